@@ -1,0 +1,9 @@
+"""Errors that a user, not a developer, has to read."""
+
+
+class InputError(Exception):
+    """Bad input. The message is one line: file, line where there is one, cause. The command exits with 2."""
+
+
+class CheckFailed(Exception):
+    """A check did not hold (a model not bit-exact, a benchmark over its limit). The command exits with 1."""

@@ -1,0 +1,204 @@
+"""The aggregation packet: declared once, for RTL, P4, Python, tests and docs.
+
+Contract: DESIGN sections 3 and 4. Everything is in network byte order. A frame is Ethernet without
+preamble and without FCS, padded with zeros to 60 bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+ETHERTYPE_AGGREGATION = 0x88B5  # IEEE 802 local experimental
+ETHERTYPE_IPV4 = 0x0800
+IP_PROTOCOL_UDP = 17
+UDP_PORT = 34997
+VERSION = 1
+VALUE_BITS = 32
+DEFAULT_VALUES = 8
+MAX_WORKERS = 32
+MIN_FRAME_BYTES = 60  # without FCS
+ROUND_MAX = 2**32 - 1
+
+
+class Kind(IntEnum):
+    """What a packet is: partial activations up, full activations down, and their two acknowledgements."""
+
+    AGG = 0
+    RESULT = 1
+    ACK = 2
+    CONFIRM = 3
+
+
+class Encap(StrEnum):
+    """How the aggregation header travels: raw Ethernet or UDP over IPv4."""
+
+    L2 = "l2"
+    UDP = "udp"
+
+
+@dataclass(frozen=True)
+class Field:
+    """One header field: ``bits`` wide, most significant bit first on the wire."""
+
+    name: str
+    bits: int
+    meaning: str
+
+
+ETHERNET = (
+    Field("destination", 48, "destination MAC"),
+    Field("source", 48, "source MAC"),
+    Field("ethertype", 16, "0x88B5 aggregation, 0x0800 IPv4"),
+)
+IPV4 = (
+    Field("version", 4, "4"),
+    Field("ihl", 4, "5: options are other traffic"),
+    Field("tos", 8, "0"),
+    Field("length", 16, "bytes from here to the end of the values"),
+    Field("identification", 16, "0"),
+    Field("flags", 3, "0"),
+    Field("fragment", 13, "0: fragments are other traffic"),
+    Field("ttl", 8, "64"),
+    Field("protocol", 8, "17, UDP"),
+    Field("checksum", 16, "of the 20 header bytes"),
+    Field("source", 32, "source address"),
+    Field("destination", 32, "destination address"),
+)
+UDP = (
+    Field("source_port", 16, "34997"),
+    Field("destination_port", 16, "34997"),
+    Field("length", 16, "8 + aggregation bytes"),
+    Field("checksum", 16, "0: none"),
+)
+AGGREGATION = (
+    Field("version", 4, "1"),
+    Field("kind", 4, "0 AGG (PA to the switch), 1 RESULT (FA to the workers), 2 ACK, 3 CONFIRM"),
+    Field("job", 8, "which training job"),
+    Field("slot", 16, "aggregation slot, absolute in the switch"),
+    Field("round", 32, "how often the slot was used; the first use is 1, 0 is malformed"),
+    Field("bitmap", 32, "one-hot: the worker; in RESULT and CONFIRM all members"),
+)
+
+
+def byte_length(fields: Sequence[Field]) -> int:
+    """Length of a header in bytes."""
+    return sum(f.bits for f in fields) // 8
+
+
+def pack_fields(fields: Sequence[Field], values: dict[str, int]) -> bytes:
+    """Pack one header; fields that ``values`` does not name are 0."""
+    word = 0
+    for f in fields:
+        value = values.get(f.name, 0)
+        if not 0 <= value < 1 << f.bits:
+            raise ValueError(f"{f.name} must fit {f.bits} bits, not {value!r}")
+        word = word << f.bits | value
+    return word.to_bytes(byte_length(fields), "big")
+
+
+def unpack_fields(fields: Sequence[Field], data: bytes) -> dict[str, int]:
+    """Unpack one header from the start of ``data``, which must hold at least its length."""
+    size = byte_length(fields)
+    if len(data) < size:
+        raise ValueError(f"header needs {size} bytes, not {len(data)}")
+    word = int.from_bytes(data[:size], "big")
+    out = {}
+    for f in reversed(fields):
+        out[f.name] = word & ((1 << f.bits) - 1)
+        word >>= f.bits
+    return out
+
+
+def payload_length(values: int = DEFAULT_VALUES) -> int:
+    """Bytes of aggregation header and values."""
+    return byte_length(AGGREGATION) + values * VALUE_BITS // 8
+
+
+def header_length(encap: Encap) -> int:
+    """Bytes in front of the aggregation header."""
+    length = byte_length(ETHERNET)
+    return length + byte_length(IPV4) + byte_length(UDP) if encap is Encap.UDP else length
+
+
+def frame_length(encap: Encap, values: int = DEFAULT_VALUES) -> int:
+    """Bytes of a whole frame, padding included, FCS not."""
+    return max(MIN_FRAME_BYTES, header_length(encap) + payload_length(values))
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Addresses of one end: 48-bit MAC, 32-bit IPv4 address, UDP port."""
+
+    mac: int
+    ip: int = 0
+    port: int = UDP_PORT
+
+
+@dataclass(frozen=True)
+class Packet:
+    """An aggregation packet without its encapsulation; ``values`` are signed 32-bit integers."""
+
+    kind: int
+    job: int
+    slot: int
+    round: int
+    bitmap: int
+    values: tuple[int, ...] = field(default=(0,) * DEFAULT_VALUES)
+    version: int = VERSION
+
+
+def internet_checksum(data: bytes) -> int:
+    """Ones' complement sum of 16-bit words (RFC 1071); 0 over a header with a right checksum."""
+    if len(data) % 2:
+        data += b"\0"
+    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def encode_payload(packet: Packet) -> bytes:
+    """Aggregation header and values."""
+    names = {f.name: getattr(packet, f.name) for f in AGGREGATION}
+    return pack_fields(AGGREGATION, names) + struct.pack(f">{len(packet.values)}i", *packet.values)
+
+
+def encode(packet: Packet, *, encap: Encap, source: Endpoint, destination: Endpoint) -> bytes:
+    """The frame of a packet, zero-padded to 60 bytes, without FCS."""
+    payload = encode_payload(packet)
+    ethernet = {"destination": destination.mac, "source": source.mac}
+    if encap is Encap.L2:
+        frame = pack_fields(ETHERNET, ethernet | {"ethertype": ETHERTYPE_AGGREGATION}) + payload
+        return frame.ljust(MIN_FRAME_BYTES, b"\0")
+    udp_length = byte_length(UDP) + len(payload)
+    ip = {
+        "version": 4,
+        "ihl": 5,
+        "length": byte_length(IPV4) + udp_length,
+        "ttl": 64,
+        "protocol": IP_PROTOCOL_UDP,
+        "source": source.ip,
+        "destination": destination.ip,
+    }
+    ip["checksum"] = internet_checksum(pack_fields(IPV4, ip))
+    udp = {"source_port": source.port, "destination_port": destination.port, "length": udp_length}
+    frame = (
+        pack_fields(ETHERNET, ethernet | {"ethertype": ETHERTYPE_IPV4})
+        + pack_fields(IPV4, ip)
+        + pack_fields(UDP, udp)
+        + payload
+    )
+    return frame.ljust(MIN_FRAME_BYTES, b"\0")
+
+
+def decode_payload(data: bytes, values: int = DEFAULT_VALUES) -> Packet:
+    """Aggregation header and values from the start of ``data``. Raises ValueError when it is too short."""
+    if len(data) < payload_length(values):
+        raise ValueError(f"payload needs {payload_length(values)} bytes, not {len(data)}")
+    header = unpack_fields(AGGREGATION, data)
+    offset = byte_length(AGGREGATION)
+    numbers = struct.unpack_from(f">{values}i", data, offset)
+    return Packet(values=numbers, **header)

@@ -1,0 +1,1 @@
+"""Adder trees and bit-serial multipliers."""

@@ -1,0 +1,1 @@
+"""AXI4, AXI4-Lite, register files declared once, memory models."""

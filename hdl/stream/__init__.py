@@ -1,0 +1,1 @@
+"""Streams: the packet payload, typed connection, buffers, converters, arbiters, protocol monitors."""

@@ -1,0 +1,28 @@
+"""Typed connection: Amaranth 0.5's ``connect()`` compares widths only."""
+
+from typing import Any
+
+from amaranth import Module
+from amaranth.hdl import Shape, ShapeCastable
+from amaranth.lib import wiring
+
+
+def _same_shape(a: Any, b: Any) -> bool:
+    if isinstance(a, ShapeCastable) or isinstance(b, ShapeCastable):
+        return bool(a == b)
+    return Shape.cast(a) == Shape.cast(b)
+
+
+def connect_typed(m: Module, a: Any, b: Any) -> None:
+    """Connect two interfaces whose members must agree in name and in *shape*, not only in width.
+
+    Raises ValueError that names the first member whose shapes differ.
+    """
+    shapes = {path: member.shape for path, member, _ in b.signature.flatten(b) if member.is_port}
+    for path, member, _ in a.signature.flatten(a):
+        other = shapes.get(path)
+        if other is not None and not _same_shape(member.shape, other):
+            raise ValueError(
+                f"{'.'.join(map(str, path))} is {member.shape!r} on one side, {other!r} on the other"
+            )
+    wiring.connect(m, a, b)

@@ -1,0 +1,1 @@
+"""What runs: golden models, switches, links, the co-simulation and its reports."""

@@ -1,0 +1,1 @@
+"""Nodes in Verilator, links and a switch, executed together under cocotb."""

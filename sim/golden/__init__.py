@@ -1,0 +1,1 @@
+"""Golden NumPy models, written from the paper."""

@@ -1,0 +1,1 @@
+"""Switches in simulation, behind one interface."""

@@ -1,0 +1,124 @@
+"""The one fixture: drive and collect the streams of a Component with random stalls, all streams monitored."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amaranth import ClockDomain, Module
+from amaranth.lib import wiring
+from amaranth.sim import Simulator
+
+from fanin.hdl.stream.monitor import streams_of, watch
+
+
+def new_seed() -> int:
+    """A seed, printed so that a failure can be repeated with FANIN_SEED."""
+    seed = int(os.environ.get("FANIN_SEED", random.SystemRandom().randrange(2**32)))
+    print(f"FANIN_SEED={seed}")
+    return seed
+
+
+def resolve(component: Any, path: str) -> Any:
+    """The port at a dotted path, ``a.b[2]`` included."""
+    for part in path.replace("[", ".").replace("]", "").split("."):
+        component = component[int(part)] if part.isdigit() else getattr(component, part)
+    return component
+
+
+def simulate(
+    dut: wiring.Component,
+    *,
+    drive: dict[str, Sequence[Any]] | None = None,
+    collect: dict[str, int] | None = None,
+    stall: float | dict[str, float] = 0.3,
+    settings: dict[str, Any] | None = None,
+    processes: Sequence[Callable[[Any], Any]] = (),
+    seed: int | None = None,
+    limit: int = 20_000,
+    idle: int = 4,
+) -> dict[str, list[tuple[int, Any]]]:
+    """Run a component until everything is driven and collected; AssertionError after ``limit`` cycles.
+
+    ``drive`` maps an input stream to the payloads that it gets, ``collect`` an output stream to the number
+    of payloads to await; ``stall`` is the probability that a stream pauses in a cycle (per stream, if a
+    dict; 0 runs at full rate); ``settings`` are constant inputs set before the first cycle. Returns, per
+    stream named in either, ``(cycle, payload)`` of every transfer. After the last one the component runs
+    ``idle`` cycles more, so that a transfer too many is seen.
+    """
+    rng = random.Random(new_seed() if seed is None else seed)
+    drive, collect = drive or {}, collect or {}
+    log: dict[str, list[tuple[int, Any]]] = {name: [] for name in [*drive, *collect]}
+    left = {name: len(items) for name, items in drive.items()} | dict(collect)
+
+    def odds(name: str) -> float:
+        return stall.get(name, 0.0) if isinstance(stall, dict) else stall
+
+    def driver(name: str, items: Sequence[Any], own: random.Random) -> Any:
+        port = resolve(dut, name)
+
+        async def process(ctx: Any) -> None:
+            cycle = 0
+            for item in items:
+                while own.random() < odds(name):
+                    await ctx.tick()
+                    cycle += 1
+                ctx.set(port.payload, item)
+                ctx.set(port.valid, 1)
+                while True:
+                    _, _, ready = await ctx.tick().sample(port.ready)
+                    cycle += 1
+                    if ready:
+                        break
+                log[name].append((cycle - 1, item))
+                left[name] -= 1
+                ctx.set(port.valid, 0)
+
+        return process
+
+    def collector(name: str, own: random.Random) -> Any:
+        port = resolve(dut, name)
+
+        async def process(ctx: Any) -> None:
+            cycle = 0
+            while True:
+                ctx.set(port.ready, own.random() >= odds(name))
+                _, _, valid, ready, payload = await ctx.tick().sample(port.valid, port.ready, port.payload)
+                if valid and ready:
+                    log[name].append((cycle, payload))
+                    left[name] -= 1
+                cycle += 1
+
+        return process
+
+    async def main(ctx: Any) -> None:
+        for path, value in (settings or {}).items():
+            ctx.set(resolve(dut, path), value)
+        for _ in range(limit):
+            await ctx.tick()
+            if all(count <= 0 for count in left.values()):
+                await ctx.tick().repeat(idle)
+                return
+        pending = {name: count for name, count in left.items() if count > 0}
+        raise AssertionError(f"after {limit} cycles still pending: {pending}")
+
+    top = Module()
+    top.domains.sync = ClockDomain()  # a purely combinational component has none of its own
+    top.submodules.dut = dut
+    sim = Simulator(top)
+    sim.add_clock(4e-9)
+    sim.add_testbench(main)
+    for name, items in drive.items():
+        sim.add_testbench(driver(name, items, random.Random(rng.random())), background=True)
+    for name in collect:
+        sim.add_testbench(collector(name, random.Random(rng.random())), background=True)
+    for process in processes:
+        sim.add_testbench(process, background=True)
+    for name, port in streams_of(dut):
+        sim.add_process(watch(name, port))
+    sim.run()
+    for name, count in left.items():
+        assert count == 0, f"{name}: {-count} transfers too many"
+    return log
