@@ -1,0 +1,181 @@
+"""Number formats and roundings, each stated once, in exact integer NumPy (DESIGN sections 4 and 5).
+
+Weights, activations and gradients are signed 32-bit fixed point with ``frac`` fractional bits: the integer
+``v`` stands for ``v / 2**frac``. Every function takes integers or integer arrays, computes in int64 and
+returns int64; none overflows for arguments in the ranges that it states. ``>>`` is the arithmetic shift:
+it rounds towards minus infinity.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.errors import InputError
+
+Int64 = npt.NDArray[np.int64]
+
+VALUE_BITS = 32
+INT32_MIN = -(2**31)
+INT32_MAX = 2**31 - 1
+
+DEFAULT_FRAC = 24
+MIN_FRAC = 6  # one step of the σ table, 1/64, is at least one unit
+MAX_FRAC = 28  # the σ table's range, ±8, is within int32
+
+DEFAULT_PRECISION = 4
+MAX_PRECISION = 8
+
+MANTISSA_BITS = 16
+MAX_SHIFT = 39
+MIN_RATE = 2.0**-24
+MAX_RATE = 2.0**15
+
+SIGMA_RANGE = 8  # the σ table covers [-8, 8)
+SIGMA_STEP_BITS = 6  # in steps of 1/64
+SIGMA_ENTRIES = 2 * SIGMA_RANGE << SIGMA_STEP_BITS
+MAX_SIGMA_FRACTION = 16  # bits of FA between two entries that interpolation uses
+
+
+class Loss(IntEnum):
+    """The loss function, as the run-time register holds it."""
+
+    LINEAR = 0
+    LOGISTIC = 1
+    HINGE = 2
+
+
+def check_frac(frac: int) -> None:
+    """Raise ValueError unless ``frac`` is in 6…28."""
+    if not MIN_FRAC <= frac <= MAX_FRAC:
+        raise ValueError(f"frac must be in {MIN_FRAC}…{MAX_FRAC}, not {frac!r}")
+
+
+def clamp_bits(workers: int) -> int:
+    """c = 31 − ceil(log2 W): W values in [−2^c, 2^c − 1] cannot overflow a 32-bit sum."""
+    return VALUE_BITS - 1 - (workers - 1).bit_length()
+
+
+def clamp(x: npt.ArrayLike, c: int) -> Int64:
+    """The value of [−2^c, 2^c − 1] nearest to the int64 ``x``."""
+    return np.clip(np.asarray(x, dtype=np.int64), -(1 << c), (1 << c) - 1)
+
+
+def saturate32(x: npt.ArrayLike) -> Int64:
+    """The int32 value nearest to the int64 ``x``."""
+    return clamp(x, VALUE_BITS - 1)
+
+
+def bit_serial(q: npt.ArrayLike, x: npt.ArrayLike, precision: int) -> Int64:
+    """Σ_j b_j · (x >> j), j = 1…``precision``, where b_1 is the most significant bit of ``q``. Exact.
+
+    ``q`` is an unsigned fraction of ``precision`` bits, ``x`` an int32. This is every product of a feature
+    with a weight (forward) or with a scale (backward): each plane rounds down on its own.
+    """
+    q, x = np.asarray(q, dtype=np.int64), np.asarray(x, dtype=np.int64)
+    total: Int64 = np.zeros(np.broadcast_shapes(q.shape, x.shape), dtype=np.int64)
+    for j in range(1, precision + 1):
+        total += (q >> (precision - j) & 1) * (x >> j)
+    return total
+
+
+class LearningRate(NamedTuple):
+    """γ/B as ``mantissa / 2**shift``: mantissa in [2^15, 2^16), shift in 0…39."""
+
+    mantissa: int
+    shift: int
+
+
+def learning_rate(gamma_over_b: float) -> LearningRate:
+    """γ/B as a 16-bit mantissa, rounded half to even, and a shift.
+
+    A mantissa that rounds up to 2^16 becomes 2^15 with one less shift. Raises InputError unless
+    2^-24 <= γ/B < 2^15.
+    """
+    if not MIN_RATE <= gamma_over_b < MAX_RATE:
+        raise InputError(f"learning rate / batch size must be in [2^-24, 2^15), not {gamma_over_b:g}")
+    fraction, exponent = math.frexp(gamma_over_b)  # fraction in [½, 1)
+    shift = MANTISSA_BITS - exponent
+    mantissa = round(math.ldexp(fraction, MANTISSA_BITS))
+    if mantissa == 1 << MANTISSA_BITS:
+        return LearningRate(mantissa >> 1, shift - 1)
+    return LearningRate(mantissa, shift)
+
+
+def scale(df: npt.ArrayLike, mantissa: int, shift: int) -> Int64:
+    """floor(df · mantissa / 2^shift), saturated to int32; ``df`` has at most 33 bits."""
+    return saturate32(np.asarray(df, dtype=np.int64) * mantissa >> shift)
+
+
+@lru_cache
+def sigma_table(frac: int) -> Int64:
+    """T[i] = σ(−8 + i/64) · 2^frac, rounded half to even, i = 0…1024; read-only.
+
+    Entry 1024 serves only as the right neighbour of entry 1023.
+    """
+    check_frac(frac)
+    points = np.arange(SIGMA_ENTRIES + 1) / (1 << SIGMA_STEP_BITS) - SIGMA_RANGE
+    table = np.rint(np.ldexp(1 / (1 + np.exp(-points)), frac)).astype(np.int64)
+    table.flags.writeable = False
+    return table
+
+
+def sigma_fraction_bits(frac: int) -> int:
+    """n = min(16, frac − 6): bits of FA below the table index that interpolation uses."""
+    return min(MAX_SIGMA_FRACTION, frac - SIGMA_STEP_BITS)
+
+
+def sigmoid(fa: npt.ArrayLike, frac: int) -> Int64:
+    """σ(FA) in [0, 2^frac] from the table.
+
+    With t = FA + 8·2^frac: i = t >> (frac − 6) picks the entry, r = the next n bits of t (see
+    ``sigma_fraction_bits``; lower bits are dropped), and σ = T[i] + ((T[i+1] − T[i])·r >> n). Below −8 it
+    is 0, from 8 on 2^frac.
+    """
+    table, n, step = sigma_table(frac), sigma_fraction_bits(frac), frac - SIGMA_STEP_BITS
+    t = np.asarray(fa, dtype=np.int64) + (SIGMA_RANGE << frac)
+    i = np.clip(t >> step, 0, SIGMA_ENTRIES - 1)
+    r = t >> (step - n) & (1 << n) - 1
+    inside = table[i] + ((table[i + 1] - table[i]) * r >> n)
+    return np.where(t < 0, 0, np.where(t >= 2 * SIGMA_RANGE << frac, 1 << frac, inside))
+
+
+def df(fa: npt.ArrayLike, y: npt.ArrayLike, loss: Loss, frac: int) -> Int64:
+    """The derivative of the loss by FA, exact, in 33 bits; ``fa`` and ``y`` are int32 (see ``labels``).
+
+    linear: FA − y. logistic: σ(FA) − y. hinge: −y where y·FA < 1, else 0.
+    """
+    fa, y = np.asarray(fa, dtype=np.int64), np.asarray(y, dtype=np.int64)
+    if loss == Loss.LINEAR:
+        return fa - y
+    if loss == Loss.LOGISTIC:
+        return sigmoid(fa, frac) - y
+    margin = np.where(y > 0, fa, -fa)
+    return np.where(margin < 1 << frac, -y, 0)
+
+
+def labels(y: npt.ArrayLike, loss: Loss, frac: int) -> npt.NDArray[np.int32]:
+    """Labels as the label store holds them.
+
+    linear: the targets, round half to even (y · 2^frac); InputError if one does not fit int32. Otherwise
+    ``y`` is the class, 0 for the smaller label and 1 for the larger: logistic 0 and 2^frac, hinge −2^frac
+    and 2^frac.
+    """
+    check_frac(frac)
+    y = np.asarray(y, dtype=np.float64)
+    if loss == Loss.HINGE:
+        y = 2 * y - 1
+    fixed = np.rint(np.ldexp(y, frac))
+    outside = ~((fixed >= INT32_MIN) & (fixed <= INT32_MAX))
+    if outside.any():
+        limit = 2 ** (VALUE_BITS - 1 - frac)
+        raise InputError(
+            f"label {y[outside][0]:g} does not fit 32 bits with {frac} fractional bits: "
+            f"labels must be in [-{limit}, {limit}), or use a smaller --frac"
+        )
+    return fixed.astype(np.int32)
