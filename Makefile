@@ -1,0 +1,64 @@
+# `make` alone lists the targets. `make demo` and `make test` need nothing but Python >= 3.11, g++, make and perl:
+# each builds .venv itself. PYTHON=python3.12 chooses the interpreter, JOBS=4 the number of test processes.
+
+PYTHON ?= python3
+JOBS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+LINT := build/lint
+
+.PHONY: help demo test test-all lint verilog bench clean
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+demo: $(VENV)/.user ## train on real data through generated RTL; the report is runs/demo/report.html
+	$(BIN)/fanin train breast_cancer -o runs/demo
+
+test: $(VENV)/.developer ## every test that is not marked slow
+	$(BIN)/pytest -n $(JOBS) -m "not slow"
+
+test-all: $(VENV)/.developer ## every test
+	$(BIN)/pytest -n $(JOBS)
+
+# Types are checked as a user meets them: in the wheel, where hdl/ and sim/ have become fanin.hdl and fanin.sim.
+lint: $(VENV)/.developer ## ruff, its formatter, and mypy on the installed wheel
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	rm -rf $(LINT) build/lib build/bdist.*
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir $(LINT)/wheel .
+	$(BIN)/pip install --quiet --no-deps --target $(LINT)/site $(LINT)/wheel/fanin-*.whl
+	cd $(LINT)/site && $(abspath $(BIN))/mypy --config-file $(abspath pyproject.toml) \
+		--cache-dir $(abspath .mypy_cache) -p fanin
+
+verilog: $(VENV)/.user ## the whole u280 node as Verilog, in build/verilog
+	mkdir -p build/verilog
+	$(BIN)/fanin verilog glm-node --preset u280 -o build/verilog/glm_node.v
+
+bench: $(VENV)/.user ## speed and area, each figure beside its limit (half an hour)
+	$(BIN)/fanin bench glm
+	$(BIN)/fanin bench area
+
+clean: ## what these targets made, but .venv
+	rm -rf build runs *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find fanin hdl sim tests -name __pycache__ -prune -exec rm -rf {} +
+
+# A virtual environment for users (what `fanin` needs) and, on top of it, for developers (tests and lint).
+need = @command -v $(1) >/dev/null || { echo "fanin: $(1) is missing; install it (Debian: $(2))" >&2; exit 2; }
+
+$(VENV)/.user: pyproject.toml
+	$(call need,$(PYTHON),python3)
+	$(call need,g++,g++)
+	$(call need,perl,perl)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "fanin: $(PYTHON) is older than Python 3.11; choose another with PYTHON=..." >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "fanin: $(PYTHON) has no venv module; install it (Debian: python3-venv)" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.developer: $(VENV)/.user
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test,lint]'
+	@touch $@
