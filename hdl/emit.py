@@ -26,8 +26,8 @@ from typing import Any
 
 from amaranth import ClockDomain, ClockSignal, Elaboratable, Fragment, Instance, ResetSignal, Signal
 from amaranth.back import rtlil
-from amaranth.hdl._ir import PortDirection
 from amaranth.hdl import Value
+from amaranth.hdl._ir import PortDirection
 from amaranth.lib import data, stream, wiring
 
 from fanin import __version__
@@ -207,7 +207,7 @@ def _to_rtlil(component: wiring.Component, name: str) -> str:
 
 
 def _plain_module_names(text: str) -> str:
-    """Amaranth calls a submodule ``parent.child``, which Verilog has to escape; ``parent__child`` it has not."""
+    """``parent__child`` for Amaranth's ``parent.child``, which Verilog would have to escape."""
     names = re.findall(r"^module \\(\S+)$", text, re.MULTILINE)
     plain = {name: re.sub(r"\W", "_", name.replace(".", "__")) for name in names}
     if len(set(plain.values())) != len(names):
