@@ -1,0 +1,93 @@
+"""Shapes and port signatures that the parts of the GLM worker share."""
+
+from amaranth import signed, unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+WEIGHT = signed(32)
+MAX_PLANES = 8
+MAX_DEPTH = 4096  # chunks of one engine
+MAX_LANES = 64
+LOW_BITS = 24  # of every operand, in a SplitSum
+
+_WORDS_LOG2 = (MAX_DEPTH * MAX_PLANES - 1).bit_length()
+
+
+class SplitSum(data.Struct):
+    """An exact sum in two halves, so that no carry chain is wide: value = high · 2^24 + low.
+
+    ``low`` adds up the low 24 bits of two operands a word; ``high`` the rest of them, arithmetically
+    shifted. Wide enough for 4096 chunks of 64 lanes and 8 planes, whatever the weights.
+    """
+
+    low: unsigned(LOW_BITS + 1 + _WORDS_LOG2)  # type: ignore[valid-type]
+    high: signed(27)  # type: ignore[valid-type]
+
+
+class EngineShape(data.Struct):
+    """How an engine steps through its words; constant from ``start`` on.
+
+    ``chunks``: per sample, C; ``planes``: bits of a feature, s; ``mini_batch``: micro-batches of a full
+    mini-batch, B/8; ``epoch``: micro-batches of an epoch, ceil(S/8). An epoch's end ends a mini-batch too.
+    All are at least 1.
+    """
+
+    chunks: 16
+    planes: 4
+    mini_batch: 24
+    epoch: 32
+
+
+class EngineEvents(data.Struct):
+    """What an engine did in the cycle before, one bit each.
+
+    ``forward_first`` and ``forward_last``: it accepted the first, the last word of a micro-batch;
+    ``backward_first`` and ``backward_last``: backward took them from the replay FIFO. When it accepted no
+    word, exactly one of the next four says why: ``model_wait`` (the chunk was not yet written by the
+    mini-batch before), ``fifo_full`` (replay FIFO), ``pa_full`` (PA queue), ``no_word`` (none offered).
+    ``backward_idle``: backward took no word, for want of a scale. All are 0 before the first ``start``.
+    """
+
+    forward_first: 1
+    forward_last: 1
+    backward_first: 1
+    backward_last: 1
+    model_wait: 1
+    fifo_full: 1
+    pa_full: 1
+    no_word: 1
+    backward_idle: 1
+
+
+class ModelPortSignature(wiring.Signature):
+    """The host's way to one engine's model, as the host sees it; used only while the engine is not busy.
+
+    **Members**: ``chunk`` and ``lane``: Out, which weight; ``write``: Out(1), ``write_data`` goes to both
+    memories; ``read_data``: In(signed(32)), the weight of the architectural memory, ``READ_LATENCY``
+    cycles after its address was presented. One access a cycle.
+    """
+
+    READ_LATENCY = 3  # memory, its output register, lane multiplexer
+
+    def __init__(self, *, depth: int, lanes: int):
+        super().__init__(
+            {
+                "chunk": Out(range(depth)),
+                "lane": Out(range(lanes)),
+                "write": Out(1),
+                "write_data": Out(WEIGHT),
+                "read_data": In(WEIGHT),
+            }
+        )
+
+
+def check_engine(*, lanes: int, banks: int, depth: int = 1, fifo_depth: int = 1) -> None:
+    """Raise ValueError unless an engine of these parameters can be built."""
+    if lanes not in range(2, MAX_LANES + 1) or lanes & (lanes - 1):
+        raise ValueError(f"lanes must be a power of two from 2 to {MAX_LANES}, not {lanes!r}")
+    if banks < 2 or banks % 2:
+        raise ValueError(f"banks must be even and at least 2, not {banks!r}")
+    if depth not in range(1, MAX_DEPTH + 1):
+        raise ValueError(f"depth must be from 1 to {MAX_DEPTH} chunks, not {depth!r}")
+    if fifo_depth < 1:
+        raise ValueError(f"fifo_depth must be at least 1 word, not {fifo_depth!r}")
