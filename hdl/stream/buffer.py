@@ -1,0 +1,55 @@
+"""Register slice: cuts every combinational path of a stream."""
+
+from typing import Any
+
+from amaranth import Module, Signal
+from amaranth.hdl import ShapeLike
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+
+class RegisterSlice(wiring.Component):
+    """Skid buffer: valid, payload and ready are all registered, at full rate.
+
+    Payloads leave in the order in which they came. The second register takes the payload that arrives in
+    the cycle in which ``o`` stalls, since ``i.ready`` can follow only a cycle later.
+
+    Members
+    -------
+    ``i`` : In, stream of ``shape``
+    ``o`` : Out, stream of ``shape``
+
+    Parameters
+    ----------
+    ``shape`` : any shape
+
+    Latency
+    -------
+    1 cycle from ``i`` to ``o``; one transfer a cycle.
+
+    Source
+    ------
+    DESIGN section 2.
+    """
+
+    def __init__(self, *, shape: ShapeLike):
+        self.shape = shape
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform: Any) -> Module:
+        """``full`` says that the skid register waits behind ``o``."""
+        m = Module()
+        full = Signal()
+        skid = Signal(self.shape, reset_less=True)
+
+        m.d.comb += self.i.ready.eq(~full)
+        with m.If(~full):
+            m.d.sync += skid.eq(self.i.payload)
+        with m.If(self.o.ready | ~self.o.valid):
+            m.d.sync += [self.o.valid.eq(full | self.i.valid), full.eq(0)]
+            m.d.sync += self.o.payload.eq(self.i.payload)
+            with m.If(full):
+                m.d.sync += self.o.payload.eq(skid)
+        with m.Elif(self.i.valid):
+            m.d.sync += full.eq(1)
+        return m

@@ -1,0 +1,135 @@
+"""First in, first out: the queue between two streams."""
+
+from typing import Any
+
+from amaranth import Module, Signal
+from amaranth.hdl import ShapeLike
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+# Up to here the words lie in distributed RAM (64 words a LUT), above it in block RAM.
+DISTRIBUTED_DEPTH = 64
+
+
+class StreamFIFO(wiring.Component):
+    """Queue of a stream's payloads.
+
+    Payloads leave in the order in which they came; ``depth`` of them fit, whatever their number. Outputs
+    are registered: the oldest payload stands in a head register (above 64 words: in the block RAM's output
+    register or, where the queue was empty, in a register of its own, one LUT in front of ``o``). Two ways
+    through are combinational, each on request only: ``flow_through`` passes ``i`` to ``o`` while the queue
+    is empty, and at ``depth`` 1 ``i.ready`` follows ``o.ready``, without which there would be no full rate.
+
+    Members
+    -------
+    ``i`` : In, stream of ``shape``
+    ``o`` : Out, stream of ``shape``
+    ``level`` : Out, range(depth + 1)
+        Payloads held; registered.
+
+    Parameters
+    ----------
+    ``shape`` : any shape
+    ``depth`` : int, at least 1
+    ``flow_through`` : bool
+        Let a payload through in the cycle of its arrival when the queue is empty.
+
+    Latency
+    -------
+    1 cycle from ``i`` to ``o`` when empty (0 with ``flow_through``); one transfer in and one out a cycle.
+    A full queue accepts again one cycle after a transfer on ``o`` (at ``depth`` 1, in the same cycle).
+
+    Source
+    ------
+    DESIGN section 2.
+    """
+
+    def __init__(self, *, shape: ShapeLike, depth: int, flow_through: bool = False):
+        if not isinstance(depth, int) or depth < 1:
+            raise ValueError(f"depth must be at least 1, not {depth!r}")
+        self.shape = shape
+        self.depth = depth
+        self.flow_through = flow_through
+        super().__init__(
+            {
+                "i": In(stream.Signature(shape)),
+                "o": Out(stream.Signature(shape)),
+                "level": Out(range(depth + 1)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Head register in front, memory behind it; a payload skips the memory when that is empty."""
+        m = Module()
+        valid = Signal()  # the head holds a payload
+        more = Signal()  # the memory does, too
+        writable = Signal(init=1)
+        push, pop = Signal(), Signal()
+        load, direct, store = Signal(), Signal(), Signal()
+
+        head_free = ~valid | self.o.ready
+        m.d.comb += [
+            self.i.ready.eq(writable | self.o.ready if self.depth == 1 else writable),
+            self.o.valid.eq(valid),
+            push.eq(self.i.valid & self.i.ready),
+            pop.eq(valid & self.o.ready),
+            load.eq(head_free & more),
+            direct.eq(push & head_free & ~more),
+            store.eq(push & ~(head_free & ~more)),
+        ]
+        if self.flow_through:
+            m.d.comb += self.o.valid.eq(valid | self.i.valid)
+            with m.If(~valid & self.o.ready):
+                m.d.comb += push.eq(0)
+
+        with m.If(head_free):
+            m.d.sync += valid.eq(load | direct)
+        with m.If(push & ~pop):
+            m.d.sync += [self.level.eq(self.level + 1), writable.eq(self.level != self.depth - 1)]
+        with m.Elif(pop & ~push):
+            m.d.sync += [self.level.eq(self.level - 1), writable.eq(1)]
+        with m.If(store & ~load):
+            m.d.sync += more.eq(1)
+        with m.Elif(load & ~store):
+            m.d.sync += more.eq(self.level != 2)
+
+        head = Signal(self.shape, reset_less=True)
+        with m.If(direct):
+            m.d.sync += head.eq(self.i.payload)
+        m.d.comb += self.o.payload.eq(head)
+        if self.depth > 1:
+            self._memory(m, head, load, direct, store)
+        if self.flow_through:
+            with m.If(~valid):
+                m.d.comb += self.o.payload.eq(self.i.payload)
+        return m
+
+    def _memory(self, m: Module, head: Any, load: Signal, direct: Signal, store: Signal) -> None:
+        m.submodules.storage = storage = Memory(shape=self.shape, depth=self.depth, init=[])
+        distributed = self.depth <= DISTRIBUTED_DEPTH
+        write = storage.write_port()
+        read = storage.read_port(domain="comb" if distributed else "sync")
+        produce, consume = Signal(range(self.depth)), Signal(range(self.depth))
+        m.d.comb += [
+            write.addr.eq(produce),
+            write.data.eq(self.i.payload),
+            write.en.eq(store),
+            read.addr.eq(consume),
+        ]
+        for pointer, step in (produce, store), (consume, load):
+            with m.If(step):
+                m.d.sync += pointer.eq(pointer + 1)
+                if self.depth & (self.depth - 1):
+                    with m.If(pointer == self.depth - 1):
+                        m.d.sync += pointer.eq(0)
+        if distributed:
+            with m.If(load):
+                m.d.sync += head.eq(read.data)
+        else:
+            from_memory = Signal()
+            m.d.comb += read.en.eq(load)
+            with m.If(load | direct):
+                m.d.sync += from_memory.eq(load)
+            with m.If(from_memory):
+                m.d.comb += self.o.payload.eq(read.data)
