@@ -62,9 +62,9 @@ class EngineEvents(data.Struct):
 class ModelPortSignature(wiring.Signature):
     """The host's way to one engine's model, as the host sees it; used only while the engine is not busy.
 
-    **Members**: ``chunk`` and ``lane``: Out, which weight; ``write``: Out(1), ``write_data`` goes to both
-    memories; ``read_data``: In(signed(32)), the weight of the architectural memory, ``READ_LATENCY``
-    cycles after its address was presented. One access a cycle.
+    **Members**: ``chunk`` and ``lane``: Out, which weight; ``read``: Out(1), a request; ``read_data``:
+    In(signed(32)), the weight in the architectural memory, ``READ_LATENCY`` cycles after its request;
+    ``write``: Out(1), ``write_data``: Out(signed(32)), goes to both memories. One access a cycle.
     """
 
     READ_LATENCY = 3  # memory, its output register, lane multiplexer
@@ -74,9 +74,10 @@ class ModelPortSignature(wiring.Signature):
             {
                 "chunk": Out(range(depth)),
                 "lane": Out(range(lanes)),
+                "read": Out(1),
+                "read_data": In(WEIGHT),
                 "write": Out(1),
                 "write_data": Out(WEIGHT),
-                "read_data": In(WEIGHT),
             }
         )
 
