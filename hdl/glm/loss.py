@@ -1,0 +1,182 @@
+"""Loss unit: from full activations and labels to the scales of backward propagation."""
+
+from itertools import pairwise
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal, Value, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from fanin.fixed import (
+    MANTISSA_BITS,
+    MAX_SHIFT,
+    SIGMA_ENTRIES,
+    SIGMA_RANGE,
+    SIGMA_STEP_BITS,
+    VALUE_BITS,
+    Loss,
+    check_frac,
+    sigma_fraction_bits,
+    sigma_table,
+)
+
+STAGES = 8
+_DF_BITS = VALUE_BITS + 1
+_LOW_BITS = 17  # df · mantissa as two products, so that each fits a 27 × 18 DSP
+_PRODUCT_BITS = _DF_BITS + MANTISSA_BITS
+
+
+class LossUnit(wiring.Component):
+    """Per sample: the derivative df of the loss by FA, times γ/B, as ``fanin.fixed`` states it, bit for bit.
+
+    Takes one FA and one label vector together and gives one scale vector: ``fixed.scale(fixed.df(FA, y),
+    mantissa, shift)``. ``loss``, ``mantissa`` and ``shift`` must hold still while anything is under way.
+
+    Members
+    -------
+    ``fa`` : In, stream of ``banks`` × signed(32)
+        Full activations, ``frac`` fractional bits.
+    ``labels`` : In, stream of ``banks`` × signed(32)
+        Labels of the same samples, as ``fixed.labels`` gives them.
+    ``loss`` : In, ``fixed.Loss``
+        Which loss.
+    ``mantissa`` : In, 16
+        γ/B · 2^shift.
+    ``shift`` : In, 6
+        0…39.
+    ``scale`` : Out, stream of ``banks`` × signed(32)
+        What backward multiplies the samples with.
+
+    Parameters
+    ----------
+    ``banks`` : int, at least 1
+        Samples side by side.
+    ``frac`` : int, 6…28
+        Fractional bits of activations, labels and scales.
+
+    Latency
+    -------
+    8 cycles from ``fa`` (and ``labels``) to ``scale``, whatever the loss; one micro-batch a cycle. While
+    ``scale`` stalls, the whole pipeline does.
+
+    Source
+    ------
+    DESIGN section 5, "Numbers"; P4SGD, section IV.
+    """
+
+    def __init__(self, *, banks: int, frac: int):
+        if not isinstance(banks, int) or banks < 1:
+            raise ValueError(f"banks must be at least 1, not {banks!r}")
+        check_frac(frac)
+        self.banks = banks
+        self.frac = frac
+        vector = stream.Signature(data.ArrayLayout(signed(VALUE_BITS), banks))
+        super().__init__(
+            {
+                "fa": In(vector),
+                "labels": In(vector),
+                "loss": In(Loss),
+                "mantissa": In(MANTISSA_BITS),
+                "shift": In(range(MAX_SHIFT + 1)),
+                "scale": Out(vector),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A pipeline with one enable: it moves unless a finished scale waits."""
+        m = Module()
+        advance = Signal()
+        valid = Signal(STAGES)
+        m.d.comb += [
+            advance.eq(~self.scale.valid | self.scale.ready),
+            self.fa.ready.eq(advance & self.labels.valid),
+            self.labels.ready.eq(advance & self.fa.valid),
+            self.scale.valid.eq(valid[-1]),
+        ]
+        table = self._table(m)
+        ports = [table.read_port() for _ in range(self.banks)]
+        for port, fa in zip(ports, self.fa.payload, strict=True):
+            m.d.comb += [port.en.eq(advance), port.addr.eq(self._index(fa))]
+        with m.If(advance):
+            m.d.sync += valid.eq(Cat(self.fa.valid & self.labels.valid, valid))
+            for bank, port in enumerate(ports):
+                df = self._derivative(m, self.fa.payload[bank], self.labels.payload[bank], port.data)
+                m.d.sync += self.scale.payload[bank].eq(self._scaled(m, df))
+        return m
+
+    def _table(self, m: Module) -> Memory:
+        """σ and the step to its right neighbour; one read port a bank, which tools pair in block RAMs."""
+        values = [int(v) for v in sigma_table(self.frac)]
+        steps = [right - left for left, right in pairwise(values)]
+        entry = data.StructLayout({"value": self.frac + 1, "step": max(1, max(steps).bit_length())})
+        init = [{"value": value, "step": step} for value, step in zip(values, steps, strict=False)]
+        m.submodules.table = table = Memory(shape=entry, depth=SIGMA_ENTRIES, init=init)
+        return table
+
+    def _index(self, fa: Value) -> Value:
+        """Entry of the σ table: FA + 8 in steps of 1/64, which is bits of FA with the topmost inverted."""
+        top = self.frac + (SIGMA_RANGE - 1).bit_length()
+        return Cat(fa[self.frac - SIGMA_STEP_BITS : top], ~fa[top])
+
+    def _derivative(self, m: Module, fa: Value, label: Value, entry: Any) -> Signal:
+        """Stages 1 to 4: df; ``entry`` is valid behind stage 1."""
+        one = 1 << self.frac
+        top = self.frac + (SIGMA_RANGE - 1).bit_length()
+        n = sigma_fraction_bits(self.frac)
+        step = self.frac - SIGMA_STEP_BITS
+
+        fa1, label1 = (Signal.like(value, name=name) for value, name in ((fa, "fa1"), (label, "label1")))
+        inside = Signal()
+        m.d.sync += [fa1.eq(fa), label1.eq(label), inside.eq(fa[top:].all() | ~fa[top:].any())]
+
+        entry2 = Signal.like(entry, name="entry2")
+        fraction = Signal(n)
+        interpolate = Signal()
+        base = Signal(signed(VALUE_BITS))  # what the label is taken from, where the table does not say
+        label2 = Signal(signed(VALUE_BITS))
+        satisfied = Mux(label1[-1], fa1 <= -one, fa1 >= one)  # y · FA >= 1
+        m.d.sync += [
+            entry2.eq(entry),
+            fraction.eq(fa1[step - n : step]),
+            interpolate.eq(inside & (self.loss == Loss.LOGISTIC)),
+            label2.eq(Mux((self.loss == Loss.HINGE) & satisfied, 0, label1)),
+        ]
+        with m.Switch(self.loss):
+            with m.Case(Loss.LINEAR):
+                m.d.sync += base.eq(fa1)
+            with m.Case(Loss.LOGISTIC):
+                m.d.sync += base.eq(Mux(fa1[-1], 0, one))
+            with m.Default():
+                m.d.sync += base.eq(0)
+
+        product = Signal(entry2.step.shape().width + n)
+        difference = Signal(signed(_DF_BITS))
+        interpolate3 = Signal()
+        m.d.sync += [
+            product.eq(entry2.step * fraction),
+            difference.eq(Mux(interpolate, entry2.value, base) - label2),
+            interpolate3.eq(interpolate),
+        ]
+
+        df = Signal(signed(_DF_BITS))
+        m.d.sync += df.eq(difference + Mux(interpolate3, product[n:], 0))
+        return df
+
+    def _scaled(self, m: Module, df: Signal) -> Value:
+        """Stages 5 to 7, and what stage 8 registers: floor(df · mantissa / 2^shift), saturated."""
+        low = Signal(_LOW_BITS + MANTISSA_BITS)
+        high = Signal(signed(_PRODUCT_BITS - _LOW_BITS))
+        m.d.sync += [
+            low.eq(df[:_LOW_BITS] * self.mantissa),
+            high.eq(df[_LOW_BITS:].as_signed() * self.mantissa),
+        ]
+        product = Signal(signed(_PRODUCT_BITS))
+        m.d.sync += product.eq(Cat(low[:_LOW_BITS], high + low[_LOW_BITS:]))
+        shifted = Signal(signed(_PRODUCT_BITS))
+        m.d.sync += shifted.eq(product >> self.shift)
+
+        sign, overflow = shifted[VALUE_BITS - 1 :], Signal()
+        m.d.comb += overflow.eq(sign.any() & ~sign.all())
+        limit = Cat((~shifted[-1]).replicate(VALUE_BITS - 1), shifted[-1])
+        return Mux(overflow, limit, shifted[:VALUE_BITS]).as_signed()
