@@ -1,0 +1,81 @@
+"""The ``fanin`` command: a subcommand per file; errors take one line.
+
+Exit status: 0 done, 1 a check failed, 2 bad input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from fanin import __version__
+from fanin.cli import bench, doctor, train, verilog
+from fanin.errors import CheckFailed, InputError
+
+EXIT_CHECK_FAILED = 1
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+
+
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Help with defaults, but for options that are off or absent by default."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.default is None or action.default is False:
+            return action.help
+        return super()._get_help_string(action)
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are the command's: one line, not a usage text and a line."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=_Help, **options)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise InputError in place of exiting."""
+        raise InputError(f"{message} ({self.prog} --help lists the options)")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command."""
+    parser = _Parser(
+        prog="fanin",
+        description="Generate the hardware of a distributed-training system, and run it for real data.",
+        epilog="Exit status: 0 done, 1 a check failed, 2 bad input.",
+    )
+    parser.add_argument("--version", action="version", version=f"fanin {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in (train, verilog, bench, doctor):
+        command.add_parser(commands)
+    return parser
+
+
+def _complain(message: str, status: int) -> int:
+    print(f"fanin: error: {' '.join(message.split())}", file=sys.stderr)
+    return status
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    try:
+        args = build_parser().parse_args(argv)
+        status: int = args.run(args)
+        sys.stdout.flush()
+        return status
+    except InputError as error:
+        return _complain(str(error), EXIT_BAD_INPUT)
+    except CheckFailed as error:
+        return _complain(str(error), EXIT_CHECK_FAILED)
+    except KeyboardInterrupt:
+        return _complain("interrupted", EXIT_INTERRUPTED)
+    except BrokenPipeError:  # the reader of our output has gone, as with `| head`; nobody is left to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

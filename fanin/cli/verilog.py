@@ -1,0 +1,65 @@
+"""``fanin verilog``: a component of the catalogue as Verilog."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from fanin.cli.output import table, write_file
+from fanin.config import PRESETS
+from fanin.errors import InputError
+
+STDOUT = "-"
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command and its options."""
+    parser = commands.add_parser(
+        "verilog",
+        help="emit a component as Verilog",
+        description="Emit a component as Verilog, with AXI4-Stream, AXI4 and AXI4-Lite at its top level.",
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("name", nargs="?", metavar="NAME", help="a component of the list")
+    what.add_argument("--list", action="store_true", help="the components and their parameters")
+    parser.add_argument("--preset", choices=list(PRESETS), default="demo", help="sizes")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
+        help="one parameter; repeatable, wins over the preset",
+    )
+    parser.add_argument(
+        "-o", metavar="FILE", dest="output", help="file to write; - is stdout, NAME.v the default"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """List the catalogue, or emit one component of it."""
+    from fanin.hdl import catalog  # Amaranth takes a second to load, which --help need not pay
+
+    if args.list:
+        print(table([[name, entry.summary] for name, entry in catalog.CATALOG.items()], indent=""))
+        return 0
+    verilog = catalog.emit(args.name, preset=args.preset, settings=_settings(args.settings))
+    output = args.output or f"{args.name.replace('-', '_')}.v"
+    if output == STDOUT:
+        sys.stdout.write(verilog)
+    else:
+        write_file(Path(output), verilog)
+        print(f"{output}: {verilog.count(chr(10)):,} lines", file=sys.stderr)
+    return 0
+
+
+def _settings(pairs: list[str]) -> dict[str, str]:
+    settings = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not (key and equals and value):
+            raise InputError(f"--set {pair}: KEY=VALUE is expected")
+        settings[key] = value
+    return settings
