@@ -1,11 +1,15 @@
-"""One engine of the GLM worker: banks, model memories and replay FIFO in lock step."""
+"""One engine of the GLM worker: forward, replay FIFO, backward and model in lock step."""
 
 from typing import Any
 
-from amaranth import Module
+from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out, flipped
 
+from fanin.hdl.glm.backward import Backward, backward_latency
+from fanin.hdl.glm.forward import Forward, forward_latency
+from fanin.hdl.glm.model import ModelMemories
 from fanin.hdl.glm.shapes import (
     WEIGHT,
     EngineEvents,
@@ -14,18 +18,58 @@ from fanin.hdl.glm.shapes import (
     SplitSum,
     check_engine,
 )
+from fanin.hdl.stream.connect import connect_typed
 
 
 class Engine(wiring.Component):
     """Forward and backward propagation of one slice of the model, one word of bit planes a cycle.
 
+    Words come in the order of the data set: micro-batch, chunk, plane; several epochs may follow one another
+    without a pause. Backward replays the words from a FIFO when the micro-batch's scales come, in the PAs'
+    order, each after its PA. The last micro-batch of a mini-batch writes both model memories; forward of
+    the next mini-batch follows it chunk by chunk. Host and ``clear`` may use the model while not ``busy``.
+
     Members
     -------
-    ``samples``: In stream(``lanes * banks``), plane j of one chunk: bit lanes·b + k is sample b, feature k.
-    ``pa``: Out stream(``ArrayLayout(SplitSum, banks)``), exact partial activations, one per micro-batch.
-    ``scale``: In stream(``ArrayLayout(signed(32), banks)``), γ/B · df per sample, in the PAs' order, each
-    after its PA. ``shape``: In(``EngineShape``). ``start``: In(1), a pulse. ``clear``: In(1), a pulse.
-    ``host``: In(``ModelPortSignature``). ``busy``: Out(1). ``events``: Out(``EngineEvents``).
+    ``samples`` : In, stream of ``lanes * banks`` bits
+        Bit plane j of one chunk; bit lanes·b + k is sample b, feature k. Waits until the first ``start``.
+    ``pa`` : Out, stream of ``ArrayLayout(SplitSum, banks)``
+        Exact partial activations, one per micro-batch.
+    ``scale`` : In, stream of ``ArrayLayout(signed(32), banks)``
+        γ/B · df of every sample.
+    ``shape`` : In, ``EngineShape``
+        Constant from ``start`` on. ``chunks`` is at most ``depth``, ``chunks * planes`` at most ``fifo_depth``.
+    ``start`` : In(1)
+        Pulse: a new run of epochs begins; the model stays. What an aborted run has left is dropped, PAs that
+        wait on ``pa`` included; the last word or scale must be 16 cycles ago.
+    ``clear`` : In(1)
+        Pulse, while not ``busy``: set the model to zero.
+    ``host`` : In, ``ModelPortSignature``
+    ``busy`` : Out(1)
+        Words are in the replay FIFO, updates on their way, or ``clear`` is not done.
+    ``events`` : Out, ``EngineEvents``
+
+    Parameters
+    ----------
+    ``lanes`` : int, a power of two, 2 to 64
+        Features of a word.
+    ``banks`` : int, even, at least 2
+        Samples of a micro-batch.
+    ``depth`` : int, 1 to 4096
+        Chunks that each model memory holds.
+    ``fifo_depth`` : int, at least 1
+        Words that the replay FIFO holds; full speed needs chunks · planes + T_l + 48.
+
+    Latency
+    -------
+    One word a cycle forward and backward at once, no bubble between micro-batches. At 64 lanes and 8 banks:
+    ``pa_latency`` = 9 cycles from the last word to ``pa``; 5 from ``scale`` to the first gradient;
+    ``write_latency`` = 6 + planes from ``scale`` until chunk 0 is readable: a word that waits for it is
+    accepted so many cycles after ``scale``. ``events`` come one cycle late, ``clear`` takes ``depth`` + 2.
+
+    Source
+    ------
+    P4SGD, section IV-A2; DESIGN section 5; ARCHITECTURE, the mini-batch in cycles.
     """
 
     def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096, fifo_depth: int = 4096):
@@ -34,6 +78,8 @@ class Engine(wiring.Component):
         self.banks = banks
         self.depth = depth
         self.fifo_depth = fifo_depth
+        self.pa_latency = forward_latency(lanes)
+        self.write_latency = backward_latency(banks)  # and one for each plane
         super().__init__(
             {
                 "samples": In(stream.Signature(lanes * banks)),
@@ -49,4 +95,73 @@ class Engine(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        raise NotImplementedError  # the interface first; the gates follow
+        """The four parts and what runs between them."""
+        m = Module()
+        size = {"lanes": self.lanes, "banks": self.banks, "depth": self.depth}
+        m.submodules.forward = forward = Forward(**size, fifo_depth=self.fifo_depth)
+        m.submodules.backward = backward = Backward(**size)
+        m.submodules.model = model = ModelMemories(lanes=self.lanes, depth=self.depth)
+        connect_typed(m, flipped(self.samples), forward.samples)
+        connect_typed(m, forward.pa, flipped(self.pa))
+        connect_typed(m, flipped(self.scale), backward.scale)
+        connect_typed(m, flipped(self.host), model.host)
+        for part in forward, backward:
+            m.d.comb += [part.shape.eq(self.shape), part.start.eq(self.start)]
+        m.d.comb += [
+            model.forward_chunk.eq(forward.chunk),
+            forward.weights.eq(model.forward_weights),
+            forward.written.eq(model.written),
+            model.backward_chunk.eq(backward.chunk),
+            backward.stored.eq(model.backward_weights),
+            backward.override.eq(model.override),
+            backward.override_value.eq(model.override_value),
+            model.update.eq(backward.update),
+            model.weights.eq(backward.weights),
+            model.clear.eq(self.clear),
+            forward.freed.eq(backward.take),
+        ]
+        kept = self._replay(m, forward, backward)
+        m.d.sync += self.busy.eq(kept | backward.busy | model.clearing | self.clear)
+        self._events(m, forward, backward)
+        return m
+
+    def _replay(self, m: Module, forward: Forward, backward: Backward) -> Any:
+        """The replay FIFO: a ring that forward never overruns (credits), nor backward (its scales come last).
+
+        Returns whether it holds a word.
+        """
+        m.submodules.replay = replay = Memory(shape=self.lanes * self.banks, depth=self.fifo_depth, init=[])
+        write, read = replay.write_port(), replay.read_port()
+        word = Signal.like(backward.word, reset_less=True)
+        level = Signal(range(self.fifo_depth + 1))
+        m.d.sync += [word.eq(read.data), level.eq(level + forward.keep - backward.take)]
+        m.d.comb += [
+            write.data.eq(forward.word),
+            write.en.eq(forward.keep),
+            backward.word.eq(word),
+        ]
+        for port, step in (write, forward.keep), (read, backward.take):
+            with m.If(step):
+                m.d.sync += port.addr.eq(Mux(port.addr == self.fifo_depth - 1, 0, port.addr + 1))
+            with m.If(self.start):
+                m.d.sync += port.addr.eq(0)
+        with m.If(self.start):
+            m.d.sync += level.eq(0)
+        return level.any()
+
+    def _events(self, m: Module, forward: Forward, backward: Backward) -> None:
+        armed = Signal()
+        with m.If(self.start):
+            m.d.sync += armed.eq(1)
+        did = forward.events
+        m.d.sync += [
+            self.events.forward_first.eq(did.first),
+            self.events.forward_last.eq(did.last),
+            self.events.backward_first.eq(backward.first),
+            self.events.backward_last.eq(backward.last),
+            self.events.model_wait.eq(did.model_wait),
+            self.events.fifo_full.eq(did.fifo_full),
+            self.events.pa_full.eq(did.pa_full),
+            self.events.no_word.eq(did.no_word),
+            self.events.backward_idle.eq(armed & ~backward.take),
+        ]

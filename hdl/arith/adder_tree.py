@@ -1,0 +1,165 @@
+"""Exact sums of many operands, one pipelined level a cycle."""
+
+from itertools import pairwise
+from typing import Any
+
+from amaranth import Cat, Module, Signal, signed
+from amaranth.hdl import ValueLike
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+MAX_RADIX = 4
+
+
+def tree_plan(inputs: int, radix: int, outputs: int = 1) -> list[int]:
+    """Operands before and after each level of a tree: 32 inputs of radix 3 are [32, 11, 4, 2, 1]."""
+    counts = [inputs]
+    while counts[-1] > outputs:
+        counts.append(max(outputs, -(-counts[-1] // radix)))
+    return counts
+
+
+def sum_shape(width: int, inputs: int) -> Any:
+    """Shape that holds any sum of ``inputs`` signed operands of ``width`` bits."""
+    return signed(width + (inputs - 1).bit_length())
+
+
+def _check(*, inputs: int, width: int, radix: int) -> None:
+    if inputs < 1:
+        raise ValueError(f"inputs must be at least 1, not {inputs!r}")
+    if width < 1:
+        raise ValueError(f"width must be at least 1 bit, not {width!r}")
+    if radix not in range(2, MAX_RADIX + 1):
+        raise ValueError(f"radix must be from 2 to {MAX_RADIX}, not {radix!r}")
+
+
+class SumTree(wiring.Component):
+    """Adder tree without a handshake, for pipelines that never stall, or that stall as one.
+
+    Every level divides its operands into groups of at most ``radix``, of nearly equal size, and registers
+    each group's exact sum; it stops at ``outputs`` partial sums. A sum of three or four operands is left
+    whole: synthesis turns it into carry-save compressors in front of one carry chain (two LUTs and the
+    chain), or into a ternary adder.
+
+    Members
+    -------
+    ``i`` : In, ``ArrayLayout(signed(width), inputs)``
+    ``enable`` : In(1)
+        Advance all levels; 1 when left unconnected.
+    ``o`` : Out, ``ArrayLayout(signed(width + ceil(log2 inputs)), outputs)``
+        Partial sums of neighbouring inputs; together they are the sum of all.
+
+    Parameters
+    ----------
+    ``inputs`` : int, at least 1
+    ``width`` : int, at least 1
+        Bits of an operand.
+    ``radix`` : int, 2 to 4
+        Operands that one adder takes.
+    ``outputs`` : int, 1 to ``inputs``
+
+    Latency
+    -------
+    ``levels`` cycles, ceil(log_radix(``inputs`` / ``outputs``)); one set of operands a cycle. With
+    ``inputs`` = ``outputs`` there is no level and ``o`` is ``i``.
+
+    Source
+    ------
+    P4SGD, section IV-A: adder trees that add three numbers a level.
+    """
+
+    def __init__(self, *, inputs: int, width: int, radix: int = 3, outputs: int = 1):
+        _check(inputs=inputs, width=width, radix=radix)
+        if outputs not in range(1, inputs + 1):
+            raise ValueError(f"outputs must be from 1 to inputs ({inputs}), not {outputs!r}")
+        self.inputs = inputs
+        self.width = width
+        self.radix = radix
+        self.outputs = outputs
+        self.levels = len(tree_plan(inputs, radix, outputs)) - 1
+        self.sum_shape = sum_shape(width, inputs)
+        super().__init__(
+            {
+                "i": In(data.ArrayLayout(signed(width), inputs)),
+                "enable": In(1, init=1),
+                "o": Out(data.ArrayLayout(self.sum_shape, outputs)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Level by level; an operand knows how many inputs it holds, hence how wide it has to be."""
+        m = Module()
+        operands: list[tuple[ValueLike, int]] = [(self.i[k], 1) for k in range(self.inputs)]
+        for level, count in enumerate(tree_plan(self.inputs, self.radix, self.outputs)[1:], start=1):
+            bounds = [len(operands) * k // count for k in range(count + 1)]
+            groups = [operands[a:b] for a, b in pairwise(bounds)]
+            operands = []
+            for k, group in enumerate(groups):
+                leaves = sum(size for _, size in group)
+                total = Signal(sum_shape(self.width, leaves), name=f"sum_{level}_{k}", reset_less=True)
+                with m.If(self.enable):
+                    m.d.sync += total.eq(sum(value for value, _ in group[1:]) + group[0][0])
+                operands.append((total, leaves))
+        m.d.comb += [self.o[k].eq(value) for k, (value, _) in enumerate(operands)]
+        return m
+
+
+class AdderTree(wiring.Component):
+    """Sum of ``inputs`` signed operands, exact, as a stream.
+
+    A pipeline that stalls as one: it advances when its last register is empty or being taken.
+
+    Members
+    -------
+    ``i`` : In, stream of ``ArrayLayout(signed(width), inputs)``
+        ``ready`` follows ``o.ready`` within the cycle.
+    ``o`` : Out, stream of ``signed(width + ceil(log2 inputs))``
+
+    Parameters
+    ----------
+    ``inputs`` : int, at least 1
+    ``width`` : int, at least 1
+        Bits of an operand.
+    ``radix`` : int, 2 to 4
+        Operands that one adder takes.
+
+    Latency
+    -------
+    ``levels`` cycles, ceil(log_radix ``inputs``), none for one input; one sum a cycle.
+
+    Source
+    ------
+    P4SGD, section IV-A3; DESIGN section 5.
+    """
+
+    def __init__(self, *, inputs: int, width: int, radix: int = 3):
+        _check(inputs=inputs, width=width, radix=radix)
+        self.inputs = inputs
+        self.width = width
+        self.radix = radix
+        self.levels = len(tree_plan(inputs, radix)) - 1
+        super().__init__(
+            {
+                "i": In(stream.Signature(data.ArrayLayout(signed(width), inputs))),
+                "o": Out(stream.Signature(sum_shape(width, inputs))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """The tree, and one valid bit per level beside it."""
+        m = Module()
+        m.submodules.tree = tree = SumTree(inputs=self.inputs, width=self.width, radix=self.radix)
+        advance = Signal()
+        valid = Signal(self.levels)
+        arrived = Cat(self.i.valid, valid)  # bit n: there is an operand set behind level n
+        m.d.comb += [
+            advance.eq(self.o.ready | ~self.o.valid),
+            self.i.ready.eq(advance if self.levels else self.o.ready),
+            tree.i.eq(self.i.payload),
+            tree.enable.eq(advance),
+            self.o.valid.eq(arrived[self.levels]),
+            self.o.payload.eq(tree.o[0]),
+        ]
+        with m.If(advance):
+            m.d.sync += valid.eq(arrived)
+        return m

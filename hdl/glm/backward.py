@@ -1,0 +1,288 @@
+"""Backward propagation of one engine: from scales and replayed words to the updated model."""
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.arith.adder_tree import SumTree
+from fanin.hdl.arith.bit_serial import OPERAND_BITS, PairLanes, PairShifter, PairTerms
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.emit import shared
+from fanin.hdl.glm.bank import TREE_RADIX, reduction_levels, tree_outputs
+from fanin.hdl.glm.sequence import Sequencer
+from fanin.hdl.glm.shapes import WEIGHT, EngineShape, check_engine
+
+WORD_CYCLES = 2  # from ``take`` to ``word``
+RECENT = 3  # updates that memory does not show yet
+
+
+def update_layout(depth: int) -> data.StructLayout:
+    """A row of weights to be written: to which ``chunk``, and to both memories or the accumulating one."""
+    return data.StructLayout({"valid": 1, "chunk": range(depth), "both": 1})
+
+
+class LaneControl(data.Struct):
+    """What all lanes do in a cycle.
+
+    ``valid``: there is a product to add; ``first``: it is the first of a chunk. ``recent``: one-hot or 0,
+    the chunk whose weights arrive was last updated so many cycles ago, and memory does not show it yet; the
+    lowest bit (one cycle ago) comes a cycle after the others.
+    """
+
+    valid: 1
+    first: 1
+    recent: RECENT
+
+
+class GradientLane(wiring.Component):
+    """Gradient of one feature, and its weight: g = Σ_samples Σ_j b_j · (scale >> j), weight − g.
+
+    g is exact; the difference saturates to 32 bits. Memory shows an update only some cycles later, so the
+    last three updates are at hand: with one word per micro-batch the same weight changes in every cycle.
+
+    Members
+    -------
+    ``terms`` : In, ``ArrayLayout(PairTerms, banks // 2)``
+        Of the scales, shared by all lanes.
+    ``bits`` : In(banks)
+        The feature's bit in every sample.
+    ``control`` : In, ``LaneControl``
+        ``tree`` + 1 cycles after ``bits``, where ``tree`` are the levels of the adder tree.
+    ``stored`` : In(signed(32))
+        The accumulating memory's weight, together with ``control``.
+    ``override`` : In(1)
+        Take ``override_value`` for the weight.
+    ``override_value`` : In(signed(32))
+    ``weight`` : Out(signed(32))
+
+    Parameters
+    ----------
+    ``banks`` : int, even, at least 2
+        Samples of a micro-batch.
+
+    Latency
+    -------
+    ``latency`` = 3 + ``tree``: 4 cycles at 8 banks from a chunk's last plane to ``weight`` (select, 4 → 2,
+    accumulate, subtract); 1 from ``override``. One plane a cycle, whatever the chunks.
+
+    Source
+    ------
+    P4SGD, section IV-A2 ("gradient accumulation", "model update"); DESIGN section 5, numbers.
+    """
+
+    def __init__(self, *, banks: int = 8):
+        check_engine(lanes=2, banks=banks)
+        self.banks = banks
+        self.latency = lane_latency(banks)
+        super().__init__(
+            {
+                "terms": In(data.ArrayLayout(PairTerms, banks // 2)),
+                "bits": In(banks),
+                "control": In(LaneControl),
+                "stored": In(WEIGHT),
+                "override": In(1),
+                "override_value": In(WEIGHT),
+                "weight": Out(WEIGHT),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Select, add up, subtract; the only loop is weight to weight."""
+        m = Module()
+        pairs = self.banks // 2
+        m.submodules.lanes = lanes = PairLanes(inputs=self.banks)
+        m.submodules.tree = tree = SumTree(
+            inputs=pairs, width=OPERAND_BITS, radix=TREE_RADIX, outputs=tree_outputs(pairs)
+        )
+        m.d.comb += [lanes.terms.eq(self.terms), lanes.bits.eq(self.bits), tree.i.eq(lanes.o)]
+
+        # |Σ_j scale >> j| < 2^31 for each sample, so the bits of 8 samples are 3 more.
+        gradient = Signal(signed(OPERAND_BITS + (self.banks - 1).bit_length()), reset_less=True)
+        control = self.control
+        with m.If(control.valid):
+            m.d.sync += gradient.eq(
+                Mux(control.first, 0, gradient) + sum(tree.o[k] for k in range(tree.outputs))
+            )
+
+        weight = Signal(WEIGHT, reset_less=True)
+        older = Signal(WEIGHT, reset_less=True)  # what weight was, one cycle ago
+        stored = Signal(WEIGHT, reset_less=True)
+        one_ago, two_ago, three_ago = control.recent
+        m.d.sync += [
+            older.eq(weight),
+            stored.eq(Mux(two_ago, weight, Mux(three_ago, older, self.stored))),
+        ]
+        difference = Mux(one_ago, weight, stored) - gradient
+        m.d.sync += weight.eq(Mux(self.override, self.override_value, saturated(difference)))
+        m.d.comb += self.weight.eq(weight)
+        return m
+
+
+def saturated(value: Any) -> Any:
+    """A signed value, cut to the range of a weight."""
+    width = WEIGHT.width
+    excess = value[width - 1 :]
+    negative = value[-1]
+    fits = (excess == 0) | excess.all()
+    limit = Mux(negative, -(1 << width - 1), (1 << width - 1) - 1)
+    return Mux(fits, value[:width].as_signed(), limit)
+
+
+def lane_latency(banks: int) -> int:
+    """Cycles from a chunk's last plane, at its lane, to the updated weight."""
+    return 3 + reduction_levels(banks // 2)
+
+
+def backward_latency(banks: int) -> int:
+    """Cycles from the word of a chunk's last plane to the updated weights."""
+    return PairShifter.LATENCY + lane_latency(banks)
+
+
+class Backward(wiring.Component):
+    """Replays a micro-batch's words against its scales; one word a cycle, and it never waits for one.
+
+    A scale may come only after its micro-batch's PA, so all of its words lie in the replay FIFO by then.
+
+    Members
+    -------
+    ``scale`` : In, stream of ``ArrayLayout(signed(32), banks)``
+        γ/B · df of every sample.
+    ``shape`` : In, ``EngineShape``
+    ``start`` : In(1)
+        Begin an epoch; drop what was left of the last one.
+    ``take`` : Out(1)
+        The next word leaves the replay FIFO.
+    ``word`` : In(lanes * banks)
+        Two cycles after its ``take``.
+    ``chunk`` : Out, range(depth)
+        Chunk whose weights are wanted, from the accumulating memory.
+    ``stored`` : In, ``ArrayLayout(signed(32), lanes)``
+        One cycle after ``chunk``.
+    ``override`` : In(1)
+        Take ``override_value`` for all weights.
+    ``override_value`` : In(signed(32))
+    ``update`` : Out, ``update_layout(depth)``
+        What the next cycle's ``weights`` are.
+    ``weights`` : Out, ``ArrayLayout(signed(32), lanes)``
+    ``first`` : Out(1)
+        ``take`` is for a micro-batch's first word.
+    ``last`` : Out(1)
+        For its last.
+    ``busy`` : Out(1)
+        Some update is still on its way.
+
+    Parameters
+    ----------
+    ``lanes`` : int, a power of two, 2 to 64
+    ``banks`` : int, even, at least 2
+    ``depth`` : int, 1 to 4096
+        Chunks at most.
+
+    Latency
+    -------
+    At 8 banks: 5 cycles from ``scale`` to the first gradient (in a register of its lane); ``latency`` = 6
+    from a chunk's last plane to ``weights``. One word a cycle, no bubble between micro-batches.
+
+    Source
+    ------
+    P4SGD, section IV-A2; ARCHITECTURE, the mini-batch in cycles.
+    """
+
+    def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096):
+        check_engine(lanes=lanes, banks=banks, depth=depth)
+        self.lanes = lanes
+        self.banks = banks
+        self.depth = depth
+        self.latency = backward_latency(banks)
+        super().__init__(
+            {
+                "scale": In(stream.Signature(data.ArrayLayout(WEIGHT, banks))),
+                "shape": In(EngineShape),
+                "start": In(1),
+                "take": Out(1),
+                "word": In(lanes * banks),
+                "chunk": Out(range(depth)),
+                "stored": In(data.ArrayLayout(WEIGHT, lanes)),
+                "override": In(1),
+                "override_value": In(WEIGHT),
+                "update": Out(update_layout(depth)),
+                "weights": Out(data.ArrayLayout(WEIGHT, lanes)),
+                "first": Out(1),
+                "last": Out(1),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """The micro-batch in hand, the scales' terms, and what travels beside the lanes."""
+        m = Module()
+        m.submodules.sequencer = sequencer = Sequencer(depth=self.depth)
+        here = sequencer.position
+        more = Signal()  # words of the micro-batch in hand are left
+        held = Signal.like(self.scale.payload, reset_less=True)
+        m.d.comb += [
+            sequencer.shape.eq(self.shape),
+            sequencer.start.eq(self.start),
+            sequencer.step.eq(self.take),
+            self.scale.ready.eq(~more),
+            self.take.eq(more | self.scale.valid),
+            self.first.eq(~more & self.scale.valid),
+            self.last.eq(self.take & here.last_plane & here.last_chunk),
+        ]
+        m.d.sync += more.eq(self.take & ~self.last & ~self.start)
+        with m.If(~more):
+            m.d.sync += held.eq(self.scale.payload)
+
+        m.submodules.shifter = shifter = PairShifter(inputs=self.banks)
+        m.d.comb += [
+            shifter.i.eq(Mux(more, held.as_value(), self.scale.payload.as_value())),
+            shifter.step.eq(self.take),
+            shifter.load.eq(here.first_plane),
+        ]
+        control = self._control(m, here)
+        for k in range(self.lanes):
+            m.submodules[f"lane_{k}"] = lane = shared(GradientLane(banks=self.banks))
+            m.d.comb += [
+                lane.terms.eq(shifter.o),
+                lane.bits.eq(self.word[k :: self.lanes]),
+                lane.control.eq(control),
+                lane.stored.eq(self.stored[k]),
+                lane.override.eq(self.override),
+                lane.override_value.eq(self.override_value),
+                self.weights[k].eq(lane.weight),
+            ]
+        return m
+
+    def _control(self, m: Module, here: Any) -> Signal:
+        """Cycle 0 is the word's ``take``; index n of a list is its value n cycles later."""
+        accumulate = self.latency - 2  # the cycle in which a lane adds a plane to its gradient
+        valid = delayed(m, self.take, self.latency - 1, name="valid", reset_less=False)
+        first = delayed(m, here.first_plane, accumulate, name="first")
+        update = Signal(update_layout(self.depth))
+        m.d.comb += [
+            update.valid.eq(self.take & here.last_plane),
+            update.chunk.eq(here.chunk),
+            update.both.eq(here.last_micro),
+        ]
+        address = accumulate - 1
+        updates = delayed(m, update, address + RECENT, name="update", reset_less=False)
+        asked = updates[address]
+        recent = Signal(RECENT)
+        for ago in range(1, RECENT + 1):
+            past = updates[address + ago]
+            m.d.sync += recent[ago - 1].eq(past.valid & (past.chunk == asked.chunk))
+        one_ago = Signal()
+        m.d.sync += one_ago.eq(recent[0])
+
+        control = Signal(LaneControl)
+        m.d.comb += [
+            control.valid.eq(valid[accumulate]),
+            control.first.eq(first[accumulate]),
+            control.recent.eq(Cat(one_ago, recent[1:])),
+            self.chunk.eq(asked.chunk),
+            self.update.eq(updates[self.latency - 1]),
+            self.busy.eq(Cat(valid).any()),
+        ]
+        return control

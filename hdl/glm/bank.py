@@ -1,0 +1,104 @@
+"""One bank: the forward lanes of one sample."""
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.arith.adder_tree import SumTree, tree_plan
+from fanin.hdl.arith.bit_serial import OPERAND_BITS, PairLanes, PairTerms
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.glm.shapes import LOW_BITS, SplitSum, check_engine
+
+TREE_RADIX = 3
+
+
+def tree_outputs(operands: int) -> int:
+    """Partial sums that a tree in front of an accumulator stops at: the accumulator adds two to itself."""
+    return min(2, operands)
+
+
+def reduction_levels(operands: int) -> int:
+    """Cycles that such a tree takes."""
+    return len(tree_plan(operands, TREE_RADIX, tree_outputs(operands))) - 1
+
+
+def bank_latency(lanes: int) -> int:
+    """Cycles from a word's bits to its sum: select, tree, accumulate."""
+    return 2 + reduction_levels(lanes // 2)
+
+
+class Bank(wiring.Component):
+    """Partial activation of one sample: a row of bit-serial multipliers, their adder tree, an accumulator.
+
+    Adds up the products of all words from one with ``first`` to the next; cycles without ``valid`` add
+    nothing.
+
+    Members
+    -------
+    ``terms`` : In, ``ArrayLayout(PairTerms, lanes // 2)``
+        Of the weights, shared by all banks.
+    ``bits`` : In(lanes)
+        The sample's bit of every feature.
+    ``valid`` : In(1)
+        There is a word in this cycle.
+    ``first`` : In(1)
+        It is the first one of a micro-batch.
+    ``o`` : Out, ``SplitSum``
+        Sum up to and including the word of ``latency`` cycles ago.
+
+    Parameters
+    ----------
+    ``lanes`` : int, a power of two, 2 to 64
+        Features of a word.
+
+    Latency
+    -------
+    ``latency`` = 2 + tree levels: 5 cycles at 64 lanes (select, 32 → 11 → 4 → 2, accumulate); one word a
+    cycle.
+
+    Source
+    ------
+    P4SGD, section IV-A3, figure 5(b).
+    """
+
+    def __init__(self, *, lanes: int = 64):
+        check_engine(lanes=lanes, banks=2)
+        self.lanes = lanes
+        self.latency = bank_latency(lanes)
+        pairs = lanes // 2
+        super().__init__(
+            {
+                "terms": In(data.ArrayLayout(PairTerms, pairs)),
+                "bits": In(lanes),
+                "valid": In(1),
+                "first": In(1),
+                "o": Out(SplitSum),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Feed-forward from end to end."""
+        m = Module()
+        m.submodules.lanes = lanes = PairLanes(inputs=self.lanes)
+        pairs = self.lanes // 2
+        m.submodules.tree = tree = SumTree(
+            inputs=pairs, width=OPERAND_BITS, radix=TREE_RADIX, outputs=tree_outputs(pairs)
+        )
+        valid = delayed(m, self.valid, self.latency - 1, name="valid", reset_less=False)[-1]
+        first = delayed(m, self.first, self.latency - 1, name="first")[-1]
+        m.d.comb += [
+            lanes.terms.eq(self.terms),
+            lanes.bits.eq(self.bits),
+            tree.i.eq(lanes.o),
+        ]
+        total = Signal(SplitSum, reset_less=True)
+        operands = [tree.o[k] for k in range(tree.outputs)]
+        with m.If(valid):
+            m.d.sync += [
+                total.low.eq(Mux(first, 0, total.low) + sum(x[:LOW_BITS] for x in operands)),
+                total.high.eq(Mux(first, 0, total.high) + sum(x >> LOW_BITS for x in operands)),
+            ]
+        m.d.comb += self.o.eq(total)
+        return m

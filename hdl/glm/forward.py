@@ -1,0 +1,199 @@
+"""Forward propagation of one engine: from words of bit planes to partial activations."""
+
+from typing import Any
+
+from amaranth import Module, ResetInserter, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.hdl.arith.bit_serial import PairShifter
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.emit import shared
+from fanin.hdl.glm.bank import Bank, bank_latency
+from fanin.hdl.glm.sequence import Credits, Sequencer
+from fanin.hdl.glm.shapes import WEIGHT, EngineShape, SplitSum, check_engine
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+
+MODEL_CYCLES = 2  # from a chunk to its weights: memory, output register
+PA_QUEUE = 16  # micro-batches; their way through the pipeline and back to a credit takes 10
+
+
+def forward_latency(lanes: int) -> int:
+    """Cycles from a micro-batch's last word to its PA."""
+    return MODEL_CYCLES + PairShifter.LATENCY + bank_latency(lanes)
+
+
+class ForwardEvents(data.Struct):
+    """What forward did in this cycle: see ``EngineEvents``."""
+
+    first: 1
+    last: 1
+    model_wait: 1
+    fifo_full: 1
+    pa_full: 1
+    no_word: 1
+
+
+class Forward(wiring.Component):
+    """Accepts words when everything behind them has room, then works without a stall.
+
+    A word waits for room in the replay FIFO; the first of a micro-batch for room in the PA queue; and, in
+    the first micro-batch of a mini-batch, the first of a chunk until the mini-batch before has written it.
+    Once accepted, word, weights and flags flow in lock step: nothing in the data path can stop.
+
+    Members
+    -------
+    ``samples`` : In, stream of ``lanes * banks`` bits
+        Bit plane j of one chunk; bit lanes·b + k is sample b, feature k. ``ready`` needs no ``valid``.
+    ``pa`` : Out, stream of ``ArrayLayout(SplitSum, banks)``
+        One per micro-batch.
+    ``shape`` : In, ``EngineShape``
+    ``start`` : In(1)
+        Begin an epoch; drop what was left of the last one.
+    ``chunk`` : Out, range(depth)
+        Chunk whose weights are wanted.
+    ``weights`` : In, ``ArrayLayout(signed(32), lanes)``
+        Two cycles after ``chunk``.
+    ``written`` : In(1)
+        One more chunk of the model is final for this mini-batch, and readable in the next cycle.
+    ``word`` : Out(lanes * banks)
+        For the replay FIFO, one cycle after its acceptance.
+    ``keep`` : Out(1)
+        ``word`` is one.
+    ``freed`` : In(1)
+        The replay FIFO has let a word go.
+    ``events`` : Out, ``ForwardEvents``
+
+    Parameters
+    ----------
+    ``lanes`` : int, a power of two, 2 to 64
+    ``banks`` : int, even, at least 2
+    ``depth`` : int, 1 to 4096
+        Chunks at most.
+    ``fifo_depth`` : int, at least 1
+        Words that the replay FIFO holds.
+
+    Latency
+    -------
+    ``latency`` = 4 + ``Bank.latency``: 9 cycles at 64 lanes from a micro-batch's last word to ``pa.valid``. One
+    word a cycle, without a bubble between micro-batches.
+
+    Source
+    ------
+    P4SGD, section IV-A; ARCHITECTURE, the mini-batch in cycles.
+    """
+
+    def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096, fifo_depth: int = 4096):
+        check_engine(lanes=lanes, banks=banks, depth=depth, fifo_depth=fifo_depth)
+        self.lanes = lanes
+        self.banks = banks
+        self.depth = depth
+        self.fifo_depth = fifo_depth
+        self.latency = forward_latency(lanes)
+        super().__init__(
+            {
+                "samples": In(stream.Signature(lanes * banks)),
+                "pa": Out(stream.Signature(data.ArrayLayout(SplitSum, banks))),
+                "shape": In(EngineShape),
+                "start": In(1),
+                "chunk": Out(range(depth)),
+                "weights": In(data.ArrayLayout(WEIGHT, lanes)),
+                "written": In(1),
+                "word": Out(lanes * banks),
+                "keep": Out(1),
+                "freed": In(1),
+                "events": Out(ForwardEvents),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Acceptance, then the pipeline, then the PA queue."""
+        m = Module()
+        m.submodules.sequencer = sequencer = Sequencer(depth=self.depth)
+        here = sequencer.position
+        accept = Signal()
+        m.d.comb += [
+            sequencer.shape.eq(self.shape),
+            sequencer.start.eq(self.start),
+            sequencer.step.eq(accept),
+            self.chunk.eq(here.chunk),
+            accept.eq(self.samples.valid & self.samples.ready),
+        ]
+        self._acceptance(m, here, accept)
+        self._pipeline(m, here, accept)
+        return m
+
+    def _acceptance(self, m: Module, here: Any, accept: Signal) -> None:
+        """Three things a word may have to wait for; each answers by a registered flag."""
+        armed = Signal()
+        with m.If(self.start):
+            m.d.sync += armed.eq(1)
+        first_word = here.first_plane & here.first_chunk
+        last_word = here.last_plane & here.last_chunk
+        follows_write = here.first_plane & here.first_micro
+
+        m.submodules.room = room = Credits(limit=self.fifo_depth)
+        m.submodules.queue_room = queue_room = Credits(limit=PA_QUEUE)
+        m.submodules.chunks = chunks = Credits(limit=self.depth)
+        m.d.comb += [
+            room.initial.eq(self.fifo_depth),
+            room.give.eq(self.freed),
+            room.take.eq(accept),
+            queue_room.initial.eq(PA_QUEUE),
+            queue_room.give.eq(self.pa.valid & self.pa.ready),
+            queue_room.take.eq(accept & first_word),
+            chunks.initial.eq(self.shape.chunks),
+            chunks.give.eq(self.written),
+            chunks.take.eq(accept & follows_write),
+        ]
+        for credits in room, queue_room, chunks:
+            m.d.comb += credits.restart.eq(self.start)
+
+        events = self.events
+        m.d.comb += [
+            events.first.eq(accept & first_word),
+            events.last.eq(accept & last_word),
+        ]
+        with m.If(~armed):
+            pass
+        with m.Elif(follows_write & ~chunks.ok):
+            m.d.comb += events.model_wait.eq(1)
+        with m.Elif(~room.ok):
+            m.d.comb += events.fifo_full.eq(1)
+        with m.Elif(first_word & ~queue_room.ok):
+            m.d.comb += events.pa_full.eq(1)
+        with m.Else():
+            m.d.comb += [self.samples.ready.eq(1), events.no_word.eq(~self.samples.valid)]
+
+    def _pipeline(self, m: Module, here: Any, accept: Signal) -> None:
+        """Cycle 0 is the word's acceptance; index n of a list is its value n cycles later."""
+        to_shifter = MODEL_CYCLES
+        to_bank = to_shifter + PairShifter.LATENCY
+        valid = delayed(m, accept, to_bank, name="valid", reset_less=False)
+        load = delayed(m, here.first_plane, to_shifter, name="load")
+        first = delayed(m, here.first_plane & here.first_chunk, to_bank, name="first")
+        words = delayed(m, self.samples.payload, to_bank, name="word")
+        m.d.comb += [self.word.eq(words[1]), self.keep.eq(valid[1])]
+
+        m.submodules.shifter = shifter = PairShifter(inputs=self.lanes)
+        m.d.comb += [
+            shifter.i.eq(self.weights),
+            shifter.step.eq(valid[to_shifter]),
+            shifter.load.eq(load[to_shifter]),
+        ]
+        m.submodules.queue = queue = ResetInserter(self.start)(
+            StreamFIFO(shape=self.pa.payload.shape(), depth=PA_QUEUE, flow_through=True)
+        )
+        for b in range(self.banks):
+            m.submodules[f"bank_{b}"] = bank = shared(Bank(lanes=self.lanes))
+            m.d.comb += [
+                bank.terms.eq(shifter.o),
+                bank.bits.eq(words[to_bank].word_select(b, self.lanes)),
+                bank.valid.eq(valid[to_bank]),
+                bank.first.eq(first[to_bank]),
+                queue.i.payload[b].eq(bank.o),
+            ]
+        done = accept & here.last_plane & here.last_chunk
+        m.d.comb += queue.i.valid.eq(delayed(m, done, self.latency, name="done", reset_less=False)[-1])
+        connect_typed(m, queue.o, flipped(self.pa))

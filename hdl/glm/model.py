@@ -1,0 +1,134 @@
+"""The two model memories of an engine, and the host's way to them."""
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.glm.backward import update_layout
+from fanin.hdl.glm.shapes import WEIGHT, ModelPortSignature, check_engine
+
+
+class ModelMemories(wiring.Component):
+    """The architectural model, which forward reads, and the accumulating one, which backward updates.
+
+    Updates pass through to the memories a cycle after they are announced. Host and ``clear`` write by
+    overriding the weights that backward's lanes put out, so that the wide write data need no multiplexer.
+
+    Members
+    -------
+    ``forward_chunk`` : In, range(depth)
+    ``forward_weights`` : Out, ``ArrayLayout(signed(32), lanes)``
+        Architectural weights, two cycles after ``forward_chunk``.
+    ``backward_chunk`` : In, range(depth)
+    ``backward_weights`` : Out, ``ArrayLayout(signed(32), lanes)``
+        Accumulating weights, one cycle after ``backward_chunk``. Undefined when that chunk is being written.
+    ``update`` : In, ``update_layout(depth)``
+        What the next cycle's ``weights`` are.
+    ``weights`` : In, ``ArrayLayout(signed(32), lanes)``
+    ``written`` : Out(1)
+        An update is being written to both memories; a ``forward_chunk`` of the next cycle reads it.
+    ``override`` : Out(1)
+        The next cycle's ``weights`` shall all be ``override_value``.
+    ``override_value`` : Out(signed(32))
+    ``host`` : In, ``ModelPortSignature``
+    ``clear`` : In(1)
+        Pulse: set both memories to zero.
+    ``clearing`` : Out(1)
+        High until that is done.
+
+    Parameters
+    ----------
+    ``depth`` : int, 1 to 4096
+        Chunks.
+    ``lanes`` : int, a power of two, 2 to 64
+        Weights of a chunk.
+
+    Latency
+    -------
+    An ``update`` is in memory 2 cycles after its announcement; a host's write, too. A host's read takes
+    ``ModelPortSignature.READ_LATENCY`` cycles. ``clear`` takes ``depth`` + 2. One access a cycle on each way.
+
+    Source
+    ------
+    P4SGD, section IV-A2 ("model update"); DESIGN section 5, pipeline.
+    """
+
+    def __init__(self, *, depth: int = 4096, lanes: int = 64):
+        check_engine(lanes=lanes, banks=2, depth=depth)
+        self.depth = depth
+        self.lanes = lanes
+        row = data.ArrayLayout(WEIGHT, lanes)
+        super().__init__(
+            {
+                "forward_chunk": In(range(depth)),
+                "forward_weights": Out(row),
+                "backward_chunk": In(range(depth)),
+                "backward_weights": Out(row),
+                "update": In(update_layout(depth)),
+                "weights": In(row),
+                "written": Out(1),
+                "override": Out(1),
+                "override_value": Out(WEIGHT),
+                "host": In(ModelPortSignature(depth=depth, lanes=lanes)),
+                "clear": In(1),
+                "clearing": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """One registered write request in front of both memories."""
+        m = Module()
+        host, chunk = self.host, Signal(range(self.depth))
+        lanes = Signal(self.lanes)  # to be written
+        both = Signal()
+        sweep = Signal(range(self.depth))
+        m.d.sync += [
+            self.written.eq(self.update.valid & self.update.both),
+            chunk.eq(self.update.chunk),
+            lanes.eq(self.update.valid.replicate(self.lanes)),
+            both.eq(self.update.both),
+        ]
+        with m.If(self.clearing):
+            m.d.comb += self.override.eq(1)
+            m.d.sync += [
+                chunk.eq(sweep),
+                lanes.eq(-1),
+                both.eq(1),
+                sweep.eq(sweep + 1),
+                self.clearing.eq(sweep != self.depth - 1),
+            ]
+        with m.Elif(host.write):
+            m.d.comb += [self.override.eq(1), self.override_value.eq(host.write_data)]
+            m.d.sync += [chunk.eq(host.chunk), lanes.eq(1 << host.lane), both.eq(1)]
+        with m.If(self.clear):
+            m.d.sync += [sweep.eq(0), self.clearing.eq(1)]
+
+        address = Mux(host.read, host.chunk, self.forward_chunk)
+        read = self._memory(m, "architectural", address, chunk, lanes & both.replicate(self.lanes))
+        accumulating = self._memory(m, "accumulating", self.backward_chunk, chunk, lanes)
+        forward = Signal.like(self.forward_weights, reset_less=True)
+        m.d.sync += forward.as_value().eq(read)
+        m.d.comb += [
+            self.forward_weights.eq(forward),
+            self.backward_weights.as_value().eq(accumulating),
+        ]
+        lane = Signal.like(host.lane, reset_less=True)
+        lane_read = Signal.like(host.lane, reset_less=True)
+        m.d.sync += [lane.eq(host.lane), lane_read.eq(lane), host.read_data.eq(forward[lane_read])]
+        return m
+
+    def _memory(self, m: Module, name: str, address: Any, chunk: Signal, lanes: Any) -> Any:
+        """A memory with one read and one write port; its read data."""
+        width = WEIGHT.width
+        m.submodules[name] = memory = Memory(shape=self.lanes * width, depth=self.depth, init=[])
+        write, read = memory.write_port(granularity=width), memory.read_port()
+        m.d.comb += [
+            write.addr.eq(chunk),
+            write.data.eq(self.weights),
+            write.en.eq(lanes),
+            read.addr.eq(address),
+        ]
+        return read.data
