@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, Value, signed
+from amaranth import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -98,11 +98,12 @@ class LossUnit(wiring.Component):
         ports = [table.read_port() for _ in range(self.banks)]
         for port, fa in zip(ports, self.fa.payload, strict=True):
             m.d.comb += [port.en.eq(advance), port.addr.eq(self._index(fa))]
+        mask = self._overflow_mask(m)
         with m.If(advance):
             m.d.sync += valid.eq(Cat(self.fa.valid & self.labels.valid, valid))
             for bank, port in enumerate(ports):
                 df = self._derivative(m, self.fa.payload[bank], self.labels.payload[bank], port.data)
-                m.d.sync += self.scale.payload[bank].eq(self._scaled(m, df))
+                m.d.sync += self.scale.payload[bank].eq(self._scaled(m, df, mask))
         return m
 
     def _table(self, m: Module) -> Memory:
@@ -121,21 +122,26 @@ class LossUnit(wiring.Component):
 
     def _derivative(self, m: Module, fa: Value, label: Value, entry: Any) -> Signal:
         """Stages 1 to 4: df; ``entry`` is valid behind stage 1."""
-        one = 1 << self.frac
         top = self.frac + (SIGMA_RANGE - 1).bit_length()
         n = sigma_fraction_bits(self.frac)
         step = self.frac - SIGMA_STEP_BITS
 
         fa1, label1 = (Signal.like(value, name=name) for value, name in ((fa, "fa1"), (label, "label1")))
-        inside = Signal()
-        m.d.sync += [fa1.eq(fa), label1.eq(label), inside.eq(fa[top:].all() | ~fa[top:].any())]
+        inside, up, down = Signal(), Signal(), Signal()
+        m.d.sync += [
+            fa1.eq(fa),
+            label1.eq(label),
+            inside.eq(fa[top:].all() | ~fa[top:].any()),
+            up.eq(~fa[-1] & fa[self.frac :].any()),  # FA >= 1
+            down.eq(fa[-1] & ~(fa[self.frac :].all() & fa[: self.frac].any())),  # FA <= -1
+        ]
 
         entry2 = Signal.like(entry, name="entry2")
         fraction = Signal(n)
         interpolate = Signal()
         base = Signal(signed(VALUE_BITS))  # what the label is taken from, where the table does not say
         label2 = Signal(signed(VALUE_BITS))
-        satisfied = Mux(label1[-1], fa1 <= -one, fa1 >= one)  # y · FA >= 1
+        satisfied = Mux(label1[-1], down, up)  # y · FA >= 1
         m.d.sync += [
             entry2.eq(entry),
             fraction.eq(fa1[step - n : step]),
@@ -146,7 +152,7 @@ class LossUnit(wiring.Component):
             with m.Case(Loss.LINEAR):
                 m.d.sync += base.eq(fa1)
             with m.Case(Loss.LOGISTIC):
-                m.d.sync += base.eq(Mux(fa1[-1], 0, one))
+                m.d.sync += base.eq(Mux(fa1[-1], 0, 1 << self.frac))
             with m.Default():
                 m.d.sync += base.eq(0)
 
@@ -163,7 +169,13 @@ class LossUnit(wiring.Component):
         m.d.sync += df.eq(difference + Mux(interpolate3, product[n:], 0))
         return df
 
-    def _scaled(self, m: Module, df: Signal) -> Value:
+    def _overflow_mask(self, m: Module) -> Signal:
+        """Which bits of the product must equal its sign, for the shifted one to fit 32 bits."""
+        mask = Signal(_PRODUCT_BITS)
+        m.d.sync += mask.eq((-1 << VALUE_BITS - 1) << self.shift)
+        return mask
+
+    def _scaled(self, m: Module, df: Signal, mask: Signal) -> Value:
         """Stages 5 to 7, and what stage 8 registers: floor(df · mantissa / 2^shift), saturated."""
         low = Signal(_LOW_BITS + MANTISSA_BITS)
         high = Signal(signed(_PRODUCT_BITS - _LOW_BITS))
@@ -173,10 +185,13 @@ class LossUnit(wiring.Component):
         ]
         product = Signal(signed(_PRODUCT_BITS))
         m.d.sync += product.eq(Cat(low[:_LOW_BITS], high + low[_LOW_BITS:]))
-        shifted = Signal(signed(_PRODUCT_BITS))
-        m.d.sync += shifted.eq(product >> self.shift)
 
-        sign, overflow = shifted[VALUE_BITS - 1 :], Signal()
-        m.d.comb += overflow.eq(sign.any() & ~sign.all())
-        limit = Cat((~shifted[-1]).replicate(VALUE_BITS - 1), shifted[-1])
-        return Mux(overflow, limit, shifted[:VALUE_BITS]).as_signed()
+        coarse = Signal(signed(VALUE_BITS + 3))  # shifted by a multiple of 4
+        negative, overflow = Signal(), Signal()
+        m.d.sync += [
+            coarse.eq(product >> Cat(C(0, 2), self.shift[2:])),
+            negative.eq(product[-1]),
+            overflow.eq(((product ^ product[-1].replicate(_PRODUCT_BITS)) & mask).any()),
+        ]
+        limit = Cat((~negative).replicate(VALUE_BITS - 1), negative)
+        return Mux(overflow, limit, (coarse >> self.shift[:2])[:VALUE_BITS]).as_signed()

@@ -1,0 +1,214 @@
+"""The registers of a node, declared once: RTL, host driver, C header and documentation derive from this."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from fanin.config import NodeConfig
+from fanin.fixed import MANTISSA_BITS, Loss
+from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
+from fanin.hdl.glm.shapes import EngineShape
+from fanin.hdl.net.job import JobConfig
+
+IDENTITY = 0x464E494E  # "NINF" in memory order: fanin node
+VERSION = 1
+
+# Where engine, chunk and lane lie in a model address.
+LANE_BITS, CHUNK_BITS, ENGINE_BITS = 8, 16, 8
+
+
+class Failure(IntEnum):
+    """Why a node stopped; holds until the transport is reset, or, for SHAPE, until the next start."""
+
+    NONE = 0
+    TIMEOUT = 1  #: a packet stayed unanswered after all its retransmissions
+    ROUND_WRAP = 2  #: the transport has used up its rounds
+    SHAPE = 3  #: the shape registers ask for what this node cannot do
+    BUS = 4  #: a read from memory was answered with an error
+
+
+FAILURE_BITS = max(Failure).bit_length()
+
+
+def model_address(engine: int, chunk: int, lane: int = 0) -> int:
+    """What the register ``model_address`` holds to name one weight."""
+    return (engine << CHUNK_BITS | chunk) << LANE_BITS | lane
+
+
+def _width(layout: type, name: str) -> int:
+    """Width of a member of a struct that a register feeds."""
+    return layout.as_shape()[name].width  # type: ignore[attr-defined,no-any-return]
+
+
+def _identity(config: NodeConfig) -> tuple[Register, ...]:
+    shape = (
+        Field("engines", 4, "engines, E"),
+        Field("banks", 4, "samples of a micro-batch"),
+        Field("lanes", 9, "features of a sample word"),
+        Field("frac", 6, "fractional bits of weights, activations and gradients"),
+        Field("data_parallel", 1, "1: gradients are summed over the network, 0: activations"),
+        Field("udp", 1, "1: UDP over IPv4, 0: raw Ethernet"),
+    )
+    return (
+        Register("id", Access.RO, f"{IDENTITY:#010x}"),
+        Register("version", Access.RO, f"version of this register map: {VERSION}"),
+        Register("shape", Access.RO, "what was fixed when this node was made", shape),
+        Register("depth", Access.RO, "chunks that an engine's model memory holds"),
+        Register("sample_fifo", Access.RO, "words that an engine's replay FIFO holds"),
+        Register("slots", Access.RO, "aggregation slots that the transport holds"),
+    )
+
+
+def _control() -> tuple[Register, ...]:
+    causes = ", ".join(f"{cause.value} {cause.name}" for cause in Failure)
+    return (
+        Register(
+            "control",
+            Access.PULSE,
+            "commands; `start` and `clear_model` are ignored while busy",
+            (
+                Field("start", 1, "train `epochs` epochs from the memories' first sample on"),
+                Field("clear_model", 1, "all weights become 0"),
+                Field("reset_transport", 1, "operations count from 0 again, a failure is forgotten"),
+                Field("clear_counters", 1, "all counters become 0"),
+            ),
+        ),
+        Register(
+            "status",
+            Access.RO,
+            "what the node does",
+            (
+                Field("busy", 1, "training, or clearing the model"),
+                Field("idle", 1, "the transport waits for nothing"),
+                Field("failed", 1, "stopped; `cause` says why"),
+                Field("cause", FAILURE_BITS, causes),
+            ),
+        ),
+    )
+
+
+def _training() -> tuple[Register, ...]:
+    losses = ", ".join(f"{loss.value} {loss.name.lower()}" for loss in Loss)
+    return (
+        Register(
+            "training",
+            Access.RW,
+            "number format and loss",
+            (
+                Field("planes", _width(EngineShape, "planes"), "bits of a feature, s: 1…8"),
+                Field("loss", 2, losses),
+                Field("clamp_bits", 5, "c: PAs are clamped to [-2^c, 2^c - 1]"),
+            ),
+        ),
+        Register(
+            "rate",
+            Access.RW,
+            "learning rate over batch size, mantissa / 2^shift",
+            (Field("mantissa", MANTISSA_BITS, "in [2^15, 2^16)"), Field("shift", 6, "0…39")),
+        ),
+        Register("chunks", Access.RW, "C: words of weights that an engine uses", bits=16),
+        Register("mini_batch", Access.RW, "micro-batches of a full mini-batch, at least 1", bits=24),
+        Register("epoch", Access.RW, "micro-batches of an epoch, at least 1"),
+        Register("epochs", Access.RW, "epochs of one start, at least 1"),
+    )
+
+
+def _job() -> tuple[Register, ...]:
+    def bits(name: str) -> int:
+        return _width(JobConfig, name)
+
+    return (
+        Register(
+            "job",
+            Access.RW,
+            "the aggregation job; change it only together with `reset_transport`",
+            (
+                Field("job_id", bits("job"), "id"),
+                Field("log2_slots", bits("log2_slots"), "log2 of the job's slots"),
+                Field("slot_base", bits("base"), "its first slot in the switch, a multiple of their number"),
+            ),
+        ),
+        Register("member", Access.RW, "bitmap of this worker: one bit", bits=bits("member")),
+        Register("timeout", Access.RW, "cycles until a packet is sent again", bits=bits("timeout")),
+        Register(
+            "retries", Access.RW, "retransmissions of a packet until TIMEOUT", bits=bits("retries"), reset=1000
+        ),
+        Register("own_mac", Access.RW, "this node's MAC address", bits=bits("own_mac")),
+        Register("switch_mac", Access.RW, "the switch's MAC address", bits=bits("switch_mac")),
+        Register("own_ip", Access.RW, "this node's IPv4 address (UDP)", bits=bits("own_ip")),
+        Register("switch_ip", Access.RW, "the switch's IPv4 address (UDP)", bits=bits("switch_ip")),
+        Register("udp_port", Access.RW, "UDP port, source and destination", bits=bits("udp_port")),
+    )
+
+
+def _memories(config: NodeConfig) -> tuple[Register, ...]:
+    word = (
+        f"lane in bits {LANE_BITS - 1}…0, chunk from bit {LANE_BITS}, engine from bit {LANE_BITS + CHUNK_BITS}"
+    )
+    return (
+        Register(
+            "sample_address",
+            Access.RW,
+            "byte address of an engine's sample words, low half (even ports) and high half (odd ports)",
+            bits=64,
+            count=config.sample_ports,
+        ),
+        Register("label_address", Access.RW, "byte address of the labels, int32, 8 a micro-batch", bits=64),
+        Register("model_address", Access.WINDOW, f"weight that model_data names: {word}"),
+        Register("model_data", Access.WINDOW, "that weight, signed; each access steps to the next lane"),
+    )
+
+
+#: Counters by name; those marked per engine add up all engines.
+COUNTERS = {
+    "cycles": "cycles from `start` to the last write of the model",
+    "words": "sample words taken by forward, all engines together",
+    "stall_no_word": "engine cycles without a word: memory had none",
+    "stall_fifo_full": "engine cycles without a word: the replay FIFO was full",
+    "stall_model_wait": "engine cycles without a word: the mini-batch before had not yet written its chunk",
+    "stall_pa_full": "engine cycles without a word: the network had not yet taken earlier PAs",
+    "backward_idle": "engine cycles in which backward had no scale to work on",
+    "clamps": "PAs clamped",
+    "micro_batches": "micro-batches whose FA was delivered",
+    "agg_sent": "AGG packets sent, retransmissions apart",
+    "ack_sent": "ACK packets sent, retransmissions apart",
+    "retransmissions": "packets sent again",
+    "results": "RESULT packets that completed an operation",
+    "confirms": "CONFIRM packets that freed a slot",
+    "duplicates": "packets that had been received before",
+    "stale": "packets whose round or state had passed",
+    "bad_mac": "frames dropped: the MAC found an error (FCS)",
+    "bad_short": "frames dropped: too short",
+    "bad_long": "frames dropped: too long",
+    "bad_foreign": "frames dropped: other traffic, or another node's",
+    "bad_checksum": "frames dropped: IPv4 header checksum",
+    "bad_malformed": "frames dropped: version, kind, round or a length is wrong",
+    "bad_job": "frames dropped: another job",
+    "bad_slot": "frames dropped: a slot outside the job's",
+}
+
+
+def node_registers(config: NodeConfig) -> RegisterMap:
+    """The register map of a node."""
+    wide = {"words", "stall_no_word", "stall_fifo_full", "stall_model_wait", "stall_pa_full", "backward_idle"}
+    per_engine = config.engines.bit_length()
+    per_bank = config.banks.bit_length()
+    counters = (
+        Register(
+            name,
+            Access.COUNTER,
+            doc,
+            bits=64,
+            step=per_engine if name in wide else per_bank if name == "clamps" else 1,
+        )
+        for name, doc in COUNTERS.items()
+    )
+    registers = (
+        *_identity(config),
+        *_control(),
+        *_training(),
+        *_job(),
+        *_memories(config),
+        *counters,
+    )
+    return RegisterMap(registers=registers, clear="clear_counters")
