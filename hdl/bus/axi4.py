@@ -1,0 +1,146 @@
+"""AXI4 read port and AXI4-Lite port as wiring signatures, with Arm's signal names."""
+
+from typing import Any
+
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+
+BOUNDARY = 4096  # bytes; a burst must not cross a multiple of it (IHI 0022, A3.4.1)
+MAX_BURST = 256  # beats of an INCR burst
+
+
+class Resp(enum.Enum, shape=2):
+    """Response of a transfer."""
+
+    OKAY = 0
+    EXOKAY = 1
+    SLVERR = 2
+    DECERR = 3
+
+
+class Burst(enum.Enum, shape=2):
+    """How the address advances inside a burst."""
+
+    FIXED = 0
+    INCR = 1
+    WRAP = 2
+
+
+CACHE_BUFFERABLE_MODIFIABLE = 0b0011  # arcache: normal memory, not cached, what Xilinx' interconnects expect
+
+
+class _Signature(wiring.Signature):
+    """A signature that equals another of its class with the same parameters."""
+
+    def __init__(self, members: dict[str, Any], **parameters: int):
+        self.parameters = parameters
+        super().__init__(members)
+
+    def __eq__(self, other: object) -> bool:
+        other = other.flip() if isinstance(other, wiring.FlippedSignature) else other
+        return type(other) is type(self) and other.parameters == self.parameters
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value}" for name, value in self.parameters.items())
+        return f"{type(self).__name__}({arguments})"
+
+
+class AXI4ReadSignature(_Signature):
+    """The two read channels of AXI4, as the master sees them.
+
+    Members
+    -------
+    ``arid araddr arlen arsize arburst arlock arcache arprot arqos arvalid`` : Out
+    ``arready`` : In
+    ``rid rdata rresp rlast rvalid`` : In
+    ``rready`` : Out
+
+    Parameters
+    ----------
+    ``data_width`` : int, bits; a power of two, 8…1024
+    ``address_width`` : int, bits; 1…64
+    ``id_width`` : int, bits; 0…32; 0 leaves ``arid`` and ``rid`` out of the Verilog
+    """
+
+    def __init__(self, *, data_width: int, address_width: int, id_width: int = 1):
+        if data_width not in (8 << n for n in range(8)):
+            raise ValueError(f"data_width must be a power of two from 8 to 1024, not {data_width!r}")
+        if address_width not in range(1, 65):
+            raise ValueError(f"address_width must be from 1 to 64, not {address_width!r}")
+        if id_width not in range(33):
+            raise ValueError(f"id_width must be from 0 to 32, not {id_width!r}")
+        self.data_width = data_width
+        self.address_width = address_width
+        self.id_width = id_width
+        super().__init__(
+            {
+                "arid": Out(id_width),
+                "araddr": Out(address_width),
+                "arlen": Out(8),
+                "arsize": Out(3),
+                "arburst": Out(Burst),
+                "arlock": Out(1),
+                "arcache": Out(4),
+                "arprot": Out(3),
+                "arqos": Out(4),
+                "arvalid": Out(1),
+                "arready": In(1),
+                "rid": In(id_width),
+                "rdata": In(data_width),
+                "rresp": In(Resp),
+                "rlast": In(1),
+                "rvalid": In(1),
+                "rready": Out(1),
+            },
+            data_width=data_width,
+            address_width=address_width,
+            id_width=id_width,
+        )
+
+
+class AXI4LiteSignature(_Signature):
+    """The five channels of AXI4-Lite, as the master sees them.
+
+    Members
+    -------
+    ``awaddr awprot awvalid wdata wstrb wvalid bready araddr arprot arvalid rready`` : Out
+    ``awready wready bresp bvalid arready rdata rresp rvalid`` : In
+
+    Parameters
+    ----------
+    ``address_width`` : int, bits; 1…64
+    ``data_width`` : int, bits; 32 or 64
+    """
+
+    def __init__(self, *, address_width: int, data_width: int = 32):
+        if data_width not in (32, 64):
+            raise ValueError(f"data_width must be 32 or 64, not {data_width!r}")
+        if address_width not in range(1, 65):
+            raise ValueError(f"address_width must be from 1 to 64, not {address_width!r}")
+        self.address_width = address_width
+        self.data_width = data_width
+        super().__init__(
+            {
+                "awaddr": Out(address_width),
+                "awprot": Out(3),
+                "awvalid": Out(1),
+                "awready": In(1),
+                "wdata": Out(data_width),
+                "wstrb": Out(data_width // 8),
+                "wvalid": Out(1),
+                "wready": In(1),
+                "bresp": In(Resp),
+                "bvalid": In(1),
+                "bready": Out(1),
+                "araddr": Out(address_width),
+                "arprot": Out(3),
+                "arvalid": Out(1),
+                "arready": In(1),
+                "rdata": In(data_width),
+                "rresp": In(Resp),
+                "rvalid": In(1),
+                "rready": Out(1),
+            },
+            address_width=address_width,
+            data_width=data_width,
+        )

@@ -1,0 +1,217 @@
+"""Registers, declared once: the map from which RTL, host driver, C header and documentation derive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+WORD_BYTES = 4
+WORD_BITS = 8 * WORD_BYTES
+
+
+class Access(StrEnum):
+    """What host and hardware may do with a register; the value is what the documentation prints."""
+
+    RO = "ro"  #: the host reads what the hardware drives
+    RW = "rw"  #: the host writes and reads back, the hardware reads
+    PULSE = "pulse"  #: a written one is one for one cycle; reads as 0
+    COUNTER = "counter"  #: the hardware adds to it; the host reads
+    WINDOW = "window"  #: every access is handed to the hardware, which answers when it can
+
+
+@dataclass(frozen=True)
+class Field:
+    """Some bits of a register; fields lie one above the other in order of declaration, from bit 0."""
+
+    name: str
+    bits: int
+    doc: str
+    reset: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise ValueError(f"name of a field must be an identifier, not {self.name!r}")
+        if not 1 <= self.bits <= 2 * WORD_BITS:
+            raise ValueError(f"bits of field {self.name} must be from 1 to 64, not {self.bits!r}")
+        if not 0 <= self.reset < 1 << self.bits:
+            raise ValueError(f"reset of field {self.name} must fit {self.bits} bits, not {self.reset!r}")
+
+
+@dataclass(frozen=True)
+class Register:
+    """A register of one or two 32-bit words, or ``count`` of them in a row.
+
+    Without ``fields`` it is one value of ``bits`` bits. ``rw`` and ``counter`` may have 64: two words, the
+    low one first. A ``counter`` has 32 or 64, and wraps; the hardware adds a number of ``step`` bits to it
+    in every cycle. A ``window`` is one word.
+    """
+
+    name: str
+    access: Access
+    doc: str
+    fields: tuple[Field, ...] = ()
+    bits: int = WORD_BITS
+    reset: int = 0
+    count: int = 1
+    step: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "access", Access(self.access))
+        object.__setattr__(self, "fields", tuple(self.fields))
+        total = sum(field.bits for field in self.parts)
+        limit = 2 * WORD_BITS if self.access in (Access.RW, Access.COUNTER) and not self.fields else WORD_BITS
+        if total > limit:
+            raise ValueError(f"bits of register {self.name} must be at most {limit}, not {total}")
+        if self.access in (Access.COUNTER, Access.WINDOW) and (self.fields or self.bits % WORD_BITS):
+            raise ValueError(f"{self.access} register {self.name} must have whole words and no fields")
+        if self.count < 1:
+            raise ValueError(f"count of register {self.name} must be at least 1, not {self.count!r}")
+        if not 1 <= self.step <= WORD_BITS:
+            raise ValueError(f"step of register {self.name} must be from 1 to 32 bits, not {self.step!r}")
+
+    @property
+    def parts(self) -> tuple[Field, ...]:
+        """The fields; of a register without any, the one value that it is."""
+        return self.fields or (Field(self.name, self.bits, self.doc, self.reset),)
+
+    @property
+    def words(self) -> int:
+        """Words of one element."""
+        return -(-sum(field.bits for field in self.parts) // WORD_BITS)
+
+    def shifts(self) -> Iterator[tuple[Field, int]]:
+        """Every field with the bit at which it starts."""
+        shift = 0
+        for field in self.parts:
+            yield field, shift
+            shift += field.bits
+
+    def pack(self, values: dict[str, int]) -> int:
+        """One element's bits. ``pulse`` fields not named are 0; of ``rw`` all must be named.
+
+        Raises ValueError for a missing or unknown field, or one whose value does not fit, signed or not.
+        """
+        names = {field.name for field in self.parts}
+        missing = names - values.keys() if self.access is Access.RW else set()
+        for problem, found in ("unknown", values.keys() - names), ("missing", missing):
+            if found:
+                raise ValueError(f"register {self.name}: {problem} field {', '.join(sorted(found))}")
+        word = 0
+        for field, shift in self.shifts():
+            value = int(values.get(field.name, 0))
+            if not -(1 << field.bits) >> 1 <= value < 1 << field.bits:
+                raise ValueError(f"field {field.name} must fit {field.bits} bits, not {value}")
+            word |= (value & ((1 << field.bits) - 1)) << shift
+        return word
+
+    def unpack(self, word: int) -> dict[str, int]:
+        """The fields of one element's bits, unsigned."""
+        return {field.name: word >> shift & ((1 << field.bits) - 1) for field, shift in self.shifts()}
+
+
+@dataclass(frozen=True)
+class RegisterMap:
+    """Registers at consecutive offsets, a register of two words at a multiple of 8.
+
+    ``clear`` names the ``pulse`` field that zeroes all counters, if there is one. ``address_bits``: the
+    slave decodes that many; 12 are 4 KiB, the smallest region that interconnects hand out.
+
+    Raises ValueError for names used twice, a ``clear`` that is no pulse, and a map that does not fit.
+    """
+
+    registers: tuple[Register, ...]
+    clear: str | None = None
+    address_bits: int = 12
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "registers", tuple(self.registers))
+        for kind, names in (
+            ("register", [register.name for register in self.registers]),
+            ("field", [field.name for register in self.registers for field in register.parts]),
+        ):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"{kind} name used twice: {', '.join(twice)}")
+        pulses = [register for register in self.registers if register.access is Access.PULSE]
+        bits = [field.name for r in pulses if r.count == 1 for field in r.parts if field.bits == 1]
+        if self.clear is not None and self.clear not in bits:
+            raise ValueError(f"clear must name a pulse of one bit ({', '.join(bits)}), not {self.clear!r}")
+        if self.size > 1 << self.address_bits:
+            raise ValueError(
+                f"address_bits must cover the map's {self.size} bytes, not {1 << self.address_bits}"
+            )
+
+    @cached_property
+    def _offsets(self) -> dict[str, int]:
+        offsets, at = {}, 0
+        for register in self.registers:
+            size = register.words * WORD_BYTES
+            at = -(-at // size) * size
+            offsets[register.name] = at
+            at += size * register.count
+        offsets[""] = at
+        return offsets
+
+    @property
+    def size(self) -> int:
+        """Bytes from the first register to the end of the last."""
+        return self._offsets[""]
+
+    def __getitem__(self, name: str) -> Register:
+        """The register of that name. Raises KeyError."""
+        for register in self.registers:
+            if register.name == name:
+                return register
+        raise KeyError(f"no register is called {name!r}")
+
+    def offset(self, name: str, index: int = 0) -> int:
+        """Byte offset of a register, of element ``index`` of an array. Raises KeyError, IndexError."""
+        register = self[name]
+        if index not in range(register.count):
+            raise IndexError(f"register {name} has {register.count} elements; there is no {index}")
+        return self._offsets[name] + index * register.words * WORD_BYTES
+
+    def words(self) -> Iterator[tuple[int, Register, int, int]]:
+        """Every word as ``(word number, register, element, word of the element)``."""
+        for register in self.registers:
+            for index in range(register.count):
+                for word in range(register.words):
+                    yield self.offset(register.name, index) // WORD_BYTES + word, register, index, word
+
+    def markdown(self) -> str:
+        """The map as a table for the documentation."""
+        lines = [
+            "| offset | register | access | bits | field | reset | meaning |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for register in self.registers:
+            name = register.name + (f"[{register.count}]" if register.count > 1 else "")
+            head = f"| 0x{self.offset(register.name):03x} | `{name}` | {register.access}"
+            if register.fields:
+                lines.append(f"{head} | | | | {register.doc} |")
+                head = "| | | "
+            for field, shift in register.shifts():
+                label = f"`{field.name}`" if register.fields else ""
+                bits = f"{shift + field.bits - 1}…{shift}" if field.bits > 1 else f"{shift}"
+                lines.append(f"{head} | {bits} | {label} | {field.reset:#x} | {field.doc} |")
+        return "\n".join(lines) + "\n"
+
+    def c_header(self, prefix: str = "FANIN") -> str:
+        """The map as C macros: offsets, counts, and shift and mask of every field."""
+        guard = f"{prefix}_REGISTERS_H"
+        lines = [f"#ifndef {guard}", f"#define {guard}", ""]
+        for register in self.registers:
+            name = f"{prefix}_{register.name.upper()}"
+            lines.append(f"/* {register.access}: {register.doc} */")
+            lines.append(f"#define {name}_OFFSET 0x{self.offset(register.name):03x}")
+            if register.count > 1:
+                lines.append(f"#define {name}_COUNT {register.count}")
+                lines.append(f"#define {name}_STRIDE {register.words * WORD_BYTES}")
+            for field, shift in register.shifts() if register.fields else ():
+                part = f"{name}_{field.name.upper()}"
+                lines.append(f"#define {part}_SHIFT {shift} /* {field.doc} */")
+                lines.append(f"#define {part}_MASK 0x{((1 << field.bits) - 1) << shift:08x}u")
+            lines.append("")
+        return "\n".join([*lines, f"#endif /* {guard} */", ""])

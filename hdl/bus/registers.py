@@ -1,0 +1,288 @@
+"""Register file: a register map as an AXI4-Lite slave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.bus.axi4 import AXI4LiteSignature, Resp
+from fanin.hdl.bus.register_map import WORD_BITS, WORD_BYTES, Access, Register, RegisterMap
+
+GROUP_WORDS = 16  # words that one read multiplexer selects from, in one cycle
+
+
+class WindowSignature(wiring.Signature):
+    """Host accesses handed to the hardware, as the register file sees them; one at a time.
+
+    ``read`` or ``write`` rises and holds, ``write_data`` with it, until the cycle in which ``ready`` is
+    high; it answers the request, and is ignored without one. ``read_data`` counts in that cycle alone. A
+    hardware that counts its address up does so in it.
+
+    Members
+    -------
+    ``read`` : Out(1)
+    ``write`` : Out(1)
+    ``write_data`` : Out(32)
+    ``read_data`` : In(32)
+    ``ready`` : In(1)
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "read": Out(1),
+                "write": Out(1),
+                "write_data": Out(WORD_BITS),
+                "read_data": In(WORD_BITS),
+                "ready": In(1),
+            }
+        )
+
+    def __eq__(self, other: object) -> bool:
+        other = other.flip() if isinstance(other, wiring.FlippedSignature) else other
+        return type(other) is type(self)
+
+    def __repr__(self) -> str:
+        return "WindowSignature()"
+
+
+def _members(registers: RegisterMap) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    for register in registers.registers:
+        for field in register.parts:
+            member = {
+                Access.RO: In(field.bits),
+                Access.RW: Out(field.bits, init=field.reset),
+                Access.PULSE: Out(field.bits),
+                Access.COUNTER: In(register.step),
+                Access.WINDOW: Out(WindowSignature()),
+            }[register.access]
+            members[field.name] = member.array(register.count) if register.count > 1 else member
+    return members
+
+
+class RegisterFile(wiring.Component):
+    """The registers of a map behind an AXI4-Lite slave.
+
+    One access at a time, the oldest write before a read; AW may come before, with or after W. Addresses
+    outside the map or no multiple of 4, writes to ``ro`` and ``counter`` registers, and writes to a
+    ``window`` with less than all strobes answer SLVERR and do nothing (reads return 0). Byte strobes are
+    honoured: a ``pulse`` bit whose byte is not written stays 0. A 64-bit counter is read low word first;
+    that read keeps the high half of the same moment, and reading any counter's high word returns it.
+
+    Members
+    -------
+    ``axil`` : In, :class:`AXI4LiteSignature`
+    Further members are the fields of ``registers``, by name (of a register without fields, its own), an
+    array where the register is one: ``ro`` In(bits), ``rw`` Out(bits), ``pulse`` Out(bits), one cycle per
+    write; ``counter`` In(step), what to add in this cycle; ``window`` Out, :class:`WindowSignature`.
+
+    Parameters
+    ----------
+    ``registers`` : RegisterMap
+
+    Latency
+    -------
+    Read: R 4 cycles after AR. Write: B 4 cycles after the later of AW and W; fields change with B. Back to
+    back, an access every 5 cycles. A window adds the cycles until ``ready``.
+
+    Source
+    ------
+    DESIGN section 5, Surroundings; Arm IHI 0022.
+    """
+
+    def __init__(self, *, registers: RegisterMap):
+        self.registers = registers
+        members = _members(registers)
+        reserved = {"axil", *dir(self)} & members.keys()
+        if reserved:
+            raise ValueError(f"registers must not have a field called {', '.join(sorted(reserved))}")
+        axil = AXI4LiteSignature(address_width=registers.address_bits)
+        super().__init__({"axil": In(axil), **members})
+
+    def elaborate(self, platform: Any) -> Module:
+        """Held requests, one state machine, and per register what its access asks for."""
+        m = Module()
+        bus = _Slave(self.axil)
+        for number, register, index, word in self.registers.words():
+            getattr(self, f"_{register.access}")(m, bus, number, register, index, word)
+        bus.elaborate(m)
+        return m
+
+    def _port(self, name: str, register: Register, index: int) -> Any:
+        port = getattr(self, name)
+        return port[index] if register.count > 1 else port
+
+    def _value(self, register: Register, index: int, word: int) -> Any:
+        value = Cat(self._port(field.name, register, index) for field in register.parts)
+        return value[WORD_BITS * word : WORD_BITS * (word + 1)]
+
+    def _ro(self, m: Module, bus: _Slave, number: int, register: Register, index: int, word: int) -> None:
+        bus.readable[number] = self._value(register, index, word)
+
+    def _rw(self, m: Module, bus: _Slave, number: int, register: Register, index: int, word: int) -> None:
+        value = self._value(register, index, word)
+        bus.readable[number] = value
+        bus.writable.append(number)
+        with m.If(bus.written(number)):
+            for byte, strobe in enumerate(bus.strobes):
+                part = slice(8 * byte, 8 * byte + 8)
+                if part.start < len(value):
+                    with m.If(strobe):
+                        m.d.sync += value[part].eq(bus.data[part])
+
+    def _pulse(self, m: Module, bus: _Slave, number: int, register: Register, index: int, word: int) -> None:
+        value = self._value(register, index, word)
+        bus.readable[number] = Const(0)
+        bus.writable.append(number)
+        m.d.sync += value.eq(0)
+        with m.If(bus.written(number)):
+            m.d.sync += value.eq(bus.data & Cat(strobe.replicate(8) for strobe in bus.strobes))
+
+    def _counter(self, m: Module, bus: _Slave, number: int, register: Register, index: int, word: int) -> None:
+        if word:
+            return  # both words are made with the first
+        low = Signal(WORD_BITS)
+        carry = Signal()
+        m.d.sync += Cat(low, carry).eq(low + self._port(register.name, register, index))
+        bus.readable[number] = low
+        reset = [low.eq(0), carry.eq(0)]
+        if register.words == 2:
+            high = Signal(WORD_BITS)
+            m.d.sync += high.eq(high + carry)
+            bus.readable[number + 1] = high
+            bus.high_words.append(number + 1)
+            reset.append(high.eq(0))
+        if self.registers.clear is not None:
+            with m.If(getattr(self, self.registers.clear)):
+                m.d.sync += reset
+
+    def _window(self, m: Module, bus: _Slave, number: int, register: Register, index: int, word: int) -> None:
+        window = self._port(register.name, register, index)
+        bus.readable[number] = Const(0)
+        bus.writable.append(number)
+        bus.windows[number] = window
+        m.d.comb += window.write_data.eq(bus.data)
+
+
+class _Slave:
+    """The AXI4-Lite channels: one access after the other, and the words that it may reach.
+
+    The register file fills ``readable`` (values by word number), ``writable``, ``high_words`` and
+    ``windows``, and writes a word in the cycle that :meth:`written` names.
+    """
+
+    def __init__(self, axil: Any):
+        self.axil = axil
+        self.readable: dict[int, Any] = {}
+        self.writable: list[int] = []
+        self.high_words: list[int] = []
+        self.windows: dict[int, Any] = {}
+        self.address = Signal(len(axil.araddr))  # of the access that is being carried out
+        self.number = self.address[2:]
+        self.data = Signal(WORD_BITS)
+        self.strobes = Signal(WORD_BYTES)
+        self.is_write = Signal()
+        self.access = Signal()  # high while the access is carried out: one cycle, or a window's wait
+        self.good = Signal()  # the map allows it
+        self.done = Signal()
+
+    def written(self, number: int) -> Any:
+        """Whether this cycle writes the word of that number."""
+        return self.access & self.is_write & self.good & (self.number == number)
+
+    def elaborate(self, m: Module) -> None:
+        """Take a request, decode its address, carry it out, answer it."""
+        axil = self.axil
+        write_address, read_address = Signal.like(self.address), Signal.like(self.address)
+        aw = self._held(m, "aw", (write_address, axil.awaddr))
+        w = self._held(m, "w", (self.data, axil.wdata), (self.strobes, axil.wstrb))
+        ar = self._held(m, "ar", (read_address, axil.araddr))
+        self._decode(m)
+        with m.FSM() as fsm:
+            m.d.comb += self.access.eq(fsm.ongoing("ACCESS"))
+            with m.State("IDLE"):
+                m.d.sync += self.is_write.eq(aw & w)
+                m.d.sync += self.address.eq(Mux(aw & w, write_address, read_address))
+                with m.If(aw & w | ar):
+                    m.next = "DECODE"
+            with m.State("DECODE"):
+                m.next = "ACCESS"
+            with m.State("ACCESS"), m.If(self.done):
+                m.d.sync += [axil.bvalid.eq(self.is_write), axil.rvalid.eq(~self.is_write)]
+                m.next = "RESPONSE"
+            with m.State("RESPONSE"), m.If(axil.bvalid & axil.bready | axil.rvalid & axil.rready):
+                m.d.sync += [axil.bvalid.eq(0), axil.rvalid.eq(0)]
+                with m.If(self.is_write):
+                    m.d.sync += [aw.eq(0), w.eq(0)]
+                with m.Else():
+                    m.d.sync += ar.eq(0)
+                m.next = "IDLE"
+
+    def _held(self, m: Module, channel: str, *captures: tuple[Signal, Any]) -> Signal:
+        """A request channel's register; ``ready`` says that it is free."""
+        held = Signal(name=f"{channel}_held")
+        ready, valid = getattr(self.axil, f"{channel}ready"), getattr(self.axil, f"{channel}valid")
+        m.d.comb += ready.eq(~held)
+        with m.If(valid & ready):
+            m.d.sync += held.eq(1)
+            m.d.sync += [register.eq(port) for register, port in captures]
+        return held
+
+    def _decode(self, m: Module) -> None:
+        known, at_window, at_high = Signal(), Signal(), Signal()
+        allowed = Mux(self.is_write, self.number.matches(*self.writable), self.number.matches(*self.readable))
+        m.d.sync += [  # registered: stable from ACCESS on
+            known.eq(allowed & (self.address[:2] == 0)),
+            at_window.eq(self.number.matches(*self.windows)),
+            at_high.eq(self.number.matches(*self.high_words)),
+        ]
+        ready, answer = Signal(), Signal(WORD_BITS)
+        for number, window in self.windows.items():
+            ask = self.access & self.good & (self.number == number)
+            m.d.comb += [
+                window.write_data.eq(self.data),
+                window.write.eq(ask & self.is_write),
+                window.read.eq(ask & ~self.is_write),
+            ]
+            with m.If(self.number == number):
+                m.d.comb += [ready.eq(window.ready), answer.eq(window.read_data)]
+        m.d.comb += [
+            self.good.eq(known & ~(at_window & self.is_write & ~self.strobes.all())),
+            self.done.eq(~(at_window & self.good) | ready),
+        ]
+        response = Mux(self.good, Resp.OKAY, Resp.SLVERR)
+        selected, high = self._select(m)
+        with m.If(self.access):
+            m.d.sync += [self.axil.bresp.eq(response), self.axil.rresp.eq(response)]
+            m.d.sync += self.axil.rdata.eq(Mux(~known, 0, Mux(at_window, answer, Mux(at_high, high, selected))))
+
+    def _select(self, m: Module) -> tuple[Signal, Signal]:
+        """The addressed word, from two multiplexers in a row, and the high half that a read of its low kept.
+
+        The first multiplexer follows the high word from ACCESS on: its output a cycle after a counter's low
+        word was selected includes the carry that this low word caused, and nothing later.
+        """
+        selected, high = Signal(WORD_BITS), Signal(WORD_BITS)
+        number = self.number | self.access
+        bits = (GROUP_WORDS - 1).bit_length()
+        for group in sorted({word // GROUP_WORDS for word in self.readable}):
+            chosen = Signal(WORD_BITS, name=f"group{group}")
+            with m.Switch(number[:bits]):
+                for word in range(group * GROUP_WORDS, (group + 1) * GROUP_WORDS):
+                    if word in self.readable:
+                        with m.Case(word % GROUP_WORDS):
+                            m.d.sync += chosen.eq(self.readable[word])
+                with m.Default():
+                    m.d.sync += chosen.eq(0)
+            with m.If(self.number[bits:] == group):
+                m.d.comb += selected.eq(chosen)
+        keep = Signal()
+        lows = [word - 1 for word in self.high_words]
+        m.d.sync += keep.eq(self.access & ~self.is_write & self.number.matches(*lows))
+        with m.If(keep):
+            m.d.sync += high.eq(selected)
+        return selected, high
