@@ -1,1 +1,1 @@
-"""The HTML report of a run."""
+"""The report of a run: one HTML file with its charts inside, for a browser in light or dark."""
