@@ -32,6 +32,7 @@ class SlowTrainer:
     table: list
     data_parallel: bool
     clamps: int = 0
+    saturations: int = 0
 
     def product(self, q, x):
         s = self.precision
@@ -40,6 +41,10 @@ class SlowTrainer:
     def clamp(self, x, c):
         self.clamps += clip(x, c) != x
         return clip(x, c)
+
+    def saturate(self, x):
+        self.saturations += clip(x, 31) != x
+        return clip(x, 31)
 
     def sigma(self, fa):
         one = 2**self.frac
@@ -84,7 +89,7 @@ class SlowTrainer:
         for first in range(0, len(samples), 8):
             rows = range(first, min(first + 8, len(samples)))
             for k in range(columns):
-                new[k] = clip(new[k] - sum(self.product(samples[b][k], scales[b]) for b in rows), 31)
+                new[k] = self.saturate(new[k] - sum(self.product(samples[b][k], scales[b]) for b in rows))
         return new
 
     def by_samples(self, model, samples, labels):
@@ -99,4 +104,4 @@ class SlowTrainer:
                 scales[b] = self.scale(self.clamp(pa, 31), labels[b])
             for k in range(columns):
                 total[k] += self.clamp(sum(self.product(samples[b][k], scales[b]) for b in mine), c)
-        return [clip(x - g, 31) for x, g in zip(model, total, strict=True)]
+        return [self.saturate(x - g) for x, g in zip(model, total, strict=True)]
