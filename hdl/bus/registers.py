@@ -161,11 +161,9 @@ class RegisterFile(wiring.Component):
                 m.d.sync += reset
 
     def _window(self, m: Module, bus: _Slave, number: int, register: Register, index: int, word: int) -> None:
-        window = self._port(register.name, register, index)
         bus.readable[number] = Const(0)
         bus.writable.append(number)
-        bus.windows[number] = window
-        m.d.comb += window.write_data.eq(bus.data)
+        bus.windows[number] = self._port(register.name, register, index)
 
 
 class _Slave:

@@ -1,0 +1,257 @@
+"""AXI4 read master: a run of memory as a stream, as often as wanted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.bus.axi4 import BOUNDARY, CACHE_BUFFERABLE_MODIFIABLE, MAX_BURST, AXI4ReadSignature, Burst, Resp
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+
+COUNT_BITS = 32  # of beats and of repeats
+
+
+def command_layout(address_width: int) -> data.StructLayout:
+    """A reader's command: ``beats`` words from byte ``address`` on, the whole ``repeats`` times."""
+    return data.StructLayout({"address": address_width, "beats": COUNT_BITS, "repeats": COUNT_BITS})
+
+
+class BurstSplitter(wiring.Component):
+    """Cut the runs of an :class:`AxiReader`'s commands into bursts.
+
+    Blocks of ``burst`` aligned words are counted off; a burst is the run's share of its block.
+
+    Members
+    -------
+    ``command`` : In, stream of :func:`command_layout`
+    ``o`` : Out, stream of ``address`` in bytes and ``length``, the burst's words less one
+    ``busy`` : Out(1)
+        A command is under way; the last burst may still wait on ``o``.
+
+    Parameters
+    ----------
+    ``word_bytes`` : int, a power of two
+    ``address_width`` : int, bits
+    ``burst`` : int, words; a power of two
+
+    Latency
+    -------
+    The first burst is on ``o`` 4 cycles after the command; then one a cycle, across repeats. The next
+    command is taken 1 cycle after the last burst was put on ``o``.
+
+    Source
+    ------
+    DESIGN section 5, Surroundings.
+    """
+
+    def __init__(self, *, word_bytes: int, address_width: int, burst: int):
+        for name, value in ("word_bytes", word_bytes), ("burst", burst):
+            if value < 1 or value & (value - 1):
+                raise ValueError(f"{name} must be a power of two, not {value!r}")
+        self.word_bytes = word_bytes
+        self.address_width = address_width
+        self.burst = burst
+        burst_layout = data.StructLayout({"address": address_width, "length": range(max(burst, 2))})
+        super().__init__(
+            {
+                "command": In(stream.Signature(command_layout(address_width))),
+                "o": Out(stream.Signature(burst_layout)),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """One addition a state, then one block a cycle: no carry chain follows another."""
+        m = Module()
+        word_bits = (self.word_bytes - 1).bit_length()
+        offset_bits = (self.burst - 1).bit_length()
+        command = Signal.like(self.command.payload)
+        first_word = command.address[word_bits:]
+        start = first_word[:offset_bits]  # the first burst's place in its block
+        end = Signal(COUNT_BITS + 1)  # one past the run's last word, counted from the first block
+        last_word = Signal(COUNT_BITS + 1)
+        blocks, final = last_word[offset_bits:], last_word[:offset_bits]
+        block = Signal(self.address_width - word_bits - offset_bits)
+        left = Signal.like(blocks)  # blocks behind this one, in this pass
+        is_first = Signal()
+        is_last = left == 0
+
+        with m.If(self.o.ready):
+            m.d.sync += self.o.valid.eq(0)
+        with m.FSM() as fsm:
+            m.d.comb += [self.command.ready.eq(fsm.ongoing("IDLE")), self.busy.eq(~fsm.ongoing("IDLE"))]
+            with m.State("IDLE"), m.If(self.command.valid):
+                m.d.sync += command.eq(self.command.payload)
+                m.next = "ADD"
+            with m.State("ADD"):
+                m.d.sync += end.eq(start + command.beats)
+                m.next = "MEASURE"
+                with m.If((command.beats == 0) | (command.repeats == 0)):
+                    m.next = "IDLE"
+            with m.State("MEASURE"):
+                m.d.sync += [last_word.eq(end - 1), left.eq((end - 1)[offset_bits:])]
+                m.d.sync += [block.eq(first_word[offset_bits:]), is_first.eq(1)]
+                m.next = "RUN"
+            with m.State("RUN"), m.If(self.o.ready | ~self.o.valid):
+                low = Mux(is_first, start, 0)
+                high = Mux(is_last, final, self.burst - 1)
+                m.d.sync += [
+                    self.o.valid.eq(1),
+                    self.o.payload.address.eq(Cat(Const(0, word_bits), low[:offset_bits], block)),
+                    self.o.payload.length.eq(high - low),
+                    block.eq(block + 1),
+                    left.eq(left - 1),
+                    is_first.eq(0),
+                ]
+                with m.If(is_last):
+                    m.d.sync += [block.eq(first_word[offset_bits:]), left.eq(blocks), is_first.eq(1)]
+                    m.d.sync += command.repeats.eq(command.repeats - 1)
+                    with m.If(command.repeats == 1):
+                        m.next = "IDLE"
+        return m
+
+
+class AxiReader(wiring.Component):
+    """Stream out a run of consecutive words of memory, over and over without a pause (epochs).
+
+    A command reads ``beats`` words from ``address`` on, then the same again until it has done so
+    ``repeats`` times; zero of either does nothing. ``address`` counts bytes; it must be a multiple of the
+    word, its lower bits are taken as 0. The run must not wrap past the end of the address space.
+
+    Bursts are INCR and end at multiples of ``burst`` words, which is at most 4 KiB: none crosses a 4 KiB
+    boundary. All carry the ID 0, so that data come back in order. A burst is asked for only when the FIFO
+    has room for a full one beyond all that is under way: ``rready`` is always high.
+
+    Members
+    -------
+    ``command`` : In, stream of :func:`command_layout`
+    ``o`` : Out, stream of ``data_width`` bits
+    ``busy`` : Out(1)
+        From the cycle after a command is taken until its last word has left on ``o`` and 2 cycles more.
+    ``error`` : Out(1)
+        A response was not OKAY since the last command that came while not busy. Its data are delivered.
+    ``axi`` : Out, :class:`AXI4ReadSignature`
+
+    Parameters
+    ----------
+    ``data_width`` : int, bits; a power of two, 8…1024
+    ``address_width`` : int, bits; 12…64
+    ``burst`` : int, words; a power of two, 1…256, and at most 4 KiB
+    ``outstanding`` : int, bursts in flight; at least 1
+    ``fifo_depth`` : int, words; at least ``burst``
+
+    Latency
+    -------
+    The first ``arvalid`` is 5 cycles after the command; the first word is on ``o`` 1 cycle after it is on
+    ``axi``. One word a cycle, across bursts and repeats, while the memory answers within
+    ``fifo_depth - burst - 4`` cycles and ``outstanding`` bursts cover that time: 128 cycles with the
+    defaults and some to spare. Between two commands 3 cycles pass without a request.
+
+    Source
+    ------
+    DESIGN section 5, Surroundings; Arm IHI 0022.
+    """
+
+    def __init__(
+        self,
+        *,
+        data_width: int = 256,
+        address_width: int = 40,
+        burst: int = 16,
+        outstanding: int = 64,
+        fifo_depth: int = 512,
+    ):
+        if address_width not in range(12, 65):
+            raise ValueError(f"address_width must be from 12 to 64, not {address_width!r}")
+        axi = AXI4ReadSignature(data_width=data_width, address_width=address_width)
+        limit = min(MAX_BURST, BOUNDARY * 8 // data_width)
+        if burst not in (1 << n for n in range(limit.bit_length())):
+            raise ValueError(f"burst must be a power of two from 1 to {limit} words, not {burst!r}")
+        if outstanding < 1:
+            raise ValueError(f"outstanding must be at least 1, not {outstanding!r}")
+        if fifo_depth < burst:
+            raise ValueError(f"fifo_depth must be at least burst, {burst} words, not {fifo_depth!r}")
+        self.data_width = data_width
+        self.address_width = address_width
+        self.burst = burst
+        self.outstanding = outstanding
+        self.fifo_depth = fifo_depth
+        super().__init__(
+            {
+                "command": In(stream.Signature(command_layout(address_width))),
+                "o": Out(stream.Signature(data_width)),
+                "busy": Out(1),
+                "error": Out(1),
+                "axi": Out(axi),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A burst is issued when the FIFO has room for it, whatever the memory's latency."""
+        m = Module()
+        m.submodules.splitter = splitter = BurstSplitter(
+            word_bytes=self.data_width // 8, address_width=self.address_width, burst=self.burst
+        )
+        m.submodules.fifo = fifo = StreamFIFO(shape=self.data_width, depth=self.fifo_depth)
+        connect_typed(m, wiring.flipped(self.command), splitter.command)
+        connect_typed(m, fifo.o, wiring.flipped(self.o))
+        axi = self.axi
+        m.d.comb += [
+            fifo.i.valid.eq(axi.rvalid),
+            fifo.i.payload.eq(axi.rdata),
+            axi.rready.eq(1),
+            axi.arsize.eq((self.data_width // 8).bit_length() - 1),
+            axi.arburst.eq(Burst.INCR),
+            axi.arcache.eq(CACHE_BUFFERABLE_MODIFIABLE),
+        ]
+        issue = self._issue(m, splitter.o)
+        all_free = self._room(m, splitter.o.ready, issue, splitter.o.payload.length)
+        taken = self.command.valid & self.command.ready
+        m.d.sync += self.busy.eq(taken | splitter.busy | splitter.o.valid | ~all_free)
+        with m.If(axi.rvalid & (axi.rresp != Resp.OKAY)):
+            m.d.sync += self.error.eq(1)
+        with m.Elif(taken & ~self.busy):
+            m.d.sync += self.error.eq(0)
+        return m
+
+    def _issue(self, m: Module, bursts: Any) -> Signal:
+        """Move bursts into the AR registers; whether one moves in this cycle."""
+        axi = self.axi
+        issue = Signal()
+        m.d.comb += issue.eq(bursts.valid & bursts.ready)
+        with m.If(axi.arready):
+            m.d.sync += axi.arvalid.eq(0)
+        with m.If(issue):
+            m.d.sync += [
+                axi.arvalid.eq(1),
+                axi.araddr.eq(bursts.payload.address),
+                axi.arlen.eq(bursts.payload.length),
+            ]
+        return issue
+
+    def _room(self, m: Module, allow: Any, issue: Signal, length: Any) -> Any:
+        """Hold bursts back for want of room or of a burst in flight; whether all room is free.
+
+        ``room`` counts the FIFO's words that no burst has a claim on. It takes back the word that left a
+        cycle ago as a carry, so that issuing (adding ~length, which is -length - 1) costs one carry chain.
+        """
+        axi = self.axi
+        room = Signal(range(self.fifo_depth + 1), init=self.fifo_depth)
+        left = Signal()
+        claim = Cat(Mux(issue, ~length, 0)[: len(length)], issue.replicate(len(room)))
+        m.d.sync += left.eq(self.o.valid & self.o.ready)
+        m.d.sync += room.eq((Cat(1, room) + Cat(left, claim))[1:])
+        in_flight = Signal(range(self.outstanding + 1))
+        finished = axi.rvalid & axi.rlast
+        with m.If(issue & ~finished):
+            m.d.sync += in_flight.eq(in_flight + 1)
+        with m.Elif(finished & ~issue):
+            m.d.sync += in_flight.eq(in_flight - 1)
+        m.d.comb += allow.eq(
+            (axi.arready | ~axi.arvalid) & (room >= self.burst) & (in_flight != self.outstanding)
+        )
+        return room == self.fifo_depth
