@@ -214,3 +214,20 @@ def test_accuracy_is_that_of_scikit_learn_on_the_same_samples(name):
     for peer in peers:
         peer.fit(dataset.features / 16, dataset.labels)
         assert ours >= peer.score(dataset.test_features / 16, dataset.test_labels) - 0.03
+
+
+def test_the_worked_example_of_the_documentation():
+    features = np.array([[0, 3], [3, 3]], dtype=np.uint8)
+    fast, slow, _ = run_both(
+        features,
+        np.array([1.0, -0.5]),
+        mode=Mode.MODEL_PARALLEL,
+        workers=1,
+        batch=8,
+        precision=2,
+        frac=6,
+        loss=Loss.LINEAR,
+        lr=4.0,
+        epochs=2,
+    )
+    assert fast == slow == [([-12, 12], 0), ([-24, 21], 0)]
