@@ -1,0 +1,234 @@
+"""The worker: engines, their adder, the loss unit, and the count of what a run has done."""
+
+from typing import Any
+
+from amaranth import Module, Mux, ResetInserter, Signal, Value, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.fixed import MANTISSA_BITS, MAX_SHIFT, VALUE_BITS, Loss, check_frac
+from fanin.hdl.emit import shared
+from fanin.hdl.glm.engine import Engine
+from fanin.hdl.glm.loss import LossUnit
+from fanin.hdl.glm.reducer import ActivationReducer
+from fanin.hdl.glm.shapes import EngineEvents, EngineShape, ModelPortSignature
+from fanin.hdl.stream.connect import connect_typed
+
+MAX_ENGINES = 8
+EPOCH_COUNT_BITS = 32
+
+
+def counts_layout(engines: int, banks: int) -> data.StructLayout:
+    """What happened in a cycle, in numbers to add up.
+
+    Of the engines: ``words`` that forward took, and how many took none because of ``model_wait``,
+    ``fifo_full``, ``pa_full`` and ``no_word`` (see ``EngineEvents``), or had backward idle
+    (``backward_idle``). ``clamps``: values clamped.
+    """
+    of_engines = ("words", "model_wait", "fifo_full", "pa_full", "no_word", "backward_idle")
+    return data.StructLayout({name: range(engines + 1) for name in of_engines} | {"clamps": range(banks + 1)})
+
+
+class Training(data.Struct):
+    """What a run is to do besides its shape; constant while it runs.
+
+    ``epochs``: at least 1; ``loss``, and γ/B as ``mantissa`` / 2^``shift``; ``clamp_bits``: c of DESIGN
+    section 4.
+    """
+
+    epochs: EPOCH_COUNT_BITS  # type: ignore[valid-type]
+    loss: Loss
+    mantissa: MANTISSA_BITS  # type: ignore[valid-type]
+    shift: range(MAX_SHIFT + 1)  # type: ignore[valid-type]
+    clamp_bits: 5  # type: ignore[valid-type]
+
+
+class GlmWorker(wiring.Component):
+    """Trains one slice of the model: sample words and labels in, partial activations out, full ones in.
+
+    A ``start`` trains ``epochs`` epochs; ``busy`` falls when the last weight is written. The streams must
+    carry what that takes: per engine ``epochs`` times the data set's words, and as many labels and FAs as
+    micro-batches, one FA for each PA, in order. ``abort`` ends a run early; the model is then undefined.
+
+    Members
+    -------
+    ``samples`` : In, E × stream of ``lanes * banks`` bits
+        One bit plane of one chunk; bit lanes·b + k is sample b, feature k.
+    ``labels`` : In, stream of ``banks`` × signed(32)
+        One per micro-batch.
+    ``pa`` : Out, stream of ``banks`` × signed(32)
+        Partial activations, clamped.
+    ``fa`` : In, stream of ``banks`` × signed(32)
+        Full activations.
+    ``shape`` : In, ``EngineShape``
+    ``training`` : In, ``Training``
+        Both constant while ``busy``.
+    ``start`` : In, 1
+        Pulse, not while ``busy``: what is left of an aborted run is dropped. A word that stands on
+        ``samples`` belongs to the new run.
+    ``abort`` : In, 1
+        Pulse: ``busy`` falls.
+    ``clear`` : In, 1
+        Pulse, not while ``busy``: set the model to zero.
+    ``engine`` : In, range(engines)
+        Engine that ``host`` reaches.
+    ``host`` : In, ``ModelPortSignature``
+        Not while ``busy``.
+    ``busy`` : Out, 1
+        ``running``, or ``clear`` is not done.
+    ``running`` : Out, 1
+        From ``start`` until the last weight is written.
+    ``events`` : Out, ``EngineEvents``
+        Of engine 0.
+    ``counts`` : Out, ``counts_layout(engines, banks)``
+        All but ``clamps`` are 0 while no run is under way.
+
+    Parameters
+    ----------
+    ``engines`` : int, 1…8
+    ``lanes``, ``banks``, ``depth``, ``fifo_depth``
+        Of each engine.
+    ``frac`` : int, 6…28
+        Fractional bits of weights and activations.
+
+    Latency
+    -------
+    From the last word of a micro-batch to ``pa``: ``pa_latency`` cycles, 13 at 64 lanes. From ``fa`` to the
+    first gradient: 13 cycles. One word a cycle, one micro-batch a cycle where it is one word. A mini-batch
+    of M micro-batches costs M·C·s + T + 27 + s cycles, T from ``pa`` to ``fa``.
+
+    Source
+    ------
+    P4SGD, section IV; DESIGN section 5; ARCHITECTURE, the mini-batch in cycles.
+    """
+
+    def __init__(
+        self,
+        *,
+        engines: int = 1,
+        lanes: int = 64,
+        banks: int = 8,
+        depth: int = 4096,
+        fifo_depth: int = 4096,
+        frac: int = 24,
+    ):
+        if engines not in range(1, MAX_ENGINES + 1):
+            raise ValueError(f"engines must be from 1 to {MAX_ENGINES}, not {engines!r}")
+        check_frac(frac)
+        self.engines = engines
+        self.lanes = lanes
+        self.banks = banks
+        self.depth = depth
+        self.fifo_depth = fifo_depth
+        self.frac = frac
+        vector = stream.Signature(data.ArrayLayout(signed(VALUE_BITS), banks))
+        super().__init__(
+            {
+                "samples": In(stream.Signature(lanes * banks)).array(engines),
+                "labels": In(vector),
+                "pa": Out(vector),
+                "fa": In(vector),
+                "shape": In(EngineShape),
+                "training": In(Training),
+                "start": In(1),
+                "abort": In(1),
+                "clear": In(1),
+                "engine": In(range(engines)),
+                "host": In(ModelPortSignature(depth=depth, lanes=lanes)),
+                "busy": Out(1),
+                "running": Out(1),
+                "events": Out(EngineEvents),
+                "counts": Out(counts_layout(engines, banks)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """PA goes up through the reducer, FA comes down through the loss unit; the rest is counting."""
+        m = Module()
+        engines = [self._engine(m, number) for number in range(self.engines)]
+        m.submodules.reducer = reducer = ResetInserter(self.start)(
+            ActivationReducer(engines=self.engines, banks=self.banks)
+        )
+        m.submodules.loss = loss = ResetInserter(self.start)(LossUnit(banks=self.banks, frac=self.frac))
+        for engine, port in zip(engines, reducer.i, strict=True):
+            connect_typed(m, engine.pa, port)
+        connect_typed(m, reducer.o, flipped(self.pa))
+        connect_typed(m, flipped(self.fa), loss.fa)
+        connect_typed(m, flipped(self.labels), loss.labels)
+        m.d.comb += [
+            reducer.clamp_bits.eq(self.training.clamp_bits),
+            loss.loss.eq(self.training.loss),
+            loss.mantissa.eq(self.training.mantissa),
+            loss.shift.eq(self.training.shift),
+        ]
+        # Backward never stalls inside a micro-batch: all engines take a scale in the same cycle.
+        m.d.comb += loss.scale.ready.eq(engines[0].scale.ready)
+        for engine in engines:
+            m.d.comb += [
+                engine.scale.payload.eq(loss.scale.payload),
+                engine.scale.valid.eq(loss.scale.valid),
+            ]
+        m.d.comb += self.counts.clamps.eq(reducer.clamped)
+        self._run(m, engines)
+        return m
+
+    def _engine(self, m: Module, number: int) -> Any:
+        m.submodules[f"engine_{number}"] = engine = shared(
+            Engine(lanes=self.lanes, banks=self.banks, depth=self.depth, fifo_depth=self.fifo_depth)
+        )
+        connect_typed(m, flipped(self.samples[number]), engine.samples)
+        selected = self.engine == number
+        m.d.comb += [
+            engine.shape.eq(self.shape),
+            engine.start.eq(self.start),
+            engine.clear.eq(self.clear),
+            engine.host.chunk.eq(self.host.chunk),
+            engine.host.lane.eq(self.host.lane),
+            engine.host.read.eq(self.host.read & selected),
+            engine.host.write.eq(self.host.write & selected),
+            engine.host.write_data.eq(self.host.write_data),
+        ]
+        with m.If(selected):
+            m.d.comb += self.host.read_data.eq(engine.host.read_data)
+        return engine
+
+    def _run(self, m: Module, engines: list[Any]) -> None:
+        """A run is over when backward has taken its last word and has nothing more to write."""
+        to_take = self._pending(m, engines[0].events.forward_last, name="forward")
+        to_write = self._pending(m, engines[0].events.backward_last, name="backward")
+        with m.If(self.start):
+            m.d.sync += self.running.eq(1)
+        with m.Elif(self.abort | ~(to_write | engines[0].busy)):
+            m.d.sync += self.running.eq(0)
+        m.d.comb += self.busy.eq(self.running | engines[0].busy)
+        self._count(m, [engine.events for engine in engines], to_take)
+
+    def _pending(self, m: Module, last: Value, *, name: str) -> Signal:
+        """Whether the run has micro-batches of which ``last`` has not yet told the end."""
+        pending = Signal(name=f"{name}_pending")
+        left = Signal.like(self.shape.epoch, name=f"{name}_left")
+        epochs_left = Signal.like(self.training.epochs, name=f"{name}_epochs_left")
+        with m.If(self.start):
+            m.d.sync += [pending.eq(1), left.eq(self.shape.epoch), epochs_left.eq(self.training.epochs)]
+        with m.Elif(self.abort):
+            m.d.sync += pending.eq(0)
+        with m.Elif(last):
+            m.d.sync += left.eq(left - 1)
+            with m.If(left == 1):
+                m.d.sync += [left.eq(self.shape.epoch), epochs_left.eq(epochs_left - 1)]
+                m.d.sync += pending.eq(epochs_left != 1)
+        return pending
+
+    def _count(self, m: Module, events: list[Any], to_take: Signal) -> None:
+        """Engines' events speak of the cycle before; the counts, which are registered, of that before it."""
+        counts = self.counts
+        forward, backward = Signal(), Signal()
+        m.d.sync += [forward.eq(to_take), backward.eq(self.running)]
+        m.d.comb += self.events.eq(events[0])
+        for name in "model_wait", "fifo_full", "pa_full", "no_word":
+            m.d.sync += counts[name].eq(Mux(forward, sum(event[name] for event in events), 0))
+        stalled = [event.model_wait | event.fifo_full | event.pa_full | event.no_word for event in events]
+        m.d.sync += [
+            counts.words.eq(Mux(forward, sum(~one for one in stalled), 0)),
+            counts.backward_idle.eq(Mux(backward, sum(event.backward_idle for event in events), 0)),
+        ]
