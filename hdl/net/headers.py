@@ -24,6 +24,9 @@ from fanin.wire import (
     payload_length,
 )
 
+MAC_WIDTHS = (8, 16, 32, 64, 128, 256, 512)
+MAX_VALUES = 256
+
 
 def header_layout(fields: Sequence[Field]) -> data.StructLayout:
     """The header as a big-endian number: the last field has the lowest bits."""
@@ -64,3 +67,11 @@ def packet_fields(values: int) -> data.StructLayout:
     return data.StructLayout(
         {"kind": kind, "slot": SLOT_BITS, "round": ROUND_BITS, "values": values_layout(values)}
     )
+
+
+def check_framing(*, mac_width: int, values: int) -> None:
+    """Raises ValueError unless a frame of ``values`` values can travel in beats of ``mac_width`` bits."""
+    if mac_width not in MAC_WIDTHS:
+        raise ValueError(f"mac_width must be a power of two from 8 to 512, not {mac_width!r}")
+    if not 1 <= values <= MAX_VALUES:
+        raise ValueError(f"values must be 1 to {MAX_VALUES}, not {values!r}")

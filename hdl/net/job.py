@@ -2,6 +2,9 @@
 # Amaranth takes widths as annotations, and a shape as an argument of the class:
 # mypy: disable-error-code="valid-type, call-arg"
 
+from typing import Any
+
+from amaranth import Cat, Value
 from amaranth.lib import data, enum
 
 from fanin.wire import AGGREGATION, ETHERNET, IPV4, UDP, Field
@@ -108,3 +111,8 @@ class TransportEvents(data.Struct):
 
     agg: 1
     fa: 1
+
+
+def slot_mask(job: Any) -> Value:
+    """N − 1, as wide as a slot number."""
+    return Cat(*(job.log2_slots > bit for bit in range(SLOT_BITS)))

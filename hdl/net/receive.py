@@ -1,0 +1,295 @@
+"""From frames to packets: everything that can be said about a frame without knowing the slots."""
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.net.checksum import LATENCY as CHECKSUM_LATENCY
+from fanin.hdl.net.checksum import WORD_BITS, OnesComplementSum
+from fanin.hdl.net.headers import check_framing, frame_layout, packet_fields, swap_bytes
+from fanin.hdl.net.job import ROUND_BITS, SLOT_BITS, FrameFaults, JobConfig, slot_mask
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.packet import packet_stream
+from fanin.wire import (
+    DEFAULT_VALUES,
+    ETHERTYPE_AGGREGATION,
+    ETHERTYPE_IPV4,
+    IP_PROTOCOL_UDP,
+    IPV4,
+    UDP,
+    VERSION,
+    Encap,
+    Kind,
+    byte_length,
+    frame_length,
+    header_length,
+    payload_length,
+)
+
+
+def received_layout(values: int) -> data.StructLayout:
+    """``packet`` and whether it is ``good``; if not, ``fault`` says why."""
+    return data.StructLayout({"packet": packet_fields(values), "good": 1, "fault": FrameFaults})
+
+
+class FrameCollector(wiring.Component):
+    """Gather the beats of a frame, and judge its length.
+
+    Takes any sequence of beats; bytes that do not belong to the frame's layout are skipped. What is
+    collected holds for one cycle, the one in which ``done`` is set.
+
+    Members
+    -------
+    ``i`` : In, packet stream of ``mac_width`` bits with ``error``
+        Always ready: a MAC does not wait.
+    ``frame`` : Out, bits of a whole frame
+        First byte in the lowest bits; undefined where the frame was too short.
+    ``done`` : Out, 1
+        A frame has ended.
+    ``mac_error`` : Out, 1
+        With ``done``: flagged by the MAC.
+    ``headless`` : Out, 1
+        With ``done``: not even the headers in front of the aggregation header are there.
+    ``short`` : Out, 1
+        With ``done``: bytes up to the last value are missing.
+    ``long`` : Out, 1
+        With ``done``: bytes follow the values and the padding to 60 bytes.
+
+    Parameters
+    ----------
+    ``mac_width`` : int, a power of two, 8 to 512
+    ``encap`` : Encap
+    ``values`` : int, 1 to 256
+
+    Latency
+    -------
+    1 cycle from the last beat to ``done``; one beat a cycle, frames back to back.
+
+    Source
+    ------
+    DESIGN section 3.
+    """
+
+    def __init__(self, *, mac_width: int, encap: Encap, values: int):
+        check_framing(mac_width=mac_width, values=values)
+        self.mac_width = mac_width
+        self.encap = encap
+        self.values = values
+        super().__init__(
+            {
+                "i": In(packet_stream(mac_width, error=True)),
+                "frame": Out(8 * frame_length(encap, values)),
+                "done": Out(1),
+                "mac_error": Out(1),
+                "headless": Out(1),
+                "short": Out(1),
+                "long": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """``position`` is one-hot over the frame's beats; its top bit means that they are over."""
+        m = Module()
+        size = frame_length(self.encap, self.values)
+        beats = -(-8 * size // self.mac_width)
+        position = Signal(beats + 1, init=1)
+        stored = [Signal(self.mac_width, name=f"beat{k}", reset_less=True) for k in range(beats)]
+        beat = self.i.payload
+
+        m.d.comb += [self.i.ready.eq(1), self.frame.eq(Cat(*stored))]
+        m.d.sync += self.done.eq(self.i.valid & beat.last)
+        with m.If(self.i.valid):
+            for k in range(beats):
+                with m.If(position[k]):
+                    m.d.sync += stored[k].eq(beat.data)
+            m.d.sync += [
+                self.mac_error.eq(beat.error),
+                position.eq(Cat(0, position[:-2], position[-2] | position[-1])),
+            ]
+            with m.If(beat.last):
+                m.d.sync += position.eq(1)
+
+        needed = header_length(self.encap) + payload_length(self.values)
+        excess = self._excess(position, size)
+        for flag, here in (
+            (self.headless, self._missing(position, header_length(self.encap))),
+            (self.short, self._missing(position, needed)),
+            (self.long, excess),
+        ):
+            self._accumulate(m, flag, here)
+        return m
+
+    def _accumulate(self, m: Module, flag: Signal, here: Value) -> None:
+        """``flag``, with the last beat: whether ``here`` was true in any beat of the frame."""
+        so_far = Signal(name=f"{flag.name}_so_far")
+        with m.If(self.i.valid):
+            m.d.sync += [flag.eq(so_far | here), so_far.eq((so_far | here) & ~self.i.payload.last)]
+
+    def _masks(self, count: int) -> list[int]:
+        """Per beat, which bytes lie before byte ``count`` of the frame; the last is 0: beyond all beats."""
+        width = self.mac_width // 8
+        beats = -(-frame_length(self.encap, self.values) // width)
+        return [(1 << max(0, min(width, count - k * width))) - 1 for k in range(beats)] + [0]
+
+    def _missing(self, position: Value, count: int) -> Value:
+        """A byte before ``count`` is absent from this beat, or from the beats that will not follow it."""
+        masks = self._masks(count)
+        absent = ~self.i.payload.keep
+        gaps = [position[k] & (absent & mask).any() for k, mask in enumerate(masks) if mask]
+        ends = [position[k] & self.i.payload.last for k, mask in enumerate(masks[1:]) if mask]
+        return Cat(*gaps, *ends).any()
+
+    def _excess(self, position: Value, count: int) -> Value:
+        """A byte from ``count`` on is present in this beat."""
+        masks = self._masks(count)
+        every = (1 << len(self.i.payload.keep)) - 1
+        return Cat(
+            *(
+                position[k] & (self.i.payload.keep & (every & ~mask)).any()
+                for k, mask in enumerate(masks)
+                if mask != every
+            )
+        ).any()
+
+
+class FrameReceiver(wiring.Component):
+    """Check frames and take the packets out of them.
+
+    Every frame that ends on ``i`` appears on ``o`` once, good or not; one that is not good has exactly one
+    bit of ``fault`` set. Any UDP checksum is accepted: the frame's FCS covers the same bytes, and our switch
+    sends none.
+
+    Members
+    -------
+    ``i`` : In, packet stream of ``mac_width`` bits with ``error``
+        Always ready: a MAC does not wait.
+    ``job`` : In, JobConfig
+    ``ahead`` : Out, ``slot`` and ``round``
+        Those of the packet that will be on ``o`` in the next cycle, to look up its slot.
+    ``o`` : Out, stream of ``packet``, ``good`` and ``fault``; always ready
+
+    Parameters
+    ----------
+    ``mac_width`` : int, a power of two, 8 to 512
+    ``encap`` : Encap
+    ``values`` : int, 1 to 256
+
+    Latency
+    -------
+    From the last beat to ``o``, 2 cycles for L2 and 5 for UDP; one beat a cycle, frames back to back.
+
+    Source
+    ------
+    DESIGN section 3.
+    """
+
+    def __init__(self, *, mac_width: int, encap: Encap = Encap.L2, values: int = DEFAULT_VALUES):
+        check_framing(mac_width=mac_width, values=values)
+        self.mac_width = mac_width
+        self.encap = encap
+        self.values = values
+        super().__init__(
+            {
+                "i": In(packet_stream(mac_width, error=True)),
+                "job": In(JobConfig),
+                "ahead": Out(data.StructLayout({"slot": SLOT_BITS, "round": ROUND_BITS})),
+                "o": Out(stream.Signature(received_layout(values), always_ready=True)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Collect, compare (one register), for UDP wait for the checksum (three more)."""
+        m = Module()
+        m.submodules.collector = collector = FrameCollector(
+            mac_width=self.mac_width, encap=self.encap, values=self.values
+        )
+        connect_typed(m, wiring.flipped(self.i), collector.i)
+        frame = Signal(frame_layout(self.encap, self.values))
+        m.d.comb += frame.eq(swap_bytes(collector.frame))
+
+        wait = CHECKSUM_LATENCY if self.encap is Encap.UDP else 0
+        done = delayed(m, collector.done, wait + 1, name="done", reset_less=False)
+        packet = delayed(m, self._packet(m, frame).as_value(), wait + 1, name="packet")
+        faults = {
+            "mac_error": collector.mac_error,
+            "short": collector.headless | (collector.short & ~self._foreign(frame)),
+            "foreign": self._foreign(frame),
+            "long": collector.long,
+            "malformed": self._malformed(frame),
+            "other_job": (frame.aggregation.job != self.job.job) | ~self.job.enable,
+            "slot_range": self._out_of_range(m, frame.aggregation.slot),
+        }
+        late = {name: delayed(m, flag, wait + 1, name=name)[-1] for name, flag in faults.items()}
+        late["checksum"] = self._bad_checksum(m, frame) if self.encap is Encap.UDP else Const(0)
+
+        ahead = packet_fields(self.values)(packet[-2])
+        m.d.comb += [
+            self.ahead.slot.eq(ahead.slot),
+            self.ahead.round.eq(ahead.round),
+            self.o.valid.eq(done[-1]),
+            self.o.payload.packet.eq(packet[-1]),
+            self.o.payload.good.eq(~Cat(*late.values()).any()),
+        ]
+        before: Value = Const(0)
+        for name in FrameFaults.as_shape().members:
+            m.d.comb += self.o.payload.fault[name].eq(late[name] & ~before)
+            before = before | late[name]
+        return m
+
+    def _packet(self, m: Module, frame: Any) -> Any:
+        packet = Signal(packet_fields(self.values))
+        m.d.comb += [
+            packet.kind.eq(frame.aggregation.kind),
+            packet.slot.eq(frame.aggregation.slot),
+            packet.round.eq(frame.aggregation.round),
+        ]
+        for k in range(self.values):
+            m.d.comb += packet.values[k].eq(frame.values[self.values - 1 - k])
+        return packet
+
+    def _foreign(self, frame: Any) -> Value:
+        job = self.job
+        foreign = frame.ethernet.destination != job.own_mac
+        if self.encap is Encap.L2:
+            return foreign | (frame.ethernet.ethertype != ETHERTYPE_AGGREGATION)
+        ip, udp = frame.ipv4, frame.udp
+        return (
+            foreign
+            | (frame.ethernet.ethertype != ETHERTYPE_IPV4)
+            | (ip.version != 4)
+            | (ip.ihl != byte_length(IPV4) // 4)
+            | ip.flags[0]  # more fragments
+            | (ip.fragment != 0)
+            | (ip.protocol != IP_PROTOCOL_UDP)
+            | (ip.destination != job.own_ip)
+            | (udp.destination_port != job.udp_port)
+        )
+
+    def _malformed(self, frame: Any) -> Value:
+        head = frame.aggregation
+        malformed = (
+            (head.version != VERSION)
+            | ((head.kind != Kind.RESULT) & (head.kind != Kind.CONFIRM))
+            | (head.round == 0)
+        )
+        if self.encap is Encap.L2:
+            return malformed
+        udp_length = byte_length(UDP) + payload_length(self.values)
+        return (
+            malformed | (frame.ipv4.length != byte_length(IPV4) + udp_length) | (frame.udp.length != udp_length)
+        )
+
+    def _out_of_range(self, m: Module, slot: Value) -> Value:
+        mask = Signal(SLOT_BITS)
+        m.d.sync += mask.eq(slot_mask(self.job))
+        return ((slot ^ self.job.base) & ~mask).any()
+
+    def _bad_checksum(self, m: Module, frame: Any) -> Signal:
+        m.submodules.sum = total = OnesComplementSum(words=byte_length(IPV4) * 8 // WORD_BITS)
+        m.d.comb += total.i.eq(frame.ipv4.as_value())
+        bad = Signal()
+        m.d.sync += bad.eq(~total.o.all())
+        return bad

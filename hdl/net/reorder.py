@@ -1,0 +1,106 @@
+"""Reorder store: FAs come in any order and leave in that of the operations."""
+
+from typing import Any
+
+from amaranth import Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.net.headers import values_layout
+from fanin.hdl.net.slots import (
+    UsePointer,
+    check_first_round,
+    check_slots,
+    clear_layout,
+    index_bits,
+    use_layout,
+)
+from fanin.wire import DEFAULT_VALUES
+
+
+class ReorderStore(wiring.Component):
+    """Keep the FA of every slot, and hand each on once, in the order of the operations.
+
+    Whoever writes must not write a slot whose FA was not delivered yet. Clearing withdraws what ``o`` holds.
+
+    Members
+    -------
+    ``mask`` : In, bits of a slot index
+        N − 1.
+    ``clear`` : In, ``en`` and ``index``
+        Forget a slot.
+    ``write`` : In, ``en``, ``use`` and ``values``
+        An FA and the use of the slot that it belongs to.
+    ``o`` : Out, stream of ``values`` signed 32-bit numbers
+
+    Parameters
+    ----------
+    ``slots`` : int, a power of two, 2 to 32768
+    ``values`` : int, 1 to 256
+    ``first_round`` : int, 1 to 2^32 − 1
+
+    Latency
+    -------
+    1 cycle from ``write`` to ``o`` when it is the next in order; one FA a cycle, in order or not.
+
+    Source
+    ------
+    DESIGN section 4, "Worker".
+    """
+
+    def __init__(self, *, slots: int, values: int = DEFAULT_VALUES, first_round: int = 1):
+        check_slots(slots)
+        check_first_round(first_round)
+        self.slots = slots
+        self.values = values
+        self.first_round = first_round
+        write = {"en": 1, "use": use_layout(slots), "values": values_layout(values)}
+        super().__init__(
+            {
+                "mask": In(index_bits(slots)),
+                "clear": In(clear_layout(slots)),
+                "write": In(data.StructLayout(write)),
+                "o": Out(stream.Signature(values_layout(values))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """The read port looks at the next operation's slot all the time; its output register is ``o``.
+
+        It sees a write in the same cycle, so nothing goes round the memory. The parity beside the values
+        tells this round's FA from the last one's.
+        """
+        m = Module()
+        word = data.StructLayout({"values": values_layout(self.values), "parity": 1})
+        blank = (self.first_round - 1) & 1
+        m.submodules.store = store = Memory(shape=word, depth=self.slots, init=[{"parity": blank}] * self.slots)
+        port = store.write_port()
+        read = store.read_port(transparent_for=(port,))
+        live = Signal()
+        following = UsePointer(
+            m,
+            slots=self.slots,
+            mask=self.mask,
+            first_round=self.first_round,
+            step=self.o.valid & self.o.ready,
+            name="following",
+        )
+
+        m.d.sync += live.eq(~self.clear.en)
+        m.d.comb += [
+            port.en.eq(self.write.en),
+            port.addr.eq(self.write.use.index),
+            port.data.values.eq(self.write.values),
+            port.data.parity.eq(self.write.use.parity),
+            read.addr.eq(following.next.index),
+            self.o.valid.eq(live & (read.data.parity == following.now.parity)),
+            self.o.payload.eq(read.data.values),
+        ]
+        with m.If(self.clear.en):
+            m.d.comb += [
+                port.en.eq(1),
+                port.addr.eq(self.clear.index),
+                port.data.parity.eq(blank),
+            ]
+        return m

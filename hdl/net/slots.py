@@ -1,0 +1,289 @@
+"""Slots: which operation uses which, and what each is waiting for.
+
+A slot is used once a round, so one bit of the round, its *parity*, tells a slot's current use from the one
+before. Every memory here therefore stores parities and has a single writer; nothing is read, changed and
+written back.
+"""
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal, Value
+from amaranth.lib import data, enum, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.net.job import MAX_LOG2_SLOTS, ROUND_BITS
+from fanin.wire import ROUND_MAX
+
+
+class SlotState(enum.Enum, shape=2):
+    """What a slot waits for."""
+
+    FREE = 0
+    WAIT_RESULT = 1
+    WAIT_CONFIRM = 2
+
+
+def check_slots(slots: int) -> None:
+    """Raises ValueError unless ``slots`` is a possible number of slots."""
+    if slots < 2 or slots & (slots - 1) or slots > 1 << MAX_LOG2_SLOTS:
+        raise ValueError(f"slots must be a power of two from 2 to {1 << MAX_LOG2_SLOTS}, not {slots!r}")
+
+
+def check_first_round(first_round: int) -> None:
+    """Raises ValueError unless ``first_round`` is a round."""
+    if not 1 <= first_round <= ROUND_MAX:
+        raise ValueError(f"first_round must be 1 to {ROUND_MAX}, not {first_round!r}")
+
+
+def index_bits(slots: int) -> int:
+    """Bits of a slot's index, its number relative to the job's first slot."""
+    return (slots - 1).bit_length()
+
+
+def use_layout(slots: int) -> data.StructLayout:
+    """One use of a slot: its ``index`` and the ``parity`` of its round."""
+    return data.StructLayout({"index": index_bits(slots), "parity": 1})
+
+
+def clear_layout(slots: int) -> data.StructLayout:
+    """While ``en`` is set, slot ``index`` is cleared."""
+    return data.StructLayout({"en": 1, "index": index_bits(slots)})
+
+
+class UsePointer:
+    """A walk over the uses of the slots, in the order of the operations.
+
+    ``now`` is registered; ``next`` is what it will be after this cycle, for the address of a memory.
+    """
+
+    def __init__(self, m: Module, *, slots: int, mask: Value, first_round: int, step: Value, name: str):
+        layout = use_layout(slots)
+        self.now = Signal(layout, init={"index": 0, "parity": first_round & 1}, name=name)
+        self.next = Signal(layout, name=f"{name}_next")
+        m.d.comb += [
+            self.next.index.eq(Mux(step, (self.now.index + 1) & mask, self.now.index)),
+            self.next.parity.eq(self.now.parity ^ (step & (self.now.index == mask))),
+        ]
+        m.d.sync += self.now.eq(self.next)
+
+
+class OperationWindow(wiring.Component):
+    """Number the operations, and keep at most N of them in flight.
+
+    Operation n uses slot index n mod N in round n div N + 1. Slots become free in the order of their
+    operations, which costs nothing: operation n needs the slot of n − N, and n − 1 that of n − N − 1.
+
+    Members
+    -------
+    ``mask`` : In, bits of a slot index
+        N − 1.
+    ``accept`` : In, 1
+        The next operation begins. Only while ``open``.
+    ``free`` : In, 1
+        The oldest operation is finished.
+    ``open`` : Out, 1
+        Another operation may begin.
+    ``exhausted`` : Out, 1
+        The rounds are used up; nothing begins any more.
+    ``idle`` : Out, 1
+        No slot is in use.
+    ``index`` : Out, bits of a slot index
+        Slot of the next operation.
+    ``round`` : Out, 32
+        Round of the next operation: slots below ``index`` are in it, or were last.
+    ``previous`` : Out, 32
+        ``round`` − 1: all other slots.
+
+    Parameters
+    ----------
+    ``slots`` : int, a power of two, 2 to 32768
+        The largest N.
+    ``first_round`` : int, 1 to 2^32 − 1
+        Round of operation 0; 1 but in tests.
+
+    Latency
+    -------
+    1 cycle; one operation begins and one ends a cycle.
+
+    Source
+    ------
+    DESIGN section 4, "Worker".
+    """
+
+    def __init__(self, *, slots: int, first_round: int = 1):
+        check_slots(slots)
+        check_first_round(first_round)
+        self.slots = slots
+        self.first_round = first_round
+        super().__init__(
+            {
+                "mask": In(index_bits(slots)),
+                "accept": In(1),
+                "free": In(1),
+                "open": Out(1),
+                "exhausted": Out(1),
+                "idle": Out(1),
+                "index": Out(index_bits(slots)),
+                "round": Out(ROUND_BITS, init=first_round),
+                "previous": Out(ROUND_BITS, init=first_round - 1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """``full`` is kept beside the count, so that ``open`` is two registers deep in nothing."""
+        m = Module()
+        used = Signal(range(self.slots + 1))
+        full = Signal()
+        m.d.comb += [self.open.eq(~full & ~self.exhausted), self.idle.eq(used == 0)]
+        with m.If(self.accept & ~self.free):
+            m.d.sync += [used.eq(used + 1), full.eq(used == self.mask)]
+        with m.Elif(self.free & ~self.accept):
+            m.d.sync += [used.eq(used - 1), full.eq(0)]
+        with m.If(self.accept):
+            m.d.sync += self.index.eq((self.index + 1) & self.mask)
+            with m.If(self.index == self.mask):
+                m.d.sync += [
+                    self.round.eq(self.round + 1),
+                    self.previous.eq(self.round),
+                    self.exhausted.eq(self.round == ROUND_MAX),
+                ]
+        return m
+
+
+class SlotStates(wiring.Component):
+    """Decide on RESULT and CONFIRM by the state of their slot.
+
+    A slot is FREE, WAIT_RESULT, WAIT_CONFIRM. Its state is not stored as such: it follows from the round
+    parity of its last RESULT and CONFIRM, and that of its current use.
+
+    Members
+    -------
+    ``mask`` : In, bits of a slot index
+        N − 1.
+    ``clear`` : In, ``en`` and ``index``
+        Forget a slot; packets meanwhile are stale.
+    ``ahead`` : In, bits of a slot index
+        Slot of the packet that comes in the next cycle.
+    ``packet`` : In, ``valid``, ``confirm`` (1) or RESULT (0), ``current`` and ``use``
+        A packet; ``current``: its round is that of the slot's current use.
+    ``result`` : Out, 1
+        It is the awaited RESULT, in the same cycle; so are the next three.
+    ``confirm`` : Out, 1
+        It is the awaited CONFIRM.
+    ``duplicate`` : Out, 1
+        It has been received before in this round.
+    ``stale`` : Out, 1
+        It belongs to another round, or its slot has had no RESULT yet.
+    ``scan`` : In, slot use
+        A slot to look at.
+    ``scanned`` : Out, SlotState
+        Its state, one cycle later; what was received up to then is in it.
+    ``delivered`` : In, 1
+        The FA of the oldest operation that still had one was handed on.
+    ``free`` : Out, 1
+        The oldest operation is finished: confirmed, its FA delivered.
+
+    Parameters
+    ----------
+    ``slots`` : int, a power of two, 2 to 32768
+    ``first_round`` : int, 1 to 2^32 − 1
+
+    Latency
+    -------
+    0 cycles from ``packet`` to the decision, one packet a cycle; a CONFIRM frees its slot 2 cycles later, and
+    one slot a cycle becomes free.
+
+    Source
+    ------
+    DESIGN section 4, "Worker".
+    """
+
+    def __init__(self, *, slots: int, first_round: int = 1):
+        check_slots(slots)
+        check_first_round(first_round)
+        self.slots = slots
+        self.first_round = first_round
+        packet = data.StructLayout({"valid": 1, "confirm": 1, "current": 1, "use": use_layout(slots)})
+        super().__init__(
+            {
+                "mask": In(index_bits(slots)),
+                "clear": In(clear_layout(slots)),
+                "ahead": In(index_bits(slots)),
+                "packet": In(packet),
+                "result": Out(1),
+                "confirm": Out(1),
+                "duplicate": Out(1),
+                "stale": Out(1),
+                "scan": In(use_layout(slots)),
+                "scanned": Out(SlotState),
+                "delivered": In(1),
+                "free": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Two parity memories, each written by its kind of packet."""
+        m = Module()
+        packet = self.packet
+        results = self._parities(m, "results", self.result)
+        confirms = self._parities(m, "confirms", self.confirm)
+
+        has_result = Signal()
+        has_confirm = Signal()
+        fresh = packet.valid & packet.current & ~self.clear.en
+        m.d.comb += [
+            has_result.eq(results(self.ahead) == packet.use.parity),
+            has_confirm.eq(confirms(self.ahead) == packet.use.parity),
+            self.result.eq(fresh & ~packet.confirm & ~has_result),
+            self.confirm.eq(fresh & packet.confirm & has_result & ~has_confirm),
+            self.duplicate.eq(fresh & has_result & (~packet.confirm | has_confirm)),
+            self.stale.eq(packet.valid & ~(self.result | self.confirm | self.duplicate)),
+        ]
+
+        parity = Signal()
+        m.d.sync += parity.eq(self.scan.parity)
+        scan_result, scan_confirm = results(self.scan.index), confirms(self.scan.index)
+        with m.If(scan_confirm != parity):
+            m.d.comb += self.scanned.eq(SlotState.WAIT_RESULT)
+            with m.If(scan_result == parity):
+                m.d.comb += self.scanned.eq(SlotState.WAIT_CONFIRM)
+
+        self._free(m, confirms)
+        return m
+
+    def _parities(self, m: Module, name: str, write: Value) -> Any:
+        """A memory of one bit per slot; returns a function that adds a read port for an address."""
+        blank = (self.first_round - 1) & 1
+        m.submodules[name] = memory = Memory(shape=1, depth=self.slots, init=[blank] * self.slots)
+        port = memory.write_port()
+        m.d.comb += [
+            port.en.eq(write | self.clear.en),
+            port.addr.eq(Mux(self.clear.en, self.clear.index, self.packet.use.index)),
+            port.data.eq(Mux(self.clear.en, blank, self.packet.use.parity)),
+        ]
+
+        def read(address: Value) -> Value:
+            reader = memory.read_port(transparent_for=(port,))
+            m.d.comb += reader.addr.eq(address)
+            return reader.data
+
+        return read
+
+    def _free(self, m: Module, confirms: Any) -> None:
+        """``delivered`` operations wait here until they are confirmed, too."""
+        waiting = Signal(range(self.slots + 1))
+        some = Signal()
+        oldest = UsePointer(
+            m,
+            slots=self.slots,
+            mask=self.mask,
+            first_round=self.first_round,
+            step=self.free,
+            name="oldest",
+        )
+        with m.If(self.delivered & ~self.free):
+            m.d.sync += [waiting.eq(waiting + 1), some.eq(1)]
+        with m.Elif(self.free & ~self.delivered):
+            m.d.sync += [waiting.eq(waiting - 1), some.eq(waiting != 1)]
+        m.d.comb += self.free.eq(some & (confirms(oldest.next.index) == oldest.now.parity))

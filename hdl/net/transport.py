@@ -1,0 +1,295 @@
+"""The worker's end of the aggregation protocol."""
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, ResetInserter, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.net.headers import check_framing, values_layout
+from fanin.hdl.net.job import (
+    FailureCause,
+    FrameFaults,
+    JobConfig,
+    TransportCounters,
+    TransportEvents,
+    TransportStatus,
+    slot_mask,
+)
+from fanin.hdl.net.receive import FrameReceiver
+from fanin.hdl.net.reorder import ReorderStore
+from fanin.hdl.net.retry import RetryScanner
+from fanin.hdl.net.slots import (
+    OperationWindow,
+    SlotStates,
+    check_first_round,
+    check_slots,
+    clear_layout,
+    index_bits,
+    use_layout,
+)
+from fanin.hdl.net.transmit import FrameTransmitter
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.packet import packet_stream
+from fanin.wire import DEFAULT_VALUES, Encap, Kind
+
+SETTLE_CYCLES = 8  # masks and checksums that follow from the job are right by then
+
+
+class AggTransport(wiring.Component):
+    """Carry partial activations to the switch and full activations back, each once and in order.
+
+    Operation n takes the slot ``base`` + n mod N in round n div N + 1. Its PA is kept and sent (AGG) until
+    the RESULT arrives, then acknowledged (ACK) until the CONFIRM arrives; then the slot is free. What does
+    not match job, slot, round and state is dropped and counted. A packet that was retransmitted
+    ``job.retries`` times in vain stops the transport with TIMEOUT: nothing is sent or accepted any more.
+    When the rounds are used up, outstanding operations finish, and the next PA stops it with ROUND_WRAP.
+
+    After a reset, and after ``reset``, the slots are cleared for ``slots`` cycles before the first PA is
+    accepted. ``reset`` withdraws an FA that waits on ``fa``, so its consumer is reset as well.
+
+    Members
+    -------
+    ``pa`` : In, stream of ``values`` signed 32-bit numbers
+        ``ready`` follows ``tx.ready`` combinationally (one LUT).
+    ``fa`` : Out, stream of the same
+    ``tx`` : Out, packet stream of ``mac_width`` bits
+        Does not pause inside a frame.
+    ``rx`` : In, packet stream of ``mac_width`` bits with ``error``
+        Always ready: a MAC does not wait.
+    ``job`` : In, JobConfig
+    ``reset`` : In, 1
+        Forget everything, for a new job: operation 0 is next. A frame being sent is finished.
+    ``status`` : Out, TransportStatus
+    ``counters`` : Out, TransportCounters
+    ``events`` : Out, TransportEvents
+
+    Parameters
+    ----------
+    ``mac_width`` : int, a power of two, 8 to 512
+    ``encap`` : Encap
+    ``values`` : int, 1 to 256
+    ``slots`` : int, a power of two, 2 to 32768
+        The largest N.
+    ``first_round`` : int, 1 to 2^32 − 1
+        Round of operation 0; 1 but in tests.
+
+    Latency
+    -------
+    PA accepted to first beat transferred on ``tx``: 1 cycle. Last beat of RESULT transferred on ``rx`` to FA
+    valid: registered 2 edges later for L2, 5 for UDP; transferred 3 and 6 cycles after the RESULT. At one beat
+    a frame, one PA, one RESULT, one FA a cycle; AGG goes before ACK, ACK before retransmissions. Since an
+    operation takes an AGG and an ACK, ``tx`` sustains one operation every two frames. A retransmission
+    comes at most N + 5 cycles after its timeout when ``tx`` is free and no other is due.
+
+    Source
+    ------
+    DESIGN sections 3 and 4; the paper (P4SGD), section III.
+    """
+
+    def __init__(
+        self,
+        *,
+        mac_width: int = 512,
+        encap: Encap = Encap.L2,
+        values: int = DEFAULT_VALUES,
+        slots: int = 64,
+        first_round: int = 1,
+    ):
+        check_framing(mac_width=mac_width, values=values)
+        check_slots(slots)
+        check_first_round(first_round)
+        self.mac_width = mac_width
+        self.encap = encap
+        self.values = values
+        self.slots = slots
+        self.first_round = first_round
+        super().__init__(
+            {
+                "pa": In(stream.Signature(values_layout(values))),
+                "fa": Out(stream.Signature(values_layout(values))),
+                "tx": Out(packet_stream(mac_width)),
+                "rx": In(packet_stream(mac_width, error=True)),
+                "job": In(JobConfig),
+                "reset": In(1),
+                "status": Out(TransportStatus),
+                "counters": Out(TransportCounters),
+                "events": Out(TransportEvents),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Framing outside; slots, reorder store, acknowledgement queue and scanner start over on ``reset``."""
+        m = Module()
+        framing = {"mac_width": self.mac_width, "encap": self.encap, "values": self.values}
+        m.submodules.transmitter = transmitter = FrameTransmitter(**framing)
+        m.submodules.receiver = receiver = FrameReceiver(**framing)
+        window = OperationWindow(slots=self.slots, first_round=self.first_round)
+        states = SlotStates(slots=self.slots, first_round=self.first_round)
+        reorder = ReorderStore(slots=self.slots, values=self.values, first_round=self.first_round)
+        scanner = RetryScanner(slots=self.slots, values=self.values)
+        # A slot waits for one acknowledgement at a time, so the queue cannot overflow.
+        acks = StreamFIFO(shape=use_layout(self.slots), depth=self.slots)
+        for name, part in {
+            "window": window,
+            "states": states,
+            "reorder": reorder,
+            "scanner": scanner,
+            "acks": acks,
+        }.items():
+            m.submodules[name] = ResetInserter(self.reset)(part)
+
+        connect_typed(m, wiring.flipped(self.rx), receiver.i)
+        connect_typed(m, wiring.flipped(self.tx), transmitter.o)
+        connect_typed(m, wiring.flipped(self.fa), reorder.o)
+        mask = Signal(index_bits(self.slots))
+        m.d.sync += mask.eq(slot_mask(self.job))
+        m.d.comb += [
+            part.eq(value)
+            for part, value in (
+                (transmitter.job, self.job),
+                (receiver.job, self.job),
+                (window.mask, mask),
+                (states.mask, mask),
+                (reorder.mask, mask),
+                (scanner.mask, mask),
+            )
+        ]
+        run = self._run(m, window, states, reorder, scanner)
+        self._send(m, run, window, scanner, acks, transmitter)
+        self._receive(m, window, states, reorder, acks, receiver)
+        self._track(m, window, states, reorder, scanner)
+        return m
+
+    def _run(self, m: Module, window: Any, states: Any, reorder: Any, scanner: Any) -> Signal:
+        """Clear the slots, wait for the job to settle, run until something fails."""
+        clear = Signal(clear_layout(self.slots), init={"en": 1})
+        settled = Signal(SETTLE_CYCLES)
+        run = Signal()
+        status = Signal(TransportStatus)
+        m.d.sync += [
+            settled.eq(Cat(self.job.enable, settled[:-1]) & self.job.enable.replicate(SETTLE_CYCLES)),
+            run.eq(settled[-1] & ~clear.en & ~status.failed & ~scanner.failed),
+        ]
+        with m.If(clear.en):
+            m.d.sync += [
+                clear.index.eq(clear.index + 1),
+                clear.en.eq(clear.index != self.slots - 1),
+            ]
+        with m.If(run & scanner.failed):
+            m.d.sync += [status.failed.eq(1), status.cause.eq(FailureCause.TIMEOUT)]
+        with m.Elif(run & window.exhausted & window.idle & self.pa.valid):
+            m.d.sync += [status.failed.eq(1), status.cause.eq(FailureCause.ROUND_WRAP)]
+        with m.If(self.reset):
+            m.d.sync += [clear.en.eq(1), clear.index.eq(0), status.eq(0), run.eq(0)]
+        m.d.comb += [
+            states.clear.eq(clear),
+            reorder.clear.eq(clear),
+            self.status.eq(status),
+            self.status.idle.eq(window.idle),
+        ]
+        return run
+
+    def _send(self, m: Module, run: Signal, window: Any, scanner: Any, acks: Any, transmitter: Any) -> None:
+        """Choose what is sent next: AGG, else ACK, else a retransmission."""
+        packet = transmitter.i.payload
+        agg, ack, again = Signal(), Signal(), Signal()
+        use = Signal(use_layout(self.slots))
+        sent = scanner.sent
+        m.d.comb += [
+            self.pa.ready.eq(run & window.open & transmitter.i.ready),
+            agg.eq(self.pa.valid & run & window.open),
+            ack.eq(acks.o.valid & run & ~agg),
+            again.eq(scanner.offer.valid & run & ~agg & ~acks.o.valid),
+            acks.o.ready.eq(ack & transmitter.i.ready),
+            scanner.take.eq(again & transmitter.i.ready),
+            window.accept.eq(agg & transmitter.i.ready),
+            transmitter.i.valid.eq(agg | ack | again),
+        ]
+        m.d.comb += [
+            use.eq(Mux(again, scanner.offer.use, acks.o.payload)),
+            packet.round.eq(Mux(use.parity == window.round[0], window.round, window.previous)),
+            packet.kind.eq(Mux(again & ~scanner.offer.ack, Kind.AGG, Kind.ACK)),
+            sent.ack.eq(~again | scanner.offer.ack),
+            sent.retries.eq(Mux(again, scanner.offer.retries, 0)),
+        ]
+        with m.If(again & ~scanner.offer.ack):
+            m.d.comb += packet.values.eq(scanner.offer.values)
+        with m.If(agg):
+            m.d.comb += [
+                use.index.eq(window.index),
+                packet.round.eq(window.round),
+                packet.kind.eq(Kind.AGG),
+                packet.values.eq(self.pa.payload),
+                sent.ack.eq(0),
+            ]
+        m.d.comb += [
+            packet.slot.eq(self.job.base | use.index),
+            sent.en.eq(transmitter.i.valid & transmitter.i.ready),
+            sent.index.eq(use.index),
+            scanner.pa.eq(self.pa.payload),
+        ]
+
+    def _receive(self, m: Module, window: Any, states: Any, reorder: Any, acks: Any, receiver: Any) -> None:
+        """Match packets with their slots; a RESULT goes to the reorder store, and is acknowledged."""
+        received = receiver.o.payload
+        ahead = receiver.ahead
+        index = Signal.like(window.index)
+        current = Signal()
+        m.d.comb += states.ahead.eq(ahead.slot & window.mask)
+        m.d.sync += [
+            index.eq(states.ahead),
+            current.eq(
+                Mux(
+                    states.ahead < window.index,
+                    ahead.round == window.round,
+                    ahead.round == window.previous,
+                )
+            ),
+        ]
+        m.d.comb += [
+            states.packet.valid.eq(receiver.o.valid & received.good),
+            states.packet.confirm.eq(received.packet.kind == Kind.CONFIRM),
+            states.packet.current.eq(current),
+            states.packet.use.index.eq(index),
+            states.packet.use.parity.eq(received.packet.round[0]),
+            states.delivered.eq(self.fa.valid & self.fa.ready),
+            reorder.write.en.eq(states.result),
+            reorder.write.use.eq(states.packet.use),
+            reorder.write.values.eq(received.packet.values),
+            acks.i.valid.eq(states.result),
+            acks.i.payload.eq(states.packet.use),
+        ]
+        for name in FrameFaults.as_shape().members:
+            m.d.sync += self.counters.faults[name].eq(receiver.o.valid & received.fault[name])
+
+    def _track(self, m: Module, window: Any, states: Any, reorder: Any, scanner: Any) -> None:
+        """The scanner's view of the slots; counters and events."""
+        m.d.comb += [
+            scanner.next_index.eq(window.index),
+            scanner.round.eq(window.round),
+            scanner.previous.eq(window.previous),
+            scanner.timeout.eq(self.job.timeout),
+            scanner.limit.eq(self.job.retries),
+            states.scan.eq(scanner.scan),
+            scanner.scanned.eq(states.scanned),
+            window.free.eq(states.free),
+        ]
+        first = scanner.sent.en & ~scanner.take
+        m.d.sync += [
+            self.counters.agg_sent.eq(window.accept),
+            self.counters.ack_sent.eq(first & scanner.sent.ack),
+            self.counters.retransmissions.eq(scanner.take),
+            self.counters.results.eq(states.result),
+            self.counters.confirms.eq(states.confirm),
+            self.counters.duplicates.eq(states.duplicate),
+            self.counters.stale.eq(states.stale),
+        ]
+        leaving = Signal()
+        with m.If(scanner.sent.en):
+            m.d.sync += leaving.eq(window.accept)
+        m.d.comb += [
+            self.events.agg.eq(leaving & self.tx.valid & self.tx.ready & self.tx.payload.last),
+            self.events.fa.eq(self.fa.valid & self.fa.ready),
+        ]
