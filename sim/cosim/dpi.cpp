@@ -1,0 +1,302 @@
+// The other side of the simulated top: memories, host programs, frames, event trace.
+//
+// The SystemVerilog parts call fanin_* through DPI; Python, in the same process, calls cosim_* through ctypes.
+// Both run in one thread.
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "svdpi.h"
+
+namespace {
+
+enum Operation : uint32_t { kWrite, kRead, kPoll, kCheck };
+
+struct HostOperation {  // poll repeats its read until (value & mask) == data; check fails unless it holds
+  uint32_t kind, address, data, mask;
+};
+
+struct Region {
+  const uint8_t *bytes = nullptr;
+  uint64_t size = 0;
+  uint64_t beats = 0;
+};
+
+struct FrameOut {
+  uint64_t cycle;
+  uint32_t node;
+  std::vector<uint8_t> bytes;
+};
+
+struct FrameIn {
+  std::vector<uint8_t> bytes;
+  uint64_t tag;
+  bool error;
+};
+
+struct Taken {
+  uint64_t tag, cycle;
+};
+
+struct Node {
+  std::vector<Region> regions;
+  std::vector<HostOperation> program;
+  std::vector<uint32_t> reads;
+  size_t step = 0;
+  std::vector<uint8_t> tx;
+  std::multimap<uint64_t, FrameIn> rx;  // by time of arrival in ps
+  FrameIn current;
+  size_t offset = 0;
+  bool presenting = false;
+};
+
+struct Event {  // as it stands in the trace file
+  uint64_t cycle, events;
+  uint32_t node, reserved;
+};
+
+std::vector<Node> nodes;
+std::deque<FrameOut> frames_out;
+std::deque<Taken> taken;
+std::string error;
+uint64_t cycle = 0;  // of the coming rising edge
+uint64_t period = 4000;
+uint64_t alarm_cycle = UINT64_MAX;
+uint64_t watchdog = UINT64_MAX;
+uint64_t last_progress = 0;
+uint64_t event_mask = 0;
+uint64_t events_left = 0;
+int memory_latency = 0;
+size_t hosts_busy = 0;
+bool wake = false;
+FILE *trace = nullptr;
+
+void fail(const std::string &text) {
+  if (error.empty()) error = "cycle " + std::to_string(cycle) + ": " + text;
+  wake = true;
+}
+
+std::string name(int node) { return "node " + std::to_string(node); }
+
+void finish_program(Node &node) {
+  node.step = node.program.size();
+  if (--hosts_busy == 0) wake = true;
+}
+
+}  // namespace
+
+extern "C" {
+
+// ---- called by the top ----
+
+void fanin_start(int *period_ps, int *latency) {
+  *period_ps = static_cast<int>(period);
+  *latency = memory_latency;
+}
+
+// At every falling edge: whether Python is to be woken at the coming rising one.
+svBit fanin_tick(long long coming) {
+  cycle = static_cast<uint64_t>(coming);
+  if (cycle - last_progress >= watchdog && error.empty())
+    fail("no progress for " + std::to_string(watchdog) + " cycles");
+  bool due = wake || cycle >= alarm_cycle;
+  wake = false;
+  if (cycle >= alarm_cycle) alarm_cycle = UINT64_MAX;
+  return due;
+}
+
+void fanin_violation(int node, const char *stream, const char *text) {
+  fail(name(node) + ", stream " + stream + ": " + text);
+}
+
+void fanin_read(int node, int port, long long address, svBitVecVal *data, int bytes) {
+  Region &region = nodes[node].regions[port];
+  uint64_t begin = static_cast<uint64_t>(address);
+  last_progress = cycle;
+  ++region.beats;
+  if (begin <= region.size && region.size - begin >= static_cast<uint64_t>(bytes)) {
+    memcpy(data, region.bytes + begin, bytes);
+    return;
+  }
+  memset(data, 0, bytes);
+  fail(name(node) + ", memory port " + std::to_string(port) + ": read at " + std::to_string(begin) +
+       " beyond its " + std::to_string(region.size) + " bytes");
+}
+
+int fanin_host_next(int index, int *address, int *data) {
+  Node &node = nodes[index];
+  if (node.step >= node.program.size()) return 0;
+  const HostOperation &operation = node.program[node.step];
+  *address = operation.address;
+  *data = operation.data;
+  return operation.kind == kWrite ? 1 : 2;
+}
+
+void fanin_host_done(int index, int data, int response) {
+  Node &node = nodes[index];
+  const HostOperation &operation = node.program[node.step];
+  uint32_t value = static_cast<uint32_t>(data);
+  bool match = (value & operation.mask) == operation.data;
+  char text[160];
+  if (response) {
+    snprintf(text, sizeof text, ": the bus answers register 0x%x with error %d", operation.address, response);
+    fail(name(index) + text);
+    return finish_program(node);
+  }
+  if (operation.kind == kPoll && !match) return;
+  last_progress = cycle;
+  if (operation.kind == kRead) node.reads.push_back(value);
+  if (operation.kind == kCheck && !match) {
+    snprintf(text, sizeof text, ": register 0x%x reads 0x%x, expected 0x%x under mask 0x%x", operation.address,
+             value, operation.data, operation.mask);
+    fail(name(index) + text);
+    return finish_program(node);
+  }
+  if (++node.step == node.program.size()) finish_program(node);
+}
+
+void fanin_tx(int index, const svBitVecVal *data, const svBitVecVal *keep, svBit last, int bytes) {
+  Node &node = nodes[index];
+  last_progress = cycle;
+  int count = 0;
+  while (count < bytes && keep[count / 32] >> count % 32 & 1) ++count;
+  const uint8_t *begin = reinterpret_cast<const uint8_t *>(data);
+  node.tx.insert(node.tx.end(), begin, begin + count);
+  if (!last && count != bytes) fail(name(index) + ", stream mac_tx: a beat that is not the last has gaps");
+  if (!last) return;
+  frames_out.push_back({cycle, static_cast<uint32_t>(index), std::move(node.tx)});
+  node.tx.clear();
+}
+
+// At a falling edge: the next beat, of a frame that had arrived by the rising edge before.
+int fanin_rx(int index, svBitVecVal *data, svBitVecVal *keep, int bytes, long long coming) {
+  Node &node = nodes[index];
+  if (!node.presenting) {
+    uint64_t now = (static_cast<uint64_t>(coming) - 1) * period;
+    if (node.rx.empty() || node.rx.begin()->first > now) return 0;
+    node.current = std::move(node.rx.begin()->second);
+    node.rx.erase(node.rx.begin());
+    node.offset = 0;
+    node.presenting = true;
+  }
+  const std::vector<uint8_t> &frame = node.current.bytes;
+  int count = static_cast<int>(std::min<size_t>(bytes, frame.size() - node.offset));
+  memset(data, 0, bytes);
+  memcpy(data, frame.data() + node.offset, count);
+  memset(keep, 0, (bytes + 31) / 32 * 4);
+  for (int i = 0; i < count; ++i) keep[i / 32] |= 1u << i % 32;
+  node.offset += count;
+  bool last = node.offset == frame.size();
+  if (last) node.presenting = false;
+  return 1 | last << 1 | (last && node.current.error) << 2;
+}
+
+void fanin_rx_taken(int index) {
+  last_progress = cycle;
+  taken.push_back({nodes[index].current.tag, cycle});
+}
+
+void fanin_event(int node, long long events) {
+  uint64_t kept = static_cast<uint64_t>(events) & event_mask;
+  if (!kept || !events_left) return;
+  --events_left;
+  Event event{cycle, kept, static_cast<uint32_t>(node), 0};
+  fwrite(&event, sizeof event, 1, trace);
+}
+
+// ---- called by Python ----
+
+void cosim_setup(uint32_t count, uint64_t period_ps, int latency, uint64_t watchdog_cycles) {
+  nodes.assign(count, Node());
+  period = period_ps;
+  memory_latency = latency;
+  watchdog = watchdog_cycles;
+}
+
+// Map a file as the next memory port of a node. Returns false, with errno set, when that fails.
+bool cosim_map(uint32_t node, const char *path) {
+  Region region;
+  int file = open(path, O_RDONLY);
+  struct stat status;
+  if (file < 0 || fstat(file, &status)) return false;
+  region.size = status.st_size;
+  if (region.size) {
+    void *bytes = mmap(nullptr, region.size, PROT_READ, MAP_PRIVATE, file, 0);
+    if (bytes == MAP_FAILED) return false;
+    region.bytes = static_cast<const uint8_t *>(bytes);
+  }
+  close(file);
+  nodes[node].regions.push_back(region);
+  return true;
+}
+
+bool cosim_trace(const char *path, uint64_t mask, uint64_t limit) {
+  trace = fopen(path, "wb");
+  event_mask = mask;
+  events_left = limit;
+  return trace != nullptr;
+}
+
+void cosim_close_trace() {
+  if (trace) fclose(trace);
+  trace = nullptr;
+  events_left = 0;
+}
+
+// Give a node's host its next program; all programs given in one wake start in the same cycle.
+void cosim_run_host(uint32_t index, const HostOperation *program, size_t count) {
+  Node &node = nodes[index];
+  node.program.assign(program, program + count);
+  node.reads.clear();
+  node.step = 0;
+  hosts_busy += count > 0;
+}
+
+size_t cosim_hosts_busy() { return hosts_busy; }
+size_t cosim_host_step(uint32_t node) { return nodes[node].step; }
+size_t cosim_read_count(uint32_t node) { return nodes[node].reads.size(); }
+const uint32_t *cosim_reads(uint32_t node) { return nodes[node].reads.data(); }
+uint64_t cosim_memory_beats(uint32_t node, uint32_t port) { return nodes[node].regions[port].beats; }
+
+// The oldest frame that has left a node, or false. ``bytes`` is valid until the next call.
+bool cosim_pop_frame(uint32_t *node, uint64_t *when, const uint8_t **bytes, size_t *size) {
+  static FrameOut frame;
+  if (frames_out.empty()) return false;
+  frame = std::move(frames_out.front());
+  frames_out.pop_front();
+  *node = frame.node;
+  *when = frame.cycle;
+  *bytes = frame.bytes.data();
+  *size = frame.bytes.size();
+  return true;
+}
+
+void cosim_push_frame(uint32_t node, uint64_t time_ps, const uint8_t *bytes, size_t size, bool bad, uint64_t tag) {
+  nodes[node].rx.emplace(time_ps, FrameIn{std::vector<uint8_t>(bytes, bytes + size), tag, bad});
+}
+
+// The oldest received frame whose last beat the node has taken, or false.
+bool cosim_pop_taken(uint64_t *tag, uint64_t *when) {
+  if (taken.empty()) return false;
+  *tag = taken.front().tag;
+  *when = taken.front().cycle;
+  taken.pop_front();
+  return true;
+}
+
+void cosim_set_alarm(uint64_t when) { alarm_cycle = when; }
+uint64_t cosim_cycle() { return cycle; }
+const char *cosim_error() { return error.c_str(); }
+
+}  // extern "C"

@@ -1,0 +1,112 @@
+"""Frames between the simulated nodes and the network, and what can be learnt from watching them."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from fanin.sim.network import Network
+from fanin.wire import ETHERTYPE_AGGREGATION, Encap, Kind, header_length
+
+_HEADER = struct.Struct(">BBHI")  # version and kind, job, slot, round
+
+#: The way of the first packet of a node, in order.
+STEPS = (
+    "configured",
+    "AGG left the node",
+    "AGG reached the switch",
+    "RESULT arrived at the node",
+    "ACK left the node",
+    "CONFIRM arrived at the node",
+)
+
+
+class Top(Protocol):
+    """What the exchange needs of the simulated top; see :class:`fanin.sim.cosim.library.Library`."""
+
+    def frames(self) -> Iterable[tuple[int, int, bytes]]:
+        """Frames that have left: (cycle, node, bytes)."""
+
+    def push_frame(self, node: int, frame: bytes, time: int, *, error: bool, tag: int) -> None:
+        """Let a node receive a frame."""
+
+    def taken(self) -> Iterator[tuple[int, int]]:
+        """Frames received: (tag, cycle)."""
+
+    def set_alarm(self, cycle: int | None) -> None:
+        """When to be woken at the latest."""
+
+
+def _operation(frame: bytes) -> tuple[int, tuple[int, int, int]] | None:
+    """Kind of an aggregation packet, and (job, slot, round); None for other traffic."""
+    l2 = int.from_bytes(frame[12:14], "big") == ETHERTYPE_AGGREGATION
+    offset = header_length(Encap.L2 if l2 else Encap.UDP)
+    if len(frame) < offset + _HEADER.size:
+        return None
+    head, job, slot, number = _HEADER.unpack_from(frame, offset)
+    return head & 15, (job, slot, number)
+
+
+class Exchange:
+    """Carries frames between top and network at their simulated times; called once per wake."""
+
+    def __init__(self, top: Top, network: Network, *, nodes: int, period_ps: int):
+        self._top, self._network, self._period = top, network, period_ps
+        self._awaited: dict[tuple[int, tuple[int, int, int]], int] = {}  # AGG sent: node, operation → cycle
+        self._on_the_way: dict[int, tuple[int, int, tuple[int, int, int]]] = {}  # tag → node, kind, operation
+        self._next_tag = 0
+        self.allreduce_cycles: list[int] = []
+        self.sent: Counter[str] = Counter()
+        self.steps: list[dict[str, int]] = [{} for _ in range(nodes)]
+
+    def serve(self, now: int) -> None:
+        """Move every frame that can be moved at rising edge ``now``, and set the alarm for the next one."""
+        for cycle, node, frame in sorted(self._top.frames()):
+            self._network.send(node, frame, cycle * self._period)
+            self._note_sent(node, cycle, frame)
+        # Nothing that is sent later can reach the switch up to here.
+        horizon = (now + 1) * self._period + self._network.lookahead - 1
+        for reception in self._network.advance(horizon):
+            self._hand_in(
+                reception.port, reception.arrival.frame, reception.arrival.time, reception.arrival.error
+            )
+        for tag, cycle in self._top.taken():
+            self._note_taken(tag, cycle)
+        self._top.set_alarm(self._alarm())
+
+    def _alarm(self) -> int | None:
+        """The first edge whose horizon covers the next arrival at the switch."""
+        arrival = self._network.next_time
+        if arrival is None:
+            return None
+        return -(-(arrival - self._period - self._network.lookahead + 1) // self._period)
+
+    def _hand_in(self, node: int, frame: bytes, time: int, error: bool) -> None:
+        tag, self._next_tag = self._next_tag, self._next_tag + 1
+        operation = None if error else _operation(frame)
+        if operation is not None:
+            self._on_the_way[tag] = (node, *operation)
+        self._top.push_frame(node, frame, time, error=error, tag=tag)
+
+    def _note_sent(self, node: int, cycle: int, frame: bytes) -> None:
+        kind, operation = _operation(frame) or (-1, (0, 0, 0))
+        self.sent[Kind(kind).name if kind in tuple(Kind) else "other"] += 1
+        if kind == Kind.AGG:
+            self._awaited.setdefault((node, operation), cycle)
+            self.steps[node].setdefault("AGG left the node", cycle)
+        elif kind == Kind.ACK:
+            self.steps[node].setdefault("ACK left the node", cycle)
+
+    def _note_taken(self, tag: int, cycle: int) -> None:
+        if tag not in self._on_the_way:
+            return
+        node, kind, operation = self._on_the_way.pop(tag)
+        if kind == Kind.RESULT:
+            self.steps[node].setdefault("RESULT arrived at the node", cycle)
+            sent = self._awaited.pop((node, operation), None)
+            if sent is not None:
+                self.allreduce_cycles.append(cycle - sent)
+        elif kind == Kind.CONFIRM:
+            self.steps[node].setdefault("CONFIRM arrived at the node", cycle)

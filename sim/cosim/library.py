@@ -1,0 +1,116 @@
+"""The functions of dpi.cpp, as Python in the simulator's own process calls them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint8, c_uint32, c_uint64
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.sim.cosim.program import HostProgram
+
+_NEVER = 2**64 - 1
+_SIGNATURES: dict[str, tuple[object, Sequence[object]]] = {
+    "cosim_setup": (None, (c_uint32, c_uint64, c_int, c_uint64)),
+    "cosim_map": (c_bool, (c_uint32, c_char_p)),
+    "cosim_trace": (c_bool, (c_char_p, c_uint64, c_uint64)),
+    "cosim_close_trace": (None, ()),
+    "cosim_run_host": (None, (c_uint32, POINTER(c_uint32), c_size_t)),
+    "cosim_hosts_busy": (c_size_t, ()),
+    "cosim_host_step": (c_size_t, (c_uint32,)),
+    "cosim_read_count": (c_size_t, (c_uint32,)),
+    "cosim_reads": (POINTER(c_uint32), (c_uint32,)),
+    "cosim_memory_beats": (c_uint64, (c_uint32, c_uint32)),
+    "cosim_pop_frame": (
+        c_bool,
+        (POINTER(c_uint32), POINTER(c_uint64), POINTER(POINTER(c_uint8)), POINTER(c_size_t)),
+    ),
+    "cosim_push_frame": (None, (c_uint32, c_uint64, c_char_p, c_size_t, c_bool, c_uint64)),
+    "cosim_pop_taken": (c_bool, (POINTER(c_uint64), POINTER(c_uint64))),
+    "cosim_set_alarm": (None, (c_uint64,)),
+    "cosim_cycle": (c_uint64, ()),
+    "cosim_error": (c_char_p, ()),
+}
+
+
+class Library:
+    """dpi.cpp. ``setup`` first, before the simulation starts."""
+
+    def __init__(self) -> None:
+        self._functions = ctypes.CDLL(None)
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(self._functions, name)
+            function.restype, function.argtypes = result, arguments
+
+    def setup(self, *, nodes: int, period_ps: int, latency: int, watchdog: int) -> None:
+        """Number of nodes, clock period, cycles from a read address to its data, cycles without progress."""
+        self._functions.cosim_setup(nodes, period_ps, latency, watchdog)
+
+    def map_memory(self, node: int, path: Path) -> None:
+        """Put a file behind the next memory port of a node, at address 0."""
+        if not self._functions.cosim_map(node, str(path).encode()):
+            raise OSError(f"{path} cannot be mapped")
+
+    def open_trace(self, path: Path, *, mask: int, limit: int) -> None:
+        """Record events under ``mask``, at most ``limit`` entries."""
+        if not self._functions.cosim_trace(str(path).encode(), mask, limit):
+            raise OSError(f"{path} cannot be written")
+
+    def close_trace(self) -> None:
+        """Complete the trace file."""
+        self._functions.cosim_close_trace()
+
+    def run_host(self, node: int, program: HostProgram) -> None:
+        """Start a program on a node's bus; those started in one wake start in the same cycle."""
+        words = program.words()
+        self._functions.cosim_run_host(node, words.ctypes.data_as(POINTER(c_uint32)), len(words))
+
+    def hosts_busy(self) -> int:
+        """Hosts whose program has not ended."""
+        return int(self._functions.cosim_hosts_busy())
+
+    def host_step(self, node: int) -> int:
+        """How many operations of its program a host has finished."""
+        return int(self._functions.cosim_host_step(node))
+
+    def reads(self, node: int) -> npt.NDArray[np.uint32]:
+        """What the program's reads have returned."""
+        count = self._functions.cosim_read_count(node)
+        if not count:
+            return np.zeros(0, dtype=np.uint32)
+        return np.ctypeslib.as_array(self._functions.cosim_reads(node), (count,)).copy()
+
+    def memory_beats(self, node: int, port: int) -> int:
+        """Beats that a memory port has delivered."""
+        return int(self._functions.cosim_memory_beats(node, port))
+
+    def frames(self) -> Iterator[tuple[int, int, bytes]]:
+        """Frames that have left since the last call, as (cycle, node, bytes)."""
+        node, cycle, data, size = c_uint32(), c_uint64(), POINTER(c_uint8)(), c_size_t()
+        while self._functions.cosim_pop_frame(byref(node), byref(cycle), byref(data), byref(size)):
+            yield cycle.value, node.value, ctypes.string_at(data, size.value)
+
+    def push_frame(self, node: int, frame: bytes, time: int, *, error: bool, tag: int) -> None:
+        """Let a node receive a frame whose last bit arrives at ``time`` ps."""
+        self._functions.cosim_push_frame(node, time, frame, len(frame), error, tag)
+
+    def taken(self) -> Iterator[tuple[int, int]]:
+        """Received frames whose last beat has been taken since the last call, as (tag, cycle)."""
+        tag, cycle = c_uint64(), c_uint64()
+        while self._functions.cosim_pop_taken(byref(tag), byref(cycle)):
+            yield tag.value, cycle.value
+
+    def set_alarm(self, cycle: int | None) -> None:
+        """Wake Python at the rising edge of that number."""
+        self._functions.cosim_set_alarm(_NEVER if cycle is None else cycle)
+
+    def cycle(self) -> int:
+        """The number of the rising edge at which Python was woken."""
+        return int(self._functions.cosim_cycle())
+
+    def error(self) -> str:
+        """The first thing that went wrong in the top, or nothing."""
+        return str(self._functions.cosim_error().decode())

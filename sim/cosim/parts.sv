@@ -1,0 +1,152 @@
+// Parts of the simulated top: memories, host, MACs, event trace, protocol checks.
+//
+// The DUT is clocked by the rising edge. What goes into a MAC stream is changed at the falling one, so that
+// a frame answered in the instant of its rising edge is on the wire before the next.
+// Everything that is data lives behind DPI (dpi.cpp): no size is a build parameter.
+`timescale 1ps/1ps
+
+// The stream contract: valid holds until ready, the payload with it.
+module fanin_hold #(parameter int NODE = 0, parameter string NAME = "", parameter int WIDTH = 1) (
+    input bit clk, input bit rst, input bit valid, input bit ready, input bit [WIDTH-1:0] payload
+);
+  import "DPI-C" function void fanin_violation(input int node, input string name, input string text);
+  bit waiting = 0;
+  bit [WIDTH-1:0] held;
+  always @(posedge clk) begin
+    if (waiting && !valid) fanin_violation(NODE, NAME, "valid withdrawn before ready");
+    if (waiting && valid && payload != held) fanin_violation(NODE, NAME, "payload changed before ready");
+    waiting <= valid && !ready && !rst;
+    held <= payload;
+  end
+endmodule
+
+// An AXI4 read slave: INCR bursts in order, the first beat LATENCY cycles after its address, then one a cycle.
+module fanin_memory #(
+    parameter int NODE = 0, parameter int PORT = 0, parameter int ADDRESS = 64, parameter int WIDTH = 256,
+    parameter int ID = 1
+) (
+    input bit clk, input bit rst, input int latency,
+    input bit [ID-1:0] arid, input bit [ADDRESS-1:0] araddr, input bit [7:0] arlen,
+    input bit arvalid, output bit arready,
+    output bit [ID-1:0] rid, output bit [WIDTH-1:0] rdata, output bit [1:0] rresp, output bit rlast, output bit rvalid, input bit rready
+);
+  import "DPI-C" function void fanin_read(
+      input int node, input int port, input longint address, output bit [1023:0] data, input int bytes);
+  localparam int DEPTH = 64;  // bursts under way
+  typedef struct packed { bit [ID-1:0] id; bit [63:0] address; bit [7:0] beats; bit [31:0] due; } burst_t;
+  burst_t bursts[DEPTH];
+  bit [5:0] head = 0, tail = 0;
+  bit [7:0] beat = 0;
+  bit [31:0] now = 0;
+  burst_t current;
+  assign current = bursts[head];
+  wire free = !rvalid || rready;
+  wire take = free && head != tail && $signed(now - current.due) >= 0;
+  wire last = beat == current.beats;
+  bit [1023:0] word;
+  assign rresp = 0;
+  always @(posedge clk) begin
+    now <= now + 1;
+    arready <= 6'(tail + 2) != head && 6'(tail + 1) != head;
+    if (arvalid && arready) begin
+      bursts[tail] <= '{id: arid, address: 64'(araddr), beats: arlen, due: now + latency};
+      tail <= tail + 1;
+    end
+    if (free) rvalid <= take;
+    if (take) begin
+      fanin_read(NODE, PORT, current.address + beat * (WIDTH / 8), word, WIDTH / 8);
+      rdata <= word[WIDTH-1:0];
+      rlast <= last;
+      rid <= current.id;
+      beat <= last ? 0 : beat + 1;
+      if (last) head <= head + 1;
+    end
+    if (rst) begin
+      head <= 0;
+      tail <= 0;
+      beat <= 0;
+      rvalid <= 0;
+      arready <= 0;
+    end
+  end
+endmodule
+
+// An AXI4-Lite master: carries out the sequence of operations that fanin_host_next hands out, one at a time.
+module fanin_host #(parameter int NODE = 0, parameter int ADDRESS = 32) (
+    input bit clk, input bit rst,
+    output bit [ADDRESS-1:0] awaddr, output bit awvalid, input bit awready,
+    output bit [31:0] wdata, output bit wvalid, input bit wready,
+    input bit [1:0] bresp, input bit bvalid, output bit bready,
+    output bit [ADDRESS-1:0] araddr, output bit arvalid, input bit arready,
+    input bit [31:0] rdata, input bit [1:0] rresp, input bit rvalid, output bit rready
+);
+  // 0 nothing to do, 1 write, 2 read
+  import "DPI-C" function int fanin_host_next(input int node, output int address, output int data);
+  import "DPI-C" function void fanin_host_done(input int node, input int data, input int response);
+  bit busy = 0;
+  int operation, address, data;
+  always @(posedge clk) begin
+    bready <= 1;
+    rready <= 1;
+    if (awready) awvalid <= 0;
+    if (wready) wvalid <= 0;
+    if (arready) arvalid <= 0;
+    if (bvalid && bready && busy) fanin_host_done(NODE, 0, 32'(bresp));
+    if (rvalid && rready && busy) fanin_host_done(NODE, rdata, 32'(rresp));
+    if (!busy || (bvalid && bready) || (rvalid && rready)) begin
+      operation = rst ? 0 : fanin_host_next(NODE, address, data);
+      busy <= operation != 0;
+      awvalid <= operation == 1;
+      wvalid <= operation == 1;
+      arvalid <= operation == 2;
+      awaddr <= ADDRESS'(address);
+      araddr <= ADDRESS'(address);
+      wdata <= data;
+    end
+  end
+endmodule
+
+// A MAC: takes every frame at once, presents received ones without a pause inside.
+module fanin_mac #(parameter int NODE = 0, parameter int WIDTH = 512) (
+    input bit clk, input bit rst, input longint coming,  // the number of the coming rising edge
+    input bit [WIDTH-1:0] tx_data, input bit [WIDTH/8-1:0] tx_keep, input bit tx_last, input bit tx_valid,
+    output bit [WIDTH-1:0] rx_data, output bit [WIDTH/8-1:0] rx_keep, output bit rx_last, output bit rx_error,
+    output bit rx_valid, input bit rx_ready,
+    output bit frame_out  // the last beat of a frame leaves at the coming edge
+);
+  import "DPI-C" function void fanin_tx(
+      input int node, input bit [511:0] data, input bit [63:0] keep, input bit last, input int bytes);
+  import "DPI-C" function int fanin_rx(  // bit 0 a beat, bit 1 last, bit 2 error
+      input int node, output bit [511:0] data, output bit [63:0] keep, input int bytes, input longint coming);
+  import "DPI-C" function void fanin_rx_taken(input int node);
+  import "DPI-C" function void fanin_violation(input int node, input string name, input string text);
+  bit open = 0, taken = 0;
+  int beat;
+  bit [511:0] data;
+  bit [63:0] keep;
+  assign frame_out = tx_valid && tx_last && !rst;
+  always @(posedge clk) begin
+    if (open && !tx_valid) fanin_violation(NODE, "mac_tx", "a frame pauses inside");
+    open <= tx_valid && !tx_last && !rst;
+    if (tx_valid && !rst) fanin_tx(NODE, 512'(tx_data), 64'(tx_keep), tx_last, WIDTH / 8);
+    if (rx_valid && rx_ready && rx_last) fanin_rx_taken(NODE);
+    taken <= rx_valid && rx_ready;
+  end
+  always @(negedge clk)
+    if (!rst && (taken || !rx_valid)) begin
+      beat = fanin_rx(NODE, data, keep, WIDTH / 8, coming);
+      rx_valid <= beat[0];
+      rx_last <= beat[1];
+      rx_error <= beat[2];
+      if (beat[0]) begin
+        rx_data <= data[WIDTH-1:0];
+        rx_keep <= keep[WIDTH/8-1:0];
+      end
+    end
+endmodule
+
+// The event trace: which events of a node happened in which cycle.
+module fanin_events #(parameter int NODE = 0, parameter int WIDTH = 1) (input bit clk, input bit [WIDTH-1:0] events);
+  import "DPI-C" function void fanin_event(input int node, input longint events);
+  always @(posedge clk) if (events != 0) fanin_event(NODE, 64'(events));
+endmodule

@@ -1,0 +1,118 @@
+"""The ports of a node as the simulated top needs them: memories, host bus, MACs, events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from amaranth.lib import wiring
+
+from fanin.hdl.emit import FlatPort, flat_ports
+
+_MEMORY = (
+    *("arid", "araddr", "arlen", "arvalid", "arready"),
+    *("rid", "rdata", "rresp", "rlast", "rvalid", "rready"),
+)
+_HOST = (
+    *("awaddr", "awvalid", "awready", "wdata", "wvalid", "wready", "bresp", "bvalid", "bready"),
+    *("araddr", "arvalid", "arready", "rdata", "rresp", "rvalid", "rready"),
+)
+_CONSTANTS = {"awprot": "0", "arprot": "0", "wstrb": "'1"}
+_MAC = ("tdata", "tkeep", "tlast", "tvalid", "tready")
+_MAX_MAC_BITS = 512
+_MAX_MEMORY_BITS = 1024
+_MAX_EVENTS = 64
+
+
+@dataclass(frozen=True)
+class Port:
+    """A Verilog port."""
+
+    name: str
+    width: int
+
+
+@dataclass(frozen=True)
+class Bus:
+    """An AXI4 read port or an AXI4-Lite port; ``signals`` are those that the node has."""
+
+    name: str
+    address_bits: int
+    data_bits: int
+    signals: frozenset[str]
+    id_bits: int = 0  # of a read port
+
+    @property
+    def constants(self) -> dict[str, str]:
+        """Inputs of an AXI4-Lite slave that never change."""
+        return {name: value for name, value in _CONSTANTS.items() if name in self.signals}
+
+
+@dataclass(frozen=True)
+class NodePorts:
+    """A node: AXI4 read ports, one AXI4-Lite port, ``mac_tx`` and ``mac_rx``, and outputs named ``event…``."""
+
+    all: tuple[Port, ...]
+    memories: tuple[Bus, ...]
+    host: Bus
+    mac_width: int
+    events: tuple[Port, ...]
+
+    @property
+    def event_bits(self) -> int:
+        """Bits of an entry of the event trace."""
+        return sum(port.width for port in self.events)
+
+    @classmethod
+    def of(cls, component: wiring.Component) -> NodePorts:
+        """Find them by name. Raises ValueError for a port that the top would leave open."""
+        flat = flat_ports(component)
+        ports = {port.name: Port(port.name, len(port.value)) for port in flat}
+        memories = [_bus(ports, name, _MEMORY) for name in _buses(ports, "arlen")]
+        hosts = [_bus(ports, name, _HOST) for name in _buses(ports, "awaddr")]
+        if len(hosts) != 1:
+            raise ValueError(f"{type(component).__name__} must have one AXI4-Lite port, not {len(hosts)}")
+        mac_width = _mac_width(ports)
+        events = tuple(ports[p.name] for p in flat if p.output and p.name.startswith("event"))
+        node = cls(tuple(ports.values()), tuple(memories), hosts[0], mac_width, events)
+        node._check(ports)
+        return node
+
+    def _check(self, ports: dict[str, Port]) -> None:
+        known = {f"{bus.name}_{signal}" for bus in (*self.memories, self.host) for signal in bus.signals}
+        known |= {f"mac_{way}_{signal}" for way in ("tx", "rx") for signal in (*_MAC, "tuser")}
+        known |= {port.name for port in self.events}
+        if unknown := sorted(set(ports) - known):
+            raise ValueError(f"the simulated top has nothing for the ports {', '.join(unknown)}")
+        for name, value, limit in (
+            ("width of the MAC streams", self.mac_width, _MAX_MAC_BITS),
+            ("width of a memory port", max((m.data_bits for m in self.memories), default=0), _MAX_MEMORY_BITS),
+            ("events", self.event_bits, _MAX_EVENTS),
+        ):
+            if value > limit:
+                raise ValueError(f"{name} must be at most {limit} bits, not {value}")
+
+
+def _buses(ports: dict[str, Port], signal: str) -> list[str]:
+    return [name.removesuffix(f"_{signal}") for name in ports if name.endswith(f"_{signal}")]
+
+
+def _bus(ports: dict[str, Port], name: str, needed: Sequence[str]) -> Bus:
+    missing = [f"{name}_{signal}" for signal in needed if f"{name}_{signal}" not in ports]
+    if missing:
+        raise ValueError(f"bus {name} lacks {', '.join(missing)}")
+    signals = frozenset(p.removeprefix(f"{name}_") for p in ports if p.startswith(f"{name}_"))
+    widths = [ports[f"{name}_{s}"].width if s in signals else 0 for s in ("araddr", "rdata", "arid")]
+    return Bus(name, widths[0], widths[1], signals, widths[2])
+
+
+def _mac_width(ports: dict[str, Port]) -> int:
+    needed = [f"mac_{way}_{signal}" for way in ("tx", "rx") for signal in _MAC] + ["mac_rx_tuser"]
+    if missing := [name for name in needed if name not in ports]:
+        raise ValueError(f"the MAC streams lack {', '.join(missing)}")
+    return ports["mac_tx_tdata"].width
+
+
+def event_fields(component: wiring.Component) -> list[FlatPort]:
+    """The event outputs of a node, bit 0 of a trace entry first."""
+    return [port for port in flat_ports(component) if port.output and port.name.startswith("event")]

@@ -1,0 +1,63 @@
+"""Programs of the host bus master in the simulated top: whole sequences of register accesses."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.hdl.bus.driver import Operation
+
+_ALL = 0xFFFF_FFFF
+
+
+class Action(IntEnum):
+    """What the host does; numbers as in dpi.cpp."""
+
+    WRITE = 0
+    READ = 1
+    POLL = 2
+    CHECK = 3
+
+
+class HostProgram:
+    """Register accesses in order, carried out by the top without Python, some 4 cycles each."""
+
+    def __init__(self) -> None:
+        self._words = array("I")
+
+    def __len__(self) -> int:
+        return len(self._words) // 4
+
+    def _add(self, action: Action, address: int, data: int = 0, mask: int = _ALL) -> HostProgram:
+        self._words.extend((action, address, data & _ALL, mask))
+        return self
+
+    def write(self, address: int, data: int) -> HostProgram:
+        """Write a word."""
+        return self._add(Action.WRITE, address, data)
+
+    def read(self, address: int) -> HostProgram:
+        """Read a word; it is the next of the program's reads."""
+        return self._add(Action.READ, address)
+
+    def poll(self, address: int, value: int, mask: int = _ALL) -> HostProgram:
+        """Read a word until its bits under ``mask`` are ``value``; ends with the simulation's watchdog."""
+        return self._add(Action.POLL, address, value, mask)
+
+    def check(self, address: int, value: int, mask: int = _ALL) -> HostProgram:
+        """Read a word; unless its bits under ``mask`` are ``value`` the simulation ends with an error."""
+        return self._add(Action.CHECK, address, value, mask)
+
+    def extend(self, operations: Iterable[Operation]) -> HostProgram:
+        """Add bus operations, those of a register driver's batch for instance."""
+        for address, data in operations:
+            self._add(Action.READ, address) if data is None else self._add(Action.WRITE, address, data)
+        return self
+
+    def words(self) -> npt.NDArray[np.uint32]:
+        """The program as dpi.cpp takes it: action, address, data, mask."""
+        return np.array(self._words, dtype=np.uint32).reshape(-1, 4)

@@ -1,0 +1,76 @@
+"""What a co-simulation is asked to do, and what it answers; handed between the two processes as pickles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.sim.cosim.program import HostProgram
+from fanin.sim.network import LinkConfig
+from fanin.sim.switch.base import Job, Switch
+
+Words = npt.NDArray[np.uint32]
+
+
+@dataclass
+class Phase:
+    """A program for each node's host; the next phase begins when all have ended.
+
+    ``drain`` lets the network carry frames for so many ns more before the next phase.
+    """
+
+    name: str
+    programs: list[HostProgram]
+
+
+@dataclass
+class RunRequest:
+    """Everything that the simulator's process needs."""
+
+    nodes: int
+    period_ps: int
+    memories: list[list[Path]]  # per node, per memory port, in the order of the ports
+    phases: list[Phase]
+    switch: Callable[[], Switch]
+    jobs: list[Job]
+    link: LinkConfig
+    switch_ns: float
+    seed: int
+    values: int
+    memory_latency: int = 64
+    watchdog: int = 200_000
+    event_mask: int = 0
+    event_limit: int = 1_000_000
+    trace: Path | None = None
+    pcap: Path | None = None
+
+
+@dataclass
+class PhaseResult:
+    """When a phase began and ended (rising edges), and what its programs read, per node."""
+
+    name: str
+    start: int
+    end: int
+    reads: list[Words]
+
+
+@dataclass
+class RunResult:
+    """What came out, complete or up to the point where ``error`` happened."""
+
+    phases: list[PhaseResult] = field(default_factory=list)
+    cycles: int = 0
+    error: str = ""
+    allreduce_cycles: list[int] = field(default_factory=list)  # AGG leaves → its RESULT is taken, per operation
+    frames: dict[str, int] = field(default_factory=dict)  # that nodes sent, by kind
+    links: list[dict[str, dict[str, int]]] = field(default_factory=list)  # per node: up, down
+    switch: dict[str, int] = field(default_factory=dict)
+    jobs: dict[int, dict[str, int]] = field(default_factory=dict)
+    first_packet: list[dict[str, int]] = field(default_factory=list)  # per node: cycle of each step it reached
+    memory_beats: list[list[int]] = field(default_factory=list)  # per node, per memory port
+    seconds: float = 0.0

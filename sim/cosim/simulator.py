@@ -1,0 +1,167 @@
+"""Builds a simulated top of W nodes and runs it in a process of its own, under cocotb."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Collection
+from importlib.resources import files
+from pathlib import Path
+
+import cocotb_tools.config
+import find_libpython
+import jinja2
+from amaranth.lib import wiring
+
+from fanin.hdl.emit import emit_verilog, snake_case
+from fanin.sim.cosim.build import EXECUTABLE, build
+from fanin.sim.cosim.ports import NodePorts
+from fanin.sim.cosim.run import RunRequest, RunResult
+
+_LOG_LINES = 15
+_GRACE_SECONDS = 5
+_ENVIRONMENT = {
+    "COCOTB_TEST_MODULES": "fanin.sim.cosim.testbench",
+    "COCOTB_TOPLEVEL": "top",
+    "TOPLEVEL_LANG": "verilog",
+    "COCOTB_TRUST_INERTIAL_WRITES": "1",
+    "COCOTB_LOG_LEVEL": "WARNING",
+    "COCOTB_ANSI_OUTPUT": "0",
+}
+
+
+def _text(name: str) -> str:
+    return (files("fanin.sim.cosim") / name).read_text()
+
+
+def _hold(node: int, name: str, valid: str, ready: str, payload: list[str]) -> str:
+    """A protocol monitor on a stream of a node."""
+    bits = ", ".join(f"n{node}_{signal}" for signal in payload)
+    label = f"hold_{node}_{valid}"
+    return (
+        f'  fanin_hold #(.NODE({node}), .NAME("{name}"), .WIDTH($bits({{{bits}}}))) {label} (\n'
+        f"    .clk(clk), .rst(rst), .valid(n{node}_{valid}), .ready(n{node}_{ready}), .payload({{{bits}}})\n"
+        "  );"
+    )
+
+
+def top_sources(node: wiring.Component, *, nodes: int, hier_blocks: Collection[str] = ()) -> dict[str, str]:
+    """The sources of a top with ``nodes`` copies of a node, by file name."""
+    ports = NodePorts.of(node)
+    module = snake_case(type(node).__name__)
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+    template = environment.from_string(_text("top.sv.j2"))
+    return {
+        "top.vlt": _text("top.vlt"),
+        "parts.sv": _text("parts.sv"),
+        "node.v": emit_verilog(node, hier_blocks=hier_blocks),
+        "top.sv": template.render(nodes=nodes, ports=ports, module=module, hold=_hold),
+        "dpi.cpp": _text("dpi.cpp"),
+    }
+
+
+class SimulationFailed(Exception):
+    """The simulator reported an error, died or could not start. ``result`` is what it had until then."""
+
+    def __init__(self, text: str, result: RunResult | None = None):
+        super().__init__(text)
+        self.result = result
+
+
+class Simulator:
+    """A built simulation of ``nodes`` copies of a node; each ``run`` is a new process.
+
+    ``hier_blocks`` names the component classes that are Verilated apart (see ``emit_verilog``).
+    """
+
+    def __init__(
+        self, node: wiring.Component, *, nodes: int, hier_blocks: Collection[str] = (), quiet: bool = False
+    ):
+        self.ports = NodePorts.of(node)
+        self.nodes = nodes
+        self.sources = top_sources(node, nodes=nodes, hier_blocks=hier_blocks)
+        self.directory = build(self.sources, hierarchical=bool(hier_blocks), quiet=quiet)
+
+    def run(self, request: RunRequest, *, progress: Callable[[int, str], None] | None = None) -> RunResult:
+        """Carry out a request; ``progress`` gets cycle and name of each phase that has ended.
+
+        Raises SimulationFailed; nothing is left running, not on KeyboardInterrupt either.
+        """
+        self._check(request)
+        with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
+            work = Path(temporary)
+            (work / "request").write_bytes(pickle.dumps(request))
+            status = self._execute(work, progress)
+            try:
+                result: RunResult = pickle.loads((work / "result").read_bytes())
+            except (OSError, EOFError):
+                raise SimulationFailed(_last_words(work / "log", status)) from None
+        if result.error:
+            raise SimulationFailed(result.error, result)
+        if status:
+            raise SimulationFailed(f"the simulator ended with status {status}", result)
+        return result
+
+    def _check(self, request: RunRequest) -> None:
+        if request.nodes != self.nodes:
+            raise ValueError(f"nodes must be {self.nodes}, as built, not {request.nodes}")
+        for node, paths in enumerate(request.memories):
+            if len(paths) != len(self.ports.memories):
+                raise ValueError(
+                    f"node {node} must have a file for each of its {len(self.ports.memories)} memory ports, "
+                    f"not {len(paths)}"
+                )
+
+    def _execute(self, work: Path, progress: Callable[[int, str], None] | None) -> int:
+        reader, writer = os.pipe()
+        environment = (
+            os.environ
+            | _ENVIRONMENT
+            | {
+                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                "PYGPI_PYTHON_BIN": sys.executable,
+                "GPI_USERS": f"{find_libpython.find_libpython()};{cocotb_tools.config.pygpi_entry_point()}",
+                "FANIN_COSIM_REQUEST": str(work / "request"),
+                "FANIN_COSIM_RESULT": str(work / "result"),
+                "FANIN_COSIM_PROGRESS": str(writer),
+            }
+        )
+        with (work / "log").open("wb") as log, os.fdopen(reader) as lines:
+            process = subprocess.Popen(
+                [str(self.directory / EXECUTABLE)],
+                cwd=work,
+                env=environment,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[writer],
+            )
+            os.close(writer)
+            try:
+                for line in lines:
+                    cycle, name = line.rstrip("\n").split(" ", 1)
+                    if progress:
+                        progress(int(cycle), name)
+                return process.wait()
+            finally:
+                _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _last_words(log: Path, status: int) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+    return "\n".join([f"the simulator {how}; its last lines:", *lines[-_LOG_LINES:]])

@@ -1,0 +1,133 @@
+"""The simulator's process: cocotb starts here. It wakes when the top changes ``wake``, once per frame."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import cocotb
+from cocotb.triggers import ValueChange
+
+from fanin.sim.cosim.exchange import STEPS, Exchange
+from fanin.sim.cosim.library import Library
+from fanin.sim.cosim.run import Phase, PhaseResult, RunRequest, RunResult
+from fanin.sim.network import Network
+from fanin.sim.pcap import PcapWriter
+
+REQUEST = "FANIN_COSIM_REQUEST"  # pickle of a RunRequest
+RESULT = "FANIN_COSIM_RESULT"  # where the pickle of the RunResult goes
+PROGRESS = "FANIN_COSIM_PROGRESS"  # file descriptor that gets a line per phase that has ended
+
+
+class SimulationError(Exception):
+    """The top reports an error."""
+
+
+class Session:
+    """One run: the phases, and the network beside them."""
+
+    def __init__(self, request: RunRequest, library: Library, wake: Callable[[], Awaitable[Any]]):
+        self.request, self.library, self._wake = request, library, wake
+        self.result = RunResult()
+        self._pcap = PcapWriter(request.pcap) if request.pcap else None
+        self.switch = request.switch()
+        for job in request.jobs:
+            self.switch.add_job(job)
+        self.network = Network(
+            switch=self.switch,
+            ports=request.nodes,
+            link=request.link,
+            switch_ns=request.switch_ns,
+            seed=request.seed,
+            capture=self._pcap.write if self._pcap else None,
+        )
+        self.exchange = Exchange(library, self.network, nodes=request.nodes, period_ps=request.period_ps)
+
+    async def run(self) -> None:
+        """Carry out all phases. Raises SimulationError."""
+        for phase in self.request.phases:
+            self.result.phases.append(await self._phase(phase))
+            self._report(phase.name)
+
+    async def _phase(self, phase: Phase) -> PhaseResult:
+        library, start = self.library, self.library.cycle()
+        for node, program in enumerate(phase.programs):
+            library.run_host(node, program)
+        while library.hosts_busy():
+            await self._wake()
+            now = library.cycle()
+            self.exchange.serve(now)
+            if text := library.error():
+                raise SimulationError(text)
+        for steps in self.exchange.steps:
+            steps.setdefault(STEPS[0], library.cycle())
+        reads = [library.reads(node) for node in range(self.request.nodes)]
+        return PhaseResult(phase.name, start, library.cycle(), reads)
+
+    def _report(self, name: str) -> None:
+        descriptor = os.environ.get(PROGRESS)
+        if descriptor:
+            os.write(int(descriptor), f"{self.library.cycle()} {name}\n".encode())
+
+    def finish(self) -> None:
+        """Close files and collect what was counted."""
+        result, exchange, request = self.result, self.exchange, self.request
+        self.network.close()
+        self.library.close_trace()
+        if self._pcap:
+            self._pcap.close()
+        result.cycles = self.library.cycle()
+        result.allreduce_cycles = exchange.allreduce_cycles
+        result.frames = dict(exchange.sent)
+        result.links = self.network.statistics()
+        result.switch = self.switch.counters().as_dict()
+        result.jobs = {job.id: self.switch.job_counters(job.id).as_dict() for job in request.jobs}
+        result.first_packet = exchange.steps
+        result.memory_beats = [
+            [self.library.memory_beats(node, port) for port in range(len(files))]
+            for node, files in enumerate(request.memories)
+        ]
+
+
+def _prepare(request: RunRequest) -> Library:
+    library = Library()
+    library.setup(
+        nodes=request.nodes,
+        period_ps=request.period_ps,
+        latency=request.memory_latency,
+        watchdog=request.watchdog,
+    )
+    for node, files in enumerate(request.memories):
+        for path in files:
+            library.map_memory(node, path)
+    if request.trace:
+        library.open_trace(request.trace, mask=request.event_mask, limit=request.event_limit)
+    return library
+
+
+if REQUEST in os.environ:  # cocotb imports this module before the first evaluation of the top
+    _request: RunRequest = pickle.loads(Path(os.environ[REQUEST]).read_bytes())
+    _library = _prepare(_request)
+
+    @cocotb.test()
+    async def run(dut: Any) -> None:
+        """Carry out the request; the result is written whatever happens."""
+        started = time.monotonic()
+        change = ValueChange(dut.wake)
+
+        async def wake() -> None:
+            await change
+
+        session = Session(_request, _library, wake)
+        try:
+            await session.run()
+        except SimulationError as error:
+            session.result.error = str(error)
+        finally:
+            session.finish()
+            session.result.seconds = time.monotonic() - started
+            Path(os.environ[RESULT]).write_bytes(pickle.dumps(session.result))
