@@ -1,9 +1,12 @@
 """Exact sums of many operands, one pipelined level a cycle."""
 
+from collections.abc import Sequence
+from functools import reduce
 from itertools import pairwise
+from operator import add
 from typing import Any
 
-from amaranth import Cat, Module, Signal, signed
+from amaranth import Cat, Module, Shape, Signal, signed
 from amaranth.hdl import ValueLike
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -19,16 +22,24 @@ def tree_plan(inputs: int, radix: int, outputs: int = 1) -> list[int]:
     return counts
 
 
-def sum_shape(width: int, inputs: int) -> Any:
-    """Shape that holds any sum of ``inputs`` signed operands of ``width`` bits."""
-    return signed(width + (inputs - 1).bit_length())
+def tree_levels(inputs: int, radix: int, outputs: int = 1) -> int:
+    """Levels, hence cycles, of a tree."""
+    return len(tree_plan(inputs, radix, outputs)) - 1
 
 
-def _check(*, inputs: int, width: int, radix: int) -> None:
+def add_up(operands: Sequence[Any]) -> Any:
+    """One sum, without the constant 0 that ``sum`` begins with: synthesis would add it."""
+    return reduce(add, operands)
+
+
+def sum_shape(operand: Shape, inputs: int) -> Shape:
+    """Shape that holds any sum of ``inputs`` operands."""
+    return Shape(operand.width + (inputs - 1).bit_length(), operand.signed)
+
+
+def _check(*, inputs: int, radix: int) -> None:
     if inputs < 1:
         raise ValueError(f"inputs must be at least 1, not {inputs!r}")
-    if width < 1:
-        raise ValueError(f"width must be at least 1 bit, not {width!r}")
     if radix not in range(2, MAX_RADIX + 1):
         raise ValueError(f"radix must be from 2 to {MAX_RADIX}, not {radix!r}")
 
@@ -43,17 +54,17 @@ class SumTree(wiring.Component):
 
     Members
     -------
-    ``i`` : In, ``ArrayLayout(signed(width), inputs)``
+    ``i`` : In, ``ArrayLayout(operand, inputs)``
     ``enable`` : In(1)
         Advance all levels; 1 when left unconnected.
-    ``o`` : Out, ``ArrayLayout(signed(width + ceil(log2 inputs)), outputs)``
-        Partial sums of neighbouring inputs; together they are the sum of all.
+    ``o`` : Out, ``ArrayLayout(sum_shape(operand, inputs), outputs)``
+        Partial sums of neighbouring inputs; together they are the sum of all. ceil(log2 ``inputs``) bits
+        more than an operand has.
 
     Parameters
     ----------
     ``inputs`` : int, at least 1
-    ``width`` : int, at least 1
-        Bits of an operand.
+    ``operand`` : ``Shape``, signed or unsigned
     ``radix`` : int, 2 to 4
         Operands that one adder takes.
     ``outputs`` : int, 1 to ``inputs``
@@ -68,21 +79,20 @@ class SumTree(wiring.Component):
     P4SGD, section IV-A: adder trees that add three numbers a level.
     """
 
-    def __init__(self, *, inputs: int, width: int, radix: int = 3, outputs: int = 1):
-        _check(inputs=inputs, width=width, radix=radix)
+    def __init__(self, *, inputs: int, operand: Shape, radix: int = 3, outputs: int = 1):
+        _check(inputs=inputs, radix=radix)
         if outputs not in range(1, inputs + 1):
             raise ValueError(f"outputs must be from 1 to inputs ({inputs}), not {outputs!r}")
         self.inputs = inputs
-        self.width = width
+        self.operand = operand
         self.radix = radix
         self.outputs = outputs
-        self.levels = len(tree_plan(inputs, radix, outputs)) - 1
-        self.sum_shape = sum_shape(width, inputs)
+        self.levels = tree_levels(inputs, radix, outputs)
         super().__init__(
             {
-                "i": In(data.ArrayLayout(signed(width), inputs)),
+                "i": In(data.ArrayLayout(operand, inputs)),
                 "enable": In(1, init=1),
-                "o": Out(data.ArrayLayout(self.sum_shape, outputs)),
+                "o": Out(data.ArrayLayout(sum_shape(operand, inputs), outputs)),
             }
         )
 
@@ -96,9 +106,9 @@ class SumTree(wiring.Component):
             operands = []
             for k, group in enumerate(groups):
                 leaves = sum(size for _, size in group)
-                total = Signal(sum_shape(self.width, leaves), name=f"sum_{level}_{k}", reset_less=True)
+                total = Signal(sum_shape(self.operand, leaves), name=f"sum_{level}_{k}", reset_less=True)
                 with m.If(self.enable):
-                    m.d.sync += total.eq(sum(value for value, _ in group[1:]) + group[0][0])
+                    m.d.sync += total.eq(add_up([value for value, _ in group]))
                 operands.append((total, leaves))
         m.d.comb += [self.o[k].eq(value) for k, (value, _) in enumerate(operands)]
         return m
@@ -133,22 +143,24 @@ class AdderTree(wiring.Component):
     """
 
     def __init__(self, *, inputs: int, width: int, radix: int = 3):
-        _check(inputs=inputs, width=width, radix=radix)
+        _check(inputs=inputs, radix=radix)
+        if width < 1:
+            raise ValueError(f"width must be at least 1 bit, not {width!r}")
         self.inputs = inputs
         self.width = width
         self.radix = radix
-        self.levels = len(tree_plan(inputs, radix)) - 1
+        self.levels = tree_levels(inputs, radix)
         super().__init__(
             {
                 "i": In(stream.Signature(data.ArrayLayout(signed(width), inputs))),
-                "o": Out(stream.Signature(sum_shape(width, inputs))),
+                "o": Out(stream.Signature(sum_shape(signed(width), inputs))),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
         """The tree, and one valid bit per level beside it."""
         m = Module()
-        m.submodules.tree = tree = SumTree(inputs=self.inputs, width=self.width, radix=self.radix)
+        m.submodules.tree = tree = SumTree(inputs=self.inputs, operand=signed(self.width), radix=self.radix)
         advance = Signal()
         valid = Signal(self.levels)
         arrived = Cat(self.i.valid, valid)  # bit n: there is an operand set behind level n

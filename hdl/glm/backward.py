@@ -6,7 +6,7 @@ from amaranth import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.arith.adder_tree import SumTree
+from fanin.hdl.arith.adder_tree import SumTree, add_up
 from fanin.hdl.arith.bit_serial import OPERAND_BITS, PairLanes, PairShifter, PairTerms
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.emit import shared
@@ -94,7 +94,7 @@ class GradientLane(wiring.Component):
         pairs = self.banks // 2
         m.submodules.lanes = lanes = PairLanes(inputs=self.banks)
         m.submodules.tree = tree = SumTree(
-            inputs=pairs, width=OPERAND_BITS, radix=TREE_RADIX, outputs=tree_outputs(pairs)
+            inputs=pairs, operand=signed(OPERAND_BITS), radix=TREE_RADIX, outputs=tree_outputs(pairs)
         )
         m.d.comb += [lanes.terms.eq(self.terms), lanes.bits.eq(self.bits), tree.i.eq(lanes.o)]
 
@@ -103,7 +103,7 @@ class GradientLane(wiring.Component):
         control = self.control
         with m.If(control.valid):
             m.d.sync += gradient.eq(
-                Mux(control.first, 0, gradient) + sum(tree.o[k] for k in range(tree.outputs))
+                Mux(control.first, 0, gradient) + add_up([tree.o[k] for k in range(tree.outputs)])
             )
 
         weight = Signal(WEIGHT, reset_less=True)
@@ -114,7 +114,8 @@ class GradientLane(wiring.Component):
             older.eq(weight),
             stored.eq(Mux(two_ago, weight, Mux(three_ago, older, self.stored))),
         ]
-        difference = Mux(one_ago, weight, stored) - gradient
+        # w − g as ~(g + ~w): the carry chain's plain operand is then a register, the chosen one in its LUTs.
+        difference = ~(gradient + ~Mux(one_ago, weight, stored))
         m.d.sync += weight.eq(Mux(self.override, self.override_value, saturated(difference)))
         m.d.comb += self.weight.eq(weight)
         return m

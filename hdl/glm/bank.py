@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.arith.adder_tree import SumTree, tree_plan
+from fanin.hdl.arith.adder_tree import SumTree, add_up, tree_levels
 from fanin.hdl.arith.bit_serial import OPERAND_BITS, PairLanes, PairTerms
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.glm.shapes import LOW_BITS, SplitSum, check_engine
@@ -21,7 +21,7 @@ def tree_outputs(operands: int) -> int:
 
 def reduction_levels(operands: int) -> int:
     """Cycles that such a tree takes."""
-    return len(tree_plan(operands, TREE_RADIX, tree_outputs(operands))) - 1
+    return tree_levels(operands, TREE_RADIX, tree_outputs(operands))
 
 
 def bank_latency(lanes: int) -> int:
@@ -84,7 +84,7 @@ class Bank(wiring.Component):
         m.submodules.lanes = lanes = PairLanes(inputs=self.lanes)
         pairs = self.lanes // 2
         m.submodules.tree = tree = SumTree(
-            inputs=pairs, width=OPERAND_BITS, radix=TREE_RADIX, outputs=tree_outputs(pairs)
+            inputs=pairs, operand=signed(OPERAND_BITS), radix=TREE_RADIX, outputs=tree_outputs(pairs)
         )
         valid = delayed(m, self.valid, self.latency - 1, name="valid", reset_less=False)[-1]
         first = delayed(m, self.first, self.latency - 1, name="first")[-1]
@@ -97,8 +97,8 @@ class Bank(wiring.Component):
         operands = [tree.o[k] for k in range(tree.outputs)]
         with m.If(valid):
             m.d.sync += [
-                total.low.eq(Mux(first, 0, total.low) + sum(x[:LOW_BITS] for x in operands)),
-                total.high.eq(Mux(first, 0, total.high) + sum(x >> LOW_BITS for x in operands)),
+                total.low.eq(Mux(first, 0, total.low) + add_up([x[:LOW_BITS] for x in operands])),
+                total.high.eq(Mux(first, 0, total.high) + add_up([x >> LOW_BITS for x in operands])),
             ]
         m.d.comb += self.o.eq(total)
         return m

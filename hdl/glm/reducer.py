@@ -1,0 +1,117 @@
+"""From the engines' partial activations to the worker's."""
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.arith.adder_tree import SumTree, tree_levels
+from fanin.hdl.glm.bank import TREE_RADIX
+from fanin.hdl.glm.shapes import LOW_BITS, WEIGHT, SplitSum, check_engine
+
+MAX_ENGINES = 9  # two levels of the adder tree
+_LOW = Shape.cast(SplitSum.as_shape()["low"].shape)
+_HIGH = Shape.cast(SplitSum.as_shape()["high"].shape)
+
+
+class ActivationReducer(wiring.Component):
+    """Adds the engines' PAs of a micro-batch, joins their halves, and clamps to what the switch may add.
+
+    Exact up to the clamp, which is to [−2^c, 2^c − 1]. A PA is taken from all engines at once; the pipeline
+    stalls as one.
+
+    Members
+    -------
+    ``i`` : In, array of ``engines`` streams of ``ArrayLayout(SplitSum, banks)``
+        ``ready`` waits for the other engines' ``valid`` and follows ``o.ready`` within the cycle.
+    ``clamp_bits`` : In(5)
+        c of DESIGN section 4; constant while PAs are on their way.
+    ``o`` : Out, stream of ``ArrayLayout(signed(32), banks)``
+        Registered.
+    ``clamped`` : Out, range(banks + 1)
+        Clamped lanes of the PA that left ``count_latency`` cycles ago; 0 if none did.
+
+    Parameters
+    ----------
+    ``engines`` : int, 1 to 9
+    ``banks`` : int, even, at least 2
+        Samples of a micro-batch.
+
+    Latency
+    -------
+    ``latency`` = 2 + ceil(log3 ``engines``): 4 cycles for 4 to 9 engines; one micro-batch a cycle.
+    ``count_latency`` = ceil(log3 ``banks``): 2 cycles for 4 to 9 banks.
+
+    Source
+    ------
+    DESIGN sections 4 (clamp) and 5; P4SGD, section IV-A3.
+    """
+
+    def __init__(self, *, engines: int = 8, banks: int = 8):
+        if engines not in range(1, MAX_ENGINES + 1):
+            raise ValueError(f"engines must be from 1 to {MAX_ENGINES}, not {engines!r}")
+        check_engine(lanes=2, banks=banks)
+        self.engines = engines
+        self.banks = banks
+        self.latency = 2 + tree_levels(engines, TREE_RADIX)
+        self.count_latency = tree_levels(banks, TREE_RADIX)
+        super().__init__(
+            {
+                "i": In(stream.Signature(data.ArrayLayout(SplitSum, banks))).array(engines),
+                "clamp_bits": In(5),
+                "o": Out(stream.Signature(data.ArrayLayout(WEIGHT, banks))),
+                "clamped": Out(range(banks + 1)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Add, join, clamp."""
+        m = Module()
+        advance, together = Signal(), Signal()
+        valid = Signal(self.latency)
+        m.d.comb += [
+            together.eq(Cat(port.valid for port in self.i).all()),
+            advance.eq(self.o.ready | ~self.o.valid),
+            self.o.valid.eq(valid[-1]),
+        ]
+        m.d.comb += [port.ready.eq(together & advance) for port in self.i]
+        above = Signal(WEIGHT.width)  # the bits that repeat the sign when a value is in range
+        m.d.sync += above.eq(Cat(self.clamp_bits <= bit for bit in range(WEIGHT.width)))
+        over = Signal(self.banks, reset_less=True)
+        result = Signal.like(self.o.payload, reset_less=True)
+        m.d.comb += self.o.payload.eq(result)
+        with m.If(advance):
+            m.d.sync += valid.eq(Cat(together, valid))
+        for b in range(self.banks):
+            joined = self._joined(m, b, advance)
+            excess, limited = clamped(joined, above)
+            with m.If(advance):
+                m.d.sync += [over[b].eq(excess), result[b].eq(limited)]
+        leaves = self.o.valid & self.o.ready
+        m.submodules.count = count = SumTree(inputs=self.banks, operand=unsigned(1), radix=TREE_RADIX)
+        m.d.comb += [count.i[b].eq(over[b] & leaves) for b in range(self.banks)]
+        m.d.comb += self.clamped.eq(count.o[0])
+        return m
+
+    def _joined(self, m: Module, bank: int, advance: Signal) -> Signal:
+        """The sum of one bank over the engines, one number."""
+        m.submodules[f"low_{bank}"] = low = SumTree(inputs=self.engines, operand=_LOW, radix=TREE_RADIX)
+        m.submodules[f"high_{bank}"] = high = SumTree(inputs=self.engines, operand=_HIGH, radix=TREE_RADIX)
+        for e, port in enumerate(self.i):
+            m.d.comb += [low.i[e].eq(port.payload[bank].low), high.i[e].eq(port.payload[bank].high)]
+        m.d.comb += [low.enable.eq(advance), high.enable.eq(advance)]
+        total = Signal(signed(LOW_BITS + len(high.o[0]) + 1), name=f"joined_{bank}", reset_less=True)
+        with m.If(advance):
+            m.d.sync += total.eq(Cat(low.o[0][:LOW_BITS], high.o[0] + (low.o[0] >> LOW_BITS)))
+        return total
+
+
+def clamped(value: Signal, above: Signal) -> tuple[Value, Value]:
+    """Whether a value is out of range, and the nearest in range, with a one in ``above`` for 2^c and more."""
+    width = WEIGHT.width
+    sign = value[-1].replicate(len(value))
+    spare = len(value) - width
+    over = ((value ^ sign) & Cat(above, Const(2**spare - 1, spare))).any()
+    limit = ~sign[:width] ^ above
+    return over, Mux(over, limit, value[:width]).as_signed()
