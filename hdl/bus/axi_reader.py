@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -134,6 +134,8 @@ class AxiReader(wiring.Component):
         From the cycle after a command is taken until its last word has left on ``o`` and 2 cycles more.
     ``error`` : Out(1)
         A response was not OKAY since the last command that came while not busy. Its data are delivered.
+    ``stop`` : In(1)
+        Pulse: nothing more is asked for; the words of bursts under way still come on ``o``.
     ``axi`` : Out, :class:`AXI4ReadSignature`
 
     Parameters
@@ -186,6 +188,7 @@ class AxiReader(wiring.Component):
                 "o": Out(stream.Signature(data_width)),
                 "busy": Out(1),
                 "error": Out(1),
+                "stop": In(1),
                 "axi": Out(axi),
             }
         )
@@ -193,9 +196,10 @@ class AxiReader(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """A burst is issued when the FIFO has room for it, whatever the memory's latency."""
         m = Module()
-        m.submodules.splitter = splitter = BurstSplitter(
+        splitter = BurstSplitter(
             word_bytes=self.data_width // 8, address_width=self.address_width, burst=self.burst
         )
+        m.submodules.splitter = ResetInserter(self.stop)(splitter)
         m.submodules.fifo = fifo = StreamFIFO(shape=self.data_width, depth=self.fifo_depth)
         connect_typed(m, wiring.flipped(self.command), splitter.command)
         connect_typed(m, fifo.o, wiring.flipped(self.o))

@@ -140,6 +140,31 @@ def test_busy_lasts_from_the_command_to_the_last_word():
     assert not any(busy[end + 3 :])
 
 
+def test_stop_ends_a_command_with_the_bursts_under_way_and_the_next_one_follows():
+    dut = small()
+    memory = ReadMemory(dut.axi, content, latency=9, seed=0)
+    words = []
+
+    async def stop(ctx):
+        await ctx.tick().repeat(40)
+        ctx.set(dut.stop, 1)
+        await ctx.tick()
+        ctx.set(dut.stop, 0)
+
+    async def take(ctx):
+        ctx.set(dut.o.ready, 1)
+        async for _, _, valid, word in ctx.tick().sample(dut.o.valid, dut.o.payload):
+            words.extend([word] if valid else [])
+
+    commands = [{"address": 0, "beats": 1000, "repeats": 5}, {"address": 0x4000, "beats": 3, "repeats": 1}]
+    simulate(dut, drive={"command": commands}, stall=0, idle=60, processes=[memory.process, stop, take])
+    requested = [a + 8 * n for _, a, length in memory.requests for n in range(length)]
+    assert requested[-3:] == [0x4000, 0x4008, 0x4010]
+    assert requested[:-3] == [8 * n for n in range(len(requested) - 3)]
+    assert 8 <= len(requested) < 80
+    assert words == [content(address) for address in requested]
+
+
 def test_an_error_response_sticks_until_the_next_command_when_idle():
     dut = small()
     seen = []
