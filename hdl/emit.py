@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import itertools
 import re
 import subprocess
 from collections import deque
@@ -26,7 +27,8 @@ from typing import Any
 from amaranth import ClockDomain, ClockSignal, Elaboratable, Fragment, Instance, ResetSignal, Signal
 from amaranth.back import rtlil
 from amaranth.hdl import Value
-from amaranth.hdl._ir import PortDirection
+from amaranth.hdl._ast import SignalDict
+from amaranth.hdl._ir import PortDirection, build_netlist
 from amaranth.lib import data, stream, wiring
 
 from fanin import __version__
@@ -202,8 +204,49 @@ def _to_rtlil(component: wiring.Component, name: str) -> str:
             wire = Signal(port.value.shape(), name=port.name)
             fragment.add_statements("comb", wire.eq(port.value) if port.output else port.value.eq(wire))
         ports[port.name] = (wire, PortDirection.Output if port.output else PortDirection.Input)
-    text, _ = rtlil.convert_fragment(fragment, ports, name, emit_src=False)
-    return text
+    return _convert(fragment, ports, name)
+
+
+class _ModuleEmitter(rtlil.ModuleEmitter):
+    """Leaves memories that start as zeros without contents, for ``_zeroed`` to fill.
+
+    Amaranth writes contents bit by bit: the memories of an engine would take a minute and 26 MB.
+    """
+
+    def emit_memory(self, cell_idx: int, cell: Any) -> None:
+        """Write the contents of a memory."""
+        if any(cell.init):
+            super().emit_memory(cell_idx, cell)
+
+
+def _convert(fragment: Fragment, ports: dict[str, tuple[Value, PortDirection]], name: str) -> str:
+    """``amaranth.back.rtlil.convert_fragment`` with the emitter above."""
+    netlist = build_netlist(fragment, ports=ports, name=name)
+    empty, names, design = rtlil.EmptyModuleChecker(netlist), SignalDict(), rtlil.Design(emit_src=False)
+    for index, module in enumerate(netlist.modules):
+        if empty.is_empty(index):
+            continue
+        builder = design.module(".".join(module.name), src_loc=module.src_loc)
+        if index == 0:
+            builder.attribute("top", 1)
+        _ModuleEmitter(builder, netlist, module, names, empty_checker=empty).emit()
+    return str(design)
+
+
+def _zeroed(verilog: str) -> str:
+    """Let every memory without contents start as zeros, as in Amaranth's simulator."""
+    count = itertools.count()
+
+    def loop(match: re.Match[str]) -> str:
+        index = f"fanin_zero{next(count)}"
+        return (
+            f"{match[0]}\n  integer {index};\n  initial for ({index} = 0; {index} <= {match['last']};"
+            f" {index} = {index} + 1) {match['name']} [{index}] = 0;"
+        )
+
+    memory = r"^  reg (\[\d+:0\] )?(?P<name>\S+)\s+\[(?P<last>\d+):0\];"
+    filled = r"(?!\n  initial begin\n    (?P=name)\s*\[0\] = )"
+    return re.sub(memory + "$" + filled, loop, verilog, flags=re.MULTILINE)
 
 
 def _plain_module_names(text: str) -> str:
@@ -233,7 +276,7 @@ def _to_verilog(text: str) -> str:
     done = subprocess.run([yosys(), "-q", "-"], input="\n".join(script), capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"yosys failed: {done.stderr.strip()[-2000:]}")
-    return done.stdout
+    return _zeroed(done.stdout)
 
 
 def emit_verilog(
