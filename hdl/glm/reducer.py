@@ -6,11 +6,14 @@ from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsi
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin import fixed
 from fanin.hdl.arith.adder_tree import SumTree, tree_levels
 from fanin.hdl.glm.bank import TREE_RADIX
 from fanin.hdl.glm.shapes import LOW_BITS, WEIGHT, SplitSum, check_engine
+from fanin.wire import MAX_WORKERS
 
 MAX_ENGINES = 9  # two levels of the adder tree
+MIN_CLAMP = fixed.clamp_bits(MAX_WORKERS)
 _LOW = Shape.cast(SplitSum.as_shape()["low"].shape)
 _HIGH = Shape.cast(SplitSum.as_shape()["high"].shape)
 
@@ -26,7 +29,7 @@ class ActivationReducer(wiring.Component):
     ``i`` : In, array of ``engines`` streams of ``ArrayLayout(SplitSum, banks)``
         ``ready`` waits for the other engines' ``valid`` and follows ``o.ready`` within the cycle.
     ``clamp_bits`` : In(5)
-        c of DESIGN section 4; constant while PAs are on their way.
+        c of DESIGN section 4, 26 (32 workers) to 31 (one); constant while PAs are on their way.
     ``o`` : Out, stream of ``ArrayLayout(signed(32), banks)``
         Registered.
     ``clamped`` : Out, range(banks + 1)
@@ -77,7 +80,9 @@ class ActivationReducer(wiring.Component):
         ]
         m.d.comb += [port.ready.eq(together & advance) for port in self.i]
         above = Signal(WEIGHT.width)  # the bits that repeat the sign when a value is in range
-        m.d.sync += above.eq(Cat(self.clamp_bits <= bit for bit in range(WEIGHT.width)))
+        varying = range(MIN_CLAMP, WEIGHT.width - 1)
+        m.d.sync += [above[bit].eq(self.clamp_bits <= bit) for bit in varying]
+        m.d.comb += above[varying.stop].eq(1)
         over = Signal(self.banks, reset_less=True)
         result = Signal.like(self.o.payload, reset_less=True)
         m.d.comb += self.o.payload.eq(result)
