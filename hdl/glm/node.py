@@ -2,24 +2,38 @@
 
 from typing import Any
 
-from amaranth import Module
+from amaranth import Cat, Module, Signal, Value
 from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.config import NodeConfig
-from fanin.hdl.bus.axi4 import AXI4LiteSignature, AXI4ReadSignature
-from fanin.hdl.glm.node_registers import node_registers
+from fanin.config import Mode, NodeConfig
+from fanin.hdl.bus.axi4 import BOUNDARY, AXI4LiteSignature, AXI4ReadSignature
+from fanin.hdl.bus.axi_reader import AxiReader
+from fanin.hdl.bus.registers import RegisterFile
+from fanin.hdl.emit import shared
+from fanin.hdl.glm.model_window import ModelWindow
+from fanin.hdl.glm.node_control import NodeControl
+from fanin.hdl.glm.node_registers import COUNTERS, FAULT_COUNTERS, IDENTITY, STALLS, VERSION, node_registers
+from fanin.hdl.glm.run_check import RunCheck
+from fanin.hdl.glm.shapes import EngineShape
+from fanin.hdl.glm.worker import GlmWorker, Training
+from fanin.hdl.net.job import FrameFaults, JobConfig, TransportCounters
+from fanin.hdl.net.transport import AggTransport
+from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
+from fanin.wire import Encap
 
 ADDRESS_BITS = 64
+BURST = 16  # words of a read burst at most
+_JOB_FIELDS = {"job": "job_id", "base": "slot_base"}  # registers whose names say more than the struct's
 
 
 class NodeEvents(data.Struct):
-    """One-cycle pulses for measurement, the first and last two of engine 0.
+    """One-cycle pulses for measurement; each tells of the micro-batches in order.
 
-    ``forward_first`` and ``forward_last``: forward took the first, the last word of a micro-batch; ``pa``:
-    the transport took its PA; ``fa``: the transport delivered its FA; ``backward_first`` and
-    ``backward_last``: backward took the first, the last word again. Each counts micro-batches in order.
+    ``forward_first`` and ``forward_last``: engine 0 took the first, the last word in the cycle before;
+    ``pa``: the transport takes the PA; ``fa``: it hands the FA on; ``backward_first`` and ``backward_last``:
+    backward took the first, the last word in the cycle before; ``agg``: the AGG is on ``mac_tx``.
     """
 
     forward_first: 1  # type: ignore[valid-type]
@@ -28,6 +42,19 @@ class NodeEvents(data.Struct):
     fa: 1  # type: ignore[valid-type]
     backward_first: 1  # type: ignore[valid-type]
     backward_last: 1  # type: ignore[valid-type]
+    agg: 1  # type: ignore[valid-type]
+
+
+def make_worker(config: NodeConfig) -> Any:
+    """The worker that a node's mode asks for; both have the same ports."""
+    return GlmWorker(
+        engines=config.engines,
+        lanes=config.lanes,
+        banks=config.banks,
+        depth=config.depth,
+        fifo_depth=config.sample_fifo,
+        frac=config.frac,
+    )
 
 
 class GlmNode(wiring.Component):
@@ -49,6 +76,15 @@ class GlmNode(wiring.Component):
     Parameters
     ----------
     ``config`` : NodeConfig
+
+    Latency
+    -------
+    From the last word of a micro-batch on ``samples`` to its AGG on ``mac_tx``; from the RESULT on ``mac_rx`` to
+    the first gradient; and from ``start`` to the first request: see ARCHITECTURE, "The mini-batch, in cycles".
+
+    Source
+    ------
+    P4SGD, sections III and IV; DESIGN sections 3 to 5.
     """
 
     def __init__(self, *, config: NodeConfig):
@@ -68,4 +104,161 @@ class GlmNode(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        raise NotImplementedError  # the interface first; the gates follow
+        """Registers around, memories on the left, network on the right, the worker between them."""
+        m = Module()
+        config = self.config
+        m.submodules.registers = registers = RegisterFile(registers=node_registers(config))
+        m.submodules.control = control = NodeControl()
+        m.submodules.check = check = RunCheck(
+            depth=config.depth, fifo_depth=config.sample_fifo, slots=config.slots
+        )
+        m.submodules.worker = worker = make_worker(config)
+        m.submodules.transport = transport = AggTransport(
+            mac_width=config.mac_width, encap=config.encap, values=config.values, slots=config.slots
+        )
+        connect_typed(m, flipped(self.axil), registers.axil)
+        connect_typed(m, transport.tx, flipped(self.mac_tx))
+        connect_typed(m, flipped(self.mac_rx), transport.rx)
+        connect_typed(m, worker.pa, transport.pa)
+        connect_typed(m, transport.fa, worker.fa)
+        self._settings(m, registers, control, check, worker, transport)
+        readers = self._read_samples(m, registers, control, check, worker)
+        readers.append(self._read_labels(m, registers, control, worker))
+        self._control(m, registers, control, worker, transport, readers)
+        self._model(m, registers, control, worker)
+        self._status(m, registers, control, worker, transport)
+        return m
+
+    def _settings(
+        self, m: Module, registers: Any, control: Any, check: Any, worker: Any, transport: Any
+    ) -> None:
+        """What the registers say, to the parts that need it."""
+        for name in EngineShape.as_shape().members:
+            m.d.comb += worker.shape[name].eq(getattr(registers, name))
+        for name in Training.as_shape().members:
+            m.d.comb += Value.cast(worker.training[name]).eq(getattr(registers, name))
+        for name in JobConfig.as_shape().members:
+            source = control.enable if name == "enable" else getattr(registers, _JOB_FIELDS.get(name, name))
+            m.d.comb += transport.job[name].eq(source)
+        m.d.comb += [
+            check.shape.eq(worker.shape),
+            check.training.eq(worker.training),
+            check.job.eq(transport.job),
+            transport.reset.eq(registers.reset_transport),
+        ]
+
+    def _reader(self, m: Module, name: str, width: int, control: Any) -> Any:
+        """A reader that gives up when the run does."""
+        burst = min(BURST, BOUNDARY * 8 // width)
+        m.submodules[name] = reader = shared(
+            AxiReader(data_width=width, address_width=ADDRESS_BITS, burst=burst)
+        )
+        # Between runs a reader is idle: it takes a command in the cycle in which it is offered.
+        m.d.comb += [reader.command.valid.eq(control.begin), reader.stop.eq(control.abort)]
+        return reader
+
+    def _read_samples(self, m: Module, registers: Any, control: Any, check: Any, worker: Any) -> list[Any]:
+        """Two ports an engine, which read in step."""
+        readers = []
+        for port, axi in enumerate(self.samples):
+            reader = self._reader(m, f"samples_{port}", self.config.port_bits, control)
+            connect_typed(m, reader.axi, flipped(axi))
+            m.d.comb += [
+                reader.command.payload.address.eq(registers.sample_address[port]),
+                reader.command.payload.beats.eq(check.words),
+                reader.command.payload.repeats.eq(registers.epochs),
+            ]
+            readers.append(reader)
+        for words, low, high in zip(worker.samples, readers[::2], readers[1::2], strict=True):
+            m.d.comb += [
+                words.payload.eq(Cat(low.o.payload, high.o.payload)),
+                words.valid.eq(low.o.valid & high.o.valid & ~control.discard),
+                low.o.ready.eq(words.ready & high.o.valid | control.discard),
+                high.o.ready.eq(words.ready & low.o.valid | control.discard),
+            ]
+        return readers
+
+    def _read_labels(self, m: Module, registers: Any, control: Any, worker: Any) -> Any:
+        """A beat is a micro-batch."""
+        reader = self._reader(m, "labels", len(self.labels.rdata), control)
+        connect_typed(m, reader.axi, flipped(self.labels))
+        m.d.comb += [
+            reader.command.payload.address.eq(registers.label_address),
+            reader.command.payload.beats.eq(registers.epoch),
+            reader.command.payload.repeats.eq(registers.epochs),
+            worker.labels.payload.as_value().eq(reader.o.payload),
+            worker.labels.valid.eq(reader.o.valid & ~control.discard),
+            reader.o.ready.eq(worker.labels.ready | control.discard),
+        ]
+        return reader
+
+    def _control(
+        self, m: Module, registers: Any, control: Any, worker: Any, transport: Any, readers: list[Any]
+    ) -> None:
+        """Starting, ending, failing; the readers' answers are gathered in a register."""
+        reading, bus_error = Signal(), Signal()
+        m.d.sync += [
+            reading.eq(Cat(reader.busy for reader in readers).any()),
+            bus_error.eq(Cat(reader.error for reader in readers).any()),
+        ]
+        m.d.comb += [
+            control.start.eq(registers.start & ~worker.busy),
+            control.reset.eq(registers.reset_transport),
+            control.transport.eq(transport.status),
+            control.bus_error.eq(bus_error),
+            control.moving.eq(reading | ~worker.events.backward_idle),
+            control.training.eq(worker.running),
+            worker.start.eq(control.begin),
+            worker.abort.eq(control.abort),
+            worker.flush.eq(control.flush),
+            worker.clear.eq(registers.clear_model & ~control.busy),
+        ]
+
+    def _model(self, m: Module, registers: Any, control: Any, worker: Any) -> None:
+        size = {"engines": self.config.engines, "lanes": self.config.lanes, "depth": self.config.depth}
+        m.submodules.window = window = ModelWindow(**size)
+        connect_typed(m, registers.model_address, window.address)
+        connect_typed(m, registers.model_data, window.weight)
+        connect_typed(m, window.host, worker.host)
+        m.d.comb += [window.enable.eq(~control.busy & ~worker.busy), worker.engine.eq(window.engine)]
+
+    def _status(self, m: Module, registers: Any, control: Any, worker: Any, transport: Any) -> None:
+        """What the host reads, and the events."""
+        config = self.config
+        constants = {
+            "id": IDENTITY,
+            "version": VERSION,
+            "engines": config.engines,
+            "banks": config.banks,
+            "lanes": config.lanes,
+            "frac": config.frac,
+            "data_parallel": config.mode is Mode.DATA_PARALLEL,
+            "udp": config.encap is Encap.UDP,
+            "depth": config.depth,
+            "sample_fifo": config.sample_fifo,
+            "slots": config.slots,
+        }
+        m.d.comb += [getattr(registers, name).eq(int(value)) for name, value in constants.items()]
+        m.d.comb += [
+            registers.busy.eq(control.busy | worker.busy),
+            registers.idle.eq(transport.status.idle),
+            registers.failed.eq(control.failed),
+            registers.cause.eq(control.cause),
+        ]
+        counts, pulses = worker.counts, transport.counters
+        sources = {"cycles": worker.running, "micro_batches": transport.events.fa}
+        sources |= {f"{'stall_' * (name in STALLS)}{name}": counts[name] for name in counts.shape().members}
+        sources |= {name: pulses[name] for name in TransportCounters.as_shape().members if name != "faults"}
+        sources |= {FAULT_COUNTERS[name]: pulses.faults[name] for name in FrameFaults.as_shape().members}
+        assert sources.keys() == COUNTERS.keys()
+        m.d.comb += [getattr(registers, name).eq(source) for name, source in sources.items()]
+
+        m.d.comb += [
+            getattr(self.events, name).eq(getattr(worker.events, name))
+            for name in ("forward_first", "forward_last", "backward_first", "backward_last")
+        ]
+        m.d.comb += [
+            self.events.pa.eq(transport.pa.valid & transport.pa.ready),
+            self.events.agg.eq(transport.events.agg),
+            self.events.fa.eq(transport.events.fa),
+        ]

@@ -18,7 +18,7 @@ LANE_BITS, CHUNK_BITS, ENGINE_BITS = 8, 16, 8
 
 
 class Failure(IntEnum):
-    """Why a node stopped; holds until the transport is reset, or, for SHAPE, until the next start."""
+    """Why a node stopped; holds until ``start`` or ``reset_transport``."""
 
     NONE = 0
     TIMEOUT = 1  #: a packet stayed unanswered after all its retransmissions
@@ -188,9 +188,25 @@ COUNTERS = {
 }
 
 
+#: Of the engines' stall causes: their counters are called ``stall_…``.
+STALLS = ("no_word", "fifo_full", "model_wait", "pa_full")
+
+#: The counter of each reason for which a frame is dropped.
+FAULT_COUNTERS = {
+    "mac_error": "bad_mac",
+    "short": "bad_short",
+    "foreign": "bad_foreign",
+    "long": "bad_long",
+    "checksum": "bad_checksum",
+    "malformed": "bad_malformed",
+    "other_job": "bad_job",
+    "slot_range": "bad_slot",
+}
+
+
 def node_registers(config: NodeConfig) -> RegisterMap:
     """The register map of a node."""
-    wide = {"words", "stall_no_word", "stall_fifo_full", "stall_model_wait", "stall_pa_full", "backward_idle"}
+    wide = {"words", "backward_idle", *(f"stall_{cause}" for cause in STALLS)}
     per_engine = config.engines.bit_length()
     per_bank = config.banks.bit_length()
     counters = (

@@ -48,7 +48,7 @@ class GlmWorker(wiring.Component):
 
     A ``start`` trains ``epochs`` epochs; ``busy`` falls when the last weight is written. The streams must
     carry what that takes: per engine ``epochs`` times the data set's words, and as many labels and FAs as
-    micro-batches, one FA for each PA, in order. ``abort`` ends a run early; the model is then undefined.
+    micro-batches, one FA for each PA, in order. After ``abort`` the model is undefined.
 
     Members
     -------
@@ -64,10 +64,12 @@ class GlmWorker(wiring.Component):
     ``training`` : In, ``Training``
         Both constant while ``busy``.
     ``start`` : In, 1
-        Pulse, not while ``busy``: what is left of an aborted run is dropped. A word that stands on
-        ``samples`` belongs to the new run.
+        Pulse, not while ``busy``. A word that stands on ``samples`` already belongs to the new run.
     ``abort`` : In, 1
-        Pulse: ``busy`` falls.
+        Pulse: ``running`` falls; give neither words nor labels any more, and ``flush`` when backward has
+        been idle for 16 cycles. A PA may be withdrawn.
+    ``flush`` : In, 1
+        Pulse: drop what the run that was aborted has left; ``busy`` falls.
     ``clear`` : In, 1
         Pulse, not while ``busy``: set the model to zero.
     ``engine`` : In, range(engines)
@@ -132,6 +134,7 @@ class GlmWorker(wiring.Component):
                 "training": In(Training),
                 "start": In(1),
                 "abort": In(1),
+                "flush": In(1),
                 "clear": In(1),
                 "engine": In(range(engines)),
                 "host": In(ModelPortSignature(depth=depth, lanes=lanes)),
@@ -145,11 +148,12 @@ class GlmWorker(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """PA goes up through the reducer, FA comes down through the loss unit; the rest is counting."""
         m = Module()
+        drop = self.abort | self.flush
         engines = [self._engine(m, number) for number in range(self.engines)]
-        m.submodules.reducer = reducer = ResetInserter(self.start)(
-            ActivationReducer(engines=self.engines, banks=self.banks)
-        )
-        m.submodules.loss = loss = ResetInserter(self.start)(LossUnit(banks=self.banks, frac=self.frac))
+        reducer = ActivationReducer(engines=self.engines, banks=self.banks)
+        loss = LossUnit(banks=self.banks, frac=self.frac)
+        m.submodules.reducer = ResetInserter(drop)(reducer)
+        m.submodules.loss = ResetInserter(drop)(loss)
         for engine, port in zip(engines, reducer.i, strict=True):
             connect_typed(m, engine.pa, port)
         connect_typed(m, reducer.o, flipped(self.pa))
@@ -180,7 +184,7 @@ class GlmWorker(wiring.Component):
         selected = self.engine == number
         m.d.comb += [
             engine.shape.eq(self.shape),
-            engine.start.eq(self.start),
+            engine.start.eq(self.start | self.flush),
             engine.clear.eq(self.clear),
             engine.host.chunk.eq(self.host.chunk),
             engine.host.lane.eq(self.host.lane),

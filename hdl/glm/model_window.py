@@ -1,0 +1,100 @@
+"""The host's window on the models of a node: an address, and the weight there."""
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.bus.registers import WindowSignature
+from fanin.hdl.glm.node_registers import CHUNK_BITS, ENGINE_BITS, LANE_BITS
+from fanin.hdl.glm.shapes import ModelPortSignature, check_engine
+
+
+class ModelAddress(data.Struct):
+    """Where a weight is, as ``node_registers.model_address`` packs it."""
+
+    lane: LANE_BITS  # type: ignore[valid-type]
+    chunk: CHUNK_BITS  # type: ignore[valid-type]
+    engine: ENGINE_BITS  # type: ignore[valid-type]
+
+
+class ModelWindow(wiring.Component):
+    """Turns accesses of two window registers into accesses of an engine's model.
+
+    Every access of ``weight`` moves the address on to the next lane, from the last one to the next chunk's
+    first. While not ``enable`` a read gives 0 and a write is lost, but both are answered.
+
+    Members
+    -------
+    ``address`` : In, ``WindowSignature``
+        A ``ModelAddress``.
+    ``weight`` : In, ``WindowSignature``
+        The weight there, signed.
+    ``enable`` : In, 1
+        The model may be used.
+    ``engine`` : Out, range(engines)
+        Whose model ``host`` reaches.
+    ``host`` : Out, ``ModelPortSignature``
+
+    Parameters
+    ----------
+    ``engines`` : int, at least 1
+    ``lanes`` : int, a power of two, 2…64
+    ``depth`` : int, 1…4096
+
+    Latency
+    -------
+    A read is answered ``READ_LATENCY`` + 1 cycles after its request, everything else in the same cycle.
+
+    Source
+    ------
+    DESIGN section 5, Surroundings.
+    """
+
+    def __init__(self, *, engines: int, lanes: int, depth: int):
+        if engines < 1:
+            raise ValueError(f"engines must be at least 1, not {engines!r}")
+        check_engine(lanes=lanes, banks=2, depth=depth)
+        self.engines = engines
+        self.lanes = lanes
+        self.depth = depth
+        super().__init__(
+            {
+                "address": In(WindowSignature()),
+                "weight": In(WindowSignature()),
+                "enable": In(1),
+                "engine": Out(range(engines)),
+                "host": Out(ModelPortSignature(depth=depth, lanes=lanes)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A read waits for the model; the address moves on with every answer."""
+        m = Module()
+        at = Signal(ModelAddress)
+        host, weight = self.host, self.weight
+        m.d.comb += [
+            self.address.ready.eq(1),
+            self.address.read_data.eq(at),
+            self.engine.eq(at.engine),
+            host.lane.eq(at.lane),
+            host.chunk.eq(at.chunk),
+            host.write_data.eq(weight.write_data),
+            host.write.eq(weight.write & self.enable),
+            host.read.eq(weight.read & self.enable),
+            weight.ready.eq(weight.write),
+        ]
+        waited = Signal(range(ModelPortSignature.READ_LATENCY + 1))
+        with m.If(weight.read):
+            m.d.sync += waited.eq(waited + 1)
+            with m.If(waited == ModelPortSignature.READ_LATENCY):
+                m.d.comb += weight.ready.eq(1)
+                m.d.comb += weight.read_data.eq(Mux(self.enable, host.read_data, 0))
+                m.d.sync += waited.eq(0)
+        last_lane = at.lane == self.lanes - 1
+        with m.If(self.address.write):
+            m.d.sync += at.eq(self.address.write_data)
+        with m.Elif(weight.ready):
+            m.d.sync += [at.lane.eq(Mux(last_lane, 0, at.lane + 1)), at.chunk.eq(at.chunk + last_lane)]
+        return m

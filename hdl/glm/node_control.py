@@ -1,0 +1,133 @@
+"""Starts, watches and ends the runs of a node."""
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.glm.node_registers import FAILURE_BITS, Failure
+from fanin.hdl.glm.run_check import RunCheck
+from fanin.hdl.net.job import FailureCause, TransportStatus
+
+# What an engine has taken has left it after so many cycles; the check needs less.
+SETTLE = 32
+assert SETTLE > RunCheck.LATENCY
+
+
+class NodeControl(wiring.Component):
+    """From ``start`` to the end of a run, however it ends.
+
+    A run that fails is given up: the readers stop and are emptied, the worker drops what it holds; ``failed``
+    then says so until the next start or ``reset``. ``reset`` ends a run too, without a failure.
+
+    Members
+    -------
+    ``start`` : In, 1
+        Pulse; ignored while ``busy``.
+    ``reset`` : In, 1
+        Pulse: the transport is reset for a new job.
+    ``ok`` : In, 1
+        The registers ask for what the node can do.
+    ``transport`` : In, ``TransportStatus``
+    ``bus_error`` : In, 1
+        A memory answered with an error in this run.
+    ``moving`` : In, 1
+        Words are on their way from memory, or through backward.
+    ``training`` : In, 1
+        The worker is at it.
+    ``begin`` : Out, 1
+        Pulse: worker and readers begin.
+    ``abort`` : Out, 1
+        Pulse: they stop.
+    ``discard`` : Out, 1
+        Words from memory are to be thrown away.
+    ``flush`` : Out, 1
+        Pulse: the worker drops what it holds.
+    ``enable`` : Out, 1
+        The transport works; from the first start until ``reset``.
+    ``busy`` : Out, 1
+    ``failed`` : Out, 1
+    ``cause`` : Out, ``FAILURE_BITS``
+        A ``Failure``; counts while ``failed``.
+
+    Latency
+    -------
+    ``begin`` comes ``SETTLE`` + 2 = 34 cycles after ``start``; ``busy`` falls 1 cycle after ``training``. A
+    failed run ends ``SETTLE`` + 3 cycles after the last word has moved.
+
+    Source
+    ------
+    DESIGN section 4 (a failure never hangs), section 5, Surroundings.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "start": In(1),
+                "reset": In(1),
+                "ok": In(1),
+                "transport": In(TransportStatus),
+                "bus_error": In(1),
+                "moving": In(1),
+                "training": In(1),
+                "begin": Out(1),
+                "abort": Out(1),
+                "discard": Out(1),
+                "flush": Out(1),
+                "enable": Out(1),
+                "busy": Out(1),
+                "failed": Out(1),
+                "cause": Out(FAILURE_BITS),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Check, run and, where that goes wrong, drain."""
+        m = Module()
+        timer = Signal(range(SETTLE + 1))
+        settled = timer == SETTLE
+        with m.If(~settled):
+            m.d.sync += timer.eq(timer + 1)
+        m.d.sync += [self.begin.eq(0), self.abort.eq(0), self.flush.eq(0)]
+        with m.If(self.reset):
+            m.d.sync += [self.enable.eq(0), self.failed.eq(0)]
+        with m.FSM() as fsm:
+            m.d.comb += [self.busy.eq(~fsm.ongoing("IDLE")), self.discard.eq(fsm.ongoing("DRAIN"))]
+            with m.State("IDLE"), m.If(self.start):
+                m.d.sync += [self.failed.eq(0), timer.eq(0)]
+                m.next = "CHECK"
+            with m.State("CHECK"), m.If(settled):
+                with m.If(self.ok):
+                    m.d.sync += [self.begin.eq(1), self.enable.eq(1)]
+                    m.next = "BEGIN"
+                with m.Else():
+                    m.d.sync += [self.failed.eq(1), self.cause.eq(Failure.SHAPE)]
+                    m.next = "IDLE"
+            with m.State("BEGIN"):
+                m.next = "RUN"
+            with m.State("RUN"):
+                self._watch(m, timer)
+            with m.State("DRAIN"):
+                with m.If(self.moving):
+                    m.d.sync += timer.eq(0)
+                with m.Elif(settled):
+                    m.d.sync += self.flush.eq(1)
+                    m.next = "FLUSH"
+            with m.State("FLUSH"):
+                m.next = "IDLE"
+        return m
+
+    def _watch(self, m: Module, timer: Signal) -> None:
+        """The run ends by itself, or for one of three reasons before."""
+        with m.If(self.reset | self.transport.failed | self.bus_error):
+            m.d.sync += [self.abort.eq(1), timer.eq(0)]
+            m.next = "DRAIN"
+        with m.Elif(~self.training):
+            m.next = "IDLE"
+        with m.If(~self.reset & self.transport.failed):
+            timed_out = self.transport.cause == FailureCause.TIMEOUT
+            m.d.sync += self.failed.eq(1)
+            m.d.sync += self.cause.eq(Mux(timed_out, Failure.TIMEOUT, Failure.ROUND_WRAP))
+        with m.Elif(~self.reset & self.bus_error):
+            m.d.sync += [self.failed.eq(1), self.cause.eq(Failure.BUS)]

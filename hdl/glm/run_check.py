@@ -1,0 +1,111 @@
+"""Checks, before a run, that it can move, and measures what it reads."""
+
+from typing import Any
+
+from amaranth import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.fixed import MAX_PRECISION, MAX_SHIFT, Loss
+from fanin.hdl.bus.axi_reader import COUNT_BITS
+from fanin.hdl.glm.shapes import EngineShape
+from fanin.hdl.glm.worker import Training
+from fanin.hdl.net.job import TIMEOUT_BITS, JobConfig, slot_mask
+
+_HALF = 16  # the epoch's micro-batches are multiplied in halves: a DSP takes 18 bits by 27
+
+
+class RunCheck(wiring.Component):
+    """Says whether this node can do what the registers ask for: a run that could not move is never begun.
+
+    Members
+    -------
+    ``shape`` : In, ``EngineShape``
+        1…8 planes, 1…depth chunks, at most ``fifo_depth`` words a micro-batch, none of the others 0.
+    ``training`` : In, ``Training``
+        At least one epoch, a loss that exists, a shift of at most 39.
+    ``job`` : In, ``JobConfig``
+        At most ``slots`` slots, their base a multiple of their number, one member bit, 1…2^31 − 1 cycles.
+    ``words`` : Out, 32
+        Sample words of an epoch, for each engine.
+    ``ok`` : Out, 1
+        All holds, and ``words`` fits its 32 bits.
+
+    Parameters
+    ----------
+    ``depth`` : int, at least 1
+        Chunks that an engine holds.
+    ``fifo_depth`` : int, at least 1
+        Words that an engine's replay FIFO holds.
+    ``slots`` : int, a power of two
+        Slots that the transport holds.
+
+    Latency
+    -------
+    ``LATENCY`` = 4 cycles after the last change of an input.
+
+    Source
+    ------
+    DESIGN section 5, Pipeline ("checked at start") and section 4.
+    """
+
+    LATENCY = 4
+
+    def __init__(self, *, depth: int, fifo_depth: int, slots: int):
+        for name, value in ("depth", depth), ("fifo_depth", fifo_depth), ("slots", slots):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value!r}")
+        self.depth = depth
+        self.fifo_depth = fifo_depth
+        self.slots = slots
+        super().__init__(
+            {
+                "shape": In(EngineShape),
+                "training": In(Training),
+                "job": In(JobConfig),
+                "words": Out(COUNT_BITS),
+                "ok": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Products in stages, since all inputs stand still; each condition has a register of its own."""
+        m = Module()
+        shape, training, job = self.shape, self.training, self.job
+        micro_batch = Signal(len(shape.chunks) + len(shape.planes))
+        low = Signal(len(micro_batch) + _HALF)
+        high = Signal(len(micro_batch) + _HALF)
+        words = Signal(len(low) + _HALF)
+        m.d.sync += [
+            micro_batch.eq(shape.chunks * shape.planes),
+            low.eq(micro_batch * shape.epoch[:_HALF]),
+            high.eq(micro_batch * shape.epoch[_HALF:]),
+            words.eq(Cat(low[:_HALF], high + low[_HALF:])),
+        ]
+        m.d.comb += self.words.eq(words)
+
+        member = job.member
+        conditions = [
+            shape.planes.any() & (shape.planes <= MAX_PRECISION),
+            shape.chunks.any() & (shape.chunks <= self.depth),
+            micro_batch <= self.fifo_depth,
+            shape.mini_batch.any(),
+            shape.epoch.any(),
+            ~words[COUNT_BITS:].any(),
+            training.epochs.any(),
+            training.as_value()[_offset("loss") :][:2] <= max(Loss),
+            training.shift <= MAX_SHIFT,
+            job.log2_slots <= (self.slots - 1).bit_length(),
+            ~(job.base & slot_mask(job)).any(),
+            member.any() & ~(member & (member - 1)).any(),
+            job.timeout.any() & ~job.timeout[TIMEOUT_BITS - 1],
+        ]
+        met = Signal(len(conditions))
+        m.d.sync += met.eq(Cat(conditions))
+        m.d.comb += self.ok.eq(met.all())
+        return m
+
+
+def _offset(name: str) -> int:
+    """Where a field of ``Training`` starts."""
+    return Training.as_shape()[name].offset
