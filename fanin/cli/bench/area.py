@@ -5,15 +5,76 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
+from amaranth.lib import wiring
+
+from fanin.cli.bench.netlist import Area, synthesise
 from fanin.cli.bench.result import Result
+from fanin.config import PRESETS, NodeConfig
+from fanin.hdl.emit import emit_verilog, module_name, snake_case
+from fanin.hdl.glm.node import GlmNode
 
 HELP = "LUTs, flip-flops and logic depth of one engine and a u280 node"
 
+# One engine of P4SGD's public RTL, mapped by the same yosys, without DSPs and model memory (ANCHORS).
+P4SGD_ENGINE = {"LUTs": 49_550, "flip-flops": 78_749}
+# P4SGD, table III: a worker of 8 engines after Vivado, PCI Express and HBM included.
+P4SGD_WORKER = {"LUTs": 304_000, "flip-flops": 1_100_000, "DSPs": 4096, "RAM": 165}
+MEGABIT = 1e6
+
+# DESIGN section 2: between two registers.
+MAX_LUTS, MAX_CHAINS, MAX_CHAIN_BITS = 4, 1, 48
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this benchmark: none of its own."""
+    """The node that is mapped."""
+    parser.add_argument("--preset", choices=sorted(PRESETS), default="u280", help="default: u280")
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
-    """Yield the figures as they are measured."""
-    raise NotImplementedError
+    """Yield the figures as they are measured; minutes for a u280 node."""
+    config = PRESETS[args.preset]
+    node = GlmNode(config=config)
+    engine_component = node.engine_component()
+    engine = _map(engine_component, "-nodsp")
+    yield from _engine(engine, limits=config.lanes == 64)
+    yield from _depth("engine", engine)
+    surroundings = _map(node, blackbox=module_name(engine_component))
+    yield from _depth("node around its engines", surroundings)
+    yield from _total(config, engine, surroundings)
+
+
+def _map(component: wiring.Component, options: str = "", blackbox: str = "") -> Area:
+    name = snake_case(type(component).__name__)
+    return synthesise(emit_verilog(component, name=name), name, options=f"-uram {options}", blackbox=blackbox)
+
+
+def _engine(area: Area, *, limits: bool) -> Iterator[Result]:
+    for name, value in (("LUTs", area.luts), ("flip-flops", area.flip_flops)):
+        limit = P4SGD_ENGINE[name] if limits else None
+        yield Result(f"engine without DSPs: {name}", value, name, limit, note="P4SGD's engine is the limit")
+    yield Result("engine: LUTs as memory", area.lutrams, "LUTs")
+    yield Result("engine: model memories and replay FIFO", area.ram_bits / MEGABIT, "Mb")
+
+
+def _depth(name: str, area: Area) -> Iterator[Result]:
+    depth = area.depth
+    yield Result(f"{name}: LUTs between registers", depth.luts, "levels", MAX_LUTS, note=area.worst)
+    yield Result(f"{name}: carry chains between registers", depth.chains, "chains", MAX_CHAINS)
+    yield Result(f"{name}: longest carry chain", depth.chain_bits, "bits", MAX_CHAIN_BITS)
+
+
+def _total(config: NodeConfig, engine: Area, around: Area) -> Iterator[Result]:
+    def total(of: str) -> int:
+        return config.engines * int(getattr(engine, of)) + int(getattr(around, of))
+
+    paper = P4SGD_WORKER if config.name == "u280" else {}
+    for name, of in (
+        ("LUTs", "luts"),
+        ("LUTs as memory", "lutrams"),
+        ("flip-flops", "flip_flops"),
+        ("DSPs", "dsps"),
+    ):
+        note = f"P4SGD's worker, by Vivado, with PCIe and HBM: {paper[name]:,}" if name in paper else ""
+        yield Result(f"{config.name} node: {name}", total(of), name, note=note)
+    note = f"P4SGD's worker: {paper['RAM']} Mb" if paper else ""
+    yield Result(f"{config.name} node: block and ultra RAM", total("ram_bits") / MEGABIT, "Mb", note=note)

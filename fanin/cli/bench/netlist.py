@@ -29,9 +29,9 @@ _RAM_LUTS = {
 }
 _RAM_WRITE_ADDRESS = {"RAM32M": "ADDRD", "RAM64M": "ADDRD", "RAM32M16": "ADDRH", "RAM64M8": "ADDRH"}
 _SHIFT_REGISTERS = ("SRL16E", "SRLC16E", "SRLC32E")
-# Outputs of these come out of a register, and their inputs go into one.
-_SEQUENTIAL = ("FD", "RAMB", "URAM", "SRL", "DSP48")
-_FREE = ("MUXF", "INV", "BUFG", "IBUF", "OBUF", "$scopeinfo")
+# What a signal passes through without a clock; all else, black boxes included, is a register to the walk.
+_FREE = ("MUXF", "INV")
+_COMBINATIONAL = ("LUT", "CARRY4", *_FREE, *_RAM_LUTS)
 
 
 @dataclass(frozen=True, order=True)
@@ -85,18 +85,22 @@ class Area:
         return sum(kib.get(name, 0) * 1024 * n for name, n in self.cells.items())
 
 
-def synthesise(verilog: str, top: str, *, options: str = "", timeout: float = 3600) -> Area:
-    """Map ``top`` with ``synth_xilinx -family xcup -flatten`` and measure it.
+def synthesise(verilog: str, top: str, *, options: str = "", blackbox: str = "", timeout: float = 3600) -> Area:
+    """Map ``top`` with ``synth_xilinx -family xcup`` and measure it.
 
-    ``options`` go to ``synth_xilinx`` (``-nodsp``, ``-noiopad`` is always on). Raises RuntimeError with
-    yosys' last lines when it fails or outlasts ``timeout`` seconds.
+    Modules are mapped one by one and flattened afterwards: a bank is mapped once, not eight times, and the
+    walk still sees the paths that cross from one to another.
+    ``options`` go to ``synth_xilinx`` (``-nodsp``, ``-noiopad`` is always on); the module ``blackbox`` is
+    left out, its ports count as registers. Raises RuntimeError with yosys' last lines when it fails or
+    outlasts ``timeout`` seconds.
     """
     with tempfile.TemporaryDirectory(prefix="fanin-area-") as folder:
         source, netlist = Path(folder, "top.v"), Path(folder, "top.json")
         source.write_text(verilog)
         script = (
-            f"read_verilog {source.name}; synth_xilinx -family xcup -flatten -noiopad {options} -top {top};"
-            f" write_json {netlist.name}"
+            f"read_verilog {source.name}; {f'blackbox {blackbox};' if blackbox else ''}"
+            f" synth_xilinx -family xcup -noiopad {options} -top {top};"
+            f" flatten; opt_clean; write_json {netlist.name}"
         )
         done = subprocess.run(
             [yosys(), "-q", "-p", script],
@@ -114,8 +118,8 @@ def synthesise(verilog: str, top: str, *, options: str = "", timeout: float = 36
 def analyse(module: dict[str, Any]) -> Area:
     """Count the cells of a flat mapped module and walk all its register-to-register paths.
 
-    Ports count as registers. Block memories, shift registers and DSP blocks start and end a path; a LUT
-    memory is read like a LUT. MUXF and inverters are free: they lie inside the slice.
+    Ports and black boxes count as registers. Block memories, shift registers and DSP blocks start and end a
+    path; a LUT memory is read like a LUT. MUXF and inverters are free: they lie inside the slice.
     """
     cells = module["cells"]
     area = Area(cells=Counter(cell["type"] for cell in cells.values()))
@@ -131,7 +135,7 @@ def analyse(module: dict[str, Any]) -> Area:
         for bit in _bits(cell, "output"):
             arrival[bit] = Depth(depth.luts + cost, depth.chains, depth.chain_bits)
     for name, cell in cells.items():
-        if cell["type"].startswith(_SEQUENTIAL) or cell["type"] in _RAM_LUTS:
+        if not cell["type"].startswith(_COMBINATIONAL) or cell["type"] in _RAM_LUTS:
             depth = _worst(_bits(cell, "input"), arrival)
             if depth > area.depth:
                 area.worst = name
@@ -201,9 +205,7 @@ def _chain_lengths(cells: dict[str, Any]) -> dict[str, int]:
 
 def _topological(cells: dict[str, Any]) -> Iterator[str]:
     """The combinational cells, each behind all that drive it. Raises ValueError on a combinational loop."""
-    combinational = {
-        name for name, cell in cells.items() if not cell["type"].startswith((*_SEQUENTIAL, "BUFG"))
-    }
+    combinational = {name for name, cell in cells.items() if cell["type"].startswith(_COMBINATIONAL)}
     driver = {bit: name for name in combinational for bit in _bits(cells[name], "output")}
     waiting: dict[str, int] = {}
     feeds: dict[str, list[str]] = defaultdict(list)
