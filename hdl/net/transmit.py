@@ -71,6 +71,7 @@ class FrameTransmitter(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """A whole frame is loaded at once and shifted out; ``waiting`` has a one for each beat left."""
         m = Module()
+        frame = self._frame(m)
         size = frame_length(self.encap, self.values)
         beat_bytes = self.mac_width // 8
         beats = -(-size // beat_bytes)
@@ -91,7 +92,7 @@ class FrameTransmitter(wiring.Component):
         with m.If(self.o.ready):
             m.d.sync += [waiting.eq(waiting >> 1), rest.eq(rest >> self.mac_width)]
         with m.If(self.i.ready & self.i.valid):
-            m.d.sync += [waiting.eq(-1), rest.eq(swap_bytes(self._frame(m)))]
+            m.d.sync += [waiting.eq(-1), rest.eq(swap_bytes(frame))]
         return m
 
     def _frame(self, m: Module) -> Any:
