@@ -195,7 +195,8 @@ class _Slave:
     def elaborate(self, m: Module) -> None:
         """Take a request, decode its address, carry it out, answer it."""
         axil = self.axil
-        write_address, read_address = Signal.like(self.address), Signal.like(self.address)
+        write_address = Signal.like(self.address)
+        read_address = Signal.like(self.address)
         aw = self._held(m, "aw", (write_address, axil.awaddr))
         w = self._held(m, "w", (self.data, axil.wdata), (self.strobes, axil.wstrb))
         ar = self._held(m, "ar", (read_address, axil.araddr))
@@ -231,14 +232,17 @@ class _Slave:
         return held
 
     def _decode(self, m: Module) -> None:
-        known, at_window, at_high = Signal(), Signal(), Signal()
+        known = Signal()
+        at_window = Signal()
+        at_high = Signal()
         allowed = Mux(self.is_write, self.number.matches(*self.writable), self.number.matches(*self.readable))
         m.d.sync += [  # registered: stable from ACCESS on
             known.eq(allowed & (self.address[:2] == 0)),
             at_window.eq(self.number.matches(*self.windows)),
             at_high.eq(self.number.matches(*self.high_words)),
         ]
-        ready, answer = Signal(), Signal(WORD_BITS)
+        ready = Signal()
+        answer = Signal(WORD_BITS)
         for number, window in self.windows.items():
             ask = self.access & self.good & (self.number == number)
             m.d.comb += [
@@ -264,7 +268,8 @@ class _Slave:
         The first multiplexer follows the high word from ACCESS on: its output a cycle after a counter's low
         word was selected includes the carry that this low word caused, and nothing later.
         """
-        selected, high = Signal(WORD_BITS), Signal(WORD_BITS)
+        selected = Signal(WORD_BITS)
+        high = Signal(WORD_BITS)
         number = self.number | self.access
         bits = (GROUP_WORDS - 1).bit_length()
         for group in sorted({word // GROUP_WORDS for word in self.readable}):

@@ -65,8 +65,11 @@ class StreamFIFO(wiring.Component):
         valid = Signal()  # the head holds a payload
         more = Signal()  # the memory does, too
         writable = Signal(init=1)
-        push, pop = Signal(), Signal()
-        load, direct, store = Signal(), Signal(), Signal()
+        push = Signal()
+        pop = Signal()
+        load = Signal()
+        direct = Signal()
+        store = Signal()
 
         head_free = ~valid | self.o.ready
         m.d.comb += [
@@ -110,7 +113,8 @@ class StreamFIFO(wiring.Component):
         distributed = self.depth <= DISTRIBUTED_DEPTH
         write = storage.write_port()
         read = storage.read_port(domain="comb" if distributed else "sync")
-        produce, consume = Signal(range(self.depth)), Signal(range(self.depth))
+        produce = Signal(range(self.depth))
+        consume = Signal(range(self.depth))
         m.d.comb += [
             write.addr.eq(produce),
             write.data.eq(self.i.payload),
