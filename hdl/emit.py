@@ -234,14 +234,17 @@ def _convert(fragment: Fragment, ports: dict[str, tuple[Value, PortDirection]], 
 
 
 def _zeroed(verilog: str) -> str:
-    """Let every memory without contents start as zeros, as in Amaranth's simulator."""
+    """Let every memory without contents start as zeros, as in Amaranth's simulator.
+
+    For simulation only: FPGA memories start so by themselves, and synthesis would unroll the loop.
+    """
     count = itertools.count()
 
     def loop(match: re.Match[str]) -> str:
         index = f"fanin_zero{next(count)}"
         return (
-            f"{match[0]}\n  integer {index};\n  initial for ({index} = 0; {index} <= {match['last']};"
-            f" {index} = {index} + 1) {match['name']} [{index}] = 0;"
+            f"{match[0]}\n`ifndef SYNTHESIS\n  integer {index};\n  initial for ({index} = 0;"
+            f" {index} <= {match['last']}; {index} = {index} + 1) {match['name']} [{index}] = 0;\n`endif"
         )
 
     memory = r"^  reg (\[\d+:0\] )?(?P<name>\S+)\s+\[(?P<last>\d+):0\];"
