@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from amaranth import Module, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.net.headers import values_layout
 from fanin.hdl.net.slots import (
-    UsePointer,
     check_first_round,
     check_slots,
     clear_layout,
@@ -66,41 +65,40 @@ class ReorderStore(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The read port looks at the next operation's slot all the time; its output register is ``o``.
+        """The read port looks at the next operation's slot all the time, and what is just written goes by.
 
-        It sees a write in the same cycle, so nothing goes round the memory. The parity beside the values
-        tells this round's FA from the last one's.
+        The parity beside the values tells this round's FA from the last one's.
         """
         m = Module()
         word = data.StructLayout({"values": values_layout(self.values), "parity": 1})
         blank = (self.first_round - 1) & 1
         m.submodules.store = store = Memory(shape=word, depth=self.slots, init=[{"parity": blank}] * self.slots)
-        port = store.write_port()
-        read = store.read_port(transparent_for=(port,))
-        live = Signal()
-        following = UsePointer(
-            m,
-            slots=self.slots,
-            mask=self.mask,
-            first_round=self.first_round,
-            step=self.o.valid & self.o.ready,
-            name="following",
-        )
-
-        m.d.sync += live.eq(~self.clear.en)
+        port, read = store.write_port(), store.read_port()
+        now = Signal(use_layout(self.slots), init={"index": 0, "parity": self.first_round & 1})
+        behind = Signal.like(now)
+        step = Signal()
         m.d.comb += [
-            port.en.eq(self.write.en),
-            port.addr.eq(self.write.use.index),
+            behind.index.eq((now.index + 1) & self.mask),
+            behind.parity.eq(now.parity ^ (now.index == self.mask)),
+            step.eq(self.o.valid & self.o.ready),
+            read.addr.eq(Mux(step, behind.index, now.index)),
+            port.en.eq(self.write.en | self.clear.en),
+            port.addr.eq(Mux(self.clear.en, self.clear.index, self.write.use.index)),
             port.data.values.eq(self.write.values),
-            port.data.parity.eq(self.write.use.parity),
-            read.addr.eq(following.next.index),
-            self.o.valid.eq(live & (read.data.parity == following.now.parity)),
-            self.o.payload.eq(read.data.values),
+            port.data.parity.eq(Mux(self.clear.en, blank, self.write.use.parity)),
         ]
-        with m.If(self.clear.en):
-            m.d.comb += [
-                port.en.eq(1),
-                port.addr.eq(self.clear.index),
-                port.data.parity.eq(blank),
-            ]
+        with m.If(step):
+            m.d.sync += now.eq(behind)
+
+        # By hand, for both addresses at once: the port's own comparison would stand behind their choice.
+        bypass, live = Signal(), Signal()
+        passing = Signal(word, reset_less=True)
+        hit = Mux(step, self.write.use.index == behind.index, self.write.use.index == now.index)
+        m.d.sync += [bypass.eq(self.write.en & hit), passing.eq(port.data), live.eq(~self.clear.en)]
+        head = Signal(word)
+        m.d.comb += [
+            head.eq(Mux(bypass, passing, read.data)),
+            self.o.valid.eq(live & (head.parity == now.parity)),
+            self.o.payload.eq(head.values),
+        ]
         return m

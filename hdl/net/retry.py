@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -52,14 +52,15 @@ class RetryScanner(wiring.Component):
         Retransmissions of one packet.
     ``sent`` : In, ``en``, ``index``, ``ack``, ``retries``
         A packet is sent now.
+    ``keep`` : In, 1
+        The next operation begins: keep ``pa`` for it.
     ``pa`` : In, ``values`` signed 32-bit numbers
-        Stored when an AGG with ``retries`` 0 is sent.
     ``scan`` : Out, slot use
         To SlotStates.
     ``scanned`` : In, SlotState
         From SlotStates.
     ``offer`` : Out, ``valid``, ``use``, ``ack``, ``retries``, ``values``
-        A packet to be sent again. It is withdrawn when its slot moves on.
+        A packet to be sent again. It is withdrawn 1 cycle after its slot has moved on.
     ``take`` : In, 1
         The offer is being sent. Only with ``offer.valid``.
     ``failed`` : Out, 1
@@ -72,8 +73,8 @@ class RetryScanner(wiring.Component):
 
     Latency
     -------
-    A packet is offered at most N + 5 cycles after its timeout when no other is due; each that is due delays
-    the scan by 4 cycles and by the time until it is taken.
+    A packet is offered at most N + 6 cycles after its timeout when no other is due; each that is due delays
+    the scan by 6 cycles and by the time until it is taken.
 
     Source
     ------
@@ -93,6 +94,7 @@ class RetryScanner(wiring.Component):
                 "timeout": In(TIMEOUT_BITS),
                 "limit": In(RETRY_BITS),
                 "sent": In(sent_layout(slots)),
+                "keep": In(1),
                 "pa": In(values_layout(values)),
                 "scan": Out(use_layout(slots)),
                 "scanned": In(SlotState),
@@ -106,7 +108,8 @@ class RetryScanner(wiring.Component):
         """Look at slot after slot; at an overdue one stop, look again, and offer.
 
         Looking takes two cycles: address; then the memories' outputs, which ``overdue`` judges. Looking again
-        makes the scan exact: by then the slot may have moved on.
+        makes the scan exact: by then the slot may have moved on. In ``OFFER`` the pointer rests, and with it
+        the memories' outputs.
         """
         m = Module()
         now = Signal(TIMEOUT_BITS)
@@ -116,31 +119,31 @@ class RetryScanner(wiring.Component):
         seen = Signal.like(self.scan)  # the slot that the memories' outputs describe
         judged = Signal.like(pointer)  # the slot that ``overdue`` describes
         overdue, exhausted, matches = Signal(), Signal(), Signal()
+        late = Signal(TIMEOUT_BITS)
 
         m.d.comb += [
             self.scan.index.eq(pointer),
-            self.scan.parity.eq(self.previous[0]),
-            matches.eq((self.scanned == SlotState.WAIT_RESULT) & ~timer.data.ack),
+            self.scan.parity.eq(Mux(pointer < self.next_index, self.round[0], self.previous[0])),
+            timer.addr.eq(pointer),
+            stored.addr.eq(pointer),
+            matches.eq(
+                Mux(
+                    timer.data.ack,
+                    self.scanned == SlotState.WAIT_CONFIRM,
+                    self.scanned == SlotState.WAIT_RESULT,
+                )
+            ),
+            late.eq(now - timer.data.deadline),
+            self.offer.use.eq(seen),
+            self.offer.ack.eq(timer.data.ack),
+            self.offer.values.eq(stored.data),
         ]
-        with m.If(pointer < self.next_index):
-            m.d.comb += self.scan.parity.eq(self.round[0])
-        with m.If((self.scanned == SlotState.WAIT_CONFIRM) & timer.data.ack):
-            m.d.comb += matches.eq(1)
-        m.d.comb += [timer.addr.eq(pointer), stored.addr.eq(pointer)]
-
-        late = Signal(TIMEOUT_BITS)
-        m.d.comb += late.eq(now - timer.data.deadline)
         m.d.sync += [
             seen.eq(self.scan),
             judged.eq(seen.index),
             overdue.eq(matches & ~late[-1]),
             exhausted.eq(timer.data.retries == self.limit),
-        ]
-        m.d.comb += [
-            self.offer.use.eq(seen),
-            self.offer.ack.eq(timer.data.ack),
             self.offer.retries.eq(timer.data.retries + 1),
-            self.offer.values.eq(stored.data),
         ]
         with m.FSM():
             with m.State("SCAN"):
@@ -153,20 +156,24 @@ class RetryScanner(wiring.Component):
             with m.State("JUDGE"):
                 m.next = "OFFER"
             with m.State("OFFER"):
-                m.d.comb += [
+                m.d.sync += [
                     self.offer.valid.eq(overdue & matches & ~exhausted),
                     self.failed.eq(overdue & matches & exhausted),
                 ]
                 with m.If(self.take | ~overdue | ~matches):
-                    m.d.sync += pointer.eq((pointer + 1) & self.mask)
+                    m.d.sync += [self.offer.valid.eq(0), pointer.eq((pointer + 1) & self.mask)]
                     m.next = "FLUSH"
-            with m.State("FLUSH"):  # ``overdue`` still describes the packet that was taken
+            # For two cycles ``overdue`` still describes the packet that was just taken.
+            with m.State("FLUSH"):
+                m.d.sync += pointer.eq((pointer + 1) & self.mask)
+                m.next = "REFILL"
+            with m.State("REFILL"):
                 m.d.sync += pointer.eq((pointer + 1) & self.mask)
                 m.next = "SCAN"
         return m
 
     def _memories(self, m: Module, now: Signal) -> tuple[Any, Any]:
-        """Deadlines and PAs, both written by ``sent``."""
+        """Read ports of the deadlines, written when a packet is sent, and of the PAs."""
         word = data.StructLayout({"deadline": TIMEOUT_BITS, "retries": RETRY_BITS, "ack": 1})
         m.submodules.timers = timers = Memory(shape=word, depth=self.slots, init=[])
         m.submodules.store = store = Memory(shape=values_layout(self.values), depth=self.slots, init=[])
@@ -179,8 +186,8 @@ class RetryScanner(wiring.Component):
             timer.data.deadline.eq(deadline),
             timer.data.retries.eq(self.sent.retries),
             timer.data.ack.eq(self.sent.ack),
-            pa.en.eq(self.sent.en & ~self.sent.ack & (self.sent.retries == 0)),
-            pa.addr.eq(self.sent.index),
+            pa.en.eq(self.keep),
+            pa.addr.eq(self.next_index),
             pa.data.eq(self.pa),
         ]
-        return timers.read_port(transparent_for=(timer,)), store.read_port()
+        return timers.read_port(), store.read_port()

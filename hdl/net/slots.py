@@ -51,23 +51,6 @@ def clear_layout(slots: int) -> data.StructLayout:
     return data.StructLayout({"en": 1, "index": index_bits(slots)})
 
 
-class UsePointer:
-    """A walk over the uses of the slots, in the order of the operations.
-
-    ``now`` is registered; ``next`` is what it will be after this cycle, for the address of a memory.
-    """
-
-    def __init__(self, m: Module, *, slots: int, mask: Value, first_round: int, step: Value, name: str):
-        layout = use_layout(slots)
-        self.now = Signal(layout, init={"index": 0, "parity": first_round & 1}, name=name)
-        self.next = Signal(layout, name=f"{name}_next")
-        m.d.comb += [
-            self.next.index.eq(Mux(step, (self.now.index + 1) & mask, self.now.index)),
-            self.next.parity.eq(self.now.parity ^ (step & (self.now.index == mask))),
-        ]
-        m.d.sync += self.now.eq(self.next)
-
-
 class OperationWindow(wiring.Component):
     """Number the operations, and keep at most N of them in flight.
 
@@ -264,6 +247,7 @@ class SlotStates(wiring.Component):
         ]
 
         def read(address: Value) -> Value:
+            """Sees a write in the same cycle."""
             reader = memory.read_port(transparent_for=(port,))
             m.d.comb += reader.addr.eq(address)
             return reader.data
@@ -271,19 +255,23 @@ class SlotStates(wiring.Component):
         return read
 
     def _free(self, m: Module, confirms: Any) -> None:
-        """``delivered`` operations wait here until they are confirmed, too."""
+        """``delivered`` operations wait here until they are confirmed, too.
+
+        The oldest slot and the one behind it are looked at together, so that no address waits for ``free``.
+        """
         waiting = Signal(range(self.slots + 1))
-        some = Signal()
-        oldest = UsePointer(
-            m,
-            slots=self.slots,
-            mask=self.mask,
-            first_round=self.first_round,
-            step=self.free,
-            name="oldest",
-        )
+        some, stepped = Signal(), Signal()
+        index, behind = Signal(index_bits(self.slots)), Signal(index_bits(self.slots))
+        parity = Signal(init=self.first_round & 1)
+        confirmed = Mux(stepped, confirms(behind), confirms(index))
         with m.If(self.delivered & ~self.free):
             m.d.sync += [waiting.eq(waiting + 1), some.eq(1)]
         with m.Elif(self.free & ~self.delivered):
             m.d.sync += [waiting.eq(waiting - 1), some.eq(waiting != 1)]
-        m.d.comb += self.free.eq(some & (confirms(oldest.next.index) == oldest.now.parity))
+        m.d.comb += [
+            behind.eq((index + 1) & self.mask),
+            self.free.eq(some & (confirmed == parity)),
+        ]
+        m.d.sync += stepped.eq(self.free)
+        with m.If(self.free):
+            m.d.sync += [index.eq(behind), parity.eq(parity ^ (index == self.mask))]

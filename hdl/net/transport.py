@@ -81,7 +81,7 @@ class AggTransport(wiring.Component):
     valid: registered 2 edges later for L2, 5 for UDP; transferred 3 and 6 cycles after the RESULT. At one beat
     a frame, one PA, one RESULT, one FA a cycle; AGG goes before ACK, ACK before retransmissions. Since an
     operation takes an AGG and an ACK, ``tx`` sustains one operation every two frames. A retransmission
-    comes at most N + 5 cycles after its timeout when ``tx`` is free and no other is due.
+    comes at most N + 6 cycles after its timeout when ``tx`` is free and no other is due.
 
     Source
     ------
@@ -228,6 +228,7 @@ class AggTransport(wiring.Component):
             packet.slot.eq(self.job.base | use.index),
             sent.en.eq(transmitter.i.valid & transmitter.i.ready),
             sent.index.eq(use.index),
+            scanner.keep.eq(window.accept),
             scanner.pa.eq(self.pa.payload),
         ]
 
