@@ -144,6 +144,7 @@ class GlmNode(wiring.Component):
             check.shape.eq(worker.shape),
             check.training.eq(worker.training),
             check.job.eq(transport.job),
+            control.ok.eq(check.ok),
             transport.reset.eq(registers.reset_transport),
         ]
 

@@ -1,4 +1,4 @@
-"""What worker and node tests share: random training jobs with the golden answer, and a bench of several parts."""
+"""What worker and node tests share: random jobs with the golden answer, and a bench of several parts."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Job:
     seed: int
     node: NodeConfig
     workers: int = 1
-    samples: int = 44
-    columns: int = 30
+    samples: int = 36
+    columns: int = 22
     batch: int = 16
     precision: int = 3
     loss: Loss = Loss.LOGISTIC
@@ -57,7 +57,9 @@ class Job:
     @cached_property
     def labels(self) -> np.ndarray:
         rng = np.random.default_rng(self.seed + 1)
-        targets = rng.normal(size=self.samples) if self.loss is Loss.LINEAR else rng.integers(0, 2, self.samples)
+        targets = (
+            rng.normal(size=self.samples) if self.loss is Loss.LINEAR else rng.integers(0, 2, self.samples)
+        )
         return fixed.labels(targets, self.loss, self.node.frac)
 
     @cached_property
