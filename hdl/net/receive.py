@@ -38,7 +38,7 @@ def received_layout(values: int) -> data.StructLayout:
 class FrameCollector(wiring.Component):
     """Gather the beats of a frame, and judge its length.
 
-    Takes any sequence of beats; bytes that do not belong to the frame's layout are skipped. What is
+    Takes frames of any length, empty ones too; bytes beyond the frame's layout are skipped. What is
     collected holds for one cycle, the one in which ``done`` is set.
 
     Members
@@ -113,46 +113,21 @@ class FrameCollector(wiring.Component):
                 m.d.sync += position.eq(1)
 
         needed = header_length(self.encap) + payload_length(self.values)
-        excess = self._excess(position, size)
-        for flag, here in (
-            (self.headless, self._missing(position, header_length(self.encap))),
-            (self.short, self._missing(position, needed)),
-            (self.long, excess),
-        ):
-            self._accumulate(m, flag, here)
+        m.d.comb += [
+            self.headless.eq(~self._reached(m, position, header_length(self.encap))),
+            self.short.eq(~self._reached(m, position, needed)),
+            self.long.eq(self._reached(m, position, size + 1)),
+        ]
         return m
 
-    def _accumulate(self, m: Module, flag: Signal, here: Value) -> None:
-        """``flag``, with the last beat: whether ``here`` was true in any beat of the frame."""
-        so_far = Signal(name=f"{flag.name}_so_far")
+    def _reached(self, m: Module, position: Value, count: int) -> Signal:
+        """With ``done``: the frame had at least ``count`` bytes."""
+        beat, byte = divmod(count - 1, self.mac_width // 8)
+        reached, so_far = Signal(name=f"reached{count}"), Signal(name=f"reached{count}_so_far")
+        now = so_far | (position[beat] & self.i.payload.keep[byte])
         with m.If(self.i.valid):
-            m.d.sync += [flag.eq(so_far | here), so_far.eq((so_far | here) & ~self.i.payload.last)]
-
-    def _masks(self, count: int) -> list[int]:
-        """Per beat, which bytes lie before byte ``count`` of the frame; the last is 0: beyond all beats."""
-        width = self.mac_width // 8
-        beats = -(-frame_length(self.encap, self.values) // width)
-        return [(1 << max(0, min(width, count - k * width))) - 1 for k in range(beats)] + [0]
-
-    def _missing(self, position: Value, count: int) -> Value:
-        """A byte before ``count`` is absent from this beat, or from the beats that will not follow it."""
-        masks = self._masks(count)
-        absent = ~self.i.payload.keep
-        gaps = [position[k] & (absent & mask).any() for k, mask in enumerate(masks) if mask]
-        ends = [position[k] & self.i.payload.last for k, mask in enumerate(masks[1:]) if mask]
-        return Cat(*gaps, *ends).any()
-
-    def _excess(self, position: Value, count: int) -> Value:
-        """A byte from ``count`` on is present in this beat."""
-        masks = self._masks(count)
-        every = (1 << len(self.i.payload.keep)) - 1
-        return Cat(
-            *(
-                position[k] & (self.i.payload.keep & (every & ~mask)).any()
-                for k, mask in enumerate(masks)
-                if mask != every
-            )
-        ).any()
+            m.d.sync += [reached.eq(now), so_far.eq(now & ~self.i.payload.last)]
+        return reached
 
 
 class FrameReceiver(wiring.Component):
@@ -213,10 +188,11 @@ class FrameReceiver(wiring.Component):
         wait = CHECKSUM_LATENCY if self.encap is Encap.UDP else 0
         done = delayed(m, collector.done, wait + 1, name="done", reset_less=False)
         packet = delayed(m, self._packet(m, frame).as_value(), wait + 1, name="packet")
+        foreign = self._foreign(frame)
         faults = {
             "mac_error": collector.mac_error,
-            "short": collector.headless | (collector.short & ~self._foreign(frame)),
-            "foreign": self._foreign(frame),
+            "short": collector.headless | (collector.short & ~foreign),
+            "foreign": foreign,
             "long": collector.long,
             "malformed": self._malformed(frame),
             "other_job": (frame.aggregation.job != self.job.job) | ~self.job.enable,
@@ -224,6 +200,10 @@ class FrameReceiver(wiring.Component):
         }
         late = {name: delayed(m, flag, wait + 1, name=name)[-1] for name, flag in faults.items()}
         late["checksum"] = self._bad_checksum(m, frame) if self.encap is Encap.UDP else Const(0)
+        # Of what the collector found, one register, so that ``good`` is one LUT.
+        uncollected = collector.mac_error | collector.headless | collector.short | collector.long
+        judged = ("foreign", "checksum", "malformed", "other_job", "slot_range")
+        bad = [delayed(m, uncollected, wait + 1, name="bad")[-1], *(late[name] for name in judged)]
 
         ahead = packet_fields(self.values)(packet[-2])
         m.d.comb += [
@@ -231,7 +211,7 @@ class FrameReceiver(wiring.Component):
             self.ahead.round.eq(ahead.round),
             self.o.valid.eq(done[-1]),
             self.o.payload.packet.eq(packet[-1]),
-            self.o.payload.good.eq(~Cat(*late.values()).any()),
+            self.o.payload.good.eq(~Cat(*bad).any()),
         ]
         before: Value = Const(0)
         for name in FrameFaults.as_shape().members:

@@ -104,7 +104,7 @@ class OperationWindow(wiring.Component):
                 "mask": In(index_bits(slots)),
                 "accept": In(1),
                 "free": In(1),
-                "open": Out(1),
+                "open": Out(1, init=1),
                 "exhausted": Out(1),
                 "idle": Out(1),
                 "index": Out(index_bits(slots)),
@@ -114,23 +114,23 @@ class OperationWindow(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``full`` is kept beside the count, so that ``open`` is two registers deep in nothing."""
+        """``open`` is kept beside the count, and ``last`` beside the round, to be registers."""
         m = Module()
         used = Signal(range(self.slots + 1))
-        full = Signal()
-        m.d.comb += [self.open.eq(~full & ~self.exhausted), self.idle.eq(used == 0)]
+        last = Signal(init=self.first_round == ROUND_MAX)
+        wrap = self.index == self.mask
+        m.d.comb += self.idle.eq(used == 0)
         with m.If(self.accept & ~self.free):
-            m.d.sync += [used.eq(used + 1), full.eq(used == self.mask)]
+            m.d.sync += [used.eq(used + 1), self.open.eq(used != self.mask)]
         with m.Elif(self.free & ~self.accept):
-            m.d.sync += [used.eq(used - 1), full.eq(0)]
+            m.d.sync += [used.eq(used - 1), self.open.eq(~self.exhausted)]
         with m.If(self.accept):
             m.d.sync += self.index.eq((self.index + 1) & self.mask)
-            with m.If(self.index == self.mask):
-                m.d.sync += [
-                    self.round.eq(self.round + 1),
-                    self.previous.eq(self.round),
-                    self.exhausted.eq(self.round == ROUND_MAX),
-                ]
+            with m.If(wrap):
+                m.d.sync += [self.round.eq(self.round + 1), self.previous.eq(self.round)]
+                with m.If(last):
+                    m.d.sync += [self.exhausted.eq(1), self.open.eq(0)]
+        m.d.sync += last.eq(self.round == ROUND_MAX)
         return m
 
 

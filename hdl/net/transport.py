@@ -237,22 +237,18 @@ class AggTransport(wiring.Component):
         received = receiver.o.payload
         ahead = receiver.ahead
         index = Signal.like(window.index)
-        current = Signal()
+        below, this_round, last_round = Signal(), Signal(), Signal()
         m.d.comb += states.ahead.eq(ahead.slot & window.mask)
         m.d.sync += [
             index.eq(states.ahead),
-            current.eq(
-                Mux(
-                    states.ahead < window.index,
-                    ahead.round == window.round,
-                    ahead.round == window.previous,
-                )
-            ),
+            below.eq(states.ahead < window.index),
+            this_round.eq(ahead.round == window.round),
+            last_round.eq(ahead.round == window.previous),
         ]
         m.d.comb += [
             states.packet.valid.eq(receiver.o.valid & received.good),
             states.packet.confirm.eq(received.packet.kind == Kind.CONFIRM),
-            states.packet.current.eq(current),
+            states.packet.current.eq(Mux(below, this_round, last_round)),
             states.packet.use.index.eq(index),
             states.packet.use.parity.eq(received.packet.round[0]),
             states.delivered.eq(self.fa.valid & self.fa.ready),
