@@ -1,0 +1,34 @@
+"""Third-party bus models as peers: a component's emitted Verilog in Verilator, under cocotb."""
+
+import contextlib
+from pathlib import Path
+
+from amaranth.lib import wiring
+from cocotb_tools.runner import get_results, get_runner
+
+from fanin.hdl.emit import emit_verilog
+from fanin.sim.cosim.build import EXECUTABLE, build
+
+_ROOT = Path(__file__).parent.parent
+_VISIBLE = '`verilator_config\npublic_flat_rw -module "top" -var "*"\n'
+
+
+def run_cocotb(component: wiring.Component, module: str, directory: Path, *, seed: int) -> None:
+    """Run the cocotb tests in ``module`` on a component; AssertionError unless all pass and there is one."""
+    built = build({"top.vlt": _VISIBLE, "top.v": emit_verilog(component, name="top")}, quiet=True)
+    (directory / "top").symlink_to(built / EXECUTABLE)
+    log = directory / "log"
+    with contextlib.suppress(SystemExit):  # how the runner reports a test that failed
+        get_runner("verilator").test(
+            test_module=module,
+            hdl_toplevel="top",
+            hdl_toplevel_lang="verilog",
+            build_dir=directory,
+            results_xml=str(directory / "results.xml"),
+            extra_env={"PYTHONPATH": str(_ROOT)},
+            log_file=log,
+            seed=seed,
+        )
+    tests, failed = get_results(directory / "results.xml")
+    assert tests, f"no test ran:\n{log.read_text()}"
+    assert not failed, f"{failed} of {tests} failed:\n{log.read_text()}"
