@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module, ResetInserter, Signal
+from amaranth import Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
@@ -16,7 +16,7 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 
 MODEL_CYCLES = 2  # from a chunk to its weights: memory, output register
-PA_QUEUE = 16  # micro-batches; their way through the pipeline and back to a credit takes 10
+PA_QUEUE = 16  # micro-batches; their way through the pipeline and back to a credit takes 11 cycles
 
 
 def forward_latency(lanes: int) -> int:
@@ -45,7 +45,7 @@ class Forward(wiring.Component):
     Members
     -------
     ``samples`` : In, stream of ``lanes * banks`` bits
-        Bit plane j of one chunk; bit lanes·b + k is sample b, feature k. ``ready`` needs no ``valid``.
+        Bit plane j of one chunk; bit lanes·b + k is sample b, feature k. ``ready`` is registered.
     ``pa`` : Out, stream of ``ArrayLayout(SplitSum, banks)``
         One per micro-batch.
     ``shape`` : In, ``EngineShape``
@@ -125,23 +125,56 @@ class Forward(wiring.Component):
         return m
 
     def _acceptance(self, m: Module, here: Any, accept: Signal) -> None:
-        """Three things a word may have to wait for; each answers by a registered flag."""
-        armed = Signal()
-        with m.If(self.start):
-            m.d.sync += armed.eq(1)
+        """Three things a word may have to wait for; ``ready`` is a register, looked up a word ahead."""
         first_word = here.first_plane & here.first_chunk
         last_word = here.last_plane & here.last_chunk
         follows_write = here.first_plane & here.first_micro
+        next_first_word = Mux(accept, last_word, first_word)
+        next_follows_write = Mux(
+            accept,
+            here.last_plane & Mux(here.last_chunk, here.last_micro, here.first_micro),
+            follows_write,
+        )
+        room, queue_room, chunks = self._credits(m, accept, first_word, follows_write)
+        armed, ready = Signal(), Signal()
+        m.d.sync += ready.eq(
+            armed
+            & ~self.start
+            & room.next_ok
+            & (queue_room.next_ok | ~next_first_word)
+            & (chunks.next_ok | ~next_follows_write)
+        )
+        with m.If(self.start):
+            m.d.sync += armed.eq(1)
+        m.d.comb += [
+            self.samples.ready.eq(ready),
+            self.events.first.eq(accept & first_word),
+            self.events.last.eq(accept & last_word),
+            self.events.no_word.eq(ready & ~self.samples.valid),
+        ]
+        with m.If(armed & ~ready):
+            with m.If(follows_write & ~chunks.ok):
+                m.d.comb += self.events.model_wait.eq(1)
+            with m.Elif(~room.ok):
+                m.d.comb += self.events.fifo_full.eq(1)
+            with m.Elif(first_word & ~queue_room.ok):
+                m.d.comb += self.events.pa_full.eq(1)
 
+    def _credits(
+        self, m: Module, accept: Signal, first_word: Value, follows_write: Value
+    ) -> tuple[Credits, Credits, Credits]:
+        """Room for words in the replay FIFO, for micro-batches in the PA queue; chunks that are final."""
         m.submodules.room = room = Credits(limit=self.fifo_depth)
         m.submodules.queue_room = queue_room = Credits(limit=PA_QUEUE)
         m.submodules.chunks = chunks = Credits(limit=self.depth)
+        m.d.sync += [
+            room.give.eq(self.freed & ~self.start),
+            queue_room.give.eq(self.pa.valid & self.pa.ready & ~self.start),
+        ]
         m.d.comb += [
             room.initial.eq(self.fifo_depth),
-            room.give.eq(self.freed),
             room.take.eq(accept),
             queue_room.initial.eq(PA_QUEUE),
-            queue_room.give.eq(self.pa.valid & self.pa.ready),
             queue_room.take.eq(accept & first_word),
             chunks.initial.eq(self.shape.chunks),
             chunks.give.eq(self.written),
@@ -149,22 +182,7 @@ class Forward(wiring.Component):
         ]
         for credits in room, queue_room, chunks:
             m.d.comb += credits.restart.eq(self.start)
-
-        events = self.events
-        m.d.comb += [
-            events.first.eq(accept & first_word),
-            events.last.eq(accept & last_word),
-        ]
-        with m.If(~armed):
-            pass
-        with m.Elif(follows_write & ~chunks.ok):
-            m.d.comb += events.model_wait.eq(1)
-        with m.Elif(~room.ok):
-            m.d.comb += events.fifo_full.eq(1)
-        with m.Elif(first_word & ~queue_room.ok):
-            m.d.comb += events.pa_full.eq(1)
-        with m.Else():
-            m.d.comb += [self.samples.ready.eq(1), events.no_word.eq(~self.samples.valid)]
+        return room, queue_room, chunks
 
     def _pipeline(self, m: Module, here: Any, accept: Signal) -> None:
         """Cycle 0 is the word's acceptance; index n of a list is its value n cycles later."""

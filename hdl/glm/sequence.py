@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module, Signal, Value
+from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -17,17 +17,6 @@ def position_layout(depth: int) -> data.StructLayout:
     """
     flags = [f"{end}_{loop}" for loop in ("plane", "chunk", "micro") for end in ("first", "last")]
     return data.StructLayout({"chunk": range(depth)} | dict.fromkeys(flags, 1))
-
-
-def _countdown(m: Module, length: Value, *, restart: Value, advance: Value, name: str) -> Signal:
-    """A flag for the last of ``length`` steps; it is a register, computed a step ahead."""
-    left = Signal.like(length, name=f"{name}_left", reset_less=True)
-    last = Signal(name=f"{name}_last", reset_less=True)
-    with m.If(restart):
-        m.d.sync += [left.eq(length), last.eq(length == 1)]
-    with m.Elif(advance):
-        m.d.sync += [left.eq(left - 1), last.eq(left == 2)]
-    return last
 
 
 class Sequencer(wiring.Component):
@@ -76,36 +65,36 @@ class Sequencer(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Nested countdowns; each loop advances when the one inside it wraps."""
         m = Module()
-        here = self.position
-        advance = self.step
-        for loop, length in ("plane", self.shape.planes), ("chunk", self.shape.chunks):
-            wrap = advance & here[f"last_{loop}"]
-            last = _countdown(m, length, restart=self.start | wrap, advance=advance, name=loop)
-            m.d.comb += here[f"last_{loop}"].eq(last)
-            _first(m, here[f"first_{loop}"], restart=self.start | wrap, advance=advance)
-            if loop == "chunk":
-                with m.If(self.start | wrap):
-                    m.d.sync += here.chunk.eq(0)
-                with m.Elif(advance):
-                    m.d.sync += here.chunk.eq(here.chunk + 1)
-            advance = wrap
-
-        last_of = {}
-        for loop, length in ("mini_batch", self.shape.mini_batch), ("epoch", self.shape.epoch):
-            restart = Signal(name=f"{loop}_restart")
-            last_of[loop] = _countdown(m, length, restart=restart, advance=advance, name=loop)
-            ends = last_of["epoch"] if loop == "epoch" else here.last_micro
-            m.d.comb += restart.eq(self.start | (advance & ends))
-        m.d.comb += here.last_micro.eq(last_of["mini_batch"] | last_of["epoch"])
-        _first(m, here.first_micro, restart=self.start | (advance & here.last_micro), advance=advance)
+        here, shape = self.position, self.shape
+        # ``step`` comes late: it only enables; what the registers become is told from registers.
+        end_chunk = self.step & here.last_plane
+        end_micro = self.step & here.last_plane & here.last_chunk
+        last_mini, last_epoch = Signal(), Signal()
+        self._loop(m, "plane", shape.planes, here.last_plane, self.step, here.last_plane)
+        self._loop(m, "chunk", shape.chunks, here.last_chunk, end_chunk, here.last_chunk)
+        self._loop(m, "mini_batch", shape.mini_batch, last_mini, end_micro, here.last_micro)
+        self._loop(m, "epoch", shape.epoch, last_epoch, end_micro, last_epoch)
+        m.d.comb += here.last_micro.eq(last_mini | last_epoch)
+        with m.If(self.start | self.step):
+            m.d.sync += here.first_plane.eq(self.start | here.last_plane)
+        with m.If(self.start | end_chunk):
+            m.d.sync += here.first_chunk.eq(self.start | here.last_chunk)
+            m.d.sync += here.chunk.eq(Mux(self.start | here.last_chunk, 0, here.chunk + 1))
+        with m.If(self.start | end_micro):
+            m.d.sync += here.first_micro.eq(self.start | here.last_micro)
         return m
 
-
-def _first(m: Module, flag: Value, *, restart: Value, advance: Value) -> None:
-    with m.If(restart):
-        m.d.sync += flag.eq(1)
-    with m.Elif(advance):
-        m.d.sync += flag.eq(0)
+    def _loop(self, m: Module, name: str, length: Value, last: Value, advance: Value, wrap: Value) -> None:
+        """Count ``length`` steps down; ``last`` is a register, computed a step ahead."""
+        left = Signal.like(length, name=f"{name}_left", reset_less=True)
+        is_last = Signal(name=f"{name}_is_last", reset_less=True)
+        m.d.comb += last.eq(is_last)
+        again = self.start | wrap
+        with m.If(self.start | advance):
+            m.d.sync += [
+                left.eq(Mux(again, length, left - 1)),
+                is_last.eq(Mux(again, length == 1, left == 2)),
+            ]
 
 
 class Credits(wiring.Component):
@@ -122,6 +111,8 @@ class Credits(wiring.Component):
         One less; only while ``ok``.
     ``ok`` : Out(1)
         At least one is there; registered.
+    ``next_ok`` : Out(1)
+        What ``ok`` will be in the next cycle.
 
     Parameters
     ----------
@@ -147,6 +138,7 @@ class Credits(wiring.Component):
                 "give": In(1),
                 "take": In(1),
                 "ok": Out(1),
+                "next_ok": Out(1),
             }
         )
 
@@ -154,10 +146,15 @@ class Credits(wiring.Component):
         """The flag is computed beside the counter, not from it."""
         m = Module()
         count = Signal(range(self.limit + 1))
+        m.d.comb += self.next_ok.eq(self.ok)
+        m.d.sync += self.ok.eq(self.next_ok)
         with m.If(self.restart):
-            m.d.sync += [count.eq(self.initial), self.ok.eq(self.initial != 0)]
+            m.d.sync += count.eq(self.initial)
+            m.d.comb += self.next_ok.eq(self.initial != 0)
         with m.Elif(self.give & ~self.take):
-            m.d.sync += [count.eq(count + 1), self.ok.eq(1)]
+            m.d.sync += count.eq(count + 1)
+            m.d.comb += self.next_ok.eq(1)
         with m.Elif(self.take & ~self.give):
-            m.d.sync += [count.eq(count - 1), self.ok.eq(count != 1)]
+            m.d.sync += count.eq(count - 1)
+            m.d.comb += self.next_ok.eq(count != 1)
         return m

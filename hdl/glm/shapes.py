@@ -45,7 +45,8 @@ class EngineEvents(data.Struct):
     ``backward_first`` and ``backward_last``: backward took them from the replay FIFO. When it accepted no
     word, exactly one of the next four says why: ``model_wait`` (the chunk was not yet written by the
     mini-batch before), ``fifo_full`` (replay FIFO), ``pa_full`` (PA queue), ``no_word`` (none offered).
-    ``backward_idle``: backward took no word, for want of a scale. All are 0 before the first ``start``.
+    ``backward_idle``: backward took no word, for want of a scale. All are 0 before the first ``start``; in
+    the cycle behind a ``start`` forward only looks up its credits, and no cause counts.
     """
 
     forward_first: 1

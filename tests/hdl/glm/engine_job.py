@@ -125,6 +125,7 @@ def run(job, *, stall=0.3, depth=None, fifo_depth=None, seed, scale_delay=0):
     )
     result = Result()
     own = random.Random(seed)
+    pause = stall.get("scale", 0) if isinstance(stall, dict) else stall
     scales = job.micro_scales()
 
     async def access(ctx, index, **request):
@@ -155,7 +156,7 @@ def run(job, *, stall=0.3, depth=None, fifo_depth=None, seed, scale_delay=0):
         while len(result.scale_cycles) < len(scales):
             sent = len(result.scale_cycles)
             waiting = ctx.get(dut.scale.valid)
-            if not waiting and len(due) > sent and due[sent] <= cycle and own.random() >= stall:
+            if not waiting and len(due) > sent and due[sent] <= cycle and own.random() >= pause:
                 ctx.set(dut.scale.payload, scales[sent])
                 ctx.set(dut.scale.valid, 1)
             _, _, valid, ready, pa, pa_ready = await ctx.tick().sample(
@@ -181,8 +182,10 @@ def run(job, *, stall=0.3, depth=None, fifo_depth=None, seed, scale_delay=0):
         settings=job.shape,
         processes=[conduct, watch_events],
         seed=seed,
-        idle=100 + (10 + 8 * words_per_micro) * micros + 8 * len(job.weights),
+        idle=100 + scale_delay + 2 * dut.fifo_depth + 3 * len(job.weights),
     )
+    assert len(result.scale_cycles) == micros
+    assert len(result.model) == len(job.weights)
     result.word_cycles = [cycle for cycle, _ in log["samples"]]
     result.pa_cycles = [cycle for cycle, _ in log["pa"]]
     result.pas = [[value_of(split) for split in pa] for _, pa in log["pa"]]
