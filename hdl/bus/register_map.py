@@ -191,7 +191,7 @@ class RegisterMap:
             head = f"| 0x{self.offset(register.name):03x} | `{name}` | {register.access}"
             if register.fields:
                 lines.append(f"{head} | | | | {register.doc} |")
-                head = "| | | "
+                head = "| | |"
             for field, shift in register.shifts():
                 label = f"`{field.name}`" if register.fields else ""
                 bits = f"{shift + field.bits - 1}…{shift}" if field.bits > 1 else f"{shift}"

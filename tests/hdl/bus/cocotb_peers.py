@@ -57,7 +57,7 @@ async def take(dut, count):
     return words
 
 
-@cocotb.test()
+@cocotb.test(timeout_time=200, timeout_unit="us")
 async def registers_keep_every_byte(dut):
     host, _ = await start(dut)
     stall(host)
@@ -70,7 +70,7 @@ async def registers_keep_every_byte(dut):
         assert (await host.read(base, 12)).data == bytes(model)
 
 
-@cocotb.test()
+@cocotb.test(timeout_time=200, timeout_unit="us")
 async def unknown_and_unaligned_addresses_answer_slverr(dut):
     host, _ = await start(dut)
     stall(host)
@@ -81,7 +81,7 @@ async def unknown_and_unaligned_addresses_answer_slverr(dut):
     assert (await host.write(REGISTERS.offset("status"), b"data")).resp == AxiResp.SLVERR
 
 
-@cocotb.test()
+@cocotb.test(timeout_time=200, timeout_unit="us")
 async def runs_of_memory_arrive_in_order(dut):
     host, memory = await start(dut)
     stall(host)
