@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, signed
+from amaranth import Cat, Module, Mux, Shape, Signal, signed
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.hdl.arith.adder_tree import SumTree, add_up
 from fanin.hdl.arith.bit_serial import OPERAND_BITS, PairLanes, PairShifter, PairTerms
@@ -13,6 +13,7 @@ from fanin.hdl.emit import shared
 from fanin.hdl.glm.bank import TREE_RADIX, reduction_levels, tree_outputs
 from fanin.hdl.glm.sequence import Sequencer
 from fanin.hdl.glm.shapes import WEIGHT, EngineShape, check_engine
+from fanin.hdl.stream.connect import connect_typed
 
 WORD_CYCLES = 2  # from ``take`` to ``word``
 RECENT = 3  # updates that memory does not show yet
@@ -26,13 +27,15 @@ def update_layout(depth: int) -> data.StructLayout:
 class LaneControl(data.Struct):
     """What all lanes do in a cycle.
 
-    ``valid``: there is a product to add; ``first``: it is the first of a chunk. ``recent``: one-hot or 0,
+    ``valid``: there is a product to add; ``first``: it is the first of a chunk, ``fresh``: in the first
+    micro-batch of a mini-batch. ``recent``: one-hot or 0,
     the chunk whose weights arrive was last updated so many cycles ago, and memory does not show it yet; the
     lowest bit (one cycle ago) comes a cycle after the others.
     """
 
     valid: 1
     first: 1
+    fresh: 1
     recent: RECENT
 
 
@@ -91,21 +94,8 @@ class GradientLane(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Select, add up, subtract; the only loop is weight to weight."""
         m = Module()
-        pairs = self.banks // 2
-        m.submodules.lanes = lanes = PairLanes(inputs=self.banks)
-        m.submodules.tree = tree = SumTree(
-            inputs=pairs, operand=signed(OPERAND_BITS), radix=TREE_RADIX, outputs=tree_outputs(pairs)
-        )
-        m.d.comb += [lanes.terms.eq(self.terms), lanes.bits.eq(self.bits), tree.i.eq(lanes.o)]
-
-        # |Σ_j scale >> j| < 2^31 for each sample, so the bits of 8 samples are 3 more.
-        gradient = Signal(signed(OPERAND_BITS + (self.banks - 1).bit_length()), reset_less=True)
         control = self.control
-        with m.If(control.valid):
-            m.d.sync += gradient.eq(
-                Mux(control.first, 0, gradient) + add_up([tree.o[k] for k in range(tree.outputs)])
-            )
-
+        gradient = summed_gradient(m, self.terms, self.bits, control)
         weight = Signal(WEIGHT, reset_less=True)
         older = Signal(WEIGHT, reset_less=True)  # what weight was, one cycle ago
         stored = Signal(WEIGHT, reset_less=True)
@@ -119,6 +109,28 @@ class GradientLane(wiring.Component):
         m.d.sync += weight.eq(Mux(self.override, self.override_value, saturated(difference)))
         m.d.comb += self.weight.eq(weight)
         return m
+
+
+def summed_gradient(m: Module, terms: Any, bits: Any, control: Any) -> Signal:
+    """The register in which a lane adds up a feature's gradient over samples and planes; exact."""
+    banks = len(bits)
+    pairs = banks // 2
+    m.submodules.lanes = lanes = PairLanes(inputs=banks)
+    m.submodules.tree = tree = SumTree(
+        inputs=pairs, operand=signed(OPERAND_BITS), radix=TREE_RADIX, outputs=tree_outputs(pairs)
+    )
+    m.d.comb += [lanes.terms.eq(terms), lanes.bits.eq(bits), tree.i.eq(lanes.o)]
+    gradient = Signal(gradient_shape(banks), reset_less=True)
+    with m.If(control.valid):
+        m.d.sync += gradient.eq(
+            Mux(control.first, 0, gradient) + add_up([tree.o[k] for k in range(tree.outputs)])
+        )
+    return gradient
+
+
+def gradient_shape(banks: int) -> Shape:
+    """Of a micro-batch's gradient: |Σ_j scale >> j| < 2^31 for each sample, so 8 samples take 3 bits more."""
+    return signed(OPERAND_BITS + (banks - 1).bit_length())
 
 
 def saturated(value: Any) -> Any:
@@ -139,6 +151,136 @@ def lane_latency(banks: int) -> int:
 def backward_latency(banks: int) -> int:
     """Cycles from the word of a chunk's last plane to the updated weights."""
     return PairShifter.LATENCY + lane_latency(banks)
+
+
+class Replay(wiring.Component):
+    """Steps through the words of a micro-batch for its scales, and tells the lanes what to do with each.
+
+    A scale may come only after its micro-batch's PA, so all of its words lie in the replay FIFO by then.
+
+    Members
+    -------
+    ``scale`` : In, stream of ``ArrayLayout(signed(32), banks)``
+        γ/B · df of every sample.
+    ``shape`` : In, ``EngineShape``
+    ``start`` : In(1)
+        Begin an epoch; drop what was left of the last one.
+    ``take`` : Out(1)
+        The next word leaves the replay FIFO.
+    ``first`` : Out(1)
+        ``take`` is for a micro-batch's first word.
+    ``last`` : Out(1)
+        For its last.
+    ``terms`` : Out, ``ArrayLayout(PairTerms, banks // 2)``
+        Of the scales, as ``GradientLane`` takes them, two cycles after ``take``.
+    ``control`` : Out, ``LaneControl``
+        As ``GradientLane`` takes it.
+    ``chunk`` : Out, range(depth)
+        Chunk whose row the lanes want stored.
+    ``update`` : Out, ``update_layout(depth)``
+        What the lanes put out in the next cycle.
+    ``busy`` : Out(1)
+        Some update is still on its way.
+
+    Parameters
+    ----------
+    ``banks`` : int, even, at least 2
+    ``depth`` : int, 1 to 4096
+        Chunks at most.
+
+    Latency
+    -------
+    ``update`` comes ``latency`` - 1 cycles after the ``take`` of a chunk's last plane, at 8 banks 5; one word
+    a cycle, no bubble between micro-batches.
+
+    Source
+    ------
+    P4SGD, section IV-A2; ARCHITECTURE, the mini-batch in cycles.
+    """
+
+    def __init__(self, *, banks: int = 8, depth: int = 4096):
+        check_engine(lanes=2, banks=banks, depth=depth)
+        self.banks = banks
+        self.depth = depth
+        self.latency = backward_latency(banks)
+        super().__init__(
+            {
+                "scale": In(stream.Signature(data.ArrayLayout(WEIGHT, banks))),
+                "shape": In(EngineShape),
+                "start": In(1),
+                "take": Out(1),
+                "first": Out(1),
+                "last": Out(1),
+                "terms": Out(data.ArrayLayout(PairTerms, banks // 2)),
+                "control": Out(LaneControl),
+                "chunk": Out(range(depth)),
+                "update": Out(update_layout(depth)),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """The micro-batch in hand, the scales' terms, and what travels beside the lanes."""
+        m = Module()
+        m.submodules.sequencer = sequencer = Sequencer(depth=self.depth)
+        here = sequencer.position
+        more = Signal()  # words of the micro-batch in hand are left
+        held = Signal.like(self.scale.payload, reset_less=True)
+        m.d.comb += [
+            sequencer.shape.eq(self.shape),
+            sequencer.start.eq(self.start),
+            sequencer.step.eq(self.take),
+            self.scale.ready.eq(~more),
+            self.take.eq(more | self.scale.valid),
+            self.first.eq(~more & self.scale.valid),
+            self.last.eq(self.take & here.last_plane & here.last_chunk),
+        ]
+        m.d.sync += more.eq(self.take & ~self.last & ~self.start)
+        with m.If(~more):
+            m.d.sync += held.eq(self.scale.payload)
+
+        m.submodules.shifter = shifter = PairShifter(inputs=self.banks)
+        m.d.comb += [
+            shifter.i.eq(Mux(more, held.as_value(), self.scale.payload.as_value())),
+            shifter.step.eq(self.take),
+            shifter.load.eq(here.first_plane),
+        ]
+        m.d.comb += self.terms.eq(shifter.o)
+        self._control(m, here)
+        return m
+
+    def _control(self, m: Module, here: Any) -> None:
+        """Cycle 0 is the word's ``take``; index n of a list is its value n cycles later."""
+        accumulate = self.latency - 2  # the cycle in which a lane adds a plane to its gradient
+        valid = delayed(m, self.take, self.latency - 1, name="valid", reset_less=False)
+        first = delayed(m, here.first_plane, accumulate, name="first")
+        fresh = delayed(m, here.first_micro, accumulate, name="fresh")
+        update = Signal(update_layout(self.depth))
+        m.d.comb += [
+            update.valid.eq(self.take & here.last_plane),
+            update.chunk.eq(here.chunk),
+            update.both.eq(here.last_micro),
+        ]
+        address = accumulate - 1
+        updates = delayed(m, update, address + RECENT, name="update", reset_less=False)
+        asked = updates[address]
+        recent = Signal(RECENT)
+        for ago in range(1, RECENT + 1):
+            past = updates[address + ago]
+            m.d.sync += recent[ago - 1].eq(past.valid & (past.chunk == asked.chunk))
+        one_ago = Signal()
+        m.d.sync += one_ago.eq(recent[0])
+
+        control = self.control
+        m.d.comb += [
+            control.valid.eq(valid[accumulate]),
+            control.first.eq(first[accumulate]),
+            control.fresh.eq(fresh[accumulate]),
+            control.recent.eq(Cat(one_ago, recent[1:])),
+            self.chunk.eq(asked.chunk),
+            self.update.eq(updates[self.latency - 1]),
+            self.busy.eq(Cat(valid).any()),
+        ]
 
 
 class Backward(wiring.Component):
@@ -217,73 +359,24 @@ class Backward(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The micro-batch in hand, the scales' terms, and what travels beside the lanes."""
+        """The sequence, and a lane for every feature of a word."""
         m = Module()
-        m.submodules.sequencer = sequencer = Sequencer(depth=self.depth)
-        here = sequencer.position
-        more = Signal()  # words of the micro-batch in hand are left
-        held = Signal.like(self.scale.payload, reset_less=True)
+        m.submodules.replay = replay = Replay(banks=self.banks, depth=self.depth)
+        connect_typed(m, flipped(self.scale), replay.scale)
+        m.d.comb += [replay.shape.eq(self.shape), replay.start.eq(self.start)]
         m.d.comb += [
-            sequencer.shape.eq(self.shape),
-            sequencer.start.eq(self.start),
-            sequencer.step.eq(self.take),
-            self.scale.ready.eq(~more),
-            self.take.eq(more | self.scale.valid),
-            self.first.eq(~more & self.scale.valid),
-            self.last.eq(self.take & here.last_plane & here.last_chunk),
+            getattr(self, name).eq(getattr(replay, name))
+            for name in ("take", "first", "last", "chunk", "update", "busy")
         ]
-        m.d.sync += more.eq(self.take & ~self.last & ~self.start)
-        with m.If(~more):
-            m.d.sync += held.eq(self.scale.payload)
-
-        m.submodules.shifter = shifter = PairShifter(inputs=self.banks)
-        m.d.comb += [
-            shifter.i.eq(Mux(more, held.as_value(), self.scale.payload.as_value())),
-            shifter.step.eq(self.take),
-            shifter.load.eq(here.first_plane),
-        ]
-        control = self._control(m, here)
         for k in range(self.lanes):
             m.submodules[f"lane_{k}"] = lane = shared(GradientLane(banks=self.banks))
             m.d.comb += [
-                lane.terms.eq(shifter.o),
+                lane.terms.eq(replay.terms),
                 lane.bits.eq(self.word[k :: self.lanes]),
-                lane.control.eq(control),
+                lane.control.eq(replay.control),
                 lane.stored.eq(self.stored[k]),
                 lane.override.eq(self.override),
                 lane.override_value.eq(self.override_value),
                 self.weights[k].eq(lane.weight),
             ]
         return m
-
-    def _control(self, m: Module, here: Any) -> Signal:
-        """Cycle 0 is the word's ``take``; index n of a list is its value n cycles later."""
-        accumulate = self.latency - 2  # the cycle in which a lane adds a plane to its gradient
-        valid = delayed(m, self.take, self.latency - 1, name="valid", reset_less=False)
-        first = delayed(m, here.first_plane, accumulate, name="first")
-        update = Signal(update_layout(self.depth))
-        m.d.comb += [
-            update.valid.eq(self.take & here.last_plane),
-            update.chunk.eq(here.chunk),
-            update.both.eq(here.last_micro),
-        ]
-        address = accumulate - 1
-        updates = delayed(m, update, address + RECENT, name="update", reset_less=False)
-        asked = updates[address]
-        recent = Signal(RECENT)
-        for ago in range(1, RECENT + 1):
-            past = updates[address + ago]
-            m.d.sync += recent[ago - 1].eq(past.valid & (past.chunk == asked.chunk))
-        one_ago = Signal()
-        m.d.sync += one_ago.eq(recent[0])
-
-        control = Signal(LaneControl)
-        m.d.comb += [
-            control.valid.eq(valid[accumulate]),
-            control.first.eq(first[accumulate]),
-            control.recent.eq(Cat(one_ago, recent[1:])),
-            self.chunk.eq(asked.chunk),
-            self.update.eq(updates[self.latency - 1]),
-            self.busy.eq(Cat(valid).any()),
-        ]
-        return control
