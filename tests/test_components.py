@@ -19,21 +19,26 @@ SECTIONS = ("Members", "Parameters", "Latency", "Source")
 
 # A value for every parameter name that has no default, or whose default takes long to elaborate.
 SMALL = {
+    "address_width": 16,
     "banks": 2,
+    "burst": 8,
     "config": PRESETS["tiny"],
     "depth": 4,
     "encap": Encap.L2,
     "engines": 2,
     "fifo_depth": 16,
     "frac": 24,
+    "input_width": 8,
     "inputs": 4,
     "lanes": 4,
     "limit": 4,
     "mac_width": 64,
+    "output_width": 16,
     "registers": node_registers(PRESETS["tiny"]),
     "shape": 8,
     "values": 8,
     "width": 8,
+    "word_bytes": 8,
     "words": 10,
 }
 
