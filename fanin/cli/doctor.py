@@ -49,12 +49,21 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _diagnose_run(args: argparse.Namespace) -> int:
+    from fanin.cli.first_packet import diagnose  # needs the simulation's packages, which may be what is missing
+
     path = args.run_dir / RUN_FILE
     try:
-        json.loads(path.read_text())
-    except (OSError, json.JSONDecodeError) as error:
+        run = json.loads(path.read_text())
+        nodes = diagnose(run)
+    except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not a run of fanin train: {error}") from error
-    raise NotImplementedError
+    if args.json:
+        print_json({"error": run.get("error"), "nodes": [asdict(node) for node in nodes]})
+    else:
+        print("\n".join(str(node) for node in nodes))
+    if run.get("error"):
+        raise CheckFailed(run["error"])
+    return 0
 
 
 def _diagnose_tools(args: argparse.Namespace) -> int:

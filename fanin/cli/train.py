@@ -31,8 +31,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, compare, write the run's folder. Raises CheckFailed when the models differ."""
-    raise NotImplementedError
+    """Train, compare, write the run's folder."""
+    from fanin.cli.training import (
+        execute,
+    )  # Amaranth and scikit-learn take seconds to load; --help need not wait
+
+    return execute(args)
 
 
 def _model_options(group: argparse._ArgumentGroup) -> None:

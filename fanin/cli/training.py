@@ -1,0 +1,173 @@
+"""What ``fanin train`` does with its options: train, compare, write the run's folder, tell."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fanin.cli.output import RUN_FILE, check_run_directory, run_directory, table, write_file
+from fanin.cli.progress import EpochBar
+from fanin.cli.train import FAULTS, LOSSES
+from fanin.config import PRESETS, NodeConfig
+from fanin.errors import CheckFailed, InputError
+from fanin.sim.cosim.harness import NetworkConfig, TrainRun
+from fanin.sim.cosim.run import RunResult
+from fanin.sim.cosim.simulator import SimulationFailed
+from fanin.sim.network import LinkConfig
+from fanin.sim.report.page import render
+from fanin.sim.report.run import report_of
+from fanin.sim.train import Trainer, TrainOptions, TrainResult, observations, options_json
+
+SHOWN_EPOCHS = 6
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Carry out the command. Raises CheckFailed when the models differ or a node stopped."""
+    output = args.output or Path("runs") / Path(args.data).stem
+    check_run_directory(output)
+    trainer = Trainer(options_of(args))
+    with run_directory(output) as folder:
+        failure = _run(trainer, folder, args, output)
+    if args.json:
+        print((output / RUN_FILE).read_text(), end="")
+    if failure:
+        raise CheckFailed(failure)
+    return 0
+
+
+def options_of(args: argparse.Namespace) -> TrainOptions:
+    """The options of a run. Raises InputError."""
+    same = (
+        "data",
+        "workers",
+        "precision",
+        "batch",
+        "epochs",
+        "lr",
+        "bias",
+        "shuffle",
+        "test",
+        "seed",
+        "clock_mhz",
+    )
+    try:
+        return TrainOptions(
+            node=_node(args),
+            network=_network(args),
+            loss=LOSSES[args.loss],
+            **{name: getattr(args, name) for name in same},
+        )
+    except ValueError as error:  # the configurations name parameter, value and limit
+        raise InputError(str(error)) from error
+
+
+def _node(args: argparse.Namespace) -> NodeConfig:
+    preset = PRESETS[args.preset]
+    node = dataclasses.replace(
+        preset,
+        engines=preset.engines if args.engines is None else args.engines,
+        slots=preset.slots if args.slots is None else args.slots,
+        frac=args.frac,
+        encap=args.encap,
+        mode=args.mode,
+    )
+    # Fewer slots than the preset's are a register of the job, not another node.
+    return dataclasses.replace(node, slots=max(node.slots, preset.slots))
+
+
+def _network(args: argparse.Namespace) -> NetworkConfig:
+    link = LinkConfig(
+        delay_ns=args.link_ns, gbps=args.gbps, **{fault: getattr(args, fault) for fault in FAULTS}
+    )
+    return NetworkConfig(
+        link=link,
+        switch_ns=args.switch_ns,
+        timeout_ns=args.timeout_ns,
+        retries=args.retries,
+        slots=args.slots,
+        seed=args.seed,
+    )
+
+
+def _run(trainer: Trainer, folder: Path, args: argparse.Namespace, output: Path) -> str:
+    """Fill the run's folder; what went wrong, or nothing."""
+    pcap = folder / "frames.pcap"
+    try:
+        with EpochBar(epochs=trainer.options.epochs, operations=trainer.operations) as bar:
+            simulated = trainer.simulate(pcap=pcap, progress=bar.update)
+    except SimulationFailed as failure:
+        error = " ".join(str(failure).split())
+        seen = observations(TrainRun(raw=failure.result or RunResult()))
+        _write_json(folder, {"error": error, "options": options_json(trainer.options), **seen})
+        return f"{error} (fanin doctor {output} says more)"
+    result = trainer.compare(simulated)
+    _write_json(folder, result.as_json())
+    (folder / "report.html").write_text(render(report_of(result)))
+    model = io.BytesIO()
+    np.save(model, result.model)
+    (folder / "model.npy").write_bytes(model.getvalue())
+    if args.model_out:
+        write_file(args.model_out, model.getvalue())
+    if args.pcap:
+        write_file(args.pcap, pcap.read_bytes())
+    if not args.json:
+        print(summary(result, output))
+    return "" if result.bit_exact else "the RTL's model differs from the golden model"
+
+
+def _write_json(folder: Path, value: dict[str, Any]) -> None:
+    (folder / RUN_FILE).write_text(json.dumps(value, indent=2) + "\n")
+
+
+def summary(result: TrainResult, output: Path) -> str:
+    """The result for people."""
+    options, shape = result.options, result.shape
+    engines = f"{options.node.engines} engine{'s' * (options.node.engines > 1)}"
+    accuracy = "none held out" if result.test_accuracy is None else f"{100 * result.test_accuracy:.1f} %"
+    clamps = result.total("clamps")
+    facts = [
+        ["test accuracy", accuracy],
+        ["bit-exact", "yes: every epoch's model equals the golden model" if result.bit_exact else "NO"],
+        ["cycles", f"{result.cycles:,}, {100 * result.cycles_ideal / result.cycles:.1f} % of them take a word"],
+        [
+            "AllReduce",
+            f"{result.percentile(50):,.0f} ns median, {result.percentile(99):,.0f} ns 99th percentile",
+        ],
+        ["packets", f"{sum(result.run.raw.frames.values()):,} sent by nodes, {_losses(result)}"],
+        *(
+            [["clamps", f"{clamps:,} activations were clamped: a smaller --frac widens the range"]]
+            * bool(clamps)
+        ),
+        ["report", str(output / "report.html")],
+    ]
+    return "\n".join(
+        [
+            f"{options.data}: {shape.samples:,} samples × {shape.columns:,} columns, "
+            f"{options.loss.name.lower()} loss, {options.workers} × {options.node.name} node of {engines}",
+            "",
+            _epochs(result),
+            "",
+            table(facts),
+        ]
+    )
+
+
+def _losses(result: TrainResult) -> str:
+    retransmissions, duplicates = result.total("retransmissions"), result.total("duplicates")
+    return f"{retransmissions:,} retransmitted, {duplicates:,} duplicate, {result.frames_rejected:,} rejected"
+
+
+def _epochs(result: TrainResult) -> str:
+    rows = [["epoch", "loss", "float64", "accuracy", "cycles"]]
+    count = len(result.epochs)
+    for number in sorted({round(count ** (k / (SHOWN_EPOCHS - 1))) for k in range(SHOWN_EPOCHS)}):
+        epoch, float64 = result.epochs[number - 1], result.float64_loss[number - 1]
+        accuracy = f"{100 * epoch.accuracy:.1f} %"
+        rows.append([str(number), f"{epoch.loss:.4f}", f"{float64:.4f}", accuracy, f"{epoch.cycles:,}"])
+    return table(rows, right=range(5))
