@@ -235,7 +235,10 @@ class Replay(wiring.Component):
             self.first.eq(~more & self.scale.valid),
             self.last.eq(self.take & here.last_plane & here.last_chunk),
         ]
-        m.d.sync += more.eq(self.take & ~self.last & ~self.start)
+        with m.If(self.start):
+            m.d.sync += more.eq(0)
+        with m.Elif(self.take):
+            m.d.sync += more.eq(~(here.last_plane & here.last_chunk))
         with m.If(~more):
             m.d.sync += held.eq(self.scale.payload)
 
@@ -263,11 +266,12 @@ class Replay(wiring.Component):
         ]
         address = accumulate - 1
         updates = delayed(m, update, address + RECENT, name="update", reset_less=False)
-        asked = updates[address]
-        recent = Signal(RECENT)
-        for ago in range(1, RECENT + 1):
-            past = updates[address + ago]
-            m.d.sync += recent[ago - 1].eq(past.valid & (past.chunk == asked.chunk))
+        same, recent = Signal(RECENT), Signal(RECENT)
+        for ago in range(1, RECENT + 1):  # compare chunks a cycle before the address, then look at valid
+            m.d.sync += [
+                same[ago - 1].eq(updates[address - 1 + ago].chunk == updates[address - 1].chunk),
+                recent[ago - 1].eq(same[ago - 1] & updates[address + ago].valid),
+            ]
         one_ago = Signal()
         m.d.sync += one_ago.eq(recent[0])
 
@@ -277,7 +281,7 @@ class Replay(wiring.Component):
             control.first.eq(first[accumulate]),
             control.fresh.eq(fresh[accumulate]),
             control.recent.eq(Cat(one_ago, recent[1:])),
-            self.chunk.eq(asked.chunk),
+            self.chunk.eq(updates[address].chunk),
             self.update.eq(updates[self.latency - 1]),
             self.busy.eq(Cat(valid).any()),
         ]

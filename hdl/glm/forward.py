@@ -129,21 +129,20 @@ class Forward(wiring.Component):
         first_word = here.first_plane & here.first_chunk
         last_word = here.last_plane & here.last_chunk
         follows_write = here.first_plane & here.first_micro
-        next_first_word = Mux(accept, last_word, first_word)
-        next_follows_write = Mux(
-            accept,
-            here.last_plane & Mux(here.last_chunk, here.last_micro, here.first_micro),
-            follows_write,
-        )
         room, queue_room, chunks = self._credits(m, accept, first_word, follows_write)
-        armed, ready = Signal(), Signal()
-        m.d.sync += ready.eq(
-            armed
-            & ~self.start
-            & room.next_ok
-            & (queue_room.next_ok | ~next_first_word)
-            & (chunks.next_ok | ~next_follows_write)
+        # The word after this one: whether it starts a micro-batch, and whether it follows a write.
+        then_first_word = last_word
+        then_follows_write = here.last_plane & Mux(here.last_chunk, here.last_micro, here.first_micro)
+        ready_if_accepted = (
+            room.ok_if_taken
+            & (~then_first_word | Mux(first_word, queue_room.ok_if_taken, queue_room.ok_if_kept))
+            & (~then_follows_write | Mux(follows_write, chunks.ok_if_taken, chunks.ok_if_kept))
         )
+        ready_if_not = (
+            room.ok_if_kept & (~first_word | queue_room.ok_if_kept) & (~follows_write | chunks.ok_if_kept)
+        )
+        armed, ready = Signal(), Signal()
+        m.d.sync += ready.eq(armed & ~self.start & Mux(accept, ready_if_accepted, ready_if_not))
         with m.If(self.start):
             m.d.sync += armed.eq(1)
         m.d.comb += [

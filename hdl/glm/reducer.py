@@ -89,8 +89,7 @@ class ActivationReducer(wiring.Component):
         with m.If(advance):
             m.d.sync += valid.eq(Cat(together, valid))
         for b in range(self.banks):
-            joined = self._joined(m, b, advance)
-            excess, limited = clamped(joined, above)
+            excess, limited = _clamped(*self._joined(m, b, advance), above)
             with m.If(advance):
                 m.d.sync += [over[b].eq(excess), result[b].eq(limited)]
         leaves = self.o.valid & self.o.ready
@@ -99,24 +98,38 @@ class ActivationReducer(wiring.Component):
         m.d.comb += self.clamped.eq(count.o[0])
         return m
 
-    def _joined(self, m: Module, bank: int, advance: Signal) -> Signal:
-        """The sum of one bank over the engines, one number."""
+    def _joined(self, m: Module, bank: int, advance: Signal) -> tuple[Signal, Signal]:
+        """The sum of one bank over the engines, and whether it is far out of range.
+
+        To keep the clamp's logic shallow, the high half is judged here, before its carry is known: what the
+        low half adds to it is less than 2^carry, so if the high half needs more than ``near`` bits the sum is
+        out of range either way, and if not, the sum's top bits repeat its sign.
+        """
         m.submodules[f"low_{bank}"] = low = SumTree(inputs=self.engines, operand=_LOW, radix=TREE_RADIX)
         m.submodules[f"high_{bank}"] = high = SumTree(inputs=self.engines, operand=_HIGH, radix=TREE_RADIX)
         for e, port in enumerate(self.i):
             m.d.comb += [low.i[e].eq(port.payload[bank].low), high.i[e].eq(port.payload[bank].high)]
         m.d.comb += [low.enable.eq(advance), high.enable.eq(advance)]
-        total = Signal(signed(LOW_BITS + len(high.o[0]) + 1), name=f"joined_{bank}", reset_less=True)
+        carry = len(low.o[0]) - LOW_BITS
+        near = carry + 1
+        top = high.o[0][near:]
+        whole = Signal(signed(len(high.o[0]) + 1), name=f"whole_{bank}")
+        m.d.comb += whole.eq(high.o[0] + low.o[0][LOW_BITS:])
+        total = Signal(LOW_BITS + near + 2, name=f"joined_{bank}", reset_less=True)  # the last bit is the sign
+        far = Signal(name=f"far_{bank}", reset_less=True)
         with m.If(advance):
-            m.d.sync += total.eq(Cat(low.o[0][:LOW_BITS], high.o[0] + (low.o[0] >> LOW_BITS)))
-        return total
+            m.d.sync += [
+                total.eq(Cat(low.o[0][:LOW_BITS], whole[: near + 1], whole[-1])),
+                far.eq(~((top == 0) | top.all())),
+            ]
+        return total, far
 
 
-def clamped(value: Signal, above: Signal) -> tuple[Value, Value]:
-    """Whether a value is out of range, and the nearest in range, with a one in ``above`` for 2^c and more."""
+def _clamped(total: Signal, far: Signal, above: Signal) -> tuple[Value, Value]:
+    """Whether a sum is out of range, and the nearest in range; ``above`` has a one for 2^c and more."""
     width = WEIGHT.width
-    sign = value[-1].replicate(len(value))
-    spare = len(value) - width
-    over = ((value ^ sign) & Cat(above, Const(2**spare - 1, spare))).any()
+    sign = total[-1].replicate(len(total))
+    spare = len(total) - width
+    over = far | ((total ^ sign) & Cat(above, Const(2**spare - 1, spare))).any()
     limit = ~sign[:width] ^ above
-    return over, Mux(over, limit, value[:width]).as_signed()
+    return over, Mux(over, limit, total[:width]).as_signed()

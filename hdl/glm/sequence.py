@@ -27,7 +27,7 @@ class Sequencer(wiring.Component):
     Members
     -------
     ``shape`` : In, ``EngineShape``
-        Constant from ``start`` on.
+        Constant from the cycle before ``start``.
     ``start`` : In(1)
         Go to the first word.
     ``step`` : In(1)
@@ -85,15 +85,23 @@ class Sequencer(wiring.Component):
         return m
 
     def _loop(self, m: Module, name: str, length: Value, last: Value, advance: Value, wrap: Value) -> None:
-        """Count ``length`` steps down; ``last`` is a register, computed a step ahead."""
+        """Count ``length`` steps down; ``last`` is a register, computed a step ahead.
+
+        The upper bits are looked at a step earlier still: it takes 2^8 steps from a borrow to the end.
+        """
         left = Signal.like(length, name=f"{name}_left", reset_less=True)
+        small = Signal(name=f"{name}_small", reset_less=True)
         is_last = Signal(name=f"{name}_is_last", reset_less=True)
+        one = Signal(name=f"{name}_one", reset_less=True)
+        short = Signal(name=f"{name}_short", reset_less=True)
         m.d.comb += last.eq(is_last)
+        m.d.sync += [one.eq(length == 1), short.eq(length[8:] == 0)]
         again = self.start | wrap
         with m.If(self.start | advance):
             m.d.sync += [
                 left.eq(Mux(again, length, left - 1)),
-                is_last.eq(Mux(again, length == 1, left == 2)),
+                small.eq(Mux(again, short, left[8:] == 0)),
+                is_last.eq(Mux(again, one, small & (left[:8] == 2))),
             ]
 
 
@@ -111,8 +119,10 @@ class Credits(wiring.Component):
         One less; only while ``ok``.
     ``ok`` : Out(1)
         At least one is there; registered.
-    ``next_ok`` : Out(1)
-        What ``ok`` will be in the next cycle.
+    ``ok_if_taken`` : Out(1)
+        What ``ok`` will be in the next cycle, if there is a ``take`` in this one.
+    ``ok_if_kept`` : Out(1)
+        What it will be if there is none.
 
     Parameters
     ----------
@@ -138,23 +148,30 @@ class Credits(wiring.Component):
                 "give": In(1),
                 "take": In(1),
                 "ok": Out(1),
-                "next_ok": Out(1),
+                "ok_if_taken": Out(1),
+                "ok_if_kept": Out(1),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The flag is computed beside the counter, not from it."""
+        """The flags are computed beside the counter, not from it."""
         m = Module()
         count = Signal(range(self.limit + 1))
-        m.d.comb += self.next_ok.eq(self.ok)
-        m.d.sync += self.ok.eq(self.next_ok)
+        several = Signal()  # at least two
+        m.d.comb += [
+            self.ok_if_taken.eq(self.give | several),
+            self.ok_if_kept.eq(self.give | self.ok),
+        ]
         with m.If(self.restart):
-            m.d.sync += count.eq(self.initial)
-            m.d.comb += self.next_ok.eq(self.initial != 0)
-        with m.Elif(self.give & ~self.take):
-            m.d.sync += count.eq(count + 1)
-            m.d.comb += self.next_ok.eq(1)
-        with m.Elif(self.take & ~self.give):
-            m.d.sync += count.eq(count - 1)
-            m.d.comb += self.next_ok.eq(count != 1)
+            m.d.sync += [
+                count.eq(self.initial),
+                self.ok.eq(self.initial != 0),
+                several.eq(self.initial > 1),
+            ]
+        with m.Else():
+            m.d.sync += self.ok.eq(Mux(self.take, self.ok_if_taken, self.ok_if_kept))
+            with m.If(self.give & ~self.take):
+                m.d.sync += [count.eq(count + 1), several.eq(self.ok)]
+            with m.Elif(self.take & ~self.give):
+                m.d.sync += [count.eq(count - 1), several.eq(count > 2)]
         return m
