@@ -12,6 +12,7 @@ from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, MAX_FRAC, MAX_PRECISION
 from fanin.wire import MAX_WORKERS, Encap
 
 MICRO_BATCH = 8  # samples that go through an engine side by side, one per bank
+MAX_RUN_MICRO_BATCHES = 1 << 13  # data-parallel: of a mini-batch, per worker; its gradients fit 48 bits then
 
 
 class Mode(StrEnum):
@@ -132,6 +133,11 @@ class TrainShape:
             raise InputError(
                 f"data-parallel: batch must be a multiple of {self.workers} workers × {MICRO_BATCH} samples "
                 f"= {self.workers * MICRO_BATCH}, not {self.batch}"
+            )
+        if self.data_parallel and self.micro_batches > MAX_RUN_MICRO_BATCHES:
+            raise InputError(
+                f"data-parallel: batch must be at most {self.workers} workers × "
+                f"{MAX_RUN_MICRO_BATCHES * MICRO_BATCH:,} samples, not {self.batch:,}"
             )
         if self.samples < 1 or self.columns < 1:
             raise InputError(f"the data set is empty: {self.samples} samples of {self.columns} columns")

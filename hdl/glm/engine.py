@@ -80,19 +80,21 @@ class Engine(wiring.Component):
         self.fifo_depth = fifo_depth
         self.pa_latency = forward_latency(lanes)
         self.write_latency = backward_latency(banks)  # and one for each plane
-        super().__init__(
-            {
-                "samples": In(stream.Signature(lanes * banks)),
-                "pa": Out(stream.Signature(data.ArrayLayout(SplitSum, banks))),
-                "scale": In(stream.Signature(data.ArrayLayout(WEIGHT, banks))),
-                "shape": In(EngineShape),
-                "start": In(1),
-                "clear": In(1),
-                "host": In(ModelPortSignature(depth=depth, lanes=lanes)),
-                "busy": Out(1),
-                "events": Out(EngineEvents),
-            }
-        )
+        super().__init__(self._members())
+
+    def _members(self) -> dict[str, Any]:
+        """The ports; the data-parallel engine has some more."""
+        return {
+            "samples": In(stream.Signature(self.lanes * self.banks)),
+            "pa": Out(stream.Signature(data.ArrayLayout(SplitSum, self.banks))),
+            "scale": In(stream.Signature(data.ArrayLayout(WEIGHT, self.banks))),
+            "shape": In(EngineShape),
+            "start": In(1),
+            "clear": In(1),
+            "host": In(ModelPortSignature(depth=self.depth, lanes=self.lanes)),
+            "busy": Out(1),
+            "events": Out(EngineEvents),
+        }
 
     def elaborate(self, platform: Any) -> Module:
         """The four parts and what runs between them."""

@@ -6,11 +6,12 @@ from amaranth import Cat, Module, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.config import Mode, NodeConfig
+from fanin.config import MAX_RUN_MICRO_BATCHES, Mode, NodeConfig
 from fanin.hdl.bus.axi4 import BOUNDARY, AXI4LiteSignature, AXI4ReadSignature
 from fanin.hdl.bus.axi_reader import AxiReader
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.emit import shared
+from fanin.hdl.glm.data_parallel import DataParallelWorker
 from fanin.hdl.glm.model_window import ModelWindow
 from fanin.hdl.glm.node_control import NodeControl
 from fanin.hdl.glm.node_registers import COUNTERS, FAULT_COUNTERS, IDENTITY, STALLS, VERSION, node_registers
@@ -47,7 +48,8 @@ class NodeEvents(data.Struct):
 
 def make_worker(config: NodeConfig) -> Any:
     """The worker that a node's mode asks for; both have the same ports."""
-    return GlmWorker(
+    worker = DataParallelWorker if config.mode is Mode.DATA_PARALLEL else GlmWorker
+    return worker(
         engines=config.engines,
         lanes=config.lanes,
         banks=config.banks,
@@ -55,6 +57,12 @@ def make_worker(config: NodeConfig) -> Any:
         fifo_depth=config.sample_fifo,
         frac=config.frac,
     )
+
+
+def max_mini_batch(config: NodeConfig) -> int:
+    """Micro-batches of a mini-batch at most."""
+    width = EngineShape.as_shape()["mini_batch"].width
+    return MAX_RUN_MICRO_BATCHES if config.mode is Mode.DATA_PARALLEL else (1 << width) - 1
 
 
 class GlmNode(wiring.Component):
@@ -79,8 +87,8 @@ class GlmNode(wiring.Component):
 
     Latency
     -------
-    From the last word of a micro-batch on ``samples`` to its AGG on ``mac_tx``; from the RESULT on ``mac_rx`` to
-    the first gradient; and from ``start`` to the first request: see ARCHITECTURE, "The mini-batch, in cycles".
+    From the last word of a micro-batch to its AGG on ``mac_tx``, and from the RESULT on ``mac_rx`` to the first
+    gradient: see ARCHITECTURE, "The mini-batch, in cycles". One word a cycle for each engine.
 
     Source
     ------
@@ -110,7 +118,10 @@ class GlmNode(wiring.Component):
         m.submodules.registers = registers = RegisterFile(registers=node_registers(config))
         m.submodules.control = control = NodeControl()
         m.submodules.check = check = RunCheck(
-            depth=config.depth, fifo_depth=config.sample_fifo, slots=config.slots
+            depth=config.depth,
+            fifo_depth=config.sample_fifo,
+            slots=config.slots,
+            max_mini_batch=max_mini_batch(config),
         )
         m.submodules.worker = worker = make_worker(config)
         m.submodules.transport = transport = AggTransport(

@@ -21,7 +21,8 @@ class RunCheck(wiring.Component):
     Members
     -------
     ``shape`` : In, ``EngineShape``
-        1…8 planes, 1…depth chunks, at most ``fifo_depth`` words a micro-batch, none of the others 0.
+        1…8 planes, 1…``depth`` chunks, at most ``fifo_depth`` words a micro-batch, 1…``max_mini_batch``
+        micro-batches a mini-batch, at least one an epoch.
     ``training`` : In, ``Training``
         At least one epoch, a loss that exists, a shift of at most 39.
     ``job`` : In, ``JobConfig``
@@ -39,6 +40,8 @@ class RunCheck(wiring.Component):
         Words that an engine's replay FIFO holds.
     ``slots`` : int, a power of two
         Slots that the transport holds.
+    ``max_mini_batch`` : int, at least 1
+        Micro-batches of a mini-batch at most.
 
     Latency
     -------
@@ -51,13 +54,15 @@ class RunCheck(wiring.Component):
 
     LATENCY = 4
 
-    def __init__(self, *, depth: int, fifo_depth: int, slots: int):
-        for name, value in ("depth", depth), ("fifo_depth", fifo_depth), ("slots", slots):
+    def __init__(self, *, depth: int, fifo_depth: int, slots: int, max_mini_batch: int):
+        limits = {"depth": depth, "fifo_depth": fifo_depth, "slots": slots, "max_mini_batch": max_mini_batch}
+        for name, value in limits.items():
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value!r}")
         self.depth = depth
         self.fifo_depth = fifo_depth
         self.slots = slots
+        self.max_mini_batch = max_mini_batch
         super().__init__(
             {
                 "shape": In(EngineShape),
@@ -89,7 +94,7 @@ class RunCheck(wiring.Component):
             shape.planes.any() & (shape.planes <= MAX_PRECISION),
             shape.chunks.any() & (shape.chunks <= self.depth),
             micro_batch <= self.fifo_depth,
-            shape.mini_batch.any(),
+            shape.mini_batch.any() & (shape.mini_batch <= self.max_mini_batch),
             shape.epoch.any(),
             ~words[COUNT_BITS:].any(),
             training.epochs.any(),

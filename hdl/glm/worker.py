@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module, Mux, ResetInserter, Signal, Value, signed
+from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
@@ -62,7 +62,7 @@ class GlmWorker(wiring.Component):
         Full activations.
     ``shape`` : In, ``EngineShape``
     ``training`` : In, ``Training``
-        Both constant while ``busy``.
+        Both constant while ``busy``, and for 2 cycles before ``start``.
     ``start`` : In, 1
         Pulse, not while ``busy``. A word that stands on ``samples`` already belongs to the new run.
     ``abort`` : In, 1
@@ -103,6 +103,8 @@ class GlmWorker(wiring.Component):
     ------
     P4SGD, section IV; DESIGN section 5; ARCHITECTURE, the mini-batch in cycles.
     """
+
+    engine_type: type[Engine] = Engine
 
     def __init__(
         self,
@@ -156,11 +158,8 @@ class GlmWorker(wiring.Component):
         m.submodules.loss = ResetInserter(drop)(loss)
         for engine, port in zip(engines, reducer.i, strict=True):
             connect_typed(m, engine.pa, port)
-        connect_typed(m, reducer.o, flipped(self.pa))
-        connect_typed(m, flipped(self.fa), loss.fa)
         connect_typed(m, flipped(self.labels), loss.labels)
         m.d.comb += [
-            reducer.clamp_bits.eq(self.training.clamp_bits),
             loss.loss.eq(self.training.loss),
             loss.mantissa.eq(self.training.mantissa),
             loss.shift.eq(self.training.shift),
@@ -172,13 +171,20 @@ class GlmWorker(wiring.Component):
                 engine.scale.payload.eq(loss.scale.payload),
                 engine.scale.valid.eq(loss.scale.valid),
             ]
-        m.d.comb += self.counts.clamps.eq(reducer.clamped)
+        m.d.comb += self.counts.clamps.eq(self._exchange(m, engines, reducer, loss))
         self._run(m, engines)
         return m
 
+    def _exchange(self, m: Module, engines: list[Any], reducer: Any, loss: Any) -> Value:
+        """What goes over the network, here activations; returns how many values were clamped."""
+        connect_typed(m, reducer.o, flipped(self.pa))
+        connect_typed(m, flipped(self.fa), loss.fa)
+        m.d.comb += reducer.clamp_bits.eq(self.training.clamp_bits)
+        return reducer.clamped
+
     def _engine(self, m: Module, number: int) -> Any:
         m.submodules[f"engine_{number}"] = engine = shared(
-            Engine(lanes=self.lanes, banks=self.banks, depth=self.depth, fifo_depth=self.fifo_depth)
+            self.engine_type(lanes=self.lanes, banks=self.banks, depth=self.depth, fifo_depth=self.fifo_depth)
         )
         connect_typed(m, flipped(self.samples[number]), engine.samples)
         selected = self.engine == number
@@ -200,11 +206,12 @@ class GlmWorker(wiring.Component):
         """A run is over when backward has taken its last word and has nothing more to write."""
         to_take = self._pending(m, engines[0].events.forward_last, name="forward")
         to_write = self._pending(m, engines[0].events.backward_last, name="backward")
+        writing = Cat(engine.busy for engine in engines).any()
         with m.If(self.start):
             m.d.sync += self.running.eq(1)
-        with m.Elif(self.abort | ~(to_write | engines[0].busy)):
+        with m.Elif(self.abort | ~(to_write | writing)):
             m.d.sync += self.running.eq(0)
-        m.d.comb += self.busy.eq(self.running | engines[0].busy)
+        m.d.comb += self.busy.eq(self.running | writing)
         self._count(m, [engine.events for engine in engines], to_take)
 
     def _pending(self, m: Module, last: Value, *, name: str) -> Signal:

@@ -1,0 +1,197 @@
+"""The data-parallel worker, for comparison: the network adds up gradients, not activations."""
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, ResetInserter, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.fixed import VALUE_BITS, clamp_bits
+from fanin.hdl.glm.engine import Engine
+from fanin.hdl.glm.forward import Forward
+from fanin.hdl.glm.gradient import GradientSums
+from fanin.hdl.glm.gradient_exchange import GradientSender, TotalsUpdate, check_groups, group_layout
+from fanin.hdl.glm.model import ModelMemories
+from fanin.hdl.glm.shapes import WEIGHT
+from fanin.hdl.glm.worker import GlmWorker
+from fanin.hdl.stream.connect import connect_typed
+
+
+class GradientEngine(Engine):
+    """An engine that hands its gradients out and takes their sum over all workers.
+
+    Its local model changes once in a mini-batch: when backward is through, ``gradients`` gives those of all
+    its features, chunk by chunk and lane by lane; the sums that come back are taken from the weights,
+    saturated. Forward of the next mini-batch follows chunk by chunk.
+
+    Members
+    -------
+    ``gradients`` : Out, stream of ``group_layout(banks)``
+    ``totals`` : In, stream of ``ArrayLayout(signed(32), banks)``
+        Sums of what ``gradients`` gave, in its order; always ready.
+    ``totals_last`` : Out(1)
+        The next of ``totals`` is the last one of this mini-batch.
+    ``samples``, ``pa``, ``scale``, ``shape``, ``start``, ``clear``, ``host``, ``busy``, ``events``
+        As those of ``Engine``; ``busy`` until all ``totals`` have come.
+
+    Parameters
+    ----------
+    ``lanes``, ``banks``, ``depth``, ``fifo_depth``
+        As those of ``Engine``; ``lanes`` must be a multiple of ``banks``.
+
+    Latency
+    -------
+    As ``Engine`` up to the gradients; then lanes / banks + 2 cycles a chunk. A chunk's weights are
+    readable 4 cycles after the last of its ``totals``.
+
+    Source
+    ------
+    P4SGD, section V-C; DESIGN section 5, "Data-parallel mode".
+    """
+
+    def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096, fifo_depth: int = 4096):
+        check_groups(lanes=lanes, banks=banks, depth=depth)
+        super().__init__(lanes=lanes, banks=banks, depth=depth, fifo_depth=fifo_depth)
+
+    def _members(self) -> dict[str, Any]:
+        return super()._members() | {
+            "gradients": Out(stream.Signature(group_layout(self.banks))),
+            "totals": In(stream.Signature(data.ArrayLayout(WEIGHT, self.banks))),
+            "totals_last": Out(1),
+        }
+
+    def elaborate(self, platform: Any) -> Module:
+        """Forward as ever; backward ends in sums, which leave, and come back as totals."""
+        m = Module()
+        size = {"lanes": self.lanes, "banks": self.banks, "depth": self.depth}
+        m.submodules.forward = forward = Forward(**size, fifo_depth=self.fifo_depth)
+        m.submodules.backward = backward = GradientSums(**size)
+        m.submodules.model = model = ModelMemories(lanes=self.lanes, depth=self.depth)
+        sender, updater = GradientSender(**size), TotalsUpdate(**size)
+        m.submodules.sender = ResetInserter(self.start)(sender)
+        m.submodules.updater = ResetInserter(self.start)(updater)
+        connect_typed(m, flipped(self.samples), forward.samples)
+        connect_typed(m, forward.pa, flipped(self.pa))
+        connect_typed(m, flipped(self.scale), backward.scale)
+        connect_typed(m, flipped(self.host), model.host)
+        connect_typed(m, sender.o, flipped(self.gradients))
+        connect_typed(m, flipped(self.totals), updater.totals)
+        for part in forward, backward, sender, updater:
+            m.d.comb += part.shape.eq(self.shape)
+        m.d.comb += [
+            forward.start.eq(self.start),
+            backward.start.eq(self.start),
+            forward.freed.eq(backward.take),
+            sender.complete.eq(backward.complete),
+            backward.read.eq(sender.read),
+            backward.chunk.eq(sender.chunk),
+            sender.row.eq(backward.row),
+            updater.complete.eq(backward.complete),
+            self.totals_last.eq(updater.last),
+        ]
+        m.d.comb += [
+            model.forward_chunk.eq(forward.chunk),
+            forward.weights.eq(model.forward_weights),
+            forward.written.eq(model.written),
+            model.backward_chunk.eq(updater.chunk),
+            updater.stored.eq(model.backward_weights),
+            updater.override.eq(model.override),
+            updater.override_value.eq(model.override_value),
+            model.update.eq(updater.update),
+            model.weights.eq(updater.weights),
+            model.clear.eq(self.clear),
+        ]
+        kept = self._replay(m, forward, backward)
+        m.d.sync += self.busy.eq(kept | backward.busy | updater.busy | model.clearing | self.clear)
+        self._events(m, forward, backward)
+        return m
+
+
+class DataParallelWorker(GlmWorker):
+    """Trains a model of its own on its share of every mini-batch; the network adds up the gradients.
+
+    What a mini-batch's samples ask of the model is local: FA is this worker's PA. Its gradients are clamped as
+    PAs are, and leave on ``pa``, engine by engine, chunk by chunk, lane by lane; their sums over all workers
+    come back on ``fa``. Ports and use are those of ``GlmWorker``.
+
+    Members
+    -------
+    ``samples``, ``labels``, ``shape``, ``training``, ``start``, ``abort``, ``flush``, ``clear``, ``engine``,
+    ``host``, ``busy``, ``running``, ``events``, ``counts``
+        As those of ``GlmWorker``; in ``shape``, ``mini_batch`` and ``epoch`` count this worker's micro-batches,
+        ``mini_batch`` at most ``MAX_RUN_MICRO_BATCHES``.
+    ``pa`` : Out, stream of ``banks`` × signed(32)
+        Gradients, clamped.
+    ``fa`` : In, stream of ``banks`` × signed(32)
+        Their sums over all workers, in the same order.
+
+    Parameters
+    ----------
+    ``engines``, ``lanes``, ``banks``, ``depth``, ``fifo_depth``, ``frac``
+        As those of ``GlmWorker``; ``lanes`` must be a multiple of ``banks``.
+
+    Latency
+    -------
+    One word a cycle. A mini-batch of M micro-batches costs M·C·s cycles, some 40, and E·C·lanes/banks AllReduce
+    operations, which begin when its last gradient is known.
+
+    Source
+    ------
+    P4SGD, section V-C; DESIGN section 5, "Data-parallel mode".
+    """
+
+    engine_type = GradientEngine
+
+    def _exchange(self, m: Module, engines: list[Any], reducer: Any, loss: Any) -> Value:
+        """FA is the local PA; gradients up, totals down, both one engine after the other."""
+        connect_typed(m, reducer.o, loss.fa)
+        m.d.comb += reducer.clamp_bits.eq(clamp_bits(1))
+        self._totals(m, engines)
+        return reducer.clamped + self._gradients(m, engines)
+
+    def _totals(self, m: Module, engines: list[Any]) -> None:
+        turn = Signal(range(self.engines))
+        m.d.comb += self.fa.ready.eq(1)
+        for number, engine in enumerate(engines):
+            taken = self.fa.valid & (turn == number)
+            m.d.comb += [engine.totals.valid.eq(taken), engine.totals.payload.eq(self.fa.payload)]
+            with m.If(taken & engine.totals_last):
+                m.d.sync += turn.eq((number + 1) % self.engines)
+        with m.If(self.abort | self.flush):
+            m.d.sync += turn.eq(0)
+
+    def _gradients(self, m: Module, engines: list[Any]) -> Value:
+        """Choose, clamp, give out: a register for each of the first two; returns how many were clamped."""
+        turn = Signal(range(self.engines))
+        chosen = Signal(group_layout(self.banks), reset_less=True)
+        waiting, advance = Signal(), Signal()
+        m.d.comb += advance.eq(~self.pa.valid | self.pa.ready)
+        with m.If(advance):
+            m.d.sync += [self.pa.valid.eq(waiting), waiting.eq(0)]
+        for number, engine in enumerate(engines):
+            mine = turn == number
+            m.d.comb += engine.gradients.ready.eq(advance & mine)
+            with m.If(advance & mine):
+                m.d.sync += [waiting.eq(engine.gradients.valid), chosen.eq(engine.gradients.payload)]
+                with m.If(engine.gradients.valid & engine.gradients.payload.last):
+                    m.d.sync += turn.eq((number + 1) % self.engines)
+        with m.If(self.abort | self.flush):
+            m.d.sync += [turn.eq(0), waiting.eq(0), self.pa.valid.eq(0)]
+
+        over = Signal(self.banks)
+        for bank, value in enumerate(chosen.values):
+            excess, limited = self._clamped(value)
+            with m.If(advance):
+                m.d.sync += [over[bank].eq(excess), self.pa.payload[bank].eq(limited)]
+        clamped = Signal(range(self.banks + 1))
+        leaves = self.pa.valid & self.pa.ready
+        m.d.sync += clamped.eq(Mux(leaves, sum(over), 0))
+        return clamped
+
+    def _clamped(self, value: Value) -> tuple[Value, Value]:
+        """Whether a gradient is outside [−2^c, 2^c − 1], and the nearest value inside."""
+        above = Cat(self.training.clamp_bits <= bit for bit in range(VALUE_BITS - 1))  # bits worth 2^c and more
+        sign = value[-1]
+        excess = ((value ^ sign.replicate(len(value))) & Cat(above, Const(-1, len(value) - len(above)))).any()
+        limit = Cat(~sign.replicate(len(above)) ^ above, sign)
+        return excess, Mux(excess, limit, value[:VALUE_BITS]).as_signed()

@@ -1,0 +1,184 @@
+"""Gradients of a whole mini-batch, kept apart from the model: the data-parallel engine's backward."""
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.config import MAX_RUN_MICRO_BATCHES
+from fanin.hdl.arith.bit_serial import PairTerms
+from fanin.hdl.emit import shared
+from fanin.hdl.glm.backward import LaneControl, Replay, gradient_shape, lane_latency, summed_gradient
+from fanin.hdl.glm.shapes import WEIGHT, EngineShape, check_engine
+from fanin.hdl.stream.connect import connect_typed
+
+
+def sum_shape(banks: int) -> Any:
+    """Of a mini-batch's gradient: exact for a run of ``MAX_RUN_MICRO_BATCHES``."""
+    return signed(gradient_shape(banks).width + (MAX_RUN_MICRO_BATCHES - 1).bit_length())
+
+
+class SumLane(wiring.Component):
+    """Gradient of one feature over the micro-batches of a mini-batch: the sum starts over with each.
+
+    The counterpart of ``GradientLane``, which takes each gradient from the weight at once.
+
+    Members
+    -------
+    ``terms`` : In, ``ArrayLayout(PairTerms, banks // 2)``
+        Of the scales, shared by all lanes.
+    ``bits`` : In(banks)
+        The feature's bit in every sample.
+    ``control`` : In, ``LaneControl``
+        As for ``GradientLane``.
+    ``stored`` : In, ``sum_shape(banks)``
+        The memory's sum, together with ``control``.
+    ``sum`` : Out, ``sum_shape(banks)``
+
+    Parameters
+    ----------
+    ``banks`` : int, even, at least 2
+        Samples of a micro-batch.
+
+    Latency
+    -------
+    That of ``GradientLane``: 4 cycles at 8 banks from a chunk's last plane to ``sum``; one plane a cycle.
+
+    Source
+    ------
+    P4SGD, section V-C; DESIGN section 5, "Data-parallel mode".
+    """
+
+    def __init__(self, *, banks: int = 8):
+        check_engine(lanes=2, banks=banks)
+        self.banks = banks
+        self.latency = lane_latency(banks)
+        super().__init__(
+            {
+                "terms": In(data.ArrayLayout(PairTerms, banks // 2)),
+                "bits": In(banks),
+                "control": In(LaneControl),
+                "stored": In(sum_shape(banks)),
+                "sum": Out(sum_shape(banks)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """As in ``GradientLane``, the last three sums are at hand, since memory does not show them yet."""
+        m = Module()
+        control = self.control
+        gradient = summed_gradient(m, self.terms, self.bits, control)
+        older = Signal.like(self.sum, reset_less=True)
+        stored = Signal.like(self.sum, reset_less=True)
+        fresh = Signal()
+        one_ago, two_ago, three_ago = control.recent
+        m.d.sync += [
+            fresh.eq(control.fresh),
+            older.eq(self.sum),
+            stored.eq(Mux(two_ago, self.sum, Mux(three_ago, older, self.stored))),
+            self.sum.eq(gradient + Mux(fresh, 0, Mux(one_ago, self.sum, stored))),
+        ]
+        return m
+
+
+class GradientSums(wiring.Component):
+    """Replays words against their scales, and sums the gradients of each mini-batch.
+
+    The sums may be read from ``complete`` on until the next mini-batch's first scale.
+
+    Members
+    -------
+    ``scale`` : In, stream of ``ArrayLayout(signed(32), banks)``
+    ``shape`` : In, ``EngineShape``
+    ``start`` : In(1)
+    ``take`` : Out(1)
+        The next word leaves the replay FIFO.
+    ``word`` : In(lanes * banks)
+        Two cycles after its ``take``.
+    ``first``, ``last`` : Out(1)
+        ``take`` is for a micro-batch's first, last word.
+    ``busy`` : Out(1)
+        Some sum is still on its way; also in the cycle of ``complete``.
+    ``complete`` : Out(1)
+        Pulse: all sums of a mini-batch are in memory.
+    ``read`` : In(1)
+        Read the row of ``chunk``, not while ``busy``.
+    ``chunk`` : In, range(depth)
+    ``row`` : Out, ``ArrayLayout(sum_shape(banks), lanes)``
+        One cycle after ``read``.
+
+    Parameters
+    ----------
+    ``lanes`` : int, a power of two, 2 to 64
+    ``banks`` : int, even, at least 2
+    ``depth`` : int, 1 to 4096
+        Chunks at most.
+
+    Latency
+    -------
+    That of ``Backward``; ``complete`` comes 8 cycles after the last ``take`` at 8 banks. One word a cycle.
+
+    Source
+    ------
+    P4SGD, section V-C; DESIGN section 5, "Data-parallel mode".
+    """
+
+    def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096):
+        check_engine(lanes=lanes, banks=banks, depth=depth)
+        self.lanes = lanes
+        self.banks = banks
+        self.depth = depth
+        super().__init__(
+            {
+                "scale": In(stream.Signature(data.ArrayLayout(WEIGHT, banks))),
+                "shape": In(EngineShape),
+                "start": In(1),
+                "take": Out(1),
+                "word": In(lanes * banks),
+                "first": Out(1),
+                "last": Out(1),
+                "busy": Out(1),
+                "complete": Out(1),
+                "read": In(1),
+                "chunk": In(range(depth)),
+                "row": Out(data.ArrayLayout(sum_shape(banks), lanes)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """One read port serves both: backward rests while its sums are read."""
+        m = Module()
+        m.submodules.replay = replay = Replay(banks=self.banks, depth=self.depth)
+        connect_typed(m, flipped(self.scale), replay.scale)
+        m.d.comb += [replay.shape.eq(self.shape), replay.start.eq(self.start)]
+        m.d.comb += [
+            getattr(self, name).eq(getattr(replay, name)) for name in ("take", "first", "last", "busy")
+        ]
+
+        m.submodules.sums = memory = Memory(shape=self.row.as_value().shape(), depth=self.depth, init=[])
+        write, read = memory.write_port(), memory.read_port()
+        row = Signal.like(self.row)
+        m.d.sync += [write.en.eq(replay.update.valid), write.addr.eq(replay.update.chunk)]
+        m.d.comb += [
+            write.data.eq(row),
+            read.addr.eq(Mux(self.read, self.chunk, replay.chunk)),
+            self.row.as_value().eq(read.data),
+        ]
+        for k in range(self.lanes):
+            m.submodules[f"lane_{k}"] = lane = shared(SumLane(banks=self.banks))
+            m.d.comb += [
+                lane.terms.eq(replay.terms),
+                lane.bits.eq(self.word[k :: self.lanes]),
+                lane.control.eq(replay.control),
+                lane.stored.eq(self.row[k]),
+                row[k].eq(lane.sum),
+            ]
+        final = Signal()
+        m.d.comb += self.busy.eq(replay.busy | final | self.complete)
+        m.d.sync += [
+            final.eq(replay.update.valid & replay.update.both & (replay.update.chunk == self.shape.chunks - 1)),
+            self.complete.eq(final),
+        ]
+        return m

@@ -1,0 +1,199 @@
+"""What a data-parallel engine gives to the network, and what it does with the answer."""
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.glm.backward import saturated, update_layout
+from fanin.hdl.glm.gradient import sum_shape
+from fanin.hdl.glm.shapes import WEIGHT, EngineShape, check_engine
+
+
+def group_layout(banks: int) -> data.StructLayout:
+    """Gradients of ``banks`` neighbouring features; ``last``: the engine's last ones of this mini-batch."""
+    return data.StructLayout({"values": data.ArrayLayout(sum_shape(banks), banks), "last": 1})
+
+
+def check_groups(*, lanes: int, banks: int, depth: int) -> None:
+    """Raise ValueError unless a chunk's lanes are whole groups."""
+    check_engine(lanes=lanes, banks=banks, depth=depth)
+    if lanes % banks:
+        raise ValueError(f"lanes must be a multiple of banks, {banks}, not {lanes!r}")
+
+
+class GradientSender(wiring.Component):
+    """Reads the rows of gradients of a mini-batch, and gives them out group by group.
+
+    Members
+    -------
+    ``complete`` : In(1)
+        Pulse: the rows are there.
+    ``shape`` : In, ``EngineShape``
+    ``read`` : Out(1)
+        The row of ``chunk`` is wanted.
+    ``chunk`` : Out, range(depth)
+    ``row`` : In, ``ArrayLayout(sum_shape(banks), lanes)``
+        One cycle after ``read``.
+    ``o`` : Out, stream of ``group_layout(banks)``
+
+    Parameters
+    ----------
+    ``lanes`` : int, a multiple of ``banks``
+    ``banks`` : int, even, at least 2
+    ``depth`` : int, at least 1
+        Chunks at most.
+
+    Latency
+    -------
+    The first group comes 3 cycles after ``complete``; a chunk takes lanes / banks + 2 cycles.
+
+    Source
+    ------
+    P4SGD, section V-C; DESIGN section 5, "Data-parallel mode".
+    """
+
+    def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096):
+        check_groups(lanes=lanes, banks=banks, depth=depth)
+        self.lanes = lanes
+        self.banks = banks
+        self.depth = depth
+        super().__init__(
+            {
+                "complete": In(1),
+                "shape": In(EngineShape),
+                "read": Out(1),
+                "chunk": Out(range(depth)),
+                "row": In(data.ArrayLayout(sum_shape(banks), lanes)),
+                "o": Out(stream.Signature(group_layout(banks))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A row is fetched, then shifted out."""
+        m = Module()
+        row = Signal.like(self.row.as_value(), reset_less=True)
+        values = self.o.payload.values.as_value()
+        group = Signal(range(self.lanes // self.banks))
+        last_group = group == self.lanes // self.banks - 1
+        last_chunk = self.chunk == self.shape.chunks - 1
+        m.d.comb += [values.eq(row), self.o.payload.last.eq(last_group & last_chunk)]
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.sync += self.chunk.eq(0)
+                with m.If(self.complete):
+                    m.next = "READ"
+            with m.State("READ"):
+                m.d.comb += self.read.eq(1)
+                m.next = "LOAD"
+            with m.State("LOAD"):
+                m.d.sync += [row.eq(self.row), group.eq(0)]
+                m.next = "SEND"
+            with m.State("SEND"):
+                m.d.comb += self.o.valid.eq(1)
+                with m.If(self.o.ready):
+                    m.d.sync += [row.eq(row >> len(values)), group.eq(group + 1)]
+                    with m.If(last_group):
+                        m.d.sync += self.chunk.eq(self.chunk + 1)
+                        m.next = "READ"
+                        with m.If(last_chunk):
+                            m.next = "IDLE"
+        return m
+
+
+class TotalsUpdate(wiring.Component):
+    """Takes the sums of all workers' gradients from the weights, chunk by chunk, saturated.
+
+    Members
+    -------
+    ``complete`` : In(1)
+        Pulse: the gradients of a mini-batch are there, and ``totals`` of them will come.
+    ``shape`` : In, ``EngineShape``
+    ``totals`` : In, stream of ``ArrayLayout(signed(32), banks)``
+        Chunk by chunk and lane by lane; always ready.
+    ``last`` : Out(1)
+        The next of ``totals`` is the last one of this mini-batch.
+    ``chunk`` : Out, range(depth)
+        Chunk whose weights are wanted.
+    ``stored`` : In, ``ArrayLayout(signed(32), lanes)``
+        One cycle after ``chunk``.
+    ``override`` : In(1)
+        Take ``override_value`` for all weights.
+    ``override_value`` : In(signed(32))
+    ``update`` : Out, ``update_layout(depth)``
+        What the next cycle's ``weights`` are.
+    ``weights`` : Out, ``ArrayLayout(signed(32), lanes)``
+    ``busy`` : Out(1)
+        From ``complete`` until the last ``weights``.
+
+    Parameters
+    ----------
+    ``lanes`` : int, a multiple of ``banks``
+    ``banks`` : int, even, at least 2
+    ``depth`` : int, at least 1
+        Chunks at most.
+
+    Latency
+    -------
+    A chunk's ``weights`` come 2 cycles after its last ``totals``; one of these a cycle.
+
+    Source
+    ------
+    P4SGD, section V-C; DESIGN section 5, "Data-parallel mode".
+    """
+
+    def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096):
+        check_groups(lanes=lanes, banks=banks, depth=depth)
+        self.lanes = lanes
+        self.banks = banks
+        self.depth = depth
+        row = data.ArrayLayout(WEIGHT, lanes)
+        super().__init__(
+            {
+                "complete": In(1),
+                "shape": In(EngineShape),
+                "totals": In(stream.Signature(data.ArrayLayout(WEIGHT, banks))),
+                "last": Out(1),
+                "chunk": Out(range(depth)),
+                "stored": In(row),
+                "override": In(1),
+                "override_value": In(WEIGHT),
+                "update": Out(update_layout(depth)),
+                "weights": Out(row),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Groups are shifted into a row; a full one is used in the next cycle."""
+        m = Module()
+        totals = Signal.like(self.weights, reset_less=True)
+        group = Signal(range(self.lanes // self.banks))
+        last_group = group == self.lanes // self.banks - 1
+        last_chunk = self.chunk == self.shape.chunks - 1
+        m.d.comb += [self.totals.ready.eq(1), self.last.eq(last_group & last_chunk), self.update.both.eq(1)]
+        m.d.sync += self.update.valid.eq(self.totals.valid & last_group)
+        with m.If(self.totals.valid):
+            kept = totals.as_value()[len(self.totals.payload.as_value()) :]
+            m.d.sync += [
+                totals.as_value().eq(Cat(kept, self.totals.payload)),
+                group.eq(group + 1),
+                self.update.chunk.eq(self.chunk),
+            ]
+            with m.If(last_group):
+                m.d.sync += [group.eq(0), self.chunk.eq(self.chunk + 1)]
+                with m.If(last_chunk):
+                    m.d.sync += self.chunk.eq(0)
+
+        awaited = Signal()
+        with m.If(self.complete):
+            m.d.sync += awaited.eq(1)
+        with m.Elif(self.totals.valid & self.last):
+            m.d.sync += awaited.eq(0)
+        m.d.comb += self.busy.eq(awaited | self.update.valid)
+
+        for k in range(self.lanes):
+            difference = self.stored[k] - totals[k]
+            m.d.sync += self.weights[k].eq(Mux(self.override, self.override_value, saturated(difference)))
+        return m
