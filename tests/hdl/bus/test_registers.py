@@ -111,7 +111,13 @@ def run(body, *background, patience=0.5):
     async def main(ctx):
         await body(ctx, dut, Host(ctx, dut.axil, rng, patience=patience))
 
+    async def watchdog(ctx):
+        for _ in range(20_000):
+            await ctx.tick()
+        raise AssertionError("the register file does not answer")
+
     sim.add_testbench(main)
+    sim.add_testbench(watchdog, background=True)
     for process in background:
         sim.add_testbench(partial(process, dut=dut), background=True)
     sim.run()
