@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from amaranth.lib import wiring
 
@@ -11,9 +11,10 @@ from fanin.cli.bench.netlist import Area, synthesise
 from fanin.cli.bench.result import Result
 from fanin.config import PRESETS, NodeConfig
 from fanin.hdl.emit import emit_verilog, module_name, snake_case
+from fanin.hdl.glm.backward import GradientLane
+from fanin.hdl.glm.bank import Bank
+from fanin.hdl.glm.engine import Engine
 from fanin.hdl.glm.node import GlmNode
-
-HELP = "LUTs, flip-flops and logic depth of one engine and a u280 node"
 
 # One engine of P4SGD's public RTL, mapped by the same yosys, without DSPs and model memory (ANCHORS).
 P4SGD_ENGINE = {"LUTs": 49_550, "flip-flops": 78_749}
@@ -25,27 +26,40 @@ MEGABIT = 1e6
 MAX_LUTS, MAX_CHAINS, MAX_CHAIN_BITS = 4, 1, 48
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The node that is mapped."""
-    parser.add_argument("--preset", choices=sorted(PRESETS), default="u280", help="default: u280")
-
-
 def measure(args: argparse.Namespace) -> Iterator[Result]:
-    """Yield the figures as they are measured; minutes for a u280 node."""
+    """Yield the figures as they are measured; a quarter of an hour for a u280 node."""
     config = PRESETS[args.preset]
-    node = GlmNode(config=config)
-    engine_component = node.engine_component()
-    engine = _map(engine_component, "-nodsp")
-    yield from _engine(engine, limits=config.lanes == 64)
-    yield from _depth("engine", engine)
-    surroundings = _map(node, blackbox=module_name(engine_component))
-    yield from _depth("node around its engines", surroundings)
-    yield from _total(config, engine, surroundings)
+    engine = Engine(lanes=config.lanes, banks=config.banks, depth=config.depth, fifo_depth=config.sample_fifo)
+    one = map_parts(engine, [Bank(lanes=config.lanes), GradientLane(banks=config.banks)], "-nodsp")
+    yield from _engine(one, limits=config.lanes == PRESETS["u280"].lanes)
+    yield from _depth("engine", one)
+    around = map_parts(GlmNode(config=config), [engine], "", count_parts=False)
+    yield from _depth("node around its engines", around)
+    yield from _total(config, one, around)
 
 
-def _map(component: wiring.Component, options: str = "", blackbox: str = "") -> Area:
+def map_parts(
+    component: wiring.Component,
+    parts: Sequence[wiring.Component],
+    options: str,
+    *,
+    count_parts: bool = True,
+) -> Area:
+    """Map a component without its shared ``parts``, then each part once, counted as often as it occurs.
+
+    yosys takes minutes for one engine flattened whole, most of them for equal lanes. A part's ports count
+    as registers, so its inputs or outputs must come from registers for the depth to be whole.
+    """
     name = snake_case(type(component).__name__)
-    return synthesise(emit_verilog(component, name=name), name, options=f"-uram {options}", blackbox=blackbox)
+    verilog = emit_verilog(component, name=name)
+    names = [module_name(part) for part in parts]
+    options = f"-uram {options}"
+    area = synthesise(verilog, name, options=options, blackboxes=names)
+    for part in names:
+        count = area.cells.pop(part)
+        if count_parts:
+            area += synthesise(verilog, part, options=options).times(count)
+    return area
 
 
 def _engine(area: Area, *, limits: bool) -> Iterator[Result]:

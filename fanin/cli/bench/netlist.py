@@ -10,7 +10,7 @@ import json
 import subprocess
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,15 @@ class Area:
     depth: Depth = Depth()
     worst: str = ""
 
+    def __add__(self, other: Area) -> Area:
+        """Both together; the worse path of the two."""
+        worst = self.worst if self.depth >= other.depth else other.worst
+        return Area(self.cells + other.cells, self.depth.join(other.depth), worst)
+
+    def times(self, count: int) -> Area:
+        """``count`` of them side by side."""
+        return Area(Counter({name: n * count for name, n in self.cells.items()}), self.depth, self.worst)
+
     @property
     def luts(self) -> int:
         """LUTs used as logic."""
@@ -85,22 +94,22 @@ class Area:
         return sum(kib.get(name, 0) * 1024 * n for name, n in self.cells.items())
 
 
-def synthesise(verilog: str, top: str, *, options: str = "", blackbox: str = "", timeout: float = 3600) -> Area:
-    """Map ``top`` with ``synth_xilinx -family xcup`` and measure it.
+def synthesise(
+    verilog: str, top: str, *, options: str = "", blackboxes: Collection[str] = (), timeout: float = 3600
+) -> Area:
+    """Map ``top`` with ``synth_xilinx -family xcup -flatten`` and measure it.
 
-    Modules are mapped one by one and flattened afterwards: a bank is mapped once, not eight times, and the
-    walk still sees the paths that cross from one to another.
-    ``options`` go to ``synth_xilinx`` (``-nodsp``, ``-noiopad`` is always on); the module ``blackbox`` is
-    left out, its ports count as registers. Raises RuntimeError with yosys' last lines when it fails or
-    outlasts ``timeout`` seconds.
+    ``options`` go to ``synth_xilinx`` (``-nodsp``, ``-noiopad`` is always on). The modules ``blackboxes``
+    are left out: their ports count as registers, their instances as cells. Raises RuntimeError with yosys'
+    last lines when it fails or outlasts ``timeout`` seconds.
     """
     with tempfile.TemporaryDirectory(prefix="fanin-area-") as folder:
         source, netlist = Path(folder, "top.v"), Path(folder, "top.json")
         source.write_text(verilog)
+        boxes = "".join(f" blackbox {name};" for name in blackboxes)
         script = (
-            f"read_verilog {source.name}; {f'blackbox {blackbox};' if blackbox else ''}"
-            f" synth_xilinx -family xcup -noiopad {options} -top {top};"
-            f" flatten; opt_clean; write_json {netlist.name}"
+            f"read_verilog {source.name};{boxes} synth_xilinx -family xcup -flatten -noiopad {options}"
+            f" -top {top}; write_json {netlist.name}"
         )
         done = subprocess.run(
             [yosys(), "-q", "-p", script],
