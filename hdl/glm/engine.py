@@ -38,7 +38,8 @@ class Engine(wiring.Component):
     ``scale`` : In, stream of ``ArrayLayout(signed(32), banks)``
         γ/B · df of every sample.
     ``shape`` : In, ``EngineShape``
-        Constant from ``start`` on. ``chunks`` is at most ``depth``, ``chunks * planes`` at most ``fifo_depth``.
+        Constant from 4 cycles before ``start``; ``chunks`` is at most ``depth``, ``chunks * planes`` at most
+        ``fifo_depth``.
     ``start`` : In(1)
         Pulse: a new run of epochs begins; the model stays. What an aborted run has left is dropped, PAs that
         wait on ``pa`` included; the last word or scale must be 16 cycles ago.

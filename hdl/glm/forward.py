@@ -16,7 +16,7 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 
 MODEL_CYCLES = 2  # from a chunk to its weights: memory, output register
-PA_QUEUE = 16  # micro-batches; their way through the pipeline and back to a credit takes 11 cycles
+PA_QUEUE = 16  # micro-batches; the way through the pipeline and back to a credit takes one 11 cycles
 
 
 def forward_latency(lanes: int) -> int:
@@ -38,8 +38,8 @@ class ForwardEvents(data.Struct):
 class Forward(wiring.Component):
     """Accepts words when everything behind them has room, then works without a stall.
 
-    A word waits for room in the replay FIFO; the first of a micro-batch for room in the PA queue; and, in
-    the first micro-batch of a mini-batch, the first of a chunk until the mini-batch before has written it.
+    A word waits for room in the replay FIFO and in the PA queue; and, in the first micro-batch of a
+    mini-batch, the first word of a chunk until the mini-batch before has written it.
     Once accepted, word, weights and flags flow in lock step: nothing in the data path can stop.
 
     Members
@@ -126,37 +126,35 @@ class Forward(wiring.Component):
 
     def _acceptance(self, m: Module, here: Any, accept: Signal) -> None:
         """Three things a word may have to wait for; ``ready`` is a register, looked up a word ahead."""
-        first_word = here.first_plane & here.first_chunk
         last_word = here.last_plane & here.last_chunk
         follows_write = here.first_plane & here.first_micro
-        room, queue_room, chunks = self._credits(m, accept, first_word, follows_write)
-        # The word after this one: whether it starts a micro-batch, and whether it follows a write.
-        then_first_word = last_word
-        then_follows_write = here.last_plane & Mux(here.last_chunk, here.last_micro, here.first_micro)
+        room, queue_room, chunks = self._credits(m, accept, here.first_word, follows_write)
+        # Room in the PA queue matters at a first word only, but asking at every word is less logic.
+        follows_write_next = here.last_plane & Mux(here.last_chunk, here.last_micro, here.first_micro)
         ready_if_accepted = (
             room.ok_if_taken
-            & (~then_first_word | Mux(first_word, queue_room.ok_if_taken, queue_room.ok_if_kept))
-            & (~then_follows_write | Mux(follows_write, chunks.ok_if_taken, chunks.ok_if_kept))
+            & queue_room.ok_if_taken
+            & (~follows_write_next | Mux(follows_write, chunks.ok_if_taken, chunks.ok_if_kept))
         )
-        ready_if_not = (
-            room.ok_if_kept & (~first_word | queue_room.ok_if_kept) & (~follows_write | chunks.ok_if_kept)
-        )
-        armed, ready = Signal(), Signal()
-        m.d.sync += ready.eq(armed & ~self.start & Mux(accept, ready_if_accepted, ready_if_not))
+        ready_if_not = room.ok_if_kept & queue_room.ok_if_kept & (~follows_write | chunks.ok_if_kept)
+        armed, started, ready = Signal(), Signal(), Signal()
+        m.d.sync += started.eq(self.start)
         with m.If(self.start):
-            m.d.sync += armed.eq(1)
+            m.d.sync += [armed.eq(1), ready.eq(0)]
+        with m.Else():
+            m.d.sync += ready.eq(Mux(accept, ready_if_accepted, ready_if_not))
         m.d.comb += [
             self.samples.ready.eq(ready),
-            self.events.first.eq(accept & first_word),
+            self.events.first.eq(accept & here.first_word),
             self.events.last.eq(accept & last_word),
             self.events.no_word.eq(ready & ~self.samples.valid),
         ]
-        with m.If(armed & ~ready):
+        with m.If(armed & ~ready & ~started):
             with m.If(follows_write & ~chunks.ok):
                 m.d.comb += self.events.model_wait.eq(1)
             with m.Elif(~room.ok):
                 m.d.comb += self.events.fifo_full.eq(1)
-            with m.Elif(first_word & ~queue_room.ok):
+            with m.Else():
                 m.d.comb += self.events.pa_full.eq(1)
 
     def _credits(
@@ -189,7 +187,7 @@ class Forward(wiring.Component):
         to_bank = to_shifter + PairShifter.LATENCY
         valid = delayed(m, accept, to_bank, name="valid", reset_less=False)
         load = delayed(m, here.first_plane, to_shifter, name="load")
-        first = delayed(m, here.first_plane & here.first_chunk, to_bank, name="first")
+        first = delayed(m, here.first_word, to_bank, name="first")
         words = delayed(m, self.samples.payload, to_bank, name="word")
         m.d.comb += [self.word.eq(words[1]), self.keep.eq(valid[1])]
 

@@ -129,7 +129,7 @@ def _clamped(total: Signal, far: Signal, above: Signal) -> tuple[Value, Value]:
     """Whether a sum is out of range, and the nearest in range; ``above`` has a one for 2^c and more."""
     width = WEIGHT.width
     sign = total[-1].replicate(len(total))
-    spare = len(total) - width
-    over = far | ((total ^ sign) & Cat(above, Const(2**spare - 1, spare))).any()
+    beyond = Cat(((total ^ sign) & Cat(above, Const(-1, signed(len(total) - width))))[MIN_CLAMP:], far)
+    over = (beyond + Const(-1, signed(len(beyond))).as_unsigned())[-1]  # a carry finds a one sooner than LUTs
     limit = ~sign[:width] ^ above
     return over, Mux(over, limit, total[:width]).as_signed()

@@ -2,21 +2,24 @@
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal, Value
+from amaranth import Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.glm.shapes import EngineShape
+
+SLICE = 8  # bits of a counter that one comparison looks at
 
 
 def position_layout(depth: int) -> data.StructLayout:
     """Position of a word: its chunk, and whether it is the first or last in each of the nested loops.
 
     ``first_plane``, ``last_plane``: of its chunk; ``first_chunk``, ``last_chunk``: of its micro-batch;
-    ``first_micro``, ``last_micro``: whether that is the first, the last of its mini-batch.
+    ``first_micro``, ``last_micro``: whether that is the first, the last of its mini-batch. ``first_word``:
+    first plane of the first chunk.
     """
     flags = [f"{end}_{loop}" for loop in ("plane", "chunk", "micro") for end in ("first", "last")]
-    return data.StructLayout({"chunk": range(depth)} | dict.fromkeys(flags, 1))
+    return data.StructLayout({"chunk": range(depth)} | dict.fromkeys([*flags, "first_word"], 1))
 
 
 class Sequencer(wiring.Component):
@@ -27,7 +30,7 @@ class Sequencer(wiring.Component):
     Members
     -------
     ``shape`` : In, ``EngineShape``
-        Constant from the cycle before ``start``.
+        Constant from 4 cycles before ``start``.
     ``start`` : In(1)
         Go to the first word.
     ``step`` : In(1)
@@ -77,6 +80,7 @@ class Sequencer(wiring.Component):
         m.d.comb += here.last_micro.eq(last_mini | last_epoch)
         with m.If(self.start | self.step):
             m.d.sync += here.first_plane.eq(self.start | here.last_plane)
+            m.d.sync += here.first_word.eq(self.start | (here.last_plane & here.last_chunk))
         with m.If(self.start | end_chunk):
             m.d.sync += here.first_chunk.eq(self.start | here.last_chunk)
             m.d.sync += here.chunk.eq(Mux(self.start | here.last_chunk, 0, here.chunk + 1))
@@ -87,22 +91,30 @@ class Sequencer(wiring.Component):
     def _loop(self, m: Module, name: str, length: Value, last: Value, advance: Value, wrap: Value) -> None:
         """Count ``length`` steps down; ``last`` is a register, computed a step ahead.
 
-        The upper bits are looked at a step earlier still: it takes 2^8 steps from a borrow to the end.
+        So that no comparison is wide, each slice of the counter is told whether the ones above it are zero
+        as they were a step before; a slice takes 256 steps from a borrow to its end.
         """
         left = Signal.like(length, name=f"{name}_left", reset_less=True)
-        small = Signal(name=f"{name}_small", reset_less=True)
+        again = self.start | wrap
+        above: Value = Const(1)  # the slices above are zero in ``left``
+        above_first: Value = Const(1)  # and in ``length``
+        for bottom in reversed(range(SLICE, len(length), SLICE)):
+            part = slice(bottom, bottom + SLICE)
+            zero = Signal(name=f"{name}_zero_{bottom}", reset_less=True)
+            zero_first = Signal(name=f"{name}_zero_first_{bottom}", reset_less=True)
+            m.d.sync += zero_first.eq(above_first & (length[part] == 0))
+            with m.If(self.start | advance):
+                m.d.sync += zero.eq(Mux(again, zero_first, above & (left[part] == 0)))
+            above, above_first = zero, zero_first
         is_last = Signal(name=f"{name}_is_last", reset_less=True)
         one = Signal(name=f"{name}_one", reset_less=True)
-        short = Signal(name=f"{name}_short", reset_less=True)
-        m.d.comb += last.eq(is_last)
-        m.d.sync += [one.eq(length == 1), short.eq(length[8:] == 0)]
-        again = self.start | wrap
+        m.d.sync += one.eq(above_first & (length[:SLICE] == 1))
         with m.If(self.start | advance):
             m.d.sync += [
                 left.eq(Mux(again, length, left - 1)),
-                small.eq(Mux(again, short, left[8:] == 0)),
-                is_last.eq(Mux(again, one, small & (left[:8] == 2))),
+                is_last.eq(Mux(again, one, above & (left[:SLICE] == 2))),
             ]
+        m.d.comb += last.eq(is_last)
 
 
 class Credits(wiring.Component):
@@ -170,8 +182,9 @@ class Credits(wiring.Component):
             ]
         with m.Else():
             m.d.sync += self.ok.eq(Mux(self.take, self.ok_if_taken, self.ok_if_kept))
-            with m.If(self.give & ~self.take):
-                m.d.sync += [count.eq(count + 1), several.eq(self.ok)]
-            with m.Elif(self.take & ~self.give):
-                m.d.sync += [count.eq(count - 1), several.eq(count > 2)]
+            with m.If(self.give != self.take):
+                m.d.sync += [
+                    count.eq(Mux(self.give, count + 1, count - 1)),
+                    several.eq(Mux(self.give, self.ok, count > 2)),
+                ]
         return m

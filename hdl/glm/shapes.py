@@ -25,7 +25,7 @@ class SplitSum(data.Struct):
 
 
 class EngineShape(data.Struct):
-    """How an engine steps through its words; constant from ``start`` on.
+    """How an engine steps through its words; constant from 4 cycles before ``start``.
 
     ``chunks``: per sample, C; ``planes``: bits of a feature, s; ``mini_batch``: micro-batches of a full
     mini-batch, B/8; ``epoch``: micro-batches of an epoch, ceil(S/8). An epoch's end ends a mini-batch too.

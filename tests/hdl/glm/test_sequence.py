@@ -1,0 +1,125 @@
+# amaranth: UnusedElaboratable=no
+"""Positions of words against nested loops; credits against a counter."""
+
+import random
+
+import pytest
+
+from fanin.hdl.glm.sequence import Credits, Sequencer
+from tests.support import new_seed, resolve, simulate
+
+
+def _positions(chunks, planes, mini_batch, epoch, epochs):
+    for _ in range(epochs):
+        for n in range(epoch):
+            for chunk in range(chunks):
+                for plane in range(planes):
+                    yield {
+                        "chunk": chunk,
+                        "first_plane": plane == 0,
+                        "last_plane": plane == planes - 1,
+                        "first_chunk": chunk == 0,
+                        "last_chunk": chunk == chunks - 1,
+                        "first_micro": n % mini_batch == 0,
+                        "last_micro": n % mini_batch == mini_batch - 1 or n == epoch - 1,
+                        "first_word": plane == chunk == 0,
+                    }
+
+
+def _run(*, chunks, planes, mini_batch, epoch, epochs=2, stop=None, odds=0.7, seed=0):
+    """Step through everything, at random if ``odds`` < 1; the number of positions that were compared."""
+    dut = Sequencer(depth=max(chunks, 2))
+    rng = random.Random(seed)
+    compared = []
+
+    async def process(ctx):
+        await ctx.tick().repeat(4)
+        ctx.set(dut.start, 1)
+        await ctx.tick()
+        ctx.set(dut.start, 0)
+        for n, expected in enumerate(_positions(chunks, planes, mini_batch, epoch, epochs)):
+            if n == stop:
+                break
+            while True:
+                seen = ctx.get(dut.position)
+                assert {name: seen[name] for name in expected} == expected
+                go = rng.random() < odds
+                ctx.set(dut.step, go)
+                await ctx.tick()
+                if go:
+                    break
+            compared.append(n)
+
+    words = min(stop or 10**9, chunks * planes * epoch * epochs)
+    simulate(
+        dut,
+        processes=[process],
+        settings={
+            "shape.chunks": chunks,
+            "shape.planes": planes,
+            "shape.mini_batch": mini_batch,
+            "shape.epoch": epoch,
+        },
+        idle=int(3 * words / odds) + 50,
+    )
+    assert len(compared) == words
+
+
+@pytest.mark.parametrize("mini_batch", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize(("chunks", "planes"), [(1, 1), (1, 8), (3, 1), (2, 3)])
+def test_positions_are_those_of_the_nested_loops(mini_batch, chunks, planes):
+    seed = new_seed()
+    _run(chunks=chunks, planes=planes, mini_batch=mini_batch, epoch=5, seed=seed)
+
+
+@pytest.mark.parametrize("count", [255, 256, 257, 258, 259, 513, 770])
+def test_counts_beyond_a_slice_end_where_they_should(count):
+    """With a step in every cycle, across every borrow, and again after a reload."""
+    _run(chunks=1, planes=1, mini_batch=count, epoch=2 * count + 3, epochs=1, odds=1)
+    _run(chunks=1, planes=1, mini_batch=3, epoch=count, odds=1)
+    _run(chunks=count, planes=1, mini_batch=2, epoch=1, odds=1)
+
+
+@pytest.mark.parametrize("length", [1 << 8, 1 << 16, (1 << 16) + 2, (1 << 16) + 3, (1 << 23) + 2])
+def test_a_long_loop_does_not_end_early(length):
+    _run(chunks=1, planes=1, mini_batch=length, epoch=length + 1, epochs=1, stop=200, odds=1)
+
+
+def test_credits_count_and_answer_in_the_next_cycle():
+    seed = new_seed()
+    rng = random.Random(seed)
+    dut = Credits(limit=5)
+    done = []
+
+    async def process(ctx):
+        expected = 0
+        for cycle in range(1500):
+            assert ctx.get(dut.ok) == (expected > 0)
+            restart = cycle == 0 or rng.random() < 0.01
+            initial = rng.randint(0, 5)
+            take = expected > 0 and rng.random() < 0.6
+            give = expected < 5 and rng.random() < rng.choice([0.2, 0.9])
+            for name, value in {"restart": restart, "initial": initial, "take": take, "give": give}.items():
+                ctx.set(resolve(dut, name), value)
+            after = {name: ctx.get(resolve(dut, name)) for name in ("ok_if_taken", "ok_if_kept")}
+            if expected:
+                assert after["ok_if_taken"] == (expected - 1 + give > 0)
+            assert after["ok_if_kept"] == (expected + give > 0)
+            expected = initial if restart else expected + give - take
+            await ctx.tick()
+        done.append(True)
+
+    simulate(dut, processes=[process], idle=1510)
+    assert done
+
+
+@pytest.mark.parametrize(
+    ("component", "arguments", "message"),
+    [
+        (Sequencer, {"depth": 0}, "depth must be at least 1 chunk, not 0"),
+        (Credits, {"limit": 0}, "limit must be at least 1, not 0"),
+    ],
+)
+def test_bad_parameters_are_named(component, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        component(**arguments)
