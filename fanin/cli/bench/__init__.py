@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+from pathlib import Path
 
-from fanin.cli.bench import area, glm
 from fanin.cli.bench.result import Result
 from fanin.cli.output import print_json
+from fanin.config import PRESETS
 from fanin.errors import CheckFailed
 
-BENCHMARKS = {"glm": glm, "area": area}
+PAPER_FIGURES = (9, 10, 11, 12, 14)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -20,17 +22,28 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Measure, and print each figure beside its limit. Exit status 1 when one is missed.",
     )
     names = parser.add_subparsers(title="benchmarks", metavar="NAME", required=True)
-    for name, module in BENCHMARKS.items():
-        bench = names.add_parser(name, help=module.HELP, description=module.__doc__)
-        bench.add_argument("--json", action="store_true", help="a list of {name, value, unit, limit, ok}")
-        module.add_arguments(bench)
-        bench.set_defaults(run=run, measure=module.measure)
+    glm = _benchmark(names, "glm", "cycles, latency, utilisation and scaling of GLM training")
+    glm.add_argument("--figure", type=int, choices=PAPER_FIGURES, help="a figure of the P4SGD paper instead")
+    glm.add_argument("-o", dest="output", metavar="DIR", type=Path, default="runs", help="for its JSON and PNG")
+    area = _benchmark(names, "area", "LUTs, flip-flops and logic depth of one engine and a whole node")
+    area.add_argument("--preset", choices=list(PRESETS), default="u280", help="the node that is mapped")
+
+
+def _benchmark(
+    names: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
+) -> argparse.ArgumentParser:
+    parser = names.add_parser(name, help=text, description=f"Measure {text}.")
+    parser.add_argument("--json", action="store_true", help="a list of {name, value, unit, limit, ok}")
+    parser.set_defaults(run=run, benchmark=name)
+    return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the figures as they come. Raises CheckFailed when a limit is missed."""
+    # Imported here, as it brings Amaranth and NumPy with it, for which --help need not wait.
+    benchmark = importlib.import_module(f"fanin.cli.bench.{args.benchmark}")
     results: list[Result] = []
-    for result in args.measure(args):
+    for result in benchmark.measure(args):
         results.append(result)
         if not args.json:
             print(result, flush=True)

@@ -3,17 +3,139 @@
 from __future__ import annotations
 
 import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
+from fanin.cli.bench import figures, nodes
+from fanin.cli.bench.nodes import Measured
 from fanin.cli.bench.result import Result
 
-HELP = "cycles, latency, utilisation and scaling of GLM training"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this benchmark: the paper's figures."""
+T_L_NS = 1200.0  # P4SGD, section V-B
+# Engines, D, B: the cycles of a mini-batch in P4SGD's public RTL, simulated at 4 bits and T_l = 0.
+P4SGD_CYCLES = {
+    (8, 1024, 64): 152,
+    (8, 1024, 16): 92,
+    (8, 4096, 64): 344,
+    (8, 16384, 64): 1112,
+    (1, 1024, 64): 598,
+    (1, 4096, 64): 2134,
+}
+P4SGD_WORD_TO_AGG = 41
+P4SGD_RESULT_TO_GRADIENT = 24
+EXPOSED = 44  # cycles of a mini-batch beyond M·C·s + T_l + s, at most
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
-    """Yield the figures as they are measured."""
-    raise NotImplementedError
+    """Yield the figures as they are measured; a figure of the paper, if one is asked for."""
+    if args.figure:
+        yield from figures.draw(args.figure, args.output)
+        return
+    with _fresh_cache():
+        yield from _emission()
+        yield from _mini_batches()
+        yield from _scale_up()
+        yield from _scale_out()
+        yield from _demo()
+
+
+@contextmanager
+def _fresh_cache() -> Iterator[None]:
+    """Nothing that is timed may have been built before."""
+    before = os.environ.get("FANIN_CACHE")
+    with tempfile.TemporaryDirectory(prefix="fanin-bench-") as folder:
+        os.environ["FANIN_CACHE"] = folder
+        try:
+            yield
+        finally:
+            os.environ.pop("FANIN_CACHE")
+            if before is not None:
+                os.environ["FANIN_CACHE"] = before
+
+
+def _fanin(*arguments: str) -> float:
+    """Seconds that a command of ours takes."""
+    start = time.monotonic()
+    command = [sys.executable, "-m", "fanin.cli.main", *arguments]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return time.monotonic() - start
+
+
+def _emission() -> Iterator[Result]:
+    seconds = _fanin("verilog", "glm-node", "--preset", "u280", "-o", "-")
+    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    yield Result("u280 node: Verilog", seconds, "s", 60)
+    yield Result("u280 node: Verilog, memory", memory, "GiB", 4)
+
+
+def _mini_batches() -> Iterator[Result]:
+    start = time.monotonic()
+    nodes.build(nodes.node(8), 1)
+    yield Result("u280 node: Verilated", time.monotonic() - start, "s", 90, note="its Verilog included")
+    for (engines, columns, batch), theirs in P4SGD_CYCLES.items():
+        measured = nodes.measure(nodes.node(engines), columns=columns, batch=batch)
+        yield _mini_batch(measured, f"{engines} engines, D={columns:,}, B={batch}", theirs)
+        if (engines, columns, batch) == (8, 4096, 64):
+            yield from _latencies(measured)
+        if (engines, columns, batch) == (8, 16384, 64):
+            yield from _utilisation()
+
+
+def _mini_batch(measured: Measured, name: str, theirs: int) -> Result:
+    limit = measured.ideal + measured.latency + EXPOSED + measured.shape.precision
+    note = f"P4SGD {theirs:,} at T_l = 0; ideal {measured.ideal:,}; T_l here {measured.latency}"
+    return Result(f"mini-batch, {name}", measured.mini_batch, "cycles", limit, note=note)
+
+
+def _latencies(measured: Measured) -> Iterator[Result]:
+    for name, value, limit, theirs in (
+        ("last word in → AGG on the wire", measured.word_to_agg, 24, P4SGD_WORD_TO_AGG),
+        ("RESULT in → first gradient", measured.result_to_gradient, 16, P4SGD_RESULT_TO_GRADIENT),
+        ("transport: PA accepted → frame out", measured.pa_to_agg, 6, None),
+        ("transport: RESULT in → FA out", measured.result_to_fa, 6, None),
+    ):
+        yield Result(name, value, "cycles", limit, note=f"P4SGD {theirs}" if theirs else "")
+
+
+def _utilisation() -> Iterator[Result]:
+    measured = nodes.measure(nodes.node(8), columns=8192, batch=1024)
+    words = measured.shape.words_per_micro_batch
+    name = f"utilisation, B=1024, C·s={words}, T_l={measured.latency}"
+    yield Result(name, measured.utilisation, "%", 99, at_least=True)
+    yield Result("u280 node: simulated", measured.cycles_per_second, "cycles/s", 40_000, at_least=True)
+
+
+def _scale_up() -> Iterator[Result]:
+    one, eight = (
+        nodes.measure(nodes.node(engines), columns=262_144, batch=64, latency_ns=T_L_NS, mini_batches=2)
+        for engines in (1, 8)
+    )
+    note = f"{one.mini_batch:,} and {eight.mini_batch:,} cycles a mini-batch, T_l = {eight.latency} cycles"
+    speedup = one.mini_batch / eight.mini_batch
+    yield Result("1 → 8 engines, D=262,144, B=64", speedup, "×", 7.8, at_least=True, note=note)
+
+
+def _scale_out() -> Iterator[Result]:
+    one = nodes.measure(nodes.node(8), columns=1 << 20, batch=64, latency_ns=T_L_NS, mini_batches=2)
+    start = time.monotonic()
+    nodes.build(nodes.node(8), 8)
+    yield Result("8 u280 nodes: Verilated", time.monotonic() - start, "s", 120)
+    eight = nodes.measure(
+        nodes.node(8), workers=8, columns=1 << 20, batch=64, latency_ns=T_L_NS, mini_batches=2
+    )
+    note = f"{one.mini_batch:,} and {eight.mini_batch:,} cycles a mini-batch, T_l = {eight.latency} cycles"
+    speedup = one.mini_batch / eight.mini_batch
+    yield Result("1 → 8 workers of 8 engines, D=1,048,576, B=64", speedup, "×", 7.65, at_least=True, note=note)
+    yield Result("8 u280 nodes: simulated", eight.cycles_per_second, "cycles/s")
+
+
+def _demo() -> Iterator[Result]:
+    with tempfile.TemporaryDirectory(prefix="fanin-demo-") as folder:
+        arguments = ("train", "breast_cancer", "-o", f"{folder}/run")
+        yield Result("demo, nothing built yet", _fanin(*arguments), "s", 300)
+        yield Result("demo, again", _fanin(*arguments), "s", 60)

@@ -1,0 +1,228 @@
+"""The P4SGD paper's figures 9 to 12 and 14, from simulated RTL cycles: JSON and PNG.
+
+Cycles do not depend on the data, so synthetic words of table II's shapes stand for its data sets; a few
+mini-batches are simulated, and an epoch is as many of them as the set has. Loss per epoch is the golden
+model's, which the RTL equals bit for bit, on synthetic samples of the same number of features.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fanin import fixed
+from fanin.cli.bench import nodes
+from fanin.cli.bench.result import Result
+from fanin.cli.output import write_file
+from fanin.config import PRESETS, TrainShape
+from fanin.fixed import DEFAULT_PRECISION, Loss
+from fanin.sim.data import TABLE_II, synthetic
+from fanin.sim.golden import metrics
+from fanin.sim.golden.float64 import train_float64
+from fanin.sim.golden.train import train as train_golden
+
+T_L_NS = 1200.0
+WORDS_AT_MOST = 1 << 28  # bytes of features: the samples that a measurement may take of a wide set
+LOSS_EPOCHS = 10
+
+
+@dataclass
+class Figure:
+    """A figure: per series, points (x, y)."""
+
+    number: int
+    title: str
+    x_label: str
+    y_label: str
+    series: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    log_x: bool = True
+    note: str = ""
+
+    def add(self, series: str, x: float, y: float) -> Result:
+        """Add a point, and say so."""
+        self.series.setdefault(series, []).append((x, y))
+        return Result(f"figure {self.number}: {series}, {self.x_label} {x:g}", y, self.y_label)
+
+
+def draw(number: int, folder: Path) -> Iterator[Result]:
+    """Measure a figure, point by point; write its JSON and PNG into ``folder``."""
+    figure, points = FIGURES[number]()
+    yield from points
+    value: dict[str, Any] = vars(figure)
+    write_file(folder / f"figure{number}.json", json.dumps(value, indent=2) + "\n")
+    _plot(figure, folder / f"figure{number}.png")
+
+
+def _plot(figure: Figure, path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")  # no display is asked for
+    from matplotlib import pyplot
+
+    drawing, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
+    for (name, points), marker in zip(figure.series.items(), "osD^vPX*<>" * 2, strict=False):
+        axes.plot(*zip(*points, strict=True), marker=marker, label=name, linewidth=1.6, markersize=5)
+    if figure.log_x:
+        ticks = sorted({x for points in figure.series.values() for x, _ in points})
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set(xlabel=figure.x_label, ylabel=figure.y_label, title=figure.title)
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    drawing.text(0.01, -0.02, figure.note, fontsize=7, va="top", wrap=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    drawing.savefig(path, dpi=150, bbox_inches="tight")
+    pyplot.close(drawing)
+
+
+def _epoch_seconds(
+    name: str, *, workers: int, engines: int, batch: int, data_parallel: bool = False
+) -> float | None:
+    """Seconds of an epoch on a set of table II; None when its mini-batches are too large to simulate here."""
+    set_ = TABLE_II[name]
+    mini_batches = 2
+    if mini_batches * batch * set_.features > WORDS_AT_MOST:
+        return None
+    measured = nodes.measure(
+        nodes.node(engines, data_parallel=data_parallel),
+        workers=workers,
+        columns=set_.features,
+        batch=batch,
+        latency_ns=T_L_NS,
+        mini_batches=mini_batches,
+    )
+    return -(-set_.samples // batch) * measured.mini_batch * nodes.CYCLE_NS * 1e-9
+
+
+SIMULATED = (
+    f"RTL cycles of two mini-batches at {nodes.CLOCK_MHZ:g} MHz, T_l = {T_L_NS / 1000:g} µs, 4 bits, "
+    "extrapolated to an epoch; synthetic data of table II's shapes."
+)
+
+
+def _figure_9() -> tuple[Figure, Iterator[Result]]:
+    figure = Figure(9, "Model- and data-parallel, 4 workers × 8 engines", "mini-batch size B", "s per epoch")
+    figure.note = SIMULATED
+
+    def points() -> Iterator[Result]:
+        for data_parallel in (False, True):
+            for name in ("rcv1", "amazon_fashion"):
+                for batch in (32, 64, 128, 256, 512, 1024):
+                    seconds = _epoch_seconds(
+                        name, workers=4, engines=8, batch=batch, data_parallel=data_parallel
+                    )
+                    if seconds is not None:
+                        kind = "data-parallel" if data_parallel else "model-parallel"
+                        yield figure.add(f"{name}, {kind}", batch, seconds)
+
+    return figure, points()
+
+
+def _speedup(
+    number: int,
+    title: str,
+    x_label: str,
+    *,
+    sets: Sequence[str],
+    values: Sequence[int],
+    measure: Callable[[str, int], float | None],
+) -> tuple[Figure, Iterator[Result]]:
+    """A figure of speedups over the first of ``values``."""
+    figure = Figure(number, title, x_label, "speedup", note=SIMULATED)
+
+    def points() -> Iterator[Result]:
+        slowest = {}
+        for value in values:  # outside, so that nodes of one size are built once
+            for name in sets:
+                seconds = measure(name, value)
+                if seconds is not None:
+                    yield figure.add(name, value, slowest.setdefault(name, seconds) / seconds)
+
+    return figure, points()
+
+
+def _figure_10() -> tuple[Figure, Iterator[Result]]:
+    return _speedup(
+        10,
+        "Mini-batch size, 8 workers × 8 engines",
+        "mini-batch size B",
+        sets=list(TABLE_II),
+        values=(16, 32, 64, 128, 256, 512, 1024),
+        measure=lambda name, batch: _epoch_seconds(name, workers=8, engines=8, batch=batch),
+    )
+
+
+def _figure_11() -> tuple[Figure, Iterator[Result]]:
+    return _speedup(
+        11,
+        "Scale-up, 1 worker, B = 64",
+        "engines",
+        sets=("gisette", "real_sim", "rcv1"),
+        values=(1, 2, 4, 8),
+        measure=lambda name, engines: _epoch_seconds(name, workers=1, engines=engines, batch=64),
+    )
+
+
+def _figure_12() -> tuple[Figure, Iterator[Result]]:
+    return _speedup(
+        12,
+        "Scale-out, 8 engines, B = 16",
+        "workers",
+        sets=list(TABLE_II),
+        values=(1, 2, 4, 8),
+        measure=lambda name, workers: _epoch_seconds(name, workers=workers, engines=8, batch=16),
+    )
+
+
+def _figure_14() -> tuple[Figure, Iterator[Result]]:
+    figure = Figure(14, "Training loss, B = 64, 4 bits", "epoch", "logistic loss", log_x=False)
+    figure.note = (
+        "Golden model, which the RTL equals bit for bit; synthetic samples as wide as table II's sets."
+    )
+
+    def points() -> Iterator[Result]:
+        for name, rates in {"rcv1": (16.0, 64.0), "avazu": (16.0, 64.0)}.items():
+            samples = min(TABLE_II[name].samples, WORDS_AT_MOST // TABLE_II[name].features)
+            data = synthetic(name, TABLE_II[name], samples=samples)
+            for rate in rates:
+                for epoch, (fixed_loss, float_loss) in enumerate(_losses(data, rate), start=1):
+                    yield figure.add(f"{name}, γ={rate:g}, fixed point", epoch, fixed_loss)
+                    yield figure.add(f"{name}, γ={rate:g}, float64", epoch, float_loss)
+
+    return figure, points()
+
+
+def _losses(data: Any, gamma: float, batch: int = 64) -> Iterator[tuple[float, float]]:
+    """Loss of the golden and the float64 model after each epoch."""
+    config = PRESETS["u280"]
+    samples, columns = data.features.shape
+    shape = TrainShape(node=config, workers=8, samples=samples, columns=columns, batch=batch)
+    labels = fixed.labels(data.labels, Loss.LOGISTIC, config.frac)
+    rate = fixed.learning_rate(gamma / batch)
+    golden = train_golden(data.features, labels, shape, loss=Loss.LOGISTIC, rate=rate, epochs=LOSS_EPOCHS)
+    float64 = train_float64(
+        data.features,
+        data.labels,
+        loss=Loss.LOGISTIC,
+        precision=DEFAULT_PRECISION,
+        batch=batch,
+        rate=gamma / batch,
+        epochs=LOSS_EPOCHS,
+    )
+    for epoch, model in zip(golden, float64, strict=True):
+        fa = metrics.activations(data.features, epoch.model, precision=DEFAULT_PRECISION, frac=config.frac)
+        reference = metrics.activations_float64(data.features, model, precision=DEFAULT_PRECISION)
+        yield tuple(metrics.score(a, data.labels, Loss.LOGISTIC).loss for a in (fa, reference))  # type: ignore[misc]
+
+
+FIGURES: dict[int, Callable[[], tuple[Figure, Iterator[Result]]]] = {
+    9: _figure_9,
+    10: _figure_10,
+    11: _figure_11,
+    12: _figure_12,
+    14: _figure_14,
+}

@@ -1,0 +1,131 @@
+"""Simulated nodes for the benchmarks: a few mini-batches of synthetic words, and what they took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from fanin import fixed
+from fanin.config import MICRO_BATCH, PRESETS, Mode, NodeConfig, TrainShape
+from fanin.fixed import Loss
+from fanin.hdl.glm.backward import backward_latency
+from fanin.sim.cosim.harness import Cosim, NetworkConfig, TrainRun
+from fanin.sim.network import LinkConfig
+
+CLOCK_MHZ = 250.0
+CYCLE_NS = 1000 / CLOCK_MHZ
+RATE = 2.0**-10
+MINI_BATCHES = 4
+
+
+def node(engines: int, *, data_parallel: bool = False) -> NodeConfig:
+    """A u280 node with so many engines."""
+    mode = Mode.DATA_PARALLEL if data_parallel else Mode.MODEL_PARALLEL
+    return replace(PRESETS["u280"], engines=engines, mode=mode)
+
+
+@lru_cache(maxsize=1)  # a build of eight nodes is large; benchmarks take their configurations in order
+def build(config: NodeConfig, workers: int) -> Cosim:
+    """W simulated nodes; Verilated once."""
+    return Cosim(config, workers=workers, clock_mhz=CLOCK_MHZ)
+
+
+def network(latency_ns: float) -> NetworkConfig:
+    """Links that take no time, and a switch that takes ``latency_ns``: T_l is that and a cycle."""
+    link = LinkConfig(delay_ns=0, gbps=float("inf"))
+    return NetworkConfig(link=link, switch_ns=latency_ns, timeout_ns=1e6)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What some mini-batches on simulated nodes took, in cycles."""
+
+    shape: TrainShape
+    mini_batch: int  #: from its first word to the next one's, the slowest
+    latency: int  #: T_l: from an AGG on ``mac_tx`` to its RESULT on ``mac_rx``, the slowest
+    word_to_agg: int  #: from the last word of a micro-batch to its AGG on ``mac_tx``
+    pa_to_agg: int  #: of that, the transport's part
+    result_to_fa: int  #: from the RESULT on ``mac_rx`` to the FA that the transport hands on
+    result_to_gradient: int  #: from the RESULT on ``mac_rx`` to the first gradient
+    cycles_per_second: float
+
+    @property
+    def ideal(self) -> int:
+        """M·C·s: a word a cycle."""
+        return self.shape.micro_batches * self.shape.words_per_micro_batch
+
+    @property
+    def utilisation(self) -> float:
+        """The share of the cycles in which a word is taken, in percent."""
+        return 100 * self.ideal / self.mini_batch
+
+
+def measure(
+    config: NodeConfig,
+    *,
+    workers: int = 1,
+    columns: int,
+    batch: int,
+    latency_ns: float = 0.0,
+    precision: int = fixed.DEFAULT_PRECISION,
+    mini_batches: int = MINI_BATCHES,
+) -> Measured:
+    """Train some mini-batches of random features; what does not depend on the data is measured."""
+    shape = TrainShape(
+        node=config,
+        workers=workers,
+        samples=mini_batches * batch,
+        columns=columns,
+        batch=batch,
+        precision=precision,
+    )
+    rng = np.random.default_rng(columns)
+    features = rng.integers(0, 1 << precision, (shape.samples, columns), dtype=np.uint8)
+    labels = fixed.labels(rng.integers(0, 2, shape.samples), Loss.LOGISTIC, config.frac)
+    run = build(config, workers).train(
+        shape,
+        features,
+        labels,
+        loss=Loss.LOGISTIC,
+        rate=fixed.learning_rate(RATE),
+        epochs=1,
+        network=network(latency_ns),
+        events=1 << 20,
+        models=False,
+    )
+    return _measured(run, shape)
+
+
+def _measured(run: TrainRun, shape: TrainShape) -> Measured:
+    event = _events(run)
+    # The event of a word comes a cycle after it; all others come with what they tell of.
+    first_word, last_word = event["forward_first"] - 1, event["forward_last"] - 1
+    backward_word = event["backward_first"] - 1
+    agg = event["agg"]
+    latency = np.array(run.raw.allreduce_cycles)
+    result = agg[0] + latency[0]
+    starts = first_word[:: shape.micro_batches]
+    return Measured(
+        shape=shape,
+        mini_batch=int(np.diff(starts).max()),
+        latency=int(latency.max()),
+        word_to_agg=int((agg - last_word).min()),
+        pa_to_agg=int((agg - event["pa"]).min()),
+        result_to_fa=int(event["fa"][0] - result),
+        result_to_gradient=int(backward_word[0] - result) + backward_latency(MICRO_BATCH) - 1,
+        cycles_per_second=run.raw.cycles / run.raw.seconds,
+    )
+
+
+def _events(run: TrainRun) -> Mapping[str, np.ndarray]:
+    """Cycles of node 0's events, by name."""
+    timeline = run.timeline
+    assert timeline is not None
+    own = timeline.node == 0
+    return {
+        name: timeline.cycle[own & (timeline.event == index)].astype(np.int64)
+        for index, name in enumerate(timeline.names)
+    }
