@@ -6,7 +6,7 @@ import pkgutil
 import re
 
 import pytest
-from amaranth import Fragment
+from amaranth import Fragment, signed
 from amaranth.hdl import Value
 from amaranth.lib import wiring
 
@@ -33,9 +33,12 @@ SMALL = {
     "lanes": 4,
     "limit": 4,
     "mac_width": 64,
+    "max_mini_batch": 16,
+    "operand": signed(8),
     "output_width": 16,
     "registers": node_registers(PRESETS["tiny"]),
     "shape": 8,
+    "slots": 4,
     "values": 8,
     "width": 8,
     "word_bytes": 8,

@@ -51,6 +51,10 @@ class NodeControl(wiring.Component):
     ``cause`` : Out, ``FAILURE_BITS``
         A ``Failure``; counts while ``failed``.
 
+    Parameters
+    ----------
+    None.
+
     Latency
     -------
     ``begin`` comes ``SETTLE`` + 2 = 34 cycles after ``start``; ``busy`` falls 1 cycle after ``training``. A
