@@ -255,30 +255,21 @@ def _zeroed(verilog: str) -> str:
 _NAME = r"\\\S+ |[A-Za-z_]\w*"  # an escaped identifier ends with a space
 
 
-def _split_self_readers(verilog: str) -> str:
-    """Mark signals of which a combinational block writes one part and reads another.
+def _check_self_readers(verilog: str) -> None:
+    """Refuse a combinational block that drives one part of a signal and reads another part of it.
 
-    To Verilator such a block does not depend on the signal: unless the parts are variables of their own, it
-    silently computes with what the other part was before.
+    To Verilator (5.048) such a block does not depend on the signal, and it silently computes with what the
+    other part was before.
     """
-    modules = re.split(r"(?m)^(?=module )", verilog)
-    return "".join(_mark_split(module, _self_read(module)) for module in modules)
-
-
-def _self_read(module: str) -> set[str]:
-    found = set()
-    for block in re.findall(r"(?ms)^  always @\* begin\n(.*?)^  end$", module):
-        written = set(re.findall(rf"(?m)^ *({_NAME})(?:\[[\d:]+\] ?)?\s*= ", block))
-        read = re.findall(_NAME, re.sub(rf"(?m)^ *(?:{_NAME})(?:\[[\d:]+\] ?)?\s*= ", "", block))
-        found |= written.intersection(read)
-    return found
-
-
-def _mark_split(module: str, names: set[str]) -> str:
-    for name in names:
-        declaration = rf"(?m)^(  reg (?:signed )?\[\d+:0\] {re.escape(name)})"
-        module = re.sub(rf"{declaration}(?=;| =)", r"\1 /*verilator split_var*/", module)
-    return module
+    for module in re.split(r"(?m)^(?=module )", verilog):
+        for block in re.findall(r"(?ms)^  always @\* begin\n(.*?)^  end$", module):
+            target = rf"(?m)^ *({_NAME})(?:\[[\d:]+\] ?)?\s*= "
+            read = set(re.findall(_NAME, re.sub(target, "", block)))
+            for name in read.intersection(re.findall(target, block)):
+                raise ValueError(
+                    f"{module.split('(')[0].strip()}: the block that drives part of {name.strip()} reads "
+                    "another part of it; let it read a signal of its own"
+                )
 
 
 def _plain_module_names(text: str) -> str:
@@ -308,7 +299,8 @@ def _to_verilog(text: str) -> str:
     done = subprocess.run([yosys(), "-q", "-"], input="\n".join(script), capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"yosys failed: {done.stderr.strip()[-2000:]}")
-    return _split_self_readers(_zeroed(done.stdout))
+    _check_self_readers(done.stdout)
+    return _zeroed(done.stdout)
 
 
 def emit_verilog(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Cat, Module, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -84,11 +84,9 @@ class FrameTransmitter(wiring.Component):
             self.o.valid.eq(waiting[0]),
             self.o.payload.data.eq(rest[: self.mac_width]),
             self.o.payload.last.eq(final),
-            self.o.payload.keep.eq(-1),
+            self.o.payload.keep.eq(Mux(final, final_keep, (1 << beat_bytes) - 1)),
             self.i.ready.eq(~waiting[0] | (self.o.ready & final)),
         ]
-        with m.If(self.o.payload.last):
-            m.d.comb += self.o.payload.keep.eq(final_keep)
         with m.If(self.o.ready):
             m.d.sync += [waiting.eq(waiting >> 1), rest.eq(rest >> self.mac_width)]
         with m.If(self.i.ready & self.i.valid):

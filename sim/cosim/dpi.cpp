@@ -70,6 +70,10 @@ std::vector<Node> nodes;
 std::deque<FrameOut> frames_out;
 std::deque<Taken> taken;
 std::string error;
+struct {
+  bool failed = false;
+  uint32_t node = 0, address = 0, value = 0;
+} check;
 uint64_t cycle = 0;  // of the coming rising edge
 uint64_t period = 4000;
 uint64_t alarm_cycle = UINT64_MAX;
@@ -160,6 +164,7 @@ void fanin_host_done(int index, int data, int response) {
   if (operation.kind == kCheck && !match) {
     snprintf(text, sizeof text, ": register 0x%x reads 0x%x, expected 0x%x under mask 0x%x", operation.address,
              value, operation.data, operation.mask);
+    if (!check.failed) check = {true, static_cast<uint32_t>(index), operation.address, value};
     fail(name(index) + text);
     return finish_program(node);
   }
@@ -297,6 +302,12 @@ bool cosim_pop_taken(uint64_t *tag, uint64_t *when) {
 
 void cosim_set_alarm(uint64_t when) { alarm_cycle = when; }
 uint64_t cosim_cycle() { return cycle; }
+bool cosim_failed_check(uint32_t *node, uint32_t *address, uint32_t *value) {
+  *node = check.node;
+  *address = check.address;
+  *value = check.value;
+  return check.failed;
+}
 const char *cosim_error() { return error.c_str(); }
 
 }  // extern "C"

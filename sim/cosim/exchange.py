@@ -76,6 +76,13 @@ class Exchange:
             self._note_taken(tag, cycle)
         self._top.set_alarm(self._alarm())
 
+    def first_packets(self) -> list[dict[str, int]]:
+        """Per node, the cycle in which its first packet reached each of ``STEPS``, as far as it came."""
+        for steps, arrival in zip(self.steps, self._network.first_arrival, strict=True):
+            if arrival is not None:
+                steps[STEPS[2]] = arrival // self._period
+        return [{step: steps[step] for step in STEPS if step in steps} for steps in self.steps]
+
     def _alarm(self) -> int | None:
         """The first edge whose horizon covers the next arrival at the switch."""
         arrival = self._network.next_time

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.sim.cosim.program import HostProgram
+from fanin.sim.cosim.run import FailedCheck
 
 _NEVER = 2**64 - 1
 _SIGNATURES: dict[str, tuple[object, Sequence[object]]] = {
@@ -33,6 +34,7 @@ _SIGNATURES: dict[str, tuple[object, Sequence[object]]] = {
     "cosim_set_alarm": (None, (c_uint64,)),
     "cosim_cycle": (c_uint64, ()),
     "cosim_error": (c_char_p, ()),
+    "cosim_failed_check": (c_bool, (POINTER(c_uint32),) * 3),
 }
 
 
@@ -110,6 +112,13 @@ class Library:
     def cycle(self) -> int:
         """The number of the rising edge at which Python was woken."""
         return int(self._functions.cosim_cycle())
+
+    def failed_check(self) -> FailedCheck | None:
+        """The first check of a host program that did not hold."""
+        node, address, value = c_uint32(), c_uint32(), c_uint32()
+        if not self._functions.cosim_failed_check(byref(node), byref(address), byref(value)):
+            return None
+        return FailedCheck(node.value, address.value, value.value)
 
     def error(self) -> str:
         """The first thing that went wrong in the top, or nothing."""

@@ -18,10 +18,7 @@ Words = npt.NDArray[np.uint32]
 
 @dataclass
 class Phase:
-    """A program for each node's host; the next phase begins when all have ended.
-
-    ``drain`` lets the network carry frames for so many ns more before the next phase.
-    """
+    """A program for each node's host; all start together, the next phase begins when all have ended."""
 
     name: str
     programs: list[HostProgram]
@@ -40,7 +37,6 @@ class RunRequest:
     link: LinkConfig
     switch_ns: float
     seed: int
-    values: int
     memory_latency: int = 64
     watchdog: int = 200_000
     event_mask: int = 0
@@ -59,6 +55,24 @@ class PhaseResult:
     reads: list[Words]
 
 
+@dataclass(frozen=True)
+class FailedCheck:
+    """A check of a host program that did not hold: register address and what it read."""
+
+    node: int
+    address: int
+    value: int
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: rising edges, phases ended, operations whose RESULT a node has received, all nodes."""
+
+    cycle: int
+    phases: int
+    operations: int
+
+
 @dataclass
 class RunResult:
     """What came out, complete or up to the point where ``error`` happened."""
@@ -66,6 +80,7 @@ class RunResult:
     phases: list[PhaseResult] = field(default_factory=list)
     cycles: int = 0
     error: str = ""
+    failed_check: FailedCheck | None = None
     allreduce_cycles: list[int] = field(default_factory=list)  # AGG leaves → its RESULT is taken, per operation
     frames: dict[str, int] = field(default_factory=dict)  # that nodes sent, by kind
     links: list[dict[str, dict[str, int]]] = field(default_factory=list)  # per node: up, down

@@ -20,7 +20,7 @@ from amaranth.lib import wiring
 from fanin.hdl.emit import emit_verilog, snake_case
 from fanin.sim.cosim.build import EXECUTABLE, build
 from fanin.sim.cosim.ports import NodePorts
-from fanin.sim.cosim.run import RunRequest, RunResult
+from fanin.sim.cosim.run import Progress, RunRequest, RunResult
 
 _LOG_LINES = 15
 _GRACE_SECONDS = 5
@@ -86,8 +86,8 @@ class Simulator:
         self.sources = top_sources(node, nodes=nodes, hier_blocks=hier_blocks)
         self.directory = build(self.sources, hierarchical=bool(hier_blocks), quiet=quiet)
 
-    def run(self, request: RunRequest, *, progress: Callable[[int, str], None] | None = None) -> RunResult:
-        """Carry out a request; ``progress`` gets cycle and name of each phase that has ended.
+    def run(self, request: RunRequest, *, progress: Callable[[Progress], None] | None = None) -> RunResult:
+        """Carry out a request; ``progress`` is called a few times a second, and when a phase has ended.
 
         Raises SimulationFailed; nothing is left running, not on KeyboardInterrupt either.
         """
@@ -116,7 +116,7 @@ class Simulator:
                     f"not {len(paths)}"
                 )
 
-    def _execute(self, work: Path, progress: Callable[[int, str], None] | None) -> int:
+    def _execute(self, work: Path, progress: Callable[[Progress], None] | None) -> int:
         reader, writer = os.pipe()
         environment = (
             os.environ
@@ -143,9 +143,8 @@ class Simulator:
             os.close(writer)
             try:
                 for line in lines:
-                    cycle, name = line.rstrip("\n").split(" ", 1)
                     if progress:
-                        progress(int(cycle), name)
+                        progress(Progress(*map(int, line.split())))
                 return process.wait()
             finally:
                 _end(process)

@@ -20,7 +20,8 @@ from fanin.sim.pcap import PcapWriter
 
 REQUEST = "FANIN_COSIM_REQUEST"  # pickle of a RunRequest
 RESULT = "FANIN_COSIM_RESULT"  # where the pickle of the RunResult goes
-PROGRESS = "FANIN_COSIM_PROGRESS"  # file descriptor that gets a line per phase that has ended
+PROGRESS = "FANIN_COSIM_PROGRESS"  # file descriptor that gets lines of a Progress' three numbers
+_REPORT_SECONDS = 0.2
 
 
 class SimulationError(Exception):
@@ -33,6 +34,7 @@ class Session:
     def __init__(self, request: RunRequest, library: Library, wake: Callable[[], Awaitable[Any]]):
         self.request, self.library, self._wake = request, library, wake
         self.result = RunResult()
+        self._reported = time.monotonic()
         self._pcap = PcapWriter(request.pcap) if request.pcap else None
         self.switch = request.switch()
         for job in request.jobs:
@@ -51,7 +53,7 @@ class Session:
         """Carry out all phases. Raises SimulationError."""
         for phase in self.request.phases:
             self.result.phases.append(await self._phase(phase))
-            self._report(phase.name)
+            self._report()
 
     async def _phase(self, phase: Phase) -> PhaseResult:
         library, start = self.library, self.library.cycle()
@@ -63,15 +65,17 @@ class Session:
             self.exchange.serve(now)
             if text := library.error():
                 raise SimulationError(text)
+            if time.monotonic() > self._reported + _REPORT_SECONDS:
+                self._report()
         for steps in self.exchange.steps:
             steps.setdefault(STEPS[0], library.cycle())
         reads = [library.reads(node) for node in range(self.request.nodes)]
         return PhaseResult(phase.name, start, library.cycle(), reads)
 
-    def _report(self, name: str) -> None:
-        descriptor = os.environ.get(PROGRESS)
-        if descriptor:
-            os.write(int(descriptor), f"{self.library.cycle()} {name}\n".encode())
+    def _report(self) -> None:
+        self._reported = time.monotonic()
+        numbers = (self.library.cycle(), len(self.result.phases), len(self.exchange.allreduce_cycles))
+        os.write(int(os.environ[PROGRESS]), (" ".join(map(str, numbers)) + "\n").encode())
 
     def finish(self) -> None:
         """Close files and collect what was counted."""
@@ -86,7 +90,8 @@ class Session:
         result.links = self.network.statistics()
         result.switch = self.switch.counters().as_dict()
         result.jobs = {job.id: self.switch.job_counters(job.id).as_dict() for job in request.jobs}
-        result.first_packet = exchange.steps
+        result.first_packet = exchange.first_packets()
+        result.failed_check = self.library.failed_check()
         result.memory_beats = [
             [self.library.memory_beats(node, port) for port in range(len(files))]
             for node, files in enumerate(request.memories)
