@@ -78,7 +78,10 @@ class BurstSplitter(wiring.Component):
         block = Signal(self.address_width - word_bits - offset_bits)
         left = Signal.like(blocks)  # blocks behind this one, in this pass
         is_first = Signal()
-        is_last = left == 0
+        is_last = Signal()  # left == 0, as a register: a wide comparison would come first in every path
+        is_single = Signal()  # the run lies in one block
+        length = Mux(is_last, final, self.burst - 1)
+        first_length = Mux(is_last, final - start, ~start)[:offset_bits]
 
         with m.If(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
@@ -94,21 +97,23 @@ class BurstSplitter(wiring.Component):
                     m.next = "IDLE"
             with m.State("MEASURE"):
                 m.d.sync += [last_word.eq(end - 1), left.eq((end - 1)[offset_bits:])]
+                m.d.sync += [is_single.eq(end <= self.burst), is_last.eq(end <= self.burst)]
                 m.d.sync += [block.eq(first_word[offset_bits:]), is_first.eq(1)]
                 m.next = "RUN"
             with m.State("RUN"), m.If(self.o.ready | ~self.o.valid):
-                low = Mux(is_first, start, 0)
-                high = Mux(is_last, final, self.burst - 1)
+                offset = Mux(is_first, start, 0)[:offset_bits]
                 m.d.sync += [
                     self.o.valid.eq(1),
-                    self.o.payload.address.eq(Cat(Const(0, word_bits), low[:offset_bits], block)),
-                    self.o.payload.length.eq(high - low),
+                    self.o.payload.address.eq(Cat(Const(0, word_bits), offset, block)),
+                    self.o.payload.length.eq(Mux(is_first, first_length, length)),
                     block.eq(block + 1),
                     left.eq(left - 1),
                     is_first.eq(0),
+                    is_last.eq(left == 1),
                 ]
                 with m.If(is_last):
-                    m.d.sync += [block.eq(first_word[offset_bits:]), left.eq(blocks), is_first.eq(1)]
+                    m.d.sync += [block.eq(first_word[offset_bits:]), left.eq(blocks)]
+                    m.d.sync += [is_first.eq(1), is_last.eq(is_single)]
                     m.d.sync += command.repeats.eq(command.repeats - 1)
                     with m.If(command.repeats == 1):
                         m.next = "IDLE"
@@ -244,6 +249,7 @@ class AxiReader(wiring.Component):
         cycle ago as a carry, so that issuing (adding ~length, which is -length - 1) costs one carry chain.
         """
         axi = self.axi
+        offset_bits = (self.burst - 1).bit_length()  # room for a burst: any bit from here up
         room = Signal(range(self.fifo_depth + 1), init=self.fifo_depth)
         left = Signal()
         claim = Cat(Mux(issue, ~length, 0)[: len(length)], issue.replicate(len(room)))
@@ -256,6 +262,6 @@ class AxiReader(wiring.Component):
         with m.Elif(finished & ~issue):
             m.d.sync += in_flight.eq(in_flight - 1)
         m.d.comb += allow.eq(
-            (axi.arready | ~axi.arvalid) & (room >= self.burst) & (in_flight != self.outstanding)
+            (axi.arready | ~axi.arvalid) & (room[offset_bits:] != 0) & (in_flight != self.outstanding)
         )
         return room == self.fifo_depth

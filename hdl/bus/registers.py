@@ -185,7 +185,7 @@ class _Slave:
         self.strobes = Signal(WORD_BYTES)
         self.is_write = Signal()
         self.access = Signal()  # high while the access is carried out: one cycle, or a window's wait
-        self.good = Signal()  # the map allows it
+        self.good = Signal()  # the map allows it; registered, it counts from ACCESS on
         self.done = Signal()
 
     def written(self, number: int) -> Any:
@@ -232,13 +232,17 @@ class _Slave:
         return held
 
     def _decode(self, m: Module) -> None:
-        known = Signal()
         at_window = Signal()
         at_high = Signal()
-        allowed = Mux(self.is_write, self.number.matches(*self.writable), self.number.matches(*self.readable))
-        m.d.sync += [  # registered: stable from ACCESS on
-            known.eq(allowed & (self.address[:2] == 0)),
-            at_window.eq(self.number.matches(*self.windows)),
+        in_window = self.number.matches(*self.windows)
+        allowed = Mux(
+            self.is_write,
+            self.number.matches(*self.writable) & (self.strobes.all() | ~in_window),
+            self.number.matches(*self.readable),
+        )
+        m.d.sync += [
+            self.good.eq(allowed & (self.address[:2] == 0)),
+            at_window.eq(in_window),
             at_high.eq(self.number.matches(*self.high_words)),
         ]
         ready = Signal()
@@ -252,15 +256,14 @@ class _Slave:
             ]
             with m.If(self.number == number):
                 m.d.comb += [ready.eq(window.ready), answer.eq(window.read_data)]
-        m.d.comb += [
-            self.good.eq(known & ~(at_window & self.is_write & ~self.strobes.all())),
-            self.done.eq(~(at_window & self.good) | ready),
-        ]
+        m.d.comb += self.done.eq(~(at_window & self.good) | ready)
         response = Mux(self.good, Resp.OKAY, Resp.SLVERR)
         selected, high = self._select(m)
         with m.If(self.access):
             m.d.sync += [self.axil.bresp.eq(response), self.axil.rresp.eq(response)]
-            m.d.sync += self.axil.rdata.eq(Mux(~known, 0, Mux(at_window, answer, Mux(at_high, high, selected))))
+            m.d.sync += self.axil.rdata.eq(
+                Mux(~self.good, 0, Mux(at_window, answer, Mux(at_high, high, selected)))
+            )
 
     def _select(self, m: Module) -> tuple[Signal, Signal]:
         """The addressed word, from two multiplexers in a row, and the high half that a read of its low kept.
