@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module, Mux, ResetInserter, Signal, Value
+from amaranth import Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
@@ -10,7 +10,7 @@ from fanin.hdl.arith.bit_serial import PairShifter
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.emit import shared
 from fanin.hdl.glm.bank import Bank, bank_latency
-from fanin.hdl.glm.sequence import Credits, Sequencer
+from fanin.hdl.glm.sequence import Credits, Sequencer, follows_next
 from fanin.hdl.glm.shapes import WEIGHT, EngineShape, SplitSum, check_engine
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
@@ -126,17 +126,15 @@ class Forward(wiring.Component):
 
     def _acceptance(self, m: Module, here: Any, accept: Signal) -> None:
         """Three things a word may have to wait for; ``ready`` is a register, looked up a word ahead."""
-        last_word = here.last_plane & here.last_chunk
-        follows_write = here.first_plane & here.first_micro
-        room, queue_room, chunks = self._credits(m, accept, here.first_word, follows_write)
-        # Room in the PA queue matters at a first word only, but asking at every word is less logic.
-        follows_write_next = here.last_plane & Mux(here.last_chunk, here.last_micro, here.first_micro)
+        room, queue_room, chunks = self._credits(m, accept, here)
+        # Room in the PA queue matters at a first word only, but asking at every word is less logic. A chunk
+        # that is written in this cycle counts at once: a mini-batch's end waits for it.
         ready_if_accepted = (
-            room.ok_if_taken
-            & queue_room.ok_if_taken
-            & (~follows_write_next | Mux(follows_write, chunks.ok_if_taken, chunks.ok_if_kept))
+            room.several
+            & queue_room.several
+            & (~follows_next(here) | chunks.several | self.written | (chunks.ok & ~here.follows))
         )
-        ready_if_not = room.ok_if_kept & queue_room.ok_if_kept & (~follows_write | chunks.ok_if_kept)
+        ready_if_not = room.ok & queue_room.ok & (~here.follows | chunks.ok | self.written)
         armed, started, ready = Signal(), Signal(), Signal()
         m.d.sync += started.eq(self.start)
         with m.If(self.start):
@@ -146,20 +144,18 @@ class Forward(wiring.Component):
         m.d.comb += [
             self.samples.ready.eq(ready),
             self.events.first.eq(accept & here.first_word),
-            self.events.last.eq(accept & last_word),
+            self.events.last.eq(accept & here.last_plane & here.last_chunk),
             self.events.no_word.eq(ready & ~self.samples.valid),
         ]
         with m.If(armed & ~ready & ~started):
-            with m.If(follows_write & ~chunks.ok):
+            with m.If(here.follows & ~chunks.ok):
                 m.d.comb += self.events.model_wait.eq(1)
             with m.Elif(~room.ok):
                 m.d.comb += self.events.fifo_full.eq(1)
             with m.Else():
                 m.d.comb += self.events.pa_full.eq(1)
 
-    def _credits(
-        self, m: Module, accept: Signal, first_word: Value, follows_write: Value
-    ) -> tuple[Credits, Credits, Credits]:
+    def _credits(self, m: Module, accept: Signal, here: Any) -> tuple[Credits, Credits, Credits]:
         """Room for words in the replay FIFO, for micro-batches in the PA queue; chunks that are final."""
         m.submodules.room = room = Credits(limit=self.fifo_depth)
         m.submodules.queue_room = queue_room = Credits(limit=PA_QUEUE)
@@ -172,10 +168,10 @@ class Forward(wiring.Component):
             room.initial.eq(self.fifo_depth),
             room.take.eq(accept),
             queue_room.initial.eq(PA_QUEUE),
-            queue_room.take.eq(accept & first_word),
+            queue_room.take.eq(accept & here.first_word),
             chunks.initial.eq(self.shape.chunks),
             chunks.give.eq(self.written),
-            chunks.take.eq(accept & follows_write),
+            chunks.take.eq(accept & here.follows),
         ]
         for credits in room, queue_room, chunks:
             m.d.comb += credits.restart.eq(self.start)

@@ -16,10 +16,16 @@ def position_layout(depth: int) -> data.StructLayout:
 
     ``first_plane``, ``last_plane``: of its chunk; ``first_chunk``, ``last_chunk``: of its micro-batch;
     ``first_micro``, ``last_micro``: whether that is the first, the last of its mini-batch. ``first_word``:
-    first plane of the first chunk.
+    first plane of the first chunk. ``follows``: first plane of a chunk in a mini-batch's first micro-batch, so
+    that the mini-batch before must have written the chunk.
     """
     flags = [f"{end}_{loop}" for loop in ("plane", "chunk", "micro") for end in ("first", "last")]
-    return data.StructLayout({"chunk": range(depth)} | dict.fromkeys([*flags, "first_word"], 1))
+    return data.StructLayout({"chunk": range(depth)} | dict.fromkeys([*flags, "first_word", "follows"], 1))
+
+
+def follows_next(here: Any) -> Value:
+    """Whether the word after this one ``follows`` a write."""
+    return here.last_plane & Mux(here.last_chunk, here.last_micro, here.first_micro)
 
 
 class Sequencer(wiring.Component):
@@ -81,6 +87,7 @@ class Sequencer(wiring.Component):
         with m.If(self.start | self.step):
             m.d.sync += here.first_plane.eq(self.start | here.last_plane)
             m.d.sync += here.first_word.eq(self.start | (here.last_plane & here.last_chunk))
+            m.d.sync += here.follows.eq(self.start | follows_next(here))
         with m.If(self.start | end_chunk):
             m.d.sync += here.first_chunk.eq(self.start | here.last_chunk)
             m.d.sync += here.chunk.eq(Mux(self.start | here.last_chunk, 0, here.chunk + 1))
@@ -131,10 +138,8 @@ class Credits(wiring.Component):
         One less; only while ``ok``.
     ``ok`` : Out(1)
         At least one is there; registered.
-    ``ok_if_taken`` : Out(1)
-        What ``ok`` will be in the next cycle, if there is a ``take`` in this one.
-    ``ok_if_kept`` : Out(1)
-        What it will be if there is none.
+    ``several`` : Out(1)
+        At least two are, so that one is left after a ``take``; registered.
 
     Parameters
     ----------
@@ -142,7 +147,7 @@ class Credits(wiring.Component):
 
     Latency
     -------
-    ``ok`` answers one cycle after ``give`` and ``take``, which both may happen in every cycle.
+    Both flags answer one cycle after ``give`` and ``take``, which both may happen in every cycle.
 
     Source
     ------
@@ -160,8 +165,7 @@ class Credits(wiring.Component):
                 "give": In(1),
                 "take": In(1),
                 "ok": Out(1),
-                "ok_if_taken": Out(1),
-                "ok_if_kept": Out(1),
+                "several": Out(1),
             }
         )
 
@@ -169,22 +173,16 @@ class Credits(wiring.Component):
         """The flags are computed beside the counter, not from it."""
         m = Module()
         count = Signal(range(self.limit + 1))
-        several = Signal()  # at least two
-        m.d.comb += [
-            self.ok_if_taken.eq(self.give | several),
-            self.ok_if_kept.eq(self.give | self.ok),
-        ]
         with m.If(self.restart):
             m.d.sync += [
                 count.eq(self.initial),
                 self.ok.eq(self.initial != 0),
-                several.eq(self.initial > 1),
+                self.several.eq(self.initial > 1),
             ]
-        with m.Else():
-            m.d.sync += self.ok.eq(Mux(self.take, self.ok_if_taken, self.ok_if_kept))
-            with m.If(self.give != self.take):
-                m.d.sync += [
-                    count.eq(Mux(self.give, count + 1, count - 1)),
-                    several.eq(Mux(self.give, self.ok, count > 2)),
-                ]
+        with m.Elif(self.give != self.take):
+            m.d.sync += [
+                count.eq(Mux(self.give, count + 1, count - 1)),
+                self.ok.eq(self.give | self.several),
+                self.several.eq(Mux(self.give, self.ok, count > 2)),
+            ]
         return m

@@ -120,7 +120,7 @@ def test_the_replay_fifo_takes_what_it_holds_and_no_more():
     result = _check(job, seed=5, stall=0, fifo_depth=13, scale_delay=60)
     before = [cycle for cycle in result.word_cycles if cycle <= result.scale_cycles[0]]
     assert len(before) == 13
-    assert result.word_cycles[13] == result.scale_cycles[0] + 2  # its room is free when the word has been read
+    assert result.word_cycles[13] == result.scale_cycles[0] + 3  # read, counted, looked up
     assert any(events.fifo_full for events in result.events)
 
 
