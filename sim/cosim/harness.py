@@ -30,7 +30,6 @@ from fanin.wire import Endpoint
 Int32 = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
 
-HIERARCHICAL_FROM = 4  # engines in all; below, one Verilated model builds faster than several
 JOB_ID = 1
 SWITCH = Endpoint(mac=0x02_00_00_00_01_00, ip=0x0A_00_00_FE)
 _EVENT = np.dtype([("cycle", "<u8"), ("events", "<u8"), ("node", "<u4"), ("reserved", "<u4")])
@@ -90,7 +89,7 @@ class Cosim:
         self.workers = workers
         self.period_ps = 2 * round(500_000 / clock_mhz)
         self.driver = NodeDriver(config)
-        blocks = ["Engine"] if workers * config.engines >= HIERARCHICAL_FROM else []
+        blocks = ["GlmNode"] * (workers > 1) + ["Engine"] * (config.engines > 1)  # what there is more of
         self._simulator = Simulator(GlmNode(config=config), nodes=workers, hier_blocks=blocks, quiet=quiet)
 
     @property
