@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -92,9 +92,9 @@ class ModelWindow(wiring.Component):
                 m.d.comb += weight.ready.eq(1)
                 m.d.comb += weight.read_data.eq(Mux(self.enable, host.read_data, 0))
                 m.d.sync += waited.eq(0)
-        last_lane = at.lane == self.lanes - 1
+        position = Cat(at.lane[: (self.lanes - 1).bit_length()], at.chunk)
         with m.If(self.address.write):
             m.d.sync += at.eq(self.address.write_data)
         with m.Elif(weight.ready):
-            m.d.sync += [at.lane.eq(Mux(last_lane, 0, at.lane + 1)), at.chunk.eq(at.chunk + last_lane)]
+            m.d.sync += position.eq(position + 1)
         return m

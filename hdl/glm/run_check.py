@@ -89,7 +89,8 @@ class RunCheck(wiring.Component):
         ]
         m.d.comb += self.words.eq(words)
 
-        member = job.member
+        below = Signal.like(job.member)  # has no bit of ``member`` if that is a power of two
+        m.d.sync += below.eq(job.member - 1)
         conditions = [
             shape.planes.any() & (shape.planes <= MAX_PRECISION),
             shape.chunks.any() & (shape.chunks <= self.depth),
@@ -102,7 +103,7 @@ class RunCheck(wiring.Component):
             training.shift <= MAX_SHIFT,
             job.log2_slots <= (self.slots - 1).bit_length(),
             ~(job.base & slot_mask(job)).any(),
-            member.any() & ~(member & (member - 1)).any(),
+            job.member.any() & ~(job.member & below).any(),
             job.timeout.any() & ~job.timeout[TIMEOUT_BITS - 1],
         ]
         met = Signal(len(conditions))

@@ -7,9 +7,13 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.fixed import MANTISSA_BITS, MAX_SHIFT, VALUE_BITS, Loss, check_frac
+from fanin.hdl.arith.adder_tree import tree_plan
 from fanin.hdl.emit import shared
+from fanin.hdl.glm.backward import backward_latency
+from fanin.hdl.glm.bank import TREE_RADIX
 from fanin.hdl.glm.engine import Engine
-from fanin.hdl.glm.loss import LossUnit
+from fanin.hdl.glm.forward import forward_latency
+from fanin.hdl.glm.loss import STAGES, LossUnit
 from fanin.hdl.glm.reducer import ActivationReducer
 from fanin.hdl.glm.shapes import EngineEvents, EngineShape, ModelPortSignature
 from fanin.hdl.stream.connect import connect_typed
@@ -46,9 +50,9 @@ class Training(data.Struct):
 class GlmWorker(wiring.Component):
     """Trains one slice of the model: sample words and labels in, partial activations out, full ones in.
 
-    A ``start`` trains ``epochs`` epochs; ``busy`` falls when the last weight is written. The streams must
-    carry what that takes: per engine ``epochs`` times the data set's words, and as many labels and FAs as
-    micro-batches, one FA for each PA, in order. After ``abort`` the model is undefined.
+    A ``start`` trains ``epochs`` epochs; ``busy`` falls when the last weight is written. Until then the streams
+    must carry what that takes and no more: per engine ``epochs`` times the data set's words, and as many
+    labels and FAs as micro-batches, one FA for each PA, in order. After ``abort`` the model is undefined.
 
     Members
     -------
@@ -83,7 +87,7 @@ class GlmWorker(wiring.Component):
     ``events`` : Out, ``EngineEvents``
         Of engine 0.
     ``counts`` : Out, ``counts_layout(engines, banks)``
-        All but ``clamps`` are 0 while no run is under way.
+        Stalls are those of a run, as long as engine 0 has words to take.
 
     Parameters
     ----------
@@ -95,9 +99,10 @@ class GlmWorker(wiring.Component):
 
     Latency
     -------
-    From the last word of a micro-batch to ``pa``: ``pa_latency`` cycles, 13 at 64 lanes. From ``fa`` to the
-    first gradient: 13 cycles. One word a cycle, one micro-batch a cycle where it is one word. A mini-batch
-    of M micro-batches costs M·C·s + T + 27 + s cycles, T from ``pa`` to ``fa``.
+    ``pa_latency`` cycles from the last word of a micro-batch to ``pa``, 13 at 4 to 8 engines of 64 lanes; 13
+    from ``fa`` to the first gradient at 8 banks. One word a cycle, one micro-batch a cycle where it is one
+    word. A mini-batch of M micro-batches costs M·C·s + T + ``pipeline`` + s cycles, where T is the time
+    from ``pa`` to ``fa``, and ``pipeline`` 26 at 4 to 8 engines.
 
     Source
     ------
@@ -125,6 +130,10 @@ class GlmWorker(wiring.Component):
         self.depth = depth
         self.fifo_depth = fifo_depth
         self.frac = frac
+        reducer_latency = 1 + len(tree_plan(engines, TREE_RADIX))
+        self.pa_latency = forward_latency(lanes) + reducer_latency
+        # From a PA to the next mini-batch's, besides its words, the network, and one cycle for each plane.
+        self.pipeline = self.pa_latency + STAGES + backward_latency(banks) - 1
         vector = stream.Signature(data.ArrayLayout(signed(VALUE_BITS), banks))
         super().__init__(
             {
@@ -231,15 +240,15 @@ class GlmWorker(wiring.Component):
         return pending
 
     def _count(self, m: Module, events: list[Any], to_take: Signal) -> None:
-        """Engines' events speak of the cycle before; the counts, which are registered, of that before it."""
+        """Events tell of the cycle before, so a run's first are those one cycle behind its beginning."""
         counts = self.counts
-        forward, backward = Signal(), Signal()
-        m.d.sync += [forward.eq(to_take), backward.eq(self.running)]
+        was_to_take, was_running = Signal(), Signal()
+        m.d.sync += [was_to_take.eq(to_take), was_running.eq(self.running)]
         m.d.comb += self.events.eq(events[0])
         for name in "model_wait", "fifo_full", "pa_full", "no_word":
-            m.d.sync += counts[name].eq(Mux(forward, sum(event[name] for event in events), 0))
-        stalled = [event.model_wait | event.fifo_full | event.pa_full | event.no_word for event in events]
+            total = sum(event[name] for event in events)
+            m.d.sync += counts[name].eq(Mux(to_take & was_to_take, total, 0))
         m.d.sync += [
-            counts.words.eq(Mux(forward, sum(~one for one in stalled), 0)),
-            counts.backward_idle.eq(Mux(backward, sum(event.backward_idle for event in events), 0)),
+            counts.words.eq(sum(port.valid & port.ready for port in self.samples)),
+            counts.backward_idle.eq(Mux(was_running, sum(event.backward_idle for event in events), 0)),
         ]

@@ -76,11 +76,11 @@ class Network:
 class Host:
     """Starts all workers, waits for the last, reads the models, ends the test."""
 
-    def __init__(self, bench: Bench, job: Job, *, runs: int = 1):
-        self.bench, self.job, self.runs = bench, job, runs
+    def __init__(self, bench: Bench, job: Job):
+        self.bench, self.job = bench, job
         self.models = []
-        self.cycles = []  # of each run, worker 0
-        self.counts = dict.fromkeys(dict(bench.part[0].counts.shape()), 0)
+        self.cycles = 0  # of worker 0
+        self.counts = [dict.fromkeys(dict(part.counts.shape()), 0) for part in bench.part]
 
     async def _pulse(self, ctx, name):
         for part in self.bench.part:
@@ -106,35 +106,33 @@ class Host:
         return ctx.get(part.host.read_data)
 
     async def count(self, ctx):
-        counts = self.bench.part[0].counts
-        async for _, _, *values in ctx.tick().sample(*(counts[name] for name in self.counts)):
-            for name, value in zip(self.counts, values, strict=True):
-                self.counts[name] += value
+        ports = [part.counts for part in self.bench.part]
+        async for _, _, *values in ctx.tick().sample(*ports):
+            for counts, value in zip(self.counts, values, strict=True):
+                for name in counts:
+                    counts[name] += value[name]
 
     async def run(self, ctx):
         parts = self.bench.part
         await ctx.tick().repeat(4)  # the shape comes before the start
-        for _ in range(self.runs):
-            await self._pulse(ctx, "start")
-            cycles = 0
-            while any(ctx.get(part.busy) for part in parts):
-                await ctx.tick()
-                cycles += ctx.get(parts[0].running)
-            self.cycles.append(cycles + 1)
+        await self._pulse(ctx, "start")
+        while any(ctx.get(part.busy) for part in parts):
+            self.cycles += ctx.get(parts[0].running)
+            await ctx.tick()
         self.models = [await self._model(ctx, part) for part in parts]
         await self.bench.end(ctx)
 
 
-def train(job: Job, *, runs: int = 1, stall: float = 0.3, delay: int = 5, limit: int = 5_000):
-    """Train ``runs`` times; the host, with the models, and the network."""
+def train(job: Job, *, stall: float = 0.3, delay: int = 5, limit: int = 5_000):
+    """Train; the host, with the models, and the network."""
     bench = Bench(*(make_worker(job.node) for _ in range(job.workers)))
     network = Network(bench, delay=delay, stall=stall, seed=job.seed)
-    host = Host(bench, job, runs=runs)
+    host = Host(bench, job)
     drive = {}
     for w in range(job.workers):
-        drive[f"part[{w}].labels"] = job.label_vectors(w) * job.epochs * runs
+        drive[f"part[{w}].labels"] = job.label_vectors(w) * job.epochs
         for e in range(job.node.engines):
-            drive[f"part[{w}].samples[{e}]"] = job.words(w, e) * job.epochs * runs
+            drive[f"part[{w}].samples[{e}]"] = job.words(w, e) * job.epochs
     simulate(
         bench,
         drive=drive,
