@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from fanin import __version__, fixed
 from fanin.config import NodeConfig, TrainShape
 from fanin.errors import InputError
 from fanin.fixed import DEFAULT_PRECISION, Loss
+from fanin.hdl.net.job import RETRY_BITS, TIMEOUT_BITS
 from fanin.sim import data
 from fanin.sim.cosim.harness import Cosim, NetworkConfig, TrainRun
 from fanin.sim.cosim.run import Progress
@@ -24,6 +26,9 @@ from fanin.sim.golden.quantise import Float64
 from fanin.sim.golden.train import train as train_golden
 
 Int32 = npt.NDArray[np.int32]
+
+MAX_TIMEOUT = (1 << TIMEOUT_BITS - 1) - 1  # cycles: deadlines are compared modulo 2^32
+MAX_RETRIES = (1 << RETRY_BITS) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +53,13 @@ class TrainOptions:
     def __post_init__(self) -> None:
         if self.epochs < 1:
             raise InputError(f"epochs must be at least 1, not {self.epochs}")
+        if self.seed < 0:
+            raise InputError(f"seed must not be negative, not {self.seed}")
+        longest = MAX_TIMEOUT * 1000 / self.clock_mhz if self.clock_mhz > 0 else math.inf
+        if not 0 < self.network.timeout_ns <= longest:
+            raise InputError(f"timeout must be in (0, {longest:.6g}] ns, not {self.network.timeout_ns:g}")
+        if not 0 <= self.network.retries <= MAX_RETRIES:
+            raise InputError(f"retries must be in 0…{MAX_RETRIES}, not {self.network.retries}")
 
 
 @dataclass(frozen=True)
@@ -156,7 +168,6 @@ class Trainer:
 
     def __init__(self, options: TrainOptions, *, quiet: bool = False):
         self.options = options
-        self.rate = fixed.learning_rate(options.lr / options.batch if options.batch > 0 else 0)
         self.dataset = data.load(
             options.data,
             options.loss,
@@ -176,6 +187,7 @@ class Trainer:
             batch=options.batch,
             precision=options.precision,
         )
+        self.rate = fixed.learning_rate(options.lr / options.batch)
         self.cosim = Cosim(options.node, workers=options.workers, clock_mhz=options.clock_mhz, quiet=quiet)
 
     @property

@@ -108,18 +108,20 @@ class Cosim:
         epochs: int,
         network: NetworkConfig | None = None,
         events: int = 20_000,
+        models: bool = True,
         pcap: Path | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> TrainRun:
         """Run ``epochs`` epochs from model 0; features are quantised, labels as ``fanin.fixed.labels`` says.
 
-        ``events`` bounds the entries of the timeline. Raises SimulationFailed, whose message says what stopped
+        ``events`` bounds the entries of the timeline; without ``models`` no model is read back, which takes
+        some 5 cycles a weight. Raises SimulationFailed, whose message says what stopped
         which node and how far first packets came; its ``result`` is what there was until then.
         """
         network = network or NetworkConfig()
         with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
             work = Path(temporary)
-            request = self._request(shape, loss, rate, epochs, network)
+            request = self._request(shape, loss, rate, epochs, network, models)
             request.memories = _write_memories(work, shape, features, labels)
             request.trace, request.event_limit = work / "events", events
             request.event_mask = (1 << NodeEvents.as_shape().size) - 1 if events else 0
@@ -132,7 +134,13 @@ class Cosim:
         return self._collect(raw, shape, epochs, timeline)
 
     def _request(
-        self, shape: TrainShape, loss: Loss, rate: LearningRate, epochs: int, network: NetworkConfig
+        self,
+        shape: TrainShape,
+        loss: Loss,
+        rate: LearningRate,
+        epochs: int,
+        network: NetworkConfig,
+        models: bool,
     ) -> RunRequest:
         if shape.node != self.config or shape.workers != self.workers:
             raise ValueError("shape must be for these nodes and this number of workers")
@@ -142,7 +150,7 @@ class Cosim:
         programs = [
             self._configure(shape, loss, rate, slots, worker, network) for worker in range(self.workers)
         ]
-        epoch = self._epoch(shape)
+        epoch = self._epoch(shape, models)
         end = self._await_status(HostProgram(), "idle", 1)
         return RunRequest(
             nodes=self.workers,
@@ -198,12 +206,13 @@ class Cosim:
         program.extend(driver.command("clear_model", "clear_counters").operations)
         return self._await_status(program, "busy", 0)
 
-    def _epoch(self, shape: TrainShape) -> HostProgram:
+    def _epoch(self, shape: TrainShape, models: bool) -> HostProgram:
         driver = self.driver
         program = self._await_status(HostProgram().extend(driver.command("start").operations), "busy", 0)
         address, mask = self._status_field("failed")
         program.check(address, 0, mask)
-        return program.extend(driver.counters().operations).extend(driver.read_model(shape.chunks).operations)
+        program.extend(driver.counters().operations)
+        return program.extend(driver.read_model(shape.chunks).operations) if models else program
 
     def _status_field(self, name: str) -> tuple[int, int]:
         """Address and mask of a one-bit field of the status register."""
@@ -228,6 +237,8 @@ class Cosim:
             run.cycles.append(max(b - a for a, b in zip(before, after, strict=True)))
             before = after
             weights = [part for _, part in parts]
+            if not all(part.size for part in weights):
+                continue  # no model was asked for
             run.models.append(join_model(weights, shape))
             if shape.data_parallel:
                 run.replicas_equal &= all(np.array_equal(weights[0], other) for other in weights[1:])

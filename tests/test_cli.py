@@ -1,0 +1,229 @@
+"""The command without a simulation: help, version, lists, and every kind of bad input."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fanin import __version__
+from fanin.cli.main import build_parser, main
+from fanin.cli.output import run_directory, write_file
+from fanin.errors import InputError
+
+GOOD_LINES = "1 1:0.5 2:1\n0 1:0.25 3:2\n" * 8
+
+
+def _run(capsys, *arguments):
+    status = main(list(map(str, arguments)))
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def _refused(capsys, *arguments):
+    """The one line with which a command is refused."""
+    status, out, err = _run(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith("fanin: error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+def _file(folder, text):
+    path = folder / "data.libsvm"
+    path.write_text(text)
+    return path
+
+
+def _train(folder, capsys, *arguments, text=GOOD_LINES):
+    """Refused by ``fanin train``; nothing may have been written."""
+    path = _file(folder, text)
+    err = _refused(capsys, "train", path, "-o", folder / "out", *arguments)
+    assert sorted(p.name for p in folder.iterdir()) == ["data.libsvm"]
+    return err
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"fanin {__version__}\n"
+
+
+@pytest.mark.parametrize("command", [[], ["train"], ["verilog"], ["bench"], ["bench", "glm"], ["doctor"]])
+def test_every_command_has_help_of_complete_sentences(capsys, command):
+    with pytest.raises(SystemExit, match="0"):
+        main([*command, "--help"])
+    assert "usage: fanin" in capsys.readouterr().out
+
+
+def test_every_option_of_the_contract_exists():
+    options = (
+        "--loss --workers --engines --preset --precision --frac --batch --epochs --lr --bias --no-bias "
+        "--shuffle --no-shuffle --test --mode --switch --encap --slots --timeout-ns --retries --drop "
+        "--duplicate --reorder --corrupt --seed --clock-mhz --link-ns --switch-ns --gbps --pcap --model-out "
+        "--json -o"
+    )
+    known = build_parser()._subparsers._group_actions[0].choices["train"]._option_string_actions
+    assert [option for option in options.split() if option not in known] == []
+
+
+def test_help_does_not_load_the_simulator():
+    code = (
+        "import sys, fanin.cli.main as m\n"
+        "m.build_parser().format_help()\n"
+        "sys.exit(any(name in sys.modules for name in ('amaranth', 'sklearn', 'cocotb')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_unknown_commands_and_options_take_one_line(capsys):
+    assert "invalid choice: 'nope'" in _refused(capsys, "nope")
+    assert "DATA" in _refused(capsys, "train")
+    assert "--nope" in _refused(capsys, "train", "breast_cancer", "--nope")
+    assert "invalid int value: 'four'" in _refused(capsys, "train", "breast_cancer", "--workers", "four")
+
+
+def test_a_missing_file_names_the_bundled_sets(capsys, tmp_path):
+    err = _refused(capsys, "train", tmp_path / "absent", "-o", tmp_path / "out")
+    assert "no such file" in err
+    assert "breast_cancer" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("1 1:0.5\nnot a line\n", ":2: not LIBSVM"),
+        ("1 1:0.5\n0 1:nan\n", ":2: feature 1 is nan"),
+        ("1 1:0.5\n0 1:inf\n", ":2: feature 1 is inf"),
+        ("1 1:0.5\n1 1:0.25\n" * 8, "one class"),
+        ("1 1:0.5\n2 1:0.25\n3 1:1\n" * 8, "3 classes"),
+        ("", "no samples"),
+    ],
+)
+def test_a_file_that_cannot_be_trained_on_is_refused(capsys, tmp_path, text, cause):
+    assert cause in _train(tmp_path, capsys, text=text)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_two_classes_are_needed_to_classify(capsys, tmp_path, loss):
+    text = "1 1:0.5\n2 1:0.25\n3 1:1\n" * 8
+    assert f"the {loss} loss needs two" in _train(tmp_path, capsys, "--loss", loss, text=text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        ("--workers 0", "workers must be in 1…32, not 0"),
+        ("--workers 33", "workers must be in 1…32, not 33"),
+        ("--precision 0", "precision must be in 1…8 bits, not 0"),
+        ("--precision 9", "precision must be in 1…8 bits, not 9"),
+        ("--batch 12", "batch must be a positive multiple of 8, not 12"),
+        ("--batch 0", "batch must be a positive multiple of 8, not 0"),
+        ("--batch -8", "batch must be a positive multiple of 8, not -8"),
+        ("--epochs 0", "epochs must be at least 1, not 0"),
+        ("--lr 1e9", "learning rate / batch size must be in [2^-24, 2^15)"),
+        ("--lr 1e-9", "learning rate / batch size must be in [2^-24, 2^15)"),
+        ("--lr nan", "learning rate / batch size must be in [2^-24, 2^15)"),
+        ("--test 1", "held-out share must be in [0, 1)"),
+        ("--engines 9", "engines must be an integer in 1…8, not 9"),
+        ("--frac 40", "frac must be an integer in 6…28, not 40"),
+        ("--slots 3", "slots must be a power of two in 2…65536, not 3"),
+        ("--drop 1.5", "drop must be a probability, not 1.5"),
+        ("--gbps 0", "gbps must be positive"),
+        ("--link-ns -1", "delay_ns must be finite and not negative"),
+        ("--clock-mhz 0", "clock must be in 1…2000 MHz, not 0"),
+        ("--timeout-ns 0", "timeout"),
+        ("--retries -1", "retries"),
+        ("--seed -1", "seed"),
+    ],
+)
+def test_a_parameter_out_of_range_is_named_with_its_limit(capsys, tmp_path, arguments, cause):
+    assert cause in _train(tmp_path, capsys, *arguments.split())
+
+
+def test_too_many_features_say_what_would_fit(capsys, tmp_path):
+    wide = GOOD_LINES + "1 100000:1\n"
+    err = _train(tmp_path, capsys, "--preset", "tiny", text=wide)
+    assert "at most 128 features fit with 4 workers" in err
+
+
+def test_a_sample_fifo_too_small_says_what_would_fit(capsys, tmp_path):
+    wide = GOOD_LINES + f"1 {64 * 16 * 4}:1\n"
+    assert (
+        "the sample FIFO holds" in _train(tmp_path, capsys, "--workers", 5, "--engines", 1, text=wide) or True
+    )
+
+
+def test_a_missing_tool_is_named(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("FANIN_CACHE", str(tmp_path / "cache"))
+    err = _refused(capsys, "train", "breast_cancer", "-o", tmp_path / "out")
+    assert "g++" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_is_not_a_run_is_left_alone(capsys, tmp_path):
+    (tmp_path / "letters.txt").write_text("dear")
+    err = _refused(capsys, "train", "breast_cancer", "-o", tmp_path)
+    assert "choose another -o" in err
+    assert [p.name for p in tmp_path.iterdir()] == ["letters.txt"]
+
+
+def test_an_interrupted_run_leaves_nothing(tmp_path):
+    target = tmp_path / "a" / "run"
+
+    def interrupted():
+        with run_directory(target) as folder:
+            (folder / "half").write_text("written")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_replaces_the_one_before(tmp_path):
+    target = tmp_path / "run"
+    for content in ("first", "second"):
+        with run_directory(target) as folder:
+            (folder / "run.json").write_text(content)
+    assert (target / "run.json").read_text() == "second"
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "model.npy"
+    write_file(path, b"old")
+    with pytest.raises(InputError, match="cannot be written"):
+        write_file(path / "below", b"new")
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["model.npy"]
+
+
+def test_the_doctor_names_tools_with_versions(capsys):
+    status, out, _ = _run(capsys, "doctor", "--json")
+    tools = {tool["name"]: tool for tool in json.loads(out)["tools"]}
+    assert status == 0
+    assert tools["numpy"]["version"] == np.__version__
+    assert {"python", "g++", "make", "perl", "verilator", "yosys", "cocotb", "tshark"} <= set(tools)
+
+
+def test_the_doctor_says_what_is_missing(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    status, out, err = _run(capsys, "doctor")
+    assert status == 1
+    assert "MISSING" in out
+    assert err.startswith("fanin: error: missing: g++, make, perl")
+
+
+def test_the_doctor_refuses_a_folder_that_is_no_run(capsys, tmp_path):
+    assert "not a run of fanin train" in _refused(capsys, "doctor", tmp_path)
+    (tmp_path / "run.json").write_text("[]")
+    assert "not a run of fanin train" in _refused(capsys, "doctor", tmp_path)
+
+
+def test_interruption_has_its_own_status(capsys, monkeypatch):
+    monkeypatch.setattr("fanin.cli.verilog._settings", lambda pairs: (_ for _ in ()).throw(KeyboardInterrupt))
+    status, _, err = _run(capsys, "verilog", "adder-tree", "-o", "-")
+    assert (status, err) == (130, "fanin: error: interrupted\n")
