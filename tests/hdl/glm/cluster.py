@@ -45,6 +45,7 @@ class Links:
     rng: random.Random
     delay: int = 4
     seen: dict[tuple[bool, int, int], int] = field(default_factory=dict)
+    times: dict[tuple[bool, int], list[int]] = field(default_factory=dict)  # worker 0's MAC, last beats
     _events: list[tuple[int, int, bool, int, bytes]] = field(default_factory=list)
 
     async def process(self, ctx: Any) -> None:
@@ -58,7 +59,10 @@ class Links:
                 ctx.set(node.mac_tx.ready, self.rng.random() >= self.stall)
                 ctx.set(node.mac_rx.valid, bool(queue))
                 if queue:
-                    ctx.set(node.mac_rx.payload, queue.pop(0))
+                    beat, frame = queue.pop(0)
+                    ctx.set(node.mac_rx.payload, beat)
+                    if frame and node is self.nodes[0]:
+                        self._note(False, frame, cycle)
             _, _, *values = await ctx.tick().sample(*ports)
             for worker in range(len(self.nodes)):
                 valid, ready, beat = values[3 * worker : 3 * worker + 3]
@@ -66,11 +70,17 @@ class Links:
                     width = len(self.nodes[worker].mac_tx.payload.data) // 8
                     building[worker] += beat.data.to_bytes(width, "little")[: beat.keep.bit_count()]
                     if beat.last:
+                        if worker == 0:
+                            self._note(True, building[0], cycle)
                         self._carry(True, worker, building[worker], cycle)
                         building[worker] = b""
             for worker, frame in self._arrivals(cycle):
-                queues[worker] += beats_of(frame, len(self.nodes[worker].mac_rx.payload.data))
+                beats = beats_of(frame, len(self.nodes[worker].mac_rx.payload.data))
+                queues[worker] += [(beat, frame if beat is beats[-1] else None) for beat in beats]
             cycle += 1
+
+    def _note(self, up: bool, frame: bytes, now: int) -> None:
+        self.times.setdefault((up, packet_of(frame, encap=self.encap).kind), []).append(now)
 
     def _arrivals(self, now: int) -> Iterable[tuple[int, bytes]]:
         while self._events and self._events[0][0] <= now:

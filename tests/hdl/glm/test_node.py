@@ -2,17 +2,20 @@
 """Whole nodes against the golden model: memories, registers, transport and switch included."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
-from fanin.config import PRESETS
+from fanin.config import PRESETS, Mode
 from fanin.hdl.glm.node_registers import Failure
+from fanin.hdl.glm.worker import GlmWorker
 from fanin.wire import Encap, Kind
 from tests.hdl.glm.cluster import Cluster, Link
 from tests.hdl.glm.training import Job
 from tests.support import new_seed
 
 TINY = PRESETS["tiny"]
+TRANSPORT = 4  # cycles, there and back: PA to AGG, RESULT to FA
 
 
 NODES = {
@@ -146,3 +149,29 @@ def test_what_could_not_move_is_refused_at_start():
 
     _check(Cluster(job, script=script).run())
     assert causes == dict.fromkeys(BAD, Failure.SHAPE)
+
+
+def test_data_parallel_nodes_train_their_golden_model():
+    node = replace(TINY, mode=Mode.DATA_PARALLEL)
+    job = Job(seed=new_seed(), node=node, workers=2, batch=32, columns=12, epochs=1)
+    cluster = Cluster(job).run()
+    _check(cluster)
+    operations = job.shape.mini_batches * job.shape.chunks * node.lanes // node.values
+    assert [counters["agg_sent"] for counters in cluster.counters] == [operations] * 2
+
+
+@pytest.mark.parametrize("precision", [1, 3])
+def test_a_mini_batch_costs_its_words_the_network_and_at_most_44_cycles(precision):
+    """On the wire, at one beat a frame: from AGG to AGG of two mini-batches' last micro-batches."""
+    node = replace(TINY, mac_width=512)
+    job = Job(seed=new_seed(), node=node, precision=precision, samples=96, batch=32, epochs=1)
+    cluster = Cluster(job, stall=0).run()
+    _check(cluster)
+    times, shape = cluster.links.times, job.shape
+    aggs, results = times[True, Kind.AGG], times[False, Kind.RESULT]
+    last = range(shape.micro_batches - 1, len(aggs), shape.micro_batches)
+    costs = {aggs[after] - aggs[before] - (results[before] - aggs[before]) for before, after in pairwise(last)}
+    words = shape.micro_batches * shape.words_per_micro_batch
+    (overhead,) = {cost - words for cost in costs}
+    assert overhead == GlmWorker(lanes=node.lanes).pipeline + TRANSPORT + precision
+    assert overhead <= 44 + precision

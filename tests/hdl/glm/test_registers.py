@@ -1,0 +1,199 @@
+# amaranth: UnusedElaboratable=no
+"""The node's registers, the driver that writes them, the model window and the check at start."""
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from fanin import fixed
+from fanin.config import PRESETS, TrainShape
+from fanin.fixed import Loss
+from fanin.hdl.bus.driver import RegisterDriver
+from fanin.hdl.glm.model_window import ModelWindow
+from fanin.hdl.glm.node_driver import NodeDriver, NodeJob, NodeMemories
+from fanin.hdl.glm.node_registers import COUNTERS, IDENTITY, VERSION, Failure, model_address, node_registers
+from fanin.hdl.glm.run_check import RunCheck
+from fanin.hdl.glm.shapes import ModelPortSignature
+from fanin.wire import Endpoint
+
+TINY = PRESETS["tiny"]
+
+
+class Store:
+    """Registers as plain memory."""
+
+    def __init__(self, **words: int):
+        self.words: dict[int, int] = {}
+        registers = node_registers(TINY)
+        for name, word in words.items():
+            self.words[registers.offset(name)] = word
+        self.driver = RegisterDriver(registers, lambda a: self.words.get(a, 0), self.words.__setitem__)
+
+
+def test_every_preset_has_a_map_that_fits_4_kib():
+    for config in PRESETS.values():
+        registers = node_registers(config)
+        assert registers.size <= 4096
+        assert all(f"`{name}`" in registers.markdown() for name in ("control", "status", *COUNTERS))
+
+
+def test_counters_of_all_engines_take_steps_as_large_as_all_engines():
+    registers = node_registers(PRESETS["u280"])
+    assert [registers[name].step for name in ("cycles", "words", "stall_no_word", "clamps")] == [1, 4, 4, 4]
+    assert all(registers[name].bits == 64 for name in COUNTERS)
+
+
+def test_configuration_writes_what_the_shape_says():
+    shape = TrainShape(node=TINY, workers=2, samples=100, columns=60, batch=32, precision=3)
+    rate = fixed.learning_rate(0.5 / 32)
+    job = NodeJob(
+        id=5,
+        base=64,
+        slots=4,
+        member=2,
+        own=Endpoint(mac=0x0200_0000_0001, ip=0x0A00_0001),
+        switch=Endpoint(mac=0x0200_0000_00FE),
+        timeout=77,
+    )
+    memories = NodeMemories(samples=[0x1_0000_0000, 0x2000], labels=0x3000)
+    driver, store = NodeDriver(TINY), Store()
+    store.driver.run(driver.configure(shape, loss=Loss.HINGE, rate=rate, epochs=9, job=job, memories=memories))
+    read = store.driver.read
+    assert read("training") == {"planes": 3, "loss": 2, "clamp_bits": 30}
+    assert read("rate") == {"mantissa": rate.mantissa, "shift": rate.shift}
+    assert read("job") == {"job_id": 5, "log2_slots": 2, "slot_base": 64}
+    assert [read(n) for n in ("chunks", "mini_batch", "epoch", "epochs")] == [4, 4, 13, 9]
+    assert [read(n) for n in ("member", "timeout", "retries")] == [2, 77, 1000]
+    assert read("own_mac") == 0x0200_0000_0001
+    assert [read("sample_address", index=n) for n in range(2)] == [0x1_0000_0000, 0x2000]
+    assert read("label_address") == 0x3000
+
+
+def test_the_driver_refuses_another_node():
+    driver = NodeDriver(TINY)
+    right = {"engines": 1, "banks": 8, "lanes": 8, "frac": 24, "data_parallel": 0, "udp": 0}
+    driver.check_identity([IDENTITY, VERSION, right, 4, 64, 4])
+    with pytest.raises(ValueError, match="id and version"):
+        driver.check_identity([0, VERSION, right, 4, 64, 4])
+    with pytest.raises(ValueError, match="not \\[2, 8, 24, 4, 64, 4\\]"):
+        driver.check_identity([IDENTITY, VERSION, right | {"engines": 2}, 4, 64, 4])
+
+
+def test_status_names_the_cause_only_of_a_failure():
+    driver = NodeDriver(TINY)
+    fields = {"busy": 0, "idle": 1, "failed": 1, "cause": 1}
+    assert driver.status_of([fields]).cause is Failure.TIMEOUT
+    assert driver.status_of([fields | {"failed": 0}]).cause is Failure.NONE
+
+
+class _Model:
+    """A model port over a dictionary, with the port's latency."""
+
+    def __init__(self, window: ModelWindow):
+        self.window, self.weights = window, {}
+
+    async def process(self, ctx):
+        host = self.window.host
+        answers = [0] * (ModelPortSignature.READ_LATENCY - 1)
+        ports = (self.window.engine, host.chunk, host.lane, host.read, host.write, host.write_data)
+        async for _, _, engine, chunk, lane, read, write, value in ctx.tick().sample(*ports):
+            where = engine, chunk, lane
+            if write:
+                self.weights[where] = value
+            answers.append(self.weights.get(where, 0) if read else 0)
+            ctx.set(host.read_data, answers.pop(0))
+
+
+def _use_window(*, enable: int, accesses: list[tuple[str, int | None]]) -> tuple[list[int], dict]:
+    """Carry out ``(register, address or weight, None to read)``; what the reads gave, and the model."""
+    window = ModelWindow(engines=2, lanes=4, depth=3)
+    model, answers = _Model(window), []
+
+    async def host(ctx):
+        ctx.set(window.enable, enable)
+        for name, value in accesses:
+            port = getattr(window, name)
+            request = port.read if value is None else port.write
+            ctx.set(request, 1)
+            ctx.set(port.write_data, (value or 0) & 0xFFFF_FFFF)
+            (answer,) = await ctx.tick().sample(port.read_data).until(port.ready)
+            answers.extend([answer] if value is None else [])
+            ctx.set(request, 0)
+
+    sim = Simulator(window)
+    sim.add_clock(1e-8)
+    sim.add_testbench(host)
+    sim.add_testbench(model.process, background=True)
+    sim.run()
+    return answers, model.weights
+
+
+def test_the_window_steps_from_lane_to_lane_and_from_chunk_to_chunk():
+    weights = [-1, 2, -3, 4, -5, 2**31 - 1]
+    writes = [("weight", weight) for weight in weights]
+    reads = [("weight", None)] * len(weights)
+    start = ("address", model_address(1, 0, 2))
+    answers, model = _use_window(enable=1, accesses=[start, *writes, start, *reads, ("address", None)])
+    assert [value - (value >> 31 << 32) for value in answers[:-1]] == weights
+    assert answers[-1] == model_address(1, 2, 0)
+    assert list(model) == [(1, 0, 2), (1, 0, 3), (1, 1, 0), (1, 1, 1), (1, 1, 2), (1, 1, 3)]
+
+
+def test_the_window_of_a_busy_node_answers_but_does_nothing():
+    answers, model = _use_window(enable=0, accesses=[("weight", 7), ("weight", None)])
+    assert answers == [0]
+    assert model == {}
+
+
+GOOD = {
+    "shape.chunks": 100,
+    "shape.planes": 8,
+    "shape.mini_batch": 1,
+    "shape.epoch": 1,
+    "training.epochs": 1,
+    "training.shift": 39,
+    "job.log2_slots": 6,
+    "job.base": 128,
+    "job.member": 1 << 31,
+    "job.timeout": 1,
+}
+EDGES = [
+    ({}, True),
+    ({"shape.chunks": 101}, False),  # 808 words do not fit
+    ({"shape.chunks": 128, "shape.planes": 1}, True),
+    ({"shape.chunks": 129, "shape.planes": 1}, False),
+    ({"shape.mini_batch": 1000}, True),
+    ({"shape.mini_batch": 1001}, False),
+    ({"shape.epoch": (2**32 - 1) // 800}, True),
+    ({"shape.epoch": (2**32 - 1) // 800 + 1}, False),
+    ({"shape.epoch": 2**32 - 1, "shape.chunks": 1, "shape.planes": 1}, True),
+    ({"training.shift": 40}, False),
+    ({"job.log2_slots": 7, "job.base": 128}, False),
+    ({"job.base": 96}, False),
+    ({"job.member": 1 << 31 | 1}, False),
+    ({"job.timeout": 2**31 - 1}, True),
+    ({"job.timeout": 2**31}, False),
+]
+
+
+def test_the_check_draws_every_line_where_the_hardware_ends():
+    check = RunCheck(depth=128, fifo_depth=800, slots=64, max_mini_batch=1000)
+    verdicts, words = [], []
+
+    async def body(ctx):
+        for changes, _ in EDGES:
+            for path, value in (GOOD | changes).items():
+                part, name = path.split(".")
+                ctx.set(getattr(check, part)[name], value)
+            await ctx.tick().repeat(RunCheck.LATENCY)
+            verdicts.append(bool(ctx.get(check.ok)))
+            words.append(ctx.get(check.words))
+
+    sim = Simulator(check)
+    sim.add_clock(1e-8)
+    sim.add_testbench(body)
+    sim.run()
+    assert verdicts == [verdict for _, verdict in EDGES]
+    shapes = [GOOD | changes for changes, _ in EDGES]
+    expected = [s["shape.chunks"] * s["shape.planes"] * s["shape.epoch"] for s in shapes]
+    assert words == [np.uint32(value & 0xFFFF_FFFF) for value in expected]
