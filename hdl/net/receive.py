@@ -188,22 +188,26 @@ class FrameReceiver(wiring.Component):
         wait = CHECKSUM_LATENCY if self.encap is Encap.UDP else 0
         done = delayed(m, collector.done, wait + 1, name="done", reset_less=False)
         packet = delayed(m, self._packet(m, frame).as_value(), wait + 1, name="packet")
-        foreign = self._foreign(frame)
+        half = len(self.job.own_mac) // 2
+        destination, own = frame.ethernet.destination, self.job.own_mac
         faults = {
             "mac_error": collector.mac_error,
-            "short": collector.headless | (collector.short & ~foreign),
-            "foreign": foreign,
+            "headless": collector.headless,
+            "incomplete": collector.short,
+            "elsewhere": destination[:half] != own[:half],
+            "other_traffic": (destination[half:] != own[half:]) | self._other_traffic(frame),
             "long": collector.long,
             "malformed": self._malformed(frame),
             "other_job": (frame.aggregation.job != self.job.job) | ~self.job.enable,
             "slot_range": self._out_of_range(m, frame.aggregation.slot),
         }
+        # Four of them share one more register, so that ``good`` is one LUT.
+        faults["plain"] = collector.mac_error | collector.short | collector.long | faults["other_job"]
         late = {name: delayed(m, flag, wait + 1, name=name)[-1] for name, flag in faults.items()}
         late["checksum"] = self._bad_checksum(m, frame) if self.encap is Encap.UDP else Const(0)
-        # Of what the collector found, one register, so that ``good`` is one LUT.
-        uncollected = collector.mac_error | collector.headless | collector.short | collector.long
-        judged = ("foreign", "checksum", "malformed", "other_job", "slot_range")
-        bad = [delayed(m, uncollected, wait + 1, name="bad")[-1], *(late[name] for name in judged)]
+        late["foreign"] = late["elsewhere"] | late["other_traffic"]
+        late["short"] = late["headless"] | (late["incomplete"] & ~late["foreign"])
+        bad = (late[k] for k in ("plain", "elsewhere", "other_traffic", "checksum", "malformed", "slot_range"))
 
         ahead = packet_fields(self.values)(packet[-2])
         m.d.comb += [
@@ -230,15 +234,13 @@ class FrameReceiver(wiring.Component):
             m.d.comb += packet.values[k].eq(frame.values[self.values - 1 - k])
         return packet
 
-    def _foreign(self, frame: Any) -> Value:
+    def _other_traffic(self, frame: Any) -> Value:
         job = self.job
-        foreign = frame.ethernet.destination != job.own_mac
         if self.encap is Encap.L2:
-            return foreign | (frame.ethernet.ethertype != ETHERTYPE_AGGREGATION)
+            return frame.ethernet.ethertype != ETHERTYPE_AGGREGATION
         ip, udp = frame.ipv4, frame.udp
         return (
-            foreign
-            | (frame.ethernet.ethertype != ETHERTYPE_IPV4)
+            (frame.ethernet.ethertype != ETHERTYPE_IPV4)
             | (ip.version != 4)
             | (ip.ihl != byte_length(IPV4) // 4)
             | ip.flags[0]  # more fragments

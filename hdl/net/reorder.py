@@ -77,27 +77,42 @@ class ReorderStore(wiring.Component):
         now = Signal(use_layout(self.slots), init={"index": 0, "parity": self.first_round & 1})
         behind = Signal.like(now)
         step = Signal()
+        at = Signal.like(now)
         m.d.comb += [
-            behind.index.eq((now.index + 1) & self.mask),
-            behind.parity.eq(now.parity ^ (now.index == self.mask)),
+            at.eq(Mux(step, behind, now)),
             step.eq(self.o.valid & self.o.ready),
-            read.addr.eq(Mux(step, behind.index, now.index)),
+            read.addr.eq(at.index),
             port.en.eq(self.write.en | self.clear.en),
             port.addr.eq(Mux(self.clear.en, self.clear.index, self.write.use.index)),
             port.data.values.eq(self.write.values),
             port.data.parity.eq(Mux(self.clear.en, blank, self.write.use.parity)),
         ]
-        with m.If(step):
-            m.d.sync += now.eq(behind)
+        # A register one use ahead of ``now``; right before the first FA, since clearing takes longer.
+        m.d.sync += [
+            now.eq(at),
+            behind.index.eq(Mux(step, behind.index + 1, now.index + 1) & self.mask),
+            behind.parity.eq(
+                Mux(
+                    step,
+                    behind.parity ^ (behind.index == self.mask),
+                    now.parity ^ (now.index == self.mask),
+                )
+            ),
+        ]
 
         # By hand, for both addresses at once: the port's own comparison would stand behind their choice.
-        bypass, live = Signal(), Signal()
+        written, hit, live = Signal(), Signal(), Signal()
         passing = Signal(word, reset_less=True)
-        hit = Mux(step, self.write.use.index == behind.index, self.write.use.index == now.index)
-        m.d.sync += [bypass.eq(self.write.en & hit), passing.eq(port.data), live.eq(~self.clear.en)]
+        index = self.write.use.index
+        m.d.sync += [
+            written.eq(self.write.en),
+            hit.eq(Mux(step, index == behind.index, index == now.index)),
+            passing.eq(port.data),
+            live.eq(~self.clear.en),
+        ]
         head = Signal(word)
         m.d.comb += [
-            head.eq(Mux(bypass, passing, read.data)),
+            head.eq(Mux(written & hit, passing, read.data)),
             self.o.valid.eq(live & (head.parity == now.parity)),
             self.o.payload.eq(head.values),
         ]

@@ -104,7 +104,7 @@ class OperationWindow(wiring.Component):
                 "mask": In(index_bits(slots)),
                 "accept": In(1),
                 "free": In(1),
-                "open": Out(1, init=1),
+                "open": Out(1),
                 "exhausted": Out(1),
                 "idle": Out(1),
                 "index": Out(index_bits(slots)),
@@ -114,22 +114,25 @@ class OperationWindow(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``open`` is kept beside the count, and ``last`` beside the round, to be registers."""
+        """``room`` is kept beside the count, and ``last`` beside the round, to be registers."""
         m = Module()
         used = Signal(range(self.slots + 1))
         last = Signal(init=self.first_round == ROUND_MAX)
         wrap = self.index == self.mask
-        m.d.comb += self.idle.eq(used == 0)
+        room = Signal(init=1)
+        m.d.comb += [self.open.eq(room & ~self.exhausted), self.idle.eq(used == 0)]
         with m.If(self.accept & ~self.free):
-            m.d.sync += [used.eq(used + 1), self.open.eq(used != self.mask)]
+            m.d.sync += [used.eq(used + 1), room.eq(used != self.mask)]
         with m.Elif(self.free & ~self.accept):
-            m.d.sync += [used.eq(used - 1), self.open.eq(~self.exhausted)]
+            m.d.sync += [used.eq(used - 1), room.eq(1)]
         with m.If(self.accept):
             m.d.sync += self.index.eq((self.index + 1) & self.mask)
             with m.If(wrap):
-                m.d.sync += [self.round.eq(self.round + 1), self.previous.eq(self.round)]
-                with m.If(last):
-                    m.d.sync += [self.exhausted.eq(1), self.open.eq(0)]
+                m.d.sync += [
+                    self.round.eq(self.round + 1),
+                    self.previous.eq(self.round),
+                    self.exhausted.eq(last),
+                ]
         m.d.sync += last.eq(self.round == ROUND_MAX)
         return m
 
@@ -145,7 +148,7 @@ class SlotStates(wiring.Component):
     ``mask`` : In, bits of a slot index
         N − 1.
     ``clear`` : In, ``en`` and ``index``
-        Forget a slot; packets meanwhile are stale.
+        Forget a slot; no packet may be valid meanwhile.
     ``ahead`` : In, bits of a slot index
         Slot of the packet that comes in the next cycle.
     ``packet`` : In, ``valid``, ``confirm`` (1) or RESULT (0), ``current`` and ``use``
@@ -214,7 +217,7 @@ class SlotStates(wiring.Component):
 
         has_result = Signal()
         has_confirm = Signal()
-        fresh = packet.valid & packet.current & ~self.clear.en
+        fresh = packet.valid & packet.current
         m.d.comb += [
             has_result.eq(results(self.ahead) == packet.use.parity),
             has_confirm.eq(confirms(self.ahead) == packet.use.parity),
@@ -246,9 +249,9 @@ class SlotStates(wiring.Component):
             port.data.eq(Mux(self.clear.en, blank, self.packet.use.parity)),
         ]
 
-        def read(address: Value) -> Value:
-            """Sees a write in the same cycle."""
-            reader = memory.read_port(transparent_for=(port,))
+        def read(address: Value, *, at_once: bool = True) -> Value:
+            """``at_once``: sees a write in the same cycle."""
+            reader = memory.read_port(transparent_for=(port,) if at_once else ())
             m.d.comb += reader.addr.eq(address)
             return reader.data
 
@@ -263,7 +266,7 @@ class SlotStates(wiring.Component):
         some, stepped = Signal(), Signal()
         index, behind = Signal(index_bits(self.slots)), Signal(index_bits(self.slots))
         parity = Signal(init=self.first_round & 1)
-        confirmed = Mux(stepped, confirms(behind), confirms(index))
+        confirmed = Mux(stepped, confirms(behind, at_once=False), confirms(index, at_once=False))
         with m.If(self.delivered & ~self.free):
             m.d.sync += [waiting.eq(waiting + 1), some.eq(1)]
         with m.Elif(self.free & ~self.delivered):

@@ -88,7 +88,9 @@ class FrameTransmitter(wiring.Component):
             self.i.ready.eq(~waiting[0] | (self.o.ready & final)),
         ]
         with m.If(self.o.ready):
-            m.d.sync += [waiting.eq(waiting >> 1), rest.eq(rest >> self.mac_width)]
+            m.d.sync += waiting.eq(waiting >> 1)
+            if beats > 1:
+                m.d.sync += rest.eq(rest >> self.mac_width)
         with m.If(self.i.ready & self.i.valid):
             m.d.sync += [waiting.eq(-1), rest.eq(swap_bytes(frame))]
         return m

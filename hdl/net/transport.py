@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.net.headers import check_framing, values_layout
 from fanin.hdl.net.job import (
+    ROUND_BITS,
     FailureCause,
     FrameFaults,
     JobConfig,
@@ -120,11 +121,11 @@ class AggTransport(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Framing outside; slots, reorder store, acknowledgement queue and scanner start over on ``reset``."""
+        """All but the transmitter, which may be inside a frame, starts over on ``reset``."""
         m = Module()
         framing = {"mac_width": self.mac_width, "encap": self.encap, "values": self.values}
         m.submodules.transmitter = transmitter = FrameTransmitter(**framing)
-        m.submodules.receiver = receiver = FrameReceiver(**framing)
+        receiver = FrameReceiver(**framing)
         window = OperationWindow(slots=self.slots, first_round=self.first_round)
         states = SlotStates(slots=self.slots, first_round=self.first_round)
         reorder = ReorderStore(slots=self.slots, values=self.values, first_round=self.first_round)
@@ -132,6 +133,7 @@ class AggTransport(wiring.Component):
         # A slot waits for one acknowledgement at a time, so the queue cannot overflow.
         acks = StreamFIFO(shape=use_layout(self.slots), depth=self.slots)
         for name, part in {
+            "receiver": receiver,
             "window": window,
             "states": states,
             "reorder": reorder,
@@ -150,6 +152,7 @@ class AggTransport(wiring.Component):
             for part, value in (
                 (transmitter.job, self.job),
                 (receiver.job, self.job),
+                (receiver.job.enable, self.job.enable & ~states.clear.en),
                 (window.mask, mask),
                 (states.mask, mask),
                 (reorder.mask, mask),
@@ -205,7 +208,7 @@ class AggTransport(wiring.Component):
             acks.o.ready.eq(ack & transmitter.i.ready),
             scanner.take.eq(again & transmitter.i.ready),
             window.accept.eq(agg & transmitter.i.ready),
-            transmitter.i.valid.eq(agg | ack | again),
+            transmitter.i.valid.eq(run & ((self.pa.valid & window.open) | acks.o.valid | scanner.offer.valid)),
         ]
         m.d.comb += [
             use.eq(Mux(again, scanner.offer.use, acks.o.payload)),
@@ -237,26 +240,39 @@ class AggTransport(wiring.Component):
         received = receiver.o.payload
         ahead = receiver.ahead
         index = Signal.like(window.index)
-        below, this_round, last_round = Signal(), Signal(), Signal()
+        below, this_round, last_round = Signal(), Signal(2), Signal(2)  # equality in two halves: shallower
+        half = ROUND_BITS // 2
+        # The window of one cycle ago: no answer can come as fast as that. Within a job slots compare as
+        # their indices do.
+        boundary, current, previous = Signal.like(index), Signal(ROUND_BITS), Signal(ROUND_BITS)
         m.d.comb += states.ahead.eq(ahead.slot & window.mask)
         m.d.sync += [
+            boundary.eq(self.job.base | window.index),
+            current.eq(window.round),
+            previous.eq(window.previous),
             index.eq(states.ahead),
-            below.eq(states.ahead < window.index),
-            this_round.eq(ahead.round == window.round),
-            last_round.eq(ahead.round == window.previous),
+            below.eq(ahead.slot[: len(index)] < boundary),
+            *(
+                equal.eq(Cat(ahead.round[:half] == other[:half], ahead.round[half:] == other[half:]))
+                for equal, other in ((this_round, current), (last_round, previous))
+            ),
         ]
         m.d.comb += [
             states.packet.valid.eq(receiver.o.valid & received.good),
-            states.packet.confirm.eq(received.packet.kind == Kind.CONFIRM),
-            states.packet.current.eq(Mux(below, this_round, last_round)),
+            states.packet.confirm.eq(received.packet.kind[1]),  # good: RESULT or CONFIRM
+            states.packet.current.eq(Mux(below, this_round.all(), last_round.all())),
             states.packet.use.index.eq(index),
             states.packet.use.parity.eq(received.packet.round[0]),
-            states.delivered.eq(self.fa.valid & self.fa.ready),
             reorder.write.en.eq(states.result),
             reorder.write.use.eq(states.packet.use),
             reorder.write.values.eq(received.packet.values),
-            acks.i.valid.eq(states.result),
+        ]
+        # What follows may come a cycle later, and so stays out of the decision's path.
+        m.d.sync += [
+            acks.i.valid.eq(states.result & ~self.reset),
             acks.i.payload.eq(states.packet.use),
+            states.delivered.eq(self.fa.valid & self.fa.ready & ~self.reset),
+            window.free.eq(states.free & ~self.reset),
         ]
         for name in FrameFaults.as_shape().members:
             m.d.sync += self.counters.faults[name].eq(receiver.o.valid & received.fault[name])
@@ -271,7 +287,6 @@ class AggTransport(wiring.Component):
             scanner.limit.eq(self.job.retries),
             states.scan.eq(scanner.scan),
             scanner.scanned.eq(states.scanned),
-            window.free.eq(states.free),
         ]
         first = scanner.sent.en & ~scanner.take
         m.d.sync += [
