@@ -9,6 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.bus.axi4 import BOUNDARY, CACHE_BUFFERABLE_MODIFIABLE, MAX_BURST, AXI4ReadSignature, Burst, Resp
+from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 
@@ -153,7 +154,7 @@ class AxiReader(wiring.Component):
 
     Latency
     -------
-    The first ``arvalid`` is 5 cycles after the command; the first word is on ``o`` 1 cycle after it is on
+    The first ``arvalid`` is 6 cycles after the command; the first word is on ``o`` 1 cycle after it is on
     ``axi``. One word a cycle, across bursts and repeats, while the memory answers within
     ``fifo_depth - burst - 4`` cycles and ``outstanding`` bursts cover that time: 128 cycles with the
     defaults and some to spare. Between two commands 3 cycles pass without a request.
@@ -204,9 +205,12 @@ class AxiReader(wiring.Component):
         splitter = BurstSplitter(
             word_bytes=self.data_width // 8, address_width=self.address_width, burst=self.burst
         )
+        bursts = RegisterSlice(shape=splitter.o.payload.shape())
         m.submodules.splitter = ResetInserter(self.stop)(splitter)
+        m.submodules.bursts = ResetInserter(self.stop)(bursts)
         m.submodules.fifo = fifo = StreamFIFO(shape=self.data_width, depth=self.fifo_depth)
         connect_typed(m, wiring.flipped(self.command), splitter.command)
+        connect_typed(m, splitter.o, bursts.i)
         connect_typed(m, fifo.o, wiring.flipped(self.o))
         axi = self.axi
         m.d.comb += [
@@ -217,10 +221,10 @@ class AxiReader(wiring.Component):
             axi.arburst.eq(Burst.INCR),
             axi.arcache.eq(CACHE_BUFFERABLE_MODIFIABLE),
         ]
-        issue = self._issue(m, splitter.o)
-        all_free = self._room(m, splitter.o.ready, issue, splitter.o.payload.length)
+        issue = self._issue(m, bursts.o)
+        all_free = self._room(m, bursts.o.ready, issue, bursts.o.payload.length)
         taken = self.command.valid & self.command.ready
-        m.d.sync += self.busy.eq(taken | splitter.busy | splitter.o.valid | ~all_free)
+        m.d.sync += self.busy.eq(taken | splitter.busy | splitter.o.valid | bursts.o.valid | ~all_free)
         with m.If(axi.rvalid & (axi.rresp != Resp.OKAY)):
             m.d.sync += self.error.eq(1)
         with m.Elif(taken & ~self.busy):
@@ -256,12 +260,11 @@ class AxiReader(wiring.Component):
         m.d.sync += left.eq(self.o.valid & self.o.ready)
         m.d.sync += room.eq((Cat(1, room) + Cat(left, claim))[1:])
         in_flight = Signal(range(self.outstanding + 1))
+        may_issue = Signal(init=1)  # in_flight != outstanding
         finished = axi.rvalid & axi.rlast
         with m.If(issue & ~finished):
-            m.d.sync += in_flight.eq(in_flight + 1)
+            m.d.sync += [in_flight.eq(in_flight + 1), may_issue.eq(in_flight != self.outstanding - 1)]
         with m.Elif(finished & ~issue):
-            m.d.sync += in_flight.eq(in_flight - 1)
-        m.d.comb += allow.eq(
-            (axi.arready | ~axi.arvalid) & (room[offset_bits:] != 0) & (in_flight != self.outstanding)
-        )
+            m.d.sync += [in_flight.eq(in_flight - 1), may_issue.eq(1)]
+        m.d.comb += allow.eq((axi.arready | ~axi.arvalid) & (room[offset_bits:] != 0) & may_issue)
         return room == self.fifo_depth

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, Resp
 from fanin.hdl.bus.register_map import WORD_BITS, WORD_BYTES, Access, Register, RegisterMap
 
-GROUP_WORDS = 16  # words that one read multiplexer selects from, in one cycle
+GROUP_WORDS = 8  # words that one read multiplexer selects from, in one cycle
 
 
 class WindowSignature(wiring.Signature):
@@ -127,7 +127,7 @@ class RegisterFile(wiring.Component):
         value = self._value(register, index, word)
         bus.readable[number] = value
         bus.writable.append(number)
-        with m.If(bus.written(number)):
+        with m.If(bus.written(m, number)):
             for byte, strobe in enumerate(bus.strobes):
                 part = slice(8 * byte, 8 * byte + 8)
                 if part.start < len(value):
@@ -139,7 +139,7 @@ class RegisterFile(wiring.Component):
         bus.readable[number] = Const(0)
         bus.writable.append(number)
         m.d.sync += value.eq(0)
-        with m.If(bus.written(number)):
+        with m.If(bus.written(m, number)):
             m.d.sync += value.eq(bus.data & Cat(strobe.replicate(8) for strobe in bus.strobes))
 
     def _counter(self, m: Module, bus: _Slave, number: int, register: Register, index: int, word: int) -> None:
@@ -170,7 +170,8 @@ class _Slave:
     """The AXI4-Lite channels: one access after the other, and the words that it may reach.
 
     The register file fills ``readable`` (values by word number), ``writable``, ``high_words`` and
-    ``windows``, and writes a word in the cycle that :meth:`written` names.
+    ``windows``, and writes a word in the cycle that :meth:`written` names. All that the address says is
+    registered in DECODE, so that ACCESS has short paths.
     """
 
     def __init__(self, axil: Any):
@@ -184,13 +185,20 @@ class _Slave:
         self.data = Signal(WORD_BITS)
         self.strobes = Signal(WORD_BYTES)
         self.is_write = Signal()
+        self.decode = Signal()
         self.access = Signal()  # high while the access is carried out: one cycle, or a window's wait
-        self.good = Signal()  # the map allows it; registered, it counts from ACCESS on
         self.done = Signal()
 
-    def written(self, number: int) -> Any:
+    def registered(self, m: Module, condition: Any, name: str) -> Signal:
+        """What ``condition`` says of a word's address, from DECODE on; 0 for an unaligned one."""
+        signal = Signal(name=name)
+        with m.If(self.decode):
+            m.d.sync += signal.eq(condition & (self.address[:2] == 0))
+        return signal
+
+    def written(self, m: Module, number: int) -> Any:
         """Whether this cycle writes the word of that number."""
-        return self.access & self.is_write & self.good & (self.number == number)
+        return self.access & self.is_write & self.registered(m, self.number == number, f"at_{number}")
 
     def elaborate(self, m: Module) -> None:
         """Take a request, decode its address, carry it out, answer it."""
@@ -200,15 +208,17 @@ class _Slave:
         aw = self._held(m, "aw", (write_address, axil.awaddr))
         w = self._held(m, "w", (self.data, axil.wdata), (self.strobes, axil.wstrb))
         ar = self._held(m, "ar", (read_address, axil.araddr))
-        self._decode(m)
+        self._carry_out(m)
         with m.FSM() as fsm:
-            m.d.comb += self.access.eq(fsm.ongoing("ACCESS"))
+            m.d.comb += [self.decode.eq(fsm.ongoing("DECODE")), self.access.eq(fsm.ongoing("ACCESS"))]
             with m.State("IDLE"):
                 m.d.sync += self.is_write.eq(aw & w)
                 m.d.sync += self.address.eq(Mux(aw & w, write_address, read_address))
                 with m.If(aw & w | ar):
                     m.next = "DECODE"
             with m.State("DECODE"):
+                with m.If(self._is_low()):
+                    m.d.sync += self.number[0].eq(1)  # the read multiplexer goes on to the high word
                 m.next = "ACCESS"
             with m.State("ACCESS"), m.If(self.done):
                 m.d.sync += [axil.bvalid.eq(self.is_write), axil.rvalid.eq(~self.is_write)]
@@ -221,6 +231,9 @@ class _Slave:
                     m.d.sync += ar.eq(0)
                 m.next = "IDLE"
 
+    def _is_low(self) -> Any:
+        return self.number.matches(*(word - 1 for word in self.high_words))
+
     def _held(self, m: Module, channel: str, *captures: tuple[Signal, Any]) -> Signal:
         """A request channel's register; ``ready`` says that it is free."""
         held = Signal(name=f"{channel}_held")
@@ -231,64 +244,58 @@ class _Slave:
             m.d.sync += [register.eq(port) for register, port in captures]
         return held
 
-    def _decode(self, m: Module) -> None:
-        at_window = Signal()
-        at_high = Signal()
-        in_window = self.number.matches(*self.windows)
-        allowed = Mux(
-            self.is_write,
-            self.number.matches(*self.writable) & (self.strobes.all() | ~in_window),
-            self.number.matches(*self.readable),
-        )
-        m.d.sync += [
-            self.good.eq(allowed & (self.address[:2] == 0)),
-            at_window.eq(in_window),
-            at_high.eq(self.number.matches(*self.high_words)),
-        ]
+    def _carry_out(self, m: Module) -> None:
+        """The response: whether the map allows the access, and what is read; windows are waited for."""
+        words = max(self.readable, default=-1) + 1
+        in_hole = self.number.matches(*(set(range(words)) - self.readable.keys()))
+        can_read = self.registered(m, (self.number < words) & ~in_hole, "can_read")
+        can_write = self.registered(m, self.number.matches(*self.writable), "can_write")
+        at_window = self.registered(m, self.number.matches(*self.windows), "at_window")
+        partial = Signal()
+        m.d.comb += partial.eq(at_window & self.is_write & ~self.strobes.all())
         ready = Signal()
         answer = Signal(WORD_BITS)
         for number, window in self.windows.items():
-            ask = self.access & self.good & (self.number == number)
+            here = self.registered(m, self.number == number, f"at_{number}")
             m.d.comb += [
                 window.write_data.eq(self.data),
-                window.write.eq(ask & self.is_write),
-                window.read.eq(ask & ~self.is_write),
+                window.write.eq(self.access & self.is_write & here & ~partial),
+                window.read.eq(self.access & ~self.is_write & here),
             ]
-            with m.If(self.number == number):
+            with m.If(here):
                 m.d.comb += [ready.eq(window.ready), answer.eq(window.read_data)]
-        m.d.comb += self.done.eq(~(at_window & self.good) | ready)
-        response = Mux(self.good, Resp.OKAY, Resp.SLVERR)
-        selected, high = self._select(m)
+        m.d.comb += self.done.eq(~at_window | partial | ready)
+        good = Mux(self.is_write, can_write & ~partial, can_read)
+        response = Mux(good, Resp.OKAY, Resp.SLVERR)
+        word = self._select(m)
         with m.If(self.access):
             m.d.sync += [self.axil.bresp.eq(response), self.axil.rresp.eq(response)]
-            m.d.sync += self.axil.rdata.eq(
-                Mux(~self.good, 0, Mux(at_window, answer, Mux(at_high, high, selected)))
-            )
+            m.d.sync += self.axil.rdata.eq(word | answer)
 
-    def _select(self, m: Module) -> tuple[Signal, Signal]:
-        """The addressed word, from two multiplexers in a row, and the high half that a read of its low kept.
+    def _select(self, m: Module) -> Any:
+        """The addressed word, 0 if there is none, from two multiplexers with a register between them.
 
-        The first multiplexer follows the high word from ACCESS on: its output a cycle after a counter's low
-        word was selected includes the carry that this low word caused, and nothing later.
+        Of a counter, the high half of the moment when its low word was read: it passes the first
+        multiplexer a cycle after the low half, and so has taken the carry that the low half had left behind
+        when it was read, and nothing later.
         """
-        selected = Signal(WORD_BITS)
-        high = Signal(WORD_BITS)
-        number = self.number | self.access
         bits = (GROUP_WORDS - 1).bit_length()
+        is_high = self.number.matches(*self.high_words)
+        live: Any = Const(0)
         for group in sorted({word // GROUP_WORDS for word in self.readable}):
             chosen = Signal(WORD_BITS, name=f"group{group}")
-            with m.Switch(number[:bits]):
+            with m.Switch(self.number[:bits]):
                 for word in range(group * GROUP_WORDS, (group + 1) * GROUP_WORDS):
                     if word in self.readable:
                         with m.Case(word % GROUP_WORDS):
                             m.d.sync += chosen.eq(self.readable[word])
                 with m.Default():
                     m.d.sync += chosen.eq(0)
-            with m.If(self.number[bits:] == group):
-                m.d.comb += selected.eq(chosen)
+            here = self.registered(m, (self.number[bits:] == group) & ~is_high, f"in_group{group}")
+            live = live | chosen & here.replicate(WORD_BITS)
+        kept = Signal(WORD_BITS)
         keep = Signal()
-        lows = [word - 1 for word in self.high_words]
-        m.d.sync += keep.eq(self.access & ~self.is_write & self.number.matches(*lows))
+        m.d.sync += keep.eq(self.access & ~self.is_write & self.registered(m, self._is_low(), "at_low"))
         with m.If(keep):
-            m.d.sync += high.eq(selected)
-        return selected, high
+            m.d.sync += kept.eq(live)
+        return live | kept & self.registered(m, is_high, "at_high").replicate(WORD_BITS)

@@ -95,7 +95,7 @@ def test_a_latency_up_to_the_documented_bound_is_hidden_and_not_much_more():
 def test_latency_is_as_documented():
     log, memory, _ = read(small(), [(0, 8, 1)], latency=7)
     taken, requested = log["command"][0][0], memory.requests[0][0]
-    assert requested - taken == 5
+    assert requested - taken == 6
     assert log["o"][0][0] - requested == 7 + 1
 
 
