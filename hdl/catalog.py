@@ -1,0 +1,101 @@
+"""The components that ``fanin verilog`` emits, by name, with their parameters for each preset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth.lib import wiring
+
+from fanin.config import PRESETS, NodeConfig
+from fanin.errors import InputError
+from fanin.fixed import VALUE_BITS
+from fanin.hdl.arith.adder_tree import AdderTree
+from fanin.hdl.emit import emit_verilog
+from fanin.hdl.glm.data_parallel import DataParallelWorker
+from fanin.hdl.glm.engine import Engine
+from fanin.hdl.glm.loss import LossUnit
+from fanin.hdl.glm.node import GlmNode
+from fanin.hdl.glm.reducer import ActivationReducer
+from fanin.hdl.glm.worker import GlmWorker
+from fanin.hdl.net.receive import FrameReceiver
+from fanin.hdl.net.transmit import FrameTransmitter
+from fanin.hdl.net.transport import AggTransport
+
+Parameters = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A component of the catalogue, its parameters on a node of some configuration, and how to make it."""
+
+    component: type[wiring.Component]
+    parameters: Callable[[NodeConfig], Parameters]
+    make: Callable[..., wiring.Component]
+
+    @property
+    def summary(self) -> str:
+        """What it is: the first line of its docstring."""
+        return (self.component.__doc__ or "").strip().splitlines()[0].replace("``", "")
+
+    def build(self, config: NodeConfig, settings: Mapping[str, str]) -> wiring.Component:
+        """An instance; ``settings`` replace parameters. Raises InputError."""
+        parameters = self.parameters(config)
+        try:
+            return self.make(**(parameters | _parsed(settings, parameters)))
+        except ValueError as error:
+            raise InputError(str(error)) from error
+
+
+def _parsed(settings: Mapping[str, str], parameters: Parameters) -> Parameters:
+    """Values of the types that the parameters have."""
+    parsed: Parameters = {}
+    for name, text in settings.items():
+        if name not in parameters:
+            raise InputError(f"no parameter {name!r}; there are {', '.join(parameters)}")
+        kind = type(parameters[name])
+        try:
+            parsed[name] = int(text, 0) if kind is int else kind(text)
+        except ValueError as error:
+            raise InputError(f"{name}: {text!r} is not a value of it, as {parameters[name]} is") from error
+    return parsed
+
+
+def _from_config(component: type[wiring.Component], *names: str, **others: str) -> Entry:
+    """Parameters that a configuration has under the same name, and ``others`` under another."""
+    sources = {name: name for name in names} | others
+
+    def parameters(config: NodeConfig) -> Parameters:
+        return {name: getattr(config, source) for name, source in sources.items()}
+
+    return Entry(component, parameters, component)
+
+
+def _node(**fields: Any) -> GlmNode:
+    return GlmNode(config=NodeConfig(**fields))
+
+
+_WORKER = ("engines", "lanes", "banks", "depth", "frac")
+
+CATALOG: dict[str, Entry] = {
+    "glm-node": Entry(GlmNode, lambda config: dict(vars(config)), _node),
+    "glm-worker": _from_config(GlmWorker, *_WORKER, fifo_depth="sample_fifo"),
+    "glm-worker-data-parallel": _from_config(DataParallelWorker, *_WORKER, fifo_depth="sample_fifo"),
+    "glm-engine": _from_config(Engine, "lanes", "banks", "depth", fifo_depth="sample_fifo"),
+    "activation-reducer": _from_config(ActivationReducer, "engines", "banks"),
+    "loss-unit": _from_config(LossUnit, "banks", "frac"),
+    "adder-tree": Entry(
+        AdderTree, lambda config: {"inputs": config.lanes, "width": VALUE_BITS, "radix": 3}, AdderTree
+    ),
+    "agg-transport": _from_config(AggTransport, "mac_width", "encap", "values", "slots"),
+    "frame-transmitter": _from_config(FrameTransmitter, "mac_width", "encap", "values"),
+    "frame-receiver": _from_config(FrameReceiver, "mac_width", "encap", "values"),
+}
+
+
+def emit(name: str, *, preset: str, settings: Mapping[str, str]) -> str:
+    """Verilog of a component of the catalogue. Raises InputError."""
+    if name not in CATALOG:
+        raise InputError(f"no component {name!r}; there are {', '.join(CATALOG)}")
+    return emit_verilog(CATALOG[name].build(PRESETS[preset], settings), name=name.replace("-", "_"))

@@ -1,0 +1,42 @@
+"""The catalogue of ``fanin verilog``: every entry can be emitted, and takes its parameters from text."""
+
+import re
+
+import pytest
+
+from fanin.config import PRESETS
+from fanin.errors import InputError
+from fanin.hdl import catalog
+
+
+@pytest.mark.parametrize("name", catalog.CATALOG)
+def test_every_entry_is_verilog_with_a_top_of_its_name(name):
+    verilog = catalog.emit(name, preset="tiny", settings={})
+    assert re.search(rf"^module {name.replace('-', '_')}\(", verilog, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", catalog.CATALOG)
+def test_every_entry_says_what_it_is(name):
+    assert catalog.CATALOG[name].summary.endswith(".")
+
+
+def test_settings_replace_what_the_preset_says():
+    node = catalog.CATALOG["glm-node"].build(PRESETS["tiny"], {"engines": "3", "encap": "udp", "slots": "0x10"})
+    assert (node.config.engines, node.config.encap, node.config.slots) == (3, "udp", 16)
+    assert node.config.lanes == PRESETS["tiny"].lanes
+    node._MustUse__used = True
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("nothing", {}, "no component 'nothing'; there are glm-node"),
+        ("adder-tree", {"nope": "1"}, "no parameter 'nope'; there are inputs, width, radix"),
+        ("adder-tree", {"radix": "two"}, "radix: 'two' is not"),
+        ("adder-tree", {"radix": "9"}, "radix must be from 2 to 4, not 9"),
+        ("glm-node", {"engines": "9"}, "engines must be an integer in 1…8, not 9"),
+    ],
+)
+def test_bad_names_and_values_are_refused_with_what_would_do(name, settings, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        catalog.emit(name, preset="tiny", settings=settings)
