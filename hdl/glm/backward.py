@@ -104,8 +104,8 @@ class GradientLane(wiring.Component):
             older.eq(weight),
             stored.eq(Mux(two_ago, weight, Mux(three_ago, older, self.stored))),
         ]
-        # w − g as ~(g + ~w): the carry chain's plain operand is then a register, the chosen one in its LUTs.
-        difference = ~(gradient + ~Mux(one_ago, weight, stored))
+        difference = Signal(signed(len(gradient) + 1))
+        m.d.comb += difference.eq(Mux(one_ago, weight, stored) - gradient)
         m.d.sync += weight.eq(Mux(self.override, self.override_value, saturated(difference)))
         m.d.comb += self.weight.eq(weight)
         return m
@@ -133,7 +133,7 @@ def gradient_shape(banks: int) -> Shape:
     return signed(OPERAND_BITS + (banks - 1).bit_length())
 
 
-def saturated(value: Any) -> Any:
+def saturated(value: Signal) -> Any:
     """A signed value, cut to the range of a weight."""
     width = WEIGHT.width
     excess = value[width - 1 :]

@@ -7,6 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from fanin.hdl.arith.delay import delayed
 from fanin.hdl.glm.backward import update_layout
 from fanin.hdl.glm.shapes import WEIGHT, ModelPortSignature, check_engine
 
@@ -115,10 +116,18 @@ class ModelMemories(wiring.Component):
             self.forward_weights.eq(forward),
             self.backward_weights.as_value().eq(accumulating),
         ]
-        lane = Signal.like(host.lane, reset_less=True)
-        lane_read = Signal.like(host.lane, reset_less=True)
-        m.d.sync += [lane.eq(host.lane), lane_read.eq(lane), host.read_data.eq(forward[lane_read])]
+        self._host_read(m, forward)
         return m
+
+    def _host_read(self, m: Module, row: Any) -> None:
+        """Choose a lane in two steps: one of every eight, then one of those."""
+        width = WEIGHT.width
+        lane = delayed(m, self.host.lane, ModelPortSignature.READ_LATENCY - 1, name="lane")
+        inner, outer = lane[-2][:3], lane[-1][3:]
+        groups = [row.as_value()[at : at + 8 * width] for at in range(0, self.lanes * width, 8 * width)]
+        chosen = Signal(data.ArrayLayout(WEIGHT, len(groups)), reset_less=True)
+        m.d.sync += [chosen[n].eq(group.word_select(inner, width)) for n, group in enumerate(groups)]
+        m.d.sync += self.host.read_data.eq(chosen[outer] if len(groups) > 1 else chosen[0])
 
     def _memory(self, m: Module, name: str, address: Any, chunk: Signal, lanes: Any) -> Any:
         """A memory with one read and one write port; its read data."""

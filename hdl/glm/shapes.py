@@ -68,7 +68,7 @@ class ModelPortSignature(wiring.Signature):
     ``write``: Out(1), ``write_data``: Out(signed(32)), goes to both memories. One access a cycle.
     """
 
-    READ_LATENCY = 3  # memory, its output register, lane multiplexer
+    READ_LATENCY = 4  # memory, its output register, lane multiplexer in two steps
 
     def __init__(self, *, depth: int, lanes: int):
         super().__init__(
