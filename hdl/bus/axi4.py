@@ -9,7 +9,7 @@ BOUNDARY = 4096  # bytes; a burst must not cross a multiple of it (IHI 0022, A3.
 MAX_BURST = 256  # beats of an INCR burst
 
 
-class Resp(enum.Enum, shape=2):
+class Resp(enum.Enum, shape=2):  # type: ignore[call-arg]
     """Response of a transfer."""
 
     OKAY = 0
@@ -18,7 +18,7 @@ class Resp(enum.Enum, shape=2):
     DECERR = 3
 
 
-class Burst(enum.Enum, shape=2):
+class Burst(enum.Enum, shape=2):  # type: ignore[call-arg]
     """How the address advances inside a burst."""
 
     FIXED = 0
