@@ -132,6 +132,9 @@ if REQUEST in os.environ:  # cocotb imports this module before the first evaluat
             await session.run()
         except SimulationError as error:
             session.result.error = str(error)
+        except Exception as error:
+            session.result.error = f"{type(error).__name__} in the simulator's process: {error}"
+            raise
         finally:
             session.finish()
             session.result.seconds = time.monotonic() - started

