@@ -15,9 +15,10 @@ import numpy.typing as npt
 from fanin import __version__, fixed
 from fanin.config import NodeConfig, TrainShape
 from fanin.errors import InputError
-from fanin.fixed import DEFAULT_PRECISION, Loss
+from fanin.fixed import Loss
 from fanin.hdl.net.job import RETRY_BITS, TIMEOUT_BITS
 from fanin.sim import data
+from fanin.sim.cosim.build import check_tools
 from fanin.sim.cosim.harness import Cosim, NetworkConfig, TrainRun
 from fanin.sim.cosim.run import Progress
 from fanin.sim.golden import metrics
@@ -38,17 +39,17 @@ class TrainOptions:
     data: str
     node: NodeConfig
     network: NetworkConfig
-    loss: Loss = Loss.LOGISTIC
-    workers: int = 4
-    precision: int = DEFAULT_PRECISION
-    batch: int = 16
-    epochs: int = 20
-    lr: float = 4.0
-    bias: bool = True
-    shuffle: bool = True
-    test: float = 0.25
-    seed: int = 0
-    clock_mhz: float = 250.0
+    loss: Loss
+    workers: int
+    precision: int
+    batch: int
+    epochs: int
+    lr: float
+    bias: bool
+    shuffle: bool
+    test: float
+    seed: int
+    clock_mhz: float
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
@@ -188,6 +189,7 @@ class Trainer:
             precision=options.precision,
         )
         self.rate = fixed.learning_rate(options.lr / options.batch)
+        check_tools()  # before the nodes are elaborated, which takes seconds
         self.cosim = Cosim(options.node, workers=options.workers, clock_mhz=options.clock_mhz, quiet=quiet)
 
     @property

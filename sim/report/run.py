@@ -12,7 +12,7 @@ from fanin.sim.report.page import Report, Rows
 from fanin.sim.train import TrainResult
 
 TIMELINE_NODES = 2
-TIMELINE_BARS = 14  # micro-batches a node: more would be too narrow to read
+TIMELINE_BARS = 12  # micro-batches a node: more would be too narrow to read
 # Stage: the events that begin and end it, each counting micro-batches in order.
 _STAGES = {
     "F": ("forward_first", "forward_last"),
@@ -20,7 +20,7 @@ _STAGES = {
     "B": ("backward_first", "backward_last"),
 }
 _STALLS = {
-    "stall_model_wait": "model not yet written",
+    "stall_model_wait": "model waits for its gradient",
     "stall_no_word": "no word from memory",
     "stall_fifo_full": "replay FIFO full",
     "stall_pa_full": "PA queue full",
@@ -34,9 +34,7 @@ def report_of(result: TrainResult) -> Report:
     return Report(
         title=f"{options.data}: {options.loss.name.lower()} loss, {_count(options.workers, 'worker')}",
         bit_exact=result.bit_exact,
-        verdict="bit-exact: the RTL's model equals the golden model"
-        if result.bit_exact
-        else "not bit-exact: the RTL's model differs from the golden model",
+        verdict="bit-exact with the golden model" if result.bit_exact else "differs from the golden model",
         headline=_headline(result),
         losses={
             "RTL": [epoch.loss for epoch in result.epochs],
@@ -64,7 +62,7 @@ def _headline(result: TrainResult) -> Rows:
         ("loss", f"{result.epochs[-1].loss:.4f}"),
         ("cycles", f"{result.cycles:,}"),
         ("utilisation", f"{100 * result.cycles_ideal / result.cycles:.1f} %"),
-        ("AllReduce, median", f"{result.percentile(50):,.0f} ns"),
+        ("AllReduce p50", f"{result.percentile(50):,.0f} ns"),
         ("retransmissions", f"{result.total('retransmissions'):,}"),
     ]
 
@@ -116,10 +114,10 @@ def _configuration(result: TrainResult) -> dict[str, Rows]:
             ("workers × engines", f"{options.workers} × {node.engines}"),
             ("features per word", str(node.lanes)),
             ("precision s", f"{options.precision} bits"),
-            ("weights", f"32 bits, {node.frac} of fraction"),
-            ("words per micro-batch C·s", f"{shape.words_per_micro_batch:,}"),
+            ("weights", f"32 bits, {node.frac} fraction"),
+            ("words a micro-batch C·s", f"{shape.words_per_micro_batch:,}"),
             ("clock", f"{options.clock_mhz:g} MHz"),
-            ("Verilog, SHA-256", f"{result.verilog_sha256[:16]}…"),
+            ("Verilog, SHA-256", f"{result.verilog_sha256[:12]}…"),
         ],
         "Network": [
             ("encapsulation", node.encap.value),

@@ -1,0 +1,100 @@
+"""What the documentation says is so: links, commands, generated pages, packaging."""
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fanin.cli.main import build_parser
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def _prose(page):
+    return re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+
+
+def _code_lines(page):
+    """The lines of a page's code blocks that call ``fanin`` or ``make``, comments apart."""
+    for block in re.findall(r"```\n(.*?)```", page.read_text(), flags=re.DOTALL):
+        for line in block.splitlines():
+            if line.startswith(("fanin ", "make ")):
+                yield line.partition("#")[0].strip()
+
+
+def _anchors(page):
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@each_page
+def test_links_lead_somewhere(page):
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", _prose(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path) if path else page
+        if not file.exists() or (anchor and anchor not in _anchors(file)):
+            broken.append(target)
+    assert broken == []
+
+
+@each_page
+def test_files_that_are_named_exist(page):
+    """Paths in backticks that start with a folder of ours."""
+    named = re.findall(r"`((?:fanin|hdl|sim|tests|docs)/[\w/.]*\w)`", _prose(page))
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@each_page
+def test_commands_that_are_shown_exist(page):
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for line in _code_lines(page):
+        program, *arguments = shlex.split(line)
+        if program == "make":
+            assert set(arguments) <= set(targets), line
+        else:
+            build_parser().parse_args(arguments)
+
+
+def test_the_readme_shows_commands():
+    assert len(list(_code_lines(ROOT / "README.md"))) > 8
+
+
+@pytest.mark.parametrize("name", ["packet.md", "registers.md"])
+def test_generated_pages_are_up_to_date(name):
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    assert (ROOT / "docs" / name).read_text() == generate.PAGES[name]()
+
+
+def test_every_target_of_the_makefile_is_listed():
+    listed = subprocess.run(["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True)
+    for target in ("demo", "test", "test-all", "lint", "verilog", "bench", "clean"):
+        assert re.search(rf"^{target} +\w", listed.stdout, re.MULTILINE)
+
+
+def test_every_package_is_in_the_wheel():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    folders = {"fanin": "fanin", "hdl": "fanin.hdl", "sim": "fanin.sim"}
+    packages = {
+        ".".join([package, *init.parent.relative_to(ROOT / folder).parts])
+        for folder, package in folders.items()
+        for init in (ROOT / folder).rglob("__init__.py")
+    }
+    assert packages == set(project["tool"]["setuptools"]["packages"])
+
+
+def test_every_dependency_has_a_reason():
+    text = (ROOT / "pyproject.toml").read_text()
+    requirements = re.findall(r'^    "[\w-]+[<>=][^"]*",.*$', text, re.MULTILINE)
+    assert len(requirements) > 10
+    assert [line for line in requirements if "  # " not in line] == []
