@@ -250,7 +250,8 @@ class Cosim:
         batch: Batch = self.driver.counters()
         count = sum(operation.data is None for operation in batch.operations)
         values = batch.results([int(word) for word in words[:count]])
-        return self.driver.counters_of(values), self.driver.model_of(words[count:])
+        weights = self.driver.model_of(words[count:].tolist())
+        return self.driver.counters_of(values), weights
 
     def _explain(self, failure: SimulationFailed) -> str:
         """What stopped, and how far the first packets came."""

@@ -166,7 +166,7 @@ class ReferenceSwitch(Switch):
             self._counters.malformed += 1
             return []
         active = self._jobs.get(job_id)
-        sender = active and active.members.get((port, bitmap))
+        sender = active.members.get((port, bitmap)) if active else None
         if active is None or sender is None or not 0 <= slot - active.job.base < active.job.slots:
             self._counters.foreign += 1
             return []
