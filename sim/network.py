@@ -160,6 +160,7 @@ class Network:
         self.up = [Link(link, f"{seed} up {port}") for port in range(ports)]
         self.down = [Link(link, f"{seed} down {port}") for port in range(ports)]
         self.lookahead = min((link.least_latency for link in self.up), default=0)
+        self.first_arrival: list[int | None] = [None] * ports  # per port, when the switch received from it
         self._switch_delay = round(switch_ns * 1000)
         self._capture = capture
         self._order = itertools.count()  # what happens at the same time happens in the order of its causes
@@ -187,6 +188,8 @@ class Network:
         while self._arriving and self._arriving[0][0] <= time:
             now, _, port, frame = heapq.heappop(self._arriving)
             self._record(frame, now)
+            if self.first_arrival[port] is None:
+                self.first_arrival[port] = now
             for out, answer, at in self.switch.inject(port, frame, now):
                 leaves = at + self._switch_delay
                 self._record(answer, leaves)
