@@ -149,10 +149,9 @@ def test_too_many_features_say_what_would_fit(capsys, tmp_path):
 
 
 def test_a_sample_fifo_too_small_says_what_would_fit(capsys, tmp_path):
-    wide = GOOD_LINES + f"1 {64 * 16 * 4}:1\n"
-    assert (
-        "the sample FIFO holds" in _train(tmp_path, capsys, "--workers", 5, "--engines", 1, text=wide) or True
-    )
+    wide = GOOD_LINES + "1 1200000:1\n"
+    err = _train(tmp_path, capsys, "--preset", "u280", "--workers", 1, "--precision", 8, text=wide)
+    assert "the sample FIFO holds 16,896: at most 1,081,344 features fit with 1 worker" in err
 
 
 def test_a_missing_tool_is_named(capsys, tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,17 @@ def test_every_package_is_in_the_wheel():
         for init in (ROOT / folder).rglob("__init__.py")
     }
     assert packages == set(project["tool"]["setuptools"]["packages"])
+
+
+def test_everything_that_is_imported_is_a_declared_dependency():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {re.match(r"[\w-]+", line)[0].lower().replace("-", "_") for line in project["dependencies"]}
+    distributions = packages_distributions()
+    foreign = set()
+    for source in (file for folder in ("fanin", "hdl", "sim") for file in (ROOT / folder).rglob("*.py")):
+        for name in re.findall(r"^\s*(?:from|import) (\w+)", source.read_text(), re.MULTILINE):
+            foreign |= {d.lower().replace("-", "_") for d in distributions.get(name, ())}
+    assert foreign - declared - {"fanin"} == set()
 
 
 def test_every_dependency_has_a_reason():

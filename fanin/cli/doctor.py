@@ -124,11 +124,22 @@ def _yosys() -> Tool:
     return Tool("yosys", "RTLIL to Verilog, area, proofs", False, _version([place, "-V"]), place)
 
 
+def _verilator() -> Tool:
+    try:
+        from fanin.sim.cosim.build import find_verilator  # needs cocotb, which may be what is missing
+
+        found = find_verilator()
+    except (ImportError, InputError):
+        return Tool("verilator", "executes the Verilog", False, None)
+    return Tool("verilator", "executes the Verilog", False, found.version, str(found.program))
+
+
 PROBES: tuple[Callable[[], Tool], ...] = (
     _python,
     _program("g++", "compiles Verilated models"),
     _program("make", "compiles Verilated models"),
     _program("perl", "Verilator's start script"),
+    _verilator,
     _yosys,
     _package("amaranth", "the RTL"),
     _package("numpy", "the golden models"),

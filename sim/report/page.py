@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from importlib import resources
 
 import jinja2
-from markupsafe import Markup
 
 from fanin import __version__
 from fanin.sim.report import charts
@@ -58,7 +57,7 @@ def render(report: Report) -> str:
     return environment.get_template("report.html.j2").render(
         report=report,
         version=__version__,
-        css=Markup(resources.files("fanin.sim.report").joinpath("report.css").read_text()),
+        css=resources.files("fanin.sim.report").joinpath("report.css").read_text(),
         stages=charts.STAGES,
-        **{name: Markup(drawing) for name, drawing in drawings.items()},
+        **drawings,
     )
