@@ -20,9 +20,9 @@ SHIFTED_BITS = OPERAND_BITS - 1  # j is at least 1
 class PairTerms(data.Struct):
     """What two neighbouring multipliers choose from: x_0 >> j, x_1 >> j and their sum."""
 
-    first: signed(SHIFTED_BITS)  # type: ignore[valid-type]
-    second: signed(SHIFTED_BITS)  # type: ignore[valid-type]
-    both: signed(SHIFTED_BITS + 1)  # type: ignore[valid-type]
+    first: signed(SHIFTED_BITS)
+    second: signed(SHIFTED_BITS)
+    both: signed(SHIFTED_BITS + 1)
 
 
 def _check_inputs(inputs: int) -> None:

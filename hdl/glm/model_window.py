@@ -14,9 +14,9 @@ from fanin.hdl.glm.shapes import ModelPortSignature, check_engine
 class ModelAddress(data.Struct):
     """Where a weight is, as ``node_registers.model_address`` packs it."""
 
-    lane: LANE_BITS  # type: ignore[valid-type]
-    chunk: CHUNK_BITS  # type: ignore[valid-type]
-    engine: ENGINE_BITS  # type: ignore[valid-type]
+    lane: LANE_BITS
+    chunk: CHUNK_BITS
+    engine: ENGINE_BITS
 
 
 class ModelWindow(wiring.Component):

@@ -20,8 +20,8 @@ class SplitSum(data.Struct):
     shifted. Wide enough for 4096 chunks of 64 lanes and 8 planes, whatever the weights.
     """
 
-    low: unsigned(LOW_BITS + 1 + _WORDS_LOG2)  # type: ignore[valid-type]
-    high: signed(27)  # type: ignore[valid-type]
+    low: unsigned(LOW_BITS + 1 + _WORDS_LOG2)
+    high: signed(27)
 
 
 class EngineShape(data.Struct):

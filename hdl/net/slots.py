@@ -16,7 +16,7 @@ from fanin.hdl.net.job import MAX_LOG2_SLOTS, ROUND_BITS
 from fanin.wire import ROUND_MAX
 
 
-class SlotState(enum.Enum, shape=2):
+class SlotState(enum.Enum, shape=2):  # type: ignore[call-arg]
     """What a slot waits for."""
 
     FREE = 0

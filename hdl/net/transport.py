@@ -123,7 +123,7 @@ class AggTransport(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """All but the transmitter, which may be inside a frame, starts over on ``reset``."""
         m = Module()
-        framing = {"mac_width": self.mac_width, "encap": self.encap, "values": self.values}
+        framing: dict[str, Any] = {"mac_width": self.mac_width, "encap": self.encap, "values": self.values}
         m.submodules.transmitter = transmitter = FrameTransmitter(**framing)
         receiver = FrameReceiver(**framing)
         window = OperationWindow(slots=self.slots, first_round=self.first_round)

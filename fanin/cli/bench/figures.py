@@ -135,7 +135,7 @@ def _speedup(
     figure = Figure(number, title, x_label, "speedup", note=SIMULATED)
 
     def points() -> Iterator[Result]:
-        slowest = {}
+        slowest: dict[str, float] = {}
         for value in values:  # outside, so that nodes of one size are built once
             for name in sets:
                 seconds = measure(name, value)
