@@ -1,5 +1,6 @@
 """The node: a worker with its memories' read ports, registers, transport and MAC ports."""
 
+from dataclasses import dataclass, fields
 from typing import Any
 
 from amaranth import Cat, Module, Signal, Value
@@ -37,13 +38,13 @@ class NodeEvents(data.Struct):
     backward took the first, the last word in the cycle before; ``agg``: the AGG is on ``mac_tx``.
     """
 
-    forward_first: 1  # type: ignore[valid-type]
-    forward_last: 1  # type: ignore[valid-type]
-    pa: 1  # type: ignore[valid-type]
-    fa: 1  # type: ignore[valid-type]
-    backward_first: 1  # type: ignore[valid-type]
-    backward_last: 1  # type: ignore[valid-type]
-    agg: 1  # type: ignore[valid-type]
+    forward_first: 1
+    forward_last: 1
+    pa: 1
+    fa: 1
+    backward_first: 1
+    backward_last: 1
+    agg: 1
 
 
 def make_worker(config: NodeConfig) -> Any:
@@ -63,6 +64,18 @@ def max_mini_batch(config: NodeConfig) -> int:
     """Micro-batches of a mini-batch at most."""
     width = EngineShape.as_shape()["mini_batch"].width
     return MAX_RUN_MICRO_BATCHES if config.mode is Mode.DATA_PARALLEL else (1 << width) - 1
+
+
+@dataclass
+class _Parts:
+    """What a node is made of; each is a submodule of its name."""
+
+    registers: Any
+    control: Any
+    check: Any
+    worker: Any
+    transport: Any
+    window: Any
 
 
 class GlmNode(wiring.Component):
@@ -114,100 +127,110 @@ class GlmNode(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Registers around, memories on the left, network on the right, the worker between them."""
         m = Module()
-        config = self.config
-        m.submodules.registers = registers = RegisterFile(registers=node_registers(config))
-        m.submodules.control = control = NodeControl()
-        m.submodules.check = check = RunCheck(
-            depth=config.depth,
-            fifo_depth=config.sample_fifo,
-            slots=config.slots,
-            max_mini_batch=max_mini_batch(config),
-        )
-        m.submodules.worker = worker = make_worker(config)
-        m.submodules.transport = transport = AggTransport(
-            mac_width=config.mac_width, encap=config.encap, values=config.values, slots=config.slots
-        )
-        connect_typed(m, flipped(self.axil), registers.axil)
-        connect_typed(m, transport.tx, flipped(self.mac_tx))
-        connect_typed(m, flipped(self.mac_rx), transport.rx)
-        connect_typed(m, worker.pa, transport.pa)
-        connect_typed(m, transport.fa, worker.fa)
-        self._settings(m, registers, control, check, worker, transport)
-        readers = self._read_samples(m, registers, control, check, worker)
-        readers.append(self._read_labels(m, registers, control, worker))
-        self._control(m, registers, control, worker, transport, readers)
-        self._model(m, registers, control, worker)
-        self._status(m, registers, control, worker, transport)
+        parts = self._parts()
+        for part in fields(parts):
+            m.submodules[part.name] = getattr(parts, part.name)
+        connect_typed(m, flipped(self.axil), parts.registers.axil)
+        connect_typed(m, parts.transport.tx, flipped(self.mac_tx))
+        connect_typed(m, flipped(self.mac_rx), parts.transport.rx)
+        connect_typed(m, parts.worker.pa, parts.transport.pa)
+        connect_typed(m, parts.transport.fa, parts.worker.fa)
+        self._settings(m, parts)
+        self._control(m, parts, [*self._read_samples(m, parts), self._read_labels(m, parts)])
+        self._model(m, parts)
+        self._status(m, parts)
+        self._counters(m, parts)
+        self._events(m, parts)
         return m
 
-    def _settings(
-        self, m: Module, registers: Any, control: Any, check: Any, worker: Any, transport: Any
-    ) -> None:
+    def _parts(self) -> _Parts:
+        config = self.config
+        size = {"lanes": config.lanes, "depth": config.depth}
+        return _Parts(
+            registers=RegisterFile(registers=node_registers(config)),
+            control=NodeControl(),
+            check=RunCheck(
+                depth=config.depth,
+                fifo_depth=config.sample_fifo,
+                slots=config.slots,
+                max_mini_batch=max_mini_batch(config),
+            ),
+            worker=make_worker(config),
+            transport=AggTransport(
+                mac_width=config.mac_width, encap=config.encap, values=config.values, slots=config.slots
+            ),
+            window=ModelWindow(engines=config.engines, **size),
+        )
+
+    def _settings(self, m: Module, parts: _Parts) -> None:
         """What the registers say, to the parts that need it."""
+        registers, worker, job = parts.registers, parts.worker, parts.transport.job
         for name in EngineShape.as_shape().members:
             m.d.comb += worker.shape[name].eq(getattr(registers, name))
         for name in Training.as_shape().members:
             m.d.comb += Value.cast(worker.training[name]).eq(getattr(registers, name))
         for name in JobConfig.as_shape().members:
-            source = control.enable if name == "enable" else getattr(registers, _JOB_FIELDS.get(name, name))
-            m.d.comb += transport.job[name].eq(source)
+            source = (
+                parts.control.enable if name == "enable" else getattr(registers, _JOB_FIELDS.get(name, name))
+            )
+            m.d.comb += job[name].eq(source)
         m.d.comb += [
-            check.shape.eq(worker.shape),
-            check.training.eq(worker.training),
-            check.job.eq(transport.job),
-            control.ok.eq(check.ok),
-            transport.reset.eq(registers.reset_transport),
+            job.enable.eq(parts.control.enable),
+            parts.check.shape.eq(worker.shape),
+            parts.check.training.eq(worker.training),
+            parts.check.job.eq(job),
         ]
 
-    def _reader(self, m: Module, name: str, width: int, control: Any) -> Any:
+    def _reader(self, m: Module, parts: _Parts, name: str, width: int) -> Any:
         """A reader that gives up when the run does."""
         burst = min(BURST, BOUNDARY * 8 // width)
         m.submodules[name] = reader = shared(
             AxiReader(data_width=width, address_width=ADDRESS_BITS, burst=burst)
         )
         # Between runs a reader is idle: it takes a command in the cycle in which it is offered.
-        m.d.comb += [reader.command.valid.eq(control.begin), reader.stop.eq(control.abort)]
+        m.d.comb += [reader.command.valid.eq(parts.control.begin), reader.stop.eq(parts.control.abort)]
         return reader
 
-    def _read_samples(self, m: Module, registers: Any, control: Any, check: Any, worker: Any) -> list[Any]:
+    def _read_samples(self, m: Module, parts: _Parts) -> list[Any]:
         """Two ports an engine, which read in step."""
+        registers, discard = parts.registers, parts.control.discard
         readers = []
         for port, axi in enumerate(self.samples):
-            reader = self._reader(m, f"samples_{port}", self.config.port_bits, control)
+            reader = self._reader(m, parts, f"samples_{port}", self.config.port_bits)
             connect_typed(m, reader.axi, flipped(axi))
             m.d.comb += [
                 reader.command.payload.address.eq(registers.sample_address[port]),
-                reader.command.payload.beats.eq(check.words),
+                reader.command.payload.beats.eq(parts.check.words),
                 reader.command.payload.repeats.eq(registers.epochs),
             ]
             readers.append(reader)
-        for words, low, high in zip(worker.samples, readers[::2], readers[1::2], strict=True):
+        for words, low, high in zip(parts.worker.samples, readers[::2], readers[1::2], strict=True):
             m.d.comb += [
                 words.payload.eq(Cat(low.o.payload, high.o.payload)),
-                words.valid.eq(low.o.valid & high.o.valid & ~control.discard),
-                low.o.ready.eq(words.ready & high.o.valid | control.discard),
-                high.o.ready.eq(words.ready & low.o.valid | control.discard),
+                words.valid.eq(low.o.valid & high.o.valid & ~discard),
+                low.o.ready.eq(words.ready & high.o.valid | discard),
+                high.o.ready.eq(words.ready & low.o.valid | discard),
             ]
         return readers
 
-    def _read_labels(self, m: Module, registers: Any, control: Any, worker: Any) -> Any:
+    def _read_labels(self, m: Module, parts: _Parts) -> Any:
         """A beat is a micro-batch."""
-        reader = self._reader(m, "labels", len(self.labels.rdata), control)
+        registers, labels, discard = parts.registers, parts.worker.labels, parts.control.discard
+        reader = self._reader(m, parts, "labels", len(self.labels.rdata))
         connect_typed(m, reader.axi, flipped(self.labels))
         m.d.comb += [
             reader.command.payload.address.eq(registers.label_address),
             reader.command.payload.beats.eq(registers.epoch),
             reader.command.payload.repeats.eq(registers.epochs),
-            worker.labels.payload.as_value().eq(reader.o.payload),
-            worker.labels.valid.eq(reader.o.valid & ~control.discard),
-            reader.o.ready.eq(worker.labels.ready | control.discard),
+            labels.payload.as_value().eq(reader.o.payload),
+            labels.valid.eq(reader.o.valid & ~discard),
+            reader.o.ready.eq(labels.ready | discard),
         ]
         return reader
 
-    def _control(
-        self, m: Module, registers: Any, control: Any, worker: Any, transport: Any, readers: list[Any]
-    ) -> None:
+    def _control(self, m: Module, parts: _Parts, readers: list[Any]) -> None:
         """Starting, ending, failing; the readers' answers are gathered in a register."""
+        registers, control, worker, transport = parts.registers, parts.control, parts.worker, parts.transport
         reading, bus_error = Signal(), Signal()
         m.d.sync += [
             reading.eq(Cat(reader.busy for reader in readers).any()),
@@ -216,6 +239,7 @@ class GlmNode(wiring.Component):
         m.d.comb += [
             control.start.eq(registers.start & ~worker.busy),
             control.reset.eq(registers.reset_transport),
+            control.ok.eq(parts.check.ok),
             control.transport.eq(transport.status),
             control.bus_error.eq(bus_error),
             control.moving.eq(reading | ~worker.events.backward_idle),
@@ -224,19 +248,23 @@ class GlmNode(wiring.Component):
             worker.abort.eq(control.abort),
             worker.flush.eq(control.flush),
             worker.clear.eq(registers.clear_model & ~control.busy),
+            transport.reset.eq(registers.reset_transport),
         ]
 
-    def _model(self, m: Module, registers: Any, control: Any, worker: Any) -> None:
-        size = {"engines": self.config.engines, "lanes": self.config.lanes, "depth": self.config.depth}
-        m.submodules.window = window = ModelWindow(**size)
-        connect_typed(m, registers.model_address, window.address)
-        connect_typed(m, registers.model_data, window.weight)
+    def _model(self, m: Module, parts: _Parts) -> None:
+        """The host's way to the weights, while nothing else uses them."""
+        window, worker = parts.window, parts.worker
+        connect_typed(m, parts.registers.model_address, window.address)
+        connect_typed(m, parts.registers.model_data, window.weight)
         connect_typed(m, window.host, worker.host)
-        m.d.comb += [window.enable.eq(~control.busy & ~worker.busy), worker.engine.eq(window.engine)]
+        m.d.comb += [
+            window.enable.eq(~parts.control.busy & ~worker.busy),
+            worker.engine.eq(window.engine),
+        ]
 
-    def _status(self, m: Module, registers: Any, control: Any, worker: Any, transport: Any) -> None:
-        """What the host reads, and the events."""
-        config = self.config
+    def _status(self, m: Module, parts: _Parts) -> None:
+        """What the node is, and what it does."""
+        config, registers, control = self.config, parts.registers, parts.control
         constants = {
             "id": IDENTITY,
             "version": VERSION,
@@ -252,21 +280,26 @@ class GlmNode(wiring.Component):
         }
         m.d.comb += [getattr(registers, name).eq(int(value)) for name, value in constants.items()]
         m.d.comb += [
-            registers.busy.eq(control.busy | worker.busy),
-            registers.idle.eq(transport.status.idle),
+            registers.busy.eq(control.busy | parts.worker.busy),
+            registers.idle.eq(parts.transport.status.idle),
             registers.failed.eq(control.failed),
             registers.cause.eq(control.cause),
         ]
-        counts, pulses = worker.counts, transport.counters
-        sources = {"cycles": worker.running, "micro_batches": transport.events.fa}
+
+    def _counters(self, m: Module, parts: _Parts) -> None:
+        """Every counter has a source, and every source a counter."""
+        counts, pulses = parts.worker.counts, parts.transport.counters
+        sources = {"cycles": parts.worker.running, "micro_batches": parts.transport.events.fa}
         sources |= {f"{'stall_' * (name in STALLS)}{name}": counts[name] for name in counts.shape().members}
         sources |= {name: pulses[name] for name in TransportCounters.as_shape().members if name != "faults"}
         sources |= {FAULT_COUNTERS[name]: pulses.faults[name] for name in FrameFaults.as_shape().members}
         assert sources.keys() == COUNTERS.keys()
-        m.d.comb += [getattr(registers, name).eq(source) for name, source in sources.items()]
+        m.d.comb += [getattr(parts.registers, name).eq(source) for name, source in sources.items()]
 
+    def _events(self, m: Module, parts: _Parts) -> None:
+        transport = parts.transport
         m.d.comb += [
-            getattr(self.events, name).eq(getattr(worker.events, name))
+            getattr(self.events, name).eq(getattr(parts.worker.events, name))
             for name in ("forward_first", "forward_last", "backward_first", "backward_last")
         ]
         m.d.comb += [

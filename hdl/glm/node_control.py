@@ -31,7 +31,7 @@ class NodeControl(wiring.Component):
         The registers ask for what the node can do.
     ``transport`` : In, ``TransportStatus``
     ``bus_error`` : In, 1
-        A memory answered with an error in this run.
+        A memory answered with an error in this run; valid 2 cycles after ``begin``.
     ``moving`` : In, 1
         Words are on their way from memory, or through backward.
     ``training`` : In, 1
@@ -109,6 +109,8 @@ class NodeControl(wiring.Component):
                     m.d.sync += [self.failed.eq(1), self.cause.eq(Failure.SHAPE)]
                     m.next = "IDLE"
             with m.State("BEGIN"):
+                m.next = "BEGUN"
+            with m.State("BEGUN"):  # what the last run has left of ``bus_error`` is gone now
                 m.next = "RUN"
             with m.State("RUN"):
                 self._watch(m, timer)

@@ -37,7 +37,7 @@ def model_address(engine: int, chunk: int, lane: int = 0) -> int:
 
 def _width(layout: type, name: str) -> int:
     """Width of a member of a struct that a register feeds."""
-    return layout.as_shape()[name].width  # type: ignore[attr-defined,no-any-return]
+    return layout.as_shape()[name].width  # type: ignore[attr-defined]
 
 
 def _identity(config: NodeConfig) -> tuple[Register, ...]:
@@ -169,7 +169,7 @@ COUNTERS = {
     "stall_pa_full": "engine cycles without a word: the network had not yet taken earlier PAs",
     "backward_idle": "engine cycles in which backward had no scale to work on",
     "clamps": "PAs clamped",
-    "micro_batches": "micro-batches whose FA was delivered",
+    "micro_batches": "micro-batches whose FA was delivered (data-parallel: packets of summed gradients)",
     "agg_sent": "AGG packets sent, retransmissions apart",
     "ack_sent": "ACK packets sent, retransmissions apart",
     "retransmissions": "packets sent again",

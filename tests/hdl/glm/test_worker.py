@@ -41,6 +41,13 @@ def test_values_that_overflow_are_clamped_and_saturated_as_in_the_golden_model()
     assert sum(counts["clamps"] for counts in host.counts) == job.golden.clamps
 
 
+def test_slow_memory_does_not_end_a_run_early():
+    """Between epochs the engine then holds nothing at all."""
+    job = Job(seed=new_seed(), node=TINY, epochs=3, samples=16)
+    host, _ = train(job, stall=0.95)
+    assert job.join(host.models) == job.golden.model.tolist()
+
+
 @pytest.mark.parametrize(("engines", "precision", "columns"), [(1, 3, 22), (2, 1, 9), (1, 1, 8)])
 def test_a_mini_batch_costs_its_words_the_network_and_the_pipeline(engines, precision, columns):
     """From the PA of a mini-batch's last micro-batch to that of the next one's."""

@@ -117,6 +117,7 @@ class Host:
         await ctx.tick().repeat(4)  # the shape comes before the start
         await self._pulse(ctx, "start")
         while any(ctx.get(part.busy) for part in parts):
+            assert all(ctx.get(part.running) == ctx.get(part.busy) for part in parts)
             self.cycles += ctx.get(parts[0].running)
             await ctx.tick()
         self.models = [await self._model(ctx, part) for part in parts]
