@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Mapping
 
 from fanin.sim.cosim.harness import Timeline
 from fanin.sim.report.charts import Span
@@ -13,11 +11,11 @@ from fanin.sim.train import TrainResult
 
 TIMELINE_NODES = 2
 TIMELINE_BARS = 12  # micro-batches a node: more would be too narrow to read
-# Stage: the events that begin and end it, each counting micro-batches in order.
+# Stage: the events that begin and end it, each counting micro-batches in order, and how late they come.
 _STAGES = {
-    "F": ("forward_first", "forward_last"),
-    "C": ("pa", "fa"),
-    "B": ("backward_first", "backward_last"),
+    "F": ("forward_first", "forward_last", 1),
+    "C": ("agg", "fa", 0),
+    "B": ("backward_first", "backward_last", 1),
 }
 _STALLS = {
     "stall_model_wait": "model waits for its gradient",
@@ -74,18 +72,19 @@ def spans(timeline: Timeline, micro_batches: int) -> list[Span]:
     """
     found = []
     for node in range(TIMELINE_NODES):
-        for stage, names in _STAGES.items():
-            begin, end = (_cycles(timeline, node, name)[:TIMELINE_BARS] for name in names)
+        for stage, (first_event, last_event, late) in _STAGES.items():
+            begin, end = (_cycles(timeline, node, name, late) for name in (first_event, last_event))
             for index, (first, last) in enumerate(zip(begin, end, strict=False)):
                 mini_batch, micro_batch = divmod(index, micro_batches)
-                found.append(Span(node, stage, mini_batch, micro_batch, int(first), int(last) + 1))
+                found.append(Span(node, stage, mini_batch, micro_batch, first, last + 1))
     origin = min((span.start for span in found), default=0)
     return [Span(s.node, s.stage, s.mini_batch, s.micro_batch, s.start - origin, s.end - origin) for s in found]
 
 
-def _cycles(timeline: Timeline, node: int, name: str) -> Sequence[int]:
+def _cycles(timeline: Timeline, node: int, name: str, late: int) -> list[int]:
+    """When the first events of a name happened."""
     wanted = (timeline.node == node) & (timeline.event == timeline.names.index(name))
-    return np.asarray(timeline.cycle[wanted]).tolist()
+    return [int(cycle) - late for cycle in timeline.cycle[wanted][:TIMELINE_BARS]]
 
 
 def _stalls(result: TrainResult, counters: Mapping[str, int]) -> dict[str, int]:
