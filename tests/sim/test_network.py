@@ -156,18 +156,18 @@ def test_corrupt_frames_reach_nodes_marked_and_switches_not_at_all():
     assert errors == net.down[1].statistics.fcs_errors > 50
 
 
-def test_each_direction_has_faults_of_its_own():
+def test_each_direction_of_each_link_has_faults_of_its_own():
     net = network(LinkConfig(drop=0.5), seed=3)
     for number in range(200):
-        net.send(0, other_traffic(number), number * 100_000)
-        net.send(1, other_traffic(number), number * 100_000 + 50_000)
+        net.send(0, other_traffic(number), number * 100_000)  # flooded: ports 1 and 2 see the same
     received = net.advance(10**9)
+    one, two = ([r.arrival.frame for r in received if r.port == port] for port in (1, 2))
+    assert 20 < len(one) < 80
+    assert 20 < len(two) < 80
+    assert one != two
     counts = net.statistics()
     assert counts[0]["up"]["frames"] == 200
-    assert net.up[0].statistics.dropped != net.up[1].statistics.dropped
-    flooded = [[r.arrival.time for r in received if r.port == port] for port in (0, 1, 2)]
-    to_two_only = set(flooded[2]) - set(flooded[0]) - set(flooded[1])
-    assert to_two_only  # one copy of a flooded frame was lost, the other not
+    assert counts[1]["down"]["frames"] == 200 - counts[0]["up"]["dropped"]
 
 
 def test_the_capture_holds_every_intact_frame_at_the_switch_in_time(tmp_path):
