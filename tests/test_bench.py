@@ -1,0 +1,102 @@
+"""Benchmarks: limits and their verdicts, and what is read from a run's events."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fanin.cli.bench import area, figures, nodes
+from fanin.cli.bench.result import Result, number
+from fanin.cli.main import main
+from fanin.config import TrainShape
+from fanin.sim.cosim.harness import Timeline
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "at_least", "ok"),
+    [
+        (24, 24, False, True),
+        (25, 24, False, False),
+        (99, 99, True, True),
+        (98.9, 99, True, False),
+        (7, None, 0, True),
+    ],
+)
+def test_a_limit_may_be_met_but_not_passed(value, limit, at_least, ok):
+    assert Result("x", value, "cycles", limit, at_least=bool(at_least)).ok is ok
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(152, "152"), (12345.6, "12,346"), (7.7512, "7.751"), (0.5, "0.5")]
+)
+def test_figures_take_few_digits(value, text):
+    assert number(value) == text
+
+
+def test_a_missed_limit_is_an_exit_status_and_one_line(capsys, monkeypatch):
+    monkeypatch.setattr(area, "measure", lambda args: iter([Result("a", 1, "s", 2), Result("b", 3, "s", 2)]))
+    assert main(["bench", "area", "--json"]) == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == [
+        {"name": "a", "value": 1, "unit": "s", "limit": 2, "ok": True},
+        {"name": "b", "value": 3, "unit": "s", "limit": 2, "ok": False},
+    ]
+    assert captured.err == "fanin: error: 1 of 2 figures miss their limit: b\n"
+
+
+def _run_of(shape, *, period, latency):
+    """A run whose mini-batches take ``period`` cycles, its events as ARCHITECTURE's table has them."""
+    words, m = shape.words_per_micro_batch, shape.micro_batches
+    events = []
+    for index in range(shape.micro_batches_per_epoch):
+        first = 500 + index // m * period + index % m * words
+        last = first + words - 1
+        agg, result = last + 15, last + 15 + latency
+        events += [
+            (first + 1, "forward_first"),
+            (last + 1, "forward_last"),
+            (last + 13, "pa"),
+            (agg, "agg"),
+            (result + 2, "fa"),
+            (result + 11, "backward_first"),
+            (result + 11 + words, "backward_last"),
+        ]
+    names = tuple(dict.fromkeys(name for _, name in events))
+    events.sort()
+    timeline = Timeline(
+        np.array([cycle for cycle, _ in events], np.uint64),
+        np.zeros(len(events), np.uint32),
+        np.array([names.index(name) for _, name in events], np.uint8),
+        names,
+    )
+    raw = SimpleNamespace(allreduce_cycles=[latency] * shape.micro_batches_per_epoch, cycles=1000, seconds=0.5)
+    return SimpleNamespace(timeline=timeline, raw=raw)
+
+
+def test_latencies_and_cycles_are_read_from_the_events():
+    shape = TrainShape(node=nodes.node(8), workers=1, samples=256, columns=4096, batch=64)
+    measured = nodes._measured(_run_of(shape, period=300, latency=5), shape)
+    assert (measured.mini_batch, measured.latency, measured.ideal) == (300, 5, 256)
+    assert (measured.word_to_agg, measured.pa_to_agg) == (15, 2)
+    assert (measured.result_to_fa, measured.result_to_gradient) == (2, 15)
+    assert measured.utilisation == pytest.approx(100 * 256 / 300)
+    assert measured.cycles_per_second == 2000
+
+
+def test_a_figure_of_the_paper_becomes_json_and_a_picture(monkeypatch, tmp_path):
+    seconds = {
+        (name, engines): 8.0 / engines for name in ("gisette", "real_sim", "rcv1") for engines in (1, 2, 4, 8)
+    }
+    monkeypatch.setattr(
+        figures, "_epoch_seconds", lambda name, *, engines, workers, batch: seconds[name, engines]
+    )
+    results = list(figures.draw(11, tmp_path))
+    assert len(results) == 12
+    figure = json.loads((tmp_path / "figure11.json").read_text())
+    assert figure["series"]["rcv1"] == [[1, 1.0], [2, 2.0], [4, 4.0], [8, 8.0]]
+    assert (tmp_path / "figure11.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_points_too_large_to_simulate_are_left_out():
+    assert figures._epoch_seconds("avazu", workers=8, engines=8, batch=1024) is None
