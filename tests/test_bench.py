@@ -70,7 +70,9 @@ def _run_of(shape, *, period, latency):
         np.array([names.index(name) for _, name in events], np.uint8),
         names,
     )
-    raw = SimpleNamespace(allreduce_cycles=[latency] * shape.micro_batches_per_epoch, cycles=1000, seconds=0.5)
+    raw = SimpleNamespace(
+        allreduce_cycles=[latency] * shape.micro_batches_per_epoch, cycles=1000, cpu_seconds=0.5
+    )
     return SimpleNamespace(timeline=timeline, raw=raw)
 
 

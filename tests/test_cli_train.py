@@ -1,6 +1,7 @@
 """``fanin train`` from end to end on the smallest nodes: what it writes, and what the doctor makes of it."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -113,4 +114,4 @@ def test_a_dead_network_ends_the_run_and_the_doctor_says_where(capsys, tmp_path)
     status, out, err = _run(capsys, "doctor", folder)
     assert status == 1
     assert "AGG reached the switch       never" in out
-    assert "link of node 0, up: dropped 3" in out
+    assert re.search(r"link of node 0, up: dropped [1-9]", out)

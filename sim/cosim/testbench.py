@@ -121,7 +121,7 @@ if REQUEST in os.environ:  # cocotb imports this module before the first evaluat
     @cocotb.test()
     async def run(dut: Any) -> None:
         """Carry out the request; the result is written whatever happens."""
-        started = time.monotonic()
+        started, cpu_started = time.monotonic(), time.process_time()
         change = ValueChange(dut.wake)
 
         async def wake() -> None:
@@ -138,4 +138,5 @@ if REQUEST in os.environ:  # cocotb imports this module before the first evaluat
         finally:
             session.finish()
             session.result.seconds = time.monotonic() - started
+            session.result.cpu_seconds = time.process_time() - cpu_started
             Path(os.environ[RESULT]).write_bytes(pickle.dumps(session.result))

@@ -50,7 +50,7 @@ class Measured:
     pa_to_agg: int  #: of that, the transport's part
     result_to_fa: int  #: from the RESULT on ``mac_rx`` to the FA that the transport hands on
     result_to_gradient: int  #: from the RESULT on ``mac_rx`` to the first gradient
-    cycles_per_second: float
+    cycles_per_second: float  #: of one core
 
     @property
     def ideal(self) -> int:
@@ -116,7 +116,7 @@ def _measured(run: TrainRun, shape: TrainShape) -> Measured:
         pa_to_agg=int((agg - event["pa"]).min()),
         result_to_fa=int(event["fa"][0] - result),
         result_to_gradient=int(backward_word[0] - result) + backward_latency(MICRO_BATCH) - 1,
-        cycles_per_second=run.raw.cycles / run.raw.seconds,
+        cycles_per_second=run.raw.cycles / run.raw.cpu_seconds,
     )
 
 
