@@ -108,8 +108,7 @@ class RetryScanner(wiring.Component):
         """Look at slot after slot; at an overdue one stop, look again, and offer.
 
         Looking takes two cycles: address; then the memories' outputs, which ``overdue`` judges. Looking again
-        makes the scan exact: by then the slot may have moved on. In ``OFFER`` the pointer rests, and with it
-        the memories' outputs.
+        makes the scan exact: by then the slot may have moved on.
         """
         m = Module()
         now = Signal(TIMEOUT_BITS)
@@ -145,6 +144,13 @@ class RetryScanner(wiring.Component):
             exhausted.eq(timer.data.retries == self.limit),
             self.offer.retries.eq(timer.data.retries + 1),
         ]
+        self._walk(m, pointer, judged, overdue, matches, exhausted)
+        return m
+
+    def _walk(
+        self, m: Module, pointer: Signal, judged: Signal, overdue: Signal, matches: Signal, exhausted: Signal
+    ) -> None:
+        """In ``OFFER`` the pointer rests, and with it the memories' outputs."""
         with m.FSM():
             with m.State("SCAN"):
                 m.d.sync += pointer.eq((pointer + 1) & self.mask)
@@ -170,7 +176,6 @@ class RetryScanner(wiring.Component):
             with m.State("REFILL"):
                 m.d.sync += pointer.eq((pointer + 1) & self.mask)
                 m.next = "SCAN"
-        return m
 
     def _memories(self, m: Module, now: Signal) -> tuple[Any, Any]:
         """Read ports of the deadlines, written when a packet is sent, and of the PAs."""
