@@ -9,9 +9,14 @@ from types import MappingProxyType
 
 from fanin.errors import InputError
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, MAX_FRAC, MAX_PRECISION, MIN_FRAC
-from fanin.wire import MAX_WORKERS, Encap
+from fanin.wire import AGGREGATION, MAX_WORKERS, Encap
 
 MICRO_BATCH = 8  # samples that go through an engine side by side, one per bank
+MAX_ENGINES = 8
+MAX_LANES = 64
+MAX_DEPTH = 4096  # chunks; the widths of an engine's sums rest on it
+MAX_SLOTS = 1 << next(f.bits for f in AGGREGATION if f.name == "slot") - 1
+MAX_MICRO_BATCHES = (1 << 24) - 1  # of a mini-batch: the width of its register
 MAX_RUN_MICRO_BATCHES = 1 << 13  # data-parallel: of a mini-batch, per worker; its gradients fit 48 bits then
 
 
@@ -41,25 +46,29 @@ class NodeConfig:
 
     name: str
     engines: int = 1  #: 1…8
-    lanes: int = 64  #: features per word; a power of two, 2…256
-    depth: int = 16  #: chunks that an engine's model memory holds; 1…65536
+    lanes: int = 64  #: features per word; a power of two, 2…64
+    depth: int = 16  #: chunks that an engine's model memory holds; 1…4096
     sample_fifo: int = 512  #: words that an engine's replay FIFO holds; 8…65536
-    slots: int = 64  #: aggregation slots; a power of two, 2…65536
+    slots: int = 64  #: aggregation slots; a power of two, 2…32768
     mac_width: int = 512  #: bits of the MAC streams; a power of two, 8…512
     encap: Encap = Encap.L2
     frac: int = DEFAULT_FRAC  #: fractional bits of weights, activations and gradients; 6…28
     mode: Mode = Mode.MODEL_PARALLEL
 
     def __post_init__(self) -> None:
-        _check("engines", self.engines, 1, 8)
-        _check("lanes", self.lanes, 2, 256, power_of_two=True)
-        _check("depth", self.depth, 1, 1 << 16)
+        _check("engines", self.engines, 1, MAX_ENGINES)
+        _check("lanes", self.lanes, 2, MAX_LANES, power_of_two=True)
+        _check("depth", self.depth, 1, MAX_DEPTH)
         _check("sample_fifo", self.sample_fifo, MAX_PRECISION, 1 << 16)
-        _check("slots", self.slots, 2, 1 << 16, power_of_two=True)
+        _check("slots", self.slots, 2, MAX_SLOTS, power_of_two=True)
         _check("mac_width", self.mac_width, 8, 512, power_of_two=True)
         _check("frac", self.frac, MIN_FRAC, MAX_FRAC)
         object.__setattr__(self, "encap", Encap(self.encap))
         object.__setattr__(self, "mode", Mode(self.mode))
+        if self.mode is Mode.DATA_PARALLEL and self.lanes % self.values:
+            raise ValueError(
+                f"lanes must be a multiple of {self.values} in data-parallel mode, not {self.lanes}"
+            )
 
     @property
     def banks(self) -> int:
@@ -129,6 +138,8 @@ class TrainShape:
             raise InputError(f"precision must be in 1…{MAX_PRECISION} bits, not {self.precision}")
         if self.batch < MICRO_BATCH or self.batch % MICRO_BATCH:
             raise InputError(f"batch must be a positive multiple of {MICRO_BATCH}, not {self.batch}")
+        if self.micro_batches > MAX_MICRO_BATCHES:
+            raise InputError(f"batch must be at most {MAX_MICRO_BATCHES * MICRO_BATCH:,}, not {self.batch:,}")
         if self.data_parallel and self.batch % (self.workers * MICRO_BATCH):
             raise InputError(
                 f"data-parallel: batch must be a multiple of {self.workers} workers × {MICRO_BATCH} samples "

@@ -325,6 +325,8 @@ def emit_verilog(
                 blocks.add(module)
     finally:
         _emission.reset(token)
+    if missing := set(hier_blocks) - {kind.__name__ for kind, _ in emission.modules}:
+        raise ValueError(f"hier_blocks names {', '.join(sorted(missing))}, of which there is none")
     verilog = _to_verilog(_plain_module_names("\n".join(parts)))
     verilog = re.sub(
         r"^(module (\w+)\([^;]*\);)$",

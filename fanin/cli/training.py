@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,8 @@ def _node(args: argparse.Namespace) -> NodeConfig:
 
 
 def _network(args: argparse.Namespace) -> NetworkConfig:
+    if not 0 < args.gbps < math.inf:
+        raise InputError(f"gbps must be positive and finite, not {args.gbps:g}")
     link = LinkConfig(
         delay_ns=args.link_ns, gbps=args.gbps, **{fault: getattr(args, fault) for fault in FAULTS}
     )

@@ -47,10 +47,14 @@ class NodeEvents(data.Struct):
     agg: 1
 
 
-def make_worker(config: NodeConfig) -> Any:
+def worker_class(config: NodeConfig) -> type[GlmWorker]:
     """The worker that a node's mode asks for; both have the same ports."""
-    worker = DataParallelWorker if config.mode is Mode.DATA_PARALLEL else GlmWorker
-    return worker(
+    return DataParallelWorker if config.mode is Mode.DATA_PARALLEL else GlmWorker
+
+
+def make_worker(config: NodeConfig) -> GlmWorker:
+    """The worker of a node."""
+    return worker_class(config)(
         engines=config.engines,
         lanes=config.lanes,
         banks=config.banks,

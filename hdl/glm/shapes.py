@@ -4,13 +4,13 @@ from amaranth import signed, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.config import MAX_DEPTH, MAX_LANES
+from fanin.fixed import MAX_PRECISION
+
 WEIGHT = signed(32)
-MAX_PLANES = 8
-MAX_DEPTH = 4096  # chunks of one engine
-MAX_LANES = 64
 LOW_BITS = 24  # of every operand, in a SplitSum
 
-_WORDS_LOG2 = (MAX_DEPTH * MAX_PLANES - 1).bit_length()
+_WORDS_LOG2 = (MAX_DEPTH * MAX_PRECISION - 1).bit_length()
 
 
 class SplitSum(data.Struct):

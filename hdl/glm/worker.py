@@ -6,6 +6,7 @@ from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
+from fanin.config import MAX_ENGINES
 from fanin.fixed import MANTISSA_BITS, MAX_SHIFT, VALUE_BITS, Loss, check_frac
 from fanin.hdl.arith.adder_tree import tree_plan
 from fanin.hdl.emit import shared
@@ -18,7 +19,6 @@ from fanin.hdl.glm.reducer import ActivationReducer
 from fanin.hdl.glm.shapes import EngineEvents, EngineShape, ModelPortSignature
 from fanin.hdl.stream.connect import connect_typed
 
-MAX_ENGINES = 8
 EPOCH_COUNT_BITS = 32
 
 
@@ -40,11 +40,11 @@ class Training(data.Struct):
     section 4.
     """
 
-    epochs: EPOCH_COUNT_BITS  # type: ignore[valid-type]
+    epochs: EPOCH_COUNT_BITS
     loss: Loss
-    mantissa: MANTISSA_BITS  # type: ignore[valid-type]
-    shift: range(MAX_SHIFT + 1)  # type: ignore[valid-type]
-    clamp_bits: 5  # type: ignore[valid-type]
+    mantissa: MANTISSA_BITS
+    shift: range(MAX_SHIFT + 1)
+    clamp_bits: 5
 
 
 class GlmWorker(wiring.Component):

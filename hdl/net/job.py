@@ -7,6 +7,7 @@ from typing import Any
 from amaranth import Cat, Value
 from amaranth.lib import data, enum
 
+from fanin.config import MAX_SLOTS
 from fanin.wire import AGGREGATION, ETHERNET, IPV4, UDP, Field
 
 
@@ -23,7 +24,7 @@ ROUND_BITS = _bits(AGGREGATION, "round")
 BITMAP_BITS = _bits(AGGREGATION, "bitmap")
 TIMEOUT_BITS = 32
 RETRY_BITS = 16
-MAX_LOG2_SLOTS = SLOT_BITS - 1
+MAX_LOG2_SLOTS = MAX_SLOTS.bit_length() - 1
 
 
 class JobConfig(data.Struct):

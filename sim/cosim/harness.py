@@ -16,7 +16,7 @@ from fanin.config import NodeConfig, TrainShape
 from fanin.errors import InputError
 from fanin.fixed import LearningRate, Loss
 from fanin.hdl.bus.driver import Batch
-from fanin.hdl.glm.node import GlmNode, NodeEvents
+from fanin.hdl.glm.node import GlmNode, NodeEvents, worker_class
 from fanin.hdl.glm.node_driver import NodeDriver, NodeJob, NodeMemories
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import FailedCheck, Phase, Progress, RunRequest, RunResult
@@ -51,6 +51,10 @@ class NetworkConfig:
     slots: int | None = None  #: of the job; all that a node has unless given
     seed: int = 0
     make_switch: Callable[[int], Switch] | None = None  #: number of ports → switch; picklable
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.switch_ns < math.inf:
+            raise ValueError(f"switch_ns must be finite and not negative, not {self.switch_ns!r}")
 
 
 @dataclass
@@ -89,7 +93,8 @@ class Cosim:
         self.workers = workers
         self.period_ps = 2 * round(500_000 / clock_mhz)
         self.driver = NodeDriver(config)
-        blocks = ["GlmNode"] * (workers > 1) + ["Engine"] * (config.engines > 1)  # what there is more of
+        engine = worker_class(config).engine_type.__name__
+        blocks = ["GlmNode"] * (workers > 1) + [engine] * (config.engines > 1)  # what there is more of
         self._simulator = Simulator(GlmNode(config=config), nodes=workers, hier_blocks=blocks, quiet=quiet)
 
     @property

@@ -16,7 +16,7 @@ from fanin.hdl.glm.bank import Bank
 from fanin.hdl.glm.engine import Engine
 from fanin.hdl.glm.node import GlmNode
 
-# One engine of P4SGD's public RTL, mapped by the same yosys, without DSPs and model memory (ANCHORS).
+# One engine of P4SGD's public RTL, mapped by the same yosys, without DSPs and model memory.
 P4SGD_ENGINE = {"LUTs": 49_550, "flip-flops": 78_749}
 # P4SGD, table III: a worker of 8 engines after Vivado, PCI Express and HBM included.
 P4SGD_WORKER = {"LUTs": 304_000, "flip-flops": 1_100_000, "DSPs": 4096, "RAM": 165}
