@@ -94,8 +94,7 @@ class LossUnit(wiring.Component):
             self.labels.ready.eq(advance & self.fa.valid),
             self.scale.valid.eq(valid[-1]),
         ]
-        table = self._table(m)
-        ports = [table.read_port() for _ in range(self.banks)]
+        ports = self._table_ports(m)
         for port, fa in zip(ports, self.fa.payload, strict=True):
             m.d.comb += [port.en.eq(advance), port.addr.eq(self._index(fa))]
         mask = self._overflow_mask(m)
@@ -106,14 +105,17 @@ class LossUnit(wiring.Component):
                 m.d.sync += self.scale.payload[bank].eq(self._scaled(m, df, mask))
         return m
 
-    def _table(self, m: Module) -> Memory:
-        """σ and the step to its right neighbour; one read port a bank, which tools pair in block RAMs."""
+    def _table_ports(self, m: Module) -> list[Any]:
+        """σ and the step to its right neighbour, for every bank; two banks share a memory of two ports."""
         values = [int(v) for v in sigma_table(self.frac)]
         steps = [right - left for left, right in pairwise(values)]
         entry = data.StructLayout({"value": self.frac + 1, "step": max(1, max(steps).bit_length())})
         init = [{"value": value, "step": step} for value, step in zip(values, steps, strict=False)]
-        m.submodules.table = table = Memory(shape=entry, depth=SIGMA_ENTRIES, init=init)
-        return table
+        ports = []
+        for pair in range(-(-self.banks // 2)):
+            m.submodules[f"table_{pair}"] = table = Memory(shape=entry, depth=SIGMA_ENTRIES, init=init)
+            ports += [table.read_port() for _ in range(min(2, self.banks - 2 * pair))]
+        return ports
 
     def _index(self, fa: Value) -> Value:
         """Entry of the σ table: FA + 8 in steps of 1/64, which is bits of FA with the topmost inverted."""

@@ -226,17 +226,20 @@ class GlmWorker(wiring.Component):
     def _pending(self, m: Module, last: Value, *, name: str) -> Signal:
         """Whether the run has micro-batches of which ``last`` has not yet told the end."""
         pending = Signal(name=f"{name}_pending")
-        left = Signal.like(self.shape.epoch, name=f"{name}_left")
-        epochs_left = Signal.like(self.training.epochs, name=f"{name}_epochs_left")
+        wraps = last
+        for loop, length in ("epoch", self.shape.epoch), ("epochs", self.training.epochs):
+            # Counts from length − 2 down to −1: the last round is known by a sign, not by a comparison.
+            first = Signal(signed(len(length) + 1), name=f"{name}_{loop}_first")
+            left = Signal.like(first, name=f"{name}_{loop}_left")
+            ends = left[-1]
+            m.d.sync += first.eq(length - 2)
+            with m.If(self.start | wraps):
+                m.d.sync += left.eq(Mux(self.start | ends, first, left - 1))
+            wraps = wraps & ends
         with m.If(self.start):
-            m.d.sync += [pending.eq(1), left.eq(self.shape.epoch), epochs_left.eq(self.training.epochs)]
-        with m.Elif(self.abort):
+            m.d.sync += pending.eq(1)
+        with m.Elif(self.abort | wraps):
             m.d.sync += pending.eq(0)
-        with m.Elif(last):
-            m.d.sync += left.eq(left - 1)
-            with m.If(left == 1):
-                m.d.sync += [left.eq(self.shape.epoch), epochs_left.eq(epochs_left - 1)]
-                m.d.sync += pending.eq(epochs_left != 1)
         return pending
 
     def _count(self, m: Module, events: list[Any], to_take: Signal) -> None:

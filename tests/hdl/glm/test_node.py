@@ -93,6 +93,7 @@ def test_a_dead_network_ends_in_timeout_and_the_node_can_be_used_again():
     async def script(cluster: Cluster) -> None:
         nonlocal dead
         await cluster.configure(retries=2, timeout=50)
+        await cluster.rewrite("epochs", {"epochs": 2**32 - 1})  # more than a reader could ever finish
         await cluster.train()
         assert [status.cause for status in cluster.status] == [Failure.TIMEOUT]
         dead = False

@@ -42,9 +42,9 @@ def test_values_that_overflow_are_clamped_and_saturated_as_in_the_golden_model()
 
 
 def test_slow_memory_does_not_end_a_run_early():
-    """Between epochs the engine then holds nothing at all."""
-    job = Job(seed=new_seed(), node=TINY, epochs=3, samples=16)
-    host, _ = train(job, stall=0.95)
+    """Between epochs the worker then holds nothing at all."""
+    job = Job(seed=new_seed(), node=TINY, epochs=6, samples=16, columns=8, precision=1)
+    host, _ = train(job, stall=0, memory_stall=0.99)
     assert job.join(host.models) == job.golden.model.tolist()
 
 

@@ -124,7 +124,7 @@ class Host:
         await self.bench.end(ctx)
 
 
-def train(job: Job, *, stall: float = 0.3, delay: int = 5, limit: int = 5_000):
+def train(job: Job, *, stall: float = 0.3, memory_stall: float | None = None, delay: int = 5):
     """Train; the host, with the models, and the network."""
     bench = Bench(*(make_worker(job.node) for _ in range(job.workers)))
     network = Network(bench, delay=delay, stall=stall, seed=job.seed)
@@ -138,10 +138,10 @@ def train(job: Job, *, stall: float = 0.3, delay: int = 5, limit: int = 5_000):
         bench,
         drive=drive,
         collect={"done": 1},
-        stall=stall,
+        stall=dict.fromkeys(drive, stall if memory_stall is None else memory_stall),
         settings=_settings(job),
         processes=[network.run, host.run, host.count],
         seed=job.seed,
-        limit=limit,
+        limit=5_000,
     )
     return host, network
