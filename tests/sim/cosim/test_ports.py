@@ -1,6 +1,6 @@
+# amaranth: UnusedElaboratable=no
 """The top finds the ports of a node, and refuses a node that it would leave open."""
 
-# amaranth: UnusedElaboratable=no
 import pytest
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
