@@ -285,7 +285,7 @@ class GlmNode(wiring.Component):
         m.d.comb += [getattr(registers, name).eq(int(value)) for name, value in constants.items()]
         m.d.comb += [
             registers.busy.eq(control.busy | parts.worker.busy),
-            registers.idle.eq(parts.transport.status.idle),
+            registers.idle.eq(parts.transport.status.idle | parts.transport.status.failed),
             registers.failed.eq(control.failed),
             registers.cause.eq(control.cause),
         ]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -19,12 +19,14 @@ class NodeControl(wiring.Component):
     """From ``start`` to the end of a run, however it ends.
 
     A run that fails is given up: the readers stop and are emptied, the worker drops what it holds; ``failed``
-    then says so until the next start or ``reset``. ``reset`` ends a run too, without a failure.
+    then says so until ``reset`` (a refused run's: until the next start), and until then no run starts, since
+    the network may still deliver what the last one asked for. A transport that fails between runs, over an
+    ACK that nobody answers, is reported too. ``reset`` ends a run at any time, without a failure.
 
     Members
     -------
     ``start`` : In, 1
-        Pulse; ignored while ``busy``.
+        Pulse; ignored while ``busy``, and after a failed run until ``reset``.
     ``reset`` : In, 1
         Pulse: the transport is reset for a new job.
     ``ok`` : In, 1
@@ -94,18 +96,25 @@ class NodeControl(wiring.Component):
         with m.If(~settled):
             m.d.sync += timer.eq(timer + 1)
         m.d.sync += [self.begin.eq(0), self.abort.eq(0), self.flush.eq(0)]
+        spoilt = Signal()  # operations of a failed run may still be under way
+        was_reset = Signal()  # since ``start``
         with m.If(self.reset):
-            m.d.sync += [self.enable.eq(0), self.failed.eq(0)]
+            m.d.sync += [self.enable.eq(0), self.failed.eq(0), spoilt.eq(0), was_reset.eq(1)]
         with m.FSM() as fsm:
             m.d.comb += [self.busy.eq(~fsm.ongoing("IDLE")), self.discard.eq(fsm.ongoing("DRAIN"))]
-            with m.State("IDLE"), m.If(self.start):
-                m.d.sync += [self.failed.eq(0), timer.eq(0)]
-                m.next = "CHECK"
-            with m.State("CHECK"), m.If(settled):
-                with m.If(self.ok):
+            with m.State("IDLE"):
+                with m.If(~self.reset & self.transport.failed):
+                    self._fail_with_transport(m, spoilt)
+                with m.Elif(self.start & (self.reset | ~spoilt)):
+                    m.d.sync += [self.failed.eq(0), timer.eq(0), was_reset.eq(0)]
+                    m.next = "CHECK"
+            with m.State("CHECK"):
+                with m.If(self.reset):
+                    m.next = "IDLE"
+                with m.Elif(settled & self.ok):
                     m.d.sync += [self.begin.eq(1), self.enable.eq(1)]
                     m.next = "BEGIN"
-                with m.Else():
+                with m.Elif(settled):
                     m.d.sync += [self.failed.eq(1), self.cause.eq(Failure.SHAPE)]
                     m.next = "IDLE"
             with m.State("BEGIN"):
@@ -113,7 +122,7 @@ class NodeControl(wiring.Component):
             with m.State("BEGUN"):  # what the last run has left of ``bus_error`` is gone now
                 m.next = "RUN"
             with m.State("RUN"):
-                self._watch(m, timer)
+                self._watch(m, timer, spoilt, self.reset | was_reset)
             with m.State("DRAIN"):
                 with m.If(self.moving):
                     m.d.sync += timer.eq(0)
@@ -124,16 +133,22 @@ class NodeControl(wiring.Component):
                 m.next = "IDLE"
         return m
 
-    def _watch(self, m: Module, timer: Signal) -> None:
+    def _watch(self, m: Module, timer: Signal, spoilt: Signal, reset: Value) -> None:
         """The run ends by itself, or for one of three reasons before."""
-        with m.If(self.reset | self.transport.failed | self.bus_error):
+        with m.If(reset | self.transport.failed | self.bus_error):
             m.d.sync += [self.abort.eq(1), timer.eq(0)]
             m.next = "DRAIN"
         with m.Elif(~self.training):
             m.next = "IDLE"
-        with m.If(~self.reset & self.transport.failed):
-            timed_out = self.transport.cause == FailureCause.TIMEOUT
-            m.d.sync += self.failed.eq(1)
-            m.d.sync += self.cause.eq(Mux(timed_out, Failure.TIMEOUT, Failure.ROUND_WRAP))
-        with m.Elif(~self.reset & self.bus_error):
-            m.d.sync += [self.failed.eq(1), self.cause.eq(Failure.BUS)]
+        with m.If(~reset & self.transport.failed):
+            self._fail_with_transport(m, spoilt)
+        with m.Elif(~reset & self.bus_error):
+            m.d.sync += [self.failed.eq(1), self.cause.eq(Failure.BUS), spoilt.eq(1)]
+
+    def _fail_with_transport(self, m: Module, spoilt: Signal) -> None:
+        timed_out = self.transport.cause == FailureCause.TIMEOUT
+        m.d.sync += [
+            self.failed.eq(1),
+            self.cause.eq(Mux(timed_out, Failure.TIMEOUT, Failure.ROUND_WRAP)),
+            spoilt.eq(1),
+        ]

@@ -18,7 +18,7 @@ LANE_BITS, CHUNK_BITS, ENGINE_BITS = 8, 16, 8
 
 
 class Failure(IntEnum):
-    """Why a node stopped; holds until ``start`` or ``reset_transport``."""
+    """Why a node stopped; holds until ``reset_transport``, or, for SHAPE, until the next ``start``."""
 
     NONE = 0
     TIMEOUT = 1  #: a packet stayed unanswered after all its retransmissions
@@ -79,7 +79,7 @@ def _control() -> tuple[Register, ...]:
             "what the node does",
             (
                 Field("busy", 1, "training, or clearing the model"),
-                Field("idle", 1, "the transport waits for nothing"),
+                Field("idle", 1, "the transport waits for nothing, or for nothing any more: it has failed"),
                 Field("failed", 1, "stopped; `cause` says why"),
                 Field("cause", FAILURE_BITS, causes),
             ),

@@ -157,6 +157,8 @@ class Cosim:
         ]
         epoch = self._epoch(shape, models)
         end = self._await_status(HostProgram(), "idle", 1)
+        address, mask = self._status_field("failed")
+        end.check(address, 0, mask)
         return RunRequest(
             nodes=self.workers,
             period_ps=self.period_ps,
