@@ -24,7 +24,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from amaranth import ClockDomain, ClockSignal, Elaboratable, Fragment, Instance, ResetSignal, Signal
+from amaranth import ClockDomain, ClockSignal, Const, Elaboratable, Fragment, Instance, ResetSignal, Signal
 from amaranth.back import rtlil
 from amaranth.hdl import Value
 from amaranth.hdl._ast import SignalDict
@@ -53,7 +53,8 @@ def flat_ports(component: wiring.Component) -> list[FlatPort]:
 
     Raises ValueError when two members end up with the same name.
     """
-    ports = list(_walk(component.signature, component, ""))
+    # A constant is the ready or valid of a stream that always is: nothing to wire.
+    ports = [p for p in _walk(component.signature, component, "") if not isinstance(p.value, Const)]
     seen = {"clk", "rst"}
     for port in ports:
         if port.name in seen:
