@@ -20,7 +20,7 @@ from fanin.hdl.net.job import RETRY_BITS, TIMEOUT_BITS
 from fanin.sim import data
 from fanin.sim.cosim.build import check_tools
 from fanin.sim.cosim.harness import Cosim, NetworkConfig, TrainRun
-from fanin.sim.cosim.run import Progress
+from fanin.sim.cosim.run import Progress, RunResult
 from fanin.sim.golden import metrics
 from fanin.sim.golden.float64 import train_float64
 from fanin.sim.golden.quantise import Float64
@@ -84,7 +84,6 @@ class TrainResult:
     test_accuracy: float | None
     model: Int32
     bit_exact: bool
-    clamps_expected: int
     verilog_sha256: str
     run: TrainRun = field(repr=False)
 
@@ -217,6 +216,10 @@ class Trainer:
             progress=progress,
         )
 
+    def partial(self, result: RunResult) -> TrainRun:
+        """What is known of a simulation that failed."""
+        return self.cosim.partial(result)
+
     def compare(self, run: TrainRun) -> TrainResult:
         """Train the golden models, and put them beside the simulated one."""
         options, dataset = self.options, self.dataset
@@ -250,7 +253,6 @@ class Trainer:
             test_accuracy=self._test_accuracy(run.models[-1]),
             model=run.models[-1],
             bit_exact=same and run.replicas_equal,
-            clamps_expected=sum(epoch.clamps for epoch in golden),
             verilog_sha256=hashlib.sha256(self.cosim.verilog.encode()).hexdigest(),
             run=run,
         )

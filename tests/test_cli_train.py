@@ -109,7 +109,9 @@ def test_a_dead_network_ends_the_run_and_the_doctor_says_where(capsys, tmp_path)
     dead = ("--drop", 1, "--retries", 2, "--timeout-ns", 2000)
     status, out, err = _run(capsys, *NODES, *dead, "-o", folder, "--json")
     assert status == 1
-    assert "TIMEOUT" in json.loads(out)["error"]
+    result = json.loads(out)
+    assert "TIMEOUT" in result["error"]
+    assert any(counters.get("retransmissions", 0) >= 2 for counters in result["counters"]), result["counters"]
     assert err.count("\n") == 1
     status, out, err = _run(capsys, "doctor", folder)
     assert status == 1

@@ -54,9 +54,13 @@ def _reasons(run: dict[str, Any], node: int, missing: str) -> Iterator[str]:
         yield from _nonzero(f"link of node {node}, down", link["down"], "dropped", "fcs_errors")
         before = AGG_ARRIVED if missing == RESULT_ARRIVED else ACK_LEFT
         yield from _others(run, before)
+        yield from _nonzero(f"node {node}", counters, "retransmissions", *_rejected(counters))
     if missing == ACK_LEFT:
-        rejected = [name for name in counters if name.startswith("bad_")]
-        yield from _nonzero(f"node {node}", counters, *rejected, "stale")
+        yield from _nonzero(f"node {node}", counters, *_rejected(counters), "stale")
+
+
+def _rejected(counters: dict[str, int]) -> list[str]:
+    return [name for name in counters if name.startswith("bad_")]
 
 
 def _others(run: dict[str, Any], step: str) -> Iterator[str]:

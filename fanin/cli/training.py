@@ -17,7 +17,7 @@ from fanin.cli.progress import EpochBar
 from fanin.cli.train import FAULTS, LOSSES
 from fanin.config import PRESETS, NodeConfig
 from fanin.errors import CheckFailed, InputError
-from fanin.sim.cosim.harness import NetworkConfig, TrainRun
+from fanin.sim.cosim.harness import NetworkConfig
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.network import LinkConfig
@@ -106,7 +106,7 @@ def _run(trainer: Trainer, folder: Path, args: argparse.Namespace, output: Path)
             simulated = trainer.simulate(pcap=pcap, progress=bar.update)
     except SimulationFailed as failure:
         error = " ".join(str(failure).split())
-        seen = observations(TrainRun(raw=failure.result or RunResult()))
+        seen = observations(trainer.partial(failure.result or RunResult()))
         _write_json(folder, {"error": error, "options": options_json(trainer.options), **seen})
         return f"{error} (fanin doctor {output} says more)"
     result = trainer.compare(simulated)

@@ -121,7 +121,8 @@ class Cosim:
 
         ``events`` bounds the entries of the timeline; without ``models`` no model is read back, which takes
         some 5 cycles a weight. Raises SimulationFailed, whose message says what stopped
-        which node and how far first packets came; its ``result`` is what there was until then.
+        which node and how far first packets came; its ``result`` is what there was until then, see
+        :meth:`partial`.
         """
         network = network or NetworkConfig()
         with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
@@ -216,9 +217,9 @@ class Cosim:
     def _epoch(self, shape: TrainShape, models: bool) -> HostProgram:
         driver = self.driver
         program = self._await_status(HostProgram().extend(driver.command("start").operations), "busy", 0)
+        program.extend(driver.counters().operations)  # before the check: they say why it fails
         address, mask = self._status_field("failed")
         program.check(address, 0, mask)
-        program.extend(driver.counters().operations)
         return program.extend(driver.read_model(shape.chunks).operations) if models else program
 
     def _status_field(self, name: str) -> tuple[int, int]:
@@ -251,6 +252,15 @@ class Cosim:
                 run.replicas_equal &= all(np.array_equal(weights[0], other) for other in weights[1:])
         run.allreduce_ns = np.array(raw.allreduce_cycles) * (self.period_ps / 1000)
         return run
+
+    def partial(self, result: RunResult) -> TrainRun:
+        """What is known of a run that failed; the counters of a node that had not got to them are empty."""
+        count = sum(operation.data is None for operation in self.driver.counters().operations)
+        complete = (words[:count] if len(words) >= count else None for words in result.last_reads)
+        return TrainRun(
+            raw=result,
+            counters=[{} if words is None else self._read_back(words)[0] for words in complete],
+        )
 
     def _read_back(self, words: npt.NDArray[np.uint32]) -> tuple[dict[str, int], Int32]:
         """Counters and weights that an epoch's program has read."""

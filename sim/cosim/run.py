@@ -81,6 +81,7 @@ class RunResult:
     cycles: int = 0
     error: str = ""
     failed_check: FailedCheck | None = None
+    last_reads: list[Words] = field(default_factory=list)  # per node, of the phase that was under way
     allreduce_cycles: list[int] = field(default_factory=list)  # AGG leaves → its RESULT is taken, per operation
     frames: dict[str, int] = field(default_factory=dict)  # that nodes sent, by kind
     links: list[dict[str, dict[str, int]]] = field(default_factory=list)  # per node: up, down

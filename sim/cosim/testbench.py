@@ -92,6 +92,7 @@ class Session:
         result.jobs = {job.id: self.switch.job_counters(job.id).as_dict() for job in request.jobs}
         result.first_packet = exchange.first_packets()
         result.failed_check = self.library.failed_check()
+        result.last_reads = [self.library.reads(node) for node in range(request.nodes)]
         result.memory_beats = [
             [self.library.memory_beats(node, port) for port in range(len(files))]
             for node, files in enumerate(request.memories)
