@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The components that ``fanin verilog`` emits, by name, with their parameters for each preset."""
 
 from __future__ import annotations
