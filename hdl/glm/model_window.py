@@ -45,7 +45,8 @@ class ModelWindow(wiring.Component):
 
     Latency
     -------
-    A read is answered ``READ_LATENCY`` + 1 cycles after its request, everything else in the same cycle.
+    ``weight`` is answered 1 cycle after a write, ``READ_LATENCY`` + 2 cycles after a read, which is 5;
+    ``address`` in the same cycle.
 
     Source
     ------
@@ -70,10 +71,12 @@ class ModelWindow(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A read waits for the model; the address moves on with every answer."""
+        """Requests and answers are registers; the address moves on with every answer."""
         m = Module()
         at = Signal(ModelAddress)
         host, weight = self.host, self.weight
+        waited = Signal(range(ModelPortSignature.READ_LATENCY + 2))
+        asks = self.enable & (waited == 0) & ~weight.ready
         m.d.comb += [
             self.address.ready.eq(1),
             self.address.read_data.eq(at),
@@ -81,17 +84,18 @@ class ModelWindow(wiring.Component):
             host.lane.eq(at.lane),
             host.chunk.eq(at.chunk),
             host.write_data.eq(weight.write_data),
-            host.write.eq(weight.write & self.enable),
-            host.read.eq(weight.read & self.enable),
-            weight.ready.eq(weight.write),
         ]
-        waited = Signal(range(ModelPortSignature.READ_LATENCY + 1))
-        with m.If(weight.read):
+        m.d.sync += [
+            host.write.eq(weight.write & asks),
+            host.read.eq(weight.read & asks),
+            weight.read_data.eq(Mux(self.enable, host.read_data, 0)),
+            weight.ready.eq(0),
+        ]
+        with m.If((weight.read | weight.write) & ~weight.ready):
             m.d.sync += waited.eq(waited + 1)
-            with m.If(waited == ModelPortSignature.READ_LATENCY):
-                m.d.comb += weight.ready.eq(1)
-                m.d.comb += weight.read_data.eq(Mux(self.enable, host.read_data, 0))
-                m.d.sync += waited.eq(0)
+            with m.If(weight.write | (waited == ModelPortSignature.READ_LATENCY + 1)):
+                m.d.sync += [weight.ready.eq(1), waited.eq(0)]
+
         position = Cat(at.lane[: (self.lanes - 1).bit_length()], at.chunk)
         with m.If(self.address.write):
             m.d.sync += at.eq(self.address.write_data)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-from amaranth import Cat, Module, Signal, Value
+from amaranth import Cat, Module, ResetInserter, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
@@ -21,7 +21,9 @@ from fanin.hdl.glm.shapes import EngineShape
 from fanin.hdl.glm.worker import GlmWorker, Training
 from fanin.hdl.net.job import FrameFaults, JobConfig, TransportCounters
 from fanin.hdl.net.transport import AggTransport
+from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_stream
 from fanin.wire import Encap
 
@@ -138,7 +140,7 @@ class GlmNode(wiring.Component):
         connect_typed(m, parts.transport.tx, flipped(self.mac_tx))
         connect_typed(m, flipped(self.mac_rx), parts.transport.rx)
         connect_typed(m, parts.worker.pa, parts.transport.pa)
-        connect_typed(m, parts.transport.fa, parts.worker.fa)
+        self._full_activations(m, parts)
         self._settings(m, parts)
         self._control(m, parts, [*self._read_samples(m, parts), self._read_labels(m, parts)])
         self._model(m, parts)
@@ -165,6 +167,14 @@ class GlmNode(wiring.Component):
             ),
             window=ModelWindow(engines=config.engines, **size),
         )
+
+    def _full_activations(self, m: Module, parts: _Parts) -> None:
+        """From transport to worker without a cycle between, but with a register in ``ready``."""
+        source = parts.transport.fa
+        queue = StreamFIFO(shape=source.payload.shape(), depth=2, flow_through=True)
+        m.submodules.full_activations = ResetInserter(parts.registers.reset_transport)(queue)
+        connect_typed(m, source, queue.i)
+        connect_typed(m, queue.o, parts.worker.fa)
 
     def _settings(self, m: Module, parts: _Parts) -> None:
         """What the registers say, to the parts that need it."""
@@ -218,17 +228,22 @@ class GlmNode(wiring.Component):
         return readers
 
     def _read_labels(self, m: Module, parts: _Parts) -> Any:
-        """A beat is a micro-batch."""
-        registers, labels, discard = parts.registers, parts.worker.labels, parts.control.discard
+        """A beat is a micro-batch; a register cuts the way from the loss unit's stalls to the reader."""
+        registers, control, labels = parts.registers, parts.control, parts.worker.labels
         reader = self._reader(m, parts, "labels", len(self.labels.rdata))
+        cut = RegisterSlice(shape=len(self.labels.rdata))
+        m.submodules.label_register = ResetInserter(control.flush)(cut)
         connect_typed(m, reader.axi, flipped(self.labels))
         m.d.comb += [
             reader.command.payload.address.eq(registers.label_address),
             reader.command.payload.beats.eq(registers.epoch),
             reader.command.payload.repeats.eq(registers.epochs),
-            labels.payload.as_value().eq(reader.o.payload),
-            labels.valid.eq(reader.o.valid & ~discard),
-            reader.o.ready.eq(labels.ready | discard),
+            cut.i.payload.eq(reader.o.payload),
+            cut.i.valid.eq(reader.o.valid & ~control.discard),
+            reader.o.ready.eq(cut.i.ready | control.discard),
+            labels.payload.as_value().eq(cut.o.payload),
+            labels.valid.eq(cut.o.valid & ~control.discard),
+            cut.o.ready.eq(labels.ready & ~control.discard),
         ]
         return reader
 
