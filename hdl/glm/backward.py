@@ -15,7 +15,6 @@ from fanin.hdl.glm.sequence import Sequencer
 from fanin.hdl.glm.shapes import WEIGHT, EngineShape, check_engine
 from fanin.hdl.stream.connect import connect_typed
 
-WORD_CYCLES = 2  # from ``take`` to ``word``
 RECENT = 3  # updates that memory does not show yet
 
 

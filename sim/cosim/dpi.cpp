@@ -269,7 +269,6 @@ void cosim_run_host(uint32_t index, const HostOperation *program, size_t count) 
 }
 
 size_t cosim_hosts_busy() { return hosts_busy; }
-size_t cosim_host_step(uint32_t node) { return nodes[node].step; }
 size_t cosim_read_count(uint32_t node) { return nodes[node].reads.size(); }
 const uint32_t *cosim_reads(uint32_t node) { return nodes[node].reads.data(); }
 uint64_t cosim_memory_beats(uint32_t node, uint32_t port) { return nodes[node].regions[port].beats; }

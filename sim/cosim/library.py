@@ -21,7 +21,6 @@ _SIGNATURES: dict[str, tuple[object, Sequence[object]]] = {
     "cosim_close_trace": (None, ()),
     "cosim_run_host": (None, (c_uint32, POINTER(c_uint32), c_size_t)),
     "cosim_hosts_busy": (c_size_t, ()),
-    "cosim_host_step": (c_size_t, (c_uint32,)),
     "cosim_read_count": (c_size_t, (c_uint32,)),
     "cosim_reads": (POINTER(c_uint32), (c_uint32,)),
     "cosim_memory_beats": (c_uint64, (c_uint32, c_uint32)),
@@ -73,10 +72,6 @@ class Library:
     def hosts_busy(self) -> int:
         """Hosts whose program has not ended."""
         return int(self._functions.cosim_hosts_busy())
-
-    def host_step(self, node: int) -> int:
-        """How many operations of its program a host has finished."""
-        return int(self._functions.cosim_host_step(node))
 
     def reads(self, node: int) -> npt.NDArray[np.uint32]:
         """What the program's reads have returned."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from amaranth.lib import wiring
 
-from fanin.hdl.emit import FlatPort, flat_ports
+from fanin.hdl.emit import flat_ports
 
 _MEMORY = (
     *("arid", "araddr", "arlen", "arvalid", "arready"),
@@ -111,8 +111,3 @@ def _mac_width(ports: dict[str, Port]) -> int:
     if missing := [name for name in needed if name not in ports]:
         raise ValueError(f"the MAC streams lack {', '.join(missing)}")
     return ports["mac_tx_tdata"].width
-
-
-def event_fields(component: wiring.Component) -> list[FlatPort]:
-    """The event outputs of a node, bit 0 of a trace entry first."""
-    return [port for port in flat_ports(component) if port.output and port.name.startswith("event")]

@@ -39,7 +39,7 @@ def report_of(result: TrainResult) -> Report:
             "golden model": result.golden_loss,
             "float64": result.float64_loss,
         },
-        timeline=spans(run.timeline, result.shape.micro_batches) if run.timeline else [],
+        timeline=_timeline(result),
         cycle_ns=1000 / options.clock_mhz,
         allreduce_ns=run.allreduce_ns.tolist(),
         allreduce_marks={f"p{share}": result.percentile(share) for share in (50, 99)},
@@ -63,6 +63,14 @@ def _headline(result: TrainResult) -> Rows:
         ("AllReduce p50", f"{result.percentile(50):,.0f} ns"),
         ("retransmissions", f"{result.total('retransmissions'):,}"),
     ]
+
+
+def _timeline(result: TrainResult) -> list[Span]:
+    """Data-parallel nodes send gradients, not micro-batches, so that C has no place in their picture."""
+    if result.run.timeline is None:
+        return []
+    found = spans(result.run.timeline, result.shape.micro_batches)
+    return [span for span in found if span.stage != "C" or not result.shape.data_parallel]
 
 
 def spans(timeline: Timeline, micro_batches: int) -> list[Span]:
