@@ -129,26 +129,22 @@ class LossUnit(wiring.Component):
         step = self.frac - SIGMA_STEP_BITS
 
         fa1, label1 = (Signal.like(value, name=name) for value, name in ((fa, "fa1"), (label, "label1")))
-        inside, up, down = Signal(), Signal(), Signal()
-        m.d.sync += [
-            fa1.eq(fa),
-            label1.eq(label),
-            inside.eq(fa[top:].all() | ~fa[top:].any()),
-            up.eq(~fa[-1] & fa[self.frac :].any()),  # FA >= 1
-            down.eq(fa[-1] & ~(fa[self.frac :].all() & fa[: self.frac].any())),  # FA <= -1
-        ]
+        m.d.sync += [fa1.eq(fa), label1.eq(label)]
 
+        inside = fa1[top:].all() | ~fa1[top:].any()
+        at_least_one = ~fa1[-1] & fa1[self.frac :].any()
+        at_most_minus_one = fa1[-1] & ~(fa1[self.frac :].all() & fa1[: self.frac].any())
         entry2 = Signal.like(entry, name="entry2")
+        label2 = Signal.like(label1, name="label2")
         fraction = Signal(n)
-        interpolate = Signal()
+        interpolate, satisfied = Signal(), Signal()  # satisfied: y · FA >= 1
         base = Signal(signed(VALUE_BITS))  # what the label is taken from, where the table does not say
-        label2 = Signal(signed(VALUE_BITS))
-        satisfied = Mux(label1[-1], down, up)  # y · FA >= 1
         m.d.sync += [
             entry2.eq(entry),
+            label2.eq(label1),
             fraction.eq(fa1[step - n : step]),
             interpolate.eq(inside & (self.loss == Loss.LOGISTIC)),
-            label2.eq(Mux((self.loss == Loss.HINGE) & satisfied, 0, label1)),
+            satisfied.eq((self.loss == Loss.HINGE) & Mux(label1[-1], at_most_minus_one, at_least_one)),
         ]
         with m.Switch(self.loss):
             with m.Case(Loss.LINEAR):
@@ -163,7 +159,7 @@ class LossUnit(wiring.Component):
         interpolate3 = Signal()
         m.d.sync += [
             product.eq(entry2.step * fraction),
-            difference.eq(Mux(interpolate, entry2.value, base) - label2),
+            difference.eq(Mux(interpolate, entry2.value, base) - Mux(satisfied, 0, label2)),
             interpolate3.eq(interpolate),
         ]
 

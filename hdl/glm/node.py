@@ -206,7 +206,7 @@ class GlmNode(wiring.Component):
         return reader
 
     def _read_samples(self, m: Module, parts: _Parts) -> list[Any]:
-        """Two ports an engine, which read in step."""
+        """Two ports an engine, read in step; a register cuts the way from forward's stalls to the readers."""
         registers, discard = parts.registers, parts.control.discard
         readers = []
         for port, axi in enumerate(self.samples):
@@ -218,12 +218,18 @@ class GlmNode(wiring.Component):
                 reader.command.payload.repeats.eq(registers.epochs),
             ]
             readers.append(reader)
-        for words, low, high in zip(parts.worker.samples, readers[::2], readers[1::2], strict=True):
+        for engine, (low, high) in enumerate(zip(readers[::2], readers[1::2], strict=True)):
+            cut = RegisterSlice(shape=self.config.word_bits)
+            m.submodules[f"word_register_{engine}"] = ResetInserter(parts.control.flush)(cut)
+            words = parts.worker.samples[engine]
             m.d.comb += [
-                words.payload.eq(Cat(low.o.payload, high.o.payload)),
-                words.valid.eq(low.o.valid & high.o.valid & ~discard),
-                low.o.ready.eq(words.ready & high.o.valid | discard),
-                high.o.ready.eq(words.ready & low.o.valid | discard),
+                cut.i.payload.eq(Cat(low.o.payload, high.o.payload)),
+                cut.i.valid.eq(low.o.valid & high.o.valid & ~discard),
+                low.o.ready.eq(cut.i.ready & high.o.valid | discard),
+                high.o.ready.eq(cut.i.ready & low.o.valid | discard),
+                words.payload.eq(cut.o.payload),
+                words.valid.eq(cut.o.valid & ~discard),
+                cut.o.ready.eq(words.ready & ~discard),
             ]
         return readers
 
