@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.errors import InputError
+from fanin.wire import VALUE_BITS
 
 Int64 = npt.NDArray[np.int64]
 
-VALUE_BITS = 32
 INT32_MIN = -(2**31)
 INT32_MAX = 2**31 - 1
 

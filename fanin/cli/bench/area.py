@@ -53,6 +53,8 @@ def map_parts(
     name = snake_case(type(component).__name__)
     verilog = emit_verilog(component, name=name)
     names = [module_name(part) for part in parts]
+    for part in parts:
+        part._MustUse__used = True  # its equals inside ``component`` are elaborated in its place
     options = f"-uram {options}"
     area = synthesise(verilog, name, options=options, blackboxes=names)
     for part in names:

@@ -24,7 +24,7 @@ from fanin.sim.golden import metrics
 from fanin.sim.golden.float64 import train_float64
 from fanin.sim.golden.train import train as train_golden
 
-T_L_NS = 1200.0
+T_L_NS = 1200.0  # P4SGD, section V-B
 WORDS_AT_MOST = 1 << 28  # bytes of features: the samples that a measurement may take of a wide set
 LOSS_EPOCHS = 10
 

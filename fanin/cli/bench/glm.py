@@ -16,7 +16,6 @@ from fanin.cli.bench import figures, nodes
 from fanin.cli.bench.nodes import Measured
 from fanin.cli.bench.result import Result
 
-T_L_NS = 1200.0  # P4SGD, section V-B
 # Engines, D, B: the cycles of a mini-batch in P4SGD's public RTL, simulated at 4 bits and T_l = 0.
 P4SGD_CYCLES = {
     (8, 1024, 64): 152,
@@ -121,7 +120,7 @@ def _utilisation() -> Iterator[Result]:
 
 def _scale_up() -> Iterator[Result]:
     one, eight = (
-        nodes.measure(nodes.node(engines), columns=262_144, batch=64, latency_ns=T_L_NS, mini_batches=2)
+        nodes.measure(nodes.node(engines), columns=262_144, batch=64, latency_ns=figures.T_L_NS, mini_batches=2)
         for engines in (1, 8)
     )
     note = f"{one.mini_batch:,} and {eight.mini_batch:,} cycles a mini-batch, T_l = {eight.latency} cycles"
@@ -130,10 +129,10 @@ def _scale_up() -> Iterator[Result]:
 
 
 def _scale_out() -> Iterator[Result]:
-    one = nodes.measure(nodes.node(8), columns=1 << 20, batch=64, latency_ns=T_L_NS, mini_batches=2)
+    one = nodes.measure(nodes.node(8), columns=1 << 20, batch=64, latency_ns=figures.T_L_NS, mini_batches=2)
     yield _timed("8 u280 nodes: Verilated", 120, lambda: nodes.build(nodes.node(8), 8))
     eight = nodes.measure(
-        nodes.node(8), workers=8, columns=1 << 20, batch=64, latency_ns=T_L_NS, mini_batches=2
+        nodes.node(8), workers=8, columns=1 << 20, batch=64, latency_ns=figures.T_L_NS, mini_batches=2
     )
     note = f"{one.mini_batch:,} and {eight.mini_batch:,} cycles a mini-batch, T_l = {eight.latency} cycles"
     speedup = one.mini_batch / eight.mini_batch
