@@ -20,9 +20,9 @@ SHIFTED_BITS = OPERAND_BITS - 1  # j is at least 1
 class PairTerms(data.Struct):
     """What two neighbouring multipliers choose from: x_0 >> j, x_1 >> j and their sum."""
 
-    first: signed(SHIFTED_BITS)
-    second: signed(SHIFTED_BITS)
-    both: signed(SHIFTED_BITS + 1)
+    first: signed(OPERAND_BITS)
+    second: signed(OPERAND_BITS)
+    both: signed(OPERAND_BITS)
 
 
 def _check_inputs(inputs: int) -> None:
@@ -74,7 +74,7 @@ class PairShifter(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Shift, then add: two registers."""
         m = Module()
-        shifted = Signal(data.ArrayLayout(signed(SHIFTED_BITS), self.inputs), reset_less=True)
+        shifted = Signal(data.ArrayLayout(signed(OPERAND_BITS), self.inputs), reset_less=True)
         terms = Signal(data.ArrayLayout(PairTerms, self.inputs // 2), reset_less=True)
         with m.If(self.step):
             for k in range(self.inputs):
@@ -133,8 +133,10 @@ class PairLanes(wiring.Component):
         chosen = Signal(data.ArrayLayout(signed(OPERAND_BITS), self.inputs // 2), reset_less=True)
         for n in range(self.inputs // 2):
             terms, first, second = self.terms[n], self.bits[2 * n], self.bits[2 * n + 1]
+            # Masks, for multiplexers become branches in a simulator, half of them mispredicted.
+            m0, m1 = (bit.replicate(OPERAND_BITS).as_signed() for bit in (first, second))
             m.d.sync += chosen[n].eq(
-                Mux(first, Mux(second, terms.both, terms.first), Mux(second, terms.second, 0))
+                (m0 & (terms.first ^ (m1 & (terms.both ^ terms.first)))) | (~m0 & m1 & terms.second)
             )
         m.d.comb += self.o.eq(chosen)
         return m

@@ -135,9 +135,8 @@ def gradient_shape(banks: int) -> Shape:
 def saturated(value: Signal) -> Any:
     """A signed value, cut to the range of a weight."""
     width = WEIGHT.width
-    excess = value[width - 1 :]
     negative = value[-1]
-    fits = (excess == 0) | excess.all()
+    fits = value[width - 1 : -1] == negative.replicate(len(value) - width)
     limit = Mux(negative, -(1 << width - 1), (1 << width - 1) - 1)
     return Mux(fits, value[:width].as_signed(), limit)
 

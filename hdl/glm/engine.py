@@ -12,10 +12,10 @@ from fanin.hdl.glm.forward import Forward, forward_latency
 from fanin.hdl.glm.model import ModelMemories
 from fanin.hdl.glm.shapes import (
     WEIGHT,
+    ActivationSignature,
     EngineEvents,
     EngineShape,
     ModelPortSignature,
-    SplitSum,
     check_engine,
 )
 from fanin.hdl.stream.connect import connect_typed
@@ -33,7 +33,7 @@ class Engine(wiring.Component):
     -------
     ``samples`` : In, stream of ``lanes * banks`` bits
         Bit plane j of one chunk; bit lanes·b + k is sample b, feature k. Waits until the first ``start``.
-    ``pa`` : Out, stream of ``ArrayLayout(SplitSum, banks)``
+    ``pa`` : Out, ``ActivationSignature``
         Exact partial activations, one per micro-batch.
     ``scale`` : In, stream of ``ArrayLayout(signed(32), banks)``
         γ/B · df of every sample.
@@ -41,8 +41,8 @@ class Engine(wiring.Component):
         Constant from 4 cycles before ``start``; ``chunks`` is at most ``depth``, ``chunks * planes`` at most
         ``fifo_depth``.
     ``start`` : In(1)
-        Pulse: a new run of epochs begins; the model stays. What an aborted run has left is dropped, PAs that
-        wait on ``pa`` included; the last word or scale must be 16 cycles ago.
+        Pulse: a new run of epochs begins; the model stays. What an aborted run has left is dropped, and all
+        credits for PAs are there again; the last word or scale must be 16 cycles ago.
     ``clear`` : In(1)
         Pulse, while not ``busy``: set the model to zero.
     ``host`` : In, ``ModelPortSignature``
@@ -87,7 +87,7 @@ class Engine(wiring.Component):
         """The ports; the data-parallel engine has some more."""
         return {
             "samples": In(stream.Signature(self.lanes * self.banks)),
-            "pa": Out(stream.Signature(data.ArrayLayout(SplitSum, self.banks))),
+            "pa": Out(ActivationSignature(banks=self.banks)),
             "scale": In(stream.Signature(data.ArrayLayout(WEIGHT, self.banks))),
             "shape": In(EngineShape),
             "start": In(1),

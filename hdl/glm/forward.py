@@ -2,21 +2,18 @@
 
 from typing import Any
 
-from amaranth import Module, Mux, ResetInserter, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out, flipped
+from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.arith.bit_serial import PairShifter
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.emit import shared
 from fanin.hdl.glm.bank import Bank, bank_latency
 from fanin.hdl.glm.sequence import Credits, Sequencer, follows_next
-from fanin.hdl.glm.shapes import WEIGHT, EngineShape, SplitSum, check_engine
-from fanin.hdl.stream.connect import connect_typed
-from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.glm.shapes import WEIGHT, ActivationSignature, EngineShape, check_engine
 
 MODEL_CYCLES = 2  # from a chunk to its weights: memory, output register
-PA_QUEUE = 16  # micro-batches; the way through the pipeline and back to a credit takes one 11 cycles
 
 
 def forward_latency(lanes: int) -> int:
@@ -46,7 +43,7 @@ class Forward(wiring.Component):
     -------
     ``samples`` : In, stream of ``lanes * banks`` bits
         Bit plane j of one chunk; bit lanes·b + k is sample b, feature k. ``ready`` is registered.
-    ``pa`` : Out, stream of ``ArrayLayout(SplitSum, banks)``
+    ``pa`` : Out, ``ActivationSignature``
         One per micro-batch.
     ``shape`` : In, ``EngineShape``
     ``start`` : In(1)
@@ -94,7 +91,7 @@ class Forward(wiring.Component):
         super().__init__(
             {
                 "samples": In(stream.Signature(lanes * banks)),
-                "pa": Out(stream.Signature(data.ArrayLayout(SplitSum, banks))),
+                "pa": Out(ActivationSignature(banks=banks)),
                 "shape": In(EngineShape),
                 "start": In(1),
                 "chunk": Out(range(depth)),
@@ -108,7 +105,7 @@ class Forward(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Acceptance, then the pipeline, then the PA queue."""
+        """Acceptance, then the pipeline."""
         m = Module()
         m.submodules.sequencer = sequencer = Sequencer(depth=self.depth)
         here = sequencer.position
@@ -158,16 +155,14 @@ class Forward(wiring.Component):
     def _credits(self, m: Module, accept: Signal, here: Any) -> tuple[Credits, Credits, Credits]:
         """Room for words in the replay FIFO, for micro-batches in the PA queue; chunks that are final."""
         m.submodules.room = room = Credits(limit=self.fifo_depth)
-        m.submodules.queue_room = queue_room = Credits(limit=PA_QUEUE)
+        m.submodules.queue_room = queue_room = Credits(limit=ActivationSignature.QUEUE)
         m.submodules.chunks = chunks = Credits(limit=self.depth)
-        m.d.sync += [
-            room.give.eq(self.freed & ~self.start),
-            queue_room.give.eq(self.pa.valid & self.pa.ready & ~self.start),
-        ]
+        m.d.sync += room.give.eq(self.freed & ~self.start)
         m.d.comb += [
             room.initial.eq(self.fifo_depth),
             room.take.eq(accept),
-            queue_room.initial.eq(PA_QUEUE),
+            queue_room.initial.eq(ActivationSignature.QUEUE),
+            queue_room.give.eq(self.pa.taken),
             queue_room.take.eq(accept & here.first_word),
             chunks.initial.eq(self.shape.chunks),
             chunks.give.eq(self.written),
@@ -193,9 +188,6 @@ class Forward(wiring.Component):
             shifter.step.eq(valid[to_shifter]),
             shifter.load.eq(load[to_shifter]),
         ]
-        m.submodules.queue = queue = ResetInserter(self.start)(
-            StreamFIFO(shape=self.pa.payload.shape(), depth=PA_QUEUE, flow_through=True)
-        )
         for b in range(self.banks):
             m.submodules[f"bank_{b}"] = bank = shared(Bank(lanes=self.lanes))
             m.d.comb += [
@@ -203,8 +195,7 @@ class Forward(wiring.Component):
                 bank.bits.eq(words[to_bank].word_select(b, self.lanes)),
                 bank.valid.eq(valid[to_bank]),
                 bank.first.eq(first[to_bank]),
-                queue.i.payload[b].eq(bank.o),
+                self.pa.payload[b].eq(bank.o),
             ]
         done = accept & here.last_plane & here.last_chunk
-        m.d.comb += queue.i.valid.eq(delayed(m, done, self.latency, name="done", reset_less=False)[-1])
-        connect_typed(m, queue.o, flipped(self.pa))
+        m.d.comb += self.pa.valid.eq(delayed(m, done, self.latency, name="done", reset_less=False)[-1])

@@ -175,10 +175,11 @@ class GradientSums(wiring.Component):
                 lane.stored.eq(self.row[k]),
                 row[k].eq(lane.sum),
             ]
-        final = Signal()
+        final, last_chunk = Signal(), Signal.like(replay.update.chunk)
+        m.d.sync += last_chunk.eq(self.shape.chunks - 1)
         m.d.comb += self.busy.eq(replay.busy | final | self.complete)
         m.d.sync += [
-            final.eq(replay.update.valid & replay.update.both & (replay.update.chunk == self.shape.chunks - 1)),
+            final.eq(replay.update.valid & replay.update.both & (replay.update.chunk == last_chunk)),
             self.complete.eq(final),
         ]
         return m

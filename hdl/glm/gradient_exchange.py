@@ -77,7 +77,9 @@ class GradientSender(wiring.Component):
         values = self.o.payload.values.as_value()
         group = Signal(range(self.lanes // self.banks))
         last_group = group == self.lanes // self.banks - 1
-        last_chunk = self.chunk == self.shape.chunks - 1
+        top_chunk = Signal.like(self.chunk)
+        m.d.sync += top_chunk.eq(self.shape.chunks - 1)
+        last_chunk = self.chunk == top_chunk
         m.d.comb += [values.eq(row), self.o.payload.last.eq(last_group & last_chunk)]
         with m.FSM():
             with m.State("IDLE"):
@@ -171,7 +173,9 @@ class TotalsUpdate(wiring.Component):
         totals = Signal.like(self.weights, reset_less=True)
         group = Signal(range(self.lanes // self.banks))
         last_group = group == self.lanes // self.banks - 1
-        last_chunk = self.chunk == self.shape.chunks - 1
+        top_chunk = Signal.like(self.chunk)
+        m.d.sync += top_chunk.eq(self.shape.chunks - 1)
+        last_chunk = self.chunk == top_chunk
         m.d.comb += [self.totals.ready.eq(1), self.last.eq(last_group & last_chunk), self.update.both.eq(1)]
         m.d.sync += self.update.valid.eq(self.totals.valid & last_group)
         with m.If(self.totals.valid):

@@ -9,7 +9,8 @@ from amaranth.lib.wiring import In, Out
 from fanin import fixed
 from fanin.hdl.arith.adder_tree import SumTree, tree_levels
 from fanin.hdl.glm.bank import TREE_RADIX
-from fanin.hdl.glm.shapes import LOW_BITS, WEIGHT, SplitSum, check_engine
+from fanin.hdl.glm.shapes import LOW_BITS, WEIGHT, ActivationSignature, SplitSum, check_engine
+from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.wire import MAX_WORKERS
 
 MAX_ENGINES = 9  # two levels of the adder tree
@@ -21,13 +22,13 @@ _HIGH = Shape.cast(SplitSum.as_shape()["high"].shape)
 class ActivationReducer(wiring.Component):
     """Adds the engines' PAs of a micro-batch, joins their halves, and clamps to what the switch may add.
 
-    Exact up to the clamp, which is to [−2^c, 2^c − 1]. A PA is taken from all engines at once; the pipeline
-    stalls as one.
+    Exact up to the clamp, which is to [−2^c, 2^c − 1]. Each engine's PAs queue up until all engines have one;
+    the pipeline behind the queues stalls as one.
 
     Members
     -------
-    ``i`` : In, array of ``engines`` streams of ``ArrayLayout(SplitSum, banks)``
-        ``ready`` waits for the other engines' ``valid`` and follows ``o.ready`` within the cycle.
+    ``i`` : In, array of ``engines`` × ``ActivationSignature``
+        ``taken`` is registered.
     ``clamp_bits`` : In(5)
         c of DESIGN section 4, 26 (32 workers) to 31 (one); constant while PAs are on their way.
     ``o`` : Out, stream of ``ArrayLayout(signed(32), banks)``
@@ -61,7 +62,7 @@ class ActivationReducer(wiring.Component):
         self.count_latency = tree_levels(banks, TREE_RADIX)
         super().__init__(
             {
-                "i": In(stream.Signature(data.ArrayLayout(SplitSum, banks))).array(engines),
+                "i": In(ActivationSignature(banks=banks)).array(engines),
                 "clamp_bits": In(5),
                 "o": Out(stream.Signature(data.ArrayLayout(WEIGHT, banks))),
                 "clamped": Out(range(banks + 1)),
@@ -69,16 +70,19 @@ class ActivationReducer(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Add, join, clamp."""
+        """Wait for all, add, join, clamp."""
         m = Module()
+        queues = [self._queue(m, number) for number in range(self.engines)]
         advance, together = Signal(), Signal()
         valid = Signal(self.latency)
         m.d.comb += [
-            together.eq(Cat(port.valid for port in self.i).all()),
+            together.eq(Cat(queue.o.valid for queue in queues).all()),
             advance.eq(self.o.ready | ~self.o.valid),
             self.o.valid.eq(valid[-1]),
         ]
-        m.d.comb += [port.ready.eq(together & advance) for port in self.i]
+        for queue, port in zip(queues, self.i, strict=True):
+            m.d.comb += queue.o.ready.eq(together & advance)
+            m.d.sync += port.taken.eq(together & advance)
         above = Signal(WEIGHT.width)  # the bits that repeat the sign when a value is in range
         varying = range(MIN_CLAMP, WEIGHT.width - 1)
         m.d.sync += [above[bit].eq(self.clamp_bits <= bit) for bit in varying]
@@ -89,7 +93,7 @@ class ActivationReducer(wiring.Component):
         with m.If(advance):
             m.d.sync += valid.eq(Cat(together, valid))
         for b in range(self.banks):
-            excess, limited = _clamped(*self._joined(m, b, advance), above)
+            excess, limited = _clamped(*self._joined(m, b, queues, advance), above)
             with m.If(advance):
                 m.d.sync += [over[b].eq(excess), result[b].eq(limited)]
         leaves = self.o.valid & self.o.ready
@@ -98,7 +102,16 @@ class ActivationReducer(wiring.Component):
         m.d.comb += self.clamped.eq(count.o[0])
         return m
 
-    def _joined(self, m: Module, bank: int, advance: Signal) -> tuple[Signal, Signal]:
+    def _queue(self, m: Module, engine: int) -> StreamFIFO:
+        """PAs of one engine that wait for the others'; its credits keep it from overflowing."""
+        port = self.i[engine]
+        m.submodules[f"queue_{engine}"] = queue = StreamFIFO(
+            shape=port.payload.shape(), depth=ActivationSignature.QUEUE, flow_through=True
+        )
+        m.d.comb += [queue.i.payload.eq(port.payload), queue.i.valid.eq(port.valid)]
+        return queue
+
+    def _joined(self, m: Module, bank: int, queues: list[StreamFIFO], advance: Signal) -> tuple[Signal, Signal]:
         """The sum of one bank over the engines, and whether it is far out of range.
 
         To keep the clamp's logic shallow, the high half is judged here, before its carry is known: what the
@@ -107,8 +120,9 @@ class ActivationReducer(wiring.Component):
         """
         m.submodules[f"low_{bank}"] = low = SumTree(inputs=self.engines, operand=_LOW, radix=TREE_RADIX)
         m.submodules[f"high_{bank}"] = high = SumTree(inputs=self.engines, operand=_HIGH, radix=TREE_RADIX)
-        for e, port in enumerate(self.i):
-            m.d.comb += [low.i[e].eq(port.payload[bank].low), high.i[e].eq(port.payload[bank].high)]
+        for e, queue in enumerate(queues):
+            pa = queue.o.payload[bank]
+            m.d.comb += [low.i[e].eq(pa.low), high.i[e].eq(pa.high)]
         m.d.comb += [low.enable.eq(advance), high.enable.eq(advance)]
         carry = len(low.o[0]) - LOW_BITS
         near = carry + 1

@@ -60,6 +60,27 @@ class EngineEvents(data.Struct):
     backward_idle: 1
 
 
+class ActivationSignature(wiring.Signature):
+    """An engine's PAs, as the engine sees them: they are not stalled but paid for by credits.
+
+    **Members**: ``payload``: Out, ``ArrayLayout(SplitSum, banks)``, and ``valid``: Out(1), a PA, taken in that
+    cycle whatever happens; ``taken``: In(1), a pulse for each PA that has left the queue behind, which holds
+    ``QUEUE``: the engine keeps no more on their way. So no engine's handshake waits for another's, and the
+    engine's outputs follow none of its inputs within a cycle.
+    """
+
+    QUEUE = 16  # micro-batches; the way through the pipeline and back to a credit takes one 11 cycles
+
+    def __init__(self, *, banks: int):
+        super().__init__(
+            {
+                "payload": Out(data.ArrayLayout(SplitSum, banks)),
+                "valid": Out(1),
+                "taken": In(1),
+            }
+        )
+
+
 class ModelPortSignature(wiring.Signature):
     """The host's way to one engine's model, as the host sees it; used only while the engine is not busy.
 

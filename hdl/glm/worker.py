@@ -163,7 +163,7 @@ class GlmWorker(wiring.Component):
         engines = [self._engine(m, number) for number in range(self.engines)]
         reducer = ActivationReducer(engines=self.engines, banks=self.banks)
         loss = LossUnit(banks=self.banks, frac=self.frac)
-        m.submodules.reducer = ResetInserter(drop)(reducer)
+        m.submodules.reducer = ResetInserter(drop | self.start)(reducer)  # engines start with all credits
         m.submodules.loss = ResetInserter(drop)(loss)
         for engine, port in zip(engines, reducer.i, strict=True):
             connect_typed(m, engine.pa, port)

@@ -9,10 +9,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 
 import cocotb_tools.config
 
@@ -21,7 +22,7 @@ from fanin.errors import InputError
 EXECUTABLE = "simulation"
 _JOBS = min(8, os.cpu_count() or 1)
 _LEAST_VERSION = (5, 36)  # cocotb 2.1 needs it
-_MODEL_FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert")
+_MODEL_FLAGS = ("-O3", "-fno-table", "--x-assign", "fast", "--x-initial", "fast", "--noassert")
 _COMPILER_FLAGS = "-std=gnu++20 -fcoroutines"  # the wheel does not say it
 _MAKE_FLAGS = "CXX=g++ LINK=g++ OPT_FAST=-O2 OPT_SLOW=-O0"
 _WARNINGS_OFF = ("-Wno-fatal", "-Wno-lint", "-Wno-style")
@@ -87,17 +88,25 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fanin"
 
 
-def build(sources: Mapping[str, str], *, hierarchical: bool = False, quiet: bool = False) -> Path:
+def build(
+    sources: Mapping[str, str],
+    *,
+    models: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    quiet: bool = False,
+) -> Path:
     """Directory of the Verilated build of ``sources`` (text by file name) with top module ``top``.
 
-    Its ``EXECUTABLE`` runs under cocotb. Two processes may build the same at once: each builds in a directory
-    of its own, and the first to finish puts it in place. Raises InputError for a missing tool, RuntimeError
-    with the tool's last lines when a build fails.
+    ``models`` are modules that are Verilated on their own, each from the sources given with it, as classes
+    ``V<module>`` whose headers the top's C++ may include. The result's ``EXECUTABLE`` runs under cocotb. Two
+    processes may build the same at once: each builds in a directory of its own, and the first to finish puts
+    it in place. Raises InputError for a missing tool, RuntimeError with the tool's last lines when a build
+    fails.
     """
     verilator = find_verilator()
     check_tools()
-    arguments = _arguments(sources, verilator, hierarchical)
-    place = cache_directory() / "verilated" / _digest(sources, verilator, arguments)
+    jobs = [_Job(name, part, _model_arguments(name, part, verilator)) for name, part in models.items()]
+    jobs.append(_Job("", sources, _top_arguments(sources, models, verilator)))
+    place = cache_directory() / "verilated" / _digest(jobs, verilator)
     if (place / EXECUTABLE).exists():
         return place
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -105,15 +114,33 @@ def build(sources: Mapping[str, str], *, hierarchical: bool = False, quiet: bool
         work = Path(temporary)
         started = time.monotonic()
         _say(quiet, "building the simulator (the result is kept) …")
-        for name, text in sources.items():
-            (work / name).write_text(text)
-        runtime = place.parent.parent / "runtime" / _digest({}, verilator, [_COMPILER_FLAGS])
-        _take_runtime(runtime, work / "obj")
-        _run(work, arguments, verilator)
-        _keep_runtime(work / "obj", runtime)
-        _keep(work, place)
+        runtime = place.parent.parent / "runtime" / _runtime_digest(verilator)
+        for job in jobs:
+            _carry_out(job, work, runtime, verilator)
+        if not (work / EXECUTABLE).exists():
+            raise RuntimeError(f"the simulator cannot be built: {verilator.program} made no {EXECUTABLE}")
+        _keep(work, models, place)
         _say(quiet, f"simulator built in {time.monotonic() - started:.0f} s")
     return place
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A run of Verilator in a directory of its own."""
+
+    directory: str
+    sources: Mapping[str, str]
+    arguments: Sequence[str]
+
+
+def _carry_out(job: _Job, work: Path, runtime: Path, verilator: Verilator) -> None:
+    place = work / job.directory
+    place.mkdir(exist_ok=True)
+    for name, text in job.sources.items():
+        (place / name).write_text(text)
+    _take_runtime(runtime, place / "obj")
+    _run(place, job.arguments, verilator)
+    _keep_runtime(place / "obj", runtime)
 
 
 def _say(quiet: bool, text: str) -> None:
@@ -121,33 +148,59 @@ def _say(quiet: bool, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def _arguments(sources: Mapping[str, str], verilator: Verilator, hierarchical: bool) -> list[str]:
-    libraries = cocotb_tools.config.libs_dir
-    main = cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp"
-    arguments = [
-        *("--cc", "--exe", "--build", "--timing", "--vpi", "--prefix", "Vtop", "--top-module", "top"),
-        *("-Mdir", "obj", "-o", f"../{EXECUTABLE}", "-j", str(_JOBS)),
+def _common_arguments(top: str, prefix: str, verilator: Verilator, compiler_flags: str = "") -> list[str]:
+    return [
+        *("--cc", "--build", "--timing", "--vpi", "--prefix", prefix, "--top-module", top),
+        *("-Mdir", "obj", "-j", str(_JOBS)),
         *_MODEL_FLAGS,
         *_WARNINGS_OFF,
-        *(
-            "-CFLAGS",
-            _COMPILER_FLAGS,
-            "-MAKEFLAGS",
-            f"{_MAKE_FLAGS} {verilator.make_flags}".strip(),
-        ),
-        # -rdynamic: Python finds the functions of dpi.cpp in its own process
-        *("-LDFLAGS", f"-rdynamic -Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator"),
-        str(main),
+        *("-CFLAGS", f"{_COMPILER_FLAGS} {compiler_flags}".strip()),
+        *("-MAKEFLAGS", f"{_MAKE_FLAGS} {verilator.make_flags}".strip()),
+    ]
+
+
+def _model_arguments(module: str, sources: Iterable[str], verilator: Verilator) -> list[str]:
+    return [*_common_arguments(module, f"V{module}", verilator), *sources]
+
+
+def _top_arguments(sources: Iterable[str], models: Iterable[str], verilator: Verilator) -> list[str]:
+    libraries = cocotb_tools.config.libs_dir
+    archives = " ".join(f"../{module}/obj/V{module}__ALL.a" for module in models)
+    # -rdynamic: Python finds the functions of dpi.cpp in its own process
+    link = f"-rdynamic -Wl,-rpath,{libraries} -L{libraries} -lcocotbvpi_verilator"
+    if archives:  # they come before the objects that need them
+        link += f" -Wl,--whole-archive {archives} -Wl,--no-whole-archive"
+    includes = " ".join(f"-I../{module}/obj" for module in models)
+    return [
+        *_common_arguments("top", "Vtop", verilator, includes),
+        *("--exe", "-o", f"../{EXECUTABLE}", "-LDFLAGS", link),
+        str(_main()),
         *sources,
     ]
-    return ["--hierarchical", *arguments] if hierarchical else arguments
 
 
-def _digest(sources: Mapping[str, str], verilator: Verilator, arguments: Sequence[str]) -> str:
-    compiler = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
-    main = (cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp").read_text()
+def _main() -> Path:
+    return cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp"
+
+
+def _compiler() -> str:
+    return subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
+
+
+def _runtime_digest(verilator: Verilator) -> str:
+    return _hash([verilator.version, _compiler(), _COMPILER_FLAGS, _MAKE_FLAGS])
+
+
+def _digest(jobs: Sequence[_Job], verilator: Verilator) -> str:
+    parts = [verilator.version, _compiler(), _main().read_text()]
+    for job in jobs:
+        parts += [job.directory, *job.arguments, *(f"{k}\0{v}" for k, v in job.sources.items())]
+    return _hash(parts)
+
+
+def _hash(parts: Iterable[str]) -> str:
     hasher = hashlib.sha256()
-    for part in (verilator.version, compiler, main, *arguments, *(f"{k}\0{v}" for k, v in sources.items())):
+    for part in parts:
         hasher.update(part.encode() + b"\0\0")
     return hasher.hexdigest()[:32]
 
@@ -157,7 +210,7 @@ def _run(work: Path, arguments: Sequence[str], verilator: Verilator) -> None:
     environment.pop("MAKEFLAGS", None)  # a surrounding make's job server is not ours
     command = [str(verilator.program), *arguments]
     done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True)
-    if done.returncode or not (work / EXECUTABLE).exists():
+    if done.returncode:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         errors = [line for line in lines if "rror" in line] or lines
         raise RuntimeError("the simulator cannot be built:\n" + "\n".join(errors[:_ERROR_LINES]))
@@ -181,9 +234,10 @@ def _keep_runtime(objects: Path, runtime: Path) -> None:
             temporary.rename(runtime / path.name)
 
 
-def _keep(work: Path, place: Path) -> None:
+def _keep(work: Path, models: Iterable[str], place: Path) -> None:
     """Put a finished build in place, unless another process was faster."""
-    shutil.rmtree(work / "obj")
+    for directory in work, *(work / module for module in models):
+        shutil.rmtree(directory / "obj")
     try:
         work.rename(place)
     except OSError:

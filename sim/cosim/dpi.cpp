@@ -30,7 +30,7 @@ struct HostOperation {  // poll repeats its read until (value & mask) == data; c
 struct Region {
   const uint8_t *bytes = nullptr;
   uint64_t size = 0;
-  uint64_t beats = 0;
+  uint64_t bytes_read = 0;
 };
 
 struct FrameOut {
@@ -124,11 +124,16 @@ void fanin_violation(int node, const char *stream, const char *text) {
   fail(name(node) + ", stream " + stream + ": " + text);
 }
 
-void fanin_read(int node, int port, long long address, svBitVecVal *data, int bytes) {
+// A block's output has followed an input within the cycle, which block.sv.j2 does not show.
+void fanin_not_a_register(const char *module, const char *port) {
+  fail(std::string("output ") + port + " of " + module + " is no register, so it cannot be simulated apart");
+}
+
+void fanin_read(int node, int port, long long address, int bytes, svBitVecVal *data) {
   Region &region = nodes[node].regions[port];
   uint64_t begin = static_cast<uint64_t>(address);
   last_progress = cycle;
-  ++region.beats;
+  region.bytes_read += bytes;
   if (begin <= region.size && region.size - begin >= static_cast<uint64_t>(bytes)) {
     memcpy(data, region.bytes + begin, bytes);
     return;
@@ -271,7 +276,7 @@ void cosim_run_host(uint32_t index, const HostOperation *program, size_t count) 
 size_t cosim_hosts_busy() { return hosts_busy; }
 size_t cosim_read_count(uint32_t node) { return nodes[node].reads.size(); }
 const uint32_t *cosim_reads(uint32_t node) { return nodes[node].reads.data(); }
-uint64_t cosim_memory_beats(uint32_t node, uint32_t port) { return nodes[node].regions[port].beats; }
+uint64_t cosim_bytes_read(uint32_t node, uint32_t port) { return nodes[node].regions[port].bytes_read; }
 
 // The oldest frame that has left a node, or false. ``bytes`` is valid until the next call.
 bool cosim_pop_frame(uint32_t *node, uint64_t *when, const uint8_t **bytes, size_t *size) {

@@ -16,6 +16,7 @@ from fanin.config import NodeConfig, TrainShape
 from fanin.errors import InputError
 from fanin.fixed import LearningRate, Loss
 from fanin.hdl.bus.driver import Batch
+from fanin.hdl.emit import emit_verilog
 from fanin.hdl.glm.node import GlmNode, NodeEvents, worker_class
 from fanin.hdl.glm.node_driver import NodeDriver, NodeJob, NodeMemories
 from fanin.sim.cosim.program import HostProgram
@@ -94,13 +95,14 @@ class Cosim:
         self.period_ps = 2 * round(500_000 / clock_mhz)
         self.driver = NodeDriver(config)
         engine = worker_class(config).engine_type.__name__
-        blocks = ["GlmNode"] * (workers > 1) + [engine] * (config.engines > 1)  # what there is more of
-        self._simulator = Simulator(GlmNode(config=config), nodes=workers, hier_blocks=blocks, quiet=quiet)
+        self._simulator = Simulator(
+            GlmNode(config=config), nodes=workers, apart=[engine] * (config.engines > 1), quiet=quiet
+        )
 
     @property
     def verilog(self) -> str:
-        """The node's Verilog, as it is simulated."""
-        return self._simulator.sources["node.v"]
+        """The node's Verilog, as ``fanin verilog glm-node`` writes it."""
+        return emit_verilog(GlmNode(config=self.config))
 
     def train(
         self,

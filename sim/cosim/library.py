@@ -23,7 +23,7 @@ _SIGNATURES: dict[str, tuple[object, Sequence[object]]] = {
     "cosim_hosts_busy": (c_size_t, ()),
     "cosim_read_count": (c_size_t, (c_uint32,)),
     "cosim_reads": (POINTER(c_uint32), (c_uint32,)),
-    "cosim_memory_beats": (c_uint64, (c_uint32, c_uint32)),
+    "cosim_bytes_read": (c_uint64, (c_uint32, c_uint32)),
     "cosim_pop_frame": (
         c_bool,
         (POINTER(c_uint32), POINTER(c_uint64), POINTER(POINTER(c_uint8)), POINTER(c_size_t)),
@@ -80,9 +80,9 @@ class Library:
             return np.zeros(0, dtype=np.uint32)
         return np.ctypeslib.as_array(self._functions.cosim_reads(node), (count,)).copy()
 
-    def memory_beats(self, node: int, port: int) -> int:
-        """Beats that a memory port has delivered."""
-        return int(self._functions.cosim_memory_beats(node, port))
+    def bytes_read(self, node: int, port: int) -> int:
+        """Bytes that a memory port has delivered."""
+        return int(self._functions.cosim_bytes_read(node, port))
 
     def frames(self) -> Iterator[tuple[int, int, bytes]]:
         """Frames that have left since the last call, as (cycle, node, bytes)."""

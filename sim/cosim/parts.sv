@@ -30,9 +30,11 @@ module fanin_memory #(
     input bit arvalid, output bit arready,
     output bit [ID-1:0] rid, output bit [WIDTH-1:0] rdata, output bit [1:0] rresp, output bit rlast, output bit rvalid, input bit rready
 );
+  localparam int SHARE = 256;  // bits that a call returns: each bit is copied several times on its way here
   import "DPI-C" function void fanin_read(
-      input int node, input int port, input longint address, output bit [1023:0] data, input int bytes);
+      input int node, input int port, input longint address, input int bytes, output bit [SHARE-1:0] data);
   localparam int DEPTH = 64;  // bursts under way
+  localparam int SHARES = (WIDTH + SHARE - 1) / SHARE;
   typedef struct packed { bit [ID-1:0] id; bit [63:0] address; bit [7:0] beats; bit [31:0] due; } burst_t;
   burst_t bursts[DEPTH];
   bit [5:0] head = 0, tail = 0;
@@ -43,7 +45,8 @@ module fanin_memory #(
   wire free = !rvalid || rready;
   wire take = free && head != tail && $signed(now - current.due) >= 0;
   wire last = beat == current.beats;
-  bit [1023:0] word;
+  bit [SHARE-1:0] share;
+  bit [SHARES*SHARE-1:0] word;
   assign rresp = 0;
   always @(posedge clk) begin
     now <= now + 1;
@@ -54,7 +57,11 @@ module fanin_memory #(
     end
     if (free) rvalid <= take;
     if (take) begin
-      fanin_read(NODE, PORT, current.address + beat * (WIDTH / 8), word, WIDTH / 8);
+      for (int i = 0; i < SHARES; i++) begin
+        fanin_read(NODE, PORT, current.address + beat * (WIDTH / 8) + i * (SHARE / 8),
+                   WIDTH < SHARE ? WIDTH / 8 : SHARE / 8, share);
+        word[i*SHARE +: SHARE] = share;
+      end
       rdata <= word[WIDTH-1:0];
       rlast <= last;
       rid <= current.id;

@@ -88,6 +88,6 @@ class RunResult:
     switch: dict[str, int] = field(default_factory=dict)
     jobs: dict[int, dict[str, int]] = field(default_factory=dict)
     first_packet: list[dict[str, int]] = field(default_factory=list)  # per node: cycle of each step it reached
-    memory_beats: list[list[int]] = field(default_factory=list)  # per node, per memory port
+    bytes_read: list[list[int]] = field(default_factory=list)  # per node, per memory port
     seconds: float = 0.0
     cpu_seconds: float = 0.0  # of the simulator's one thread

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import find_libpython
 import jinja2
 from amaranth.lib import wiring
 
-from fanin.hdl.emit import emit_verilog, snake_case
+from fanin.hdl.emit import Block, FlatPort, emit_blocks, flat_ports
 from fanin.sim.cosim.build import EXECUTABLE, build
 from fanin.sim.cosim.ports import NodePorts
 from fanin.sim.cosim.run import Progress, RunRequest, RunResult
@@ -49,19 +50,61 @@ def _hold(node: int, name: str, valid: str, ready: str, payload: list[str]) -> s
     )
 
 
-def top_sources(node: wiring.Component, *, nodes: int, hier_blocks: Collection[str] = ()) -> dict[str, str]:
-    """The sources of a top with ``nodes`` copies of a node, by file name."""
-    ports = NodePorts.of(node)
-    module = snake_case(type(node).__name__)
+@dataclass(frozen=True)
+class Sources:
+    """What is Verilated: ``top``, and each of ``models`` on its own; texts by file name."""
+
+    top: dict[str, str]
+    models: dict[str, dict[str, str]]
+
+
+def simulation_sources(node: wiring.Component, *, nodes: int, apart: Collection[str] = ()) -> Sources:
+    """The sources of a top with ``nodes`` copies of a node.
+
+    What occurs several times is translated and compiled once: several nodes, and the components that
+    ``apart`` names by class. Their outputs must be registers (see block.sv.j2).
+    """
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
-    template = environment.from_string(_text("top.sv.j2"))
-    return {
-        "top.vlt": _text("top.vlt"),
-        "parts.sv": _text("parts.sv"),
-        "node.v": emit_verilog(node, hier_blocks=hier_blocks),
-        "top.sv": template.render(nodes=nodes, ports=ports, module=module, hold=_hold),
-        "dpi.cpp": _text("dpi.cpp"),
-    }
+    *blocks, whole = emit_blocks(node, apart=apart)
+    if nodes > 1:
+        blocks.append(whole)
+    models: dict[str, dict[str, str]] = {}
+    stubs: dict[str, str] = {}
+    steps: dict[str, str] = {}
+    for block in blocks:
+        module, values = block.module, _block_values(block)
+        models[module] = {f"{module}.v": block.verilog, **stubs}
+        stubs[f"{module}.sv"] = environment.from_string(_text("block.sv.j2")).render(values)
+        steps[f"{module}.cpp"] = environment.from_string(_text("block.cpp.j2")).render(values)
+    top = environment.from_string(_text("top.sv.j2"))
+    values = {"nodes": nodes, "ports": NodePorts.of(node), "module": whole.module, "hold": _hold}
+    return Sources(
+        top={
+            "top.vlt": _text("top.vlt"),
+            "parts.sv": _text("parts.sv"),
+            "top.sv": top.render(values),
+            "dpi.cpp": _text("dpi.cpp"),
+            **({} if nodes > 1 else {"node.v": whole.verilog}),
+            **stubs,
+            **steps,
+        },
+        models=models,
+    )
+
+
+def _block_values(block: Block) -> dict[str, object]:
+    """What the templates of a block need."""
+
+    def bits(port: FlatPort) -> str:
+        return f"[{len(port.value) - 1}:0] " if len(port.value) > 1 else ""
+
+    def argument(port: FlatPort) -> str:
+        if len(port.value) > 1:
+            return "svBitVecVal *" if port.output else "const svBitVecVal *"
+        return "svBit *" if port.output else "svBit"
+
+    ports = flat_ports(block.component)
+    return {"module": block.module, "ports": ports, "bits": bits, "argument": argument}
 
 
 class SimulationFailed(Exception):
@@ -75,16 +118,14 @@ class SimulationFailed(Exception):
 class Simulator:
     """A built simulation of ``nodes`` copies of a node; each ``run`` is a new process.
 
-    ``hier_blocks`` names the component classes that are Verilated apart (see ``emit_verilog``).
+    ``apart`` is that of ``simulation_sources``.
     """
 
-    def __init__(
-        self, node: wiring.Component, *, nodes: int, hier_blocks: Collection[str] = (), quiet: bool = False
-    ):
+    def __init__(self, node: wiring.Component, *, nodes: int, apart: Collection[str] = (), quiet: bool = False):
         self.ports = NodePorts.of(node)
         self.nodes = nodes
-        self.sources = top_sources(node, nodes=nodes, hier_blocks=hier_blocks)
-        self.directory = build(self.sources, hierarchical=bool(hier_blocks), quiet=quiet)
+        sources = simulation_sources(node, nodes=nodes, apart=apart)
+        self.directory = build(sources.top, models=sources.models, quiet=quiet)
 
     def run(self, request: RunRequest, *, progress: Callable[[Progress], None] | None = None) -> RunResult:
         """Carry out a request; ``progress`` is called a few times a second, and when a phase has ended.

@@ -93,8 +93,8 @@ class Session:
         result.first_packet = exchange.first_packets()
         result.failed_check = self.library.failed_check()
         result.last_reads = [self.library.reads(node) for node in range(request.nodes)]
-        result.memory_beats = [
-            [self.library.memory_beats(node, port) for port in range(len(files))]
+        result.bytes_read = [
+            [self.library.bytes_read(node, port) for port in range(len(files))]
             for node, files in enumerate(request.memories)
         ]
 

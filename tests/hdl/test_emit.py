@@ -1,6 +1,7 @@
 # amaranth: UnusedElaboratable=no
 """Emission: names, sharing, determinism, and that two other tools read the text."""
 
+import itertools
 import os
 import re
 import subprocess
@@ -11,7 +12,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.bus.axi4 import AXI4ReadSignature
-from fanin.hdl.emit import emit_verilog, flat_ports, module_name, shared, snake_case
+from fanin.hdl.emit import emit_blocks, emit_verilog, flat_ports, module_name, shared, snake_case
 from fanin.hdl.stream.packet import packet_stream
 from fanin.sim.cosim.build import find_verilator
 from fanin.tools import yosys
@@ -186,11 +187,26 @@ def test_the_header_says_what_it_is():
     assert "//   adder_width16: Adder(width=16)" in notes
 
 
-def test_hier_blocks_are_marked_inside_their_module_only():
-    verilog = emit_verilog(Adders(widths=(8, 16)), hier_blocks=["Adder"])
-    marked = re.findall(r"^module (\w+)\([^;]*\);\n  /\*verilator hier_block\*/$", verilog, re.MULTILINE)
-    assert sorted(marked) == ["adder_width16", "adder_width8"]
-    assert verilog.count("hier_block") == 2
+def test_blocks_are_the_whole_in_pieces():
+    inner, other, whole = emit_blocks(Adders(widths=(8, 16)), apart=["Adder"])
+    assert [inner.module, other.module, whole.module] == ["adder_width8", "adder_width16", "adders"]
+    assert modules(whole.verilog) == ["adders"]
+    assert modules(inner.verilog) == ["adder_width8"]
+    pieces = [_module_texts(block.verilog) for block in (inner, other, whole)]
+    assert sorted(itertools.chain(*pieces)) == sorted(_module_texts(emit_verilog(Adders(widths=(8, 16)))))
+
+
+def _module_texts(verilog):
+    text = re.sub(r"dump_module\$\d+", "dump_module", verilog)  # counts the modules of a file
+    return re.findall(r"^module.*?^endmodule", text, re.MULTILINE | re.DOTALL)
+
+
+def test_a_block_comes_after_those_that_it_needs():
+    blocks = [block.module for block in emit_blocks(Nest(), apart=["Adders", "Adder"])]
+    assert blocks[0] == "adder_width8"
+    assert blocks[-1] == "nest"
+    with pytest.raises(ValueError, match="apart names Addder, of which there is none"):
+        emit_blocks(Nest(), apart=["Addder"])
 
 
 def test_module_names_are_readable_and_bounded():

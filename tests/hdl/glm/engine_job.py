@@ -8,6 +8,7 @@ import numpy as np
 from fanin import fixed
 from fanin.hdl.glm.engine import Engine
 from fanin.hdl.glm.shapes import ModelPortSignature
+from tests.hdl.glm.activations import Queued
 from tests.support import simulate
 
 INT32 = (-(2**31), 2**31 - 1)
@@ -117,12 +118,13 @@ def value_of(split):
 def run(job, *, stall=0.3, depth=None, fifo_depth=None, seed, scale_delay=0):
     """Write the model, start, train, read the model; a scale waits for its PA and ``scale_delay`` cycles."""
     words_per_micro = job.chunks * job.planes
-    dut = Engine(
+    engine = Engine(
         lanes=job.lanes,
         banks=job.banks,
         depth=depth or job.chunks,
         fifo_depth=fifo_depth or 4 * words_per_micro,
     )
+    dut = Queued(engine)
     result = Result()
     own = random.Random(seed)
     pause = stall.get("scale", 0) if isinstance(stall, dict) else stall
@@ -182,7 +184,7 @@ def run(job, *, stall=0.3, depth=None, fifo_depth=None, seed, scale_delay=0):
         settings=job.shape,
         processes=[conduct, watch_events],
         seed=seed,
-        idle=100 + scale_delay + 2 * dut.fifo_depth + 3 * len(job.weights),
+        idle=100 + scale_delay + 2 * engine.fifo_depth + 3 * len(job.weights),
     )
     assert len(result.scale_cycles) == micros
     assert len(result.model) == len(job.weights)

@@ -8,8 +8,8 @@ import pytest
 from amaranth.sim import Simulator
 
 from fanin.hdl.glm.engine import Engine
-from fanin.hdl.glm.forward import PA_QUEUE
-from fanin.hdl.glm.shapes import ModelPortSignature
+from fanin.hdl.glm.shapes import ActivationSignature, ModelPortSignature
+from tests.hdl.glm.activations import Queued
 from tests.hdl.glm.engine_job import Job, random_job, run
 from tests.support import new_seed, resolve
 
@@ -130,11 +130,11 @@ def test_a_fifo_of_just_one_micro_batch_is_enough():
 
 
 def test_pas_that_nobody_takes_hold_forward_up_but_are_not_lost():
-    micros = PA_QUEUE + 10
+    micros = ActivationSignature.QUEUE + 10
     job = random_job(random.Random(6), chunks=1, planes=1, mini_batch=micros, micros=micros, epochs=1)
     result = _check(job, seed=6, stall={"pa": 0.9}, fifo_depth=100)
-    for n in range(PA_QUEUE, micros):
-        assert result.word_cycles[n] > result.pa_cycles[n - PA_QUEUE]
+    for n in range(ActivationSignature.QUEUE, micros):
+        assert result.word_cycles[n] > result.pa_cycles[n - ActivationSignature.QUEUE]
     assert any(events.pa_full for events in result.events)
 
 
@@ -167,7 +167,8 @@ class _Manual:
 
     def __init__(self, job, *, depth=4, fifo_depth=32):
         self.job, self.lanes = job, job.lanes
-        self.dut = Engine(lanes=job.lanes, banks=job.banks, depth=depth, fifo_depth=fifo_depth)
+        self.depth = depth
+        self.dut = Queued(Engine(lanes=job.lanes, banks=job.banks, depth=depth, fifo_depth=fifo_depth))
 
     def go(self, body):
         """Run ``body`` to its end; no monitor, for ``start`` may withdraw a PA."""
@@ -259,7 +260,7 @@ def test_start_keeps_the_model_and_clear_zeroes_both_memories():
         while ctx.get(manual.dut.busy):
             await ctx.tick()
             cycles += 1
-        assert cycles == manual.dut.depth + 2
+        assert cycles == manual.depth + 2
         assert await manual.read(ctx, 4 * job.lanes) == [0] * 4 * job.lanes
         job.weights[:] = 0
         pas, model = job.expected()

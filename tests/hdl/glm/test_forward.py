@@ -4,13 +4,14 @@
 import random
 
 from fanin.hdl.glm.forward import Forward, forward_latency
+from tests.hdl.glm.activations import Queued
 from tests.hdl.glm.engine_job import random_job, value_of
 from tests.support import new_seed, simulate
 
 
 def _run(job, *, stall, seed, write_odds=1.0):
     """Serve weights two cycles after their chunk; write and free at random; the log and the kept words."""
-    dut = Forward(lanes=job.lanes, banks=job.banks, depth=job.chunks, fifo_depth=8)
+    dut = Queued(Forward(lanes=job.lanes, banks=job.banks, depth=job.chunks, fifo_depth=8))
     rng = random.Random(seed)
     rows = job.weights.reshape(job.chunks, job.lanes).tolist()
     kept, written_cycles = [], []

@@ -7,6 +7,7 @@ import pytest
 
 from fanin import fixed
 from fanin.hdl.glm.reducer import ActivationReducer
+from tests.hdl.glm.activations import Credited
 from tests.support import new_seed, simulate
 
 BANKS = 4
@@ -33,7 +34,7 @@ def _run(engines, clamp_bits, *, micros=40, stall=0.4):
             left.append(valid and ready)
 
     log = simulate(
-        dut,
+        Credited(dut),
         drive={f"i[{e}]": pas[e] for e in range(engines)},
         collect={"o": micros},
         settings={"clamp_bits": clamp_bits},
@@ -66,7 +67,7 @@ def test_the_ends_of_the_range_pass_unclamped():
     values = [2**c - 1, 2**c, -(2**c), -(2**c) - 1]
     pa = [{"high": v >> 24, "low": v & (2**24 - 1)} for v in values]
     log = simulate(
-        ActivationReducer(engines=1, banks=4),
+        Credited(ActivationReducer(engines=1, banks=4)),
         drive={"i[0]": [pa]},
         collect={"o": 1},
         settings={"clamp_bits": c},

@@ -67,6 +67,7 @@ class DummyNode(wiring.Component):
             self.mac_tx.p.last.eq(~registers.fault),
             self.mac_rx.ready.eq(1),
         ]
+        m.d.sync += self.events.eq(0)
         m.d.sync += registers.bad_frames.eq(registers.bad_frames + (heard & rx.error))
         with m.FSM() as fsm:
             m.d.comb += registers.busy.eq(~fsm.ongoing("idle"))
@@ -81,12 +82,13 @@ class DummyNode(wiring.Component):
                 m.d.sync += [operand.eq(axi.rdata), kind.eq(Kind.AGG)]
                 m.next = "send"
             with m.State("send"):
-                m.d.comb += [self.mac_tx.valid.eq(1), self.events[0].eq(kind == Kind.AGG)]
+                m.d.comb += self.mac_tx.valid.eq(1)
+                m.d.sync += self.events[0].eq(kind == Kind.AGG)
                 with m.If(self.mac_tx.ready):
                     m.next = "wait"
             with m.State("wait"), m.If(heard & ~rx.error & (rx.data[112:116] == kind + 1)):
                 with m.If(kind == Kind.AGG):
-                    m.d.comb += self.events[1].eq(1)
+                    m.d.sync += self.events[1].eq(1)
                     m.d.sync += registers.total.eq(registers.total + _swapped(rx.data[208:240]))
                     m.d.sync += kind.eq(Kind.ACK)
                     m.next = "send"

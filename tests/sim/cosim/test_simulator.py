@@ -92,7 +92,7 @@ def test_memory_host_and_frames_work_together(simulator, request_of, data):
     assert [int(reads[0]) for reads in result.phases[0].reads] == [total % 2**32] * NODES
     assert result.frames == {"AGG": NODES * OPERATIONS, "ACK": NODES * OPERATIONS}
     assert result.jobs[JOB]["results"] == result.jobs[JOB]["confirms"] == OPERATIONS
-    assert result.memory_beats == [[OPERATIONS]] * NODES
+    assert result.bytes_read == [[32 * OPERATIONS]] * NODES
 
 
 def test_without_latency_a_result_is_taken_one_edge_after_its_agg(simulator, request_of):
