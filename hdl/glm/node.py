@@ -139,7 +139,7 @@ class GlmNode(wiring.Component):
         connect_typed(m, flipped(self.axil), parts.registers.axil)
         connect_typed(m, parts.transport.tx, flipped(self.mac_tx))
         connect_typed(m, flipped(self.mac_rx), parts.transport.rx)
-        connect_typed(m, parts.worker.pa, parts.transport.pa)
+        self._partial_activations(m, parts)
         self._full_activations(m, parts)
         self._settings(m, parts)
         self._control(m, parts, [*self._read_samples(m, parts), self._read_labels(m, parts)])
@@ -167,6 +167,14 @@ class GlmNode(wiring.Component):
             ),
             window=ModelWindow(engines=config.engines, **size),
         )
+
+    def _partial_activations(self, m: Module, parts: _Parts) -> None:
+        """From worker to transport: a register cuts the way from the network's stalls to the reducer."""
+        worker = parts.worker
+        cut = RegisterSlice(shape=worker.pa.payload.shape())
+        m.submodules.pa_register = ResetInserter(worker.abort | worker.flush | worker.start)(cut)
+        connect_typed(m, worker.pa, cut.i)
+        connect_typed(m, cut.o, parts.transport.pa)
 
     def _full_activations(self, m: Module, parts: _Parts) -> None:
         """From transport to worker without a cycle between, but with a register in ``ready``."""

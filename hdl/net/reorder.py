@@ -76,7 +76,7 @@ class ReorderStore(wiring.Component):
         port, read = store.write_port(), store.read_port()
         now = Signal(use_layout(self.slots), init={"index": 0, "parity": self.first_round & 1})
         behind = Signal.like(now)
-        step = Signal()
+        step, moved = Signal(), Signal()
         at = Signal.like(now)
         m.d.comb += [
             at.eq(Mux(step, behind, now)),
@@ -87,18 +87,16 @@ class ReorderStore(wiring.Component):
             port.data.values.eq(self.write.values),
             port.data.parity.eq(Mux(self.clear.en, blank, self.write.use.parity)),
         ]
-        # A register one use ahead of ``now``; right before the first FA, since clearing takes longer.
-        m.d.sync += [
-            now.eq(at),
-            behind.index.eq(Mux(step, behind.index + 1, now.index + 1) & self.mask),
-            behind.parity.eq(
-                Mux(
-                    step,
-                    behind.parity ^ (behind.index == self.mask),
-                    now.parity ^ (now.index == self.mask),
-                )
-            ),
-        ]
+        # A register one use ahead of ``now``, by itself: the sum waits for no ``step``.
+        m.d.sync += now.eq(at)
+        with m.If(step):
+            m.d.sync += [
+                moved.eq(1),
+                behind.index.eq((behind.index + 1) & self.mask),
+                behind.parity.eq(behind.parity ^ (behind.index == self.mask)),
+            ]
+        with m.Elif(~moved):  # the mask may still change
+            m.d.sync += [behind.index.eq(self.mask[0]), behind.parity.eq(now.parity ^ ~self.mask[0])]
 
         # By hand, for both addresses at once: the port's own comparison would stand behind their choice.
         written, hit, live = Signal(), Signal(), Signal()

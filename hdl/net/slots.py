@@ -104,7 +104,7 @@ class OperationWindow(wiring.Component):
                 "mask": In(index_bits(slots)),
                 "accept": In(1),
                 "free": In(1),
-                "open": Out(1),
+                "open": Out(1, init=1),
                 "exhausted": Out(1),
                 "idle": Out(1),
                 "index": Out(index_bits(slots)),
@@ -114,17 +114,20 @@ class OperationWindow(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``room`` is kept beside the count, and ``last`` beside the round, to be registers."""
+        """``open`` is kept beside the count, and ``last`` beside the round, to be registers."""
         m = Module()
         used = Signal(range(self.slots + 1))
         last = Signal(init=self.first_round == ROUND_MAX)
         wrap = self.index == self.mask
-        room = Signal(init=1)
-        m.d.comb += [self.open.eq(room & ~self.exhausted), self.idle.eq(used == 0)]
+        m.d.comb += self.idle.eq(used == 0)
+        with m.If(self.accept):
+            m.d.sync += self.open.eq((self.free | (used != self.mask)) & ~(wrap & last))
+        with m.Elif(self.free):
+            m.d.sync += self.open.eq(~self.exhausted)
         with m.If(self.accept & ~self.free):
-            m.d.sync += [used.eq(used + 1), room.eq(used != self.mask)]
+            m.d.sync += used.eq(used + 1)
         with m.Elif(self.free & ~self.accept):
-            m.d.sync += [used.eq(used - 1), room.eq(1)]
+            m.d.sync += used.eq(used - 1)
         with m.If(self.accept):
             m.d.sync += self.index.eq((self.index + 1) & self.mask)
             with m.If(wrap):

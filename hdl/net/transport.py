@@ -30,6 +30,7 @@ from fanin.hdl.net.slots import (
     use_layout,
 )
 from fanin.hdl.net.transmit import FrameTransmitter
+from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_stream
@@ -132,6 +133,7 @@ class AggTransport(wiring.Component):
         scanner = RetryScanner(slots=self.slots, values=self.values)
         # A slot waits for one acknowledgement at a time, so the queue cannot overflow.
         acks = StreamFIFO(shape=use_layout(self.slots), depth=self.slots)
+        next_ack = RegisterSlice(shape=use_layout(self.slots))  # keeps the sender's stalls out of the queue
         for name, part in {
             "receiver": receiver,
             "window": window,
@@ -139,6 +141,7 @@ class AggTransport(wiring.Component):
             "reorder": reorder,
             "scanner": scanner,
             "acks": acks,
+            "next_ack": next_ack,
         }.items():
             m.submodules[name] = ResetInserter(self.reset)(part)
 
@@ -159,8 +162,9 @@ class AggTransport(wiring.Component):
                 (scanner.mask, mask),
             )
         ]
+        connect_typed(m, acks.o, next_ack.i)
         run = self._run(m, window, states, reorder, scanner)
-        self._send(m, run, window, scanner, acks, transmitter)
+        self._send(m, run, window, scanner, next_ack, transmitter)
         self._receive(m, window, states, reorder, acks, receiver)
         self._track(m, window, states, reorder, scanner)
         return m
