@@ -41,8 +41,8 @@ class GradientEngine(Engine):
 
     Latency
     -------
-    As ``Engine`` up to the gradients; then lanes / banks + 2 cycles a chunk. A chunk's weights are
-    readable 4 cycles after the last of its ``totals``.
+    As ``Engine`` up to the gradients; then lanes / banks + 2 cycles a chunk. A word that waits for a chunk is
+    accepted 3 cycles after the last of its ``totals``.
 
     Source
     ------

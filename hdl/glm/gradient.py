@@ -86,7 +86,7 @@ class SumLane(wiring.Component):
 class GradientSums(wiring.Component):
     """Replays words against their scales, and sums the gradients of each mini-batch.
 
-    The sums may be read from ``complete`` on until the next mini-batch's first scale.
+    The sums may be read from behind ``complete`` until the next mini-batch's first scale.
 
     Members
     -------
@@ -118,7 +118,7 @@ class GradientSums(wiring.Component):
 
     Latency
     -------
-    That of ``Backward``; ``complete`` comes 8 cycles after the last ``take`` at 8 banks. One word a cycle.
+    That of ``Backward``; ``complete`` comes 7 cycles after the last ``take`` at 8 banks. One word a cycle.
 
     Source
     ------
@@ -154,7 +154,7 @@ class GradientSums(wiring.Component):
         connect_typed(m, flipped(self.scale), replay.scale)
         m.d.comb += [replay.shape.eq(self.shape), replay.start.eq(self.start)]
         m.d.comb += [
-            getattr(self, name).eq(getattr(replay, name)) for name in ("take", "first", "last", "busy")
+            getattr(self, name).eq(getattr(replay, name)) for name in ("take", "first", "last")
         ]
 
         m.submodules.sums = memory = Memory(shape=self.row.as_value().shape(), depth=self.depth, init=[])

@@ -77,7 +77,7 @@ class GradientSender(wiring.Component):
         values = self.o.payload.values.as_value()
         group = Signal(range(self.lanes // self.banks))
         last_group = group == self.lanes // self.banks - 1
-        top_chunk = Signal.like(self.chunk)
+        top_chunk = Signal.like(self.chunk, reset_less=True)
         m.d.sync += top_chunk.eq(self.shape.chunks - 1)
         last_chunk = self.chunk == top_chunk
         m.d.comb += [values.eq(row), self.o.payload.last.eq(last_group & last_chunk)]
@@ -90,7 +90,7 @@ class GradientSender(wiring.Component):
                 m.d.comb += self.read.eq(1)
                 m.next = "LOAD"
             with m.State("LOAD"):
-                m.d.sync += [row.eq(self.row), group.eq(0)]
+                m.d.sync += row.eq(self.row)
                 m.next = "SEND"
             with m.State("SEND"):
                 m.d.comb += self.o.valid.eq(1)
@@ -173,7 +173,7 @@ class TotalsUpdate(wiring.Component):
         totals = Signal.like(self.weights, reset_less=True)
         group = Signal(range(self.lanes // self.banks))
         last_group = group == self.lanes // self.banks - 1
-        top_chunk = Signal.like(self.chunk)
+        top_chunk = Signal.like(self.chunk, reset_less=True)
         m.d.sync += top_chunk.eq(self.shape.chunks - 1)
         last_chunk = self.chunk == top_chunk
         m.d.comb += [self.totals.ready.eq(1), self.last.eq(last_group & last_chunk), self.update.both.eq(1)]

@@ -38,7 +38,7 @@ class ModelMemories(wiring.Component):
     ``clear`` : In(1)
         Pulse: set both memories to zero.
     ``clearing`` : Out(1)
-        High until that is done.
+        High until the cycle before the last row is in memory.
 
     Parameters
     ----------

@@ -97,7 +97,7 @@ def _training() -> tuple[Register, ...]:
             (
                 Field("planes", _width(EngineShape, "planes"), "bits of a feature, s: 1…8"),
                 Field("loss", 2, losses),
-                Field("clamp_bits", 5, "c: PAs are clamped to [-2^c, 2^c - 1]"),
+                Field("clamp_bits", 5, "c: PAs are clamped to [-2^c, 2^c - 1]; 26…31"),
             ),
         ),
         Register(

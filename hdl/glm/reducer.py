@@ -15,8 +15,14 @@ from fanin.wire import MAX_WORKERS
 
 MAX_ENGINES = 9  # two levels of the adder tree
 MIN_CLAMP = fixed.clamp_bits(MAX_WORKERS)
+QUEUE_CYCLES = 1
 _LOW = Shape.cast(SplitSum.as_shape()["low"].shape)
 _HIGH = Shape.cast(SplitSum.as_shape()["high"].shape)
+
+
+def reducer_latency(engines: int) -> int:
+    """Cycles from the last engine's PA to their sum: queue, tree, join, clamp."""
+    return QUEUE_CYCLES + tree_levels(engines, TREE_RADIX) + 2
 
 
 class ActivationReducer(wiring.Component):
@@ -44,7 +50,7 @@ class ActivationReducer(wiring.Component):
 
     Latency
     -------
-    ``latency`` = 2 + ceil(log3 ``engines``): 4 cycles for 4 to 9 engines; one micro-batch a cycle.
+    ``latency`` = 3 + ceil(log3 ``engines``): 5 cycles for 4 to 9 engines; one micro-batch a cycle.
     ``count_latency`` = ceil(log3 ``banks``): 2 cycles for 4 to 9 banks.
 
     Source
@@ -58,7 +64,7 @@ class ActivationReducer(wiring.Component):
         check_engine(lanes=2, banks=banks)
         self.engines = engines
         self.banks = banks
-        self.latency = 2 + tree_levels(engines, TREE_RADIX)
+        self.latency = reducer_latency(engines)
         self.count_latency = tree_levels(banks, TREE_RADIX)
         super().__init__(
             {
@@ -74,7 +80,7 @@ class ActivationReducer(wiring.Component):
         m = Module()
         queues = [self._queue(m, number) for number in range(self.engines)]
         advance, together = Signal(), Signal()
-        valid = Signal(self.latency)
+        valid = Signal(self.latency - QUEUE_CYCLES)
         m.d.comb += [
             together.eq(Cat(queue.o.valid for queue in queues).all()),
             advance.eq(self.o.ready | ~self.o.valid),
@@ -106,7 +112,7 @@ class ActivationReducer(wiring.Component):
         """PAs of one engine that wait for the others'; its credits keep it from overflowing."""
         port = self.i[engine]
         m.submodules[f"queue_{engine}"] = queue = StreamFIFO(
-            shape=port.payload.shape(), depth=ActivationSignature.QUEUE, flow_through=True
+            shape=port.payload.shape(), depth=ActivationSignature.QUEUE
         )
         m.d.comb += [queue.i.payload.eq(port.payload), queue.i.valid.eq(port.valid)]
         return queue

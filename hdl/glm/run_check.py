@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.fixed import MAX_PRECISION, MAX_SHIFT, Loss
 from fanin.hdl.bus.axi_reader import COUNT_BITS
+from fanin.hdl.glm.reducer import MIN_CLAMP
 from fanin.hdl.glm.shapes import EngineShape
 from fanin.hdl.glm.worker import Training
 from fanin.hdl.net.job import TIMEOUT_BITS, JobConfig, slot_mask
@@ -24,7 +25,8 @@ class RunCheck(wiring.Component):
         1…8 planes, 1…``depth`` chunks, at most ``fifo_depth`` words a micro-batch, 1…``max_mini_batch``
         micro-batches a mini-batch, at least one an epoch.
     ``training`` : In, ``Training``
-        At least one epoch, a loss that exists, a shift of at most 39.
+        At least one epoch, a loss that exists, a shift of at most 39, a mantissa of at least 2^15, a clamp of
+        26 (32 workers) to 31 bits.
     ``job`` : In, ``JobConfig``
         At most ``slots`` slots, their base a multiple of their number, one member bit, 1…2^31 − 1 cycles.
     ``words`` : Out, 32
@@ -101,6 +103,8 @@ class RunCheck(wiring.Component):
             training.epochs.any(),
             training.as_value()[_offset("loss") :][:2] <= max(Loss),
             training.shift <= MAX_SHIFT,
+            training.mantissa[-1],
+            training.clamp_bits >= MIN_CLAMP,
             job.log2_slots <= (self.slots - 1).bit_length(),
             ~(job.base & slot_mask(job)).any(),
             job.member.any() & ~(job.member & below).any(),

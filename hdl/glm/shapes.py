@@ -69,7 +69,7 @@ class ActivationSignature(wiring.Signature):
     engine's outputs follow none of its inputs within a cycle.
     """
 
-    QUEUE = 16  # micro-batches; the way through the pipeline and back to a credit takes one 11 cycles
+    QUEUE = 16  # micro-batches; the way through the pipeline and back to a credit takes one 12 cycles
 
     def __init__(self, *, banks: int):
         super().__init__(

@@ -8,14 +8,12 @@ from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.config import MAX_ENGINES
 from fanin.fixed import MANTISSA_BITS, MAX_SHIFT, VALUE_BITS, Loss, check_frac
-from fanin.hdl.arith.adder_tree import tree_plan
 from fanin.hdl.emit import shared
 from fanin.hdl.glm.backward import backward_latency
-from fanin.hdl.glm.bank import TREE_RADIX
 from fanin.hdl.glm.engine import Engine
 from fanin.hdl.glm.forward import forward_latency
 from fanin.hdl.glm.loss import STAGES, LossUnit
-from fanin.hdl.glm.reducer import ActivationReducer
+from fanin.hdl.glm.reducer import ActivationReducer, reducer_latency
 from fanin.hdl.glm.shapes import EngineEvents, EngineShape, ModelPortSignature
 from fanin.hdl.stream.connect import connect_typed
 
@@ -99,10 +97,10 @@ class GlmWorker(wiring.Component):
 
     Latency
     -------
-    ``pa_latency`` cycles from the last word of a micro-batch to ``pa``, 13 at 4 to 8 engines of 64 lanes; 13
+    ``pa_latency`` cycles from the last word of a micro-batch to ``pa``, 14 at 4 to 8 engines of 64 lanes; 13
     from ``fa`` to the first gradient at 8 banks. One word a cycle, one micro-batch a cycle where it is one
     word. A mini-batch of M micro-batches costs M·C·s + T + ``pipeline`` + s cycles, where T is the time
-    from ``pa`` to ``fa``, and ``pipeline`` 26 at 4 to 8 engines.
+    from ``pa`` to ``fa``, and ``pipeline`` 27 at 4 to 8 engines.
 
     Source
     ------
@@ -130,8 +128,7 @@ class GlmWorker(wiring.Component):
         self.depth = depth
         self.fifo_depth = fifo_depth
         self.frac = frac
-        reducer_latency = 1 + len(tree_plan(engines, TREE_RADIX))
-        self.pa_latency = forward_latency(lanes) + reducer_latency
+        self.pa_latency = forward_latency(lanes) + reducer_latency(engines)
         # From a PA to the next mini-batch's, besides its words, the network, and one cycle for each plane.
         self.pipeline = self.pa_latency + STAGES + backward_latency(banks) - 1
         vector = stream.Signature(data.ArrayLayout(signed(VALUE_BITS), banks))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -65,30 +65,15 @@ class ReorderStore(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The read port looks at the next operation's slot all the time, and what is just written goes by.
-
-        The parity beside the values tells this round's FA from the last one's.
-        """
+        """What comes next is looked up for both ways that this cycle may end, with a step and without."""
         m = Module()
-        word = data.StructLayout({"values": values_layout(self.values), "parity": 1})
-        blank = (self.first_round - 1) & 1
-        m.submodules.store = store = Memory(shape=word, depth=self.slots, init=[{"parity": blank}] * self.slots)
-        port, read = store.write_port(), store.read_port()
         now = Signal(use_layout(self.slots), init={"index": 0, "parity": self.first_round & 1})
         behind = Signal.like(now)
-        step, moved = Signal(), Signal()
+        step, stepped, moved = Signal(), Signal(), Signal()
         at = Signal.like(now)
-        m.d.comb += [
-            at.eq(Mux(step, behind, now)),
-            step.eq(self.o.valid & self.o.ready),
-            read.addr.eq(at.index),
-            port.en.eq(self.write.en | self.clear.en),
-            port.addr.eq(Mux(self.clear.en, self.clear.index, self.write.use.index)),
-            port.data.values.eq(self.write.values),
-            port.data.parity.eq(Mux(self.clear.en, blank, self.write.use.parity)),
-        ]
+        m.d.comb += [at.eq(Mux(step, behind, now)), step.eq(self.o.valid & self.o.ready)]
+        m.d.sync += [now.eq(at), stepped.eq(step)]
         # A register one use ahead of ``now``, by itself: the sum waits for no ``step``.
-        m.d.sync += now.eq(at)
         with m.If(step):
             m.d.sync += [
                 moved.eq(1),
@@ -98,20 +83,46 @@ class ReorderStore(wiring.Component):
         with m.Elif(~moved):  # the mask may still change
             m.d.sync += [behind.index.eq(self.mask[0]), behind.parity.eq(now.parity ^ ~self.mask[0])]
 
-        # By hand, for both addresses at once: the port's own comparison would stand behind their choice.
-        written, hit, live = Signal(), Signal(), Signal()
-        passing = Signal(word, reset_less=True)
-        index = self.write.use.index
+        arrived = self._parities(m, now, behind)
+        # By hand, for both addresses at once: a port's own comparison would stand behind their choice.
+        hits, parity, live = Signal(2), Signal(), Signal()
         m.d.sync += [
-            written.eq(self.write.en),
-            hit.eq(Mux(step, index == behind.index, index == now.index)),
-            passing.eq(port.data),
             live.eq(~self.clear.en),
+            hits.eq(Cat(self.write.en & (self.write.use.index == use.index) for use in (now, behind))),
+            parity.eq(self.write.use.parity),
         ]
-        head = Signal(word)
+        hit = Mux(stepped, hits[1], hits[0])
+        found = Mux(hit, parity, Mux(stepped, arrived[1], arrived[0]))
         m.d.comb += [
-            head.eq(Mux(written & hit, passing, read.data)),
-            self.o.valid.eq(live & (head.parity == now.parity)),
-            self.o.payload.eq(head.values),
+            self.o.valid.eq(live & (found == now.parity)),
+            self.o.payload.as_value().eq(self._values(m, at.index, hit)),
         ]
         return m
+
+    def _parities(self, m: Module, *uses: Any) -> list[Any]:
+        """For each use, a cycle later: the parity of the last FA in its slot, of this round or the last."""
+        blank = (self.first_round - 1) & 1
+        m.submodules.parities = memory = Memory(shape=1, depth=self.slots, init=[blank] * self.slots)
+        port = memory.write_port()
+        m.d.comb += [
+            port.en.eq(self.write.en | self.clear.en),
+            port.addr.eq(Mux(self.clear.en, self.clear.index, self.write.use.index)),
+            port.data.eq(Mux(self.clear.en, blank, self.write.use.parity)),
+        ]
+        reads = [memory.read_port() for _ in uses]
+        m.d.comb += [read.addr.eq(use.index) for read, use in zip(reads, uses, strict=True)]
+        return [read.data for read in reads]
+
+    def _values(self, m: Module, index: Any, hit: Any) -> Any:
+        """The FA in a slot, or with ``hit`` the one that was written a cycle ago."""
+        m.submodules.store = store = Memory(shape=values_layout(self.values), depth=self.slots, init=[])
+        port, read = store.write_port(), store.read_port()
+        passing = Signal(values_layout(self.values), reset_less=True)
+        m.d.comb += [
+            port.en.eq(self.write.en),
+            port.addr.eq(self.write.use.index),
+            port.data.eq(self.write.values),
+            read.addr.eq(index),
+        ]
+        m.d.sync += passing.eq(self.write.values)
+        return Mux(hit, passing.as_value(), read.data.as_value())

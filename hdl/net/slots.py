@@ -124,10 +124,8 @@ class OperationWindow(wiring.Component):
             m.d.sync += self.open.eq((self.free | (used != self.mask)) & ~(wrap & last))
         with m.Elif(self.free):
             m.d.sync += self.open.eq(~self.exhausted)
-        with m.If(self.accept & ~self.free):
-            m.d.sync += used.eq(used + 1)
-        with m.Elif(self.free & ~self.accept):
-            m.d.sync += used.eq(used - 1)
+        with m.If(self.accept != self.free):
+            m.d.sync += used.eq(Mux(self.free, used - 1, used + 1))
         with m.If(self.accept):
             m.d.sync += self.index.eq((self.index + 1) & self.mask)
             with m.If(wrap):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.hdl import ShapeLike
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
@@ -88,27 +88,31 @@ class StreamFIFO(wiring.Component):
 
         with m.If(head_free):
             m.d.sync += valid.eq(load | direct)
-        with m.If(push & ~pop):
-            m.d.sync += [self.level.eq(self.level + 1), writable.eq(self.level != self.depth - 1)]
-        with m.Elif(pop & ~push):
-            m.d.sync += [self.level.eq(self.level - 1), writable.eq(1)]
+        with m.If(push != pop):  # the sum waits for ``push`` only, which comes sooner
+            m.d.sync += [
+                self.level.eq(Mux(push, self.level + 1, self.level - 1)),
+                writable.eq(~push | (self.level != self.depth - 1)),
+            ]
         with m.If(store & ~load):
             m.d.sync += more.eq(1)
         with m.Elif(load & ~store):
             m.d.sync += more.eq(self.level != 2)
 
         head = Signal(self.shape, reset_less=True)
-        with m.If(direct):
-            m.d.sync += head.eq(self.i.payload)
-        m.d.comb += self.o.payload.eq(head)
+        incoming = Signal.like(head)
+        with m.If(load | direct):
+            m.d.sync += head.eq(incoming)
+        m.d.comb += [incoming.eq(self.i.payload), self.o.payload.eq(head)]
         if self.depth > 1:
-            self._memory(m, head, load, direct, store)
+            self._memory(m, incoming, more, load, direct, store)
         if self.flow_through:
             with m.If(~valid):
                 m.d.comb += self.o.payload.eq(self.i.payload)
         return m
 
-    def _memory(self, m: Module, head: Any, load: Signal, direct: Signal, store: Signal) -> None:
+    def _memory(
+        self, m: Module, incoming: Any, more: Signal, load: Signal, direct: Signal, store: Signal
+    ) -> None:
         m.submodules.storage = storage = Memory(shape=self.shape, depth=self.depth, init=[])
         distributed = self.depth <= DISTRIBUTED_DEPTH
         write = storage.write_port()
@@ -128,8 +132,8 @@ class StreamFIFO(wiring.Component):
                     with m.If(pointer == self.depth - 1):
                         m.d.sync += pointer.eq(0)
         if distributed:
-            with m.If(load):
-                m.d.sync += head.eq(read.data)
+            with m.If(more):  # not ``load``: the data wait for nothing, the register's enable does
+                m.d.comb += incoming.eq(read.data)
         else:
             from_memory = Signal()
             m.d.comb += read.en.eq(load)

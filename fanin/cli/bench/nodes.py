@@ -46,7 +46,7 @@ class Measured:
     shape: TrainShape
     mini_batch: int  #: from its first word to the next one's, the slowest
     latency: int  #: T_l: from an AGG on ``mac_tx`` to its RESULT on ``mac_rx``, the slowest
-    word_to_agg: int  #: from the last word of a micro-batch to its AGG on ``mac_tx``
+    word_to_agg: int  #: from the last word of a micro-batch to its AGG on ``mac_tx``, the slowest
     pa_to_agg: int  #: of that, the transport's part
     result_to_fa: int  #: from the RESULT on ``mac_rx`` to the FA that the transport hands on
     result_to_gradient: int  #: from the RESULT on ``mac_rx`` to the first gradient
@@ -112,8 +112,8 @@ def _measured(run: TrainRun, shape: TrainShape) -> Measured:
         shape=shape,
         mini_batch=int(np.diff(starts).max()),
         latency=int(latency.max()),
-        word_to_agg=int((agg - last_word).min()),
-        pa_to_agg=int((agg - event["pa"]).min()),
+        word_to_agg=int((agg - last_word).max()),
+        pa_to_agg=int((agg - event["pa"]).max()),
         result_to_fa=int(event["fa"][0] - result),
         result_to_gradient=int(backward_word[0] - result) + backward_latency(MICRO_BATCH) - 1,
         cycles_per_second=run.raw.cycles / run.raw.cpu_seconds,

@@ -15,7 +15,7 @@ from tests.hdl.glm.training import Job
 from tests.support import new_seed
 
 TINY = PRESETS["tiny"]
-TRANSPORT = 4  # cycles, there and back: PA to AGG, RESULT to FA
+TRANSPORT = 5  # cycles, there and back: PA to its register and to AGG, RESULT to FA
 
 
 NODES = {
@@ -127,6 +127,7 @@ def test_a_memory_error_ends_the_run_and_the_node_can_be_used_again():
 BAD = {
     "no planes": ("training", {"planes": 0, "loss": 0, "clamp_bits": 31}),
     "9 planes": ("training", {"planes": 9, "loss": 0, "clamp_bits": 31}),
+    "a clamp of 25 bits": ("training", {"planes": 3, "loss": 0, "clamp_bits": 25}),
     "loss 3": ("training", {"planes": 3, "loss": 3, "clamp_bits": 31}),
     "no chunks": ("chunks", {"chunks": 0}),
     "more chunks than the model memory": ("chunks", {"chunks": 5}),
@@ -134,6 +135,7 @@ BAD = {
     "empty epoch": ("epoch", {"epoch": 0}),
     "an epoch of 2^32 words": ("epoch", {"epoch": 2**32 // 9 + 1}),
     "no epochs": ("epochs", {"epochs": 0}),
+    "a mantissa below 2^15": ("rate", {"mantissa": (1 << 15) - 1, "shift": 20}),
     "shift 40": ("rate", {"mantissa": 1 << 15, "shift": 40}),
     "more slots than the transport": ("job", {"job_id": 7, "log2_slots": 3, "slot_base": 64}),
     "unaligned slots": ("job", {"job_id": 7, "log2_slots": 2, "slot_base": 65}),

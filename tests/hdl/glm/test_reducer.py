@@ -76,7 +76,7 @@ def test_the_ends_of_the_range_pass_unclamped():
     assert list(log["o"][0][1]) == [2**c - 1, 2**c - 1, -(2**c), -(2**c)]
 
 
-@pytest.mark.parametrize(("engines", "latency"), [(1, 2), (3, 3), (4, 4), (8, 4), (9, 4)])
+@pytest.mark.parametrize(("engines", "latency"), [(1, 3), (3, 4), (4, 5), (8, 5), (9, 5)])
 def test_one_micro_batch_a_cycle_as_late_as_it_says(engines, latency):
     dut, log, *_ = _run(engines, 28, stall=0)
     assert dut.latency == latency
