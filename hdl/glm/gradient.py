@@ -153,9 +153,7 @@ class GradientSums(wiring.Component):
         m.submodules.replay = replay = Replay(banks=self.banks, depth=self.depth)
         connect_typed(m, flipped(self.scale), replay.scale)
         m.d.comb += [replay.shape.eq(self.shape), replay.start.eq(self.start)]
-        m.d.comb += [
-            getattr(self, name).eq(getattr(replay, name)) for name in ("take", "first", "last")
-        ]
+        m.d.comb += [getattr(self, name).eq(getattr(replay, name)) for name in ("take", "first", "last")]
 
         m.submodules.sums = memory = Memory(shape=self.row.as_value().shape(), depth=self.depth, init=[])
         write, read = memory.write_port(), memory.read_port()
