@@ -69,10 +69,10 @@ class FrameFaults(data.Struct):
     """Why a frame was dropped: one pulse each, at most one of them a frame; listed in order of precedence.
 
     ``mac_error``: the MAC flagged it (FCS). ``short``: headers or values are incomplete (of a foreign
-    frame, the headers). ``foreign``: other traffic, or not addressed to this node. ``long``: bytes beyond the values and the 60-byte minimum.
-    ``checksum``: IPv4 header checksum. ``malformed``: version, kind (AGG and ACK go to a switch), round 0, or
-    the lengths in the IPv4 and UDP headers. ``other_job``: another job. ``slot_range``: a slot outside the
-    job's.
+    frame, the headers). ``foreign``: other traffic, or not addressed to this node. ``long``: bytes beyond
+    the values and the 60-byte minimum. ``checksum``: IPv4 header checksum. ``malformed``: version, kind
+    (AGG and ACK go to a switch), round 0, or the lengths in the IPv4 and UDP headers. ``other_job``:
+    another job. ``slot_range``: a slot outside the job's.
     """
 
     mac_error: 1
