@@ -42,7 +42,7 @@ class BurstSplitter(wiring.Component):
     Latency
     -------
     The first burst is on ``o`` 4 cycles after the command; then one a cycle, across repeats. The next
-    command is taken 1 cycle after the last burst was put on ``o``.
+    command is taken in the cycle in which the last burst appears on ``o``.
 
     Source
     ------

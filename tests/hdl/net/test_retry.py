@@ -12,7 +12,6 @@ from tests.support import new_seed, simulate
 
 EXTREMES = [0, 1, -1, 2**31 - 1, -(2**31)]
 VALUES = 2
-FOREVER = 2**31 - 1
 
 
 class Slots:
@@ -68,8 +67,21 @@ class Slots:
         self.offered.append((self.now, slot))
         return slot
 
-    async def cycle(self, *, begin=False, ack=None, result=None, confirm=None, take=False, retries=0):
-        """One cycle; returns the slot whose packet was taken. ``retries``: what a first transmission claims."""
+    def check_failure(self):
+        """Some slot has cause to fail."""
+        self.failed.append(self.now)
+        assert any(
+            ack == self.waited_for[slot] and retries == self.limit and self.now >= when + self.timeout
+            for slot, (ack, retries, when) in self.sent.items()
+        )
+
+    async def cycle(
+        self, *, begin=False, sends=True, ack=None, result=None, confirm=None, take=False, retries=0
+    ):
+        """One cycle; returns the slot whose packet was taken.
+
+        ``sends``: what begins is sent at once; ``retries``: what a first transmission claims.
+        """
         ctx, dut, rng = self.ctx, self.dut, self.rng
         slot, round_ = self.begun % self.n, self.begun // self.n + 1
         values = [rng.choice([*EXTREMES, rng.randrange(-(2**31), 2**31)]) for _ in range(VALUES)]
@@ -77,7 +89,7 @@ class Slots:
         taken = offer if take and not begin and ack is None else None
         sent = None
         if begin:
-            sent, self.pas[slot] = (slot, False, retries), values
+            sent, self.pas[slot] = (slot, False, retries) if sends else None, values
         elif ack is not None:
             sent = (ack, True, retries)
         elif taken is not None:
@@ -99,7 +111,7 @@ class Slots:
         assert scan.parity == self.round_of(scan.index) & 1
         self.scans.append(scan.index)
         if ctx.get(dut.failed):
-            self.failed.append(self.now)
+            self.check_failure()
         self.waited_for = [self.awaits(slot) for slot in range(self.n)]
         await ctx.tick()
         if result is not None:
@@ -329,6 +341,48 @@ def test_a_slot_that_has_moved_on_is_not_overdue_before_it_sends():
     run(story)
 
 
+def test_a_slot_that_has_begun_again_is_not_overdue_before_it_sends():
+    """What was sent last is the ACK of the round before."""
+
+    async def story(slots):
+        await begin(slots, result=[0])
+        await slots.cycle(confirm=0)
+        for _ in range(100):
+            await slots.cycle()
+        await slots.cycle(begin=True, sends=False)
+        for _ in range(100):
+            await slots.cycle()
+
+    for limit in (0, 9):
+        around = run(story, n=1, limit=limit)
+        assert not around.offered
+        assert not around.failed
+
+
+@pytest.mark.parametrize("retries", [0, 100], ids=["to be offered", "to fail"])
+@pytest.mark.parametrize("pause", [1, 2, 3])
+def test_an_answer_at_any_moment_neither_fails_nor_holds_up_another_slot(retries, pause):
+    """Slot 0 is answered before, while and after it is found overdue, and its ACK follows; slot 1 is not."""
+    n, timeout = 4, 30
+
+    def story(answered):
+        async def tell(slots):
+            await slots.cycle(begin=True, retries=retries)
+            await slots.cycle(begin=True)
+            for _ in range(60):
+                events = {"result": {"result": 0}, "ack": {"ack": 0}}
+                due = {answered: "result", answered + pause: "ack"}.get(slots.now)
+                await slots.cycle(take=True, **events.get(due, {}))
+
+        return tell
+
+    for answered in range(timeout - 3, timeout + n + 6):
+        around = run(story(answered), n=n, timeout=timeout, limit=100, cycles=100)
+        first = next(cycle for cycle, slot in around.offered if slot == 1)
+        assert timeout <= first - 1
+        assert around.failed or first - 1 <= timeout + n + 6 + 6
+
+
 def test_a_taken_packet_is_due_again_only_after_its_own_timeout():
     """With the smallest timeouts, too."""
 
@@ -354,13 +408,14 @@ async def begin_one(slots):
         await slots.cycle(take=True)
 
 
-def test_a_timeout_may_be_as_long_as_2_to_the_31_less_1():
+@pytest.mark.parametrize("timeout", [2**31 - 1, 2**30, 2**24, 2**16, 2**10])
+def test_a_timeout_may_be_as_long_as_2_to_the_31_less_1(timeout):
     async def story(slots):
         await begin(slots, idle=100, count=4, result=[2])
         for _ in range(300):
             await slots.cycle(take=True)
 
-    around = run(story, timeout=FOREVER)
+    around = run(story, timeout=timeout)
     assert not around.offered
     assert not around.failed
     assert around.scans == [k % 4 for k in range(around.scans[0], around.scans[0] + len(around.scans))]
