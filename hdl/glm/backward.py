@@ -135,8 +135,9 @@ def gradient_shape(banks: int) -> Shape:
 def saturated(value: Signal) -> Any:
     """A signed value, cut to the range of a weight."""
     width = WEIGHT.width
+    excess = value[width - 1 :]
     negative = value[-1]
-    fits = value[width - 1 : -1] == negative.replicate(len(value) - width)
+    fits = (excess == 0) | excess.all()
     limit = Mux(negative, -(1 << width - 1), (1 << width - 1) - 1)
     return Mux(fits, value[:width].as_signed(), limit)
 
