@@ -14,11 +14,14 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 OPERAND_BITS = 32
-SHIFTED_BITS = OPERAND_BITS - 1  # j is at least 1
 
 
 class PairTerms(data.Struct):
-    """What two neighbouring multipliers choose from: x_0 >> j, x_1 >> j and their sum."""
+    """What two neighbouring multipliers choose from: x_0 >> j, x_1 >> j and their sum.
+
+    j is at least 1, so 31 bits would hold the first two; synthesis finds the sign written twice, and a
+    simulator is faster with whole words.
+    """
 
     first: signed(OPERAND_BITS)
     second: signed(OPERAND_BITS)

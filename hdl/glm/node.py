@@ -191,11 +191,8 @@ class GlmNode(wiring.Component):
             m.d.comb += worker.shape[name].eq(getattr(registers, name))
         for name in Training.as_shape().members:
             m.d.comb += Value.cast(worker.training[name]).eq(getattr(registers, name))
-        for name in JobConfig.as_shape().members:
-            source = (
-                parts.control.enable if name == "enable" else getattr(registers, _JOB_FIELDS.get(name, name))
-            )
-            m.d.comb += job[name].eq(source)
+        for name in [name for name in JobConfig.as_shape().members if name != "enable"]:
+            m.d.comb += job[name].eq(getattr(registers, _JOB_FIELDS.get(name, name)))
         m.d.comb += [
             job.enable.eq(parts.control.enable),
             parts.check.shape.eq(worker.shape),

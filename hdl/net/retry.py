@@ -47,7 +47,7 @@ class RetryScanner(wiring.Component):
     ``round`` : In, 32
     ``previous`` : In, 32
     ``timeout`` : In, 32
-        Cycles from a transmission to the next, below 2^31.
+        Cycles from a transmission to the next, below 2^31; constant from a cycle before the first ``sent``.
     ``limit`` : In, 16
         Retransmissions of one packet.
     ``sent`` : In, ``en``, ``index``, ``ack``, ``retries``

@@ -117,3 +117,10 @@ def test_a_build_error_shows_the_compilers_words(tmp_path, monkeypatch):
     monkeypatch.setenv("FANIN_CACHE", str(tmp_path))
     with pytest.raises(RuntimeError, match=r"top\.sv:1:.*syntax error"):
         build({"top.sv": "module top; nonsense endmodule\n"}, quiet=True)
+
+
+def test_a_build_without_a_program_is_an_error(builds, monkeypatch):
+    monkeypatch.setattr(module, "_run", lambda work, arguments, verilator: None)
+    with pytest.raises(RuntimeError, match=f"made no {EXECUTABLE}$"):
+        build(SOURCES, quiet=True)
+    assert list((cache_directory() / "verilated").iterdir()) == []
