@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Cat, Const, Module, Mux, ResetInserter, Signal
+from amaranth import Cat, Const, Module, Mux, ResetInserter, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -74,13 +74,13 @@ class BurstSplitter(wiring.Component):
         first_word = command.address[word_bits:]
         start = first_word[:offset_bits]  # the first burst's place in its block
         end = Signal(COUNT_BITS + 1)  # one past the run's last word, counted from the first block
-        last_word = Signal(COUNT_BITS + 1)
-        blocks, final = last_word[offset_bits:], last_word[:offset_bits]
+        final = Signal(offset_bits)  # the last word's place in its block
         block = Signal(self.address_width - word_bits - offset_bits)
-        left = Signal.like(blocks)  # blocks behind this one, in this pass
+        # Blocks behind the next one, in this pass: the last is known by a sign, not by a comparison.
+        left = Signal(signed(COUNT_BITS + 2 - offset_bits))
+        all_left = Signal.like(left)
         is_first = Signal()
-        is_last = Signal()  # left == 0, as a register: a wide comparison would come first in every path
-        is_single = Signal()  # the run lies in one block
+        is_last = left[-1]
         length = Mux(is_last, final, self.burst - 1)
         first_length = Mux(is_last, final - start, ~start)[:offset_bits]
 
@@ -97,8 +97,8 @@ class BurstSplitter(wiring.Component):
                 with m.If((command.beats == 0) | (command.repeats == 0)):
                     m.next = "IDLE"
             with m.State("MEASURE"):
-                m.d.sync += [last_word.eq(end - 1), left.eq((end - 1)[offset_bits:])]
-                m.d.sync += [is_single.eq(end <= self.burst), is_last.eq(end <= self.burst)]
+                behind = (end - 1 - self.burst)[offset_bits:].as_signed()
+                m.d.sync += [final.eq(end - 1), left.eq(behind), all_left.eq(behind)]
                 m.d.sync += [block.eq(first_word[offset_bits:]), is_first.eq(1)]
                 m.next = "RUN"
             with m.State("RUN"), m.If(self.o.ready | ~self.o.valid):
@@ -110,11 +110,10 @@ class BurstSplitter(wiring.Component):
                     block.eq(block + 1),
                     left.eq(left - 1),
                     is_first.eq(0),
-                    is_last.eq(left == 1),
                 ]
                 with m.If(is_last):
-                    m.d.sync += [block.eq(first_word[offset_bits:]), left.eq(blocks)]
-                    m.d.sync += [is_first.eq(1), is_last.eq(is_single)]
+                    m.d.sync += [block.eq(first_word[offset_bits:]), left.eq(all_left)]
+                    m.d.sync += is_first.eq(1)
                     m.d.sync += command.repeats.eq(command.repeats - 1)
                     with m.If(command.repeats == 1):
                         m.next = "IDLE"
@@ -130,7 +129,7 @@ class AxiReader(wiring.Component):
 
     Bursts are INCR and end at multiples of ``burst`` words, which is at most 4 KiB: none crosses a 4 KiB
     boundary. All carry the ID 0, so that data come back in order. A burst is asked for only when the FIFO
-    has room for a full one beyond all that is under way: ``rready`` is always high.
+    has room for two beyond all that is under way: ``rready`` is always high.
 
     Members
     -------
@@ -150,13 +149,13 @@ class AxiReader(wiring.Component):
     ``address_width`` : int, bits; 12…64
     ``burst`` : int, words; a power of two, 1…256, and at most 4 KiB
     ``outstanding`` : int, bursts in flight; at least 1
-    ``fifo_depth`` : int, words; at least ``burst``
+    ``fifo_depth`` : int, words; at least two bursts
 
     Latency
     -------
     The first ``arvalid`` is 6 cycles after the command; the first word is on ``o`` 1 cycle after it is on
     ``axi``. One word a cycle, across bursts and repeats, while the memory answers within
-    ``fifo_depth - burst - 4`` cycles and ``outstanding`` bursts cover that time: 128 cycles with the
+    ``fifo_depth - 2 * burst - 4`` cycles and ``outstanding`` bursts cover that time: 128 cycles with the
     defaults and some to spare. Between two commands 3 cycles pass without a request.
 
     Source
@@ -181,8 +180,8 @@ class AxiReader(wiring.Component):
             raise ValueError(f"burst must be a power of two from 1 to {limit} words, not {burst!r}")
         if outstanding < 1:
             raise ValueError(f"outstanding must be at least 1, not {outstanding!r}")
-        if fifo_depth < burst:
-            raise ValueError(f"fifo_depth must be at least burst, {burst} words, not {fifo_depth!r}")
+        if fifo_depth < 2 * burst:
+            raise ValueError(f"fifo_depth must be at least two bursts, {2 * burst} words, not {fifo_depth!r}")
         self.data_width = data_width
         self.address_width = address_width
         self.burst = burst
@@ -251,13 +250,15 @@ class AxiReader(wiring.Component):
 
         ``room`` counts the FIFO's words that no burst has a claim on. It takes back the word that left a
         cycle ago as a carry, so that issuing (adding ~length, which is -length - 1) costs one carry chain.
+        ``has_room`` may not know yet of the burst that was issued a cycle ago, so it asks for room for two.
         """
         axi = self.axi
-        offset_bits = (self.burst - 1).bit_length()  # room for a burst: any bit from here up
+        two_bursts = self.burst.bit_length()  # room for them: any bit from here up
         room = Signal(range(self.fifo_depth + 1), init=self.fifo_depth)
+        has_room = Signal()
         left = Signal()
         claim = Cat(Mux(issue, ~length, 0)[: len(length)], issue.replicate(len(room)))
-        m.d.sync += left.eq(self.o.valid & self.o.ready)
+        m.d.sync += [left.eq(self.o.valid & self.o.ready), has_room.eq(room[two_bursts:] != 0)]
         m.d.sync += room.eq((Cat(1, room) + Cat(left, claim))[1:])
         in_flight = Signal(range(self.outstanding + 1))
         may_issue = Signal(init=1)  # in_flight != outstanding
@@ -266,5 +267,5 @@ class AxiReader(wiring.Component):
             m.d.sync += [in_flight.eq(in_flight + 1), may_issue.eq(in_flight != self.outstanding - 1)]
         with m.Elif(finished & ~issue):
             m.d.sync += [in_flight.eq(in_flight - 1), may_issue.eq(1)]
-        m.d.comb += allow.eq((axi.arready | ~axi.arvalid) & (room[offset_bits:] != 0) & may_issue)
+        m.d.comb += allow.eq((axi.arready | ~axi.arvalid) & has_room & may_issue)
         return room == self.fifo_depth

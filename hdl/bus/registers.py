@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from amaranth import Cat, Const, Module, Mux, Signal
@@ -12,6 +13,7 @@ from fanin.hdl.bus.axi4 import AXI4LiteSignature, Resp
 from fanin.hdl.bus.register_map import WORD_BITS, WORD_BYTES, Access, Register, RegisterMap
 
 GROUP_WORDS = 8  # words that one read multiplexer selects from, in one cycle
+LUT_INPUTS = 6
 
 
 class WindowSignature(wiring.Signature):
@@ -232,7 +234,15 @@ class _Slave:
                 m.next = "IDLE"
 
     def _is_low(self) -> Any:
-        return self.number.matches(*(word - 1 for word in self.high_words))
+        return self._among([word - 1 for word in self.high_words])
+
+    def _among(self, words: Iterable[int]) -> Any:
+        """Whether the word's number is one of ``words``: tables of one LUT each, and a choice among them."""
+        tables: dict[int, list[int]] = {}
+        for word in words:
+            tables.setdefault(word >> LUT_INPUTS, []).append(word % (1 << LUT_INPUTS))
+        low, high = self.number[:LUT_INPUTS], self.number[LUT_INPUTS:]
+        return Cat((high == table) & low.matches(*hits) for table, hits in tables.items()).any()
 
     def _held(self, m: Module, channel: str, *captures: tuple[Signal, Any]) -> Signal:
         """A request channel's register; ``ready`` says that it is free."""
@@ -246,11 +256,9 @@ class _Slave:
 
     def _carry_out(self, m: Module) -> None:
         """The response: whether the map allows the access, and what is read; windows are waited for."""
-        words = max(self.readable, default=-1) + 1
-        in_hole = self.number.matches(*(set(range(words)) - self.readable.keys()))
-        can_read = self.registered(m, (self.number < words) & ~in_hole, "can_read")
-        can_write = self.registered(m, self.number.matches(*self.writable), "can_write")
-        at_window = self.registered(m, self.number.matches(*self.windows), "at_window")
+        can_read = self.registered(m, self._among(self.readable), "can_read")
+        can_write = self.registered(m, self._among(self.writable), "can_write")
+        at_window = self.registered(m, self._among(self.windows), "at_window")
         partial = Signal()
         m.d.comb += partial.eq(at_window & self.is_write & ~self.strobes.all())
         ready = Signal()
@@ -280,7 +288,7 @@ class _Slave:
         when it was read, and nothing later.
         """
         bits = (GROUP_WORDS - 1).bit_length()
-        is_high = self.number.matches(*self.high_words)
+        is_high = self._among(self.high_words)
         live: Any = Const(0)
         for group in sorted({word // GROUP_WORDS for word in self.readable}):
             chosen = Signal(WORD_BITS, name=f"group{group}")

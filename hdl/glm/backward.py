@@ -265,7 +265,8 @@ class Replay(wiring.Component):
         ]
         address = accumulate - 1
         updates = delayed(m, update, address + RECENT, name="update", reset_less=False)
-        same, recent = Signal(RECENT), Signal(RECENT)
+        same = Signal(RECENT)
+        recent = Signal(RECENT)
         for ago in range(1, RECENT + 1):  # compare chunks a cycle before the address, then look at valid
             m.d.sync += [
                 same[ago - 1].eq(updates[address - 1 + ago].chunk == updates[address - 1].chunk),

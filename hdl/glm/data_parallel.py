@@ -14,6 +14,7 @@ from fanin.hdl.glm.gradient_exchange import GradientSender, TotalsUpdate, check_
 from fanin.hdl.glm.model import ModelMemories
 from fanin.hdl.glm.shapes import WEIGHT
 from fanin.hdl.glm.worker import GlmWorker
+from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 
 
@@ -161,13 +162,19 @@ class DataParallelWorker(GlmWorker):
             m.d.sync += turn.eq(0)
 
     def _gradients(self, m: Module, engines: list[Any]) -> Value:
-        """Choose, clamp, give out: a register for each of the first two; returns how many were clamped."""
+        """Choose, clamp, give out: a register for each; returns how many were clamped."""
+        drop = self.abort | self.flush
         turn = Signal(range(self.engines))
         chosen = Signal(group_layout(self.banks), reset_less=True)
-        waiting, advance = Signal(), Signal()
-        m.d.comb += advance.eq(~self.pa.valid | self.pa.ready)
+        waiting = Signal()
+        advance = Signal()
+        given = RegisterSlice(shape=self.pa.payload.shape())  # keeps the network's stalls out of the engines
+        m.submodules.given = ResetInserter(drop)(given)
+        connect_typed(m, given.o, flipped(self.pa))
+        clamped = given.i
+        m.d.comb += advance.eq(~clamped.valid | clamped.ready)
         with m.If(advance):
-            m.d.sync += [self.pa.valid.eq(waiting), waiting.eq(0)]
+            m.d.sync += [clamped.valid.eq(waiting), waiting.eq(0)]
         for number, engine in enumerate(engines):
             mine = turn == number
             m.d.comb += engine.gradients.ready.eq(advance & mine)
@@ -175,18 +182,17 @@ class DataParallelWorker(GlmWorker):
                 m.d.sync += [waiting.eq(engine.gradients.valid), chosen.eq(engine.gradients.payload)]
                 with m.If(engine.gradients.valid & engine.gradients.payload.last):
                     m.d.sync += turn.eq((number + 1) % self.engines)
-        with m.If(self.abort | self.flush):
-            m.d.sync += [turn.eq(0), waiting.eq(0), self.pa.valid.eq(0)]
+        with m.If(drop):
+            m.d.sync += [turn.eq(0), waiting.eq(0), clamped.valid.eq(0)]
 
         over = Signal(self.banks)
         for bank, value in enumerate(chosen.values):
             excess, limited = self._clamped(value)
             with m.If(advance):
-                m.d.sync += [over[bank].eq(excess), self.pa.payload[bank].eq(limited)]
-        clamped = Signal(range(self.banks + 1))
-        leaves = self.pa.valid & self.pa.ready
-        m.d.sync += clamped.eq(Mux(leaves, sum(over), 0))
-        return clamped
+                m.d.sync += [over[bank].eq(excess), clamped.payload[bank].eq(limited)]
+        count = Signal(range(self.banks + 1))
+        m.d.sync += count.eq(Mux(clamped.valid & clamped.ready, sum(over), 0))
+        return count
 
     def _clamped(self, value: Value) -> tuple[Value, Value]:
         """Whether a gradient is outside [−2^c, 2^c − 1], and the nearest value inside."""

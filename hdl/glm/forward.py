@@ -132,7 +132,9 @@ class Forward(wiring.Component):
             & (~follows_next(here) | chunks.several | self.written | (chunks.ok & ~here.follows))
         )
         ready_if_not = room.ok & queue_room.ok & (~here.follows | chunks.ok | self.written)
-        armed, started, ready = Signal(), Signal(), Signal()
+        armed = Signal()
+        started = Signal()
+        ready = Signal()
         m.d.sync += started.eq(self.start)
         with m.If(self.start):
             m.d.sync += [armed.eq(1), ready.eq(0)]

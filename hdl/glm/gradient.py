@@ -173,7 +173,8 @@ class GradientSums(wiring.Component):
                 lane.stored.eq(self.row[k]),
                 row[k].eq(lane.sum),
             ]
-        final, last_chunk = Signal(), Signal.like(replay.update.chunk)
+        final = Signal()
+        last_chunk = Signal.like(replay.update.chunk)
         m.d.sync += last_chunk.eq(self.shape.chunks - 1)
         m.d.comb += self.busy.eq(replay.busy | final | self.complete)
         m.d.sync += [

@@ -137,7 +137,8 @@ class LossUnit(wiring.Component):
         entry2 = Signal.like(entry, name="entry2")
         label2 = Signal.like(label1, name="label2")
         fraction = Signal(n)
-        interpolate, satisfied = Signal(), Signal()  # satisfied: y · FA >= 1
+        interpolate = Signal()
+        satisfied = Signal()  # satisfied: y · FA >= 1
         base = Signal(signed(VALUE_BITS))  # what the label is taken from, where the table does not say
         m.d.sync += [
             entry2.eq(entry),
@@ -185,7 +186,8 @@ class LossUnit(wiring.Component):
         m.d.sync += product.eq(Cat(low[:_LOW_BITS], high + low[_LOW_BITS:]))
 
         coarse = Signal(signed(VALUE_BITS + 3))  # shifted by a multiple of 4
-        negative, overflow = Signal(), Signal()
+        negative = Signal()
+        overflow = Signal()
         m.d.sync += [
             coarse.eq(product >> Cat(C(0, 2), self.shift[2:])),
             negative.eq(product[-1]),

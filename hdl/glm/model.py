@@ -82,7 +82,8 @@ class ModelMemories(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """One registered write request in front of both memories."""
         m = Module()
-        host, chunk = self.host, Signal(range(self.depth))
+        host = self.host
+        chunk = Signal(range(self.depth))
         lanes = Signal(self.lanes)  # to be written
         both = Signal()
         sweep = Signal(range(self.depth))

@@ -21,9 +21,8 @@ from fanin.hdl.glm.shapes import EngineShape
 from fanin.hdl.glm.worker import GlmWorker, Training
 from fanin.hdl.net.job import FrameFaults, JobConfig, TransportCounters
 from fanin.hdl.net.transport import AggTransport
-from fanin.hdl.stream.buffer import RegisterSlice
+from fanin.hdl.stream.buffer import RegisterSlice, SkidBuffer
 from fanin.hdl.stream.connect import connect_typed
-from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_stream
 from fanin.wire import Encap
 
@@ -139,7 +138,7 @@ class GlmNode(wiring.Component):
         connect_typed(m, flipped(self.axil), parts.registers.axil)
         connect_typed(m, parts.transport.tx, flipped(self.mac_tx))
         connect_typed(m, flipped(self.mac_rx), parts.transport.rx)
-        self._partial_activations(m, parts)
+        connect_typed(m, parts.worker.pa, parts.transport.pa)
         self._full_activations(m, parts)
         self._settings(m, parts)
         self._control(m, parts, [*self._read_samples(m, parts), self._read_labels(m, parts)])
@@ -168,21 +167,13 @@ class GlmNode(wiring.Component):
             window=ModelWindow(engines=config.engines, **size),
         )
 
-    def _partial_activations(self, m: Module, parts: _Parts) -> None:
-        """From worker to transport: a register cuts the way from the network's stalls to the reducer."""
-        worker = parts.worker
-        cut = RegisterSlice(shape=worker.pa.payload.shape())
-        m.submodules.pa_register = ResetInserter(worker.abort | worker.flush | worker.start)(cut)
-        connect_typed(m, worker.pa, cut.i)
-        connect_typed(m, cut.o, parts.transport.pa)
-
     def _full_activations(self, m: Module, parts: _Parts) -> None:
         """From transport to worker without a cycle between, but with a register in ``ready``."""
         source = parts.transport.fa
-        queue = StreamFIFO(shape=source.payload.shape(), depth=2, flow_through=True)
-        m.submodules.full_activations = ResetInserter(parts.registers.reset_transport)(queue)
-        connect_typed(m, source, queue.i)
-        connect_typed(m, queue.o, parts.worker.fa)
+        skid = SkidBuffer(shape=source.payload.shape())
+        m.submodules.full_activations = ResetInserter(parts.registers.reset_transport)(skid)
+        connect_typed(m, source, skid.i)
+        connect_typed(m, skid.o, parts.worker.fa)
 
     def _settings(self, m: Module, parts: _Parts) -> None:
         """What the registers say, to the parts that need it."""
@@ -261,13 +252,16 @@ class GlmNode(wiring.Component):
     def _control(self, m: Module, parts: _Parts, readers: list[Any]) -> None:
         """Starting, ending, failing; the readers' answers are gathered in a register."""
         registers, control, worker, transport = parts.registers, parts.control, parts.worker, parts.transport
-        reading, bus_error = Signal(), Signal()
+        reading = Signal()
+        bus_error = Signal()
+        start = Signal()
         m.d.sync += [
+            start.eq(registers.start & ~worker.busy),
             reading.eq(Cat(reader.busy for reader in readers).any()),
             bus_error.eq(Cat(reader.error for reader in readers).any()),
         ]
         m.d.comb += [
-            control.start.eq(registers.start & ~worker.busy),
+            control.start.eq(start),
             control.reset.eq(registers.reset_transport),
             control.ok.eq(parts.check.ok),
             control.transport.eq(transport.status),
@@ -277,7 +271,7 @@ class GlmNode(wiring.Component):
             worker.start.eq(control.begin),
             worker.abort.eq(control.abort),
             worker.flush.eq(control.flush),
-            worker.clear.eq(registers.clear_model & ~control.busy),
+            worker.clear.eq(registers.clear_model & ~control.busy & ~start),
             transport.reset.eq(registers.reset_transport),
         ]
 
@@ -324,7 +318,7 @@ class GlmNode(wiring.Component):
         sources |= {name: pulses[name] for name in TransportCounters.as_shape().members if name != "faults"}
         sources |= {FAULT_COUNTERS[name]: pulses.faults[name] for name in FrameFaults.as_shape().members}
         assert sources.keys() == COUNTERS.keys()
-        m.d.comb += [getattr(parts.registers, name).eq(source) for name, source in sources.items()]
+        m.d.sync += [getattr(parts.registers, name).eq(source) for name, source in sources.items()]
 
     def _events(self, m: Module, parts: _Parts) -> None:
         transport = parts.transport

@@ -13,6 +13,7 @@ from fanin.hdl.net.job import FailureCause, TransportStatus
 # What an engine has taken has left it after so many cycles; the check needs less.
 SETTLE = 32
 assert SETTLE > RunCheck.LATENCY
+assert SETTLE & SETTLE - 1 == 0, "a bit of the timer tells"
 
 
 class NodeControl(wiring.Component):
@@ -92,7 +93,7 @@ class NodeControl(wiring.Component):
         """Check, run and, where that goes wrong, drain."""
         m = Module()
         timer = Signal(range(SETTLE + 1))
-        settled = timer == SETTLE
+        settled = timer[-1]
         with m.If(~settled):
             m.d.sync += timer.eq(timer + 1)
         m.d.sync += [self.begin.eq(0), self.abort.eq(0), self.flush.eq(0)]

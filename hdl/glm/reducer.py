@@ -8,28 +8,36 @@ from amaranth.lib.wiring import In, Out
 
 from fanin import fixed
 from fanin.hdl.arith.adder_tree import SumTree, tree_levels
+from fanin.hdl.arith.delay import delayed
 from fanin.hdl.glm.bank import TREE_RADIX
+from fanin.hdl.glm.sequence import Credits
 from fanin.hdl.glm.shapes import LOW_BITS, WEIGHT, ActivationSignature, SplitSum, check_engine
+from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.wire import MAX_WORKERS
 
 MAX_ENGINES = 9  # two levels of the adder tree
 MIN_CLAMP = fixed.clamp_bits(MAX_WORKERS)
 QUEUE_CYCLES = 1
+SUMS = 16  # that wait to leave, or may yet come to wait; a credit takes 8 cycles around the pipeline
 _LOW = Shape.cast(SplitSum.as_shape()["low"].shape)
 _HIGH = Shape.cast(SplitSum.as_shape()["high"].shape)
 
 
 def reducer_latency(engines: int) -> int:
-    """Cycles from the last engine's PA to their sum: queue, tree, join, clamp."""
-    return QUEUE_CYCLES + tree_levels(engines, TREE_RADIX) + 2
+    """Cycles from the last engine's PA to their sum: queue, tree, join, clamp, queue."""
+    return QUEUE_CYCLES + _pipeline(engines) + QUEUE_CYCLES
+
+
+def _pipeline(engines: int) -> int:
+    return tree_levels(engines, TREE_RADIX) + 2
 
 
 class ActivationReducer(wiring.Component):
     """Adds the engines' PAs of a micro-batch, joins their halves, and clamps to what the switch may add.
 
-    Exact up to the clamp, which is to [−2^c, 2^c − 1]. Each engine's PAs queue up until all engines have one;
-    the pipeline behind the queues stalls as one.
+    Exact up to the clamp, which is to [−2^c, 2^c − 1]. Each engine's PAs queue up until all engines have one.
+    What has left the queues never stalls: it leaves them when there is room for its sum behind the clamp.
 
     Members
     -------
@@ -40,7 +48,7 @@ class ActivationReducer(wiring.Component):
     ``o`` : Out, stream of ``ArrayLayout(signed(32), banks)``
         Registered.
     ``clamped`` : Out, range(banks + 1)
-        Clamped lanes of the PA that left ``count_latency`` cycles ago; 0 if none did.
+        Clamped lanes of the PA whose sum was done ``count_latency`` cycles ago; 0 if none was.
 
     Parameters
     ----------
@@ -50,7 +58,7 @@ class ActivationReducer(wiring.Component):
 
     Latency
     -------
-    ``latency`` = 3 + ceil(log3 ``engines``): 5 cycles for 4 to 9 engines; one micro-batch a cycle.
+    ``latency`` = 4 + ceil(log3 ``engines``): 6 cycles for 4 to 9 engines; one micro-batch a cycle.
     ``count_latency`` = ceil(log3 ``banks``): 2 cycles for 4 to 9 banks.
 
     Source
@@ -76,37 +84,46 @@ class ActivationReducer(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Wait for all, add, join, clamp."""
+        """Wait for all engines and for room, add, join, clamp, queue up."""
         m = Module()
         queues = [self._queue(m, number) for number in range(self.engines)]
-        advance, together = Signal(), Signal()
-        valid = Signal(self.latency - QUEUE_CYCLES)
-        m.d.comb += [
-            together.eq(Cat(queue.o.valid for queue in queues).all()),
-            advance.eq(self.o.ready | ~self.o.valid),
-            self.o.valid.eq(valid[-1]),
-        ]
-        for queue, port in zip(queues, self.i, strict=True):
-            m.d.comb += queue.o.ready.eq(together & advance)
-            m.d.sync += port.taken.eq(together & advance)
+        pop = self._pop(m, queues)
+        done = delayed(m, pop, _pipeline(self.engines), name="pop", reset_less=False)[-1]
         above = Signal(WEIGHT.width)  # the bits that repeat the sign when a value is in range
         varying = range(MIN_CLAMP, WEIGHT.width - 1)
         m.d.sync += [above[bit].eq(self.clamp_bits <= bit) for bit in varying]
         m.d.comb += above[varying.stop].eq(1)
         over = Signal(self.banks, reset_less=True)
         result = Signal.like(self.o.payload, reset_less=True)
-        m.d.comb += self.o.payload.eq(result)
-        with m.If(advance):
-            m.d.sync += valid.eq(Cat(together, valid))
         for b in range(self.banks):
-            excess, limited = _clamped(*self._joined(m, b, queues, advance), above)
-            with m.If(advance):
-                m.d.sync += [over[b].eq(excess), result[b].eq(limited)]
-        leaves = self.o.valid & self.o.ready
+            excess, limited = _clamped(*self._joined(m, b, queues), above)
+            m.d.sync += [over[b].eq(excess), result[b].eq(limited)]
+        m.submodules.sums = sums = StreamFIFO(shape=self.o.payload.shape(), depth=SUMS)
+        m.d.comb += [sums.i.payload.eq(result), sums.i.valid.eq(done)]
+        connect_typed(m, sums.o, wiring.flipped(self.o))
         m.submodules.count = count = SumTree(inputs=self.banks, operand=unsigned(1), radix=TREE_RADIX)
-        m.d.comb += [count.i[b].eq(over[b] & leaves) for b in range(self.banks)]
+        m.d.comb += [count.i[b].eq(over[b] & done) for b in range(self.banks)]
         m.d.comb += self.clamped.eq(count.o[0])
         return m
+
+    def _pop(self, m: Module, queues: list[StreamFIFO]) -> Signal:
+        """Take a PA from every queue when all have one and there will be room for the sum."""
+        pop = Signal()
+        left = Signal()
+        fresh = Signal(init=1)
+        m.submodules.room = room = Credits(limit=SUMS)
+        m.d.sync += [fresh.eq(0), left.eq(self.o.valid & self.o.ready)]
+        m.d.comb += [
+            room.restart.eq(fresh),
+            room.initial.eq(SUMS),
+            room.give.eq(left),
+            room.take.eq(pop),
+            pop.eq(Cat(queue.o.valid for queue in queues).all() & room.ok),
+        ]
+        for queue, port in zip(queues, self.i, strict=True):
+            m.d.comb += queue.o.ready.eq(pop)
+            m.d.sync += port.taken.eq(pop)
+        return pop
 
     def _queue(self, m: Module, engine: int) -> StreamFIFO:
         """PAs of one engine that wait for the others'; its credits keep it from overflowing."""
@@ -117,7 +134,7 @@ class ActivationReducer(wiring.Component):
         m.d.comb += [queue.i.payload.eq(port.payload), queue.i.valid.eq(port.valid)]
         return queue
 
-    def _joined(self, m: Module, bank: int, queues: list[StreamFIFO], advance: Signal) -> tuple[Signal, Signal]:
+    def _joined(self, m: Module, bank: int, queues: list[StreamFIFO]) -> tuple[Signal, Signal]:
         """The sum of one bank over the engines, and whether it is far out of range.
 
         To keep the clamp's logic shallow, the high half is judged here, before its carry is known: what the
@@ -129,7 +146,6 @@ class ActivationReducer(wiring.Component):
         for e, queue in enumerate(queues):
             pa = queue.o.payload[bank]
             m.d.comb += [low.i[e].eq(pa.low), high.i[e].eq(pa.high)]
-        m.d.comb += [low.enable.eq(advance), high.enable.eq(advance)]
         carry = len(low.o[0]) - LOW_BITS
         near = carry + 1
         top = high.o[0][near:]
@@ -137,11 +153,10 @@ class ActivationReducer(wiring.Component):
         m.d.comb += whole.eq(high.o[0] + low.o[0][LOW_BITS:])
         total = Signal(LOW_BITS + near + 2, name=f"joined_{bank}", reset_less=True)  # the last bit is the sign
         far = Signal(name=f"far_{bank}", reset_less=True)
-        with m.If(advance):
-            m.d.sync += [
-                total.eq(Cat(low.o[0][:LOW_BITS], whole[: near + 1], whole[-1])),
-                far.eq(~((top == 0) | top.all())),
-            ]
+        m.d.sync += [
+            total.eq(Cat(low.o[0][:LOW_BITS], whole[: near + 1], whole[-1])),
+            far.eq(~((top == 0) | top.all())),
+        ]
         return total, far
 
 

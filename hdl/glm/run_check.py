@@ -47,14 +47,14 @@ class RunCheck(wiring.Component):
 
     Latency
     -------
-    ``LATENCY`` = 4 cycles after the last change of an input.
+    ``LATENCY`` = 5 cycles after the last change of an input.
 
     Source
     ------
     DESIGN section 5, Pipeline ("checked at start") and section 4.
     """
 
-    LATENCY = 4
+    LATENCY = 5
 
     def __init__(self, *, depth: int, fifo_depth: int, slots: int, max_mini_batch: int):
         limits = {"depth": depth, "fifo_depth": fifo_depth, "slots": slots, "max_mini_batch": max_mini_batch}
@@ -92,7 +92,8 @@ class RunCheck(wiring.Component):
         m.d.comb += self.words.eq(words)
 
         below = Signal.like(job.member)  # has no bit of ``member`` if that is a power of two
-        m.d.sync += below.eq(job.member - 1)
+        mask = Signal.like(job.base)
+        m.d.sync += [below.eq(job.member - 1), mask.eq(slot_mask(job))]
         conditions = [
             shape.planes.any() & (shape.planes <= MAX_PRECISION),
             shape.chunks.any() & (shape.chunks <= self.depth),
@@ -106,13 +107,12 @@ class RunCheck(wiring.Component):
             training.mantissa[-1],
             training.clamp_bits >= MIN_CLAMP,
             job.log2_slots <= (self.slots - 1).bit_length(),
-            ~(job.base & slot_mask(job)).any(),
+            ~(job.base & mask).any(),
             job.member.any() & ~(job.member & below).any(),
             job.timeout.any() & ~job.timeout[TIMEOUT_BITS - 1],
         ]
         met = Signal(len(conditions))
-        m.d.sync += met.eq(Cat(conditions))
-        m.d.comb += self.ok.eq(met.all())
+        m.d.sync += [met.eq(Cat(conditions)), self.ok.eq(met.all())]
         return m
 
 

@@ -78,7 +78,8 @@ class Sequencer(wiring.Component):
         # ``step`` comes late: it only enables; what the registers become is told from registers.
         end_chunk = self.step & here.last_plane
         end_micro = self.step & here.last_plane & here.last_chunk
-        last_mini, last_epoch = Signal(), Signal()
+        last_mini = Signal()
+        last_epoch = Signal()
         self._loop(m, "plane", shape.planes, here.last_plane, self.step, here.last_plane)
         self._loop(m, "chunk", shape.chunks, here.last_chunk, end_chunk, here.last_chunk)
         self._loop(m, "mini_batch", shape.mini_batch, last_mini, end_micro, here.last_micro)

@@ -97,10 +97,10 @@ class GlmWorker(wiring.Component):
 
     Latency
     -------
-    ``pa_latency`` cycles from the last word of a micro-batch to ``pa``, 14 at 4 to 8 engines of 64 lanes; 13
+    ``pa_latency`` cycles from the last word of a micro-batch to ``pa``, 15 at 4 to 8 engines of 64 lanes; 13
     from ``fa`` to the first gradient at 8 banks. One word a cycle, one micro-batch a cycle where it is one
     word. A mini-batch of M micro-batches costs M·C·s + T + ``pipeline`` + s cycles, where T is the time
-    from ``pa`` to ``fa``, and ``pipeline`` 27 at 4 to 8 engines.
+    from ``pa`` to ``fa``, and ``pipeline`` 28 at 4 to 8 engines.
 
     Source
     ------
@@ -242,7 +242,8 @@ class GlmWorker(wiring.Component):
     def _count(self, m: Module, events: list[Any], to_take: Signal) -> None:
         """Events tell of the cycle before, so a run's first are those one cycle behind its beginning."""
         counts = self.counts
-        was_to_take, was_running = Signal(), Signal()
+        was_to_take = Signal()
+        was_running = Signal()
         m.d.sync += [was_to_take.eq(to_take), was_running.eq(self.running)]
         m.d.comb += self.events.eq(events[0])
         for name in "model_wait", "fifo_full", "pa_full", "no_word":

@@ -123,7 +123,8 @@ class FrameCollector(wiring.Component):
     def _reached(self, m: Module, position: Value, count: int) -> Signal:
         """With ``done``: the frame had at least ``count`` bytes."""
         beat, byte = divmod(count - 1, self.mac_width // 8)
-        reached, so_far = Signal(name=f"reached{count}"), Signal(name=f"reached{count}_so_far")
+        reached = Signal(name=f"reached{count}")
+        so_far = Signal(name=f"reached{count}_so_far")
         now = so_far | (position[beat] & self.i.payload.keep[byte])
         with m.If(self.i.valid):
             m.d.sync += [reached.eq(now), so_far.eq(now & ~self.i.payload.last)]
@@ -188,26 +189,37 @@ class FrameReceiver(wiring.Component):
         wait = CHECKSUM_LATENCY if self.encap is Encap.UDP else 0
         done = delayed(m, collector.done, wait + 1, name="done", reset_less=False)
         packet = delayed(m, self._packet(m, frame).as_value(), wait + 1, name="packet")
-        half = len(self.job.own_mac) // 2
-        destination, own = frame.ethernet.destination, self.job.own_mac
+        third = len(self.job.own_mac) // 3
+        strange = [
+            frame.ethernet.destination[part : part + third] != self.job.own_mac[part : part + third]
+            for part in range(0, len(self.job.own_mac), third)
+        ]
+        half = ROUND_BITS // 2
         faults = {
             "mac_error": collector.mac_error,
             "headless": collector.headless,
             "incomplete": collector.short,
-            "elsewhere": destination[:half] != own[:half],
-            "other_traffic": (destination[half:] != own[half:]) | self._other_traffic(frame),
+            **{f"elsewhere_{number}": part for number, part in enumerate(strange)},
+            "other_traffic": self._other_traffic(frame),
             "long": collector.long,
-            "malformed": self._malformed(frame),
+            "malformed_head": self._malformed(frame),
+            "low_zero": ~frame.aggregation.round[:half].any(),
+            "high_zero": ~frame.aggregation.round[half:].any(),
             "other_job": (frame.aggregation.job != self.job.job) | ~self.job.enable,
             "slot_range": self._out_of_range(m, frame.aggregation.slot),
         }
-        # Four of them share one more register, so that ``good`` is one LUT.
+        # What tells no one which fault it is shares a register, so that ``good`` has few inputs.
         faults["plain"] = collector.mac_error | collector.short | collector.long | faults["other_job"]
         late = {name: delayed(m, flag, wait + 1, name=name)[-1] for name, flag in faults.items()}
+        elsewhere = [late[f"elsewhere_{number}"] for number in range(len(strange))]
         late["checksum"] = self._bad_checksum(m, frame) if self.encap is Encap.UDP else Const(0)
-        late["foreign"] = late["elsewhere"] | late["other_traffic"]
+        late["foreign"] = Cat(*elsewhere, late["other_traffic"]).any()
+        late["malformed"] = late["malformed_head"] | (late["low_zero"] & late["high_zero"])
         late["short"] = late["headless"] | (late["incomplete"] & ~late["foreign"])
-        bad = (late[k] for k in ("plain", "elsewhere", "other_traffic", "checksum", "malformed", "slot_range"))
+        bad = [
+            *elsewhere,
+            *(late[k] for k in ("plain", "other_traffic", "checksum", "malformed", "slot_range")),
+        ]
 
         ahead = packet_fields(self.values)(packet[-2])
         m.d.comb += [
@@ -252,11 +264,7 @@ class FrameReceiver(wiring.Component):
 
     def _malformed(self, frame: Any) -> Value:
         head = frame.aggregation
-        malformed = (
-            (head.version != VERSION)
-            | ((head.kind != Kind.RESULT) & (head.kind != Kind.CONFIRM))
-            | (head.round == 0)
-        )
+        malformed = (head.version != VERSION) | ((head.kind != Kind.RESULT) & (head.kind != Kind.CONFIRM))
         if self.encap is Encap.L2:
             return malformed
         udp_length = byte_length(UDP) + payload_length(self.values)

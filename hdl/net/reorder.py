@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -14,6 +14,7 @@ from fanin.hdl.net.slots import (
     clear_layout,
     index_bits,
     use_layout,
+    walk_uses,
 )
 from fanin.wire import DEFAULT_VALUES
 
@@ -29,8 +30,10 @@ class ReorderStore(wiring.Component):
         N − 1.
     ``clear`` : In, ``en`` and ``index``
         Forget a slot.
-    ``write`` : In, ``en``, ``use`` and ``values``
-        An FA and the use of the slot that it belongs to.
+    ``ahead`` : In, slot use
+        Of the FA that may be written in the next cycle.
+    ``write`` : In, ``en`` and ``values``
+        An FA; it belongs to what ``ahead`` was a cycle ago.
     ``o`` : Out, stream of ``values`` signed 32-bit numbers
 
     Parameters
@@ -41,7 +44,7 @@ class ReorderStore(wiring.Component):
 
     Latency
     -------
-    1 cycle from ``write`` to ``o`` when it is the next in order; one FA a cycle, in order or not.
+    0 cycles from ``write`` to ``o`` when it is the next in order; one FA a cycle, in order or not.
 
     Source
     ------
@@ -54,11 +57,12 @@ class ReorderStore(wiring.Component):
         self.slots = slots
         self.values = values
         self.first_round = first_round
-        write = {"en": 1, "use": use_layout(slots), "values": values_layout(values)}
+        write = {"en": 1, "values": values_layout(values)}
         super().__init__(
             {
                 "mask": In(index_bits(slots)),
                 "clear": In(clear_layout(slots)),
+                "ahead": In(use_layout(slots)),
                 "write": In(data.StructLayout(write)),
                 "o": Out(stream.Signature(values_layout(values))),
             }
@@ -67,62 +71,63 @@ class ReorderStore(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """What comes next is looked up for both ways that this cycle may end, with a step and without."""
         m = Module()
-        now = Signal(use_layout(self.slots), init={"index": 0, "parity": self.first_round & 1})
-        behind = Signal.like(now)
-        step, stepped, moved = Signal(), Signal(), Signal()
-        at = Signal.like(now)
-        m.d.comb += [at.eq(Mux(step, behind, now)), step.eq(self.o.valid & self.o.ready)]
-        m.d.sync += [now.eq(at), stepped.eq(step)]
-        # A register one use ahead of ``now``, by itself: the sum waits for no ``step``.
-        with m.If(step):
-            m.d.sync += [
-                moved.eq(1),
-                behind.index.eq((behind.index + 1) & self.mask),
-                behind.parity.eq(behind.parity ^ (behind.index == self.mask)),
-            ]
-        with m.Elif(~moved):  # the mask may still change
-            m.d.sync += [behind.index.eq(self.mask[0]), behind.parity.eq(now.parity ^ ~self.mask[0])]
+        step = Signal()
+        stepped = Signal()
+        now, behind = walk_uses(m, slots=self.slots, first_round=self.first_round, mask=self.mask, step=step)
+        m.d.comb += step.eq(self.o.valid & self.o.ready)
+        m.d.sync += stepped.eq(step)
 
-        arrived = self._parities(m, now, behind)
-        # By hand, for both addresses at once: a port's own comparison would stand behind their choice.
-        hits, parity, live = Signal(2), Signal(), Signal()
-        m.d.sync += [
-            live.eq(~self.clear.en),
-            hits.eq(Cat(self.write.en & (self.write.use.index == use.index) for use in (now, behind))),
-            parity.eq(self.write.use.parity),
-        ]
-        hit = Mux(stepped, hits[1], hits[0])
-        found = Mux(hit, parity, Mux(stepped, arrived[1], arrived[0]))
+        use = Signal.like(self.ahead)
+        m.d.sync += use.eq(self.ahead)
+        arrived = self._parities(m, use, now, behind)
+        # By hand, for both ways at once: a port's own comparison would stand behind their choice.
+        names = {"now": now, "behind": behind}
+        arriving, stored, right = (
+            [Signal(name=f"{flag}_{name}") for name in names] for flag in ("arriving", "stored", "right")
+        )
+        live = Signal()
+        m.d.sync += live.eq(~self.clear.en)
+        for way, next_ in enumerate(names.values()):
+            m.d.sync += [
+                arriving[way].eq(self.ahead == next_),
+                stored[way].eq(self.write.en & (use.index == next_.index)),
+                right[way].eq(use.parity == next_.parity),
+            ]
+        present = [Mux(stored[way], right[way], arrived[way] == now.parity) for way in range(len(names))]
+        direct = self.write.en & Mux(stepped, arriving[1], arriving[0])
+        last = Mux(stepped, stored[1], stored[0])
+        at = Mux(step, behind.index, now.index)
         m.d.comb += [
-            self.o.valid.eq(live & (found == now.parity)),
-            self.o.payload.as_value().eq(self._values(m, at.index, hit)),
+            self.o.valid.eq(live & (direct | Mux(stepped, present[1], present[0]))),
+            self.o.payload.as_value().eq(self._values(m, at, use, direct, last)),
         ]
         return m
 
-    def _parities(self, m: Module, *uses: Any) -> list[Any]:
-        """For each use, a cycle later: the parity of the last FA in its slot, of this round or the last."""
+    def _parities(self, m: Module, use: Any, *nexts: Any) -> list[Any]:
+        """For each of ``nexts``, a cycle later: the parity of the last FA in its slot."""
         blank = (self.first_round - 1) & 1
         m.submodules.parities = memory = Memory(shape=1, depth=self.slots, init=[blank] * self.slots)
         port = memory.write_port()
         m.d.comb += [
             port.en.eq(self.write.en | self.clear.en),
-            port.addr.eq(Mux(self.clear.en, self.clear.index, self.write.use.index)),
-            port.data.eq(Mux(self.clear.en, blank, self.write.use.parity)),
+            port.addr.eq(Mux(self.clear.en, self.clear.index, use.index)),
+            port.data.eq(Mux(self.clear.en, blank, use.parity)),
         ]
-        reads = [memory.read_port() for _ in uses]
-        m.d.comb += [read.addr.eq(use.index) for read, use in zip(reads, uses, strict=True)]
+        reads = [memory.read_port() for _ in nexts]
+        m.d.comb += [read.addr.eq(next_.index) for read, next_ in zip(reads, nexts, strict=True)]
         return [read.data for read in reads]
 
-    def _values(self, m: Module, index: Any, hit: Any) -> Any:
-        """The FA in a slot, or with ``hit`` the one that was written a cycle ago."""
+    def _values(self, m: Module, index: Any, use: Any, direct: Any, last: Any) -> Any:
+        """The FA in a slot, or the one that is being written now, or was a cycle ago."""
         m.submodules.store = store = Memory(shape=values_layout(self.values), depth=self.slots, init=[])
         port, read = store.write_port(), store.read_port()
         passing = Signal(values_layout(self.values), reset_less=True)
         m.d.comb += [
             port.en.eq(self.write.en),
-            port.addr.eq(self.write.use.index),
+            port.addr.eq(use.index),
             port.data.eq(self.write.values),
             read.addr.eq(index),
         ]
         m.d.sync += passing.eq(self.write.values)
-        return Mux(hit, passing.as_value(), read.data.as_value())
+        older = Mux(last, passing.as_value(), read.data.as_value())
+        return Mux(direct, self.write.values.as_value(), older)

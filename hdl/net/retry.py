@@ -2,15 +2,18 @@
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from fanin.hdl.arith.delay import delayed
 from fanin.hdl.net.headers import values_layout
 from fanin.hdl.net.job import RETRY_BITS, ROUND_BITS, TIMEOUT_BITS
 from fanin.hdl.net.slots import SlotState, check_slots, index_bits, use_layout
 from fanin.wire import DEFAULT_VALUES
+
+_LOOK = 3  # cycles from an address to what is to be said about its slot
 
 
 def sent_layout(slots: int) -> data.StructLayout:
@@ -51,7 +54,7 @@ class RetryScanner(wiring.Component):
     ``limit`` : In, 16
         Retransmissions of one packet.
     ``sent`` : In, ``en``, ``index``, ``ack``, ``retries``
-        A packet is sent now.
+        A packet is sent now: an ACK or the next AGG of a slot at least 3 cycles after the slot has moved on.
     ``keep`` : In, 1
         The next operation begins: keep ``pa`` for it.
     ``pa`` : In, ``values`` signed 32-bit numbers
@@ -60,11 +63,11 @@ class RetryScanner(wiring.Component):
     ``scanned`` : In, SlotState
         From SlotStates.
     ``offer`` : Out, ``valid``, ``use``, ``ack``, ``retries``, ``values``
-        A packet to be sent again. It is withdrawn 1 cycle after its slot has moved on.
+        A packet to be sent again. It is withdrawn 2 cycles after its slot has moved on.
     ``take`` : In, 1
         The offer is being sent. Only with ``offer.valid``.
     ``failed`` : Out, 1
-        A packet is overdue and was retransmitted ``limit`` times. It is offered no more.
+        While a packet is overdue that was retransmitted ``limit`` times. It is offered no more.
 
     Parameters
     ----------
@@ -73,8 +76,8 @@ class RetryScanner(wiring.Component):
 
     Latency
     -------
-    A packet is offered at most N + 6 cycles after its timeout when no other is due; each that is due delays
-    the scan by 6 cycles and by the time until it is taken.
+    A packet is offered at most N + 9 cycles after its timeout when no other is due; each that is due delays
+    the scan by 9 cycles and by the time until it is taken.
 
     Source
     ------
@@ -107,75 +110,86 @@ class RetryScanner(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Look at slot after slot; at an overdue one stop, look again, and offer.
 
-        Looking takes two cycles: address; then the memories' outputs, which ``overdue`` judges. Looking again
-        makes the scan exact: by then the slot may have moved on.
+        Looking takes three cycles: address; the memories' outputs and the slot's state; registers, from which
+        ``overdue`` follows. Looking again makes the scan exact: by then the slot may have moved on.
         """
         m = Module()
         now = Signal(TIMEOUT_BITS)
         m.d.sync += now.eq(now + 1)
         timer, stored = self._memories(m, now)
         pointer = Signal(index_bits(self.slots))
-        seen = Signal.like(self.scan)  # the slot that the memories' outputs describe
-        judged = Signal.like(pointer)  # the slot that ``overdue`` describes
-        overdue, exhausted, matches = Signal(), Signal(), Signal()
+        looked = delayed(m, self.scan, _LOOK, name="looked")
+        word = Signal.like(timer.data, reset_less=True)
+        state = Signal(SlotState)
+        overdue = Signal()
+        exhausted = Signal()
+        matches = Signal()
         late = Signal(TIMEOUT_BITS)
+        is_late = Signal()
+        did_match = Signal()
 
         m.d.comb += [
             self.scan.index.eq(pointer),
             self.scan.parity.eq(Mux(pointer < self.next_index, self.round[0], self.previous[0])),
             timer.addr.eq(pointer),
             stored.addr.eq(pointer),
-            matches.eq(
-                Mux(
-                    timer.data.ack,
-                    self.scanned == SlotState.WAIT_CONFIRM,
-                    self.scanned == SlotState.WAIT_RESULT,
-                )
-            ),
-            late.eq(now - timer.data.deadline),
-            self.offer.use.eq(seen),
-            self.offer.ack.eq(timer.data.ack),
+            matches.eq(Mux(word.ack, state == SlotState.WAIT_CONFIRM, state == SlotState.WAIT_RESULT)),
+            late.eq(now - word.deadline),
+            overdue.eq(is_late & did_match),
+            self.offer.use.eq(looked[1]),
+            self.offer.ack.eq(word.ack),
             self.offer.values.eq(stored.data),
         ]
         m.d.sync += [
-            seen.eq(self.scan),
-            judged.eq(seen.index),
-            overdue.eq(matches & ~late[-1]),
-            exhausted.eq(timer.data.retries == self.limit),
-            self.offer.retries.eq(timer.data.retries + 1),
+            word.eq(timer.data),
+            state.eq(self.scanned),
+            is_late.eq(~late[-1]),
+            did_match.eq(matches),
+            exhausted.eq(word.retries == self.limit),
+            self.offer.retries.eq(word.retries + 1),
         ]
-        self._walk(m, pointer, judged, overdue, matches, exhausted)
+        self._walk(m, pointer, looked[_LOOK].index, overdue, matches, exhausted)
         return m
 
     def _walk(
-        self, m: Module, pointer: Signal, judged: Signal, overdue: Signal, matches: Signal, exhausted: Signal
+        self, m: Module, pointer: Signal, judged: Value, overdue: Signal, matches: Signal, exhausted: Signal
     ) -> None:
-        """In ``OFFER`` the pointer rests, and with it the memories' outputs."""
+        """In ``OFFER`` the pointer rests, and with it the memories' outputs.
+
+        What is taken is known here a cycle later, and what was sent in between is looked up behind that.
+        """
+        pending = Signal()
+        took = Signal()
+        settle = Signal(range(_LOOK))
+        onward = pointer.eq((pointer + 1) & self.mask)
+        m.d.sync += took.eq(self.take)
+        m.d.comb += self.offer.valid.eq(pending & ~took)
         with m.FSM():
             with m.State("SCAN"):
-                m.d.sync += pointer.eq((pointer + 1) & self.mask)
+                m.d.sync += onward
                 with m.If(overdue):
                     m.d.sync += pointer.eq(judged)
                     m.next = "LOOK"
             with m.State("LOOK"):
-                m.next = "JUDGE"
-            with m.State("JUDGE"):
-                m.next = "OFFER"
+                self._settle(m, settle, "OFFER")
             with m.State("OFFER"):
                 m.d.sync += [
-                    self.offer.valid.eq(overdue & matches & ~exhausted),
+                    pending.eq(overdue & matches & ~exhausted),
                     self.failed.eq(overdue & matches & exhausted),
                 ]
-                with m.If(self.take | ~overdue | ~matches):
-                    m.d.sync += [self.offer.valid.eq(0), pointer.eq((pointer + 1) & self.mask)]
+                with m.If(took | ~overdue | ~matches):
+                    m.d.sync += [pending.eq(0), onward]
                     m.next = "FLUSH"
-            # For two cycles ``overdue`` still describes the packet that was just taken.
-            with m.State("FLUSH"):
-                m.d.sync += pointer.eq((pointer + 1) & self.mask)
-                m.next = "REFILL"
-            with m.State("REFILL"):
-                m.d.sync += pointer.eq((pointer + 1) & self.mask)
-                m.next = "SCAN"
+            with m.State("FLUSH"):  # ``overdue`` still describes the packet that was just taken
+                m.d.sync += onward
+                self._settle(m, settle, "SCAN")
+
+    def _settle(self, m: Module, settle: Signal, state: str) -> None:
+        """Until ``overdue`` describes what the pointer shows now."""
+        m.d.sync += settle.eq(settle + 1)
+        with m.If(settle == _LOOK - 1):
+            m.d.sync += settle.eq(0)
+            m.next = state
 
     def _memories(self, m: Module, now: Signal) -> tuple[Any, Any]:
         """Read ports of the deadlines, written when a packet is sent, and of the PAs."""
@@ -183,14 +197,15 @@ class RetryScanner(wiring.Component):
         m.submodules.timers = timers = Memory(shape=word, depth=self.slots, init=[])
         m.submodules.store = store = Memory(shape=values_layout(self.values), depth=self.slots, init=[])
         deadline = Signal(TIMEOUT_BITS)
+        sent = Signal.like(self.sent)
         timer, pa = timers.write_port(), store.write_port()
-        m.d.sync += deadline.eq(now + self.timeout)
+        m.d.sync += [sent.eq(self.sent), deadline.eq(now + self.timeout)]
         m.d.comb += [
-            timer.en.eq(self.sent.en),
-            timer.addr.eq(self.sent.index),
+            timer.en.eq(sent.en),
+            timer.addr.eq(sent.index),
             timer.data.deadline.eq(deadline),
-            timer.data.retries.eq(self.sent.retries),
-            timer.data.ack.eq(self.sent.ack),
+            timer.data.retries.eq(sent.retries),
+            timer.data.ack.eq(sent.ack),
             pa.en.eq(self.keep),
             pa.addr.eq(self.next_index),
             pa.data.eq(self.pa),

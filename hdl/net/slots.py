@@ -51,6 +51,26 @@ def clear_layout(slots: int) -> data.StructLayout:
     return data.StructLayout({"en": 1, "index": index_bits(slots)})
 
 
+def walk_uses(m: Module, *, slots: int, first_round: int, mask: Value, step: Value) -> tuple[Any, Any]:
+    """The use of a slot whose turn it is, and the one behind it, to which ``step`` goes on.
+
+    Both are registers: the sum waits for no ``step``. ``mask`` is N − 1, constant from the first step on.
+    """
+    now = Signal(use_layout(slots), init={"index": 0, "parity": first_round & 1})
+    behind = Signal.like(now)
+    moved = Signal()
+    with m.If(step):
+        m.d.sync += [
+            now.eq(behind),
+            moved.eq(1),
+            behind.index.eq((behind.index + 1) & mask),
+            behind.parity.eq(behind.parity ^ (behind.index == mask)),
+        ]
+    with m.Elif(~moved):  # the mask may still change
+        m.d.sync += [behind.index.eq(mask[0]), behind.parity.eq(now.parity ^ ~mask[0])]
+    return now, behind
+
+
 class OperationWindow(wiring.Component):
     """Number the operations, and keep at most N of them in flight.
 
@@ -149,19 +169,21 @@ class SlotStates(wiring.Component):
     ``mask`` : In, bits of a slot index
         N − 1.
     ``clear`` : In, ``en`` and ``index``
-        Forget a slot; no packet may be valid meanwhile.
-    ``ahead`` : In, bits of a slot index
-        Slot of the packet that comes in the next cycle.
-    ``packet`` : In, ``valid``, ``confirm`` (1) or RESULT (0), ``current`` and ``use``
+        Forget a slot; no packet may be valid meanwhile, nor in the cycle before.
+    ``ahead`` : In, slot use
+        Of the packet that comes in the next cycle.
+    ``packet`` : In, ``valid``, ``confirm`` (1) or RESULT (0), and ``current``
         A packet; ``current``: its round is that of the slot's current use.
+    ``use`` : Out, slot use
+        Of the packet of the cycle before, which was …
     ``result`` : Out, 1
-        It is the awaited RESULT, in the same cycle; so are the next three.
+        … the awaited RESULT, or …
     ``confirm`` : Out, 1
-        It is the awaited CONFIRM.
+        … the awaited CONFIRM, or …
     ``duplicate`` : Out, 1
-        It has been received before in this round.
+        … received before in this round, or …
     ``stale`` : Out, 1
-        It belongs to another round, or its slot has had no RESULT yet.
+        … of another round, or its slot has had no RESULT yet. None of them without a packet.
     ``scan`` : In, slot use
         A slot to look at.
     ``scanned`` : Out, SlotState
@@ -178,8 +200,8 @@ class SlotStates(wiring.Component):
 
     Latency
     -------
-    0 cycles from ``packet`` to the decision, one packet a cycle; a CONFIRM frees its slot 2 cycles later, and
-    one slot a cycle becomes free.
+    1 cycle from ``packet`` to the decision, one packet a cycle; a CONFIRM frees its slot 3 cycles later, its
+    FA's delivery 1 cycle later, and one slot a cycle becomes free.
 
     Source
     ------
@@ -191,13 +213,14 @@ class SlotStates(wiring.Component):
         check_first_round(first_round)
         self.slots = slots
         self.first_round = first_round
-        packet = data.StructLayout({"valid": 1, "confirm": 1, "current": 1, "use": use_layout(slots)})
+        packet = data.StructLayout({"valid": 1, "confirm": 1, "current": 1})
         super().__init__(
             {
                 "mask": In(index_bits(slots)),
                 "clear": In(clear_layout(slots)),
-                "ahead": In(index_bits(slots)),
+                "ahead": In(use_layout(slots)),
                 "packet": In(packet),
+                "use": Out(use_layout(slots)),
                 "result": Out(1),
                 "confirm": Out(1),
                 "duplicate": Out(1),
@@ -210,27 +233,29 @@ class SlotStates(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Two parity memories, each written by its kind of packet."""
+        """Two parity memories, each written by its kind of packet, a cycle after the packet was judged."""
         m = Module()
         packet = self.packet
-        results = self._parities(m, "results", self.result)
-        confirms = self._parities(m, "confirms", self.confirm)
+        use = Signal.like(self.ahead)  # the packet's
+        m.d.sync += [use.eq(self.ahead), self.use.eq(use)]
+        results = self._parities(m, "results", use, self.result)
+        confirms = self._parities(m, "confirms", use, self.confirm)
 
-        has_result = Signal()
-        has_confirm = Signal()
+        has_result = results(self.ahead) == use.parity
+        has_confirm = confirms(self.ahead) == use.parity
+        awaited = Mux(packet.confirm, has_result & ~has_confirm, ~has_result)
+        repeated = has_result & (~packet.confirm | has_confirm)
         fresh = packet.valid & packet.current
-        m.d.comb += [
-            has_result.eq(results(self.ahead) == packet.use.parity),
-            has_confirm.eq(confirms(self.ahead) == packet.use.parity),
-            self.result.eq(fresh & ~packet.confirm & ~has_result),
-            self.confirm.eq(fresh & packet.confirm & has_result & ~has_confirm),
-            self.duplicate.eq(fresh & has_result & (~packet.confirm | has_confirm)),
-            self.stale.eq(packet.valid & ~(self.result | self.confirm | self.duplicate)),
+        m.d.sync += [
+            self.result.eq(fresh & ~packet.confirm & awaited),
+            self.confirm.eq(fresh & packet.confirm & awaited),
+            self.duplicate.eq(fresh & repeated),
+            self.stale.eq(packet.valid & ~(packet.current & (awaited | repeated))),
         ]
 
         parity = Signal()
         m.d.sync += parity.eq(self.scan.parity)
-        scan_result, scan_confirm = results(self.scan.index), confirms(self.scan.index)
+        scan_result, scan_confirm = results(self.scan), confirms(self.scan)
         with m.If(scan_confirm != parity):
             m.d.comb += self.scanned.eq(SlotState.WAIT_RESULT)
             with m.If(scan_result == parity):
@@ -239,22 +264,29 @@ class SlotStates(wiring.Component):
         self._free(m, confirms)
         return m
 
-    def _parities(self, m: Module, name: str, write: Value) -> Any:
-        """A memory of one bit per slot; returns a function that adds a read port for an address."""
+    def _parities(self, m: Module, name: str, use: Any, written: Value) -> Any:
+        """A memory of one bit per slot, and a function that adds a read port for the use of a slot.
+
+        ``written``: the packet of the cycle before is to be remembered.
+        """
         blank = (self.first_round - 1) & 1
         m.submodules[name] = memory = Memory(shape=1, depth=self.slots, init=[blank] * self.slots)
         port = memory.write_port()
         m.d.comb += [
-            port.en.eq(write | self.clear.en),
-            port.addr.eq(Mux(self.clear.en, self.clear.index, self.packet.use.index)),
-            port.data.eq(Mux(self.clear.en, blank, self.packet.use.parity)),
+            port.en.eq(written | self.clear.en),
+            port.addr.eq(Mux(self.clear.en, self.clear.index, self.use.index)),
+            port.data.eq(Mux(self.clear.en, blank, self.use.parity)),
         ]
 
-        def read(address: Value, *, at_once: bool = True) -> Value:
-            """``at_once``: sees a write in the same cycle."""
+        def read(looked: Any, *, at_once: bool = True) -> Value:
+            """The slot's parity a cycle later; ``at_once``: the packet of this cycle included."""
             reader = memory.read_port(transparent_for=(port,) if at_once else ())
-            m.d.comb += reader.addr.eq(address)
-            return reader.data
+            m.d.comb += reader.addr.eq(looked.index)
+            if not at_once:
+                return reader.data
+            same = Signal(name=f"{name}_same")
+            m.d.sync += same.eq(looked.index == use.index)
+            return Mux(same & written, self.use.parity, reader.data)
 
         return read
 
@@ -264,18 +296,15 @@ class SlotStates(wiring.Component):
         The oldest slot and the one behind it are looked at together, so that no address waits for ``free``.
         """
         waiting = Signal(range(self.slots + 1))
-        some, stepped = Signal(), Signal()
-        index, behind = Signal(index_bits(self.slots)), Signal(index_bits(self.slots))
-        parity = Signal(init=self.first_round & 1)
-        confirmed = Mux(stepped, confirms(behind, at_once=False), confirms(index, at_once=False))
+        some = Signal()
+        stepped = Signal()
+        now, behind = walk_uses(
+            m, slots=self.slots, first_round=self.first_round, mask=self.mask, step=self.free
+        )
+        confirmed = Mux(stepped, confirms(behind, at_once=False), confirms(now, at_once=False))
         with m.If(self.delivered & ~self.free):
             m.d.sync += [waiting.eq(waiting + 1), some.eq(1)]
         with m.Elif(self.free & ~self.delivered):
             m.d.sync += [waiting.eq(waiting - 1), some.eq(waiting != 1)]
-        m.d.comb += [
-            behind.eq((index + 1) & self.mask),
-            self.free.eq(some & (confirmed == parity)),
-        ]
+        m.d.comb += self.free.eq(some & (confirmed == now.parity))
         m.d.sync += stepped.eq(self.free)
-        with m.If(self.free):
-            m.d.sync += [index.eq(behind), parity.eq(parity ^ (index == self.mask))]

@@ -83,7 +83,7 @@ class AggTransport(wiring.Component):
     valid: registered 2 edges later for L2, 5 for UDP; transferred 3 and 6 cycles after the RESULT. At one beat
     a frame, one PA, one RESULT, one FA a cycle; AGG goes before ACK, ACK before retransmissions. Since an
     operation takes an AGG and an ACK, ``tx`` sustains one operation every two frames. A retransmission
-    comes at most N + 6 cycles after its timeout when ``tx`` is free and no other is due.
+    comes at most N + 9 cycles after its timeout when ``tx`` is free and no other is due.
 
     Source
     ------
@@ -201,7 +201,9 @@ class AggTransport(wiring.Component):
     def _send(self, m: Module, run: Signal, window: Any, scanner: Any, acks: Any, transmitter: Any) -> None:
         """Choose what is sent next: AGG, else ACK, else a retransmission."""
         packet = transmitter.i.payload
-        agg, ack, again = Signal(), Signal(), Signal()
+        agg = Signal()
+        ack = Signal()
+        again = Signal()
         use = Signal(use_layout(self.slots))
         sent = scanner.sent
         m.d.comb += [
@@ -243,40 +245,40 @@ class AggTransport(wiring.Component):
         """Match packets with their slots; a RESULT goes to the reorder store, and is acknowledged."""
         received = receiver.o.payload
         ahead = receiver.ahead
-        index = Signal.like(window.index)
-        below, this_round, last_round = Signal(), Signal(2), Signal(2)  # equality in two halves: shallower
+        below = Signal()
+        this_round = Signal(2)
+        last_round = Signal(2)  # equality in two halves: shallower
         half = ROUND_BITS // 2
         # The window of one cycle ago: no answer can come as fast as that. Within a job slots compare as
         # their indices do.
-        boundary, current, previous = Signal.like(index), Signal(ROUND_BITS), Signal(ROUND_BITS)
-        m.d.comb += states.ahead.eq(ahead.slot & window.mask)
+        boundary = Signal.like(window.index)
+        current = Signal(ROUND_BITS)
+        previous = Signal(ROUND_BITS)
+        m.d.comb += [
+            states.ahead.index.eq(ahead.slot & window.mask),
+            states.ahead.parity.eq(ahead.round[0]),
+        ]
         m.d.sync += [
             boundary.eq(self.job.base | window.index),
             current.eq(window.round),
             previous.eq(window.previous),
-            index.eq(states.ahead),
-            below.eq(ahead.slot[: len(index)] < boundary),
+            below.eq(ahead.slot[: len(boundary)] < boundary),
             *(
                 equal.eq(Cat(ahead.round[:half] == other[:half], ahead.round[half:] == other[half:]))
                 for equal, other in ((this_round, current), (last_round, previous))
             ),
+            reorder.ahead.eq(states.ahead),
+            reorder.write.values.eq(received.packet.values),
+            states.delivered.eq(self.fa.valid & self.fa.ready & ~self.reset),
+            window.free.eq(states.free & ~self.reset),
         ]
         m.d.comb += [
             states.packet.valid.eq(receiver.o.valid & received.good),
             states.packet.confirm.eq(received.packet.kind[1]),  # good: RESULT or CONFIRM
             states.packet.current.eq(Mux(below, this_round.all(), last_round.all())),
-            states.packet.use.index.eq(index),
-            states.packet.use.parity.eq(received.packet.round[0]),
             reorder.write.en.eq(states.result),
-            reorder.write.use.eq(states.packet.use),
-            reorder.write.values.eq(received.packet.values),
-        ]
-        # What follows may come a cycle later, and so stays out of the decision's path.
-        m.d.sync += [
-            acks.i.valid.eq(states.result & ~self.reset),
-            acks.i.payload.eq(states.packet.use),
-            states.delivered.eq(self.fa.valid & self.fa.ready & ~self.reset),
-            window.free.eq(states.free & ~self.reset),
+            acks.i.valid.eq(states.result),
+            acks.i.payload.eq(states.use),
         ]
         for name in FrameFaults.as_shape().members:
             m.d.sync += self.counters.faults[name].eq(receiver.o.valid & received.fault[name])
@@ -297,6 +299,8 @@ class AggTransport(wiring.Component):
             self.counters.agg_sent.eq(window.accept),
             self.counters.ack_sent.eq(first & scanner.sent.ack),
             self.counters.retransmissions.eq(scanner.take),
+        ]
+        m.d.comb += [
             self.counters.results.eq(states.result),
             self.counters.confirms.eq(states.confirm),
             self.counters.duplicates.eq(states.duplicate),

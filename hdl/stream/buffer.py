@@ -1,4 +1,4 @@
-"""Register slice: cuts every combinational path of a stream."""
+"""Registers that cut the combinational paths of a stream: all of them, or that of ``ready`` alone."""
 
 from typing import Any
 
@@ -52,4 +52,51 @@ class RegisterSlice(wiring.Component):
                 m.d.sync += self.o.payload.eq(skid)
         with m.Elif(self.i.valid):
             m.d.sync += full.eq(1)
+        return m
+
+
+class SkidBuffer(wiring.Component):
+    """A register in the path of ``ready`` alone, where a cycle in the other direction would be dear.
+
+    Payloads leave in the order in which they came. One that ``o`` stalls waits in the buffer, and ``i`` is
+    stalled a cycle later.
+
+    Members
+    -------
+    ``i`` : In, stream of ``shape``
+    ``o`` : Out, stream of ``shape``
+        Follows ``i`` within the cycle, one LUT behind it.
+
+    Parameters
+    ----------
+    ``shape`` : any shape
+
+    Latency
+    -------
+    0 cycles from ``i`` to ``o``; one transfer a cycle.
+
+    Source
+    ------
+    DESIGN section 2.
+    """
+
+    def __init__(self, *, shape: ShapeLike):
+        self.shape = shape
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform: Any) -> Module:
+        """``full`` says that a payload waits in the buffer; else the buffer may take anything."""
+        m = Module()
+        full = Signal()
+        skid = Signal(self.shape, reset_less=True)
+        m.d.comb += [
+            self.i.ready.eq(~full),
+            self.o.valid.eq(full | self.i.valid),
+            self.o.payload.eq(self.i.payload),
+        ]
+        m.d.sync += full.eq(self.o.valid & ~self.o.ready)
+        with m.If(full):
+            m.d.comb += self.o.payload.eq(skid)
+        with m.Else():
+            m.d.sync += skid.eq(self.i.payload)
         return m

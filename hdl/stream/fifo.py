@@ -17,9 +17,8 @@ class StreamFIFO(wiring.Component):
 
     Payloads leave in the order in which they came; ``depth`` of them fit, whatever their number. Outputs
     are registered: the oldest payload stands in a head register (above 64 words: in the block RAM's output
-    register or, where the queue was empty, in a register of its own, one LUT in front of ``o``). Two ways
-    through are combinational, each on request only: ``flow_through`` passes ``i`` to ``o`` while the queue
-    is empty, and at ``depth`` 1 ``i.ready`` follows ``o.ready``, without which there would be no full rate.
+    register or, where the queue was empty, in a register of its own, one LUT in front of ``o``). At ``depth``
+    1 ``i.ready`` follows ``o.ready`` within the cycle, without which there would be no full rate.
 
     Members
     -------
@@ -32,12 +31,10 @@ class StreamFIFO(wiring.Component):
     ----------
     ``shape`` : any shape
     ``depth`` : int, at least 1
-    ``flow_through`` : bool
-        Let a payload through in the cycle of its arrival when the queue is empty.
 
     Latency
     -------
-    1 cycle from ``i`` to ``o`` when empty (0 with ``flow_through``); one transfer in and one out a cycle.
+    1 cycle from ``i`` to ``o`` when empty; one transfer in and one out a cycle.
     A full queue accepts again one cycle after a transfer on ``o`` (at ``depth`` 1, in the same cycle).
 
     Source
@@ -45,12 +42,11 @@ class StreamFIFO(wiring.Component):
     DESIGN section 2.
     """
 
-    def __init__(self, *, shape: ShapeLike, depth: int, flow_through: bool = False):
+    def __init__(self, *, shape: ShapeLike, depth: int):
         if not isinstance(depth, int) or depth < 1:
             raise ValueError(f"depth must be at least 1, not {depth!r}")
         self.shape = shape
         self.depth = depth
-        self.flow_through = flow_through
         super().__init__(
             {
                 "i": In(stream.Signature(shape)),
@@ -81,10 +77,6 @@ class StreamFIFO(wiring.Component):
             direct.eq(push & head_free & ~more),
             store.eq(push & ~(head_free & ~more)),
         ]
-        if self.flow_through:
-            m.d.comb += self.o.valid.eq(valid | self.i.valid)
-            with m.If(~valid & self.o.ready):
-                m.d.comb += push.eq(0)
 
         with m.If(head_free):
             m.d.sync += valid.eq(load | direct)
@@ -105,9 +97,6 @@ class StreamFIFO(wiring.Component):
         m.d.comb += [incoming.eq(self.i.payload), self.o.payload.eq(head)]
         if self.depth > 1:
             self._memory(m, incoming, more, load, direct, store)
-        if self.flow_through:
-            with m.If(~valid):
-                m.d.comb += self.o.payload.eq(self.i.payload)
         return m
 
     def _memory(

@@ -11,13 +11,13 @@ from fanin.hdl.stream.fifo import StreamFIFO
 
 
 class Queued(wiring.Component):
-    """An engine, or its forward half, and a queue behind ``pa``, as in the reducer."""
+    """An engine, or its forward half, and a queue behind ``pa``, as in the reducer: ``LATENCY`` cycles."""
+
+    LATENCY = 1
 
     def __init__(self, dut):
         self.dut = dut
-        self.queue = StreamFIFO(
-            shape=dut.pa.payload.shape(), depth=ActivationSignature.QUEUE, flow_through=True
-        )
+        self.queue = StreamFIFO(shape=dut.pa.payload.shape(), depth=ActivationSignature.QUEUE)
         members = dict(dut.signature.members.items())
         super().__init__(members | {"pa": Out(stream.Signature(dut.pa.payload.shape()))})
 

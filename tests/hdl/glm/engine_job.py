@@ -189,6 +189,6 @@ def run(job, *, stall=0.3, depth=None, fifo_depth=None, seed, scale_delay=0):
     assert len(result.scale_cycles) == micros
     assert len(result.model) == len(job.weights)
     result.word_cycles = [cycle for cycle, _ in log["samples"]]
-    result.pa_cycles = [cycle for cycle, _ in log["pa"]]
+    result.pa_cycles = [cycle - Queued.LATENCY for cycle, _ in log["pa"]]
     result.pas = [[value_of(split) for split in pa] for _, pa in log["pa"]]
     return result

@@ -82,5 +82,5 @@ def test_a_pa_is_valid_as_late_as_it_says():
     job = _job(2, lanes=8, chunks=1, planes=2, mini_batch=9, micros=9, epochs=1)
     log, *_ = _run(job, stall=0, seed=2)
     lasts = [cycle for cycle, _ in log["samples"]][1::2]
-    late = {pa - last for last, (pa, _) in zip(lasts, log["pa"], strict=True)}
+    late = {pa - last - Queued.LATENCY for last, (pa, _) in zip(lasts, log["pa"], strict=True)}
     assert late == {forward_latency(8)} == {7}

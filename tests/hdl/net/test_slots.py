@@ -14,7 +14,7 @@ DECISIONS = ["result", "confirm", "duplicate", "stale"]
 
 
 def run(schedule, *, n, slots=16, first_round=1, seed=0):
-    """``(decision, free, scanned)`` of each cycle.
+    """``(decision, free, scanned)`` of each cycle; the decision on its packet stands a cycle later.
 
     A cycle of ``schedule`` may have ``packet`` (kind, slot, round, current), ``scan`` (slot, round),
     ``delivered``, and ``clear`` (slot). Whatever is not valid is random.
@@ -31,24 +31,13 @@ def run(schedule, *, n, slots=16, first_round=1, seed=0):
 
     async def process(ctx):
         packets = [cycle.get("packet") for cycle in schedule]
-        ctx.set(dut.ahead, packets[0][1] if packets[0] else 0)
+        ctx.set(dut.ahead, use(*packets[0][1:3]) if packets[0] else noise())
         await ctx.tick()
         for cycle, packet, following in zip(schedule, packets, [*packets[1:], None], strict=True):
-            kind, slot, round_, current = packet or (
-                rng.choice(list(Kind)),
-                *noise().values(),
-                rng.getrandbits(1),
-            )
-            ctx.set(
-                dut.packet,
-                {
-                    "valid": packet is not None,
-                    "confirm": kind == Kind.CONFIRM,
-                    "current": current,
-                    "use": use(slot, round_),
-                },
-            )
-            ctx.set(dut.ahead, following[1] if following else rng.randrange(n))
+            kind, _, _, current = packet or (rng.choice(list(Kind)), 0, 0, rng.getrandbits(1))
+            confirm = kind == Kind.CONFIRM
+            ctx.set(dut.packet, {"valid": packet is not None, "confirm": confirm, "current": current})
+            ctx.set(dut.ahead, use(*following[1:3]) if following else noise())
             ctx.set(dut.scan, use(*cycle["scan"]) if "scan" in cycle else noise())
             ctx.set(dut.delivered, cycle.get("delivered", 0))
             cleared = cycle.get("clear")
@@ -56,10 +45,10 @@ def run(schedule, *, n, slots=16, first_round=1, seed=0):
                 dut.clear,
                 {"en": cleared is not None, "index": rng.randrange(n) if cleared is None else cleared},
             )
-            _, _, free, scanned, *decisions = await ctx.tick().sample(
-                dut.free, dut.scanned, *(getattr(dut, name) for name in DECISIONS)
-            )
-            made = [name for name, flag in zip(DECISIONS, decisions, strict=True) if flag]
+            _, _, free, scanned = await ctx.tick().sample(dut.free, dut.scanned)
+            made = [name for name in DECISIONS if ctx.get(getattr(dut, name))]
+            judged = ctx.get(dut.use)
+            assert not packet or (judged.index, judged.parity) == (packet[1], packet[2] & 1)
             seen.append(("+".join(made), free, scanned))
 
     simulate(dut, settings={"mask": n - 1}, processes=[process], idle=len(schedule) + 3)
@@ -104,9 +93,9 @@ class Slots:
         return "duplicate"
 
     def frees(self, now):
-        """The last of: 2 cycles after the CONFIRM, 1 after the delivery, 1 after the operation before."""
+        """The last of: 3 cycles after the CONFIRM, 1 after the delivery, 1 after the operation before."""
         times = [self.confirmed_at.get(self.freed), self.delivered_at.get(self.freed)]
-        if None in times or now < max(times[0] + 2, times[1] + 1, self.freed_at + 1):
+        if None in times or now < max(times[0] + 3, times[1] + 1, self.freed_at + 1):
             return False
         self.freed, self.freed_at = self.freed + 1, now
         return True
@@ -212,9 +201,9 @@ def confirmed(slot, round_=1):
     return [{"packet": (kind, slot, round_, True)} for kind in (Kind.RESULT, Kind.CONFIRM)]
 
 
-def test_a_slot_is_free_two_cycles_after_its_confirm():
-    seen = run([*confirmed(0)[:1], {"delivered": 1}, {}, {}, *confirmed(0)[1:], {}, {}, {}], n=4)
-    assert [free for _, free, _ in seen] == [0, 0, 0, 0, 0, 0, 1, 0]
+def test_a_slot_is_free_3_cycles_after_its_confirm():
+    seen = run([*confirmed(0)[:1], {"delivered": 1}, {}, {}, *confirmed(0)[1:], {}, {}, {}, {}], n=4)
+    assert [free for _, free, _ in seen] == [0, 0, 0, 0, 0, 0, 0, 1, 0]
 
 
 def test_a_slot_is_not_free_before_its_fa_is_delivered():
@@ -230,12 +219,12 @@ def test_one_slot_a_cycle_becomes_free_in_the_order_of_the_operations(n):
         for slot in reversed(range(n)):
             schedule += confirmed(slot, round_)
             schedule[-1 if slot else -2]["delivered"] = 1
-        schedule += [{}] * (n + 2)
+        schedule += [{}] * (n + 3)
     seen = run(schedule, n=n)
     frees = [cycle for cycle, (_, free, _) in enumerate(seen) if free]
     last = 2 * n - 1
-    period = 3 * n + 2
-    assert frees == [begin + last + 2 + k for begin in (0, period) for k in range(n)]
+    period = 3 * n + 3
+    assert frees == [begin + last + 3 + k for begin in (0, period) for k in range(n)]
 
 
 @pytest.mark.parametrize("first_round", [1, 2])
@@ -249,8 +238,8 @@ def test_a_cleared_slot_is_as_at_first_and_the_others_as_before(first_round):
     packets = [packet for slot in range(n) for packet in confirmed(slot, first_round)[: history[slot]]]
     at_once = [{"clear": slot, "scan": (slot, first_round)} for slot in cleared]
     looks = [{"scan": (slot, round_)} for round_ in (first_round, first_round - 1) for slot in range(n)]
-    seen = run([*packets, *at_once, *looks, {}], n=n, first_round=first_round, seed=seed)
-    states = [scanned for *_, scanned in seen[len(packets) + 1 :]]
+    seen = run([*packets, {}, *at_once, *looks, {}], n=n, first_round=first_round, seed=seed)
+    states = [scanned for *_, scanned in seen[len(packets) + 2 :]]
     assert states[: len(cleared)] == [WAIT_RESULT] * len(cleared)
     reached = [0 if slot in cleared else history[slot] for slot in range(n)]
     this_round = [[WAIT_RESULT, WAIT_CONFIRM, FREE][count] for count in reached]
@@ -265,9 +254,9 @@ def test_a_cleared_slot_is_as_at_first_and_the_others_as_before(first_round):
 def test_a_cleared_slot_takes_the_packets_of_the_first_round(first_round):
     both = [Kind.CONFIRM, Kind.RESULT, Kind.RESULT, Kind.CONFIRM, Kind.CONFIRM]
     packets = [{"packet": (kind, 3, first_round, True)} for kind in both]
-    seen = run([*packets, {"clear": 3}, *packets, {"clear": 2}, *packets], n=4, first_round=first_round)
+    seen = run([*packets, {}, {"clear": 3}, *packets, {}, {"clear": 2}, *packets], n=4, first_round=first_round)
     once = ["stale", "result", "duplicate", "confirm", "duplicate"]
-    assert [d for d, *_ in seen] == [*once, "", *once, "", *["duplicate"] * 5]
+    assert [d for d, *_ in seen] == [*once, "", "", *once, "", "", *["duplicate"] * 5]
 
 
 @pytest.mark.parametrize(

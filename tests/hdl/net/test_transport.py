@@ -110,7 +110,7 @@ def test_any_number_of_values(values):
 
 def test_premature_timeouts_are_harmless():
     """Every packet is retransmitted several times before its answer can be there."""
-    wire = run(timeout=6, delay=(20, 40), operations=20)
+    wire = run(timeout=6, delay=(40, 80), operations=20)
     assert wire.counts["retransmissions"] > 40
     assert wire.counts["duplicates"] > 20
 

@@ -111,9 +111,10 @@ def test_the_window_never_holds_more_than_n_operations(tmp_path):
 def test_the_reorder_store_keeps_the_stream_contract(tmp_path):
     """Induction, given that no slot is written again before it was delivered."""
     proof = Proof(ReorderStore(slots=2, values=1))
-    store, now = proof.component, use_layout(2)(proof.internal["now"])
+    store = proof.component
+    now, use = (use_layout(2)(proof.internal[name]) for name in ("now", "use"))
     proof.assume((store.mask == 1) & ~store.clear.en)
     write = store.write
-    proof.assume(~(write.en & store.o.valid & (write.use.index == now.index)))
+    proof.assume(~(write.en & store.o.valid & (use.index == now.index)))
     proof.check(Mux(store.o.valid, proof.internal["live"], 1))
     proof.prove(tmp_path, depth=4)

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""StreamFIFO and RegisterSlice: order, rate, latency, capacity."""
+"""StreamFIFO, RegisterSlice and SkidBuffer: order, rate, latency, capacity."""
 
 import random
 
@@ -7,24 +7,26 @@ import pytest
 from amaranth.hdl import unsigned
 from amaranth.lib import data
 
-from fanin.hdl.stream.buffer import RegisterSlice
+from fanin.hdl.stream.buffer import RegisterSlice, SkidBuffer
 from fanin.hdl.stream.fifo import DISTRIBUTED_DEPTH, StreamFIFO
 from tests.support import simulate
 
 DEPTHS = (1, 2, 3, 4, 7, DISTRIBUTED_DEPTH, DISTRIBUTED_DEPTH + 1, 128)
 STALLS = {"full rate": 0.0, "idle": {"i": 0.7}, "backpressure": {"o": 0.7}, "both": 0.4}
 
-
+SLICES = [
+    pytest.param(lambda shape: RegisterSlice(shape=shape), id="register slice"),
+    pytest.param(lambda shape: SkidBuffer(shape=shape), id="skid buffer"),
+]
 BUFFERS = [
     *(
         pytest.param(
-            lambda shape, d=depth, f=flow_through: StreamFIFO(shape=shape, depth=d, flow_through=f),
-            id=f"depth {depth}{' flow-through' * flow_through}",
+            lambda shape, d=depth: StreamFIFO(shape=shape, depth=d),
+            id=f"depth {depth}",
         )
         for depth in DEPTHS
-        for flow_through in (False, True)
     ),
-    pytest.param(lambda shape: RegisterSlice(shape=shape), id="register slice"),
+    *SLICES,
 ]
 
 
@@ -66,15 +68,14 @@ def hold(dut, cycles):
 @pytest.mark.parametrize("make", BUFFERS)
 def test_latency_is_as_documented(make):
     dut = make(8)
-    expected = 0 if getattr(dut, "flow_through", False) else 1
+    expected = 0 if isinstance(dut, SkidBuffer) else 1
     log = simulate(dut, drive={"i": [1, 2, 3]}, collect={"o": 3}, stall={"i": 0.8})
     assert [o - i for (i, _), (o, _) in zip(log["i"], log["o"], strict=True)] == [expected] * 3
 
 
-@pytest.mark.parametrize("flow_through", [False, True])
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_holds_exactly_depth_and_level_counts_them(depth, flow_through):
-    dut = StreamFIFO(shape=8, depth=depth, flow_through=flow_through)
+def test_holds_exactly_depth_and_level_counts_them(depth):
+    dut = StreamFIFO(shape=8, depth=depth)
     levels = []
 
     async def observe(ctx):
@@ -87,7 +88,7 @@ def test_holds_exactly_depth_and_level_counts_them(depth, flow_through):
         simulate(dut, drive={"i": [0] * (depth + 1)}, stall=0, limit=2 * depth + 20)
 
 
-@pytest.mark.parametrize("make", [lambda s: StreamFIFO(shape=s, depth=100), lambda s: RegisterSlice(shape=s)])
+@pytest.mark.parametrize("make", [lambda s: StreamFIFO(shape=s, depth=100), *SLICES])
 def test_structured_payloads_pass(make):
     layout = data.StructLayout({"a": unsigned(3), "b": unsigned(5)})
     items = [{"a": n % 8, "b": n % 32} for n in range(40)]

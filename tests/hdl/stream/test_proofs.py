@@ -5,7 +5,7 @@ import pytest
 from amaranth import Signal
 from amaranth.hdl import Mux
 
-from fanin.hdl.stream.buffer import RegisterSlice
+from fanin.hdl.stream.buffer import RegisterSlice, SkidBuffer
 from fanin.hdl.stream.fifo import StreamFIFO
 from tests.formal import Proof
 
@@ -47,13 +47,12 @@ class Tracked:
         proof.check(~leaves | (dut.o.payload == Mux(self.inside, self.value, dut.i.payload)))
 
 
-@pytest.mark.parametrize("flow_through", [False, True])
 @pytest.mark.parametrize(
     ("depth", "distributed"), [(1, True), (2, True), (3, True), (3, False), (4, True), (4, False)]
 )
-def test_fifo_hands_on_every_payload_once_in_order(depth, distributed, flow_through, tmp_path, monkeypatch):
+def test_fifo_hands_on_every_payload_once_in_order(depth, distributed, tmp_path, monkeypatch):
     monkeypatch.setattr("fanin.hdl.stream.fifo.DISTRIBUTED_DEPTH", 64 if distributed else 0)
-    fifo = StreamFIFO(shape=WIDTH, depth=depth, flow_through=flow_through)
+    fifo = StreamFIFO(shape=WIDTH, depth=depth)
     proof = Proof(fifo)
     tracked = Tracked(proof, depth)
     state = proof.internal
@@ -62,8 +61,7 @@ def test_fifo_hands_on_every_payload_once_in_order(depth, distributed, flow_thro
     proof.check(state["valid"] == (tracked.held != 0))
     proof.check(state["more"] == (tracked.held > 1))
     proof.check(state["writable"] == (tracked.held != depth))
-    if not flow_through:
-        proof.check(fifo.o.valid == state["valid"])
+    proof.check(fifo.o.valid == state["valid"])
     at_head = tracked.inside & (tracked.ahead == 0)
     proof.check(~at_head | (fifo.o.payload == tracked.value))
     if depth > 1:
@@ -92,4 +90,15 @@ def test_register_slice_hands_on_every_payload_once_in_order(tmp_path):
     proof.check(~state["full"] | dut.o.valid)
     proof.check(~(tracked.inside & (tracked.ahead == 0)) | (dut.o.payload == tracked.value))
     proof.check(~(tracked.inside & (tracked.ahead == 1)) | (state["skid"] == tracked.value))
+    proof.prove(tmp_path, depth=4)
+
+
+def test_skid_buffer_hands_on_every_payload_once_in_order(tmp_path):
+    dut = SkidBuffer(shape=WIDTH)
+    proof = Proof(dut)
+    tracked = Tracked(proof, 1)
+    state = proof.internal
+    proof.check(tracked.held == state["full"])
+    proof.check(~tracked.inside | (tracked.ahead == 0))
+    proof.check(~tracked.inside | (state["skid"] == tracked.value))
     proof.prove(tmp_path, depth=4)
