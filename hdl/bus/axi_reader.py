@@ -14,6 +14,7 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 
 COUNT_BITS = 32  # of beats and of repeats
+BLOCK_BITS = 40  # of a block's number that are counted: a longer carry chain would be slow
 
 
 def command_layout(address_width: int) -> data.StructLayout:
@@ -76,9 +77,12 @@ class BurstSplitter(wiring.Component):
         end = Signal(COUNT_BITS + 1)  # one past the run's last word, counted from the first block
         final = Signal(offset_bits)  # the last word's place in its block
         block = Signal(self.address_width - word_bits - offset_bits)
+        within = block[:BLOCK_BITS]
         # Blocks behind the next one, in this pass: the last is known by a sign, not by a comparison.
         left = Signal(signed(COUNT_BITS + 2 - offset_bits))
         all_left = Signal.like(left)
+        passes = Signal(signed(COUNT_BITS + 1))  # behind the next one
+        empty = Signal(2)
         is_first = Signal()
         is_last = left[-1]
         length = Mux(is_last, final, self.burst - 1)
@@ -92,30 +96,31 @@ class BurstSplitter(wiring.Component):
                 m.d.sync += command.eq(self.command.payload)
                 m.next = "ADD"
             with m.State("ADD"):
-                m.d.sync += end.eq(start + command.beats)
+                m.d.sync += [end.eq(start + command.beats), passes.eq(command.repeats - 2)]
+                m.d.sync += empty.eq(Cat(command.beats == 0, command.repeats == 0))
                 m.next = "MEASURE"
-                with m.If((command.beats == 0) | (command.repeats == 0)):
-                    m.next = "IDLE"
             with m.State("MEASURE"):
-                behind = (end - 1 - self.burst)[offset_bits:].as_signed()
+                behind = (end - (self.burst + 1))[offset_bits:].as_signed()
                 m.d.sync += [final.eq(end - 1), left.eq(behind), all_left.eq(behind)]
                 m.d.sync += [block.eq(first_word[offset_bits:]), is_first.eq(1)]
                 m.next = "RUN"
+                with m.If(empty.any()):
+                    m.next = "IDLE"
             with m.State("RUN"), m.If(self.o.ready | ~self.o.valid):
                 offset = Mux(is_first, start, 0)[:offset_bits]
                 m.d.sync += [
                     self.o.valid.eq(1),
                     self.o.payload.address.eq(Cat(Const(0, word_bits), offset, block)),
                     self.o.payload.length.eq(Mux(is_first, first_length, length)),
-                    block.eq(block + 1),
+                    within.eq(within + 1),
                     left.eq(left - 1),
                     is_first.eq(0),
                 ]
                 with m.If(is_last):
                     m.d.sync += [block.eq(first_word[offset_bits:]), left.eq(all_left)]
                     m.d.sync += is_first.eq(1)
-                    m.d.sync += command.repeats.eq(command.repeats - 1)
-                    with m.If(command.repeats == 1):
+                    m.d.sync += passes.eq(passes - 1)
+                    with m.If(passes[-1]):
                         m.next = "IDLE"
         return m
 
@@ -125,7 +130,8 @@ class AxiReader(wiring.Component):
 
     A command reads ``beats`` words from ``address`` on, then the same again until it has done so
     ``repeats`` times; zero of either does nothing. ``address`` counts bytes; it must be a multiple of the
-    word, its lower bits are taken as 0. The run must not wrap past the end of the address space.
+    word, its lower bits are taken as 0. The run must not wrap past the end of the address space, nor cross a
+    multiple of 2^40 bursts, which is 4 PiB with bursts of 4 KiB.
 
     Bursts are INCR and end at multiples of ``burst`` words, which is at most 4 KiB: none crosses a 4 KiB
     boundary. All carry the ID 0, so that data come back in order. A burst is asked for only when the FIFO

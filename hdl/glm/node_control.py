@@ -102,7 +102,7 @@ class NodeControl(wiring.Component):
         with m.If(self.reset):
             m.d.sync += [self.enable.eq(0), self.failed.eq(0), spoilt.eq(0), was_reset.eq(1)]
         with m.FSM() as fsm:
-            m.d.comb += [self.busy.eq(~fsm.ongoing("IDLE")), self.discard.eq(fsm.ongoing("DRAIN"))]
+            m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
             with m.State("IDLE"):
                 with m.If(~self.reset & self.transport.failed):
                     self._fail_with_transport(m, spoilt)
@@ -128,7 +128,7 @@ class NodeControl(wiring.Component):
                 with m.If(self.moving):
                     m.d.sync += timer.eq(0)
                 with m.Elif(settled):
-                    m.d.sync += self.flush.eq(1)
+                    m.d.sync += [self.flush.eq(1), self.discard.eq(0)]
                     m.next = "FLUSH"
             with m.State("FLUSH"):
                 m.next = "IDLE"
@@ -137,7 +137,7 @@ class NodeControl(wiring.Component):
     def _watch(self, m: Module, timer: Signal, spoilt: Signal, reset: Value) -> None:
         """The run ends by itself, or for one of three reasons before."""
         with m.If(reset | self.transport.failed | self.bus_error):
-            m.d.sync += [self.abort.eq(1), timer.eq(0)]
+            m.d.sync += [self.abort.eq(1), self.discard.eq(1), timer.eq(0)]
             m.next = "DRAIN"
         with m.Elif(~self.training):
             m.next = "IDLE"

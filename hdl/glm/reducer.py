@@ -4,6 +4,7 @@ from typing import Any
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
 from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin import fixed
@@ -18,19 +19,16 @@ from fanin.wire import MAX_WORKERS
 
 MAX_ENGINES = 9  # two levels of the adder tree
 MIN_CLAMP = fixed.clamp_bits(MAX_WORKERS)
-QUEUE_CYCLES = 1
-SUMS = 16  # that wait to leave, or may yet come to wait; a credit takes 8 cycles around the pipeline
+ENTER_CYCLES = 2  # the queue, and its output's register
+LEAVE_CYCLES = 1
+SUMS = 16  # that wait to leave, or may yet come to wait; a credit takes 9 cycles around the pipeline
 _LOW = Shape.cast(SplitSum.as_shape()["low"].shape)
 _HIGH = Shape.cast(SplitSum.as_shape()["high"].shape)
 
 
 def reducer_latency(engines: int) -> int:
     """Cycles from the last engine's PA to their sum: queue, tree, join, clamp, queue."""
-    return QUEUE_CYCLES + _pipeline(engines) + QUEUE_CYCLES
-
-
-def _pipeline(engines: int) -> int:
-    return tree_levels(engines, TREE_RADIX) + 2
+    return ENTER_CYCLES + tree_levels(engines, TREE_RADIX) + 2 + LEAVE_CYCLES
 
 
 class ActivationReducer(wiring.Component):
@@ -58,7 +56,7 @@ class ActivationReducer(wiring.Component):
 
     Latency
     -------
-    ``latency`` = 4 + ceil(log3 ``engines``): 6 cycles for 4 to 9 engines; one micro-batch a cycle.
+    ``latency`` = 5 + ceil(log3 ``engines``): 7 cycles for 4 to 9 engines; one micro-batch a cycle.
     ``count_latency`` = ceil(log3 ``banks``): 2 cycles for 4 to 9 banks.
 
     Source
@@ -86,9 +84,10 @@ class ActivationReducer(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Wait for all engines and for room, add, join, clamp, queue up."""
         m = Module()
-        queues = [self._queue(m, number) for number in range(self.engines)]
-        pop = self._pop(m, queues)
-        done = delayed(m, pop, _pipeline(self.engines), name="pop", reset_less=False)[-1]
+        pop = self._pop(m)
+        operands = self._operands(m, pop)
+        to_result = self.latency - LEAVE_CYCLES - 1  # from ``pop``, which follows a PA
+        done = delayed(m, pop, to_result, name="pop", reset_less=False)[-1]
         above = Signal(WEIGHT.width)  # the bits that repeat the sign when a value is in range
         varying = range(MIN_CLAMP, WEIGHT.width - 1)
         m.d.sync += [above[bit].eq(self.clamp_bits <= bit) for bit in varying]
@@ -96,7 +95,7 @@ class ActivationReducer(wiring.Component):
         over = Signal(self.banks, reset_less=True)
         result = Signal.like(self.o.payload, reset_less=True)
         for b in range(self.banks):
-            excess, limited = _clamped(*self._joined(m, b, queues), above)
+            excess, limited = _clamped(*self._joined(m, b, operands), above)
             m.d.sync += [over[b].eq(excess), result[b].eq(limited)]
         m.submodules.sums = sums = StreamFIFO(shape=self.o.payload.shape(), depth=SUMS)
         m.d.comb += [sums.i.payload.eq(result), sums.i.valid.eq(done)]
@@ -106,35 +105,52 @@ class ActivationReducer(wiring.Component):
         m.d.comb += self.clamped.eq(count.o[0])
         return m
 
-    def _pop(self, m: Module, queues: list[StreamFIFO]) -> Signal:
-        """Take a PA from every queue when all have one and there will be room for the sum."""
+    def _pop(self, m: Module) -> Signal:
+        """Take a PA of every engine when all have one and there will be room for the sum.
+
+        What there is, is counted beside the queues, so that a flag for each of them decides.
+        """
         pop = Signal()
         left = Signal()
         fresh = Signal(init=1)
-        m.submodules.room = room = Credits(limit=SUMS)
         m.d.sync += [fresh.eq(0), left.eq(self.o.valid & self.o.ready)]
-        m.d.comb += [
-            room.restart.eq(fresh),
-            room.initial.eq(SUMS),
-            room.give.eq(left),
-            room.take.eq(pop),
-            pop.eq(Cat(queue.o.valid for queue in queues).all() & room.ok),
-        ]
-        for queue, port in zip(queues, self.i, strict=True):
-            m.d.comb += queue.o.ready.eq(pop)
+        m.submodules.room = room = Credits(limit=SUMS)
+        counters = [room, *(Credits(limit=ActivationSignature.QUEUE) for _ in self.i)]
+        m.d.comb += [room.restart.eq(fresh), room.initial.eq(SUMS), room.give.eq(left)]
+        for number, (port, waiting) in enumerate(zip(self.i, counters[1:], strict=True)):
+            m.submodules[f"waiting_{number}"] = waiting
+            m.d.comb += waiting.give.eq(port.valid)
             m.d.sync += port.taken.eq(pop)
+        m.d.comb += [
+            pop.eq(Cat(counter.ok for counter in counters).all()),
+            *(counter.take.eq(pop) for counter in counters),
+        ]
         return pop
 
-    def _queue(self, m: Module, engine: int) -> StreamFIFO:
+    def _operands(self, m: Module, pop: Signal) -> list[Any]:
+        """The PAs that were popped a cycle ago, from queues whose turns to be read are the same."""
+        consume = Signal(range(ActivationSignature.QUEUE))
+        m.d.sync += consume.eq(consume + pop)
+        return [self._queue(m, number, consume) for number in range(self.engines)]
+
+    def _queue(self, m: Module, engine: int, consume: Signal) -> Any:
         """PAs of one engine that wait for the others'; its credits keep it from overflowing."""
         port = self.i[engine]
-        m.submodules[f"queue_{engine}"] = queue = StreamFIFO(
-            shape=port.payload.shape(), depth=ActivationSignature.QUEUE
-        )
-        m.d.comb += [queue.i.payload.eq(port.payload), queue.i.valid.eq(port.valid)]
-        return queue
+        storage = Memory(shape=port.payload.shape(), depth=ActivationSignature.QUEUE, init=[])
+        m.submodules[f"queue_{engine}"] = storage
+        produce = Signal.like(consume, name=f"produce_{engine}")
+        popped = Signal(port.payload.shape(), name=f"popped_{engine}", reset_less=True)
+        write, read = storage.write_port(), storage.read_port(domain="comb")
+        m.d.comb += [
+            write.en.eq(port.valid),
+            write.addr.eq(produce),
+            write.data.eq(port.payload),
+            read.addr.eq(consume),
+        ]
+        m.d.sync += [produce.eq(produce + port.valid), popped.eq(read.data)]
+        return popped
 
-    def _joined(self, m: Module, bank: int, queues: list[StreamFIFO]) -> tuple[Signal, Signal]:
+    def _joined(self, m: Module, bank: int, operands: list[Any]) -> tuple[Signal, Signal]:
         """The sum of one bank over the engines, and whether it is far out of range.
 
         To keep the clamp's logic shallow, the high half is judged here, before its carry is known: what the
@@ -143,9 +159,8 @@ class ActivationReducer(wiring.Component):
         """
         m.submodules[f"low_{bank}"] = low = SumTree(inputs=self.engines, operand=_LOW, radix=TREE_RADIX)
         m.submodules[f"high_{bank}"] = high = SumTree(inputs=self.engines, operand=_HIGH, radix=TREE_RADIX)
-        for e, queue in enumerate(queues):
-            pa = queue.o.payload[bank]
-            m.d.comb += [low.i[e].eq(pa.low), high.i[e].eq(pa.high)]
+        for e, pas in enumerate(operands):
+            m.d.comb += [low.i[e].eq(pas[bank].low), high.i[e].eq(pas[bank].high)]
         carry = len(low.o[0]) - LOW_BITS
         near = carry + 1
         top = high.o[0][near:]

@@ -108,7 +108,8 @@ class RunCheck(wiring.Component):
             training.clamp_bits >= MIN_CLAMP,
             job.log2_slots <= (self.slots - 1).bit_length(),
             ~(job.base & mask).any(),
-            job.member.any() & ~(job.member & below).any(),
+            job.member.any(),
+            ~(job.member & below).any(),
             job.timeout.any() & ~job.timeout[TIMEOUT_BITS - 1],
         ]
         met = Signal(len(conditions))

@@ -97,10 +97,10 @@ class GlmWorker(wiring.Component):
 
     Latency
     -------
-    ``pa_latency`` cycles from the last word of a micro-batch to ``pa``, 15 at 4 to 8 engines of 64 lanes; 13
+    ``pa_latency`` cycles from the last word of a micro-batch to ``pa``, 16 at 4 to 8 engines of 64 lanes; 13
     from ``fa`` to the first gradient at 8 banks. One word a cycle, one micro-batch a cycle where it is one
     word. A mini-batch of M micro-batches costs M·C·s + T + ``pipeline`` + s cycles, where T is the time
-    from ``pa`` to ``fa``, and ``pipeline`` 28 at 4 to 8 engines.
+    from ``pa`` to ``fa``, and ``pipeline`` 29 at 4 to 8 engines.
 
     Source
     ------

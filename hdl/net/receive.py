@@ -189,37 +189,14 @@ class FrameReceiver(wiring.Component):
         wait = CHECKSUM_LATENCY if self.encap is Encap.UDP else 0
         done = delayed(m, collector.done, wait + 1, name="done", reset_less=False)
         packet = delayed(m, self._packet(m, frame).as_value(), wait + 1, name="packet")
-        third = len(self.job.own_mac) // 3
-        strange = [
-            frame.ethernet.destination[part : part + third] != self.job.own_mac[part : part + third]
-            for part in range(0, len(self.job.own_mac), third)
-        ]
-        half = ROUND_BITS // 2
-        faults = {
-            "mac_error": collector.mac_error,
-            "headless": collector.headless,
-            "incomplete": collector.short,
-            **{f"elsewhere_{number}": part for number, part in enumerate(strange)},
-            "other_traffic": self._other_traffic(frame),
-            "long": collector.long,
-            "malformed_head": self._malformed(frame),
-            "low_zero": ~frame.aggregation.round[:half].any(),
-            "high_zero": ~frame.aggregation.round[half:].any(),
-            "other_job": (frame.aggregation.job != self.job.job) | ~self.job.enable,
-            "slot_range": self._out_of_range(m, frame.aggregation.slot),
+        late = {
+            name: _late(m, name, parts, wait) for name, parts in self._findings(m, collector, frame).items()
         }
-        # What tells no one which fault it is shares a register, so that ``good`` has few inputs.
-        faults["plain"] = collector.mac_error | collector.short | collector.long | faults["other_job"]
-        late = {name: delayed(m, flag, wait + 1, name=name)[-1] for name, flag in faults.items()}
-        elsewhere = [late[f"elsewhere_{number}"] for number in range(len(strange))]
         late["checksum"] = self._bad_checksum(m, frame) if self.encap is Encap.UDP else Const(0)
-        late["foreign"] = Cat(*elsewhere, late["other_traffic"]).any()
-        late["malformed"] = late["malformed_head"] | (late["low_zero"] & late["high_zero"])
+        late["foreign"] = late["elsewhere"] | late["other_traffic"]
         late["short"] = late["headless"] | (late["incomplete"] & ~late["foreign"])
-        bad = [
-            *elsewhere,
-            *(late[k] for k in ("plain", "other_traffic", "checksum", "malformed", "slot_range")),
-        ]
+        late["malformed"] = late["misshapen"] | ~late["has_round"]
+        bad = (late[k] for k in ("unfit", "foreign", "checksum", "malformed", "other_job", "slot_range"))
 
         ahead = packet_fields(self.values)(packet[-2])
         m.d.comb += [
@@ -235,6 +212,25 @@ class FrameReceiver(wiring.Component):
             before = before | late[name]
         return m
 
+    def _findings(self, m: Module, collector: FrameCollector, frame: Any) -> dict[str, list[Value]]:
+        """What there is to say about a frame, each in parts of which one suffices; no part is deep."""
+        own, destination = self.job.own_mac, frame.ethernet.destination
+        half, third = ROUND_BITS // 2, len(own) // 3
+        head = frame.aggregation
+        return {
+            "mac_error": [collector.mac_error],
+            "headless": [collector.headless],
+            "incomplete": [collector.short],
+            "elsewhere": [destination[k : k + third] != own[k : k + third] for k in range(0, len(own), third)],
+            "other_traffic": self._other_traffic(frame),
+            "long": [collector.long],
+            "misshapen": self._misshapen(frame),
+            "has_round": [head.round[:half].any(), head.round[half:].any()],
+            "other_job": [head.job != self.job.job, ~self.job.enable],
+            "slot_range": [self._out_of_range(m, head.slot)],
+            "unfit": [collector.mac_error | collector.short | collector.long],
+        }
+
     def _packet(self, m: Module, frame: Any) -> Any:
         packet = Signal(packet_fields(self.values))
         m.d.comb += [
@@ -246,31 +242,30 @@ class FrameReceiver(wiring.Component):
             m.d.comb += packet.values[k].eq(frame.values[self.values - 1 - k])
         return packet
 
-    def _other_traffic(self, frame: Any) -> Value:
+    def _other_traffic(self, frame: Any) -> list[Value]:
         job = self.job
         if self.encap is Encap.L2:
-            return frame.ethernet.ethertype != ETHERTYPE_AGGREGATION
+            return [frame.ethernet.ethertype != ETHERTYPE_AGGREGATION]
         ip, udp = frame.ipv4, frame.udp
-        return (
-            (frame.ethernet.ethertype != ETHERTYPE_IPV4)
-            | (ip.version != 4)
-            | (ip.ihl != byte_length(IPV4) // 4)
-            | ip.flags[0]  # more fragments
-            | (ip.fragment != 0)
-            | (ip.protocol != IP_PROTOCOL_UDP)
-            | (ip.destination != job.own_ip)
-            | (udp.destination_port != job.udp_port)
-        )
+        half = len(job.own_ip) // 2
+        more_fragments = ip.flags[0]
+        return [
+            frame.ethernet.ethertype != ETHERTYPE_IPV4,
+            (ip.version != 4) | (ip.ihl != byte_length(IPV4) // 4) | (ip.protocol != IP_PROTOCOL_UDP),
+            more_fragments | (ip.fragment != 0),
+            ip.destination[:half] != job.own_ip[:half],
+            ip.destination[half:] != job.own_ip[half:],
+            udp.destination_port != job.udp_port,
+        ]
 
-    def _malformed(self, frame: Any) -> Value:
+    def _misshapen(self, frame: Any) -> list[Value]:
         head = frame.aggregation
-        malformed = (head.version != VERSION) | ((head.kind != Kind.RESULT) & (head.kind != Kind.CONFIRM))
+        wrong = (head.version != VERSION) | ((head.kind != Kind.RESULT) & (head.kind != Kind.CONFIRM))
         if self.encap is Encap.L2:
-            return malformed
+            return [wrong]
         udp_length = byte_length(UDP) + payload_length(self.values)
-        return (
-            malformed | (frame.ipv4.length != byte_length(IPV4) + udp_length) | (frame.udp.length != udp_length)
-        )
+        ip_length = byte_length(IPV4) + udp_length
+        return [wrong, frame.ipv4.length != ip_length, frame.udp.length != udp_length]
 
     def _out_of_range(self, m: Module, slot: Value) -> Value:
         mask = Signal(SLOT_BITS)
@@ -278,8 +273,20 @@ class FrameReceiver(wiring.Component):
         return ((slot ^ self.job.base) & ~mask).any()
 
     def _bad_checksum(self, m: Module, frame: Any) -> Signal:
-        m.submodules.sum = total = OnesComplementSum(words=byte_length(IPV4) * 8 // WORD_BITS)
-        m.d.comb += total.i.eq(frame.ipv4.as_value())
+        """The destination is added once a job: where it is not ours, the frame is foreign anyway."""
+        own = self.job.own_ip
+        both = Signal(WORD_BITS + 1)
+        folded = Signal(WORD_BITS)
+        m.d.sync += [both.eq(own[:WORD_BITS] + own[WORD_BITS:]), folded.eq(both[:WORD_BITS] + both[WORD_BITS])]
+        others = frame.ipv4.as_value()[len(own) :]
+        m.submodules.sum = total = OnesComplementSum(words=len(others) // WORD_BITS + 1)
+        m.d.comb += total.i.eq(Cat(folded, others))
         bad = Signal()
         m.d.sync += bad.eq(~total.o.all())
         return bad
+
+
+def _late(m: Module, name: str, parts: list[Value], wait: int) -> Value:
+    """Whether one of ``parts`` holds, ``wait`` + 1 cycles later; they meet behind a register."""
+    met = delayed(m, Cat(parts), 1, name=f"{name}_parts")[-1].any()
+    return delayed(m, met, wait, name=name)[-1]

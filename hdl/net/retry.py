@@ -125,7 +125,7 @@ class RetryScanner(wiring.Component):
         exhausted = Signal()
         matches = Signal()
         late = Signal(TIMEOUT_BITS)
-        is_late = Signal()
+        early = Signal()
         did_match = Signal()
 
         m.d.comb += [
@@ -135,7 +135,7 @@ class RetryScanner(wiring.Component):
             stored.addr.eq(pointer),
             matches.eq(Mux(word.ack, state == SlotState.WAIT_CONFIRM, state == SlotState.WAIT_RESULT)),
             late.eq(now - word.deadline),
-            overdue.eq(is_late & did_match),
+            overdue.eq(did_match & ~early),
             self.offer.use.eq(looked[1]),
             self.offer.ack.eq(word.ack),
             self.offer.values.eq(stored.data),
@@ -143,7 +143,7 @@ class RetryScanner(wiring.Component):
         m.d.sync += [
             word.eq(timer.data),
             state.eq(self.scanned),
-            is_late.eq(~late[-1]),
+            early.eq(late[-1]),
             did_match.eq(matches),
             exhausted.eq(word.retries == self.limit),
             self.offer.retries.eq(word.retries + 1),

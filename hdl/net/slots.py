@@ -7,7 +7,7 @@ written back.
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal, Value
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -51,6 +51,12 @@ def clear_layout(slots: int) -> data.StructLayout:
     return data.StructLayout({"en": 1, "index": index_bits(slots)})
 
 
+def equal_halves(one: Value, other: Value) -> Value:
+    """Equality in two halves, for a register each: both then say that all is equal, and neither is deep."""
+    half = len(one) // 2
+    return Cat(one[:half] == other[:half], one[half:] == other[half:])
+
+
 def walk_uses(m: Module, *, slots: int, first_round: int, mask: Value, step: Value) -> tuple[Any, Any]:
     """The use of a slot whose turn it is, and the one behind it, to which ``step`` goes on.
 
@@ -80,7 +86,7 @@ class OperationWindow(wiring.Component):
     Members
     -------
     ``mask`` : In, bits of a slot index
-        N − 1.
+        N − 1; constant from a cycle before the first ``accept``.
     ``accept`` : In, 1
         The next operation begins. Only while ``open``.
     ``free`` : In, 1
@@ -138,22 +144,23 @@ class OperationWindow(wiring.Component):
         m = Module()
         used = Signal(range(self.slots + 1))
         last = Signal(init=self.first_round == ROUND_MAX)
-        wrap = self.index == self.mask
-        m.d.comb += self.idle.eq(used == 0)
+        now, behind = walk_uses(
+            m, slots=self.slots, first_round=self.first_round, mask=self.mask, step=self.accept
+        )
+        wrap = now.parity ^ behind.parity
+        m.d.comb += [self.idle.eq(used == 0), self.index.eq(now.index)]
         with m.If(self.accept):
             m.d.sync += self.open.eq((self.free | (used != self.mask)) & ~(wrap & last))
         with m.Elif(self.free):
             m.d.sync += self.open.eq(~self.exhausted)
         with m.If(self.accept != self.free):
             m.d.sync += used.eq(Mux(self.free, used - 1, used + 1))
-        with m.If(self.accept):
-            m.d.sync += self.index.eq((self.index + 1) & self.mask)
-            with m.If(wrap):
-                m.d.sync += [
-                    self.round.eq(self.round + 1),
-                    self.previous.eq(self.round),
-                    self.exhausted.eq(last),
-                ]
+        with m.If(self.accept & wrap):
+            m.d.sync += [
+                self.round.eq(self.round + 1),
+                self.previous.eq(self.round),
+                self.exhausted.eq(last),
+            ]
         m.d.sync += last.eq(self.round == ROUND_MAX)
         return m
 
@@ -169,7 +176,7 @@ class SlotStates(wiring.Component):
     ``mask`` : In, bits of a slot index
         N − 1.
     ``clear`` : In, ``en`` and ``index``
-        Forget a slot; no packet may be valid meanwhile, nor in the cycle before.
+        Forget a slot, one cycle later; no packet may be valid meanwhile.
     ``ahead`` : In, slot use
         Of the packet that comes in the next cycle.
     ``packet`` : In, ``valid``, ``confirm`` (1) or RESULT (0), and ``current``
@@ -237,9 +244,12 @@ class SlotStates(wiring.Component):
         m = Module()
         packet = self.packet
         use = Signal.like(self.ahead)  # the packet's
-        m.d.sync += [use.eq(self.ahead), self.use.eq(use)]
-        results = self._parities(m, "results", use, self.result)
-        confirms = self._parities(m, "confirms", use, self.confirm)
+        cleared = Signal()
+        m.d.sync += [use.eq(self.ahead), self.use.eq(use), cleared.eq(self.clear.en)]
+        with m.If(self.clear.en):
+            m.d.sync += [self.use.index.eq(self.clear.index), self.use.parity.eq(self.first_round - 1)]
+        results = self._parities(m, "results", use, self.result, cleared)
+        confirms = self._parities(m, "confirms", use, self.confirm, cleared)
 
         has_result = results(self.ahead) == use.parity
         has_confirm = confirms(self.ahead) == use.parity
@@ -264,29 +274,38 @@ class SlotStates(wiring.Component):
         self._free(m, confirms)
         return m
 
-    def _parities(self, m: Module, name: str, use: Any, written: Value) -> Any:
+    def _parities(self, m: Module, name: str, use: Any, judged: Value, cleared: Value) -> Any:
         """A memory of one bit per slot, and a function that adds a read port for the use of a slot.
 
-        ``written``: the packet of the cycle before is to be remembered.
+        ``judged``: the packet of the cycle before is to be remembered; ``use`` is that of this cycle's.
         """
         blank = (self.first_round - 1) & 1
         m.submodules[name] = memory = Memory(shape=1, depth=self.slots, init=[blank] * self.slots)
         port = memory.write_port()
         m.d.comb += [
-            port.en.eq(written | self.clear.en),
-            port.addr.eq(Mux(self.clear.en, self.clear.index, self.use.index)),
-            port.data.eq(Mux(self.clear.en, blank, self.use.parity)),
+            port.en.eq(judged | cleared),
+            port.addr.eq(self.use.index),
+            port.data.eq(self.use.parity),
         ]
 
         def read(looked: Any, *, at_once: bool = True) -> Value:
-            """The slot's parity a cycle later; ``at_once``: the packet of this cycle included."""
-            reader = memory.read_port(transparent_for=(port,) if at_once else ())
+            """The slot's parity a cycle later; ``at_once``: the packet of this cycle included.
+
+            By hand, for a transparent port's comparison would stand behind the memory, in the same cycle.
+            """
+            reader = memory.read_port()
             m.d.comb += reader.addr.eq(looked.index)
             if not at_once:
                 return reader.data
-            same = Signal(name=f"{name}_same")
-            m.d.sync += same.eq(looked.index == use.index)
-            return Mux(same & written, self.use.parity, reader.data)
+            same = Signal(2, name=f"{name}_same")
+            stored = Signal(3, name=f"{name}_stored")
+            parity = Signal(name=f"{name}_parity")
+            m.d.sync += [
+                same.eq(equal_halves(looked.index, use.index)),
+                stored.eq(Cat(equal_halves(looked.index, port.addr), port.en)),
+                parity.eq(port.data),
+            ]
+            return Mux(same.all() & judged, self.use.parity, Mux(stored.all(), parity, reader.data))
 
         return read
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, ResetInserter, Signal
+from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -26,6 +26,7 @@ from fanin.hdl.net.slots import (
     check_first_round,
     check_slots,
     clear_layout,
+    equal_halves,
     index_bits,
     use_layout,
 )
@@ -166,7 +167,7 @@ class AggTransport(wiring.Component):
         run = self._run(m, window, states, reorder, scanner)
         self._send(m, run, window, scanner, next_ack, transmitter)
         self._receive(m, window, states, reorder, acks, receiver)
-        self._track(m, window, states, reorder, scanner)
+        self._track(m, window, states, next_ack, scanner)
         return m
 
     def _run(self, m: Module, window: Any, states: Any, reorder: Any, scanner: Any) -> Signal:
@@ -202,23 +203,25 @@ class AggTransport(wiring.Component):
         """Choose what is sent next: AGG, else ACK, else a retransmission."""
         packet = transmitter.i.payload
         agg = Signal()
-        ack = Signal()
         again = Signal()
         use = Signal(use_layout(self.slots))
         sent = scanner.sent
+
+        def round_of(use: Any) -> Value:
+            return Mux(use.parity == window.round[0], window.round, window.previous)
+
         m.d.comb += [
             self.pa.ready.eq(run & window.open & transmitter.i.ready),
             agg.eq(self.pa.valid & run & window.open),
-            ack.eq(acks.o.valid & run & ~agg),
             again.eq(scanner.offer.valid & run & ~agg & ~acks.o.valid),
-            acks.o.ready.eq(ack & transmitter.i.ready),
+            acks.o.ready.eq(run & ~agg & transmitter.i.ready),
             scanner.take.eq(again & transmitter.i.ready),
             window.accept.eq(agg & transmitter.i.ready),
             transmitter.i.valid.eq(run & ((self.pa.valid & window.open) | acks.o.valid | scanner.offer.valid)),
         ]
         m.d.comb += [
             use.eq(Mux(again, scanner.offer.use, acks.o.payload)),
-            packet.round.eq(Mux(use.parity == window.round[0], window.round, window.previous)),
+            packet.round.eq(Mux(again, round_of(scanner.offer.use), round_of(acks.o.payload))),
             packet.kind.eq(Mux(again & ~scanner.offer.ack, Kind.AGG, Kind.ACK)),
             sent.ack.eq(~again | scanner.offer.ack),
             sent.retries.eq(Mux(again, scanner.offer.retries, 0)),
@@ -248,7 +251,6 @@ class AggTransport(wiring.Component):
         below = Signal()
         this_round = Signal(2)
         last_round = Signal(2)  # equality in two halves: shallower
-        half = ROUND_BITS // 2
         # The window of one cycle ago: no answer can come as fast as that. Within a job slots compare as
         # their indices do.
         boundary = Signal.like(window.index)
@@ -263,10 +265,8 @@ class AggTransport(wiring.Component):
             current.eq(window.round),
             previous.eq(window.previous),
             below.eq(ahead.slot[: len(boundary)] < boundary),
-            *(
-                equal.eq(Cat(ahead.round[:half] == other[:half], ahead.round[half:] == other[half:]))
-                for equal, other in ((this_round, current), (last_round, previous))
-            ),
+            this_round.eq(equal_halves(ahead.round, current)),
+            last_round.eq(equal_halves(ahead.round, previous)),
             reorder.ahead.eq(states.ahead),
             reorder.write.values.eq(received.packet.values),
             states.delivered.eq(self.fa.valid & self.fa.ready & ~self.reset),
@@ -283,7 +283,7 @@ class AggTransport(wiring.Component):
         for name in FrameFaults.as_shape().members:
             m.d.sync += self.counters.faults[name].eq(receiver.o.valid & received.fault[name])
 
-    def _track(self, m: Module, window: Any, states: Any, reorder: Any, scanner: Any) -> None:
+    def _track(self, m: Module, window: Any, states: Any, acks: Any, scanner: Any) -> None:
         """The scanner's view of the slots; counters and events."""
         m.d.comb += [
             scanner.next_index.eq(window.index),
@@ -294,10 +294,9 @@ class AggTransport(wiring.Component):
             states.scan.eq(scanner.scan),
             scanner.scanned.eq(states.scanned),
         ]
-        first = scanner.sent.en & ~scanner.take
         m.d.sync += [
             self.counters.agg_sent.eq(window.accept),
-            self.counters.ack_sent.eq(first & scanner.sent.ack),
+            self.counters.ack_sent.eq(acks.o.valid & acks.o.ready),
             self.counters.retransmissions.eq(scanner.take),
         ]
         m.d.comb += [

@@ -229,17 +229,19 @@ def test_one_slot_a_cycle_becomes_free_in_the_order_of_the_operations(n):
 
 @pytest.mark.parametrize("first_round", [1, 2])
 def test_a_cleared_slot_is_as_at_first_and_the_others_as_before(first_round):
-    """Scanned in the cycle of the clear, and again when all is done."""
+    """Scanned a cycle after the clear, and again when all is done."""
     seed = new_seed()
     rng = random.Random(seed)
     n = 16
     history = [rng.randrange(3) for _ in range(n)]
     cleared = rng.sample(range(n), n // 2)
     packets = [packet for slot in range(n) for packet in confirmed(slot, first_round)[: history[slot]]]
-    at_once = [{"clear": slot, "scan": (slot, first_round)} for slot in cleared]
+    looked = [{"scan": (slot, first_round)} for slot in cleared]
+    clears = [{"clear": slot} for slot in cleared]
+    at_once = [a | b for a, b in zip([*clears, {}], [{}, *looked], strict=True)]
     looks = [{"scan": (slot, round_)} for round_ in (first_round, first_round - 1) for slot in range(n)]
     seen = run([*packets, {}, *at_once, *looks, {}], n=n, first_round=first_round, seed=seed)
-    states = [scanned for *_, scanned in seen[len(packets) + 2 :]]
+    states = [scanned for *_, scanned in seen[len(packets) + 3 :]]
     assert states[: len(cleared)] == [WAIT_RESULT] * len(cleared)
     reached = [0 if slot in cleared else history[slot] for slot in range(n)]
     this_round = [[WAIT_RESULT, WAIT_CONFIRM, FREE][count] for count in reached]
@@ -254,7 +256,7 @@ def test_a_cleared_slot_is_as_at_first_and_the_others_as_before(first_round):
 def test_a_cleared_slot_takes_the_packets_of_the_first_round(first_round):
     both = [Kind.CONFIRM, Kind.RESULT, Kind.RESULT, Kind.CONFIRM, Kind.CONFIRM]
     packets = [{"packet": (kind, 3, first_round, True)} for kind in both]
-    seen = run([*packets, {}, {"clear": 3}, *packets, {}, {"clear": 2}, *packets], n=4, first_round=first_round)
+    seen = run([*packets, {"clear": 3}, {}, *packets, {"clear": 2}, {}, *packets], n=4, first_round=first_round)
     once = ["stale", "result", "duplicate", "confirm", "duplicate"]
     assert [d for d, *_ in seen] == [*once, "", "", *once, "", "", *["duplicate"] * 5]
 
