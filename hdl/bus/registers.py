@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, Resp
 from fanin.hdl.bus.register_map import WORD_BITS, WORD_BYTES, Access, Register, RegisterMap
 
-GROUP_WORDS = 8  # words that one read multiplexer selects from, in one cycle
+GROUP_WORDS = 16  # words that one read multiplexer selects from, in one cycle
 LUT_INPUTS = 6
 
 

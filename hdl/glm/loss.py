@@ -57,7 +57,7 @@ class LossUnit(wiring.Component):
 
     Latency
     -------
-    8 cycles from ``fa`` (and ``labels``) to ``scale``, whatever the loss; one micro-batch a cycle. While
+    8 cycles from ``fa`` to ``scale``, 7 from ``labels``, whatever the loss; one micro-batch a cycle. While
     ``scale`` stalls, the whole pipeline does.
 
     Source
@@ -84,24 +84,29 @@ class LossUnit(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A pipeline with one enable: it moves unless a finished scale waits."""
+        """A pipeline that moves unless a finished scale waits, or an FA in its first stage for its label."""
         m = Module()
         advance = Signal()
+        enter = Signal()
         valid = Signal(STAGES)
         m.d.comb += [
             advance.eq(~self.scale.valid | self.scale.ready),
-            self.fa.ready.eq(advance & self.labels.valid),
-            self.labels.ready.eq(advance & self.fa.valid),
+            enter.eq(advance & (self.labels.valid | ~valid[0])),
+            self.fa.ready.eq(enter),
+            self.labels.ready.eq(advance & valid[0]),
             self.scale.valid.eq(valid[-1]),
         ]
         ports = self._table_ports(m)
+        fa1 = Signal.like(self.fa.payload, reset_less=True)
         for port, fa in zip(ports, self.fa.payload, strict=True):
-            m.d.comb += [port.en.eq(advance), port.addr.eq(self._index(fa))]
+            m.d.comb += [port.en.eq(enter), port.addr.eq(self._index(fa))]
         mask = self._overflow_mask(m)
+        with m.If(enter):
+            m.d.sync += [valid[0].eq(self.fa.valid), fa1.eq(self.fa.payload)]
         with m.If(advance):
-            m.d.sync += valid.eq(Cat(self.fa.valid & self.labels.valid, valid))
+            m.d.sync += valid[1:].eq(Cat(valid[0] & self.labels.valid, valid[1:]))
             for bank, port in enumerate(ports):
-                df = self._derivative(m, self.fa.payload[bank], self.labels.payload[bank], port.data)
+                df = self._derivative(m, fa1[bank], self.labels.payload[bank], port.data)
                 m.d.sync += self.scale.payload[bank].eq(self._scaled(m, df, mask))
         return m
 
@@ -122,30 +127,27 @@ class LossUnit(wiring.Component):
         top = self.frac + (SIGMA_RANGE - 1).bit_length()
         return Cat(fa[self.frac - SIGMA_STEP_BITS : top], ~fa[top])
 
-    def _derivative(self, m: Module, fa: Value, label: Value, entry: Any) -> Signal:
-        """Stages 1 to 4: df; ``entry`` is valid behind stage 1."""
+    def _derivative(self, m: Module, fa1: Value, label: Value, entry: Any) -> Signal:
+        """Stages 2 to 4: df; FA and ``entry`` stand behind stage 1, where the label meets them."""
         top = self.frac + (SIGMA_RANGE - 1).bit_length()
         n = sigma_fraction_bits(self.frac)
         step = self.frac - SIGMA_STEP_BITS
-
-        fa1, label1 = (Signal.like(value, name=name) for value, name in ((fa, "fa1"), (label, "label1")))
-        m.d.sync += [fa1.eq(fa), label1.eq(label)]
 
         inside = fa1[top:].all() | ~fa1[top:].any()
         at_least_one = ~fa1[-1] & fa1[self.frac :].any()
         at_most_minus_one = fa1[-1] & ~(fa1[self.frac :].all() & fa1[: self.frac].any())
         entry2 = Signal.like(entry, name="entry2")
-        label2 = Signal.like(label1, name="label2")
+        label2 = Signal.like(label, name="label2")
         fraction = Signal(n)
         interpolate = Signal()
         satisfied = Signal()  # satisfied: y · FA >= 1
         base = Signal(signed(VALUE_BITS))  # what the label is taken from, where the table does not say
         m.d.sync += [
             entry2.eq(entry),
-            label2.eq(label1),
+            label2.eq(label),
             fraction.eq(fa1[step - n : step]),
             interpolate.eq(inside & (self.loss == Loss.LOGISTIC)),
-            satisfied.eq((self.loss == Loss.HINGE) & Mux(label1[-1], at_most_minus_one, at_least_one)),
+            satisfied.eq((self.loss == Loss.HINGE) & Mux(label[-1], at_most_minus_one, at_least_one)),
         ]
         with m.Switch(self.loss):
             with m.Case(Loss.LINEAR):

@@ -281,10 +281,8 @@ class GlmNode(wiring.Component):
         connect_typed(m, parts.registers.model_address, window.address)
         connect_typed(m, parts.registers.model_data, window.weight)
         connect_typed(m, window.host, worker.host)
-        m.d.comb += [
-            window.enable.eq(~parts.control.busy & ~worker.busy),
-            worker.engine.eq(window.engine),
-        ]
+        m.d.sync += window.enable.eq(~parts.control.busy & ~worker.busy)
+        m.d.comb += worker.engine.eq(window.engine)
 
     def _status(self, m: Module, parts: _Parts) -> None:
         """What the node is, and what it does."""
@@ -303,8 +301,8 @@ class GlmNode(wiring.Component):
             "slots": config.slots,
         }
         m.d.comb += [getattr(registers, name).eq(int(value)) for name, value in constants.items()]
+        m.d.sync += registers.busy.eq(control.busy | parts.worker.busy)
         m.d.comb += [
-            registers.busy.eq(control.busy | parts.worker.busy),
             registers.idle.eq(parts.transport.status.idle | parts.transport.status.failed),
             registers.failed.eq(control.failed),
             registers.cause.eq(control.cause),

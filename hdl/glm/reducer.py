@@ -22,8 +22,9 @@ MIN_CLAMP = fixed.clamp_bits(MAX_WORKERS)
 ENTER_CYCLES = 2  # the queue, and its output's register
 LEAVE_CYCLES = 1
 SUMS = 16  # that wait to leave, or may yet come to wait; a credit takes 9 cycles around the pipeline
-_LOW = Shape.cast(SplitSum.as_shape()["low"].shape)
-_HIGH = Shape.cast(SplitSum.as_shape()["high"].shape)
+_LOW = unsigned(LOW_BITS)
+_HIGH = signed(Shape.cast(SplitSum.as_shape()["high"].shape).width + 1)
+_NEAR = WEIGHT.width - LOW_BITS  # bits of a high half that may be in range
 
 
 def reducer_latency(engines: int) -> int:
@@ -134,12 +135,16 @@ class ActivationReducer(wiring.Component):
         return [self._queue(m, number, consume) for number in range(self.engines)]
 
     def _queue(self, m: Module, engine: int, consume: Signal) -> Any:
-        """PAs of one engine that wait for the others'; its credits keep it from overflowing."""
+        """PAs of one engine that wait for the others'; its credits keep it from overflowing.
+
+        Behind the queue the low half's upper bits go to the high half: shorter carries in all that follows.
+        """
         port = self.i[engine]
         storage = Memory(shape=port.payload.shape(), depth=ActivationSignature.QUEUE, init=[])
         m.submodules[f"queue_{engine}"] = storage
         produce = Signal.like(consume, name=f"produce_{engine}")
-        popped = Signal(port.payload.shape(), name=f"popped_{engine}", reset_less=True)
+        halves = data.ArrayLayout(data.StructLayout({"low": _LOW, "high": _HIGH}), self.banks)
+        popped = Signal(halves, name=f"popped_{engine}", reset_less=True)
         write, read = storage.write_port(), storage.read_port(domain="comb")
         m.d.comb += [
             write.en.eq(port.valid),
@@ -147,29 +152,29 @@ class ActivationReducer(wiring.Component):
             write.data.eq(port.payload),
             read.addr.eq(consume),
         ]
-        m.d.sync += [produce.eq(produce + port.valid), popped.eq(read.data)]
+        m.d.sync += produce.eq(produce + port.valid)
+        for pa, held in zip(popped, read.data, strict=True):
+            m.d.sync += [pa.low.eq(held.low), pa.high.eq(held.high + held.low[LOW_BITS:])]
         return popped
 
     def _joined(self, m: Module, bank: int, operands: list[Any]) -> tuple[Signal, Signal]:
         """The sum of one bank over the engines, and whether it is far out of range.
 
-        To keep the clamp's logic shallow, the high half is judged here, before its carry is known: what the
-        low half adds to it is less than 2^carry, so if the high half needs more than ``near`` bits the sum is
-        out of range either way, and if not, the sum's top bits repeat its sign.
+        To keep the clamp's logic shallow, the high half is judged here, before its carry is known: the low
+        halves add less than ``MAX_ENGINES`` to it, so if it needs more than ``_NEAR`` bits the sum is out of
+        range either way, and if not, the sum's top bits repeat its sign.
         """
         m.submodules[f"low_{bank}"] = low = SumTree(inputs=self.engines, operand=_LOW, radix=TREE_RADIX)
         m.submodules[f"high_{bank}"] = high = SumTree(inputs=self.engines, operand=_HIGH, radix=TREE_RADIX)
         for e, pas in enumerate(operands):
             m.d.comb += [low.i[e].eq(pas[bank].low), high.i[e].eq(pas[bank].high)]
-        carry = len(low.o[0]) - LOW_BITS
-        near = carry + 1
-        top = high.o[0][near:]
+        top = high.o[0][_NEAR:]
         whole = Signal(signed(len(high.o[0]) + 1), name=f"whole_{bank}")
         m.d.comb += whole.eq(high.o[0] + low.o[0][LOW_BITS:])
-        total = Signal(LOW_BITS + near + 2, name=f"joined_{bank}", reset_less=True)  # the last bit is the sign
+        total = Signal(LOW_BITS + _NEAR + 2, name=f"joined_{bank}", reset_less=True)  # the last bit is the sign
         far = Signal(name=f"far_{bank}", reset_less=True)
         m.d.sync += [
-            total.eq(Cat(low.o[0][:LOW_BITS], whole[: near + 1], whole[-1])),
+            total.eq(Cat(low.o[0][:LOW_BITS], whole[: _NEAR + 1], whole[-1])),
             far.eq(~((top == 0) | top.all())),
         ]
         return total, far

@@ -7,7 +7,7 @@ written back.
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -140,7 +140,7 @@ class OperationWindow(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``open`` is kept beside the count, and ``last`` beside the round, to be registers."""
+        """What ``open`` follows from is kept beside the count, and ``last`` beside the round, as registers."""
         m = Module()
         used = Signal(range(self.slots + 1))
         last = Signal(init=self.first_round == ROUND_MAX)
@@ -148,13 +148,21 @@ class OperationWindow(wiring.Component):
             m, slots=self.slots, first_round=self.first_round, mask=self.mask, step=self.accept
         )
         wrap = now.parity ^ behind.parity
+        one_left = Signal()  # used == mask
+        full = Signal()  # used == mask + 1
+        before_last = Signal(signed(len(self.mask) + 1))
+        m.d.sync += before_last.eq(self.mask - 1)
         m.d.comb += [self.idle.eq(used == 0), self.index.eq(now.index)]
         with m.If(self.accept):
-            m.d.sync += self.open.eq((self.free | (used != self.mask)) & ~(wrap & last))
+            m.d.sync += self.open.eq((self.free | ~one_left) & ~(wrap & last))
         with m.Elif(self.free):
             m.d.sync += self.open.eq(~self.exhausted)
-        with m.If(self.accept != self.free):
-            m.d.sync += used.eq(Mux(self.free, used - 1, used + 1))
+        with m.If(self.accept & ~self.free):
+            m.d.sync += [used.eq(used + 1), one_left.eq(used == before_last), full.eq(one_left)]
+        with m.Elif(self.free & ~self.accept):
+            m.d.sync += [used.eq(used - 1), one_left.eq(full), full.eq(0)]
+        with m.Elif(self.idle):
+            m.d.sync += one_left.eq(self.mask == 0)
         with m.If(self.accept & wrap):
             m.d.sync += [
                 self.round.eq(self.round + 1),

@@ -97,14 +97,21 @@ def test_the_window_never_holds_more_than_n_operations(tmp_path):
     """Induction: for ever, at any N, whatever is accepted while open and freed while in use."""
     proof = Proof(OperationWindow(slots=8))
     window, used = proof.component, proof.internal["used"]
+    settled = Signal()  # the mask was there a cycle ago
+    proof.m.d.sync += settled.eq(1)
     mask = proof.constant(3)
     proof.assume((mask & (mask + 1)) == 0)
     proof.assume(window.mask == mask)
-    proof.assume(~window.accept | window.open)
+    proof.assume(~window.accept | (window.open & settled))
     proof.assume(~window.free | ~window.idle)
     proof.check(used <= mask + 1)
     proof.check(window.open == ((used <= mask) & ~window.exhausted))
     proof.check(window.idle == (used == 0))
+    state = proof.internal
+    proof.check(~settled | (state["before_last"] == mask - 1))
+    proof.check(~settled | (state["one_left"] == (used == mask)))
+    proof.check(settled | (window.idle & ~state["one_left"]))
+    proof.check(state["full"] == (used == mask + 1))
     proof.prove(tmp_path, depth=4)
 
 
