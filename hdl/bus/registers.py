@@ -292,13 +292,11 @@ class _Slave:
         live: Any = Const(0)
         for group in sorted({word // GROUP_WORDS for word in self.readable}):
             chosen = Signal(WORD_BITS, name=f"group{group}")
-            with m.Switch(self.number[:bits]):
-                for word in range(group * GROUP_WORDS, (group + 1) * GROUP_WORDS):
-                    if word in self.readable:
-                        with m.Case(word % GROUP_WORDS):
-                            m.d.sync += chosen.eq(self.readable[word])
-                with m.Default():
-                    m.d.sync += chosen.eq(0)
+            words = range(group * GROUP_WORDS, (group + 1) * GROUP_WORDS)
+            values = Cat(Signal.like(chosen, name=f"word{word}") for word in words)
+            for k, word in enumerate(words):
+                m.d.comb += values.word_select(k, WORD_BITS).eq(self.readable.get(word, 0))
+            m.d.sync += chosen.eq(values.word_select(self.number[:bits], WORD_BITS))
             here = self.registered(m, (self.number[bits:] == group) & ~is_high, f"in_group{group}")
             live = live | chosen & here.replicate(WORD_BITS)
         kept = Signal(WORD_BITS)

@@ -20,6 +20,7 @@ from fanin.fixed import (
     sigma_fraction_bits,
     sigma_table,
 )
+from fanin.hdl.arith.carry import any_by_carry
 
 STAGES = 8
 _DF_BITS = VALUE_BITS + 1
@@ -136,43 +137,37 @@ class LossUnit(wiring.Component):
         inside = fa1[top:].all() | ~fa1[top:].any()
         at_least_one = ~fa1[-1] & fa1[self.frac :].any()
         at_most_minus_one = fa1[-1] & ~(fa1[self.frac :].all() & fa1[: self.frac].any())
-        entry2 = Signal.like(entry, name="entry2")
+        interpolate = inside & (self.loss == Loss.LOGISTIC)
+        base = Signal(signed(VALUE_BITS))  # what the label is taken from
+        step2 = Signal.like(entry.step)
+        fraction = Signal(n)  # 0 where there is nothing to interpolate
         label2 = Signal.like(label, name="label2")
-        fraction = Signal(n)
-        interpolate = Signal()
-        satisfied = Signal()  # satisfied: y · FA >= 1
-        base = Signal(signed(VALUE_BITS))  # what the label is taken from, where the table does not say
+        satisfied = Signal()  # y · FA >= 1
         m.d.sync += [
-            entry2.eq(entry),
+            step2.eq(entry.step),
+            fraction.eq(Mux(interpolate, fa1[step - n : step], 0)),
             label2.eq(label),
-            fraction.eq(fa1[step - n : step]),
-            interpolate.eq(inside & (self.loss == Loss.LOGISTIC)),
             satisfied.eq((self.loss == Loss.HINGE) & Mux(label[-1], at_most_minus_one, at_least_one)),
         ]
         with m.Switch(self.loss):
             with m.Case(Loss.LINEAR):
                 m.d.sync += base.eq(fa1)
             with m.Case(Loss.LOGISTIC):
-                m.d.sync += base.eq(Mux(fa1[-1], 0, 1 << self.frac))
+                m.d.sync += base.eq(Mux(inside, entry.value, Mux(fa1[-1], 0, 1 << self.frac)))
             with m.Default():
                 m.d.sync += base.eq(0)
 
-        product = Signal(entry2.step.shape().width + n)
+        product = Signal(len(step2) + n)
         difference = Signal(signed(_DF_BITS))
-        interpolate3 = Signal()
-        m.d.sync += [
-            product.eq(entry2.step * fraction),
-            difference.eq(Mux(interpolate, entry2.value, base) - Mux(satisfied, 0, label2)),
-            interpolate3.eq(interpolate),
-        ]
+        m.d.sync += [product.eq(step2 * fraction), difference.eq(base - Mux(satisfied, 0, label2))]
 
         df = Signal(signed(_DF_BITS))
-        m.d.sync += df.eq(difference + Mux(interpolate3, product[n:], 0))
+        m.d.sync += df.eq(difference + product[n:])
         return df
 
     def _overflow_mask(self, m: Module) -> Signal:
         """Which bits of the product must equal its sign, for the shifted one to fit 32 bits."""
-        mask = Signal(_PRODUCT_BITS)
+        mask = Signal(_PRODUCT_BITS, reset_less=True)
         m.d.sync += mask.eq((-1 << VALUE_BITS - 1) << self.shift)
         return mask
 
@@ -193,7 +188,7 @@ class LossUnit(wiring.Component):
         m.d.sync += [
             coarse.eq(product >> Cat(C(0, 2), self.shift[2:])),
             negative.eq(product[-1]),
-            overflow.eq(((product ^ product[-1].replicate(_PRODUCT_BITS)) & mask).any()),
+            overflow.eq(any_by_carry((product ^ product[-1].replicate(_PRODUCT_BITS)) & mask, 2)),
         ]
         limit = Cat((~negative).replicate(VALUE_BITS - 1), negative)
         return Mux(overflow, limit, (coarse >> self.shift[:2])[:VALUE_BITS]).as_signed()

@@ -75,9 +75,11 @@ class ModelWindow(wiring.Component):
         m = Module()
         at = Signal(ModelAddress)
         host, weight = self.host, self.weight
-        waited = Signal(range(ModelPortSignature.READ_LATENCY + 2))
-        asks = self.enable & (waited == 0) & ~weight.ready
+        waits = Signal()
+        reading = Signal(ModelPortSignature.READ_LATENCY + 1)  # a request moves up until its answer is there
+        asks = Signal()
         m.d.comb += [
+            asks.eq((weight.read | weight.write) & ~waits & ~weight.ready),
             self.address.ready.eq(1),
             self.address.read_data.eq(at),
             self.engine.eq(at.engine),
@@ -86,15 +88,13 @@ class ModelWindow(wiring.Component):
             host.write_data.eq(weight.write_data),
         ]
         m.d.sync += [
-            host.write.eq(weight.write & asks),
-            host.read.eq(weight.read & asks),
+            host.write.eq(weight.write & asks & self.enable),
+            host.read.eq(weight.read & asks & self.enable),
             weight.read_data.eq(Mux(self.enable, host.read_data, 0)),
-            weight.ready.eq(0),
+            reading.eq(Cat(weight.read & asks, reading)),
+            waits.eq((asks & weight.read) | (waits & ~reading[-1])),
+            weight.ready.eq((asks & weight.write) | reading[-1]),
         ]
-        with m.If((weight.read | weight.write) & ~weight.ready):
-            m.d.sync += waited.eq(waited + 1)
-            with m.If(weight.write | (waited == ModelPortSignature.READ_LATENCY + 1)):
-                m.d.sync += [weight.ready.eq(1), waited.eq(0)]
 
         position = Cat(at.lane[: (self.lanes - 1).bit_length()], at.chunk)
         with m.If(self.address.write):

@@ -164,6 +164,8 @@ class GlmWorker(wiring.Component):
         m.submodules.loss = ResetInserter(drop)(loss)
         for engine, port in zip(engines, reducer.i, strict=True):
             connect_typed(m, engine.pa, port)
+        answers = Cat(engine.host.read_data for engine in engines)
+        m.d.comb += self.host.read_data.eq(answers.word_select(self.engine, VALUE_BITS))
         connect_typed(m, flipped(self.labels), loss.labels)
         m.d.comb += [
             loss.loss.eq(self.training.loss),
@@ -204,8 +206,6 @@ class GlmWorker(wiring.Component):
             engine.host.write.eq(self.host.write & selected),
             engine.host.write_data.eq(self.host.write_data),
         ]
-        with m.If(selected):
-            m.d.comb += self.host.read_data.eq(engine.host.read_data)
         return engine
 
     def _run(self, m: Module, engines: list[Any]) -> None:

@@ -259,8 +259,7 @@ class SlotStates(wiring.Component):
         results = self._parities(m, "results", use, self.result, cleared)
         confirms = self._parities(m, "confirms", use, self.confirm, cleared)
 
-        has_result = results(self.ahead) == use.parity
-        has_confirm = confirms(self.ahead) == use.parity
+        has_result, has_confirm = results(self.ahead), confirms(self.ahead)
         awaited = Mux(packet.confirm, has_result & ~has_confirm, ~has_result)
         repeated = has_result & (~packet.confirm | has_confirm)
         fresh = packet.valid & packet.current
@@ -271,19 +270,14 @@ class SlotStates(wiring.Component):
             self.stale.eq(packet.valid & ~(packet.current & (awaited | repeated))),
         ]
 
-        parity = Signal()
-        m.d.sync += parity.eq(self.scan.parity)
-        scan_result, scan_confirm = results(self.scan), confirms(self.scan)
-        with m.If(scan_confirm != parity):
-            m.d.comb += self.scanned.eq(SlotState.WAIT_RESULT)
-            with m.If(scan_result == parity):
-                m.d.comb += self.scanned.eq(SlotState.WAIT_CONFIRM)
+        waits_for = Mux(results(self.scan), SlotState.WAIT_CONFIRM, SlotState.WAIT_RESULT)
+        m.d.comb += self.scanned.eq(Mux(confirms(self.scan), SlotState.FREE, waits_for))
 
         self._free(m, confirms)
         return m
 
     def _parities(self, m: Module, name: str, use: Any, judged: Value, cleared: Value) -> Any:
-        """A memory of one bit per slot, and a function that adds a read port for the use of a slot.
+        """A memory of one bit per slot, and a function that adds a read port, to be asked for a use.
 
         ``judged``: the packet of the cycle before is to be remembered; ``use`` is that of this cycle's.
         """
@@ -297,23 +291,26 @@ class SlotStates(wiring.Component):
         ]
 
         def read(looked: Any, *, at_once: bool = True) -> Value:
-            """The slot's parity a cycle later; ``at_once``: the packet of this cycle included.
+            """Whether ``looked`` is the slot's use, a cycle later; ``at_once``: by this cycle's packet, too.
 
             By hand, for a transparent port's comparison would stand behind the memory, in the same cycle.
             """
             reader = memory.read_port()
-            m.d.comb += reader.addr.eq(looked.index)
-            if not at_once:
-                return reader.data
-            same = Signal(2, name=f"{name}_same")
-            stored = Signal(3, name=f"{name}_stored")
             parity = Signal(name=f"{name}_parity")
+            m.d.comb += reader.addr.eq(looked.index)
+            m.d.sync += parity.eq(looked.parity)
+            found = reader.data == parity
+            if not at_once:
+                return found
+            stored = Signal(3, name=f"{name}_stored")
+            passing = Signal(2, name=f"{name}_passing")
+            right = Signal(2, name=f"{name}_right")
             m.d.sync += [
-                same.eq(equal_halves(looked.index, use.index)),
-                stored.eq(Cat(equal_halves(looked.index, port.addr), port.en)),
-                parity.eq(port.data),
+                stored.eq(Cat(equal_halves(looked.index, self.use.index), port.en)),
+                passing.eq(equal_halves(looked.index, use.index)),
+                right.eq(Cat(looked.parity == last.parity for last in (self.use, use))),
             ]
-            return Mux(same.all() & judged, self.use.parity, Mux(stored.all(), parity, reader.data))
+            return Mux(passing.all() & judged, right[1], Mux(stored.all(), right[0], found))
 
         return read
 
@@ -333,5 +330,5 @@ class SlotStates(wiring.Component):
             m.d.sync += [waiting.eq(waiting + 1), some.eq(1)]
         with m.Elif(self.free & ~self.delivered):
             m.d.sync += [waiting.eq(waiting - 1), some.eq(waiting != 1)]
-        m.d.comb += self.free.eq(some & (confirmed == now.parity))
+        m.d.comb += self.free.eq(some & confirmed)
         m.d.sync += stepped.eq(self.free)
