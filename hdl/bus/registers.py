@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from amaranth import Cat, Const, Module, Mux, Signal
@@ -12,7 +14,9 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, Resp
 from fanin.hdl.bus.register_map import WORD_BITS, WORD_BYTES, Access, Register, RegisterMap
 
-GROUP_WORDS = 16  # words that one read multiplexer selects from, in one cycle
+GROUP_WORDS = 8  # words that one read multiplexer selects from, in one cycle
+GROUP_BITS = (GROUP_WORDS - 1).bit_length()
+JOINED_GROUPS = 5  # of which one is chosen in the next cycle
 LUT_INPUTS = 6
 
 
@@ -88,8 +92,8 @@ class RegisterFile(wiring.Component):
 
     Latency
     -------
-    Read: R 4 cycles after AR. Write: B 4 cycles after the later of AW and W; fields change with B. Back to
-    back, an access every 5 cycles. A window adds the cycles until ``ready``.
+    Read: R 5 cycles after AR. Write: B 5 cycles after the later of AW and W; fields change with B. Back to
+    back, an access every 6 cycles. A window adds the cycles until ``ready``.
 
     Source
     ------
@@ -173,7 +177,7 @@ class _Slave:
 
     The register file fills ``readable`` (values by word number), ``writable``, ``high_words`` and
     ``windows``, and writes a word in the cycle that :meth:`written` names. All that the address says is
-    registered in DECODE, so that ACCESS has short paths.
+    registered before ACCESS, which so has short paths.
     """
 
     def __init__(self, axil: Any):
@@ -182,25 +186,38 @@ class _Slave:
         self.writable: list[int] = []
         self.high_words: list[int] = []
         self.windows: dict[int, Any] = {}
+        self.groups: dict[int, Signal] = {}
         self.address = Signal(len(axil.araddr))  # of the access that is being carried out
         self.number = self.address[2:]
         self.data = Signal(WORD_BITS)
         self.strobes = Signal(WORD_BYTES)
         self.is_write = Signal()
-        self.decode = Signal()
+        self.pick = Signal(GROUP_BITS)  # the word in its group; a cycle later, a counter's high one
         self.access = Signal()  # high while the access is carried out: one cycle, or a window's wait
         self.done = Signal()
 
-    def registered(self, m: Module, condition: Any, name: str) -> Signal:
-        """What ``condition`` says of a word's address, from DECODE on; 0 for an unaligned one."""
-        signal = Signal(name=name)
-        with m.If(self.decode):
-            m.d.sync += signal.eq(condition & (self.address[:2] == 0))
-        return signal
+    def in_group(self, m: Module, group: int) -> Signal:
+        """Whether the address is that of a word of ``group``, from SELECT on; never for an unaligned one."""
+        if group not in self.groups:
+            self.groups[group] = signal = Signal(name=f"in_group{group}")
+            m.d.sync += signal.eq((self.number[GROUP_BITS:] == group) & (self.address[:2] == 0))
+        return self.groups[group]
+
+    def at(self, m: Module, name: str, words: Iterable[int]) -> Any:
+        """Whether the address is that of one of ``words``, from ACCESS on."""
+        places: dict[int, list[int]] = {}
+        for word in words:
+            places.setdefault(word // GROUP_WORDS, []).append(word % GROUP_WORDS)
+        low = self.number[:GROUP_BITS]
+        hits = [self.in_group(m, group) & low.matches(*place) for group, place in places.items()]
+        parts = Signal(max(1, -(-len(hits) // JOINED_GROUPS)), name=name)
+        for part, first in zip(parts, range(0, len(hits), JOINED_GROUPS), strict=False):
+            m.d.sync += part.eq(Cat(hits[first : first + JOINED_GROUPS]).any())
+        return parts.any()
 
     def written(self, m: Module, number: int) -> Any:
         """Whether this cycle writes the word of that number."""
-        return self.access & self.is_write & self.registered(m, self.number == number, f"at_{number}")
+        return self.access & self.is_write & self.at(m, f"at_{number}", [number])
 
     def elaborate(self, m: Module) -> None:
         """Take a request, decode its address, carry it out, answer it."""
@@ -211,18 +228,21 @@ class _Slave:
         w = self._held(m, "w", (self.data, axil.wdata), (self.strobes, axil.wstrb))
         ar = self._held(m, "ar", (read_address, axil.araddr))
         self._carry_out(m)
-        with m.FSM() as fsm:
-            m.d.comb += [self.decode.eq(fsm.ongoing("DECODE")), self.access.eq(fsm.ongoing("ACCESS"))]
+        with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += self.is_write.eq(aw & w)
                 m.d.sync += self.address.eq(Mux(aw & w, write_address, read_address))
+                m.d.sync += self.pick.eq(Mux(aw & w, write_address, read_address)[2:])
                 with m.If(aw & w | ar):
                     m.next = "DECODE"
             with m.State("DECODE"):
-                with m.If(self._is_low()):
-                    m.d.sync += self.number[0].eq(1)  # the read multiplexer goes on to the high word
+                m.d.sync += self.pick[0].eq(self.number[0] | self._is_low())
+                m.next = "SELECT"
+            with m.State("SELECT"):
+                m.d.sync += self.access.eq(1)
                 m.next = "ACCESS"
             with m.State("ACCESS"), m.If(self.done):
+                m.d.sync += self.access.eq(0)
                 m.d.sync += [axil.bvalid.eq(self.is_write), axil.rvalid.eq(~self.is_write)]
                 m.next = "RESPONSE"
             with m.State("RESPONSE"), m.If(axil.bvalid & axil.bready | axil.rvalid & axil.rready):
@@ -234,12 +254,9 @@ class _Slave:
                 m.next = "IDLE"
 
     def _is_low(self) -> Any:
-        return self._among([word - 1 for word in self.high_words])
-
-    def _among(self, words: Iterable[int]) -> Any:
-        """Whether the word's number is one of ``words``: tables of one LUT each, and a choice among them."""
+        """Whether the address is that of a counter's low word, tables of one LUT each telling."""
         tables: dict[int, list[int]] = {}
-        for word in words:
+        for word in (high - 1 for high in self.high_words):
             tables.setdefault(word >> LUT_INPUTS, []).append(word % (1 << LUT_INPUTS))
         low, high = self.number[:LUT_INPUTS], self.number[LUT_INPUTS:]
         return Cat((high == table) & low.matches(*hits) for table, hits in tables.items()).any()
@@ -256,15 +273,15 @@ class _Slave:
 
     def _carry_out(self, m: Module) -> None:
         """The response: whether the map allows the access, and what is read; windows are waited for."""
-        can_read = self.registered(m, self._among(self.readable), "can_read")
-        can_write = self.registered(m, self._among(self.writable), "can_write")
-        at_window = self.registered(m, self._among(self.windows), "at_window")
+        can_read = self.at(m, "can_read", self.readable)
+        can_write = self.at(m, "can_write", self.writable)
+        at_window = self.at(m, "at_window", self.windows)
         partial = Signal()
         m.d.comb += partial.eq(at_window & self.is_write & ~self.strobes.all())
         ready = Signal()
         answer = Signal(WORD_BITS)
         for number, window in self.windows.items():
-            here = self.registered(m, self.number == number, f"at_{number}")
+            here = self.at(m, f"at_{number}", [number])
             m.d.comb += [
                 window.write_data.eq(self.data),
                 window.write.eq(self.access & self.is_write & here & ~partial),
@@ -281,27 +298,30 @@ class _Slave:
             m.d.sync += self.axil.rdata.eq(word | answer)
 
     def _select(self, m: Module) -> Any:
-        """The addressed word, 0 if there is none, from two multiplexers with a register between them.
+        """The addressed word, 0 if there is none, from multiplexers with registers between them.
 
         Of a counter, the high half of the moment when its low word was read: it passes the first
         multiplexer a cycle after the low half, and so has taken the carry that the low half had left behind
         when it was read, and nothing later.
         """
-        bits = (GROUP_WORDS - 1).bit_length()
-        is_high = self._among(self.high_words)
-        live: Any = Const(0)
+        groups = []
         for group in sorted({word // GROUP_WORDS for word in self.readable}):
             chosen = Signal(WORD_BITS, name=f"group{group}")
             words = range(group * GROUP_WORDS, (group + 1) * GROUP_WORDS)
             values = Cat(Signal.like(chosen, name=f"word{word}") for word in words)
             for k, word in enumerate(words):
                 m.d.comb += values.word_select(k, WORD_BITS).eq(self.readable.get(word, 0))
-            m.d.sync += chosen.eq(values.word_select(self.number[:bits], WORD_BITS))
-            here = self.registered(m, (self.number[bits:] == group) & ~is_high, f"in_group{group}")
-            live = live | chosen & here.replicate(WORD_BITS)
+            m.d.sync += chosen.eq(values.word_select(self.pick, WORD_BITS))
+            groups.append(chosen & self.in_group(m, group).replicate(WORD_BITS))
+        live: Any = Const(0)
+        for first in range(0, len(groups), JOINED_GROUPS):
+            joined = Signal(WORD_BITS, name=f"joined{first}")
+            m.d.sync += joined.eq(reduce(or_, groups[first : first + JOINED_GROUPS]))
+            live = live | joined
         kept = Signal(WORD_BITS)
         keep = Signal()
-        m.d.sync += keep.eq(self.access & ~self.is_write & self.registered(m, self._is_low(), "at_low"))
+        at_low = self.at(m, "at_low", [word - 1 for word in self.high_words])
+        m.d.sync += keep.eq(self.access & ~self.is_write & at_low)
         with m.If(keep):
             m.d.sync += kept.eq(live)
-        return live | kept & self.registered(m, is_high, "at_high").replicate(WORD_BITS)
+        return Mux(self.at(m, "at_high", self.high_words), kept, live)

@@ -138,24 +138,19 @@ class ActivationReducer(wiring.Component):
     def _queue(self, m: Module, engine: int, consume: Signal) -> Any:
         """PAs of one engine that wait for the others'; its credits keep it from overflowing.
 
-        Behind the queue the low half's upper bits go to the high half: shorter carries in all that follows.
+        In front of the queue the low half's upper bits go to the high half, for shorter carries behind it.
         """
         port = self.i[engine]
-        storage = Memory(shape=port.payload.shape(), depth=ActivationSignature.QUEUE, init=[])
+        halves = data.ArrayLayout(data.StructLayout({"low": _LOW, "high": _HIGH}), self.banks)
+        storage = Memory(shape=halves, depth=ActivationSignature.QUEUE, init=[])
         m.submodules[f"queue_{engine}"] = storage
         produce = Signal.like(consume, name=f"produce_{engine}")
-        halves = data.ArrayLayout(data.StructLayout({"low": _LOW, "high": _HIGH}), self.banks)
         popped = Signal(halves, name=f"popped_{engine}", reset_less=True)
         write, read = storage.write_port(), storage.read_port(domain="comb")
-        m.d.comb += [
-            write.en.eq(port.valid),
-            write.addr.eq(produce),
-            write.data.eq(port.payload),
-            read.addr.eq(consume),
-        ]
-        m.d.sync += produce.eq(produce + port.valid)
-        for pa, held in zip(popped, read.data, strict=True):
-            m.d.sync += [pa.low.eq(held.low), pa.high.eq(held.high + held.low[LOW_BITS:])]
+        m.d.comb += [write.en.eq(port.valid), write.addr.eq(produce), read.addr.eq(consume)]
+        m.d.sync += [produce.eq(produce + port.valid), popped.eq(read.data)]
+        for held, pa in zip(write.data, port.payload, strict=True):
+            m.d.comb += [held.low.eq(pa.low), held.high.eq(pa.high + pa.low[LOW_BITS:])]
         return popped
 
     def _joined(self, m: Module, bank: int, operands: list[Any]) -> tuple[Signal, Signal]:

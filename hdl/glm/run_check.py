@@ -109,7 +109,8 @@ class RunCheck(wiring.Component):
             job.log2_slots <= (self.slots - 1).bit_length(),
             ~(job.base & mask).any(),
             job.member.any(),
-            ~(job.member & below).any(),
+            ~(job.member & below)[: len(below) // 2].any(),
+            ~(job.member & below)[len(below) // 2 :].any(),
             job.timeout.any() & ~job.timeout[TIMEOUT_BITS - 1],
         ]
         met = Signal(len(conditions))

@@ -87,12 +87,14 @@ class OperationWindow(wiring.Component):
     -------
     ``mask`` : In, bits of a slot index
         N − 1; constant from a cycle before the first ``accept``.
+    ``enable`` : In, 1
+        Operations may begin.
     ``accept`` : In, 1
         The next operation begins. Only while ``open``.
     ``free`` : In, 1
         The oldest operation is finished.
     ``open`` : Out, 1
-        Another operation may begin.
+        Another operation may begin; a cycle behind ``enable``.
     ``exhausted`` : Out, 1
         The rounds are used up; nothing begins any more.
     ``idle`` : Out, 1
@@ -128,9 +130,10 @@ class OperationWindow(wiring.Component):
         super().__init__(
             {
                 "mask": In(index_bits(slots)),
+                "enable": In(1),
                 "accept": In(1),
                 "free": In(1),
-                "open": Out(1, init=1),
+                "open": Out(1),
                 "exhausted": Out(1),
                 "idle": Out(1),
                 "index": Out(index_bits(slots)),
@@ -148,6 +151,7 @@ class OperationWindow(wiring.Component):
             m, slots=self.slots, first_round=self.first_round, mask=self.mask, step=self.accept
         )
         wrap = now.parity ^ behind.parity
+        enabled = Signal()
         one_left = Signal()  # used == mask
         full = Signal()  # used == mask + 1
         before_last = Signal(signed(len(self.mask) + 1))
@@ -155,8 +159,11 @@ class OperationWindow(wiring.Component):
         m.d.comb += [self.idle.eq(used == 0), self.index.eq(now.index)]
         with m.If(self.accept):
             m.d.sync += self.open.eq((self.free | ~one_left) & ~(wrap & last))
-        with m.Elif(self.free):
-            m.d.sync += self.open.eq(~self.exhausted)
+        with m.Elif(self.free | ~enabled):
+            m.d.sync += self.open.eq((self.free | ~full) & ~self.exhausted)
+        m.d.sync += enabled.eq(self.enable)
+        with m.If(~self.enable):
+            m.d.sync += self.open.eq(0)
         with m.If(self.accept & ~self.free):
             m.d.sync += [used.eq(used + 1), one_left.eq(used == before_last), full.eq(one_left)]
         with m.Elif(self.free & ~self.accept):

@@ -178,8 +178,9 @@ class AggTransport(wiring.Component):
         status = Signal(TransportStatus)
         m.d.sync += [
             settled.eq(Cat(self.job.enable, settled[:-1]) & self.job.enable.replicate(SETTLE_CYCLES)),
-            run.eq(settled[-1] & ~clear.en & ~status.failed & ~scanner.failed),
+            run.eq(window.enable),
         ]
+        m.d.comb += window.enable.eq(settled[-1] & ~clear.en & ~status.failed & ~scanner.failed)
         with m.If(clear.en):
             m.d.sync += [
                 clear.index.eq(clear.index + 1),
@@ -211,13 +212,13 @@ class AggTransport(wiring.Component):
             return Mux(use.parity == window.round[0], window.round, window.previous)
 
         m.d.comb += [
-            self.pa.ready.eq(run & window.open & transmitter.i.ready),
-            agg.eq(self.pa.valid & run & window.open),
+            self.pa.ready.eq(window.open & transmitter.i.ready),
+            agg.eq(self.pa.valid & window.open),
             again.eq(scanner.offer.valid & run & ~agg & ~acks.o.valid),
             acks.o.ready.eq(run & ~agg & transmitter.i.ready),
             scanner.take.eq(again & transmitter.i.ready),
             window.accept.eq(agg & transmitter.i.ready),
-            transmitter.i.valid.eq(run & ((self.pa.valid & window.open) | acks.o.valid | scanner.offer.valid)),
+            transmitter.i.valid.eq(agg | (run & (acks.o.valid | scanner.offer.valid))),
         ]
         m.d.comb += [
             use.eq(Mux(again, scanner.offer.use, acks.o.payload)),

@@ -313,7 +313,7 @@ def test_latency_and_rate_are_as_documented():
         ctx.set(axil.arvalid, 0)
         await ctx.tick().repeat(10)
         reads = [(n, c) for n, c in events if n in ("ar", "r")]
-        assert reads[:6] == [("ar", 0), ("r", 4), ("ar", 5), ("r", 9), ("ar", 10), ("r", 14)]
+        assert reads[:6] == [("ar", 0), ("r", 5), ("ar", 6), ("r", 11), ("ar", 12), ("r", 17)]
         events.clear()
         ctx.set(axil.wstrb, 15)
         ctx.set(axil.awaddr, MAP.offset("spare"))
@@ -322,7 +322,7 @@ def test_latency_and_rate_are_as_documented():
         await ctx.tick().repeat(20)
         start = events[0][1]
         writes = [(n, c - start) for n, c in events if n != "w"]
-        assert writes[:6] == [("aw", 0), ("b", 4), ("aw", 5), ("b", 9), ("aw", 10), ("b", 14)]
+        assert writes[:6] == [("aw", 0), ("b", 5), ("aw", 6), ("b", 11), ("aw", 12), ("b", 17)]
 
     run(body, watch)
 

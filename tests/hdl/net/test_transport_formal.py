@@ -105,7 +105,8 @@ def test_the_window_never_holds_more_than_n_operations(tmp_path):
     proof.assume(~window.accept | (window.open & settled))
     proof.assume(~window.free | ~window.idle)
     proof.check(used <= mask + 1)
-    proof.check(window.open == ((used <= mask) & ~window.exhausted))
+    enabled = proof.internal["enabled"]
+    proof.check(window.open == ((used <= mask) & ~window.exhausted & enabled))
     proof.check(window.idle == (used == 0))
     state = proof.internal
     proof.check(~settled | (state["before_last"] == mask - 1))
