@@ -2,6 +2,8 @@
 
 from amaranth import Cat, Const, Value, signed
 
+LUT_INPUTS = 6
+
 
 def any_by_carry(bits: Value, group: int) -> Value:
     """Whether one of ``bits`` is set: a carry through the all-ones finds it, ``group`` bits a step.

@@ -11,13 +11,13 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.hdl.arith.carry import LUT_INPUTS
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, Resp
 from fanin.hdl.bus.register_map import WORD_BITS, WORD_BYTES, Access, Register, RegisterMap
 
 GROUP_WORDS = 8  # words that one read multiplexer selects from, in one cycle
 GROUP_BITS = (GROUP_WORDS - 1).bit_length()
 JOINED_GROUPS = 5  # of which one is chosen in the next cycle
-LUT_INPUTS = 6
 
 
 class WindowSignature(wiring.Signature):

@@ -20,7 +20,7 @@ from fanin.fixed import (
     sigma_fraction_bits,
     sigma_table,
 )
-from fanin.hdl.arith.carry import any_by_carry
+from fanin.hdl.arith.carry import LUT_INPUTS, any_by_carry
 
 STAGES = 8
 _DF_BITS = VALUE_BITS + 1
@@ -136,7 +136,8 @@ class LossUnit(wiring.Component):
 
         inside = fa1[top:].all() | ~fa1[top:].any()
         at_least_one = ~fa1[-1] & fa1[self.frac :].any()
-        at_most_minus_one = fa1[-1] & ~(fa1[self.frac :].all() & fa1[: self.frac].any())
+        has_fraction = any_by_carry(fa1[: self.frac], LUT_INPUTS)
+        at_most_minus_one = fa1[-1] & ~(fa1[self.frac :].all() & has_fraction)
         interpolate = inside & (self.loss == Loss.LOGISTIC)
         base = Signal(signed(VALUE_BITS))  # what the label is taken from
         step2 = Signal.like(entry.step)

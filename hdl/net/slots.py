@@ -5,9 +5,10 @@ before. Every memory here therefore stores parities and has a single writer; not
 written back.
 """
 
+from itertools import pairwise
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, Value, signed
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -51,10 +52,10 @@ def clear_layout(slots: int) -> data.StructLayout:
     return data.StructLayout({"en": 1, "index": index_bits(slots)})
 
 
-def equal_halves(one: Value, other: Value) -> Value:
-    """Equality in two halves, for a register each: both then say that all is equal, and neither is deep."""
-    half = len(one) // 2
-    return Cat(one[:half] == other[:half], one[half:] == other[half:])
+def equal_parts(one: Value, other: Value, parts: int) -> Value:
+    """Equality in parts, for a register each: together they say that all is equal, and none is deep."""
+    bounds = [len(one) * k // parts for k in range(parts + 1)]
+    return Cat(one[a:b] == other[a:b] for a, b in pairwise(bounds))
 
 
 def walk_uses(m: Module, *, slots: int, first_round: int, mask: Value, step: Value) -> tuple[Any, Any]:
@@ -145,31 +146,31 @@ class OperationWindow(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """What ``open`` follows from is kept beside the count, and ``last`` beside the round, as registers."""
         m = Module()
-        used = Signal(range(self.slots + 1))
+        left = Signal(range(self.slots + 1))  # slots that are not in use
+        all_left = Signal.like(left)
+        one_left = Signal()
+        none_left = Signal()
+        begun = Signal()
+        enabled = Signal()
         last = Signal(init=self.first_round == ROUND_MAX)
         now, behind = walk_uses(
             m, slots=self.slots, first_round=self.first_round, mask=self.mask, step=self.accept
         )
         wrap = now.parity ^ behind.parity
-        enabled = Signal()
-        one_left = Signal()  # used == mask
-        full = Signal()  # used == mask + 1
-        before_last = Signal(signed(len(self.mask) + 1))
-        m.d.sync += before_last.eq(self.mask - 1)
-        m.d.comb += [self.idle.eq(used == 0), self.index.eq(now.index)]
+        m.d.comb += [self.idle.eq(~begun | (left == all_left)), self.index.eq(now.index)]
+        m.d.sync += [all_left.eq(self.mask + 1), enabled.eq(self.enable)]
         with m.If(self.accept):
-            m.d.sync += self.open.eq((self.free | ~one_left) & ~(wrap & last))
+            m.d.sync += [begun.eq(1), self.open.eq((self.free | ~one_left) & ~(wrap & last))]
         with m.Elif(self.free | ~enabled):
-            m.d.sync += self.open.eq((self.free | ~full) & ~self.exhausted)
-        m.d.sync += enabled.eq(self.enable)
+            m.d.sync += self.open.eq((self.free | ~none_left) & ~self.exhausted)
         with m.If(~self.enable):
             m.d.sync += self.open.eq(0)
         with m.If(self.accept & ~self.free):
-            m.d.sync += [used.eq(used + 1), one_left.eq(used == before_last), full.eq(one_left)]
+            m.d.sync += [left.eq(left - 1), one_left.eq(left == 2), none_left.eq(one_left)]
         with m.Elif(self.free & ~self.accept):
-            m.d.sync += [used.eq(used - 1), one_left.eq(full), full.eq(0)]
-        with m.Elif(self.idle):
-            m.d.sync += one_left.eq(self.mask == 0)
+            m.d.sync += [left.eq(left + 1), one_left.eq(none_left), none_left.eq(0)]
+        with m.Elif(~begun):
+            m.d.sync += [left.eq(self.mask + 1), one_left.eq(self.mask == 0)]
         with m.If(self.accept & wrap):
             m.d.sync += [
                 self.round.eq(self.round + 1),
@@ -313,8 +314,8 @@ class SlotStates(wiring.Component):
             passing = Signal(2, name=f"{name}_passing")
             right = Signal(2, name=f"{name}_right")
             m.d.sync += [
-                stored.eq(Cat(equal_halves(looked.index, self.use.index), port.en)),
-                passing.eq(equal_halves(looked.index, use.index)),
+                stored.eq(Cat(equal_parts(looked.index, self.use.index, 2), port.en)),
+                passing.eq(equal_parts(looked.index, use.index, 2)),
                 right.eq(Cat(looked.parity == last.parity for last in (self.use, use))),
             ]
             return Mux(passing.all() & judged, right[1], Mux(stored.all(), right[0], found))

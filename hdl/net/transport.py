@@ -26,7 +26,7 @@ from fanin.hdl.net.slots import (
     check_first_round,
     check_slots,
     clear_layout,
-    equal_halves,
+    equal_parts,
     index_bits,
     use_layout,
 )
@@ -250,8 +250,8 @@ class AggTransport(wiring.Component):
         received = receiver.o.payload
         ahead = receiver.ahead
         below = Signal()
-        this_round = Signal(2)
-        last_round = Signal(2)  # equality in two halves: shallower
+        this_round = Signal(3)
+        last_round = Signal(3)
         # The window of one cycle ago: no answer can come as fast as that. Within a job slots compare as
         # their indices do.
         boundary = Signal.like(window.index)
@@ -266,8 +266,8 @@ class AggTransport(wiring.Component):
             current.eq(window.round),
             previous.eq(window.previous),
             below.eq(ahead.slot[: len(boundary)] < boundary),
-            this_round.eq(equal_halves(ahead.round, current)),
-            last_round.eq(equal_halves(ahead.round, previous)),
+            this_round.eq(equal_parts(ahead.round, current, 3)),
+            last_round.eq(equal_parts(ahead.round, previous, 3)),
             reorder.ahead.eq(states.ahead),
             reorder.write.values.eq(received.packet.values),
             states.delivered.eq(self.fa.valid & self.fa.ready & ~self.reset),

@@ -96,7 +96,8 @@ def test_no_slot_is_used_again_before_its_confirm_and_the_delivery_of_its_fa(tra
 def test_the_window_never_holds_more_than_n_operations(tmp_path):
     """Induction: for ever, at any N, whatever is accepted while open and freed while in use."""
     proof = Proof(OperationWindow(slots=8))
-    window, used = proof.component, proof.internal["used"]
+    window, state = proof.component, proof.internal
+    begun, left = state["begun"], state["left"]
     settled = Signal()  # the mask was there a cycle ago
     proof.m.d.sync += settled.eq(1)
     mask = proof.constant(3)
@@ -104,15 +105,14 @@ def test_the_window_never_holds_more_than_n_operations(tmp_path):
     proof.assume(window.mask == mask)
     proof.assume(~window.accept | (window.open & settled))
     proof.assume(~window.free | ~window.idle)
-    proof.check(used <= mask + 1)
-    enabled = proof.internal["enabled"]
-    proof.check(window.open == ((used <= mask) & ~window.exhausted & enabled))
-    proof.check(window.idle == (used == 0))
-    state = proof.internal
-    proof.check(~settled | (state["before_last"] == mask - 1))
-    proof.check(~settled | (state["one_left"] == (used == mask)))
-    proof.check(settled | (window.idle & ~state["one_left"]))
-    proof.check(state["full"] == (used == mask + 1))
+    proof.check(window.idle == (~begun | (left == mask + 1)))
+    proof.check(window.open == (~state["none_left"] & ~window.exhausted & state["enabled"]))
+    proof.check(~settled | (left <= mask + 1))
+    proof.check(~settled | (state["all_left"] == mask + 1))
+    proof.check(~settled | (state["one_left"] == (left == 1)))
+    proof.check(~settled | (state["none_left"] == (left == 0)))
+    proof.check(~settled | begun | (left == mask + 1))
+    proof.check(settled | (~begun & ~window.open & ~state["one_left"] & ~state["none_left"]))
     proof.prove(tmp_path, depth=4)
 
 
