@@ -189,13 +189,15 @@ class FrameReceiver(wiring.Component):
         wait = CHECKSUM_LATENCY if self.encap is Encap.UDP else 0
         done = delayed(m, collector.done, wait + 1, name="done", reset_less=False)
         packet = delayed(m, self._packet(m, frame).as_value(), wait + 1, name="packet")
-        late = {
-            name: _late(m, name, parts, wait) for name, parts in self._findings(m, collector, frame).items()
+        met = {
+            name: delayed(m, Cat(parts), 1, name=name)[-1].any()
+            for name, parts in self._findings(m, collector, frame).items()
         }
+        met["foreign"] = met["elsewhere"] | met["other_traffic"]
+        met["short"] = met["headless"] | (met["incomplete"] & ~met["foreign"])
+        met["malformed"] = met["misshapen"] | ~met["has_round"]
+        late = {name: delayed(m, flag, wait, name=f"{name}_met")[-1] for name, flag in met.items()}
         late["checksum"] = self._bad_checksum(m, frame) if self.encap is Encap.UDP else Const(0)
-        late["foreign"] = late["elsewhere"] | late["other_traffic"]
-        late["short"] = late["headless"] | (late["incomplete"] & ~late["foreign"])
-        late["malformed"] = late["misshapen"] | ~late["has_round"]
         bad = (late[k] for k in ("unfit", "foreign", "checksum", "malformed", "other_job", "slot_range"))
 
         ahead = packet_fields(self.values)(packet[-2])
@@ -284,9 +286,3 @@ class FrameReceiver(wiring.Component):
         bad = Signal()
         m.d.sync += bad.eq(~total.o.all())
         return bad
-
-
-def _late(m: Module, name: str, parts: list[Value], wait: int) -> Value:
-    """Whether one of ``parts`` holds, ``wait`` + 1 cycles later; they meet behind a register."""
-    met = delayed(m, Cat(parts), 1, name=f"{name}_parts")[-1].any()
-    return delayed(m, met, wait, name=name)[-1]

@@ -65,16 +65,22 @@ def walk_uses(m: Module, *, slots: int, first_round: int, mask: Value, step: Val
     """
     now = Signal(use_layout(slots), init={"index": 0, "parity": first_round & 1})
     behind = Signal.like(now)
+    third = Signal(index_bits(slots))  # the index that comes behind these two; with 0 a round begins
     moved = Signal()
     with m.If(step):
         m.d.sync += [
             now.eq(behind),
             moved.eq(1),
-            behind.index.eq((behind.index + 1) & mask),
-            behind.parity.eq(behind.parity ^ (behind.index == mask)),
+            behind.index.eq(third),
+            behind.parity.eq(behind.parity ^ (third == 0)),
+            third.eq((third + 1) & mask),
         ]
     with m.Elif(~moved):  # the mask may still change
-        m.d.sync += [behind.index.eq(mask[0]), behind.parity.eq(now.parity ^ ~mask[0])]
+        m.d.sync += [
+            behind.index.eq(mask[0]),
+            behind.parity.eq(now.parity ^ ~mask[0]),
+            third.eq(mask & 2),
+        ]
     return now, behind
 
 
@@ -87,19 +93,19 @@ class OperationWindow(wiring.Component):
     Members
     -------
     ``mask`` : In, bits of a slot index
-        N − 1; constant from a cycle before the first ``accept``.
+        N − 1; constant from 2 cycles before the first ``accept``.
     ``enable`` : In, 1
         Operations may begin.
     ``accept`` : In, 1
         The next operation begins. Only while ``open``.
     ``free`` : In, 1
-        The oldest operation is finished.
+        The oldest operation is finished. Only while a slot is in use.
     ``open`` : Out, 1
         Another operation may begin; a cycle behind ``enable``.
     ``exhausted`` : Out, 1
         The rounds are used up; nothing begins any more.
     ``idle`` : Out, 1
-        No slot is in use.
+        No slot was in use a cycle ago.
     ``index`` : Out, bits of a slot index
         Slot of the next operation.
     ``round`` : Out, 32
@@ -151,14 +157,21 @@ class OperationWindow(wiring.Component):
         one_left = Signal()
         none_left = Signal()
         begun = Signal()
+        single = Signal()
         enabled = Signal()
         last = Signal(init=self.first_round == ROUND_MAX)
         now, behind = walk_uses(
             m, slots=self.slots, first_round=self.first_round, mask=self.mask, step=self.accept
         )
         wrap = now.parity ^ behind.parity
-        m.d.comb += [self.idle.eq(~begun | (left == all_left)), self.index.eq(now.index)]
-        m.d.sync += [all_left.eq(self.mask + 1), enabled.eq(self.enable)]
+        none_used = Signal(2)
+        m.d.comb += [self.idle.eq(~begun | none_used.all()), self.index.eq(now.index)]
+        m.d.sync += [
+            all_left.eq(self.mask + 1),
+            single.eq(self.mask == 0),
+            none_used.eq(equal_parts(left, all_left, 2)),
+            enabled.eq(self.enable),
+        ]
         with m.If(self.accept):
             m.d.sync += [begun.eq(1), self.open.eq((self.free | ~one_left) & ~(wrap & last))]
         with m.Elif(self.free | ~enabled):
@@ -170,7 +183,7 @@ class OperationWindow(wiring.Component):
         with m.Elif(self.free & ~self.accept):
             m.d.sync += [left.eq(left + 1), one_left.eq(none_left), none_left.eq(0)]
         with m.Elif(~begun):
-            m.d.sync += [left.eq(self.mask + 1), one_left.eq(self.mask == 0)]
+            m.d.sync += [left.eq(self.mask + 1), one_left.eq(single)]
         with m.If(self.accept & wrap):
             m.d.sync += [
                 self.round.eq(self.round + 1),

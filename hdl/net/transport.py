@@ -3,10 +3,10 @@
 from typing import Any
 
 from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.net.headers import check_framing, values_layout
+from fanin.hdl.net.headers import check_framing, packet_fields, values_layout
 from fanin.hdl.net.job import (
     ROUND_BITS,
     FailureCause,
@@ -55,7 +55,7 @@ class AggTransport(wiring.Component):
     Members
     -------
     ``pa`` : In, stream of ``values`` signed 32-bit numbers
-        ``ready`` follows ``tx.ready`` combinationally (one LUT).
+        ``ready`` comes from registers alone.
     ``fa`` : Out, stream of the same
     ``tx`` : Out, packet stream of ``mac_width`` bits
         Does not pause inside a frame.
@@ -80,7 +80,7 @@ class AggTransport(wiring.Component):
 
     Latency
     -------
-    PA accepted to first beat transferred on ``tx``: 1 cycle. Last beat of RESULT transferred on ``rx`` to FA
+    PA accepted to first beat transferred on ``tx``: 2 cycles. Last beat of RESULT transferred on ``rx`` to FA
     valid: registered 2 edges later for L2, 5 for UDP; transferred 3 and 6 cycles after the RESULT. At one beat
     a frame, one PA, one RESULT, one FA a cycle; AGG goes before ACK, ACK before retransmissions. Since an
     operation takes an AGG and an ACK, ``tx`` sustains one operation every two frames. A retransmission
@@ -127,6 +127,8 @@ class AggTransport(wiring.Component):
         m = Module()
         framing: dict[str, Any] = {"mac_width": self.mac_width, "encap": self.encap, "values": self.values}
         m.submodules.transmitter = transmitter = FrameTransmitter(**framing)
+        packet = data.StructLayout({"packet": packet_fields(self.values), "first": 1})
+        chosen = RegisterSlice(shape=packet)  # keeps the MAC's stalls out of the choice
         receiver = FrameReceiver(**framing)
         window = OperationWindow(slots=self.slots, first_round=self.first_round)
         states = SlotStates(slots=self.slots, first_round=self.first_round)
@@ -143,6 +145,7 @@ class AggTransport(wiring.Component):
             "scanner": scanner,
             "acks": acks,
             "next_ack": next_ack,
+            "chosen": chosen,
         }.items():
             m.submodules[name] = ResetInserter(self.reset)(part)
 
@@ -165,7 +168,8 @@ class AggTransport(wiring.Component):
         ]
         connect_typed(m, acks.o, next_ack.i)
         run = self._run(m, window, states, reorder, scanner)
-        self._send(m, run, window, scanner, next_ack, transmitter)
+        self._send(m, run, window, scanner, next_ack, chosen.i)
+        self._transmit(m, chosen.o, transmitter)
         self._receive(m, window, states, reorder, acks, receiver)
         self._track(m, window, states, next_ack, scanner)
         return m
@@ -176,9 +180,13 @@ class AggTransport(wiring.Component):
         settled = Signal(SETTLE_CYCLES)
         run = Signal()
         status = Signal(TransportStatus)
+        exhausted = Signal()  # as late as ``window.idle``
+        used_up = Signal()
         m.d.sync += [
             settled.eq(Cat(self.job.enable, settled[:-1]) & self.job.enable.replicate(SETTLE_CYCLES)),
             run.eq(window.enable),
+            exhausted.eq(window.exhausted),
+            used_up.eq(exhausted & window.idle),
         ]
         m.d.comb += window.enable.eq(settled[-1] & ~clear.en & ~status.failed & ~scanner.failed)
         with m.If(clear.en):
@@ -188,7 +196,7 @@ class AggTransport(wiring.Component):
             ]
         with m.If(run & scanner.failed):
             m.d.sync += [status.failed.eq(1), status.cause.eq(FailureCause.TIMEOUT)]
-        with m.Elif(run & window.exhausted & window.idle & self.pa.valid):
+        with m.Elif(run & used_up & self.pa.valid):
             m.d.sync += [status.failed.eq(1), status.cause.eq(FailureCause.ROUND_WRAP)]
         with m.If(self.reset):
             m.d.sync += [clear.en.eq(1), clear.index.eq(0), status.eq(0), run.eq(0)]
@@ -200,9 +208,9 @@ class AggTransport(wiring.Component):
         ]
         return run
 
-    def _send(self, m: Module, run: Signal, window: Any, scanner: Any, acks: Any, transmitter: Any) -> None:
+    def _send(self, m: Module, run: Signal, window: Any, scanner: Any, acks: Any, chosen: Any) -> None:
         """Choose what is sent next: AGG, else ACK, else a retransmission."""
-        packet = transmitter.i.payload
+        packet = chosen.payload.packet
         agg = Signal()
         again = Signal()
         use = Signal(use_layout(self.slots))
@@ -212,13 +220,13 @@ class AggTransport(wiring.Component):
             return Mux(use.parity == window.round[0], window.round, window.previous)
 
         m.d.comb += [
-            self.pa.ready.eq(window.open & transmitter.i.ready),
+            self.pa.ready.eq(window.open & chosen.ready),
             agg.eq(self.pa.valid & window.open),
             again.eq(scanner.offer.valid & run & ~agg & ~acks.o.valid),
-            acks.o.ready.eq(run & ~agg & transmitter.i.ready),
-            scanner.take.eq(again & transmitter.i.ready),
-            window.accept.eq(agg & transmitter.i.ready),
-            transmitter.i.valid.eq(agg | (run & (acks.o.valid | scanner.offer.valid))),
+            acks.o.ready.eq(run & ~agg & chosen.ready),
+            scanner.take.eq(again & chosen.ready),
+            window.accept.eq(agg & chosen.ready),
+            chosen.valid.eq(agg | (run & (acks.o.valid | scanner.offer.valid))),
         ]
         m.d.comb += [
             use.eq(Mux(again, scanner.offer.use, acks.o.payload)),
@@ -239,11 +247,24 @@ class AggTransport(wiring.Component):
             ]
         m.d.comb += [
             packet.slot.eq(self.job.base | use.index),
-            sent.en.eq(transmitter.i.valid & transmitter.i.ready),
+            sent.en.eq(chosen.valid & chosen.ready),
             sent.index.eq(use.index),
+            chosen.payload.first.eq(agg),
             scanner.keep.eq(window.accept),
             scanner.pa.eq(self.pa.payload),
         ]
+
+    def _transmit(self, m: Module, chosen: Any, transmitter: Any) -> None:
+        """What was chosen becomes a frame; the last beat of an operation's first one is an event."""
+        leaving = Signal()
+        m.d.comb += [
+            transmitter.i.valid.eq(chosen.valid),
+            transmitter.i.payload.eq(chosen.payload.packet),
+            chosen.ready.eq(transmitter.i.ready),
+            self.events.agg.eq(leaving & self.tx.valid & self.tx.ready & self.tx.payload.last),
+        ]
+        with m.If(chosen.valid & chosen.ready):
+            m.d.sync += leaving.eq(chosen.payload.first)
 
     def _receive(self, m: Module, window: Any, states: Any, reorder: Any, acks: Any, receiver: Any) -> None:
         """Match packets with their slots; a RESULT goes to the reorder store, and is acknowledged."""
@@ -306,10 +327,4 @@ class AggTransport(wiring.Component):
             self.counters.duplicates.eq(states.duplicate),
             self.counters.stale.eq(states.stale),
         ]
-        leaving = Signal()
-        with m.If(scanner.sent.en):
-            m.d.sync += leaving.eq(window.accept)
-        m.d.comb += [
-            self.events.agg.eq(leaving & self.tx.valid & self.tx.ready & self.tx.payload.last),
-            self.events.fa.eq(self.fa.valid & self.fa.ready),
-        ]
+        m.d.comb += self.events.fa.eq(self.fa.valid & self.fa.ready)

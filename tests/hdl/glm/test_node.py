@@ -15,7 +15,7 @@ from tests.hdl.glm.training import Job
 from tests.support import new_seed
 
 TINY = PRESETS["tiny"]
-TRANSPORT = 4  # cycles, there and back: PA to AGG, RESULT to FA
+TRANSPORT = 5  # cycles, there and back: PA to AGG, RESULT to FA
 
 
 NODES = {

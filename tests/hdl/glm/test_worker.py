@@ -68,7 +68,7 @@ def test_a_mini_batch_costs_its_words_the_network_and_the_pipeline(engines, prec
 
 
 def test_the_pipeline_of_a_full_worker_is_within_its_limit():
-    """The limit is 44 cycles, of which the transport takes 4."""
+    """The limit is 44 cycles, of which the transport takes 5."""
     worker = GlmWorker(engines=8)
     assert worker.pa_latency == 16
     assert worker.pipeline == 29

@@ -319,7 +319,7 @@ def test_the_round_never_wraps():
 
 
 def test_latency_and_rate_are_those_of_the_docstring():
-    """PA n is accepted in cycle c + n; its frame leaves in c + n + 1; RESULT to FA takes 3 cycles."""
+    """PA n is accepted in cycle c + n; its frame leaves in c + n + 2; RESULT to FA takes 3 cycles."""
     n = 16
     wire, log, _ = alone(
         Mirror(delay=20).exchange, operations=n, cycles=150, job=config(log2_slots=4), slots=16
@@ -327,7 +327,7 @@ def test_latency_and_rate_are_those_of_the_docstring():
     accepted = [cycle for cycle, _ in log["pa"]]
     assert accepted == list(range(accepted[0], accepted[0] + n)), "one PA a cycle"
     agg = [last for _, last, frame in wire.sent if packet_of(frame).kind == Kind.AGG]
-    assert agg == [cycle + 1 for cycle in accepted]
+    assert agg == [cycle + 2 for cycle in accepted]
     results = [last for last, frame in wire.arrived if packet_of(frame).kind == Kind.RESULT]
     assert [cycle for cycle, _ in log["fa"]] == [cycle + 3 for cycle in results]
     assert results == list(range(results[0], results[0] + n)), "one RESULT, one FA a cycle"
@@ -338,7 +338,7 @@ def test_udp_takes_three_cycles_more_on_receive():
         Mirror(encap=Encap.UDP).exchange, operations=6, cycles=150, job=config(log2_slots=2), encap=Encap.UDP
     )
     begun = [first for first, _, frame in wire.sent if packet_of(frame, encap=Encap.UDP).kind == Kind.AGG]
-    assert begun[0] == log["pa"][0][0] + 1
+    assert begun[0] == log["pa"][0][0] + 2
     results = [c for c, frame in wire.arrived if packet_of(frame, encap=Encap.UDP).kind == Kind.RESULT]
     assert [cycle for cycle, _ in log["fa"]] == [cycle + 6 for cycle in results]
     assert len(results) == 6

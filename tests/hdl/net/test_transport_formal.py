@@ -99,19 +99,28 @@ def test_the_window_never_holds_more_than_n_operations(tmp_path):
     window, state = proof.component, proof.internal
     begun, left = state["begun"], state["left"]
     settled = Signal()  # the mask was there a cycle ago
-    proof.m.d.sync += settled.eq(1)
+    ready = Signal()  # two cycles ago
+    proof.m.d.sync += [settled.eq(1), ready.eq(settled)]
     mask = proof.constant(3)
     proof.assume((mask & (mask + 1)) == 0)
     proof.assume(window.mask == mask)
-    proof.assume(~window.accept | (window.open & settled))
-    proof.assume(~window.free | ~window.idle)
-    proof.check(window.idle == (~begun | (left == mask + 1)))
+    proof.assume(~window.accept | (window.open & ready))
+    was_idle = Signal(init=1)
+    idle = ~begun | (left == mask + 1)
+    proof.m.d.sync += was_idle.eq(idle)
+    proof.assume(~window.free | ~idle)
+    proof.check(~ready | (window.idle == was_idle) | ~begun)
+    proof.check(begun | (window.idle & was_idle))
     proof.check(window.open == (~state["none_left"] & ~window.exhausted & state["enabled"]))
     proof.check(~settled | (left <= mask + 1))
     proof.check(~settled | (state["all_left"] == mask + 1))
-    proof.check(~settled | (state["one_left"] == (left == 1)))
+    proof.check(~settled | (state["single"] == (mask == 0)))
+    proof.check(~settled | ready | (left == mask + 1))
+    proof.check(~ready | (state["one_left"] == (left == 1)))
     proof.check(~settled | (state["none_left"] == (left == 0)))
     proof.check(~settled | begun | (left == mask + 1))
+    proof.check(~ready | settled)
+    proof.check(ready | ~begun)
     proof.check(settled | (~begun & ~window.open & ~state["one_left"] & ~state["none_left"]))
     proof.prove(tmp_path, depth=4)
 
