@@ -1,6 +1,7 @@
 """Benchmarks: limits and their verdicts, and what is read from a run's events."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from fanin.cli.bench import area, figures, nodes
 from fanin.cli.bench.result import Result, number
 from fanin.cli.main import main
-from fanin.config import TrainShape
+from fanin.config import PRESETS, Mode, TrainShape
 from fanin.sim.cosim.harness import Timeline
 
 
@@ -80,10 +81,18 @@ def test_latencies_and_cycles_are_read_from_the_events():
     shape = TrainShape(node=nodes.node(8), workers=1, samples=256, columns=4096, batch=64)
     measured = nodes._measured(_run_of(shape, period=300, latency=5), shape)
     assert (measured.mini_batch, measured.latency, measured.ideal) == (300, 5, 256)
-    assert (measured.word_to_agg, measured.pa_to_agg) == (15, 2)
-    assert (measured.result_to_fa, measured.result_to_gradient) == (2, 15)
+    assert measured.ways == nodes.Ways(word_to_agg=15, pa_to_agg=2, result_to_fa=2, result_to_gradient=15)
     assert measured.utilisation == pytest.approx(100 * 256 / 300)
     assert measured.cycles_per_second == 2000
+
+
+@pytest.mark.verilator
+def test_data_parallel_nodes_have_mini_batches_but_no_ways_of_an_activation():
+    """A mini-batch has many AGGs there; a real, small one, as figure 9 measures it."""
+    node = replace(PRESETS["tiny"], mode=Mode.DATA_PARALLEL)
+    measured = nodes.measure(node, workers=2, columns=20, batch=32, mini_batches=2)
+    assert measured.ways is None
+    assert measured.mini_batch > measured.ideal > 0
 
 
 def test_a_figure_of_the_paper_becomes_json_and_a_picture(monkeypatch, tmp_path):

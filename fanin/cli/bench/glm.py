@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from fanin.cli.bench import figures, nodes
-from fanin.cli.bench.nodes import Measured
+from fanin.cli.bench.nodes import Measured, Ways
 from fanin.cli.bench.result import Result
 
 # Engines, D, B: the cycles of a mini-batch in P4SGD's public RTL, simulated at 4 bits and T_l = 0.
@@ -89,7 +89,8 @@ def _mini_batches() -> Iterator[Result]:
         measured = nodes.measure(nodes.node(engines), columns=columns, batch=batch)
         yield _mini_batch(measured, f"{engines} engines, D={columns:,}, B={batch}", theirs)
         if (engines, columns, batch) == (8, 4096, 64):
-            yield from _latencies(measured)
+            assert measured.ways is not None, "model-parallel"
+            yield from _latencies(measured.ways)
         if (engines, columns, batch) == (8, 16384, 64):
             yield from _utilisation()
 
@@ -100,12 +101,12 @@ def _mini_batch(measured: Measured, name: str, theirs: int) -> Result:
     return Result(f"mini-batch, {name}", measured.mini_batch, "cycles", limit, note=note)
 
 
-def _latencies(measured: Measured) -> Iterator[Result]:
+def _latencies(ways: Ways) -> Iterator[Result]:
     for name, value, limit, theirs in (
-        ("last word in → AGG on the wire", measured.word_to_agg, 24, P4SGD_WORD_TO_AGG),
-        ("RESULT in → first gradient", measured.result_to_gradient, 16, P4SGD_RESULT_TO_GRADIENT),
-        ("transport: PA accepted → frame out", measured.pa_to_agg, 6, None),
-        ("transport: RESULT in → FA out", measured.result_to_fa, 6, None),
+        ("last word in → AGG on the wire", ways.word_to_agg, 24, P4SGD_WORD_TO_AGG),
+        ("RESULT in → first gradient", ways.result_to_gradient, 16, P4SGD_RESULT_TO_GRADIENT),
+        ("transport: PA accepted → frame out", ways.pa_to_agg, 6, None),
+        ("transport: RESULT in → FA out", ways.result_to_fa, 6, None),
     ):
         yield Result(name, value, "cycles", limit, note=f"P4SGD {theirs}" if theirs else "")
 

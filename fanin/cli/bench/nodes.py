@@ -40,16 +40,23 @@ def network(latency_ns: float) -> NetworkConfig:
 
 
 @dataclass(frozen=True)
+class Ways:
+    """The ways of an activation and back, in cycles."""
+
+    word_to_agg: int  #: from the last word of a micro-batch to its AGG on ``mac_tx``, the slowest
+    pa_to_agg: int  #: of that, the transport's part
+    result_to_fa: int  #: from the RESULT on ``mac_rx`` to the FA that the transport hands on
+    result_to_gradient: int  #: from the RESULT on ``mac_rx`` to the first gradient
+
+
+@dataclass(frozen=True)
 class Measured:
     """What some mini-batches on simulated nodes took, in cycles."""
 
     shape: TrainShape
     mini_batch: int  #: from its first word to the next one's, the slowest
     latency: int  #: T_l: from an AGG on ``mac_tx`` to its RESULT on ``mac_rx``, the slowest
-    word_to_agg: int  #: from the last word of a micro-batch to its AGG on ``mac_tx``, the slowest
-    pa_to_agg: int  #: of that, the transport's part
-    result_to_fa: int  #: from the RESULT on ``mac_rx`` to the FA that the transport hands on
-    result_to_gradient: int  #: from the RESULT on ``mac_rx`` to the first gradient
+    ways: Ways | None  #: None in data-parallel mode: no activation is on the network
     cycles_per_second: float  #: of one core
 
     @property
@@ -101,22 +108,26 @@ def measure(
 
 def _measured(run: TrainRun, shape: TrainShape) -> Measured:
     event = _events(run)
-    # The event of a word comes a cycle after it; all others come with what they tell of.
-    first_word, last_word = event["forward_first"] - 1, event["forward_last"] - 1
-    backward_word = event["backward_first"] - 1
-    agg = event["agg"]
-    latency = np.array(run.raw.allreduce_cycles)
-    result = agg[0] + latency[0]
+    first_word = event["forward_first"] - 1  # the event of a word comes a cycle after it
     starts = first_word[:: shape.micro_batches]
     return Measured(
         shape=shape,
         mini_batch=int(np.diff(starts).max()),
-        latency=int(latency.max()),
+        latency=int(np.max(run.raw.allreduce_cycles)),
+        ways=_ways(run, event) if shape.node.mode is Mode.MODEL_PARALLEL else None,
+        cycles_per_second=run.raw.cycles / run.raw.cpu_seconds,
+    )
+
+
+def _ways(run: TrainRun, event: Mapping[str, np.ndarray]) -> Ways:
+    last_word, backward_word = event["forward_last"] - 1, event["backward_first"] - 1
+    agg = event["agg"]
+    result = agg[0] + run.raw.allreduce_cycles[0]
+    return Ways(
         word_to_agg=int((agg - last_word).max()),
         pa_to_agg=int((agg - event["pa"]).max()),
         result_to_fa=int(event["fa"][0] - result),
         result_to_gradient=int(backward_word[0] - result) + backward_latency(MICRO_BATCH) - 1,
-        cycles_per_second=run.raw.cycles / run.raw.cpu_seconds,
     )
 
 
