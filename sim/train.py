@@ -168,25 +168,21 @@ class Trainer:
 
     def __init__(self, options: TrainOptions, *, quiet: bool = False):
         self.options = options
-        self.dataset = data.load(
-            options.data,
-            options.loss,
-            precision=_checked_precision(options.precision),
-            bias=options.bias,
-            shuffle=options.shuffle,
-            test=options.test,
-            seed=options.seed,
-        )
-        self.labels = fixed.labels(self.dataset.labels, options.loss, options.node.frac)
-        samples, columns = self.dataset.features.shape
+        precision = _checked_precision(options.precision)
+        order = {"shuffle": options.shuffle, "test": options.test, "seed": options.seed}
+        raw = data.read(options.data, options.loss)
+        train, _ = data.split(raw, **order)
+        # Before the data are quantised: what does not fit a node may not fit this machine either.
         self.shape = TrainShape(
             node=options.node,
             workers=options.workers,
-            samples=samples,
-            columns=columns,
+            samples=len(train),
+            columns=raw.features.shape[1] + options.bias,
             batch=options.batch,
             precision=options.precision,
         )
+        self.dataset = data.prepare(raw, precision=precision, bias=options.bias, **order)
+        self.labels = fixed.labels(self.dataset.labels, options.loss, options.node.frac)
         self.rate = fixed.learning_rate(options.lr / options.batch)
         check_tools()  # before the nodes are elaborated, which takes seconds
         self.cosim = Cosim(options.node, workers=options.workers, clock_mhz=options.clock_mhz, quiet=quiet)

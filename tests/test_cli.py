@@ -152,6 +152,24 @@ def test_too_many_features_say_what_would_fit(capsys, tmp_path):
     assert "at most 128 features fit with 4 workers" in err
 
 
+def test_two_billion_features_are_refused_before_they_are_quantised(capsys, tmp_path):
+    err = _train(tmp_path, capsys, text=GOOD_LINES + "1 2000000000:1\n")
+    assert "at most 4,096 features fit with 4 workers" in err
+
+
+@pytest.mark.parametrize("option", ["--pcap", "--model-out"])
+@pytest.mark.parametrize(
+    ("place", "cause"),
+    [("", "Is a directory"), ("file/below", "Not a directory")],
+    ids=["folder", "below a file"],
+)
+def test_what_cannot_be_written_is_refused_before_the_run(capsys, tmp_path, option, place, cause):
+    (tmp_path / "file").write_text("")
+    err = _refused(capsys, "train", "breast_cancer", "-o", tmp_path / "out", option, tmp_path / place)
+    assert f"cannot be written: {cause}" in err
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_sample_fifo_too_small_says_what_would_fit(capsys, tmp_path):
     wide = GOOD_LINES + "1 1200000:1\n"
     err = _train(tmp_path, capsys, "--preset", "u280", "--workers", 1, "--precision", 8, text=wide)

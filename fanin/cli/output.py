@@ -36,6 +36,16 @@ def write_file(path: Path, content: bytes | str) -> None:
         raise
 
 
+def check_writable(path: Path) -> None:
+    """Raise InputError where ``write_file`` would, before the work whose result is to be written."""
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if path.is_dir():
+        raise InputError(f"{path}: cannot be written: Is a directory")
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        cause = "Permission denied" if folder.is_dir() else "Not a directory"
+        raise InputError(f"{path}: cannot be written: {cause}")
+
+
 def check_run_directory(path: Path) -> None:
     """Raise InputError unless ``path`` is free: absent, empty, or an earlier run."""
     if not path.exists():

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fanin.cli.output import RUN_FILE, check_run_directory, run_directory, table, write_file
+from fanin.cli.output import RUN_FILE, check_run_directory, check_writable, run_directory, table, write_file
 from fanin.cli.progress import EpochBar
 from fanin.cli.train import FAULTS, LOSSES
 from fanin.config import PRESETS, NodeConfig
@@ -32,6 +32,8 @@ def execute(args: argparse.Namespace) -> int:
     """Carry out the command. Raises CheckFailed when the models differ or a node stopped."""
     output = args.output or Path("runs") / Path(args.data).stem
     check_run_directory(output)
+    for path in filter(None, (args.model_out, args.pcap)):
+        check_writable(path)
     trainer = Trainer(options_of(args))
     with run_directory(output) as folder:
         failure = _run(trainer, folder, args, output)

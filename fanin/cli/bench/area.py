@@ -9,12 +9,13 @@ from amaranth.lib import wiring
 
 from fanin.cli.bench.netlist import Area, synthesise
 from fanin.cli.bench.result import Result
-from fanin.config import PRESETS, NodeConfig
+from fanin.config import PRESETS, Encap, NodeConfig
 from fanin.hdl.emit import emit_verilog, module_name, snake_case
 from fanin.hdl.glm.backward import GradientLane
 from fanin.hdl.glm.bank import Bank
 from fanin.hdl.glm.engine import Engine
-from fanin.hdl.glm.node import GlmNode
+from fanin.hdl.glm.node import GlmNode, make_worker
+from fanin.hdl.net.transport import AggTransport
 
 # One engine of P4SGD's public RTL, mapped by the same yosys, without DSPs and model memory.
 P4SGD_ENGINE = {"LUTs": 49_550, "flip-flops": 78_749}
@@ -33,6 +34,13 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     one = map_parts(engine, [Bank(lanes=config.lanes), GradientLane(banks=config.banks)], "-nodsp")
     yield from _engine(one, limits=config.lanes == PRESETS["u280"].lanes)
     yield from _depth("engine", one)
+    for encap in Encap:
+        transport = AggTransport(
+            mac_width=config.mac_width, encap=encap, values=config.values, slots=config.slots
+        )
+        yield from _depth(f"transport, {encap.upper()}", map_parts(transport, [], ""))
+    worker = map_parts(make_worker(config), [engine], "", count_parts=False)
+    yield from _depth("worker around its engines", worker)
     around = map_parts(GlmNode(config=config), [engine], "", count_parts=False)
     yield from _depth("node around its engines", around)
     yield from _total(config, one, around)
