@@ -111,3 +111,32 @@ def test_a_figure_of_the_paper_becomes_json_and_a_picture(monkeypatch, tmp_path)
 
 def test_points_too_large_to_simulate_are_left_out():
     assert figures._epoch_seconds("avazu", workers=8, engines=8, batch=1024) is None
+
+
+def test_the_loss_is_of_the_file_that_is_given(monkeypatch, tmp_path):
+    """One feature that tells the class: a model of it learns at once, and the note says where it is from."""
+    file = tmp_path / "mine.svm"
+    file.write_text("".join(f"{k % 2} 1:{k % 2}\n" for k in range(128)))
+    monkeypatch.setattr(figures, "LOSS_RATES", {"rcv1": (4.0,)})
+    results = list(figures.draw(14, tmp_path, [f"rcv1={file}"]))
+    assert len(results) == 2 * figures.LOSS_EPOCHS
+    figure = json.loads((tmp_path / "figure14.json").read_text())
+    fixed_point, float64 = (dict(points) for points in figure["series"].values())
+    assert fixed_point[1] == pytest.approx(float64[1], abs=0.01)
+    assert fixed_point[10] < 0.1 < 0.3 < fixed_point[1] < 0.6
+    assert "rcv1: mine.svm" in figure["note"]
+
+
+@pytest.mark.parametrize(
+    ("number", "data", "cause"),
+    [
+        (14, "gisette=x", "--data gisette: figure 14 takes rcv1 and avazu"),
+        (14, "rcv1=absent.svm", "absent.svm: no such file"),
+        (11, "rcv1=x", "--data rcv1: figure 11 needs no data"),
+    ],
+)
+def test_data_that_a_figure_cannot_use_are_refused(capsys, tmp_path, number, data, cause):
+    arguments = ["bench", "glm", "--figure", str(number), "--data", data, "-o", str(tmp_path)]
+    assert main(arguments) == 2
+    assert cause in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

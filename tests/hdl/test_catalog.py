@@ -14,6 +14,7 @@ from fanin.hdl import catalog
 def test_every_entry_is_verilog_with_a_top_of_its_name(name):
     verilog = catalog.emit(name, preset="tiny", settings={})
     assert re.search(rf"^module {name.replace('-', '_')}\(", verilog, re.MULTILINE)
+    assert "$signal" not in verilog, "a signal without a name"
 
 
 @pytest.mark.parametrize("name", catalog.CATALOG)

@@ -24,6 +24,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     names = parser.add_subparsers(title="benchmarks", metavar="NAME", required=True)
     glm = _benchmark(names, "glm", "cycles, latency, utilisation and scaling of GLM training")
     glm.add_argument("--figure", type=int, choices=PAPER_FIGURES, help="a figure of the P4SGD paper instead")
+    glm.add_argument(
+        "--data",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="the paper's data set NAME as a LIBSVM file, for figure 14; cycles depend on no data",
+    )
     glm.add_argument("-o", dest="output", metavar="DIR", type=Path, default="runs", help="for its JSON and PNG")
     area = _benchmark(names, "area", "LUTs, flip-flops and logic depth of one engine and a whole node")
     area.add_argument("--preset", choices=list(PRESETS), default="u280", help="the node that is mapped")

@@ -8,8 +8,8 @@ model's, which the RTL equals bit for bit, on synthetic samples of the same numb
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,19 @@ from fanin.cli.bench import nodes
 from fanin.cli.bench.result import Result
 from fanin.cli.output import write_file
 from fanin.config import PRESETS, TrainShape
+from fanin.errors import InputError
 from fanin.fixed import DEFAULT_PRECISION, Loss
-from fanin.sim.data import TABLE_II, synthetic
+from fanin.sim.data import TABLE_II, Dataset, prepare, read, synthetic
 from fanin.sim.golden import metrics
 from fanin.sim.golden.float64 import train_float64
 from fanin.sim.golden.train import train as train_golden
 
 T_L_NS = 1200.0  # P4SGD, section V-B
 WORDS_AT_MOST = 1 << 28  # bytes of features: the samples that a measurement may take of a wide set
+LOSS_FIGURE = 14
+LOSS_RATES = {"rcv1": (1.0, 4.0), "avazu": (1.0, 4.0)}
 LOSS_EPOCHS = 10
+FLOAT64 = "float64"
 
 
 @dataclass
@@ -47,9 +51,17 @@ class Figure:
         return Result(f"figure {self.number}: {series}, {self.x_label} {x:g}", y, self.y_label)
 
 
-def draw(number: int, folder: Path) -> Iterator[Result]:
-    """Measure a figure, point by point; write its JSON and PNG into ``folder``."""
-    figure, points = FIGURES[number]()
+def draw(number: int, folder: Path, data: Sequence[str] = ()) -> Iterator[Result]:
+    """Measure a figure, point by point; write its JSON and PNG into ``folder``.
+
+    ``data``: ``NAME=FILE``, data sets at hand. Raises InputError.
+    """
+    files = {name: Path(file) for name, _, file in (entry.partition("=") for entry in data)}
+    strange = files.keys() - (LOSS_RATES.keys() if number == LOSS_FIGURE else ())
+    if strange:
+        taken = f"takes {' and '.join(LOSS_RATES)}" if number == LOSS_FIGURE else "needs no data"
+        raise InputError(f"--data {min(strange)}: figure {number} {taken}")
+    figure, points = _figure_14(files) if number == LOSS_FIGURE else FIGURES[number]()
     yield from points
     value: dict[str, Any] = vars(figure)
     write_file(folder / f"figure{number}.json", json.dumps(value, indent=2) + "\n")
@@ -64,7 +76,9 @@ def _plot(figure: Figure, path: Path) -> None:
 
     drawing, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
     for (name, points), marker in zip(figure.series.items(), "osD^vPX*<>" * 2, strict=False):
-        axes.plot(*zip(*points, strict=True), marker=marker, label=name, linewidth=1.6, markersize=5)
+        (line,) = axes.plot(*zip(*points, strict=True), marker=marker, label=name, linewidth=1.6, markersize=5)
+        if name.endswith(FLOAT64):  # over its fixed-point line, which it equals to the eye
+            line.set(color="black", linestyle=":", marker="")
     if figure.log_x:
         ticks = sorted({x for points in figure.series.values() for x, _ in points})
         axes.set_xscale("log", base=2)
@@ -72,7 +86,7 @@ def _plot(figure: Figure, path: Path) -> None:
     axes.set(xlabel=figure.x_label, ylabel=figure.y_label, title=figure.title)
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     drawing.text(0.01, -0.02, figure.note, fontsize=7, va="top", wrap=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     drawing.savefig(path, dpi=150, bbox_inches="tight")
@@ -178,25 +192,36 @@ def _figure_12() -> tuple[Figure, Iterator[Result]]:
     )
 
 
-def _figure_14() -> tuple[Figure, Iterator[Result]]:
-    figure = Figure(14, "Training loss, B = 64, 4 bits", "epoch", "logistic loss", log_x=False)
-    figure.note = (
-        "Golden model, which the RTL equals bit for bit; synthetic samples as wide as table II's sets."
+def _figure_14(files: Mapping[str, Path]) -> tuple[Figure, Iterator[Result]]:
+    figure = Figure(LOSS_FIGURE, "Training loss, B = 64, 4 bits", "epoch", "logistic loss", log_x=False)
+    figure.note = "Golden model, which the RTL equals bit for bit; " + "; ".join(
+        f"{name}: {files[name].name}" if name in files else f"{name}: synthetic samples, as wide"
+        for name in LOSS_RATES
     )
 
     def points() -> Iterator[Result]:
-        for name, rates in {"rcv1": (1.0, 4.0), "avazu": (1.0, 4.0)}.items():
-            samples = min(TABLE_II[name].samples, WORDS_AT_MOST // TABLE_II[name].features)
-            data = synthetic(name, TABLE_II[name], samples=samples)
+        for name, rates in LOSS_RATES.items():
+            data = _samples(name, files.get(name))
             for rate in rates:
                 for epoch, (fixed_loss, float_loss) in enumerate(_losses(data, rate), start=1):
                     yield figure.add(f"{name}, γ={rate:g}, fixed point", epoch, fixed_loss)
-                    yield figure.add(f"{name}, γ={rate:g}, float64", epoch, float_loss)
+                    yield figure.add(f"{name}, γ={rate:g}, {FLOAT64}", epoch, float_loss)
 
     return figure, points()
 
 
-def _losses(data: Any, gamma: float, batch: int = 64) -> Iterator[tuple[float, float]]:
+def _samples(name: str, file: Path | None) -> Dataset:
+    """As many samples of a set as ``WORDS_AT_MOST`` holds, the first of a file or synthetic ones."""
+    if file is None:
+        shape = TABLE_II[name]
+        return synthetic(name, shape, samples=min(shape.samples, WORDS_AT_MOST // shape.features))
+    raw = read(str(file), Loss.LOGISTIC)
+    count = min(len(raw.labels), WORDS_AT_MOST // raw.features.shape[1])
+    some = replace(raw, features=raw.features[:count], labels=raw.labels[:count])
+    return prepare(some, precision=DEFAULT_PRECISION, bias=True, test=0)
+
+
+def _losses(data: Dataset, gamma: float, batch: int = 64) -> Iterator[tuple[float, float]]:
     """Loss of the golden and the float64 model after each epoch."""
     config = PRESETS["u280"]
     samples, columns = data.features.shape
@@ -224,5 +249,4 @@ FIGURES: dict[int, Callable[[], tuple[Figure, Iterator[Result]]]] = {
     10: _figure_10,
     11: _figure_11,
     12: _figure_12,
-    14: _figure_14,
 }

@@ -33,7 +33,7 @@ EXPOSED = 44  # cycles of a mini-batch beyond M·C·s + T_l + s, at most
 def measure(args: argparse.Namespace) -> Iterator[Result]:
     """Yield the figures as they are measured; a figure of the paper, if one is asked for."""
     if args.figure:
-        yield from figures.draw(args.figure, args.output)
+        yield from figures.draw(args.figure, args.output, args.data)
         return
     with _fresh_cache():
         yield from _emission()
