@@ -81,7 +81,9 @@ def test_latencies_and_cycles_are_read_from_the_events():
     shape = TrainShape(node=nodes.node(8), workers=1, samples=256, columns=4096, batch=64)
     measured = nodes._measured(_run_of(shape, period=300, latency=5), shape)
     assert (measured.mini_batch, measured.latency, measured.ideal) == (300, 5, 256)
-    assert measured.ways == nodes.Ways(word_to_agg=15, pa_to_agg=2, result_to_fa=2, result_to_gradient=15)
+    assert measured.ways == nodes.Ways(
+        word_to_agg=15, pa_to_agg=2, pa_to_pa=32, result_to_fa=2, result_to_gradient=15
+    )
     assert measured.utilisation == pytest.approx(100 * 256 / 300)
     assert measured.cycles_per_second == 2000
 

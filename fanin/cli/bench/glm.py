@@ -92,6 +92,7 @@ def _mini_batches() -> Iterator[Result]:
             assert measured.ways is not None, "model-parallel"
             yield from _latencies(measured.ways)
         if (engines, columns, batch) == (8, 16384, 64):
+            yield from _rate()
             yield from _utilisation()
 
 
@@ -109,6 +110,13 @@ def _latencies(ways: Ways) -> Iterator[Result]:
         ("transport: RESULT in → FA out", ways.result_to_fa, 6, None),
     ):
         yield Result(name, value, "cycles", limit, note=f"P4SGD {theirs}" if theirs else "")
+
+
+def _rate() -> Iterator[Result]:
+    """With C·s = 1 every cycle brings a micro-batch."""
+    measured = nodes.measure(nodes.node(8), columns=512, batch=1024, precision=1)
+    assert measured.ways is not None, "model-parallel"
+    yield Result("transport: PA to PA at C·s = 1", measured.ways.pa_to_pa, "cycles", 1)
 
 
 def _utilisation() -> Iterator[Result]:

@@ -45,6 +45,7 @@ class Ways:
 
     word_to_agg: int  #: from the last word of a micro-batch to its AGG on ``mac_tx``, the slowest
     pa_to_agg: int  #: of that, the transport's part
+    pa_to_pa: int  #: between PAs of a mini-batch that the transport takes, the slowest
     result_to_fa: int  #: from the RESULT on ``mac_rx`` to the FA that the transport hands on
     result_to_gradient: int  #: from the RESULT on ``mac_rx`` to the first gradient
 
@@ -114,18 +115,19 @@ def _measured(run: TrainRun, shape: TrainShape) -> Measured:
         shape=shape,
         mini_batch=int(np.diff(starts).max()),
         latency=int(np.max(run.raw.allreduce_cycles)),
-        ways=_ways(run, event) if shape.node.mode is Mode.MODEL_PARALLEL else None,
+        ways=_ways(run, shape, event) if shape.node.mode is Mode.MODEL_PARALLEL else None,
         cycles_per_second=run.raw.cycles / run.raw.cpu_seconds,
     )
 
 
-def _ways(run: TrainRun, event: Mapping[str, np.ndarray]) -> Ways:
+def _ways(run: TrainRun, shape: TrainShape, event: Mapping[str, np.ndarray]) -> Ways:
     last_word, backward_word = event["forward_last"] - 1, event["backward_first"] - 1
     agg = event["agg"]
     result = agg[0] + run.raw.allreduce_cycles[0]
     return Ways(
         word_to_agg=int((agg - last_word).max()),
         pa_to_agg=int((agg - event["pa"]).max()),
+        pa_to_pa=int(np.diff(event["pa"].reshape(-1, shape.micro_batches)).max()),
         result_to_fa=int(event["fa"][0] - result),
         result_to_gradient=int(backward_word[0] - result) + backward_latency(MICRO_BATCH) - 1,
     )
