@@ -183,13 +183,13 @@ class LossUnit(wiring.Component):
         product = Signal(signed(_PRODUCT_BITS))
         m.d.sync += product.eq(Cat(low[:_LOW_BITS], high + low[_LOW_BITS:]))
 
-        coarse = Signal(signed(VALUE_BITS + 3))  # shifted by a multiple of 4
+        coarse = Signal(signed(VALUE_BITS + 7))  # shifted by a multiple of 8
         negative = Signal()
         overflow = Signal()
         m.d.sync += [
-            coarse.eq(product >> Cat(C(0, 2), self.shift[2:])),
+            coarse.eq(product >> Cat(C(0, 3), self.shift[3:])),
             negative.eq(product[-1]),
             overflow.eq(any_by_carry((product ^ product[-1].replicate(_PRODUCT_BITS)) & mask, 2)),
         ]
         limit = Cat((~negative).replicate(VALUE_BITS - 1), negative)
-        return Mux(overflow, limit, (coarse >> self.shift[:2])[:VALUE_BITS]).as_signed()
+        return Mux(overflow, limit, (coarse >> self.shift[:3])[:VALUE_BITS]).as_signed()
