@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -12,6 +12,7 @@ from fanin.hdl.net.slots import (
     check_first_round,
     check_slots,
     clear_layout,
+    equal_parts,
     index_bits,
     use_layout,
     walk_uses,
@@ -82,15 +83,15 @@ class ReorderStore(wiring.Component):
         arrived = self._parities(m, use, now, behind)
         # By hand, for both ways at once: a port's own comparison would stand behind their choice.
         names = {"now": now, "behind": behind}
-        arriving, stored, right = (
-            [Signal(name=f"{flag}_{name}") for name in names] for flag in ("arriving", "stored", "right")
-        )
+        arriving, right = ([Signal(name=f"{flag}_{name}") for name in names] for flag in ("arriving", "right"))
+        parts = [Signal(2, name=f"stored_{name}") for name in names]
+        stored = [both.all() for both in parts]
         live = Signal()
         m.d.sync += live.eq(~self.clear.en)
         for way, next_ in enumerate(names.values()):
             m.d.sync += [
                 arriving[way].eq(self.ahead == next_),
-                stored[way].eq(self.write.en & (use.index == next_.index)),
+                parts[way].eq(equal_parts(use.index, next_.index, 2) & Cat(self.write.en, 1)),
                 right[way].eq(use.parity == next_.parity),
             ]
         present = [Mux(stored[way], right[way], arrived[way] == now.parity) for way in range(len(names))]
