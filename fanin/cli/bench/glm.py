@@ -113,8 +113,8 @@ def _latencies(ways: Ways) -> Iterator[Result]:
 
 
 def _rate() -> Iterator[Result]:
-    """With C·s = 1 every cycle brings a micro-batch."""
-    measured = nodes.measure(nodes.node(8), columns=512, batch=1024, precision=1)
+    """With C·s = 1 every cycle brings a micro-batch; no more of them than there are slots."""
+    measured = nodes.measure(nodes.node(8), columns=512, batch=512, precision=1)
     assert measured.ways is not None, "model-parallel"
     yield Result("transport: PA to PA at C·s = 1", measured.ways.pa_to_pa, "cycles", 1)
 
