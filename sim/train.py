@@ -169,9 +169,8 @@ class Trainer:
     def __init__(self, options: TrainOptions, *, quiet: bool = False):
         self.options = options
         precision = _checked_precision(options.precision)
-        order = {"shuffle": options.shuffle, "test": options.test, "seed": options.seed}
         raw = data.read(options.data, options.loss)
-        train, _ = data.split(raw, **order)
+        train, _ = data.split(raw, test=options.test, shuffle=options.shuffle, seed=options.seed)
         # Before the data are quantised: what does not fit a node may not fit this machine either.
         self.shape = TrainShape(
             node=options.node,
@@ -181,7 +180,14 @@ class Trainer:
             batch=options.batch,
             precision=options.precision,
         )
-        self.dataset = data.prepare(raw, precision=precision, bias=options.bias, **order)
+        self.dataset = data.prepare(
+            raw,
+            precision=precision,
+            bias=options.bias,
+            shuffle=options.shuffle,
+            test=options.test,
+            seed=options.seed,
+        )
         self.labels = fixed.labels(self.dataset.labels, options.loss, options.node.frac)
         self.rate = fixed.learning_rate(options.lr / options.batch)
         check_tools()  # before the nodes are elaborated, which takes seconds
