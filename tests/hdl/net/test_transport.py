@@ -304,16 +304,19 @@ def test_reset_after_a_timeout_begins_a_new_job_at_operation_0():
     assert not status[-1].failed
 
 
-def test_the_round_never_wraps():
+@pytest.mark.parametrize("log2_slots", [0, 2])
+def test_the_round_never_wraps(log2_slots):
+    """All that may begin does, and ends with its CONFIRM, before the next PA stops the transport."""
     wire, log, status = alone(
         Mirror(delay=3).exchange,
         operations=11,
         cycles=300,
-        job=config(log2_slots=2),
+        job=config(log2_slots=log2_slots),
         first_round=ROUND_MAX - 1,
     )
-    assert len(log["pa"]) == len(log["fa"]) == 8
+    assert len(log["pa"]) == len(log["fa"]) == 2 << log2_slots
     assert {packet_of(frame).round for _, _, frame in wire.sent} == {ROUND_MAX - 1, ROUND_MAX}
+    assert [packet_of(frame).kind for _, _, frame in wire.sent].count(Kind.ACK) == 2 << log2_slots
     assert status[-1].idle
     assert status[-1].cause == FailureCause.ROUND_WRAP
 
