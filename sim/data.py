@@ -74,10 +74,11 @@ def load(
     shuffle: bool = True,
     test: float = 0.25,
     seed: int = 0,
+    check: Callable[[int, int], object] | None = None,
 ) -> Dataset:
     """``read``, then ``prepare``."""
     raw = read(source, loss)
-    return prepare(raw, precision=precision, bias=bias, shuffle=shuffle, test=test, seed=seed)
+    return prepare(raw, precision=precision, bias=bias, shuffle=shuffle, test=test, seed=seed, check=check)
 
 
 def read(source: str, loss: Loss) -> RawData:
@@ -97,10 +98,23 @@ def read(source: str, loss: Loss) -> RawData:
 
 
 def prepare(
-    raw: RawData, *, precision: int, bias: bool, shuffle: bool = True, test: float = 0.25, seed: int = 0
+    raw: RawData,
+    *,
+    precision: int,
+    bias: bool,
+    shuffle: bool = True,
+    test: float = 0.25,
+    seed: int = 0,
+    check: Callable[[int, int], object] | None = None,
 ) -> Dataset:
-    """Hold out a share, shuffle the rest once, quantise both by the ranges of the rest."""
+    """Hold out a share, shuffle the rest once, quantise both by the ranges of the rest.
+
+    ``check`` is asked about the samples and columns to train on before anything is quantised, and may raise:
+    what does not fit a node may not fit this machine's memory either.
+    """
     train, held_out = split(raw, test=test, shuffle=shuffle, seed=seed)
+    if check:
+        check(len(train), raw.features.shape[1] + bias)
     ranges = ColumnRanges.of(raw.features[train])
     with np.errstate(over="ignore"):
         wide = np.flatnonzero(~np.isfinite(ranges.high - ranges.low))

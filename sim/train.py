@@ -168,30 +168,32 @@ class Trainer:
 
     def __init__(self, options: TrainOptions, *, quiet: bool = False):
         self.options = options
-        precision = _checked_precision(options.precision)
-        raw = data.read(options.data, options.loss)
-        train, _ = data.split(raw, test=options.test, shuffle=options.shuffle, seed=options.seed)
-        # Before the data are quantised: what does not fit a node may not fit this machine either.
-        self.shape = TrainShape(
-            node=options.node,
-            workers=options.workers,
-            samples=len(train),
-            columns=raw.features.shape[1] + options.bias,
-            batch=options.batch,
-            precision=options.precision,
-        )
-        self.dataset = data.prepare(
-            raw,
-            precision=precision,
+        self.dataset = data.load(
+            options.data,
+            options.loss,
+            precision=_checked_precision(options.precision),
             bias=options.bias,
             shuffle=options.shuffle,
             test=options.test,
             seed=options.seed,
+            check=self._shape,
         )
+        self.shape = self._shape(*self.dataset.features.shape)
         self.labels = fixed.labels(self.dataset.labels, options.loss, options.node.frac)
         self.rate = fixed.learning_rate(options.lr / options.batch)
         check_tools()  # before the nodes are elaborated, which takes seconds
         self.cosim = Cosim(options.node, workers=options.workers, clock_mhz=options.clock_mhz, quiet=quiet)
+
+    def _shape(self, samples: int, columns: int) -> TrainShape:
+        options = self.options
+        return TrainShape(
+            node=options.node,
+            workers=options.workers,
+            samples=samples,
+            columns=columns,
+            batch=options.batch,
+            precision=options.precision,
+        )
 
     @property
     def operations(self) -> int:

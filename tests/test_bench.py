@@ -135,6 +135,7 @@ def test_the_loss_is_of_the_file_that_is_given(monkeypatch, tmp_path):
         (14, "gisette=x", "--data gisette: figure 14 takes rcv1 and avazu"),
         (14, "rcv1=absent.svm", "absent.svm: no such file"),
         (11, "rcv1=x", "--data rcv1: figure 11 needs no data"),
+        (14, "rcv1", "--data rcv1: not NAME=FILE"),
     ],
 )
 def test_data_that_a_figure_cannot_use_are_refused(capsys, tmp_path, number, data, cause):

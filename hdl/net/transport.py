@@ -84,7 +84,7 @@ class AggTransport(wiring.Component):
     valid: registered 2 edges later for L2, 5 for UDP; transferred 3 and 6 cycles after the RESULT. At one beat
     a frame, one PA, one RESULT, one FA a cycle; AGG goes before ACK, ACK before retransmissions. Since an
     operation takes an AGG and an ACK, ``tx`` sustains one operation every two frames. A retransmission
-    comes at most N + 9 cycles after its timeout when ``tx`` is free and no other is due.
+    is chosen at most N + 9 cycles after its timeout when ``tx`` is free and no other is due.
 
     Source
     ------
@@ -136,7 +136,8 @@ class AggTransport(wiring.Component):
         scanner = RetryScanner(slots=self.slots, values=self.values)
         # A slot waits for one acknowledgement at a time, so the queue cannot overflow.
         acks = StreamFIFO(shape=use_layout(self.slots), depth=self.slots)
-        next_ack = RegisterSlice(shape=use_layout(self.slots))  # keeps the sender's stalls out of the queue
+        # Keeps the sender's stalls out of the queue, and an ACK 3 cycles behind its RESULT, as RetryScanner asks.
+        next_ack = RegisterSlice(shape=use_layout(self.slots))
         for name, part in {
             "receiver": receiver,
             "window": window,

@@ -57,7 +57,12 @@ def draw(number: int, folder: Path, data: Sequence[str] = ()) -> Iterator[Result
 
     ``data``: ``NAME=FILE``, data sets at hand. Raises InputError.
     """
-    files = {name: Path(file) for name, _, file in (entry.partition("=") for entry in data)}
+    files: dict[str, Path] = {}
+    for entry in data:
+        name, _, file = entry.partition("=")
+        if not file:
+            raise InputError(f"--data {entry}: not NAME=FILE")
+        files[name] = Path(file)
     strange = files.keys() - (LOSS_RATES.keys() if number == LOSS_FIGURE else ())
     if strange:
         taken = f"takes {' and '.join(LOSS_RATES)}" if number == LOSS_FIGURE else "needs no data"

@@ -45,7 +45,7 @@ class Ways:
 
     word_to_agg: int  #: from the last word of a micro-batch to its AGG on ``mac_tx``, the slowest
     pa_to_agg: int  #: of that, the transport's part
-    pa_to_pa: int  #: between PAs of a mini-batch that the transport takes, the slowest
+    pa_to_pa: int  #: between PAs of a mini-batch that the transport takes, the slowest; 0 for a single one
     result_to_fa: int  #: from the RESULT on ``mac_rx`` to the FA that the transport hands on
     result_to_gradient: int  #: from the RESULT on ``mac_rx`` to the first gradient
 
@@ -127,7 +127,7 @@ def _ways(run: TrainRun, shape: TrainShape, event: Mapping[str, np.ndarray]) -> 
     return Ways(
         word_to_agg=int((agg - last_word).max()),
         pa_to_agg=int((agg - event["pa"]).max()),
-        pa_to_pa=int(np.diff(event["pa"].reshape(-1, shape.micro_batches)).max()),
+        pa_to_pa=int(np.diff(event["pa"].reshape(-1, shape.micro_batches)).max(initial=0)),
         result_to_fa=int(event["fa"][0] - result),
         result_to_gradient=int(backward_word[0] - result) + backward_latency(MICRO_BATCH) - 1,
     )

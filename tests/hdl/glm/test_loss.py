@@ -83,6 +83,7 @@ def test_eight_cycles_and_one_micro_batch_a_cycle(loss):
     log = _run(LossUnit(banks=BANKS, frac=24), fa, fa, loss, 1 << 15, 15, stall=0)
     first_in, first_out = log["fa"][0][0], log["scale"][0][0]
     assert first_out - first_in == 8
+    assert first_out - log["labels"][0][0] == 7
     assert [cycle for cycle, _ in log["scale"]] == list(range(first_out, first_out + 40))
 
 
