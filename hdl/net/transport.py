@@ -136,7 +136,7 @@ class AggTransport(wiring.Component):
         scanner = RetryScanner(slots=self.slots, values=self.values)
         # A slot waits for one acknowledgement at a time, so the queue cannot overflow.
         acks = StreamFIFO(shape=use_layout(self.slots), depth=self.slots)
-        # Keeps the sender's stalls out of the queue, and an ACK 3 cycles behind its RESULT, as RetryScanner asks.
+        # Keeps the sender's stalls out of the queue, and an ACK 3 cycles behind its RESULT (RetryScanner).
         next_ack = RegisterSlice(shape=use_layout(self.slots))
         for name, part in {
             "receiver": receiver,
