@@ -60,7 +60,7 @@ class NodeControl(wiring.Component):
 
     Latency
     -------
-    ``begin`` comes ``SETTLE`` + 2 = 34 cycles after ``start``; ``busy`` falls 1 cycle after ``training``. A
+    ``begin`` comes ``SETTLE`` + 3 = 35 cycles after ``start``; ``busy`` falls 1 cycle after ``training``. A
     failed run ends ``SETTLE`` + 3 cycles after the last word has moved.
 
     Source
@@ -101,16 +101,21 @@ class NodeControl(wiring.Component):
         was_reset = Signal()  # since ``start``
         with m.If(self.reset):
             m.d.sync += [self.enable.eq(0), self.failed.eq(0), spoilt.eq(0), was_reset.eq(1)]
+        launch = Signal()  # a cycle behind ``start``: its conditions stay out of the states'
+        with m.If(self.start & ~self.busy & (self.reset | ~(spoilt | self.transport.failed))):
+            m.d.sync += [launch.eq(1), self.failed.eq(0), was_reset.eq(0)]
+        with m.Else():
+            m.d.sync += launch.eq(0)
         with m.FSM() as fsm:
-            m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
+            m.d.comb += self.busy.eq(~fsm.ongoing("IDLE") | launch)
             with m.State("IDLE"):
+                m.d.sync += timer.eq(0)
                 with m.If(~self.reset & self.transport.failed):
                     self._fail_with_transport(m, spoilt)
-                with m.Elif(self.start & (self.reset | ~spoilt)):
-                    m.d.sync += [self.failed.eq(0), timer.eq(0), was_reset.eq(0)]
+                with m.Elif(launch):
                     m.next = "CHECK"
             with m.State("CHECK"):
-                with m.If(self.reset):
+                with m.If(self.reset | was_reset):
                     m.next = "IDLE"
                 with m.Elif(settled & self.ok):
                     m.d.sync += [self.begin.eq(1), self.enable.eq(1)]
@@ -123,7 +128,8 @@ class NodeControl(wiring.Component):
             with m.State("BEGUN"):  # what the last run has left of ``bus_error`` is gone now
                 m.next = "RUN"
             with m.State("RUN"):
-                self._watch(m, timer, spoilt, self.reset | was_reset)
+                m.d.sync += timer.eq(0)
+                self._watch(m, spoilt, self.reset | was_reset)
             with m.State("DRAIN"):
                 with m.If(self.moving):
                     m.d.sync += timer.eq(0)
@@ -134,10 +140,10 @@ class NodeControl(wiring.Component):
                 m.next = "IDLE"
         return m
 
-    def _watch(self, m: Module, timer: Signal, spoilt: Signal, reset: Value) -> None:
+    def _watch(self, m: Module, spoilt: Signal, reset: Value) -> None:
         """The run ends by itself, or for one of three reasons before."""
         with m.If(reset | self.transport.failed | self.bus_error):
-            m.d.sync += [self.abort.eq(1), self.discard.eq(1), timer.eq(0)]
+            m.d.sync += [self.abort.eq(1), self.discard.eq(1)]
             m.next = "DRAIN"
         with m.Elif(~self.training):
             m.next = "IDLE"

@@ -7,6 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.fixed import MAX_PRECISION, MAX_SHIFT, Loss
+from fanin.hdl.arith.carry import LUT_INPUTS, any_by_carry
 from fanin.hdl.bus.axi_reader import COUNT_BITS
 from fanin.hdl.glm.reducer import MIN_CLAMP
 from fanin.hdl.glm.shapes import EngineShape
@@ -99,19 +100,19 @@ class RunCheck(wiring.Component):
             shape.chunks.any() & (shape.chunks <= self.depth),
             micro_batch <= self.fifo_depth,
             shape.mini_batch.any() & (shape.mini_batch <= self.max_mini_batch),
-            shape.epoch.any(),
-            ~words[COUNT_BITS:].any(),
-            training.epochs.any(),
+            any_by_carry(shape.epoch, LUT_INPUTS),
+            ~any_by_carry(words[COUNT_BITS:], LUT_INPUTS),
+            any_by_carry(training.epochs, LUT_INPUTS),
             training.as_value()[_offset("loss") :][:2] <= max(Loss),
             training.shift <= MAX_SHIFT,
             training.mantissa[-1],
             training.clamp_bits >= MIN_CLAMP,
             job.log2_slots <= (self.slots - 1).bit_length(),
-            ~(job.base & mask).any(),
-            job.member.any(),
-            ~(job.member & below)[: len(below) // 2].any(),
-            ~(job.member & below)[len(below) // 2 :].any(),
-            job.timeout.any() & ~job.timeout[TIMEOUT_BITS - 1],
+            ~any_by_carry(job.base & mask, LUT_INPUTS // 2),
+            any_by_carry(job.member, LUT_INPUTS),
+            ~any_by_carry(job.member & below, LUT_INPUTS // 2),
+            any_by_carry(job.timeout, LUT_INPUTS),
+            ~job.timeout[TIMEOUT_BITS - 1],
         ]
         met = Signal(len(conditions))
         m.d.sync += [met.eq(Cat(conditions)), self.ok.eq(met.all())]

@@ -8,7 +8,7 @@ written back.
 from itertools import pairwise
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -150,47 +150,53 @@ class OperationWindow(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """What ``open`` follows from is kept beside the count, and ``last`` beside the round, as registers."""
+        """The count takes an ``accept`` a cycle late, and whether it is at least 1, 2, 3 is kept beside it.
+
+        So ``open`` waits for no sum: that ``accept`` and the one of now leave a slot is one of three bits.
+        """
         m = Module()
-        left = Signal(range(self.slots + 1))  # slots that are not in use
-        all_left = Signal.like(left)
-        one_left = Signal()
-        none_left = Signal()
+        count = Signal(range(self.slots + 1))  # slots that were not in use before the last ``accept``
+        all_free = Signal.like(count)
+        accepted = Signal()
+        at_least = Signal(3)
+        enough = Signal(3)  # ``at_least`` of the next cycle
         begun = Signal()
-        single = Signal()
-        enabled = Signal()
         last = Signal(init=self.first_round == ROUND_MAX)
         now, behind = walk_uses(
             m, slots=self.slots, first_round=self.first_round, mask=self.mask, step=self.accept
         )
         wrap = now.parity ^ behind.parity
-        none_used = Signal(2)
-        m.d.comb += [self.idle.eq(~begun | none_used.all()), self.index.eq(now.index)]
-        m.d.sync += [
-            all_left.eq(self.mask + 1),
-            single.eq(self.mask == 0),
-            none_used.eq(equal_parts(left, all_left, 2)),
-            enabled.eq(self.enable),
+        none_used = Signal(3)
+        m.d.comb += [
+            self.idle.eq(~begun | none_used.all()),
+            self.index.eq(now.index),
+            enough.eq(at_least),
         ]
-        with m.If(self.accept):
-            m.d.sync += [begun.eq(1), self.open.eq((self.free | ~one_left) & ~(wrap & last))]
-        with m.Elif(self.free | ~enabled):
-            m.d.sync += self.open.eq((self.free | ~none_left) & ~self.exhausted)
-        with m.If(~self.enable):
-            m.d.sync += self.open.eq(0)
-        with m.If(self.accept & ~self.free):
-            m.d.sync += [left.eq(left - 1), one_left.eq(left == 2), none_left.eq(one_left)]
-        with m.Elif(self.free & ~self.accept):
-            m.d.sync += [left.eq(left + 1), one_left.eq(none_left), none_left.eq(0)]
+        m.d.sync += [
+            all_free.eq(self.mask + 1),
+            none_used.eq(Cat(equal_parts(count, all_free, 2), ~accepted)),
+            accepted.eq(self.accept),
+            at_least.eq(enough),
+            last.eq(self.round == ROUND_MAX),
+        ]
+        with m.If(self.free & ~accepted):
+            m.d.sync += count.eq(count + 1)
+            m.d.comb += enough.eq(Cat(C(1), at_least))
+        with m.Elif(accepted & ~self.free):
+            m.d.sync += count.eq(count - 1)
+            m.d.comb += enough.eq(Cat(at_least[1:], count[2:].any()))
         with m.Elif(~begun):
-            m.d.sync += [left.eq(self.mask + 1), one_left.eq(single)]
+            m.d.sync += [count.eq(self.mask + 1), at_least.eq(Cat(C(1), self.mask[:2]))]
+        with m.If(self.accept):
+            m.d.sync += [begun.eq(1), self.open.eq(enough[1] & ~(wrap & last) & self.enable)]
+        with m.Else():
+            m.d.sync += self.open.eq(enough[0] & ~self.exhausted & self.enable)
         with m.If(self.accept & wrap):
             m.d.sync += [
                 self.round.eq(self.round + 1),
                 self.previous.eq(self.round),
                 self.exhausted.eq(last),
             ]
-        m.d.sync += last.eq(self.round == ROUND_MAX)
         return m
 
 

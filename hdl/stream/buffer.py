@@ -45,7 +45,7 @@ class RegisterSlice(wiring.Component):
         m.d.comb += self.i.ready.eq(~full)
         with m.If(~full):
             m.d.sync += skid.eq(self.i.payload)
-        m.d.sync += full.eq((full | self.i.valid) & self.o.valid & ~self.o.ready)
+        m.d.sync += full.eq((full | self.i.valid & self.o.valid) & ~self.o.ready)
         with m.If(self.o.ready | ~self.o.valid):
             m.d.sync += [self.o.valid.eq(full | self.i.valid), self.o.payload.eq(self.i.payload)]
             with m.If(full):

@@ -7,7 +7,7 @@ from fanin.hdl.glm.node_registers import Failure
 from fanin.hdl.net.job import FailureCause
 from tests.support import simulate
 
-BEGIN = SETTLE + 2
+BEGIN = SETTLE + 3
 
 
 def _run(script, *, cycles=4 * SETTLE, training=20):

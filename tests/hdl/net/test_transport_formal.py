@@ -97,10 +97,12 @@ def test_the_window_never_holds_more_than_n_operations(tmp_path):
     """Induction: for ever, at any N, whatever is accepted while open and freed while in use."""
     proof = Proof(OperationWindow(slots=8))
     window, state = proof.component, proof.internal
-    begun, left = state["begun"], state["left"]
+    begun, count, accepted = state["begun"], state["count"], state["accepted"]
+    left = count - accepted
     settled = Signal()  # the mask was there a cycle ago
     ready = Signal()  # two cycles ago
-    proof.m.d.sync += [settled.eq(1), ready.eq(settled)]
+    enabled = Signal()
+    proof.m.d.sync += [settled.eq(1), ready.eq(settled), enabled.eq(window.enable)]
     mask = proof.constant(3)
     proof.assume((mask & (mask + 1)) == 0)
     proof.assume(window.mask == mask)
@@ -110,18 +112,16 @@ def test_the_window_never_holds_more_than_n_operations(tmp_path):
     proof.m.d.sync += was_idle.eq(idle)
     proof.assume(~window.free | ~idle)
     proof.check(~ready | (window.idle == was_idle) | ~begun)
-    proof.check(begun | (window.idle & was_idle))
-    proof.check(window.open == (~state["none_left"] & ~window.exhausted & state["enabled"]))
-    proof.check(~settled | (left <= mask + 1))
-    proof.check(~settled | (state["all_left"] == mask + 1))
-    proof.check(~settled | (state["single"] == (mask == 0)))
-    proof.check(~settled | ready | (left == mask + 1))
-    proof.check(~ready | (state["one_left"] == (left == 1)))
-    proof.check(~settled | (state["none_left"] == (left == 0)))
+    proof.check(begun | (window.idle & was_idle & ~accepted))
+    proof.check(~ready | (window.open == ((left > 0) & ~window.exhausted & enabled)))
+    proof.check(~settled | ((left >= 0) & (left <= mask + 1)))
+    proof.check(~settled | (state["all_free"] == mask + 1))
     proof.check(~settled | begun | (left == mask + 1))
+    for k in range(3):
+        proof.check(~settled | (state["at_least"][k] == (count > k)))
     proof.check(~ready | settled)
     proof.check(ready | ~begun)
-    proof.check(settled | (~begun & ~window.open & ~state["one_left"] & ~state["none_left"]))
+    proof.check(settled | (~begun & ~window.open & (state["at_least"] == 0)))
     proof.prove(tmp_path, depth=4)
 
 
