@@ -1,4 +1,4 @@
-"""Number formats and roundings, each stated once, in exact integer NumPy (DESIGN sections 4 and 5).
+"""Number formats and roundings, each stated once, in exact integer NumPy (docs/numbers.md).
 
 Weights, activations and gradients are signed 32-bit fixed point with ``frac`` fractional bits: the integer
 ``v`` stands for ``v / 2**frac``. Every function takes integers or integer arrays, computes in int64 and

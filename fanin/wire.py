@@ -1,6 +1,6 @@
 """The aggregation packet: declared once, for RTL, P4, Python, tests and docs.
 
-Contract: DESIGN sections 3 and 4. Everything is in network byte order. A frame is Ethernet without
+Contract: docs/packet.md and docs/protocol.md. Everything is in network byte order. A frame is Ethernet without
 preamble and without FCS, padded with zeros to 60 bytes.
 """
 

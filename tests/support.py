@@ -11,7 +11,9 @@ from amaranth import ClockDomain, Module
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
-from fanin.hdl.stream.monitor import streams_of, watch
+from fanin.hdl.stream.monitor import ProtocolError, streams_of, watch
+
+PROBED = 0.1  # share of cycles in which ``valid`` is asked whether it waits for ``ready``
 
 
 def new_seed() -> int:
@@ -43,10 +45,11 @@ def simulate(
     """Run a component until everything is driven and collected; AssertionError after ``limit`` cycles.
 
     ``drive`` maps an input stream to the payloads that it gets, ``collect`` an output stream to the number
-    of payloads to await; ``stall`` is the probability that a stream pauses in a cycle (per stream, if a
-    dict; 0 runs at full rate); ``settings`` are constant inputs set before the first cycle. Returns, per
-    stream named in either, ``(cycle, payload)`` of every transfer. After the last one the component runs
-    ``idle`` cycles more, so that a transfer too many is seen.
+    of payloads to await, and asks it now and then whether its ``valid`` waits for ``ready``. ``stall`` is the
+    probability that a stream pauses in a cycle (per stream, if a dict; 0 runs at full rate); ``settings`` are
+    constant inputs set before the first cycle. Returns, per stream named in either, ``(cycle, payload)`` of
+    every transfer. After the last one the component runs ``idle`` cycles more, so that a transfer too many
+    is seen.
     """
     rng = random.Random(new_seed() if seed is None else seed)
     drive, collect = drive or {}, collect or {}
@@ -84,6 +87,8 @@ def simulate(
         async def process(ctx: Any) -> None:
             cycle = 0
             while True:
+                if own.random() < PROBED:
+                    probe(ctx, name, port)
                 ctx.set(port.ready, own.random() >= odds(name))
                 _, _, valid, ready, payload = await ctx.tick().sample(port.valid, port.ready, port.payload)
                 if valid and ready:
@@ -92,6 +97,14 @@ def simulate(
                 cycle += 1
 
         return process
+
+    def probe(ctx: Any, name: str, port: Any) -> None:
+        valid = []
+        for ready in (0, 1):
+            ctx.set(port.ready, ready)
+            valid.append(ctx.get(port.valid))
+        if valid[0] != valid[1]:
+            raise ProtocolError(f"{name}: valid waits for ready")
 
     async def main(ctx: Any) -> None:
         for path, value in (settings or {}).items():

@@ -54,6 +54,18 @@ def test_files_that_are_named_exist(page):
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
+def test_pages_and_headings_that_the_code_cites_exist():
+    cited = {
+        match
+        for folder in ("fanin", "hdl", "sim", "tests")
+        for file in (ROOT / folder).rglob("*.py")
+        for match in re.findall(r'(docs/\w+\.md)(?:, "([^"]+)")?', file.read_text())
+    }
+    assert len(cited) > 10
+    assert [page for page, _ in cited if not (ROOT / page).exists()] == []
+    assert [f"{p}: {h}" for p, h in cited if h and f"# {h}\n" not in (ROOT / p).read_text()] == []
+
+
 @each_page
 def test_commands_that_are_shown_exist(page):
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)

@@ -47,7 +47,7 @@ class BurstSplitter(wiring.Component):
 
     Source
     ------
-    DESIGN section 5, Surroundings.
+    docs/buses.md.
     """
 
     def __init__(self, *, word_bytes: int, address_width: int, burst: int):
@@ -166,7 +166,7 @@ class AxiReader(wiring.Component):
 
     Source
     ------
-    DESIGN section 5, Surroundings; Arm IHI 0022.
+    docs/buses.md; Arm IHI 0022.
     """
 
     def __init__(

@@ -97,7 +97,7 @@ class RegisterFile(wiring.Component):
 
     Source
     ------
-    DESIGN section 5, Surroundings; Arm IHI 0022.
+    docs/registers.md; Arm IHI 0022.
     """
 
     def __init__(self, *, registers: RegisterMap):

@@ -70,7 +70,7 @@ class Engine(wiring.Component):
 
     Source
     ------
-    P4SGD, section IV-A2; DESIGN section 5; ARCHITECTURE, the mini-batch in cycles.
+    P4SGD, section IV-A2; docs/ARCHITECTURE.md, "The mini-batch, in cycles".
     """
 
     def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096, fifo_depth: int = 4096):

@@ -48,7 +48,7 @@ class SumLane(wiring.Component):
 
     Source
     ------
-    P4SGD, section V-C; DESIGN section 5, "Data-parallel mode".
+    P4SGD, section V-C; docs/glm.md, "Data-parallel mode".
     """
 
     def __init__(self, *, banks: int = 8):
@@ -122,7 +122,7 @@ class GradientSums(wiring.Component):
 
     Source
     ------
-    P4SGD, section V-C; DESIGN section 5, "Data-parallel mode".
+    P4SGD, section V-C; docs/glm.md, "Data-parallel mode".
     """
 
     def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096):

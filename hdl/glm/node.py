@@ -110,7 +110,7 @@ class GlmNode(wiring.Component):
 
     Source
     ------
-    P4SGD, sections III and IV; DESIGN sections 3 to 5.
+    P4SGD, sections III and IV; docs/glm.md, docs/network.md.
     """
 
     def __init__(self, *, config: NodeConfig):

@@ -65,7 +65,7 @@ class NodeControl(wiring.Component):
 
     Source
     ------
-    DESIGN section 4 (a failure never hangs), section 5, Surroundings.
+    docs/glm.md, "Start and end"; docs/protocol.md, "Worker".
     """
 
     def __init__(self) -> None:

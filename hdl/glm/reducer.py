@@ -44,7 +44,7 @@ class ActivationReducer(wiring.Component):
     ``i`` : In, array of ``engines`` × ``ActivationSignature``
         ``taken`` is registered.
     ``clamp_bits`` : In(5)
-        c of DESIGN section 4, 26 (32 workers) to 31 (one); constant while PAs are on their way.
+        c of docs/protocol.md, "Clamp", 26 (32 workers) to 31 (one); constant while PAs are on their way.
     ``o`` : Out, stream of ``ArrayLayout(signed(32), banks)``
         Registered.
     ``clamped`` : Out, range(banks + 1)
@@ -63,7 +63,7 @@ class ActivationReducer(wiring.Component):
 
     Source
     ------
-    DESIGN sections 4 (clamp) and 5; P4SGD, section IV-A3.
+    docs/protocol.md, "Clamp"; P4SGD, section IV-A3.
     """
 
     def __init__(self, *, engines: int = 8, banks: int = 8):

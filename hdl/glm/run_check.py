@@ -52,7 +52,7 @@ class RunCheck(wiring.Component):
 
     Source
     ------
-    DESIGN section 5, Pipeline ("checked at start") and section 4.
+    docs/glm.md, "Start and end"; docs/protocol.md, "Job".
     """
 
     LATENCY = 5

@@ -55,7 +55,7 @@ class Sequencer(wiring.Component):
 
     Source
     ------
-    DESIGN section 5, shape and pipeline.
+    docs/glm.md.
     """
 
     def __init__(self, *, depth: int):
@@ -152,7 +152,7 @@ class Credits(wiring.Component):
 
     Source
     ------
-    DESIGN section 5, pipeline.
+    docs/glm.md.
     """
 
     def __init__(self, *, limit: int):

@@ -34,8 +34,8 @@ def counts_layout(engines: int, banks: int) -> data.StructLayout:
 class Training(data.Struct):
     """What a run is to do besides its shape; constant while it runs.
 
-    ``epochs``: at least 1; ``loss``, and γ/B as ``mantissa`` / 2^``shift``; ``clamp_bits``: c of DESIGN
-    section 4.
+    ``epochs``: at least 1; ``loss``, and γ/B as ``mantissa`` / 2^``shift``; ``clamp_bits``: c of
+    docs/protocol.md, "Clamp".
     """
 
     epochs: EPOCH_COUNT_BITS
@@ -104,7 +104,7 @@ class GlmWorker(wiring.Component):
 
     Source
     ------
-    P4SGD, section IV; DESIGN section 5; ARCHITECTURE, the mini-batch in cycles.
+    P4SGD, section IV; docs/ARCHITECTURE.md, "The mini-batch, in cycles".
     """
 
     engine_type: type[Engine] = Engine

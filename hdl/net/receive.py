@@ -70,7 +70,7 @@ class FrameCollector(wiring.Component):
 
     Source
     ------
-    DESIGN section 3.
+    docs/packet.md.
     """
 
     def __init__(self, *, mac_width: int, encap: Encap, values: int):
@@ -159,7 +159,7 @@ class FrameReceiver(wiring.Component):
 
     Source
     ------
-    DESIGN section 3.
+    docs/packet.md.
     """
 
     def __init__(self, *, mac_width: int, encap: Encap = Encap.L2, values: int = DEFAULT_VALUES):

@@ -49,7 +49,7 @@ class ReorderStore(wiring.Component):
 
     Source
     ------
-    DESIGN section 4, "Worker".
+    docs/protocol.md, "Worker".
     """
 
     def __init__(self, *, slots: int, values: int = DEFAULT_VALUES, first_round: int = 1):

@@ -81,7 +81,7 @@ class RetryScanner(wiring.Component):
 
     Source
     ------
-    DESIGN section 4, "Worker".
+    docs/protocol.md, "Worker".
     """
 
     def __init__(self, *, slots: int, values: int = DEFAULT_VALUES):

@@ -126,7 +126,7 @@ class OperationWindow(wiring.Component):
 
     Source
     ------
-    DESIGN section 4, "Worker".
+    docs/protocol.md, "Worker".
     """
 
     def __init__(self, *, slots: int, first_round: int = 1):
@@ -247,7 +247,7 @@ class SlotStates(wiring.Component):
 
     Source
     ------
-    DESIGN section 4, "Worker".
+    docs/protocol.md, "Worker".
     """
 
     def __init__(self, *, slots: int, first_round: int = 1):

@@ -52,7 +52,7 @@ class FrameTransmitter(wiring.Component):
 
     Source
     ------
-    DESIGN section 3.
+    docs/packet.md.
     """
 
     def __init__(self, *, mac_width: int, encap: Encap = Encap.L2, values: int = DEFAULT_VALUES):

@@ -88,7 +88,7 @@ class AggTransport(wiring.Component):
 
     Source
     ------
-    DESIGN sections 3 and 4; the paper (P4SGD), section III.
+    docs/protocol.md; P4SGD, section III.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ class RegisterSlice(wiring.Component):
 
     Source
     ------
-    DESIGN section 2.
+    docs/streams.md.
     """
 
     def __init__(self, *, shape: ShapeLike):
@@ -75,7 +75,7 @@ class SkidBuffer(wiring.Component):
 
     Source
     ------
-    DESIGN section 2.
+    docs/streams.md.
     """
 
     def __init__(self, *, shape: ShapeLike):

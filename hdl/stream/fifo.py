@@ -39,7 +39,7 @@ class StreamFIFO(wiring.Component):
 
     Source
     ------
-    DESIGN section 2.
+    docs/streams.md.
     """
 
     def __init__(self, *, shape: ShapeLike, depth: int):

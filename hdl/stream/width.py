@@ -35,7 +35,7 @@ class WidthConverter(wiring.Component):
 
     Source
     ------
-    DESIGN section 2.
+    docs/streams.md.
     """
 
     def __init__(self, *, input_width: int, output_width: int, error: bool = False):

@@ -1,4 +1,4 @@
-"""Where samples, labels and weights lie in a worker's memories (DESIGN section 5, "Shape").
+"""Where samples, labels and weights lie in a worker's memories (docs/numbers.md, "In memory").
 
 Samples are words ``[engine][micro-batch][chunk][plane]`` of lanes · 8 bits, planes most significant first;
 bit lanes·b + k of a word is feature k of sample b, the lowest bit first in byte order. Two AXI4 ports read

@@ -1,4 +1,4 @@
-"""Features to unsigned fractions of ``precision`` bits (DESIGN section 5).
+"""Features to unsigned fractions of ``precision`` bits (docs/numbers.md).
 
 Per column, in float64 and in this order: q = min(floor((x − min) / (max − min) · 2^s), 2^s − 1). A constant
 column is 0. The bias is one more column, the last, of constant 2^s − 1.

@@ -1,4 +1,4 @@
-"""The golden trainers: exactly what the RTL computes, in integer NumPy (DESIGN section 5, "Numbers").
+"""The golden trainers: exactly what the RTL computes, in integer NumPy (docs/numbers.md).
 
 Both modes start from model 0, take the samples in order, and keep γ/B for a short last mini-batch.
 

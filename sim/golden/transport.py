@@ -1,4 +1,4 @@
-"""The worker's end of the aggregation protocol (DESIGN section 4), as plain Python.
+"""The worker's end of the aggregation protocol (docs/protocol.md), as plain Python.
 
 It decides; it has no clock. The RTL (:mod:`fanin.hdl.net.transport`) is compared with it, and the model
 checker uses it as its worker: :meth:`WorkerEndpoint.snapshot` is hashable, :meth:`WorkerEndpoint.restore`

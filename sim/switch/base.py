@@ -1,4 +1,4 @@
-"""What every switch of the simulation offers: jobs, frames in, frames out, counters (DESIGN 4 and 6)."""
+"""What every switch of the simulation offers: jobs, frames in, frames out, counters (docs/protocol.md)."""
 
 from __future__ import annotations
 

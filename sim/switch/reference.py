@@ -1,4 +1,4 @@
-"""The reference switch: DESIGN section 4 in plain Python, written to be read beside it."""
+"""The reference switch: docs/protocol.md in plain Python, written to be read beside it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _wrap(value: int) -> int:
 
 
 class ReferenceSwitch(Switch):
-    """The switch of DESIGN section 4 for raw Ethernet and UDP.
+    """The switch of docs/protocol.md for raw Ethernet and UDP.
 
     ``endpoint`` holds the switch's own addresses, ``ports`` how many it has, ``values`` V. Other traffic goes
     to the port of its destination MAC (members' MACs are known), or to all ports but the one it came from.
@@ -156,7 +156,7 @@ class ReferenceSwitch(Switch):
         return [to] if to != port else []
 
     def _aggregate(self, port: int, frame: bytes, offset: int) -> list[tuple[Member, bytes]]:
-        """The checks of section 4, in its order."""
+        """The checks of docs/protocol.md, in its order."""
         if len(frame) < offset + payload_length(self.values):
             self._counters.malformed += 1
             return []

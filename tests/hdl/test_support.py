@@ -21,6 +21,8 @@ class _Pass(wiring.Component):
             self.o.valid.eq(self.i.valid),
             self.i.ready.eq(self.o.ready),
         ]
+        if self.fault == "wait":
+            m.d.comb += self.o.valid.eq(self.i.valid & self.o.ready)
         if self.fault == "change":
             n = Signal(8)
             m.d.sync += n.eq(n + 1)
@@ -42,6 +44,11 @@ def test_full_rate_without_stalls():
 def test_monitor_catches_a_payload_that_changes():
     with pytest.raises(ProtocolError):
         simulate(_Pass(fault="change"), drive={"i": [0] * 50}, collect={"o": 50}, stall=0.5)
+
+
+def test_monitor_catches_a_valid_that_waits_for_ready():
+    with pytest.raises(ProtocolError, match="waits for ready"):
+        simulate(_Pass(fault="wait"), drive={"i": [0] * 50}, collect={"o": 50}, stall=0.5)
 
 
 def test_what_never_arrives_is_an_error():

@@ -1,4 +1,4 @@
-"""DESIGN section 5 once more, in pure Python integers and loops, sharing nothing with ``fanin``.
+"""docs/numbers.md once more, in pure Python integers and loops, sharing nothing with ``fanin``.
 
 Bits are looked at one by one and numbers never overflow; the sigmoid table alone is given.
 """

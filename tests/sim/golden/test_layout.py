@@ -1,4 +1,4 @@
-"""Memory contents, bit by bit as DESIGN section 5 says, and back."""
+"""Memory contents, bit by bit as docs/numbers.md says, and back."""
 
 from time import perf_counter
 

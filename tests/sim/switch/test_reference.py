@@ -1,4 +1,4 @@
-"""The reference switch against every rule of DESIGN sections 3 and 4."""
+"""The reference switch against every rule of docs/packet.md and docs/protocol.md."""
 
 import random
 import struct
