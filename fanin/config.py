@@ -11,6 +11,7 @@ from fanin.errors import InputError
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, MAX_FRAC, MAX_PRECISION, MIN_FRAC
 from fanin.wire import AGGREGATION, MAX_WORKERS, Encap
 
+CLOCK_MHZ = 250.0  # of the nodes, unless said otherwise
 MICRO_BATCH = 8  # samples that go through an engine side by side, one per bank
 MAX_ENGINES = 8
 MAX_LANES = 64

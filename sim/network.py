@@ -13,7 +13,7 @@ import math
 import random
 import zlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from fanin.sim.switch.base import Switch
 from fanin.wire import MIN_FRAME_BYTES
@@ -22,6 +22,9 @@ _FCS_BYTES = 4
 _PREAMBLE_BYTES = 8
 _GAP_BYTES = 12
 _BURST_BITS = 8  # a corrupted frame has 1 to this many bits flipped
+
+
+FAULTS = ("drop", "duplicate", "reorder", "corrupt")  # of LinkConfig
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class LinkConfig:
     ``late_ns`` later than it should, so that later frames overtake it.
     """
 
-    delay_ns: float = 250.0
+    delay_ns: float = 100.0
     gbps: float = 100.0
     drop: float = 0.0
     duplicate: float = 0.0
@@ -42,7 +45,7 @@ class LinkConfig:
     late_ns: float = 2000.0
 
     def __post_init__(self) -> None:
-        for name in ("drop", "duplicate", "reorder", "corrupt"):
+        for name in FAULTS:
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be a probability, not {getattr(self, name)!r}")
         for name in ("delay_ns", "late_ns"):
@@ -54,6 +57,23 @@ class LinkConfig:
     def duration(self, size: int) -> int:
         """Time of ``size`` bytes on the wire, in ps."""
         return round(size * 8000 / self.gbps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkConfig:
+    """What lies between the nodes, and how patient they are."""
+
+    link: LinkConfig = field(default_factory=LinkConfig)
+    switch_ns: float = 400.0
+    timeout_ns: float = 10_000.0  #: until a packet is sent again
+    retries: int = 1000
+    slots: int | None = None  #: of the job; all that a node has unless given
+    seed: int = 0
+    make_switch: Callable[[int], Switch] | None = None  #: number of ports → switch; picklable
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.switch_ns < math.inf:
+            raise ValueError(f"switch_ns must be finite and not negative, not {self.switch_ns!r}")
 
 
 @dataclass

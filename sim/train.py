@@ -19,12 +19,13 @@ from fanin.fixed import Loss
 from fanin.hdl.net.job import RETRY_BITS, TIMEOUT_BITS
 from fanin.sim import data
 from fanin.sim.cosim.build import check_tools
-from fanin.sim.cosim.harness import Cosim, NetworkConfig, TrainRun
+from fanin.sim.cosim.harness import Cosim, TrainRun
 from fanin.sim.cosim.run import Progress, RunResult
 from fanin.sim.golden import metrics
 from fanin.sim.golden.float64 import train_float64
 from fanin.sim.golden.quantise import Float64
 from fanin.sim.golden.train import train as train_golden
+from fanin.sim.network import NetworkConfig
 
 Int32 = npt.NDArray[np.int32]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from fanin.config import PRESETS, Mode
+from fanin.config import CLOCK_MHZ, PRESETS, Mode
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, Loss
+from fanin.sim.network import FAULTS, LinkConfig, NetworkConfig
 from fanin.wire import Encap
 
 LOSSES = {loss.name.lower(): loss for loss in Loss}
 SWITCHES = ("reference",)
-FAULTS = ("drop", "duplicate", "reorder", "corrupt")
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -62,7 +62,7 @@ def _hardware_options(group: argparse._ArgumentGroup) -> None:
         "--precision", type=int, default=DEFAULT_PRECISION, metavar="S", help="bits of a feature"
     )
     group.add_argument("--frac", type=int, default=DEFAULT_FRAC, metavar="F", help="fraction bits of a weight")
-    group.add_argument("--clock-mhz", type=float, default=250.0, metavar="F", help="clock of the nodes")
+    group.add_argument("--clock-mhz", type=float, default=CLOCK_MHZ, metavar="F", help="clock of the nodes")
 
 
 def _network_options(group: argparse._ArgumentGroup) -> None:
@@ -70,15 +70,15 @@ def _network_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--switch", choices=SWITCHES, default=SWITCHES[0], help="which switch aggregates")
     group.add_argument("--encap", choices=encaps, default=encaps[0], help="raw Ethernet, or UDP over IPv4")
     group.add_argument("--slots", type=int, metavar="N", help="aggregation slots; the preset's by default")
-    group.add_argument("--timeout-ns", type=float, default=10_000, metavar="T", help="until a packet is resent")
-    group.add_argument(
-        "--retries", type=int, default=1000, metavar="R", help="of one packet; then the job stops"
-    )
-    for fault in FAULTS:
-        group.add_argument(f"--{fault}", type=float, default=0.0, metavar="P", help="probability per frame")
-    group.add_argument("--link-ns", type=float, default=100.0, metavar="N", help="delay of a link")
-    group.add_argument("--switch-ns", type=float, default=400.0, metavar="N", help="delay of the switch")
-    group.add_argument("--gbps", type=float, default=100.0, metavar="G", help="rate of a link")
+    for option, default, metavar, meaning in (
+        ("--timeout-ns", NetworkConfig.timeout_ns, "T", "until a packet is resent"),
+        ("--retries", NetworkConfig.retries, "R", "of one packet; then the job stops"),
+        *((f"--{fault}", getattr(LinkConfig, fault), "P", "probability per frame") for fault in FAULTS),
+        ("--link-ns", LinkConfig.delay_ns, "N", "delay of a link"),
+        ("--switch-ns", NetworkConfig.switch_ns, "N", "delay of the switch"),
+        ("--gbps", LinkConfig.gbps, "G", "rate of a link"),
+    ):
+        group.add_argument(option, type=type(default), default=default, metavar=metavar, help=meaning)
 
 
 def _output_options(group: argparse._ArgumentGroup) -> None:

@@ -14,13 +14,12 @@ import numpy as np
 
 from fanin.cli.output import RUN_FILE, check_run_directory, check_writable, run_directory, table, write_file
 from fanin.cli.progress import EpochBar
-from fanin.cli.train import FAULTS, LOSSES
+from fanin.cli.train import LOSSES
 from fanin.config import PRESETS, NodeConfig
 from fanin.errors import CheckFailed, InputError
-from fanin.sim.cosim.harness import NetworkConfig
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.cosim.simulator import SimulationFailed
-from fanin.sim.network import LinkConfig
+from fanin.sim.network import FAULTS, LinkConfig, NetworkConfig
 from fanin.sim.report.page import render
 from fanin.sim.report.run import report_of
 from fanin.sim.train import Trainer, TrainOptions, TrainResult, observations, options_json

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fanin.config import NodeConfig, TrainShape
+from fanin.config import CLOCK_MHZ, NodeConfig, TrainShape
 from fanin.errors import InputError
 from fanin.fixed import LearningRate, Loss
 from fanin.hdl.bus.driver import Batch
@@ -23,7 +23,7 @@ from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import FailedCheck, Phase, Progress, RunRequest, RunResult
 from fanin.sim.cosim.simulator import SimulationFailed, Simulator
 from fanin.sim.golden.layout import join_model, pack_labels, pack_samples, split_ports
-from fanin.sim.network import LinkConfig
+from fanin.sim.network import NetworkConfig
 from fanin.sim.switch.base import Job, Member, Switch
 from fanin.sim.switch.reference import ReferenceSwitch
 from fanin.wire import Endpoint
@@ -39,23 +39,6 @@ _EVENT = np.dtype([("cycle", "<u8"), ("events", "<u8"), ("node", "<u4"), ("reser
 def worker_endpoint(worker: int) -> Endpoint:
     """Addresses of a worker: 02:00:00:00:00:01 and 10.0.0.1 are the first one's."""
     return Endpoint(mac=0x02_00_00_00_00_01 + worker, ip=0x0A_00_00_01 + worker)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetworkConfig:
-    """What lies between the nodes, and how patient they are."""
-
-    link: LinkConfig = field(default_factory=LinkConfig)
-    switch_ns: float = 400.0
-    timeout_ns: float = 20_000.0  #: until a packet is sent again
-    retries: int = 1000
-    slots: int | None = None  #: of the job; all that a node has unless given
-    seed: int = 0
-    make_switch: Callable[[int], Switch] | None = None  #: number of ports → switch; picklable
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.switch_ns < math.inf:
-            raise ValueError(f"switch_ns must be finite and not negative, not {self.switch_ns!r}")
 
 
 @dataclass
@@ -87,7 +70,7 @@ class Cosim:
     Raises InputError for a missing tool and for numbers that the nodes cannot hold.
     """
 
-    def __init__(self, config: NodeConfig, *, workers: int, clock_mhz: float = 250.0, quiet: bool = False):
+    def __init__(self, config: NodeConfig, *, workers: int, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
         if not 1 <= clock_mhz <= 2000:
             raise InputError(f"clock must be in 1…2000 MHz, not {clock_mhz:g}")
         self.config = config

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fanin.sim.cosim.harness import Timeline
+from fanin.sim.network import FAULTS
 from fanin.sim.report.charts import Span
 from fanin.sim.report.page import Report, Rows
 from fanin.sim.train import TrainResult
@@ -105,7 +106,6 @@ def _stalls(result: TrainResult, counters: Mapping[str, int]) -> dict[str, int]:
 def _configuration(result: TrainResult) -> dict[str, Rows]:
     options, shape, node = result.options, result.shape, result.options.node
     network, link = options.network, options.network.link
-    faults = ("drop", "duplicate", "reorder", "corrupt")
     return {
         "Training": [
             ("data", options.data),
@@ -131,7 +131,7 @@ def _configuration(result: TrainResult) -> dict[str, Rows]:
             ("link", f"{link.gbps:g} Gb/s, {link.delay_ns:g} ns"),
             ("switch", f"{network.switch_ns:g} ns"),
             ("timeout", f"{network.timeout_ns:,.0f} ns, {network.retries:,} retries"),
-            *((name, f"{100 * getattr(link, name):g} %") for name in faults),
+            *((name, f"{100 * getattr(link, name):g} %") for name in FAULTS),
         ],
     }
 

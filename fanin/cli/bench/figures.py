@@ -17,7 +17,7 @@ from fanin import fixed
 from fanin.cli.bench import nodes
 from fanin.cli.bench.result import Result
 from fanin.cli.output import write_file
-from fanin.config import PRESETS, TrainShape
+from fanin.config import CLOCK_MHZ, PRESETS, TrainShape
 from fanin.errors import InputError
 from fanin.fixed import DEFAULT_PRECISION, Loss
 from fanin.sim.data import TABLE_II, Dataset, prepare, read, synthetic
@@ -122,7 +122,7 @@ def _epoch_seconds(
 
 
 SIMULATED = (
-    f"RTL cycles of two mini-batches at {nodes.CLOCK_MHZ:g} MHz, T_l = {T_L_NS / 1000:g} µs, 4 bits, "
+    f"RTL cycles of two mini-batches at {CLOCK_MHZ:g} MHz, T_l = {T_L_NS / 1000:g} µs, 4 bits, "
     "extrapolated to an epoch; synthetic data of table II's shapes."
 )
 

@@ -9,13 +9,12 @@ from functools import lru_cache
 import numpy as np
 
 from fanin import fixed
-from fanin.config import MICRO_BATCH, PRESETS, Mode, NodeConfig, TrainShape
+from fanin.config import CLOCK_MHZ, MICRO_BATCH, PRESETS, Mode, NodeConfig, TrainShape
 from fanin.fixed import Loss
 from fanin.hdl.glm.backward import backward_latency
-from fanin.sim.cosim.harness import Cosim, NetworkConfig, TrainRun
-from fanin.sim.network import LinkConfig
+from fanin.sim.cosim.harness import Cosim, TrainRun
+from fanin.sim.network import LinkConfig, NetworkConfig
 
-CLOCK_MHZ = 250.0
 CYCLE_NS = 1000 / CLOCK_MHZ
 RATE = 2.0**-10
 MINI_BATCHES = 4

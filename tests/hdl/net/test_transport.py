@@ -336,6 +336,14 @@ def test_latency_and_rate_are_those_of_the_docstring():
     assert results == list(range(results[0], results[0] + n)), "one RESULT, one FA a cycle"
 
 
+def test_an_ack_is_chosen_3_cycles_behind_its_slot():
+    """RetryScanner needs that. A RESULT is judged 2 cycles after it came; a frame leaves 2 after its choice."""
+    wire, _, _ = alone(Mirror(delay=20).exchange, operations=1, cycles=100, job=config(log2_slots=0))
+    ((result, _), *_) = wire.arrived
+    acks = [first for first, _, frame in wire.sent if packet_of(frame).kind == Kind.ACK]
+    assert acks == [result + 2 + 3 + 2]
+
+
 def test_udp_takes_three_cycles_more_on_receive():
     wire, log, _ = alone(
         Mirror(encap=Encap.UDP).exchange, operations=6, cycles=150, job=config(log2_slots=2), encap=Encap.UDP

@@ -17,12 +17,12 @@ from fanin import fixed
 from fanin.config import PRESETS, Mode, TrainShape
 from fanin.fixed import Loss
 from fanin.hdl.glm.node_registers import FAULT_COUNTERS
-from fanin.sim.cosim.harness import JOB_ID, SWITCH, Cosim, NetworkConfig, worker_endpoint
+from fanin.sim.cosim.harness import JOB_ID, SWITCH, Cosim, worker_endpoint
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, RunRequest
 from fanin.sim.cosim.simulator import SimulationFailed, Simulator
 from fanin.sim.golden.train import train
-from fanin.sim.network import LinkConfig
+from fanin.sim.network import LinkConfig, NetworkConfig
 from fanin.sim.switch.base import Job, Member
 from fanin.sim.switch.reference import ReferenceSwitch
 from fanin.wire import (

@@ -9,10 +9,10 @@ from fanin import fixed
 from fanin.config import PRESETS, TrainShape
 from fanin.errors import InputError
 from fanin.fixed import Loss
-from fanin.sim.cosim.harness import Cosim, NetworkConfig
+from fanin.sim.cosim.harness import Cosim
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.golden.train import train
-from fanin.sim.network import LinkConfig
+from fanin.sim.network import LinkConfig, NetworkConfig
 from tests.support import new_seed
 
 pytestmark = pytest.mark.verilator
