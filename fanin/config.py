@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from fanin.errors import InputError
+from fanin.errors import DoesNotFit, InputError
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, MAX_FRAC, MAX_PRECISION, MIN_FRAC
 from fanin.wire import AGGREGATION, MAX_WORKERS, Encap
 
@@ -156,14 +156,14 @@ class TrainShape:
 
     def _check_model_memory(self) -> None:
         if self.chunks > self.node.depth:
-            raise InputError(
+            raise DoesNotFit(
                 f"{self.columns:,} features need {self.chunks:,} chunks an engine, model memory holds "
                 f"{self.node.depth:,}: {self._what_fits()}"
             )
 
     def _check_sample_fifo(self) -> None:
         if self.words_per_micro_batch > self.node.sample_fifo:
-            raise InputError(
+            raise DoesNotFit(
                 f"a micro-batch is {self.chunks:,} chunks × {self.precision} bits = "
                 f"{self.words_per_micro_batch:,} words an engine, the sample FIFO holds "
                 f"{self.node.sample_fifo:,}: {self._what_fits()}, or a smaller --precision"

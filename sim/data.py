@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import math
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,7 +172,7 @@ def _read_libsvm(path: Path) -> tuple[sparse.csr_matrix, Float64]:
         features, labels = datasets.load_svmlight_file(str(path))
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; bundled sets are {', '.join(BUNDLED)}") from error
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
     except (ValueError, OverflowError) as error:
         raise InputError(_first_bad_line(path) or f"{path}: not LIBSVM: {error}") from error

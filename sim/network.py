@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import math
 import random
 import zlib
 from collections.abc import Callable
@@ -24,7 +23,14 @@ _GAP_BYTES = 12
 _BURST_BITS = 8  # a corrupted frame has 1 to this many bits flipped
 
 
+MAX_DELAY_NS = 1e9
+MIN_GBPS = 1e-3
 FAULTS = ("drop", "duplicate", "reorder", "corrupt")  # of LinkConfig
+
+
+def _check_delay(name: str, value: float) -> None:
+    if not 0 <= value <= MAX_DELAY_NS:
+        raise ValueError(f"{name} must be in [0, {MAX_DELAY_NS:g}], not {value!r}")
 
 
 @dataclass(frozen=True)
@@ -49,10 +55,9 @@ class LinkConfig:
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be a probability, not {getattr(self, name)!r}")
         for name in ("delay_ns", "late_ns"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be finite and not negative, not {getattr(self, name)!r}")
-        if not self.gbps > 0:
-            raise ValueError(f"gbps must be positive, not {self.gbps!r}")
+            _check_delay(name, getattr(self, name))
+        if not self.gbps >= MIN_GBPS:
+            raise ValueError(f"gbps must be at least {MIN_GBPS:g}, not {self.gbps!r}")
 
     def duration(self, size: int) -> int:
         """Time of ``size`` bytes on the wire, in ps."""
@@ -72,8 +77,7 @@ class NetworkConfig:
     make_switch: Callable[[int], Switch] | None = None  #: number of ports → switch; picklable
 
     def __post_init__(self) -> None:
-        if not 0 <= self.switch_ns < math.inf:
-            raise ValueError(f"switch_ns must be finite and not negative, not {self.switch_ns!r}")
+        _check_delay("switch_ns", self.switch_ns)
 
 
 @dataclass
@@ -174,8 +178,7 @@ class Network:
         seed: int = 0,
         capture: Callable[[bytes, int], None] | None = None,
     ):
-        if not 0 <= switch_ns < math.inf:
-            raise ValueError(f"switch_ns must be finite and not negative, not {switch_ns!r}")
+        _check_delay("switch_ns", switch_ns)
         self.switch = switch
         self.up = [Link(link, f"{seed} up {port}") for port in range(ports)]
         self.down = [Link(link, f"{seed} down {port}") for port in range(ports)]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fanin import __version__, fixed
 from fanin.config import NodeConfig, TrainShape
-from fanin.errors import InputError
+from fanin.errors import DoesNotFit, InputError
 from fanin.fixed import Loss
 from fanin.hdl.net.job import RETRY_BITS, TIMEOUT_BITS
 from fanin.sim import data
@@ -55,8 +55,8 @@ class TrainOptions:
     def __post_init__(self) -> None:
         if self.epochs < 1:
             raise InputError(f"epochs must be at least 1, not {self.epochs}")
-        if self.seed < 0:
-            raise InputError(f"seed must not be negative, not {self.seed}")
+        if not 0 <= self.seed < 1 << 32:  # what scikit-learn takes
+            raise InputError(f"seed must be in 0…{(1 << 32) - 1}, not {self.seed}")
         longest = MAX_TIMEOUT * 1000 / self.clock_mhz if self.clock_mhz > 0 else math.inf
         if not 0 < self.network.timeout_ns <= longest:
             raise InputError(f"timeout must be in (0, {longest:.6g}] ns, not {self.network.timeout_ns:g}")
@@ -187,14 +187,17 @@ class Trainer:
 
     def _shape(self, samples: int, columns: int) -> TrainShape:
         options = self.options
-        return TrainShape(
-            node=options.node,
-            workers=options.workers,
-            samples=samples,
-            columns=columns,
-            batch=options.batch,
-            precision=options.precision,
-        )
+        try:
+            return TrainShape(
+                node=options.node,
+                workers=options.workers,
+                samples=samples,
+                columns=columns,
+                batch=options.batch,
+                precision=options.precision,
+            )
+        except DoesNotFit as error:
+            raise InputError(f"{options.data}: {error}") from error
 
     @property
     def operations(self) -> int:

@@ -30,6 +30,68 @@ def resolve(component: Any, path: str) -> Any:
     return component
 
 
+class _Traffic:
+    """What goes through the streams of a component: processes that drive and collect them, and their log."""
+
+    def __init__(self, dut: Any, stall: float | dict[str, float], left: dict[str, int]):
+        self.dut, self.stall, self.left = dut, stall, left
+        self.log: dict[str, list[tuple[int, Any]]] = {name: [] for name in left}
+
+    def _odds(self, name: str) -> float:
+        return self.stall.get(name, 0.0) if isinstance(self.stall, dict) else self.stall
+
+    def _note(self, name: str, cycle: int, payload: Any) -> None:
+        self.log[name].append((cycle, payload))
+        self.left[name] -= 1
+
+    def drive(self, name: str, items: Sequence[Any], rng: random.Random) -> Any:
+        """A process that offers ``items``, with random pauses between them."""
+        port, odds = resolve(self.dut, name), self._odds(name)
+
+        async def process(ctx: Any) -> None:
+            cycle = 0
+            for item in items:
+                while rng.random() < odds:
+                    await ctx.tick()
+                    cycle += 1
+                ctx.set(port.payload, item)
+                ctx.set(port.valid, 1)
+                ready = False
+                while not ready:
+                    _, _, ready = await ctx.tick().sample(port.ready)
+                    cycle += 1
+                self._note(name, cycle - 1, item)
+                ctx.set(port.valid, 0)
+
+        return process
+
+    def collect(self, name: str, rng: random.Random) -> Any:
+        """A process that is ready at random, and now and then asks whether ``valid`` waits for that."""
+        port, odds = resolve(self.dut, name), self._odds(name)
+
+        async def process(ctx: Any) -> None:
+            cycle = 0
+            while True:
+                if rng.random() < PROBED:
+                    _probe(ctx, name, port)
+                ctx.set(port.ready, rng.random() >= odds)
+                _, _, valid, ready, payload = await ctx.tick().sample(port.valid, port.ready, port.payload)
+                if valid and ready:
+                    self._note(name, cycle, payload)
+                cycle += 1
+
+        return process
+
+
+def _probe(ctx: Any, name: str, port: Any) -> None:
+    valid = []
+    for ready in (0, 1):
+        ctx.set(port.ready, ready)
+        valid.append(ctx.get(port.valid))
+    if valid[0] != valid[1]:
+        raise ProtocolError(f"{name}: valid waits for ready")
+
+
 def simulate(
     dut: wiring.Component,
     *,
@@ -53,58 +115,8 @@ def simulate(
     """
     rng = random.Random(new_seed() if seed is None else seed)
     drive, collect = drive or {}, collect or {}
-    log: dict[str, list[tuple[int, Any]]] = {name: [] for name in [*drive, *collect]}
     left = {name: len(items) for name, items in drive.items()} | dict(collect)
-
-    def odds(name: str) -> float:
-        return stall.get(name, 0.0) if isinstance(stall, dict) else stall
-
-    def driver(name: str, items: Sequence[Any], own: random.Random) -> Any:
-        port = resolve(dut, name)
-
-        async def process(ctx: Any) -> None:
-            cycle = 0
-            for item in items:
-                while own.random() < odds(name):
-                    await ctx.tick()
-                    cycle += 1
-                ctx.set(port.payload, item)
-                ctx.set(port.valid, 1)
-                while True:
-                    _, _, ready = await ctx.tick().sample(port.ready)
-                    cycle += 1
-                    if ready:
-                        break
-                log[name].append((cycle - 1, item))
-                left[name] -= 1
-                ctx.set(port.valid, 0)
-
-        return process
-
-    def collector(name: str, own: random.Random) -> Any:
-        port = resolve(dut, name)
-
-        async def process(ctx: Any) -> None:
-            cycle = 0
-            while True:
-                if own.random() < PROBED:
-                    probe(ctx, name, port)
-                ctx.set(port.ready, own.random() >= odds(name))
-                _, _, valid, ready, payload = await ctx.tick().sample(port.valid, port.ready, port.payload)
-                if valid and ready:
-                    log[name].append((cycle, payload))
-                    left[name] -= 1
-                cycle += 1
-
-        return process
-
-    def probe(ctx: Any, name: str, port: Any) -> None:
-        valid = []
-        for ready in (0, 1):
-            ctx.set(port.ready, ready)
-            valid.append(ctx.get(port.valid))
-        if valid[0] != valid[1]:
-            raise ProtocolError(f"{name}: valid waits for ready")
+    traffic = _Traffic(dut, stall, left)
 
     async def main(ctx: Any) -> None:
         for path, value in (settings or {}).items():
@@ -123,15 +135,13 @@ def simulate(
     sim = Simulator(top)
     sim.add_clock(4e-9)
     sim.add_testbench(main)
-    for name, items in drive.items():
-        sim.add_testbench(driver(name, items, random.Random(rng.random())), background=True)
-    for name in collect:
-        sim.add_testbench(collector(name, random.Random(rng.random())), background=True)
-    for process in processes:
+    background = [traffic.drive(name, items, random.Random(rng.random())) for name, items in drive.items()]
+    background += [traffic.collect(name, random.Random(rng.random())) for name in collect]
+    for process in [*background, *processes]:
         sim.add_testbench(process, background=True)
     for name, port in streams_of(dut):
         sim.add_process(watch(name, port))
     sim.run()
     for name, count in left.items():
         assert count == 0, f"{name}: {-count} transfers too many"
-    return log
+    return traffic.log

@@ -1,8 +1,12 @@
 """The command without a simulation: help, version, lists, and every kind of bad input."""
 
+import gzip
 import json
+import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -105,6 +109,14 @@ def test_a_file_that_cannot_be_trained_on_is_refused(capsys, tmp_path, text, cau
     assert cause in _train(tmp_path, capsys, text=text)
 
 
+def test_a_damaged_archive_is_named(capsys, tmp_path):
+    path = tmp_path / "data.gz"
+    damaged = bytearray(gzip.compress(GOOD_LINES.encode()))
+    damaged[10] |= 6  # there is no such block
+    path.write_bytes(damaged)
+    assert f"{path}: cannot be read" in _refused(capsys, "train", path, "-o", tmp_path / "out")
+
+
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_two_classes_are_needed_to_classify(capsys, tmp_path, loss):
     text = "1 1:0.5\n2 1:0.25\n3 1:1\n" * 8
@@ -130,12 +142,15 @@ def test_two_classes_are_needed_to_classify(capsys, tmp_path, loss):
         ("--frac 40", "frac must be an integer in 6…28, not 40"),
         ("--slots 3", "slots must be a power of two in 2…32768, not 3"),
         ("--slots 65536", "slots must be a power of two in 2…32768, not 65536"),
-        ("--switch-ns nan", "switch_ns must be finite and not negative, not nan"),
-        ("--switch-ns -1", "switch_ns must be finite and not negative, not -1"),
+        ("--switch-ns nan", "switch_ns must be in [0, 1e+09], not nan"),
+        ("--switch-ns -1", "switch_ns must be in [0, 1e+09], not -1"),
         ("--gbps inf", "gbps must be positive and finite"),
         ("--drop 1.5", "drop must be a probability, not 1.5"),
         ("--gbps 0", "gbps must be positive and finite"),
-        ("--link-ns -1", "delay_ns must be finite and not negative"),
+        ("--link-ns -1", "delay_ns must be in [0, 1e+09]"),
+        ("--link-ns 1e300", "delay_ns must be in [0, 1e+09]"),
+        ("--gbps 1e-320", "gbps must be at least 0.001"),
+        ("--seed 4294967296", "seed must be in 0…4294967295"),
         ("--clock-mhz 0", "clock must be in 1…2000 MHz, not 0"),
         ("--timeout-ns 0", "timeout"),
         ("--retries -1", "retries"),
@@ -208,9 +223,49 @@ def test_a_run_replaces_the_one_before(tmp_path):
     target = tmp_path / "run"
     for content in ("first", "second"):
         with run_directory(target) as folder:
-            (folder / "run.json").write_text(content)
-    assert (target / "run.json").read_text() == "second"
+            (folder / "run.json").write_text(json.dumps({"options": content}))
+            if content == "first":
+                (folder / "model.npy").write_text("of the first")
+        (target / "notes.txt").write_text("the user's")
+    assert json.loads((target / "run.json").read_text()) == {"options": "second"}
+    assert sorted(p.name for p in target.iterdir()) == ["notes.txt", "run.json"]
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("name", [".", "link"])
+def test_a_run_may_lie_in_the_working_directory_or_behind_a_link(tmp_path, monkeypatch, name):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder if name == "." else tmp_path)
+    (tmp_path / "link").symlink_to(folder)
+    for content in ("first", "second"):
+        with run_directory(Path(name)) as scratch:
+            (scratch / "run.json").write_text(json.dumps({"options": content}))
+    assert json.loads((folder / "run.json").read_text()) == {"options": "second"}
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_a_run_json_of_somebody_else_is_left_alone(capsys, tmp_path):
+    (tmp_path / "run.json").write_text('{"scripts": {}}')
+    assert "choose another -o" in _refused(capsys, "train", "breast_cancer", "-o", tmp_path)
+    assert (tmp_path / "run.json").read_text() == '{"scripts": {}}'
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        ("-o out --model-out out", "out: cannot be a file and the folder of others"),
+        ("-o out --model-out same --pcap same", "same: cannot be frames.pcap and model.npy at once"),
+        ("-o out --model-out out/run.json", "out/run.json: cannot be model.npy and run.json at once"),
+        ("-o out --model-out a --pcap a/b", "a/b: cannot be a file and the folder of others"),
+        (f"-o {'x' * 300}", "cannot be written: File name too long"),
+        (f"-o out --pcap {'x' * 300}", "cannot be written: File name too long"),
+    ],
+)
+def test_outputs_that_exclude_each_other_are_refused(capsys, tmp_path, monkeypatch, options, cause):
+    monkeypatch.chdir(tmp_path)
+    assert cause in _refused(capsys, "train", "breast_cancer", *options.split())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
@@ -239,9 +294,45 @@ def test_the_doctor_says_what_is_missing(capsys, monkeypatch, tmp_path):
 
 
 def test_the_doctor_refuses_a_folder_that_is_no_run(capsys, tmp_path):
+    assert "run.json: cannot be read: No such file" in _refused(capsys, "doctor", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[]",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"first_packet": []}',
+        b'{"first_packet": [{}], "links": [], "counters": []}',
+        b'{"first_packet": [{"AGG left": "x"}], "links": [1], "counters": [2], "switch": 0, "jobs": 0}',
+    ],
+    ids=range(6),
+)
+def test_the_doctor_refuses_a_run_that_is_none(capsys, tmp_path, content):
+    (tmp_path / "run.json").write_bytes(content)
     assert "not a run of fanin train" in _refused(capsys, "doctor", tmp_path)
-    (tmp_path / "run.json").write_text("[]")
-    assert "not a run of fanin train" in _refused(capsys, "doctor", tmp_path)
+
+
+def test_an_unusable_cache_is_named(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("FANIN_CACHE", "/proc/nowhere")
+    err = _refused(capsys, "train", "breast_cancer", "--preset", "tiny", "-o", tmp_path / "out")
+    assert "/proc/nowhere: builds cannot be kept there" in err
+    assert "$FANIN_CACHE" in err
+
+
+def test_termination_cleans_up_and_has_its_own_status(tmp_path, monkeypatch):
+    def terminated(pairs):
+        with run_directory(tmp_path / "run") as folder:
+            (folder / "half").write_text("written")
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("fanin.cli.verilog._settings", terminated)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit, match="143"):
+        main(["verilog", "adder-tree", "-o", "-"])
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_interruption_has_its_own_status(capsys, monkeypatch):

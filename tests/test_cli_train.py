@@ -37,11 +37,11 @@ def _run(capsys, *arguments):
 
 @pytest.fixture(scope="module")
 def lossless(tmp_path_factory):
-    """A run's folder, and the model beside it."""
-    folder = tmp_path_factory.mktemp("lossless")
+    """A run's folder, and the model's copy in it."""
+    folder = tmp_path_factory.mktemp("lossless") / "run"
     model = folder / "weights.npy"
-    assert main([*NODES, "-o", str(folder / "run"), "--model-out", str(model)]) == 0
-    return folder / "run", np.load(model)
+    assert main([*NODES, "-o", str(folder), "--model-out", str(model)]) == 0
+    return folder, np.load(model)
 
 
 def test_the_model_is_int32_in_column_order_with_the_bias_last(lossless):
@@ -107,8 +107,11 @@ def test_faults_change_nothing_but_the_time(capsys, tmp_path, lossless):
 def test_a_dead_network_ends_the_run_and_the_doctor_says_where(capsys, tmp_path):
     folder = tmp_path / "run"
     dead = ("--drop", 1, "--retries", 2, "--timeout-ns", 2000)
-    status, out, err = _run(capsys, *NODES, *dead, "-o", folder, "--json")
+    capture = tmp_path / "copy.pcap"
+    status, out, err = _run(capsys, *NODES, *dead, "-o", folder, "--json", "--pcap", capture)
     assert status == 1
+    assert capture.read_bytes() == (folder / "frames.pcap").read_bytes()
+    assert not (folder / "model.npy").exists()
     result = json.loads(out)
     assert "TIMEOUT" in result["error"]
     assert any(counters.get("retransmissions", 0) >= 2 for counters in result["counters"]), result["counters"]

@@ -55,12 +55,15 @@ def _diagnose_run(args: argparse.Namespace) -> int:
     try:
         run = json.loads(path.read_text())
         nodes = diagnose(run)
-    except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
+        lines = [str(node) for node in nodes]
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: not a run of fanin train: {error}") from error
     if args.json:
         print_json({"error": run.get("error"), "nodes": [asdict(node) for node in nodes]})
     else:
-        print("\n".join(str(node) for node in nodes))
+        print("\n".join(lines))
     if run.get("error"):
         raise CheckFailed(run["error"])
     return 0

@@ -31,7 +31,12 @@ class NodeDiagnosis:
 
 
 def diagnose(run: dict[str, Any]) -> list[NodeDiagnosis]:
-    """Diagnose every node of a run, given its ``run.json``. Raises KeyError or TypeError if it is none."""
+    """Diagnose every node of a run, given its ``run.json``.
+
+    Raises ValueError, LookupError, TypeError or AttributeError if it is none.
+    """
+    if not run["first_packet"]:
+        raise ValueError("no nodes")
     diagnoses = []
     for node, steps in enumerate(run["first_packet"]):
         missing = next((step for step in STEPS if step not in steps), None)

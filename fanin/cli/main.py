@@ -1,23 +1,26 @@
 """The ``fanin`` command: a subcommand per file; errors take one line.
 
-Exit status: 0 done, 1 a check failed, 2 bad input, 130 interrupted.
+Exit status: 0 done, 1 a check failed, 2 bad input, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from fanin import __version__
 from fanin.cli import bench, doctor, train, verilog
-from fanin.errors import CheckFailed, InputError
+from fanin.errors import CheckFailed, InputError, ToolFailed
 
 EXIT_CHECK_FAILED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
@@ -61,6 +64,17 @@ def _complain(message: str, status: int) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
+    if threading.current_thread() is not threading.main_thread():
+        return _main(argv)  # no signals here
+    # Told to end, we clean up behind us, as on an interrupt.
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
+    try:
+        return _main(argv)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     try:
         args = build_parser().parse_args(argv)
         status: int = args.run(args)
@@ -68,13 +82,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except InputError as error:
         return _complain(str(error), EXIT_BAD_INPUT)
-    except CheckFailed as error:
+    except (CheckFailed, ToolFailed) as error:
         return _complain(str(error), EXIT_CHECK_FAILED)
     except KeyboardInterrupt:
         return _complain("interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`; nobody is left to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a full disk, a file that has gone: no fault of ours that a traceback would tell
+        return _complain(str(error), EXIT_BAD_INPUT)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -13,71 +14,89 @@ from typing import Any
 
 from fanin.errors import InputError
 
-RUN_FILE = "run.json"  # a directory that holds one is a run of ours, and may be replaced
+# The files of a run. The first describes it: a directory that holds it is a run's, and may take another.
+RUN_FILES = ("run.json", "report.html", "frames.pcap", "model.npy")
+RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE = RUN_FILES
+_SCRATCH = ".fanin-"  # prefix of what is not whole yet
 
 
 def write_file(path: Path, content: bytes | str) -> None:
     """Write a file whole or not at all. Raises InputError when its folder cannot be written."""
     data = content.encode() if isinstance(content, str) else content
-    try:
+    with _reported(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-    except BaseException as error:
-        os.unlink(name)
-        if isinstance(error, OSError):
-            raise InputError(f"{path}: cannot be written: {error.strerror}") from error
-        raise
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_SCRATCH)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            os.chmod(name, 0o666 & ~_umask())
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
 
 
 def check_writable(path: Path) -> None:
     """Raise InputError where ``write_file`` would, before the work whose result is to be written."""
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
-    if path.is_dir():
-        raise InputError(f"{path}: cannot be written: Is a directory")
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        cause = "Permission denied" if folder.is_dir() else "Not a directory"
-        raise InputError(f"{path}: cannot be written: {cause}")
+    with _reported(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        tempfile.TemporaryFile(dir=_nearest(path.absolute().parent), prefix=_SCRATCH).close()
 
 
 def check_run_directory(path: Path) -> None:
-    """Raise InputError unless ``path`` is free: absent, empty, or an earlier run."""
-    if not path.exists():
-        return
-    if not path.is_dir():
-        raise InputError(f"{path}: is a file; -o names a directory")
-    if any(path.iterdir()) and not (path / RUN_FILE).is_file():
-        raise InputError(f"{path}: exists and holds no {RUN_FILE} of an earlier run; choose another -o")
+    """Raise InputError unless ``path`` can be written and is free: absent, empty, or an earlier run."""
+    with _reported(path):
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{path}: is a file; -o names a directory")
+        if path.exists() and any(path.iterdir()) and not _is_run(path / RUN_FILE):
+            raise InputError(f"{path}: exists and holds no {RUN_FILE} of an earlier run; choose another -o")
+        tempfile.TemporaryFile(dir=_nearest(path.absolute()), prefix=_SCRATCH).close()
 
 
 @contextlib.contextmanager
 def run_directory(path: Path) -> Iterator[Path]:
-    """A temporary directory that becomes ``path`` at the end, and vanishes when the body fails.
+    """A temporary directory whose files become those of the run in ``path``; none if the body fails.
 
+    What else ``path`` holds stays. Its ``RUN_FILE`` goes first and comes last, so that what has one is whole.
     Raises InputError as ``check_run_directory`` does.
     """
     check_run_directory(path)
-    beside = next(parent for parent in path.absolute().parents if parent.exists())
+    with _reported(path):
+        scratch = Path(tempfile.mkdtemp(dir=_nearest(path.absolute()), prefix=_SCRATCH))
     try:
-        scratch = Path(tempfile.mkdtemp(dir=beside, prefix=f".{path.name}."))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
-    try:
-        scratch.chmod(0o777 & ~_umask())
         yield scratch
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            shutil.rmtree(path)
-        scratch.rename(path)
-    except BaseException:
+        with _reported(path):
+            path.mkdir(parents=True, exist_ok=True)
+            for name in RUN_FILES:
+                (path / name).unlink(missing_ok=True)
+            for file in sorted(scratch.iterdir(), key=lambda file: file.name == RUN_FILE):
+                file.rename(path / file.name)
+    finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        raise
+
+
+def _is_run(path: Path) -> bool:
+    """Whether it is a ``RUN_FILE`` that we have written, and not somebody else's of that name."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and "options" in value
+
+
+def _nearest(folder: Path) -> Path:
+    """``folder``, or the nearest one above it that exists."""
+    return next(place for place in (folder, *folder.parents) if place.exists())
+
+
+@contextlib.contextmanager
+def _reported(path: Path) -> Iterator[None]:
+    """What the system refuses becomes an InputError that names ``path``."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def _umask() -> int:

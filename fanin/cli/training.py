@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import io
 import json
 import math
 from pathlib import Path
@@ -12,7 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from fanin.cli.output import RUN_FILE, check_run_directory, check_writable, run_directory, table, write_file
+from fanin.cli.output import (
+    MODEL_FILE,
+    PCAP_FILE,
+    REPORT_FILE,
+    RUN_FILE,
+    check_run_directory,
+    check_writable,
+    run_directory,
+    table,
+    write_file,
+)
 from fanin.cli.progress import EpochBar
 from fanin.cli.train import LOSSES
 from fanin.config import PRESETS, NodeConfig
@@ -31,16 +40,32 @@ def execute(args: argparse.Namespace) -> int:
     """Carry out the command. Raises CheckFailed when the models differ or a node stopped."""
     output = args.output or Path("runs") / Path(args.data).stem
     check_run_directory(output)
-    for path in filter(None, (args.model_out, args.pcap)):
-        check_writable(path)
+    copies = _copies(args, output)
     trainer = Trainer(options_of(args))
     with run_directory(output) as folder:
         failure = _run(trainer, folder, args, output)
+    for name, copy in copies.items():
+        if (output / name).exists():  # a failed run has no model
+            write_file(copy, (output / name).read_bytes())
     if args.json:
         print((output / RUN_FILE).read_text(), end="")
     if failure:
         raise CheckFailed(failure)
     return 0
+
+
+def _copies(args: argparse.Namespace, output: Path) -> dict[str, Path]:
+    """Which of the run's files are wanted elsewhere, too. Raises InputError where they cannot be written."""
+    copies = {name: path for name, path in ((MODEL_FILE, args.model_out), (PCAP_FILE, args.pcap)) if path}
+    taken = {(output / name).resolve(): name for name in (RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE)}
+    for name, path in copies.items():
+        check_writable(path)
+        place = path.resolve()
+        if taken.setdefault(place, name) != name:
+            raise InputError(f"{path}: cannot be {name} and {taken[place]} at once")
+        if any(place in other.parents or other in place.parents for other in taken):
+            raise InputError(f"{path}: cannot be a file and the folder of others")
+    return copies
 
 
 def options_of(args: argparse.Namespace) -> TrainOptions:
@@ -101,10 +126,9 @@ def _network(args: argparse.Namespace) -> NetworkConfig:
 
 def _run(trainer: Trainer, folder: Path, args: argparse.Namespace, output: Path) -> str:
     """Fill the run's folder; what went wrong, or nothing."""
-    pcap = folder / "frames.pcap"
     try:
         with EpochBar(epochs=trainer.options.epochs, operations=trainer.operations) as bar:
-            simulated = trainer.simulate(pcap=pcap, progress=bar.update)
+            simulated = trainer.simulate(pcap=folder / PCAP_FILE, progress=bar.update)
     except SimulationFailed as failure:
         error = " ".join(str(failure).split())
         seen = observations(trainer.partial(failure.result or RunResult()))
@@ -112,14 +136,8 @@ def _run(trainer: Trainer, folder: Path, args: argparse.Namespace, output: Path)
         return f"{error} (fanin doctor {output} says more)"
     result = trainer.compare(simulated)
     _write_json(folder, result.as_json())
-    (folder / "report.html").write_text(render(report_of(result)))
-    model = io.BytesIO()
-    np.save(model, result.model)
-    (folder / "model.npy").write_bytes(model.getvalue())
-    if args.model_out:
-        write_file(args.model_out, model.getvalue())
-    if args.pcap:
-        write_file(args.pcap, pcap.read_bytes())
+    (folder / REPORT_FILE).write_text(render(report_of(result)))
+    np.save(folder / MODEL_FILE, result.model)
     if not args.json:
         print(summary(result, output))
     return "" if result.bit_exact else "the RTL's model differs from the golden model"
@@ -148,7 +166,7 @@ def summary(result: TrainResult, output: Path) -> str:
             [["clamps", f"{clamps:,} activations were clamped: a smaller --frac widens the range"]]
             * bool(clamps)
         ),
-        ["report", str(output / "report.html")],
+        ["report", str(output / REPORT_FILE)],
     ]
     return "\n".join(
         [

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from fanin.cli.output import table, write_file
+from fanin.cli.output import write_file
 from fanin.config import PRESETS
 from fanin.errors import InputError
 
@@ -22,7 +22,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("name", nargs="?", metavar="NAME", help="a component of the list")
-    what.add_argument("--list", action="store_true", help="the components and their parameters")
+    what.add_argument("--list", action="store_true", help="the components, and their parameters for the preset")
     parser.add_argument("--preset", choices=list(PRESETS), default="demo", help="sizes")
     parser.add_argument(
         "--set",
@@ -43,7 +43,10 @@ def run(args: argparse.Namespace) -> int:
     from fanin.hdl import catalog  # Amaranth takes a second to load, which --help need not pay
 
     if args.list:
-        print(table([[name, entry.summary] for name, entry in catalog.CATALOG.items()], indent=""))
+        config = PRESETS[args.preset]
+        for name, entry in catalog.CATALOG.items():
+            print(f"{name:<26}{entry.summary}")
+            print("".join(f"    {key}={value}" for key, value in entry.parameters(config).items()))
         return 0
     verilog = catalog.emit(args.name, preset=args.preset, settings=_settings(args.settings))
     output = args.output or f"{args.name.replace('-', '_')}.v"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +18,7 @@ from types import MappingProxyType
 
 import cocotb_tools.config
 
-from fanin.errors import InputError
+from fanin.errors import InputError, ToolFailed
 
 EXECUTABLE = "simulation"
 _JOBS = min(8, os.cpu_count() or 1)
@@ -110,7 +111,7 @@ def build(
     ``models`` are modules that are Verilated on their own, each from the sources given with it, as classes
     ``V<module>`` whose headers the top's C++ may include. The result's ``EXECUTABLE`` runs under cocotb. Two
     processes may build the same at once: each builds in a directory of its own, and the first to finish puts
-    it in place. Raises InputError for a missing tool, RuntimeError with the tool's last lines when a build
+    it in place. Raises InputError for a missing tool, ToolFailed with the tool's last lines when a build
     fails.
     """
     verilator = find_verilator()
@@ -120,8 +121,7 @@ def build(
     place = cache_directory() / "verilated" / _digest(jobs, verilator)
     if (place / EXECUTABLE).exists():
         return place
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place.parent, prefix="building-") as temporary:
+    with _building(place.parent) as temporary:
         work = Path(temporary)
         started = time.monotonic()
         _say(quiet, "building the simulator (the result is kept) …")
@@ -129,10 +129,23 @@ def build(
         for job in jobs:
             _carry_out(job, work, runtime, verilator)
         if not (work / EXECUTABLE).exists():
-            raise RuntimeError(f"the simulator cannot be built: {verilator.program} made no {EXECUTABLE}")
+            raise ToolFailed(f"the simulator cannot be built: {verilator.program} made no {EXECUTABLE}")
         _keep(work, models, place)
         _say(quiet, f"simulator built in {time.monotonic() - started:.0f} s")
     return place
+
+
+@contextlib.contextmanager
+def _building(folder: Path) -> Iterator[str]:
+    """A temporary directory in a folder of the cache."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = tempfile.TemporaryDirectory(dir=folder, prefix="building-")
+    except OSError as error:
+        cause = f"{error.strerror}; $FANIN_CACHE may name another folder"
+        raise InputError(f"{cache_directory()}: builds cannot be kept there: {cause}") from error
+    with temporary as name:
+        yield name
 
 
 @dataclass(frozen=True)
@@ -224,7 +237,7 @@ def _run(work: Path, arguments: Sequence[str], verilator: Verilator) -> None:
     if done.returncode:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         errors = [line for line in lines if "rror" in line] or lines
-        raise RuntimeError("the simulator cannot be built:\n" + "\n".join(errors[:_ERROR_LINES]))
+        raise ToolFailed("the simulator cannot be built:\n" + "\n".join(errors[:_ERROR_LINES]))
 
 
 def _take_runtime(runtime: Path, objects: Path) -> None:

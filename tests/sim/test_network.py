@@ -98,8 +98,8 @@ def test_the_same_seed_gives_the_same_network_and_another_seed_another():
     [
         ({"drop": 1.5}, "drop must be a probability, not 1.5"),
         ({"corrupt": -0.1}, "corrupt must be a probability"),
-        ({"gbps": 0}, "gbps must be positive, not 0"),
-        ({"delay_ns": float("inf")}, "delay_ns must be finite"),
+        ({"gbps": 0}, "gbps must be at least 0.001, not 0"),
+        ({"delay_ns": float("inf")}, "delay_ns must be in"),
     ],
 )
 def test_bad_parameters_are_named(fault, message):

@@ -16,7 +16,7 @@ from typing import Any
 from fanin import fixed
 from fanin.cli.bench import nodes
 from fanin.cli.bench.result import Result
-from fanin.cli.output import write_file
+from fanin.cli.output import check_writable, write_file
 from fanin.config import CLOCK_MHZ, PRESETS, TrainShape
 from fanin.errors import InputError
 from fanin.fixed import DEFAULT_PRECISION, Loss
@@ -67,11 +67,14 @@ def draw(number: int, folder: Path, data: Sequence[str] = ()) -> Iterator[Result
     if strange:
         taken = f"takes {' and '.join(LOSS_RATES)}" if number == LOSS_FIGURE else "needs no data"
         raise InputError(f"--data {min(strange)}: figure {number} {taken}")
+    outputs = [folder / f"figure{number}.{kind}" for kind in ("json", "png")]
+    for path in outputs:
+        check_writable(path)
     figure, points = _figure_14(files) if number == LOSS_FIGURE else FIGURES[number]()
     yield from points
     value: dict[str, Any] = vars(figure)
-    write_file(folder / f"figure{number}.json", json.dumps(value, indent=2) + "\n")
-    _plot(figure, folder / f"figure{number}.png")
+    write_file(outputs[0], json.dumps(value, indent=2) + "\n")
+    _plot(figure, outputs[1])
 
 
 def _plot(figure: Figure, path: Path) -> None:

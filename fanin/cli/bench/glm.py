@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from fanin.cli.bench import figures, nodes
 from fanin.cli.bench.nodes import Measured, Ways
 from fanin.cli.bench.result import Result
+from fanin.errors import InputError
 
 # Engines, D, B: the cycles of a mini-batch in P4SGD's public RTL, simulated at 4 bits and T_l = 0.
 P4SGD_CYCLES = {
@@ -32,6 +33,8 @@ EXPOSED = 44  # cycles of a mini-batch beyond M·C·s + T_l + s, at most
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
     """Yield the figures as they are measured; a figure of the paper, if one is asked for."""
+    if args.data and not args.figure:
+        raise InputError("--data: needs --figure")
     if args.figure:
         yield from figures.draw(args.figure, args.output, args.data)
         return

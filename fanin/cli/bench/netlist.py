@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fanin.errors import ToolFailed
 from fanin.tools import yosys
 
 # Memories made of LUTs, with the LUTs each takes and the port that addresses its write.
@@ -100,7 +101,7 @@ def synthesise(
     """Map ``top`` with ``synth_xilinx -family xcup -flatten`` and measure it.
 
     ``options`` go to ``synth_xilinx`` (``-nodsp``, ``-noiopad`` is always on). The modules ``blackboxes``
-    are left out: their ports count as registers, their instances as cells. Raises RuntimeError with yosys'
+    are left out: their ports count as registers, their instances as cells. Raises ToolFailed with yosys'
     last lines when it fails or outlasts ``timeout`` seconds.
     """
     with tempfile.TemporaryDirectory(prefix="fanin-area-") as folder:
@@ -120,7 +121,7 @@ def synthesise(
             check=False,
         )
         if done.returncode:
-            raise RuntimeError(f"yosys: {(done.stdout + done.stderr).strip()[-500:]}")
+            raise ToolFailed(f"yosys: {(done.stdout + done.stderr).strip()[-500:]}")
         return analyse(json.loads(netlist.read_text())["modules"][top])
 
 

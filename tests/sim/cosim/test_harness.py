@@ -18,7 +18,7 @@ from tests.support import new_seed
 pytestmark = pytest.mark.verilator
 
 WORKERS = 2
-EPOCHS = 2
+EPOCHS = 10  # enough frames for every fault to strike
 BATCH = 16
 NODE = PRESETS["tiny"]
 
@@ -65,13 +65,17 @@ def test_two_percent_each_of_loss_duplication_reordering_and_corruption_change_n
     result = cosim.train(*data, **run, network=NetworkConfig(link=faults, seed=seed, timeout_ns=3000))
     check(result, golden)
     assert sum(counters["retransmissions"] for counters in result.counters) > 0
-    down = sum(link["down"]["fcs_errors"] for link in result.raw.links)
-    assert sum(counters["bad_mac"] for counters in result.counters) <= down
+    links = [way for link in result.raw.links for way in link.values()]
+    for fault in ("dropped", "duplicated", "reordered", "corrupted"):
+        assert sum(way[fault] for way in links) > 0
+    assert sum(way["fcs_errors"] for way in links) == sum(way["corrupted"] for way in links)
+    for counters, link in zip(result.counters, result.raw.links, strict=True):
+        assert counters["bad_mac"] == link["down"]["fcs_errors"]
 
 
 def test_a_premature_timeout_changes_no_bit(cosim, problem):
     data, run, golden = problem
-    result = cosim.train(*data, **run, network=NetworkConfig(timeout_ns=500))  # a round trip takes 900
+    result = cosim.train(*data, **run, network=NetworkConfig(timeout_ns=500))  # a round trip takes more
     check(result, golden)
     assert min(counters["retransmissions"] for counters in result.counters) > 0
     assert result.raw.jobs[1]["duplicate"] > 0
