@@ -335,6 +335,32 @@ def test_termination_cleans_up_and_has_its_own_status(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_broken_invariant_is_drawn_and_exits_with_1(capsys):
+    bounds = ["--losses", 0, "--duplicates", 0, "--reorder", 0]
+    status, out, err = _run(capsys, "p4", "check", "--protocol", "published", *bounds)
+    assert status == 1
+    assert err == "fanin: error: published breaks 2 of 4 invariants\n"
+    assert "the FA of slot 0, round 1, is delivered twice" in out
+    assert "timeout: AGG s0 r1 again" in out
+    status, out, _ = _run(capsys, "p4", "check", *bounds, "--json")
+    found = json.loads(out)
+    assert (status, found["exhausted"], set(found["invariants"].values())) == (0, True, {True})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        ("--workers 6", "workers must be in 1…5"),
+        ("--slots 3", "slots must be a power of two"),
+        ("--losses -1", "losses must not be negative"),
+        ("--faults -1", "together must not be negative"),
+        ("--seconds nan", "seconds must be positive"),
+    ],
+)
+def test_bounds_that_cannot_be_searched_are_named(capsys, arguments, cause):
+    assert cause in _refused(capsys, "p4", "check", *arguments.split())
+
+
 def test_interruption_has_its_own_status(capsys, monkeypatch):
     monkeypatch.setattr("fanin.cli.verilog._settings", lambda pairs: (_ for _ in ()).throw(KeyboardInterrupt))
     status, _, err = _run(capsys, "verilog", "adder-tree", "-o", "-")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fanin.sim.switch.base import Delivery, Job, JobCounters, Member, Switch, SwitchCounters
 from fanin.wire import (
@@ -54,6 +55,16 @@ class _Round:
             return "duplicate"
         self.seen |= bitmap
         return "new"
+
+
+class SlotRegisters(NamedTuple):
+    """What the switch keeps for one slot; ``sums`` is empty in a fresh one."""
+
+    round: int
+    seen: int
+    sums: tuple[int, ...]
+    ack_round: int
+    ack_seen: int
 
 
 @dataclass
@@ -116,6 +127,17 @@ class ReferenceSwitch(Switch):
 
     def counters(self) -> SwitchCounters:  # noqa: D102
         return self._counters
+
+    def registers(self, job_id: int, index: int) -> SlotRegisters:
+        """Those of a job's slot ``base + index``."""
+        slot = self._jobs[job_id].slots[index]
+        add, ack = slot.aggregation, slot.acknowledgement
+        return SlotRegisters(add.number, add.seen, tuple(add.sums), ack.number, ack.seen)
+
+    def set_registers(self, job_id: int, index: int, registers: SlotRegisters) -> None:
+        """Go on from what ``registers`` returned earlier."""
+        add = _Round(registers.round, registers.seen, list(registers.sums))
+        self._jobs[job_id].slots[index] = _Slot(add, _Round(registers.ack_round, registers.ack_seen))
 
     def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:  # noqa: D102
         if len(frame) < byte_length(ETHERNET):

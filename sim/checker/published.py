@@ -1,0 +1,118 @@
+"""P4SGD's protocol as published: algorithms 2 and 3."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fanin.sim.checker.protocol import ONCE, REUSE, SUM, Message, Protocol, Step, SwitchStep, Violation
+from fanin.wire import Kind
+
+
+class PublishedSlot(NamedTuple):
+    """A worker's view of a slot in algorithm 3; ``timer`` is the packet that it would send again."""
+
+    unused: bool = True
+    round: int = 0  # of its last operation: not in the protocol, but told from the PA
+    timer: Message | None = None
+    received: int = 0  # the round of the last FA
+
+
+class PublishedWorker(NamedTuple):
+    """A worker of algorithm 3."""
+
+    submitted: int
+    slots: tuple[PublishedSlot, ...]
+
+
+class PublishedRegisters(NamedTuple):
+    """A slot in algorithm 2; a contribution in ``agg`` is (worker, round)."""
+
+    agg: tuple[tuple[int, int], ...] = ()
+    agg_bm: int = 0
+    ack_bm: int = 0
+
+
+class Published(Protocol):
+    """P4SGD's algorithms 2 and 3, line by line. Their counts are those of the bits in their bitmaps.
+
+    Its packets carry no round. Here they do, so that it can be told which operation's PA or FA one is, but no
+    decision looks at it. FAs are handed on as they come, so their order is not asked for.
+    """
+
+    def worker(self) -> PublishedWorker:  # noqa: D102
+        return PublishedWorker(0, (PublishedSlot(),) * self.slots)
+
+    def slot(self) -> PublishedRegisters:  # noqa: D102
+        return PublishedRegisters()
+
+    def submit(self, worker: PublishedWorker) -> tuple[int, Step] | None:  # noqa: D102
+        slot, number = worker.submitted % self.slots, worker.submitted // self.slots + 1
+        kept = worker.slots[slot]
+        if number > self.rounds or not kept.unused:
+            return None
+        message = Message(Kind.AGG, number)
+        new = kept._replace(unused=False, round=number, timer=message)
+        return slot, Step(self._with(worker._replace(submitted=worker.submitted + 1), slot, new), message)
+
+    def timeout(self, worker: PublishedWorker, slot: int) -> Step | None:  # noqa: D102
+        message = worker.slots[slot].timer
+        return Step(worker, message) if message else None
+
+    def hear(self, worker: PublishedWorker, slot: int, message: Message) -> Step:  # noqa: D102
+        kept = worker.slots[slot]
+        if message.kind is Kind.RESULT:
+            if message.round <= kept.received:
+                raise Violation(ONCE, f"the FA of slot {slot}, round {message.round}, is delivered twice")
+            answer = Message(Kind.ACK, message.round)
+            return Step(self._with(worker, slot, kept._replace(timer=answer, received=message.round)), answer)
+        if kept.timer and kept.timer.kind is Kind.AGG:
+            raise Violation(REUSE, f"an old CONFIRM frees slot {slot}, which is in use, and stops its timer")
+        return Step(self._with(worker, slot, kept._replace(unused=True, timer=None)))
+
+    def switch(self, state: PublishedRegisters, slot: int, sender: int, message: Message) -> SwitchStep:  # noqa: D102
+        bit, everyone = 1 << sender, (1 << self.workers) - 1
+        if message.kind is Kind.AGG:
+            if not state.agg_bm & bit:
+                agg = tuple(sorted((*state.agg, (sender, message.round))))
+                state = PublishedRegisters(agg, state.agg_bm | bit, state.ack_bm)
+                if state.agg_bm == everyone:
+                    state = state._replace(ack_bm=0)
+            if state.agg_bm != everyone:
+                return SwitchStep(state)
+            rounds = {number for _, number in state.agg}
+            if len(rounds) != 1:
+                raise Violation(SUM, f"the RESULT of slot {slot} adds up PAs of rounds {sorted(rounds)}")
+            return SwitchStep(state, self._to_all(Message(Kind.RESULT, *rounds)))
+        if not state.ack_bm & bit:
+            state = state._replace(ack_bm=state.ack_bm | bit)
+            if state.ack_bm == everyone:
+                state = state._replace(agg=(), agg_bm=0)
+        if state.ack_bm != everyone:
+            return SwitchStep(state)
+        return SwitchStep(state, self._to_all(Message(Kind.CONFIRM, message.round)))
+
+    def done(self, worker: PublishedWorker) -> bool:  # noqa: D102
+        return worker.submitted == self.slots * self.rounds and all(
+            slot.unused and slot.received == self.rounds for slot in worker.slots
+        )
+
+    def waits(self, worker: PublishedWorker, slot: int, number: int) -> bool:  # noqa: D102
+        return worker.slots[slot].received < number
+
+    def begins_alone(self, worker: PublishedWorker, slot: int) -> bool:  # noqa: D102
+        kept, following = worker.slots[slot], worker.submitted % self.slots
+        return not kept.unused or slot == following or kept.round == self.rounds
+
+    def renamed(self, state: PublishedRegisters, names: tuple[int, ...]) -> PublishedRegisters:  # noqa: D102
+        def bits(bitmap: int) -> int:
+            return sum(1 << name for worker, name in enumerate(names) if bitmap >> worker & 1)
+
+        agg = tuple(sorted((names[worker], number) for worker, number in state.agg))
+        return PublishedRegisters(agg, bits(state.agg_bm), bits(state.ack_bm))
+
+    def _to_all(self, message: Message) -> tuple[tuple[int, Message], ...]:
+        return tuple((worker, message) for worker in range(self.workers))
+
+    @staticmethod
+    def _with(worker: PublishedWorker, slot: int, new: PublishedSlot) -> PublishedWorker:
+        return worker._replace(slots=(*worker.slots[:slot], new, *worker.slots[slot + 1 :]))

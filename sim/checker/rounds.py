@@ -1,0 +1,121 @@
+"""Our protocol: rounds, and answers to one member alone."""
+
+from __future__ import annotations
+
+from fanin.sim.checker.protocol import ONCE, SUM, Message, Protocol, Step, SwitchStep, Violation
+from fanin.sim.golden.transport import Snapshot, State, WorkerEndpoint
+from fanin.sim.switch.base import Job, Member
+from fanin.sim.switch.reference import ReferenceSwitch, SlotRegisters
+from fanin.wire import Encap, Endpoint, Kind, Packet, decode_payload, encode, header_length
+
+JOB = 1
+# A contribution can be so often in a sum, less once, before it looks like the next one's. Three rounds are told
+# apart, that before and that behind included; so 5 workers' contributions fit a value of 32 bits.
+_CONTRIBUTIONS = 4
+
+
+def contribution(worker: int, slot: int, number: int) -> tuple[int, int]:
+    """A PA of two values: who and which round, as a digit; and the slot."""
+    return _CONTRIBUTIONS ** (3 * worker + number % 3), slot + 1
+
+
+def total(workers: int, slot: int, number: int) -> tuple[int, int]:
+    """What all contributions of a round add up to."""
+    parts = [contribution(worker, slot, number) for worker in range(workers)]
+    return sum(part[0] for part in parts), sum(part[1] for part in parts)
+
+
+class Rounds(Protocol):
+    """Ours: the worker of ``fanin.sim.golden.transport`` and the switch of ``fanin.sim.switch.reference``.
+
+    Both are executed, not imitated: the checker only takes their state and puts it back. Retransmissions are
+    not counted, so no worker gives up.
+    """
+
+    def __init__(self, *, workers: int, slots: int, rounds: int):
+        super().__init__(workers=workers, slots=slots, rounds=rounds)
+        self._endpoint = WorkerEndpoint(job=JOB, base=0, slots=slots, member=1, values=2)
+        members = tuple(Member(w, 1 << w, Endpoint(w + 1, w + 1)) for w in range(workers))
+        own = Endpoint(0xFF, 0xFF)
+        self._switch = ReferenceSwitch(endpoint=own, ports=workers, values=2)
+        self._switch.add_job(Job(JOB, 0, slots, members))
+        self._all = (1 << workers) - 1
+
+    def worker(self) -> Snapshot:  # noqa: D102
+        return self._endpoint.snapshot()
+
+    def slot(self) -> SlotRegisters:  # noqa: D102
+        return self._switch.registers(JOB, 0)
+
+    def submit(self, worker: Snapshot) -> tuple[int, Step] | None:  # noqa: D102
+        endpoint = self._endpoint
+        endpoint.restore(worker)
+        if worker.submitted == self.slots * self.rounds or not endpoint.can_submit():
+            return None
+        slot, number = worker.submitted % self.slots, worker.submitted // self.slots + 1
+        (packet,) = endpoint.submit(contribution(0, slot, number))
+        return slot, self._step(packet)
+
+    def timeout(self, worker: Snapshot, slot: int) -> Step | None:  # noqa: D102
+        self._endpoint.restore(worker)
+        packets = self._endpoint.timeout(slot)
+        return self._step(*packets) if packets else None
+
+    def hear(self, worker: Snapshot, slot: int, message: Message) -> Step:  # noqa: D102
+        self._endpoint.restore(worker)
+        values = total(self.workers, slot, message.round)
+        received = self._endpoint.receive(Packet(message.kind, JOB, slot, message.round, self._all, values))
+        for number, fa in enumerate(received.delivered, start=worker.delivered):
+            if fa != total(self.workers, number % self.slots, number // self.slots + 1):
+                raise Violation(ONCE, f"another FA stands in for that of operation {number}")
+        return self._step(*received.packets)
+
+    def switch(self, state: SlotRegisters, slot: int, sender: int, message: Message) -> SwitchStep:  # noqa: D102
+        self._switch.set_registers(JOB, slot, state)
+        values = contribution(sender, slot, message.round) if message.kind is Kind.AGG else (0, 0)
+        packet = Packet(message.kind, JOB, slot, message.round, 1 << sender, values)
+        frame = encode(packet, encap=Encap.L2, source=Endpoint(sender + 1, 0), destination=Endpoint(0xFF, 0))
+        sent = []
+        for port, answer, _ in self._switch.inject(sender, frame, 0):
+            heard = decode_payload(answer[header_length(Encap.L2) :], 2)
+            if heard.kind == Kind.RESULT and tuple(heard.values) != total(self.workers, slot, heard.round):
+                raise Violation(SUM, f"the RESULT of slot {slot}, round {heard.round}, has another sum")
+            sent.append((port, Message(Kind(heard.kind), heard.round)))
+        return SwitchStep(self._switch.registers(JOB, slot), tuple(sent))
+
+    def done(self, worker: Snapshot) -> bool:  # noqa: D102
+        self._endpoint.restore(worker)
+        return worker.delivered == self.slots * self.rounds and self._endpoint.idle
+
+    def waits(self, worker: Snapshot, slot: int, number: int) -> bool:  # noqa: D102
+        kept = worker.slots[slot]
+        return kept.round < number or (kept.round == number and kept.state is State.WAIT_RESULT)
+
+    def begins_alone(self, worker: Snapshot, slot: int) -> bool:  # noqa: D102
+        kept, following = worker.slots[slot], worker.submitted % self.slots
+        return kept.state is not State.FREE or slot == following or kept.round == self.rounds
+
+    def renamed(self, state: SlotRegisters, names: tuple[int, ...]) -> SlotRegisters:  # noqa: D102
+        def bits(bitmap: int) -> int:
+            return sum(1 << name for worker, name in enumerate(names) if bitmap >> worker & 1)
+
+        sums = state.sums
+        if sums:
+            digits = [sums[0] // _CONTRIBUTIONS ** (3 * w) % _CONTRIBUTIONS**3 for w in range(self.workers)]
+            named = sum(d * _CONTRIBUTIONS ** (3 * name) for d, name in zip(digits, names, strict=True))
+            sums = (named, *sums[1:])
+        return state._replace(seen=bits(state.seen), sums=sums, ack_seen=bits(state.ack_seen))
+
+    def useless(self, worker: Snapshot, slot: int, message: Message) -> bool:
+        """Rounds and states only go forward, and the switch answers a late question to its sender alone."""
+        kept = worker.slots[slot]
+        if message.round != kept.round:
+            return message.round < kept.round
+        if message.kind in (Kind.AGG, Kind.RESULT):
+            return kept.state is not State.WAIT_RESULT
+        return kept.state is State.FREE
+
+    def _step(self, *packets: Packet) -> Step:
+        state = self._endpoint.snapshot()
+        state = state._replace(slots=tuple(slot._replace(retries=0) for slot in state.slots))
+        return Step(state, *(Message(Kind(packet.kind), packet.round) for packet in packets))

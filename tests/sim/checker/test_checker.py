@@ -1,0 +1,202 @@
+"""The model checker: what it finds in the published protocol, in broken ones, and in ours."""
+
+import pytest
+
+from fanin.sim.checker.chart import chart
+from fanin.sim.checker.protocol import FINISH, INVARIANTS, ONCE, REUSE, SUM, Message
+from fanin.sim.checker.published import Published
+from fanin.sim.checker.rounds import Rounds
+from fanin.sim.checker.search import Search
+from fanin.sim.checker.system import Event, Faults, System
+from fanin.sim.golden.transport import Received, State, Verdict, WorkerEndpoint
+from fanin.sim.switch.reference import ReferenceSwitch, _Round
+from fanin.wire import Kind
+
+ONE_EACH = Faults(1, 1, 1, 3)
+NONE = Faults()
+
+
+def search(protocol=Rounds, faults=NONE, *, workers=2, slots=1, rounds=2, reduced=True, first=False):
+    system = System(protocol(workers=workers, slots=slots, rounds=rounds), faults)
+    search = Search(system, reduced=reduced)
+    return search.run(seconds=300, all_invariants=not first), search
+
+
+def holds(outcome):
+    return {invariant: outcome.holds(invariant) for invariant in INVARIANTS}
+
+
+ALL = dict.fromkeys(INVARIANTS, True)
+
+
+@pytest.mark.parametrize(
+    ("workers", "slots", "rounds", "faults"),
+    [(2, 1, 2, ONE_EACH), (3, 1, 1, ONE_EACH), (2, 2, 1, Faults(1, 1, 1, 1)), (1, 2, 2, ONE_EACH)],
+)
+def test_every_invariant_of_ours_holds(workers, slots, rounds, faults):
+    outcome, _ = search(faults=faults, workers=workers, slots=slots, rounds=rounds)
+    assert outcome.exhausted
+    assert outcome.states > 100
+    assert holds(outcome) == ALL
+
+
+def test_a_premature_timeout_breaks_the_published_protocol_twice():
+    outcome, _ = search(Published)
+    assert outcome.exhausted
+    twice, reused = outcome.counterexamples[ONCE], outcome.counterexamples[REUSE]
+    assert twice.what == "the FA of slot 0, round 1, is delivered twice"
+    assert [event.name for event in twice.events].count("timeout") == 1
+    assert twice.events[-1].message == Message(Kind.RESULT, 1)
+    assert reused.what == "an old CONFIRM frees slot 0, which is in use, and stops its timer"
+    assert [event.name for event in reused.events].count("timeout") == 1
+    assert reused.events[-1].message == Message(Kind.CONFIRM, 1)
+    assert (len(twice.events), len(reused.events)) == (8, 13)
+
+
+def test_the_search_stops_at_the_first_broken_invariant_if_told_to():
+    outcome, _ = search(Published, first=True)
+    assert list(outcome.counterexamples) == [ONCE]
+    assert not outcome.exhausted
+    assert outcome.holds(REUSE) is None
+
+
+def test_a_switch_that_adds_a_duplicate_breaks_the_sum(monkeypatch):
+    real = _Round.accept
+
+    def forgetful(self, number, bitmap):
+        verdict = real(self, number, bitmap)
+        return "new" if verdict == "duplicate" else verdict
+
+    monkeypatch.setattr(_Round, "accept", forgetful)
+    assert search(first=True)[0].holds(SUM) is False  # sums grow for ever
+
+
+def test_a_switch_that_does_not_answer_again_never_finishes_after_a_loss(monkeypatch):
+    real = ReferenceSwitch._receivers
+
+    def silent(active, state, verdict, sender):
+        return [] if verdict == "duplicate" else real(active, state, verdict, sender)
+
+    monkeypatch.setattr(ReferenceSwitch, "_receivers", staticmethod(silent))
+    assert holds(search()[0]) == ALL
+    outcome, _ = search(faults=Faults(losses=1, together=1))
+    assert holds(outcome) == ALL | {FINISH: False}
+    assert "lose" in [event.name for event in outcome.counterexamples[FINISH].events]
+
+
+def test_a_worker_that_needs_no_confirm_reuses_a_slot_too_early(monkeypatch):
+    real = WorkerEndpoint.receive
+
+    def hasty(self, packet):
+        received = real(self, packet)
+        if received.verdict is Verdict.RESULT:
+            index = packet.slot - self.base
+            self._slots[index] = self._slots[index]._replace(state=State.FREE)
+            return Received(received.verdict, (), received.delivered)
+        return received
+
+    monkeypatch.setattr(WorkerEndpoint, "receive", hasty)
+    assert search()[0].holds(REUSE) is False
+
+
+def test_a_worker_that_ignores_rounds_takes_an_old_fa_for_a_new_one(monkeypatch):
+    def blind(self, packet):
+        slot = self._slots[packet.slot]
+        waited = State.WAIT_RESULT if packet.kind == Kind.RESULT else State.WAIT_CONFIRM
+        verdict = Verdict.RESULT if packet.kind == Kind.RESULT else Verdict.CONFIRM
+        return verdict if slot.state is waited else Verdict.STALE
+
+    monkeypatch.setattr(WorkerEndpoint, "_judge", blind)
+    monkeypatch.setattr(Rounds, "useless", lambda *_: False)
+    outcome, _ = search(faults=Faults(duplicates=1, together=1), first=True)
+    assert outcome.holds(ONCE) is False
+
+
+def seen(search, *, names):
+    """What workers and switch can be in, together, up to the workers' names."""
+    system = search.system
+    found = set()
+    for state in search._states:
+        workers = tuple(system._workers.values[number] for number in state[: system._slots_at])
+        slots = tuple(system._slots.values[number] for number in state[system._slots_at : system._channels_at])
+        found |= {
+            (
+                tuple(workers[order.index(w)] for w in range(len(workers))),
+                tuple(system.protocol.renamed(slot, order) for slot in slots),
+            )
+            for order in names
+        }
+    return found
+
+
+@pytest.fixture(scope="module")
+def reached():
+    return search(faults=Faults(losses=1, duplicates=1, together=1))[1]
+
+
+def test_names_hide_no_state(reached):
+    """Without renaming there are more states, but workers and switch get into the same ones."""
+    system = System(Rounds(workers=2, slots=1, rounds=2), Faults(losses=1, duplicates=1, together=1))
+    names = system._names
+    system.canonical = lambda state: state
+    every = Search(system)
+    every.run()
+    assert len(every._states) > 1.5 * len(reached._states)
+    assert seen(every, names=names[:1]) == seen(reached, names=names)
+
+
+def test_what_is_useless_is_really_so(reached, monkeypatch):
+    """Nothing that workers and switch can be in is lost with the packets that are taken out."""
+    monkeypatch.setattr(Rounds, "useless", lambda *_: False)
+    outcome, every = search(faults=Faults(losses=1, duplicates=1, together=1))
+    assert holds(outcome) == ALL
+    names = reached.system._names
+    assert len(every._states) > len(reached._states)
+    assert seen(every, names=names) == seen(reached, names=names)
+
+
+@pytest.mark.parametrize("protocol", [Rounds, Published])
+def test_the_reduced_search_finds_what_the_whole_one_finds(protocol):
+    faults = Faults(losses=1, together=1) if protocol is Rounds else NONE
+    small, _ = search(protocol, faults, slots=2, rounds=1)
+    whole, _ = search(protocol, faults, slots=2, rounds=1, reduced=False)
+    assert holds(small) == holds(whole)
+    assert 5 * small.states < whole.states
+
+
+def test_a_search_that_is_out_of_time_says_what_it_does_not_know():
+    outcome = Search(System(Rounds(workers=2, slots=2, rounds=3), ONE_EACH)).run(seconds=0.01)
+    assert not outcome.exhausted
+    assert set(holds(outcome).values()) == {None}
+
+
+def test_the_chart_shows_who_sent_what_to_whom():
+    result = Message(Kind.RESULT, 1)
+    events = [
+        Event("submit", 0, 0, 0, Message(Kind.AGG, 1)),
+        Event("deliver", 0, 0, 0, Message(Kind.AGG, 1)),
+        Event("lose", 1, 0, 1, result),
+        Event("deliver late", 1, 0, 1, result),
+    ]
+    lines = chart(events, workers=2).splitlines()
+    assert lines[0].split() == ["worker", "0", "worker", "1", "switch"]
+    assert lines[1].endswith("begins: AGG s0 r1")
+    assert lines[2].startswith("  2  │──")
+    assert "AGG s0 r1" in lines[2]
+    assert lines[2].endswith("►│")
+    assert lines[3].endswith("RESULT s0 r1 is lost on its way to worker 1")
+    assert lines[4].startswith("  4  │ ")
+    assert "│◄── RESULT s0 r1, late ──" in lines[4]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"workers": 6}, "workers must be in 1…5"),
+        ({"slots": 3}, "slots must be a power of two"),
+        ({"rounds": 0}, "rounds must be in 1…64"),
+    ],
+)
+def test_bad_parameters_are_named(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        Rounds(**{"workers": 2, "slots": 1, "rounds": 1} | parameters)
