@@ -54,7 +54,9 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"fanin {__version__}\n"
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["verilog"], ["bench"], ["bench", "glm"], ["doctor"]])
+@pytest.mark.parametrize(
+    "command", [[], ["train"], ["verilog"], ["bench"], ["bench", "glm"], ["doctor"], ["p4"], ["p4", "check"]]
+)
 def test_every_command_has_help_of_complete_sentences(capsys, command):
     with pytest.raises(SystemExit, match="0"):
         main([*command, "--help"])
