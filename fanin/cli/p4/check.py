@@ -1,4 +1,4 @@
-"""``fanin p4``: the aggregation protocol, checked."""
+"""``fanin p4 check``: the model checker."""
 
 from __future__ import annotations
 
@@ -12,14 +12,8 @@ from fanin.errors import CheckFailed, InputError
 PROTOCOL_NAMES = ("p4sgd", "published")  # those of fanin.sim.checker, which --help need not load
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command and, below it, its parts."""
-    parser = commands.add_parser(
-        "p4",
-        help="the aggregation protocol, checked",
-        description="The aggregation protocol of workers and switch.",
-    )
-    parts = parser.add_subparsers(title="parts", metavar="PART", required=True)
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the part and its options."""
     check = parts.add_parser(
         "check",
         help="search all that workers, switch and network can do",
@@ -42,10 +36,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     check.add_argument("--seconds", type=float, default=600.0, metavar="T", help="then the search is given up")
     check.add_argument("--first", action="store_true", help="stop at the first invariant that is broken")
     check.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    check.set_defaults(run=run_check)
+    check.set_defaults(run=run)
 
 
-def run_check(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Search. Raises CheckFailed when an invariant is broken."""
     from fanin.sim.checker import PROTOCOLS
     from fanin.sim.checker.chart import chart

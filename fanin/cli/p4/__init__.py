@@ -1,0 +1,21 @@
+"""``fanin p4``: the switch program and the aggregation protocol; a part per file."""
+
+from __future__ import annotations
+
+import argparse
+
+from fanin.cli.p4 import check
+
+PARTS = (check,)
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command and, below it, its parts."""
+    parser = commands.add_parser(
+        "p4",
+        help="the switch program: emitted, executed, checked",
+        description="The switch program of in-network aggregation, and the protocol that it speaks.",
+    )
+    parts = parser.add_subparsers(title="parts", metavar="PART", required=True)
+    for part in PARTS:
+        part.add_parser(parts)
