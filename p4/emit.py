@@ -1,0 +1,15 @@
+"""A configuration's program as text."""
+
+from __future__ import annotations
+
+from fanin.p4.printer import Printer
+from fanin.p4.program import ProgramConfig, Target
+from fanin.p4.tna import Tna
+from fanin.p4.v1model import V1Model
+
+PRINTERS: dict[Target, type[Printer]] = {Target.V1MODEL: V1Model, Target.TNA: Tna}
+
+
+def program_text(config: ProgramConfig) -> str:
+    """The program as P4_16."""
+    return PRINTERS[config.target](config).text()

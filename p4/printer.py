@@ -1,0 +1,201 @@
+"""P4 text of a description: what both targets write alike, and the base of what they do not."""
+
+from __future__ import annotations
+
+import textwrap
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+import jinja2
+
+from fanin import wire
+from fanin.p4 import program
+from fanin.p4.description import Assign, Control, Header, Operation, Register, State, Statement, Table
+from fanin.p4.program import ProgramConfig
+from fanin.wire import Kind
+
+WIDTH = 100  # columns of the text
+_INDENT = "    "
+FLOOD_GROUP = 1  # the multicast group of all ports
+
+
+def indent(lines: Iterable[str], depth: int = 1) -> list[str]:
+    """Lines further to the right; empty ones stay empty."""
+    return [_INDENT * depth + line if line else "" for text in lines for line in text.split("\n")]
+
+
+def comment(text: str) -> list[str]:
+    """Comment lines; none for no text."""
+    return [f"// {line}" for line in textwrap.wrap(text, WIDTH - 16)]
+
+
+def block(head: str, body: Sequence[str]) -> list[str]:
+    """``head {``, the body indented, ``}``."""
+    return [f"{head} {{}}"] if not body else [f"{head} {{", *indent(body), "}"]
+
+
+def listed(items: Sequence[str], width: int) -> str:
+    """Items in a line, or in one each where a line would be longer than ``width``."""
+    line = ", ".join(items)
+    return line if len(line) <= width else "\n" + ",\n".join(indent(items, 2))
+
+
+class Printer(ABC):
+    """Prints the program of a configuration for one target."""
+
+    template: ClassVar[str]
+    names: ClassVar[dict[str, str]]  #: what the description has in braces, as the target calls it
+    checks: ClassVar[tuple[str, str]]  #: conditions of a well-formed packet: always, and of IPv4
+
+    def __init__(self, config: ProgramConfig):
+        self.config = config
+        self.udp = config.encap is wire.Encap.UDP
+        well_formed = " && ".join(filter(None, ("hdr.values.isValid()", *self.checks[: 1 + self.udp])))
+        self._names = self.names | {"well_formed": well_formed}
+
+    def text(self) -> str:
+        """The whole program."""
+        environment = jinja2.Environment(
+            loader=jinja2.PackageLoader("fanin.p4", "templates"),
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+        )
+        return environment.get_template(self.template).render(
+            config=self.config,
+            udp=self.udp,
+            headers=[header.name for header in program.headers(self.config)],
+            declarations="\n".join(self.declarations()),
+            states="\n".join(indent(self.states(program.parser(self.config)))),
+            controls={c.name: "\n".join(indent(self.control(c))) for c in program.controls(self.config)},
+            why={c.name: "\n".join(comment(c.why)) for c in program.controls(self.config)},
+            ipv4=[field.name for field in wire.IPV4 if field.name != "checksum"],
+        )
+
+    def declarations(self) -> list[str]:
+        """Constants and headers."""
+        constants = [
+            (16, "ETHERTYPE_AGGREGATION", f"{wire.ETHERTYPE_AGGREGATION:#06x}"),
+            (4, "VERSION", wire.VERSION),
+            *((4, kind.name, kind.value) for kind in Kind),
+            (32, "SLOTS", self.config.slots),
+            (16, "FLOOD_GROUP", FLOOD_GROUP),
+        ]
+        if self.udp:
+            constants[1:1] = [
+                (16, "ETHERTYPE_IPV4", f"{wire.ETHERTYPE_IPV4:#06x}"),
+                (8, "IP_PROTOCOL_UDP", wire.IP_PROTOCOL_UDP),
+                (16, "AGGREGATION_PORT", wire.UDP_PORT),
+            ]
+        lines = [f"const bit<{bits}> {name} = {value};" for bits, name, value in constants]
+        for header in program.headers(self.config):
+            lines += ["", *self._header(header)]
+        members = [f"{header.name}_t {header.name};" for header in program.headers(self.config)]
+        return [*lines, "", *block("struct headers_t", members)]
+
+    @staticmethod
+    def _header(header: Header) -> list[str]:
+        width = max(len(f"bit<{f.bits}> {f.name};") for f in header.fields)
+        lines = []
+        for field in header.fields:
+            told = field.meaning.replace("values up", "up")
+            lines.append(f"{f'bit<{field.bits}> {field.name};':{width}}  // {told}")
+        return [*comment(header.why), *block(f"header {header.name}_t", lines)]
+
+    def states(self, states: Iterable[State]) -> list[str]:
+        """Parser states."""
+        lines: list[str] = []
+        for state in states:
+            body = [self.fill(f"{s.field} = {s.value};") for s in state.before]
+            header = state.extract or "aggregation"
+            if state.extract:
+                body.append(f"packet.extract(hdr.{state.extract});")
+            body += self.behind(state)
+            if state.on:
+                chosen = [f"hdr.{header}.{name}" for name in state.on]
+                cases = [f"{match}: {then};" for match, then in (*state.cases, ("default", state.then))]
+                body += block(f"transition select({listed(chosen, 80)})", cases)
+            else:
+                body.append(f"transition {state.then};")
+            lines += ["", *comment(state.why), *block(f"state {state.name}", body)]
+        return lines[1:]
+
+    def behind(self, state: State) -> list[str]:
+        """What the target does in a parser state behind the extraction."""
+        return []
+
+    def control(self, control: Control) -> list[str]:
+        """What is inside a control."""
+        lines: list[str] = []
+        for register in control.registers:
+            lines += [*comment(register.why), *self.register(register), ""]
+            for operation in control.operations(register):
+                lines += self.operation(operation)
+        lines += [f"{kind}() {name};" for kind, name in control.instances] + [""] * bool(control.instances)
+        for table in control.tables:
+            lines += self._table(table)
+        return [*lines, *block("apply", [self.fill(line) for line in self.apply(control)])]
+
+    def apply(self, control: Control) -> tuple[str, ...]:
+        """The lines of a control's apply block."""
+        return control.apply
+
+    def _table(self, table: Table) -> list[str]:
+        lines = [f"{self.counter} {table.name}_counter;"] if table.counted else []
+        for action in table.actions:
+            parameters = [
+                f"{self.fill(kind) if isinstance(kind, str) else f'bit<{kind}>'} {name}"
+                for name, kind in action.parameters
+            ]
+            body = [line for statement in action.body for line in self.statement(statement)]
+            if table.counted:
+                body += self.count(f"{table.name}_counter")
+            lines += block(f"action {action.name}({listed(parameters, 80)})", body)
+        return [*lines, *comment(table.why), *block(f"table {table.name}", self._properties(table)), ""]
+
+    def _properties(self, table: Table) -> list[str]:
+        keys = [f'{self.fill(key.expression)}: {key.kind} @name("{key.name}");' for key in table.keys]
+        actions = [f"{action.name};" for action in table.actions]
+        lines = [*block("key =", keys), *block("actions =", [*actions, "@defaultonly NoAction;"])]
+        lines.append("const default_action = NoAction();")
+        if table.entries:
+            entries = []
+            for entry in table.entries:
+                told = f"  // {entry.why}" if entry.why else ""
+                entries.append(f"({', '.join(entry.match)}): {entry.action}();{told}")
+            lines += block("const entries =", entries)
+        else:
+            lines.append(f"size = {table.size};")
+        return lines + ([f"counters = {table.name}_counter;"] if table.counted else [])
+
+    def fill(self, text: str, **words: str) -> str:
+        """Text with the target's names; single braces around anything else are P4's."""
+        for name, value in (self._names | words).items():
+            text = text.replace("{" + name + "}", value)
+        return text
+
+    def statement(self, statement: Statement) -> list[str]:
+        """One statement of an action."""
+        if isinstance(statement, Assign):
+            return [f"{statement.field} = {self.fill(statement.value)};"]
+        return self.effect(statement)
+
+    counter: ClassVar[str]  #: declaration of a direct counter, without its name
+
+    @abstractmethod
+    def register(self, register: Register) -> list[str]:
+        """A register's declaration."""
+
+    @abstractmethod
+    def operation(self, operation: Operation) -> list[str]:
+        """An operation's declaration, where there is one."""
+
+    @abstractmethod
+    def effect(self, statement: Statement) -> list[str]:
+        """A statement that the targets write differently."""
+
+    @abstractmethod
+    def count(self, counter: str) -> list[str]:
+        """What an action of a counted table must do."""

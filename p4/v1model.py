@@ -1,0 +1,114 @@
+"""The program for BMv2: a packet's operation on a register is a read, an expression and a write."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from fanin.p4.description import (
+    WORD_BITS,
+    Case,
+    Control,
+    Drop,
+    Execute,
+    Flood,
+    Multicast,
+    Operation,
+    Register,
+    Statement,
+    Unicast,
+)
+from fanin.p4.printer import Printer
+
+
+class V1Model(Printer):
+    """Prints v1model. A pair is one register of 64 bits, its first word on top."""
+
+    template = "v1model.p4.j2"
+    names: ClassVar[dict[str, str]] = {
+        "ingress_port": "standard.ingress_port",
+        "replica": "standard.egress_rid",
+        "group_t": "bit<16>",
+        "port_t": "bit<9>",
+    }
+    checks = ("", "standard.checksum_error == 0")
+    counter = "direct_counter(CounterType.packets)"
+
+    def register(self, register: Register) -> list[str]:  # noqa: D102
+        return [f"register<bit<{WORD_BITS * len(register.words)}>>(SLOTS) {register.name};"]
+
+    def operation(self, operation: Operation) -> list[str]:  # noqa: D102
+        return []
+
+    def count(self, counter: str) -> list[str]:  # noqa: D102
+        return []
+
+    def effect(self, statement: Statement) -> list[str]:  # noqa: D102
+        match statement:
+            case Execute():
+                return self._execute(statement)
+            case Multicast(group):
+                return [f"standard.mcast_grp = {group};"]
+            case Unicast(port):
+                return [f"standard.egress_spec = {port};"]
+            case Flood():
+                return ["standard.mcast_grp = FLOOD_GROUP;"]
+            case Drop():
+                return ["mark_to_drop(standard);"]
+        raise TypeError(statement)
+
+    def _execute(self, execute: Execute) -> list[str]:
+        operation, index = execute.operation, f"(bit<32>){execute.index}"
+        register, words = operation.register, operation.register.words
+        names = {word: word for word in words}
+        cases = [case for case in operation.cases if case.when]
+        lines = []
+        if cases or operation.results:
+            lines += self._read(register, index)
+        lines += [f"bool {c.name} = {self.fill(str(c.when), **names)};" for c in cases]
+        updated = any(case.update for case in operation.cases)
+        if execute.into:
+            results = [(case, self.fill(case.result or "0", **names)) for case in operation.cases]
+            to = f"bit<{WORD_BITS}> result" if updated else execute.into
+            lines.append(f"{to} = {_chosen(results, '0')};")
+        for word in words:
+            new = [(case, self.fill(case.update.get(word, word), **names)) for case in operation.cases]
+            if any(value != word for _, value in new):
+                kind = "" if cases or operation.results else f"bit<{WORD_BITS}> "
+                lines.append(f"{kind}{word} = {_chosen(new, word)};")
+        if updated:
+            lines.append(f"{register.name}.write({index}, {' ++ '.join(words)});")
+        return lines + ([f"{execute.into} = result;"] if execute.into and updated else [])
+
+    @staticmethod
+    def _read(register: Register, index: str) -> list[str]:
+        """The entry's words, as local variables."""
+        if len(register.words) == 1:
+            (word,) = register.words
+            return [f"bit<{WORD_BITS}> {word};", f"{register.name}.read({word}, {index});"]
+        lines = [f"bit<{WORD_BITS * len(register.words)}> entry;", f"{register.name}.read(entry, {index});"]
+        for place, word in enumerate(reversed(register.words)):
+            high, low = WORD_BITS * (place + 1) - 1, WORD_BITS * place
+            lines.insert(2, f"bit<{WORD_BITS}> {word} = entry[{high}:{low}];")
+        return lines
+
+    def apply(self, control: Control) -> tuple[str, ...]:
+        """Egress sees copies of flooded packets at their own port, and drops them."""
+        if control.name != "Egress":
+            return control.apply
+        return (
+            "if (standard.egress_rid != 0) {",
+            *(f"    {line}" for line in control.apply),
+            *(["    meta.answer = 1;"] if self.udp else []),
+            "} else if (standard.mcast_grp == FLOOD_GROUP && standard.egress_port == standard.ingress_port) {",
+            "    mark_to_drop(standard);",
+            "}",
+        )
+
+
+def _chosen(values: list[tuple[Case, str]], otherwise: str) -> str:
+    """The value of the first case that holds, as an expression."""
+    text = otherwise
+    for case, value in reversed(values):
+        nested = f"({text})" if "?" in text else text
+        text = value if case.when is None else text if value == text else f"{case.name} ? {value} : {nested}"
+    return text
