@@ -60,10 +60,14 @@ class TableEntry:
 
 @dataclass(frozen=True)
 class Replica:
-    """A copy of a multicast packet: the port that it leaves at, and its id (``egress_rid``)."""
+    """A copy of a multicast packet: the port that it leaves at, and its id (``egress_rid``).
+
+    On Tofino, a packet whose ``level1_exclusion_id`` is ``exclusion`` makes no such copy.
+    """
 
     port: int
     id: int = 0
+    exclusion: int | None = None
 
 
 @dataclass(frozen=True)

@@ -315,8 +315,8 @@ def _ingress(config: ProgramConfig) -> Control:
         (Key("values", "hdr.values.isValid()"),),
         (Action("reject", (Drop(),)),),
         "Version, kind, length, round or checksum is wrong. One entry, to be counted.",
+        1,
         counted=True,
-        entries=(ConstEntry(("_",), "reject"),),
     )
     forward = Table(
         "forward",
@@ -384,6 +384,16 @@ def _egress(config: ProgramConfig) -> Control:
         MAX_JOBS * config.workers,
     )
     return Control("Egress", "", (members,), ("members.apply();",))
+
+
+def state_registers(config: ProgramConfig) -> tuple[str, ...]:
+    """Names of the registers that a job's slots must be 0 in when it begins; sums follow from these."""
+    return tuple(f"Ingress.{register.name}" for register in _ingress(config).registers)
+
+
+def sum_registers(config: ProgramConfig) -> tuple[str, ...]:
+    """Names of the registers that hold the sums, in the values' order."""
+    return tuple(f"Ingress.{name}.total" for _, name in _ingress(config).instances)
 
 
 def controls(config: ProgramConfig) -> tuple[Control, Control, Control]:

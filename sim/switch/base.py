@@ -3,87 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
 
-from fanin.wire import MAX_WORKERS, Endpoint
+from fanin.job import Job, JobCounters, Member, SwitchCounters
 
-SLOTS = 1 << 16  # a slot number has 16 bits
-JOBS = 1 << 8
+__all__ = ["Delivery", "Job", "JobCounters", "Member", "Switch", "SwitchCounters"]
 
 Delivery = tuple[int, bytes, int]  # port, frame without FCS, time in ps
-
-
-@dataclass(frozen=True)
-class Member:
-    """A worker of a job: where it is attached, the one bit that is its name, and its addresses."""
-
-    port: int
-    bitmap: int
-    endpoint: Endpoint
-
-
-@dataclass(frozen=True)
-class Job:
-    """A job: an id, the slots [base, base + slots) that are its own, and fixed members."""
-
-    id: int
-    base: int
-    slots: int
-    members: tuple[Member, ...]
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.id < JOBS:
-            raise ValueError(f"job id must be 0 to {JOBS - 1}, not {self.id!r}")
-        if self.slots < 1 or self.slots & (self.slots - 1):
-            raise ValueError(f"slots must be a power of two, not {self.slots!r}")
-        if self.base % self.slots or not 0 <= self.base <= SLOTS - self.slots:
-            raise ValueError(
-                f"base must be a multiple of slots ({self.slots}) and base + slots at most {SLOTS}, "
-                f"not {self.base!r}"
-            )
-        bitmaps = [m.bitmap for m in self.members]
-        if not 1 <= len(bitmaps) <= MAX_WORKERS or len(set(bitmaps)) != len(bitmaps):
-            raise ValueError(
-                f"members must be 1 to {MAX_WORKERS} with a bitmap each of their own, not {bitmaps}"
-            )
-        if any(b < 1 or b >> MAX_WORKERS or b & (b - 1) for b in bitmaps):
-            raise ValueError(f"bitmap must have exactly one of {MAX_WORKERS} bits set: {bitmaps}")
-
-    @property
-    def bitmap(self) -> int:
-        """All members."""
-        return sum(m.bitmap for m in self.members)
-
-
-@dataclass
-class JobCounters:
-    """What a switch did with the packets of one job."""
-
-    aggregated: int = 0  # AGGs whose values were added
-    acknowledged: int = 0  # ACKs that were new
-    duplicate: int = 0  # AGGs and ACKs seen before, in the current round
-    stale: int = 0  # AGGs and ACKs of any round but the current and the next
-    results: int = 0  # rounds completed: RESULT sent to all members
-    confirms: int = 0  # rounds acknowledged by all: CONFIRM sent to all members
-    replies: int = 0  # RESULTs and CONFIRMs sent to one member that asked again
-
-    def as_dict(self) -> dict[str, int]:
-        """Counters by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
-
-@dataclass
-class SwitchCounters:
-    """What a switch did with packets that belong to no job, and with other traffic."""
-
-    malformed: int = 0  # version, kind, length, round or IPv4 checksum
-    foreign: int = 0  # no such job, no member of it, or not its slot
-    forwarded: int = 0  # other traffic to a known MAC
-    flooded: int = 0  # other traffic to broadcast, multicast or an unknown MAC
-
-    def as_dict(self) -> dict[str, int]:
-        """Counters by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 class Switch(ABC):

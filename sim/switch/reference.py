@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fanin.job import check_jobs
 from fanin.sim.switch.base import Delivery, Job, JobCounters, Member, Switch, SwitchCounters
 from fanin.wire import (
     AGGREGATION,
@@ -104,14 +105,11 @@ class ReferenceSwitch(Switch):
         self._stations: dict[bytes, int] = {}
 
     def add_job(self, job: Job) -> None:  # noqa: D102
-        if job.id in self._jobs:
-            raise ValueError(f"job {job.id} exists")
-        for other in (active.job for active in self._jobs.values()):
-            if job.base < other.base + other.slots and other.base < job.base + job.slots:
-                raise ValueError(f"slots of job {job.id} overlap those of job {other.id}")
         for member in job.members:
             if not 0 <= member.port < self.ports:
                 raise ValueError(f"port must be 0 to {self.ports - 1}, not {member.port!r}")
+        check_jobs([*(active.job for active in self._jobs.values()), job])
+        for member in job.members:
             self._stations[member.endpoint.mac.to_bytes(6, "big")] = member.port
         counters = self._job_counters[job.id] = JobCounters()
         members = {(m.port, m.bitmap): m for m in job.members}
@@ -119,8 +117,9 @@ class ReferenceSwitch(Switch):
         self._jobs[job.id] = _ActiveJob(job, counters, members, job.bitmap, slots)
 
     def remove_job(self, job_id: int) -> None:  # noqa: D102
-        for member in self._jobs.pop(job_id).members.values():
-            self._stations.pop(member.endpoint.mac.to_bytes(6, "big"), None)
+        del self._jobs[job_id]
+        members = [m for active in self._jobs.values() for m in active.job.members]
+        self._stations = {m.endpoint.mac.to_bytes(6, "big"): m.port for m in members}
 
     def job_counters(self, job_id: int) -> JobCounters:  # noqa: D102
         return self._job_counters[job_id]

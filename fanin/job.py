@@ -1,0 +1,108 @@
+"""Jobs: who aggregates in which slots of a switch, and what the switch counts of them (docs/protocol.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from fanin.wire import AGGREGATION, MAX_WORKERS, Endpoint
+
+SLOTS, JOBS = (1 << field.bits for name in ("slot", "job") for field in AGGREGATION if field.name == name)
+SWITCH = Endpoint(mac=0x02_00_00_00_01_00, ip=0x0A_00_00_FE)  # unless said otherwise
+
+
+def worker_endpoint(worker: int) -> Endpoint:
+    """Addresses of a worker unless said otherwise: 02:00:00:00:00:01 and 10.0.0.1 are the first one's."""
+    return Endpoint(mac=0x02_00_00_00_00_01 + worker, ip=0x0A_00_00_01 + worker)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A worker of a job: where it is attached, the one bit that is its name, and its addresses."""
+
+    port: int
+    bitmap: int
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job: an id, the slots [base, base + slots) that are its own, and fixed members."""
+
+    id: int
+    base: int
+    slots: int
+    members: tuple[Member, ...]
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.id < JOBS:
+            raise ValueError(f"job id must be 0 to {JOBS - 1}, not {self.id!r}")
+        if self.slots < 1 or self.slots & (self.slots - 1):
+            raise ValueError(f"slots must be a power of two, not {self.slots!r}")
+        if self.base % self.slots or not 0 <= self.base <= SLOTS - self.slots:
+            raise ValueError(
+                f"base must be a multiple of slots ({self.slots}) and base + slots at most {SLOTS}, "
+                f"not {self.base!r}"
+            )
+        bitmaps = [m.bitmap for m in self.members]
+        if not 1 <= len(bitmaps) <= MAX_WORKERS or len(set(bitmaps)) != len(bitmaps):
+            raise ValueError(
+                f"members must be 1 to {MAX_WORKERS} with a bitmap each of their own, not {bitmaps}"
+            )
+        if any(b < 1 or b >> MAX_WORKERS or b & (b - 1) for b in bitmaps):
+            raise ValueError(f"bitmap must have exactly one of {MAX_WORKERS} bits set: {bitmaps}")
+
+    @property
+    def bitmap(self) -> int:
+        """All members."""
+        return sum(m.bitmap for m in self.members)
+
+
+def check_jobs(jobs: Iterable[Job]) -> None:
+    """Raise ValueError unless jobs can share a switch: ids and slots of their own, one port per MAC."""
+    ports: dict[int, int] = {}
+    known: list[Job] = []
+    for job in jobs:
+        for other in known:
+            if job.id == other.id:
+                raise ValueError(f"job {job.id} exists")
+            if job.base < other.base + other.slots and other.base < job.base + job.slots:
+                raise ValueError(f"slots of job {job.id} overlap those of job {other.id}")
+        for member in job.members:
+            mac = member.endpoint.mac
+            if ports.setdefault(mac, member.port) != member.port:
+                raise ValueError(
+                    f"MAC {mac:012x} of job {job.id} is at port {member.port} and at port {ports[mac]}"
+                )
+        known.append(job)
+
+
+@dataclass
+class JobCounters:
+    """What a switch did with the packets of one job."""
+
+    aggregated: int = 0  # AGGs whose values were added
+    acknowledged: int = 0  # ACKs that were new
+    duplicate: int = 0  # AGGs and ACKs seen before, in the current round
+    stale: int = 0  # AGGs and ACKs of any round but the current and the next
+    results: int = 0  # rounds completed: RESULT sent to all members
+    confirms: int = 0  # rounds acknowledged by all: CONFIRM sent to all members
+    replies: int = 0  # RESULTs and CONFIRMs sent to one member that asked again
+
+    def as_dict(self) -> dict[str, int]:
+        """Counters by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@dataclass
+class SwitchCounters:
+    """What a switch did with packets that belong to no job, and with other traffic."""
+
+    malformed: int = 0  # version, kind, length, round or IPv4 checksum
+    foreign: int = 0  # no such job, no member of it, or not its slot
+    forwarded: int = 0  # other traffic to a known MAC
+    flooded: int = 0  # other traffic to broadcast, multicast or an unknown MAC
+
+    def as_dict(self) -> dict[str, int]:
+        """Counters by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}

@@ -1,0 +1,173 @@
+"""Jobs as entries of the program's tables: what a control plane installs, and what the counters mean.
+
+Everything that a switch runs for a job is kept in its *place*, one of ``MAX_JOBS``: replica ids and multicast
+groups are few (BMv2 has 4096 groups), so they are numbered by place and not by the job's id.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fanin.job import Job, JobCounters, Member
+from fanin.p4.control import Exact, MulticastGroup, Replica, TableEntry, Ternary
+from fanin.p4.printer import FLOOD_GROUP
+from fanin.p4.program import MAX_JOBS, ProgramConfig, Target
+from fanin.wire import AGGREGATION, ETHERNET, MAX_WORKERS, Encap, Endpoint, Kind
+
+_BITS = {field.name: field.bits for field in AGGREGATION}
+_MAC_BITS = next(field.bits for field in ETHERNET if field.name == "destination")
+_PORT_BITS = 9
+_GROUPS = 2 * MAX_WORKERS  # of a place: one for all members, one for each
+ADMISSION, VERDICT, MALFORMED, FORWARD = (
+    f"Ingress.{name}" for name in ("admission", "verdict", "malformed", "forward")
+)
+FOREIGN = TableEntry(ADMISSION, {}, "Ingress.foreign", priority=1)
+REJECT = TableEntry(MALFORMED, {}, "Ingress.reject", priority=1)
+FLOOD = TableEntry(FORWARD, {}, "Ingress.flood", priority=1)
+_ANSWERS = {Kind.AGG: Kind.RESULT, Kind.ACK: Kind.CONFIRM}
+# What a packet with a verdict counts as: JobCounters' names, for AGG and for ACK.
+_COUNTED: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "hold": (("aggregated", "acknowledged"),),
+    "complete": (("aggregated", "acknowledged"), ("results", "confirms")),
+    "duplicate": (("duplicate", "duplicate"),),
+    "reply": (("duplicate", "duplicate"), ("replies", "replies")),
+    "stale": (("stale", "stale"),),
+}
+
+
+@dataclass(frozen=True)
+class Installation:
+    """Entries and groups that belong together; ``verdicts`` are those whose counters are the job's."""
+
+    entries: tuple[TableEntry, ...]
+    groups: tuple[MulticastGroup, ...] = ()
+
+    @property
+    def verdicts(self) -> tuple[TableEntry, ...]:
+        """The entries that count a job's packets."""
+        return tuple(entry for entry in self.entries if entry.table == VERDICT)
+
+
+def _is(value: int, bits: int) -> Ternary:
+    return Ternary(value, (1 << bits) - 1)
+
+
+def check_job(config: ProgramConfig, job: Job) -> None:
+    """Raise ValueError unless the program can run the job."""
+    if job.base + job.slots > config.slots:
+        raise ValueError(
+            f"job {job.id} ends at slot {job.base + job.slots - 1}, and the switch has {config.slots} slots"
+        )
+    if job.bitmap >> config.workers:
+        raise ValueError(f"bitmap must be one of the lowest {config.workers} bits, which the program knows")
+    pipes = {member.port >> 7 for member in job.members}
+    if config.target is Target.TNA and len(pipes) > 1:
+        raise ValueError(
+            f"ports of job {job.id} lie in pipes {sorted(pipes)}; a slot's registers are in one (port // 128)"
+        )
+
+
+# Packets of these entries are the switch's counters; ``forwarded`` has those of all stations besides.
+SWITCH_COUNTERS = {"malformed": REJECT, "foreign": FOREIGN, "flooded": FLOOD}
+
+
+def switch_installation(config: ProgramConfig, ports: Sequence[int]) -> Installation:
+    """What is there without any job: where packets go that nobody else takes."""
+    tna = config.target is Target.TNA
+    replicas = tuple(Replica(port, exclusion=port if tna else None) for port in ports)
+    entries = FOREIGN, REJECT, FLOOD
+    return Installation(entries, (MulticastGroup(FLOOD_GROUP, replicas),))
+
+
+def station_installation(mac: int, port: int) -> Installation:
+    """Other traffic to a MAC address goes to its port, unless it comes from there."""
+    destination = {"destination": _is(mac, _MAC_BITS)}
+    here = TableEntry(FORWARD, {**destination, "port": _is(port, _PORT_BITS)}, "Ingress.stay", priority=3)
+    there = TableEntry(FORWARD, destination, "Ingress.to_port", {"port": port}, priority=2)
+    return Installation((here, there))
+
+
+def job_installation(config: ProgramConfig, job: Job, place: int, switch: Endpoint) -> Installation:
+    """A job's members and verdicts; ``switch`` are the switch's own addresses."""
+    check_job(config, job)
+    if not 0 <= place < MAX_JOBS:
+        raise ValueError(f"the program runs {MAX_JOBS} jobs at a time")
+    everybody = tuple(Replica(m.port, _replica(place, m)) for m in job.members)
+    groups = [MulticastGroup(_group(place), everybody)]
+    groups += [
+        MulticastGroup(_group(place, m), (replica,)) for m, replica in zip(job.members, everybody, strict=True)
+    ]
+    entries = [e for kind in config.kinds for e in (*_members(job, kind), *_verdicts(job, kind, place))]
+    entries += [_addresses(config, member, place, switch) for member in job.members]
+    return Installation(tuple(entries), tuple(groups))
+
+
+def _replica(place: int, member: Member) -> int:
+    return place * MAX_WORKERS + member.bitmap.bit_length()
+
+
+def _group(place: int, member: Member | None = None) -> int:
+    return (place + 1) * _GROUPS + (member.bitmap.bit_length() if member else 0)
+
+
+def place_of(group: int) -> int:
+    """The place that a job's multicast group belongs to."""
+    return group // _GROUPS - 1
+
+
+def _members(job: Job, kind: Kind) -> Iterator[TableEntry]:
+    """The sender's slot is touched, and the packet admitted."""
+    slots = Ternary(job.base, (1 << _BITS["slot"]) - job.slots)
+    for member in job.members:
+        match = {
+            "kind": _is(kind, _BITS["kind"]),
+            "job": _is(job.id, _BITS["job"]),
+            "port": _is(member.port, _PORT_BITS),
+            "bitmap": _is(member.bitmap, _BITS["bitmap"]),
+            "slot": slots,
+        }
+        name = kind.name.lower()
+        yield TableEntry(f"Ingress.{name}", match, f"Ingress.mark_{name}", priority=1)
+        yield TableEntry(ADMISSION, match, f"Ingress.admit_{name}", priority=2)
+
+
+def _verdicts(job: Job, kind: Kind, place: int) -> Iterator[TableEntry]:
+    """In order of priority: seen before (answered, if the round is complete), stale, last of all, any other."""
+    ours = {"kind": _is(kind, _BITS["kind"]), "job": _is(job.id, _BITS["job"])}
+    answer = {"kind": _ANSWERS[kind], "members": job.bitmap}
+    bits = _BITS["bitmap"]
+    for member in job.members:
+        bit = member.bitmap
+        match = {**ours, "bitmap": _is(bit, bits)}
+        to = {**answer, "to": _group(place, member)}
+        yield TableEntry(VERDICT, {**match, "seen": _is(job.bitmap, bits)}, "Ingress.reply", to, priority=5)
+        yield TableEntry(VERDICT, {**match, "seen": Ternary(bit, bit)}, "Ingress.duplicate", priority=4)
+        last = {**match, "seen": _is(job.bitmap ^ bit, bits)}
+        to = {**answer, "to": _group(place)}
+        yield TableEntry(VERDICT, last, "Ingress.complete", to, priority=2)
+    # Nobody seen, round not opened: of a wrong round. Before "complete", which a job of one needs just then.
+    unknown = {**ours, "opened": _is(0, _BITS["round"]), "seen": _is(0, bits)}
+    yield TableEntry(VERDICT, unknown, "Ingress.stale", priority=3)
+    yield TableEntry(VERDICT, ours, "Ingress.hold", priority=1)
+
+
+def _addresses(config: ProgramConfig, member: Member, place: int, switch: Endpoint) -> TableEntry:
+    to = member.endpoint
+    parameters = {"mac": to.mac, "own_mac": switch.mac}
+    if config.encap is Encap.UDP:
+        parameters |= {"ip": to.ip, "own_ip": switch.ip, "udp_port": to.port, "own_udp_port": switch.port}
+    replica = {"replica": Exact(_replica(place, member))}
+    return TableEntry("Egress.members", replica, "Egress.address", parameters)
+
+
+def job_counters(counted: Iterable[tuple[TableEntry, int]]) -> JobCounters:
+    """A job's counters from those of its ``verdicts``."""
+    totals: Counter[str] = Counter()
+    for entry, packets in counted:
+        kind = entry.match["kind"]
+        assert isinstance(kind, Ternary)
+        for names in _COUNTED[entry.action.rpartition(".")[2]]:
+            totals[names[kind.value == Kind.ACK]] += packets
+    return JobCounters(**totals)

@@ -1,0 +1,127 @@
+"""A switch that executes the emitted program, whatever executes it: jobs become entries of its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fanin.job import Job, JobCounters, SwitchCounters, check_jobs
+from fanin.p4.control import MulticastGroup, TableEntry
+from fanin.p4.installation import (
+    SWITCH_COUNTERS,
+    Installation,
+    job_counters,
+    job_installation,
+    station_installation,
+    switch_installation,
+)
+from fanin.p4.program import MAX_JOBS, ProgramConfig, state_registers
+from fanin.sim.switch.base import Delivery, Switch
+from fanin.wire import Endpoint
+
+
+class Pipeline(Protocol):
+    """What executes a program: frames in and out, and what a control plane does with it."""
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        """What a frame causes, as (port, frame)."""
+
+    def insert(self, entry: TableEntry) -> None:
+        """Add a table entry."""
+
+    def delete(self, entry: TableEntry) -> None:
+        """Remove a table entry."""
+
+    def set_multicast_group(self, group: MulticastGroup) -> None:
+        """Add or change a multicast group."""
+
+    def delete_multicast_group(self, number: int) -> None:
+        """Remove a multicast group."""
+
+    def direct_counter(self, entry: TableEntry) -> tuple[int, int]:
+        """Packets and bytes that an entry has matched."""
+
+    def reset_register(self, name: str, start: int, count: int) -> None:
+        """Set a range of a register to 0."""
+
+
+@dataclass
+class _Active:
+    job: Job
+    place: int
+    installed: Installation
+
+
+class ProgramSwitch(Switch):
+    """The program of ``config`` in ``pipeline``, a fresh one; ``endpoint`` are the switch's own addresses."""
+
+    def __init__(self, *, config: ProgramConfig, pipeline: Pipeline, endpoint: Endpoint, ports: Sequence[int]):
+        self.config, self.pipeline, self.endpoint, self.ports = config, pipeline, endpoint, tuple(ports)
+        self._jobs: dict[int, _Active] = {}
+        self._ended: dict[int, JobCounters] = {}
+        self._stations: dict[tuple[int, int], Installation] = {}
+        self._forwarded = 0  # to stations that are gone
+        self._install(switch_installation(config, self.ports))
+
+    def add_job(self, job: Job) -> None:  # noqa: D102
+        for member in job.members:
+            if member.port not in self.ports:
+                raise ValueError(f"port must be one of {list(self.ports)}, not {member.port!r}")
+        check_jobs([*(active.job for active in self._jobs.values()), job])
+        taken = {active.place for active in self._jobs.values()}
+        place = next((place for place in range(MAX_JOBS) if place not in taken), MAX_JOBS)
+        installation = job_installation(self.config, job, place, self.endpoint)
+        for register in state_registers(self.config):
+            self.pipeline.reset_register(register, job.base, job.slots)
+        self._install(installation)
+        self._jobs[job.id] = _Active(job, place, installation)
+        self._ended.pop(job.id, None)
+        self._update_stations()
+
+    def remove_job(self, job_id: int) -> None:  # noqa: D102
+        self._ended[job_id] = self.job_counters(job_id)
+        self._uninstall(self._jobs.pop(job_id).installed)
+        self._update_stations()
+
+    def job_counters(self, job_id: int) -> JobCounters:  # noqa: D102
+        if job_id in self._ended:
+            return self._ended[job_id]
+        verdicts = self._jobs[job_id].installed.verdicts
+        return job_counters((entry, self._packets([entry])) for entry in verdicts)
+
+    def counters(self) -> SwitchCounters:  # noqa: D102
+        counted = {name: self._packets([entry]) for name, entry in SWITCH_COUNTERS.items()}
+        stations = (entry for station in self._stations.values() for entry in station.entries)
+        return SwitchCounters(forwarded=self._forwarded + self._packets(stations), **counted)
+
+    def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:  # noqa: D102
+        return [(to, answer, time) for to, answer in self.pipeline.process(port, frame)]
+
+    def _update_stations(self) -> None:
+        """Other traffic reaches the members of all jobs, and nobody else."""
+        members = [member for active in self._jobs.values() for member in active.job.members]
+        wanted = {(member.endpoint.mac, member.port) for member in members}
+        for station in self._stations.keys() - wanted:
+            installed = self._stations.pop(station)
+            self._forwarded += self._packets(installed.entries)
+            self._uninstall(installed)
+        for station in sorted(wanted - self._stations.keys()):
+            self._stations[station] = station_installation(*station)
+            self._install(self._stations[station])
+
+    def _packets(self, entries: Iterable[TableEntry]) -> int:
+        return sum(self.pipeline.direct_counter(entry)[0] for entry in entries)
+
+    def _install(self, installation: Installation) -> None:
+        """Groups first: an entry may send to them at once."""
+        for group in installation.groups:
+            self.pipeline.set_multicast_group(group)
+        for entry in installation.entries:
+            self.pipeline.insert(entry)
+
+    def _uninstall(self, installation: Installation) -> None:
+        for entry in reversed(installation.entries):
+            self.pipeline.delete(entry)
+        for group in installation.groups:
+            self.pipeline.delete_multicast_group(group.id)
