@@ -20,6 +20,17 @@ _INDENT = "    "
 FLOOD_GROUP = 1  # the multicast group of all ports
 
 
+def environment() -> jinja2.Environment:
+    """Where the templates are."""
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("fanin.p4", "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
 def indent(lines: Iterable[str], depth: int = 1) -> list[str]:
     """Lines further to the right; empty ones stay empty."""
     return [_INDENT * depth + line if line else "" for text in lines for line in text.split("\n")]
@@ -56,22 +67,19 @@ class Printer(ABC):
 
     def text(self) -> str:
         """The whole program."""
-        environment = jinja2.Environment(
-            loader=jinja2.PackageLoader("fanin.p4", "templates"),
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            keep_trailing_newline=True,
-        )
-        return environment.get_template(self.template).render(
-            config=self.config,
-            udp=self.udp,
-            headers=[header.name for header in program.headers(self.config)],
-            declarations="\n".join(self.declarations()),
-            states="\n".join(indent(self.states(program.parser(self.config)))),
-            controls={c.name: "\n".join(indent(self.control(c))) for c in program.controls(self.config)},
-            why={c.name: "\n".join(comment(c.why)) for c in program.controls(self.config)},
-            ipv4=[field.name for field in wire.IPV4 if field.name != "checksum"],
+        return (
+            environment()
+            .get_template(self.template)
+            .render(
+                config=self.config,
+                udp=self.udp,
+                headers=[header.name for header in program.headers(self.config)],
+                declarations="\n".join(self.declarations()),
+                states="\n".join(indent(self.states(program.parser(self.config)))),
+                controls={c.name: "\n".join(indent(self.control(c))) for c in program.controls(self.config)},
+                why={c.name: "\n".join(comment(c.why)) for c in program.controls(self.config)},
+                ipv4=[field.name for field in wire.IPV4 if field.name != "checksum"],
+            )
         )
 
     def declarations(self) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from fanin.cli.p4 import check
+from fanin.cli.p4 import check, emit
 
-PARTS = (check,)
+PARTS = (emit, check)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

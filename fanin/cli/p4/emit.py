@@ -1,0 +1,79 @@
+"""``fanin p4 emit``: the switch program, its jobs, and what goes with it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fanin.cli.output import write_file
+from fanin.errors import InputError
+from fanin.wire import DEFAULT_VALUES, Encap, Protocol
+
+TARGETS = ("v1model", "tna")  # those of fanin.p4.program, which --help need not load
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the part and its options."""
+    emit = parts.add_parser(
+        "emit",
+        help="write the switch program and what goes with it",
+        description="Write the aggregation program as P4_16, job.json, a Wireshark dissector and PTF tests; for "
+        "Tofino a script for its driver; and, where p4c is installed, the compiled program.",
+    )
+    emit.add_argument("--target", choices=TARGETS, default=TARGETS[0], help="BMv2 or Tofino")
+    protocols, encaps = [p.value for p in Protocol], [e.value for e in Encap]
+    emit.add_argument("--protocol", choices=protocols, default=protocols[0], help="what frees a slot")
+    emit.add_argument("--workers", type=int, default=4, metavar="W", help="members of a job at most; 1…32")
+    emit.add_argument("--slots", type=int, default=32768, metavar="N", help="a power of two, up to 65536")
+    emit.add_argument("--values", type=int, default=DEFAULT_VALUES, metavar="V", help="of a packet; 1…32")
+    emit.add_argument("--encap", choices=encaps, default=encaps[0], help="udp: raw Ethernet as well")
+    emit.add_argument("--job", type=Path, metavar="FILE", help="job.json to take, instead of one job with all")
+    emit.add_argument("-o", dest="output", type=Path, required=True, metavar="DIR", help="where to write")
+    emit.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the files; print their names."""
+    from fanin.p4 import companions
+    from fanin.p4.compiler import compile_program
+    from fanin.p4.deployment import default_deployment, deployment_json, load_deployment
+    from fanin.p4.emit import program_text
+    from fanin.p4.program import ProgramConfig, Target
+
+    try:
+        config = ProgramConfig(
+            target=Target(args.target),
+            protocol=Protocol(args.protocol),
+            workers=args.workers,
+            slots=args.slots,
+            values=args.values,
+            encap=Encap(args.encap),
+        )
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    deployment = load_deployment(args.job) if args.job else default_deployment(config)
+    try:
+        deployment.check(config)
+    except ValueError as error:
+        raise InputError(f"{args.job}: {error}" if args.job else str(error)) from error
+    files = {
+        "aggregation.p4": program_text(config),
+        "job.json": args.job.read_text() if args.job else deployment_json(deployment),
+        "aggregation.lua": companions.dissector(config),
+        "ptf/aggregation_test.py": companions.ptf_tests(config),
+    }
+    if config.target is Target.TNA:
+        files["aggregation_bfrt.py"] = companions.bfruntime_script(config, deployment)
+    _keep_edited(args.output / "job.json", files["job.json"])
+    for name, text in files.items():
+        write_file(args.output / name, text)
+        print(args.output / name)
+    for path in compile_program(config, args.output):
+        print(path)
+    return 0
+
+
+def _keep_edited(path: Path, text: str) -> None:
+    """Raise InputError rather than write over a job.json that is somebody's own."""
+    if path.exists() and path.read_bytes() != text.encode():
+        raise InputError(f"{path}: exists and differs; --job {path} takes it as it is, or remove it")

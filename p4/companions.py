@@ -1,0 +1,127 @@
+"""What is written beside the program, from the same definitions: a dissector, PTF tests, Tofino's control."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from fanin import wire
+from fanin.p4.control import Exact, Lpm, Range, TableEntry, Ternary
+from fanin.p4.deployment import FECS, SPEEDS, Deployment
+from fanin.p4.installation import (
+    Installation,
+    job_installation,
+    station_installation,
+    switch_installation,
+)
+from fanin.p4.printer import environment
+from fanin.p4.program import ProgramConfig, controls, state_registers
+from fanin.wire import Encap, Kind
+
+_HEADERS = {"ethernet": wire.ETHERNET, "ipv4": wire.IPV4, "udp": wire.UDP, "aggregation": wire.AGGREGATION}
+
+
+def _render(template: str, config: ProgramConfig, **names: Any) -> str:
+    return (
+        environment()
+        .get_template(template)
+        .render(
+            config=config,
+            udp=config.encap is Encap.UDP,
+            ethertype=f"{wire.ETHERTYPE_AGGREGATION:#06x}",
+            **names,
+        )
+    )
+
+
+def dissector(config: ProgramConfig) -> str:
+    """A Wireshark dissector in Lua for raw Ethernet and UDP."""
+    fields, at, bit = [], {}, 0
+    for field in wire.AGGREGATION:
+        width = max(8, field.bits)
+        mask = ((1 << field.bits) - 1) << (width - field.bits - bit % 8) if field.bits < 8 else None
+        at[field.name] = bit // 8
+        fields.append(
+            {
+                "name": field.name,
+                "width": width,
+                "base": "HEX" if field.name == "bitmap" else "DEC",
+                "names": "kinds" if field.name == "kind" else "nil",
+                "mask": f"{mask:#x}" if mask else "nil",
+                "offset": bit // 8,
+            }
+        )
+        bit += field.bits
+    return _render(
+        "dissector.lua.j2",
+        config,
+        fields=fields,
+        at=at,
+        kinds=list(Kind),
+        header=wire.byte_length(wire.AGGREGATION),
+        version=wire.VERSION,
+        udp_port=wire.UDP_PORT,
+    )
+
+
+def ptf_tests(config: ProgramConfig) -> str:
+    """Tests for p4lang's packet test framework; they read ``job.json`` beside them."""
+    whole = wire.header_length(config.encap) + wire.payload_length(config.values)
+    return _render(
+        "ptf.py.j2",
+        config,
+        layouts={name: tuple((f.name, f.bits) for f in fields) for name, fields in _HEADERS.items()},
+        malformed_kinds=tuple(kind.value for kind in Kind if kind not in config.kinds),
+        cut=whole - 1,
+    )
+
+
+def installations(config: ProgramConfig, deployment: Deployment) -> list[Installation]:
+    """Everything that a fresh switch gets; jobs take places in their order."""
+    stations = {(m.endpoint.mac, m.port) for job in deployment.jobs for m in job.members}
+    return [
+        switch_installation(config, [port.number for port in deployment.ports]),
+        *(job_installation(config, job, n, deployment.switch) for n, job in enumerate(deployment.jobs)),
+        *(station_installation(mac, port) for mac, port in sorted(stations)),
+    ]
+
+
+def bfruntime_script(config: ProgramConfig, deployment: Deployment) -> str:
+    """Ports, groups and entries as a script for Tofino's ``bfshell``."""
+    everything = installations(config, deployment)
+    entries = list(itertools.chain.from_iterable(i.entries for i in everything))
+    lowest = max(entry.priority for entry in entries)
+    groups = [group for installation in everything for group in installation.groups]
+    return _render(
+        "bfrt.py.j2",
+        config,
+        speeds=SPEEDS,
+        fecs=FECS,
+        ports=[(port.number, port.speed, port.fec) for port in deployment.ports],
+        groups=[(g.id, [(r.port, r.id, r.exclusion) for r in g.replicas]) for g in groups],
+        registers=list(state_registers(config)),
+        entries=[_bfruntime(config, entry, lowest) for entry in entries],
+    )
+
+
+def _bfruntime(config: ProgramConfig, entry: TableEntry, lowest: int) -> tuple[str, str, dict, dict]:
+    """Of BFRuntime, the smallest priority number wins; keys are named with a mask each."""
+    table = next(
+        table
+        for control in controls(config)
+        for table in control.tables
+        if f"{control.name}.{table.name}" == entry.table
+    )
+    keys: dict[str, int] = {}
+    for key in table.keys:
+        match = entry.match.get(key.name, Ternary(0, 0))
+        match match:
+            case Ternary(value, mask):
+                keys |= {key.name: value, f"{key.name}_mask": mask}
+            case Exact(value):
+                keys[key.name] = value
+            case Lpm() | Range():
+                raise NotImplementedError(match)
+    if entry.priority:
+        keys["MATCH_PRIORITY"] = lowest - entry.priority
+    return entry.table, entry.action.rpartition(".")[2], keys, dict(entry.parameters)

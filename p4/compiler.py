@@ -1,0 +1,46 @@
+"""p4c, where it is installed: the program compiled for the target."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from fanin.errors import ToolFailed
+from fanin.p4.program import ProgramConfig, Target
+
+LIMIT = 600  # seconds; Tofino's backend takes a few
+COMPILERS = {Target.V1MODEL: "p4c-bm2-ss", Target.TNA: "p4c-barefoot"}
+
+
+def find_compiler(target: Target) -> str | None:
+    """Path of p4c's backend for the target, if it is installed."""
+    return shutil.which(COMPILERS[target])
+
+
+def compile_program(config: ProgramConfig, directory: Path) -> list[Path]:
+    """Compile ``directory/aggregation.p4``; what was made, nothing where p4c is not installed.
+
+    For BMv2 its configuration and P4Info, for Tofino the folder of the compiler's output. Raises ToolFailed
+    with the compiler's first error.
+    """
+    compiler = find_compiler(config.target)
+    if compiler is None:
+        return []
+    source = directory / "aggregation.p4"
+    if config.target is Target.V1MODEL:
+        made = [directory / "aggregation.json", directory / "aggregation.p4info.txtpb"]
+        options = ["-o", str(made[0]), "--p4runtime-files", str(made[1])]
+    else:
+        made = [directory / "tofino"]
+        options = ["--target", "tofino", "--arch", "tna", "--disable-parse-min-depth-limit", "-o", str(made[0])]
+    command = [compiler, "--std", "p4-16", *options, str(source)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ToolFailed(f"{compiler} was still busy after {LIMIT} s") from error
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        first = next((line for line in lines if "error" in line), lines[-1] if lines else "no message")
+        raise ToolFailed(f"{compiler} refused {source}: {first}")
+    return made
