@@ -32,6 +32,33 @@ class Kind(IntEnum):
     CONFIRM = 3
 
 
+class Protocol(StrEnum):
+    """What frees a slot for its next round; everything else is common (docs/protocol.md)."""
+
+    P4SGD = "p4sgd"  # that all members have acknowledged its RESULT
+    SWITCHML = "switchml"  # that as many operations behind it have their RESULT: the baseline
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether there are ACK and CONFIRM."""
+        return self is Protocol.P4SGD
+
+    @property
+    def slots_per_operation(self) -> int:
+        """Slots of a job for each operation that a worker may have in flight."""
+        return 1 if self.acknowledges else 2
+
+    @property
+    def to_switch(self) -> tuple[Kind, ...]:
+        """What a worker sends; any other kind is malformed."""
+        return (Kind.AGG, Kind.ACK) if self.acknowledges else (Kind.AGG,)
+
+    @property
+    def to_worker(self) -> tuple[Kind, ...]:
+        """What the switch sends; any other kind is malformed."""
+        return (Kind.RESULT, Kind.CONFIRM) if self.acknowledges else (Kind.RESULT,)
+
+
 class Encap(StrEnum):
     """How the aggregation header travels: raw Ethernet or UDP over IPv4."""
 
