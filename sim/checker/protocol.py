@@ -55,7 +55,11 @@ class SwitchStep(NamedTuple):
 
 
 class Protocol(ABC):
-    """One protocol for ``workers`` members and ``slots`` slots, each used ``rounds`` times."""
+    """One protocol for ``workers`` members.
+
+    Constructed with the ``slots`` that a worker may have in flight; the attribute counts all that the job has,
+    which may be more. Each is used ``rounds`` times.
+    """
 
     def __init__(self, *, workers: int, slots: int, rounds: int):
         for name, value, most in (
@@ -101,7 +105,7 @@ class Protocol(ABC):
 
     @abstractmethod
     def begins_alone(self, worker: Any, slot: int) -> bool:
-        """Nothing that happens to other slots lets the worker use this one: in use, next, or used up."""
+        """Nothing that happens to other slots lets the worker use this one: in use, used up, or open to it now."""
 
     @abstractmethod
     def renamed(self, state: Any, names: tuple[int, ...]) -> Any:
