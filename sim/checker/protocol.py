@@ -105,7 +105,7 @@ class Protocol(ABC):
 
     @abstractmethod
     def begins_alone(self, worker: Any, slot: int) -> bool:
-        """Nothing that happens to other slots lets the worker use this one: in use, used up, or open to it now."""
+        """Nothing that happens to other slots lets the worker use this one: it waits, is used up, or open."""
 
     @abstractmethod
     def renamed(self, state: Any, names: tuple[int, ...]) -> Any:

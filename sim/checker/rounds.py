@@ -35,9 +35,7 @@ class Rounds(Protocol):
     not counted, so no worker gives up.
     """
 
-    def __init__(
-        self, *, workers: int, slots: int, rounds: int, protocol: wire.Protocol = wire.Protocol.P4SGD
-    ):
+    def __init__(self, *, workers: int, slots: int, rounds: int, protocol: wire.Protocol = wire.Protocol.P4SGD):
         super().__init__(workers=workers, slots=slots, rounds=rounds)
         self.slots *= protocol.slots_per_operation
         common: dict[str, Any] = {"values": 2, "protocol": protocol}
