@@ -162,7 +162,11 @@ class GlmNode(wiring.Component):
             ),
             worker=make_worker(config),
             transport=AggTransport(
-                mac_width=config.mac_width, encap=config.encap, values=config.values, slots=config.slots
+                mac_width=config.mac_width,
+                encap=config.encap,
+                values=config.values,
+                slots=config.slots,
+                protocol=config.protocol,
             ),
             window=ModelWindow(engines=config.engines, **size),
         )
