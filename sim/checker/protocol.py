@@ -8,6 +8,7 @@ follow from where it is.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fanin.wire import Kind
@@ -102,6 +103,14 @@ class Protocol(ABC):
     @abstractmethod
     def waits(self, worker: Any, slot: int, number: int) -> bool:
         """The worker has not yet had the RESULT of the slot's round ``number``."""
+
+    def early(self, worker: Any) -> str:
+        """What is wrong with the operation that the worker has just begun, as its own state tells; or nothing."""
+        return ""
+
+    def alone(self, workers: Sequence[Any], slot: int) -> bool:
+        """Nothing that happens to other slots lets any of all workers use this one."""
+        return all(self.begins_alone(worker, slot) for worker in workers)
 
     @abstractmethod
     def begins_alone(self, worker: Any, slot: int) -> bool:

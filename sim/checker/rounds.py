@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fanin import wire
@@ -38,6 +39,7 @@ class Rounds(Protocol):
     def __init__(self, *, workers: int, slots: int, rounds: int, protocol: wire.Protocol = wire.Protocol.P4SGD):
         super().__init__(workers=workers, slots=slots, rounds=rounds)
         self.slots *= protocol.slots_per_operation
+        self._window, self._acknowledges = slots, protocol.acknowledges
         common: dict[str, Any] = {"values": 2, "protocol": protocol}
         self._endpoint = WorkerEndpoint(job=JOB, base=0, slots=self.slots, member=1, **common)
         members = tuple(Member(w, 1 << w, Endpoint(w + 1, w + 1)) for w in range(workers))
@@ -94,6 +96,26 @@ class Rounds(Protocol):
     def waits(self, worker: Snapshot, slot: int, number: int) -> bool:  # noqa: D102
         kept = worker.slots[slot]
         return kept.round < number or (kept.round == number and kept.state is State.WAIT_RESULT)
+
+    def early(self, worker: Snapshot) -> str:
+        """Begun while more than N were in flight; so :meth:`alone` need not take the worker's word for it."""
+        begun = worker.submitted - 1
+        if begun - worker.delivered < self._window:
+            return ""
+        return f"operation {begun} begins before the FA of {begun - self._window} was handed on"
+
+    def alone(self, workers: Sequence[Snapshot], slot: int) -> bool:
+        """Without acknowledgements a slot that some wait on is also closed to all others that have used it.
+
+        For who begins operation n + 2N has the RESULT of n + N, to which all have contributed, each with the
+        FA of n in hand: as long as nobody is :meth:`early` and no RESULT has a wrong sum.
+        """
+        uses = [worker.slots[slot] for worker in workers]
+        waited = {use.round for use in uses if use.state is not State.FREE and not self._acknowledges}
+        return all(
+            use.round in waited or self.begins_alone(worker, slot)
+            for use, worker in zip(uses, workers, strict=True)
+        )
 
     def begins_alone(self, worker: Snapshot, slot: int) -> bool:  # noqa: D102
         kept, endpoint = worker.slots[slot], self._endpoint

@@ -200,6 +200,37 @@ def test_the_reduced_search_finds_what_the_whole_one_finds(protocol):
     assert 5 * small.states < whole.states
 
 
+def local(search):
+    """What each slot can be in, at the switch and at a worker, up to the workers' names."""
+    system, found = search.system, set()
+    registers = range(system._slots_at, system._channels_at)
+    for at in registers:
+        for number in {state[at] for state in search._states}:
+            kept = system._slots.values[number]
+            found |= {(at, system.protocol.renamed(kept, names)) for names in system._names}
+    for worker in {number for state in search._states for number in state[: system._slots_at]}:
+        found |= set(enumerate(system._workers.values[worker].slots, start=-len(registers)))
+    return found
+
+
+@pytest.mark.parametrize(("slots", "rounds"), [(1, 2), (2, 1)])
+def test_a_slot_that_others_cannot_reach_may_come_first(slots, rounds):
+    """Without acknowledgements, and with faults that let a round's packets come in the next one's."""
+    faults = Faults(losses=1, duplicates=1, together=1)
+    small, reduced = search(SwitchML, faults, slots=slots, rounds=rounds)
+    whole, every = search(SwitchML, faults, slots=slots, rounds=rounds, reduced=False)
+    assert holds(small) == holds(whole) == ALL
+    assert 1.5 * small.states < whole.states
+    assert local(reduced) == local(every)
+
+
+def test_a_fault_that_can_no_more_happen_makes_no_difference():
+    protocol = Rounds(workers=2, slots=1, rounds=1)
+    assert System(protocol, Faults(9, 9, 0, 2)).start == System(protocol, Faults(2, 2, 0, 2)).start
+    one, three = (search(faults=Faults(n, n, n, 1))[0] for n in (1, 3))
+    assert one.states == three.states
+
+
 def test_a_search_that_is_out_of_time_says_what_it_does_not_know():
     outcome = Search(System(Rounds(workers=2, slots=2, rounds=3), ONE_EACH)).run(seconds=0.01)
     assert not outcome.exhausted
