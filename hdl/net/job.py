@@ -30,9 +30,10 @@ MAX_LOG2_SLOTS = MAX_SLOTS.bit_length() - 1
 class JobConfig(data.Struct):
     """One job, as registers hold it. All but ``enable`` must hold still while ``enable`` is set.
 
-    ``log2_slots`` gives the job's slots, at most the transport's ``slots``, and as many as its protocol needs
-    for an operation; ``base`` is a multiple of them; ``member`` has one bit set; ``timeout`` is in cycles, below 2^31; ``udp_port`` serves as source and destination, and the IP
-    addresses and it matter to UDP only.
+    ``log2_slots`` gives the job's slots, at most the transport's ``slots``, and at least what its protocol
+    needs for an operation; ``base`` is a multiple of them; ``member`` has one bit set; ``timeout`` is in
+    cycles, below 2^31; ``udp_port`` serves as source and destination, and the IP addresses and it matter to
+    UDP only.
     """
 
     enable: 1

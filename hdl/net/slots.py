@@ -62,7 +62,8 @@ def equal_parts(one: Value, other: Value, parts: int) -> Value:
 def walk_uses(m: Module, *, slots: int, first_round: int, mask: Value, step: Value) -> tuple[Any, Any]:
     """The use of a slot whose turn it is, and the one behind it, to which ``step`` goes on.
 
-    Both are registers: the sum waits for no ``step``. ``mask`` is the job's slots, less 1, constant from the first step on.
+    Both are registers: the sum waits for no ``step``. ``mask`` is the job's slots, less 1, constant from the
+    first step on.
     """
     now = Signal(use_layout(slots), init={"index": 0, "parity": first_round & 1})
     behind = Signal.like(now)

@@ -105,7 +105,7 @@ class Protocol(ABC):
         """The worker has not yet had the RESULT of the slot's round ``number``."""
 
     def early(self, worker: Any) -> str:
-        """What is wrong with the operation that the worker has just begun, as its own state tells; or nothing."""
+        """What is wrong with the operation that the worker has just begun, by its own state; or nothing."""
         return ""
 
     def alone(self, workers: Sequence[Any], slot: int) -> bool:
