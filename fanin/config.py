@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from fanin.errors import DoesNotFit, InputError
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, MAX_FRAC, MAX_PRECISION, MIN_FRAC
-from fanin.wire import AGGREGATION, MAX_WORKERS, Encap
+from fanin.wire import AGGREGATION, MAX_WORKERS, Encap, Protocol
 
 CLOCK_MHZ = 250.0  # of the nodes, unless said otherwise
 MICRO_BATCH = 8  # samples that go through an engine side by side, one per bank
@@ -50,9 +50,10 @@ class NodeConfig:
     lanes: int = 64  #: features per word; a power of two, 2…64
     depth: int = 16  #: chunks that an engine's model memory holds; 1…4096
     sample_fifo: int = 512  #: words that an engine's replay FIFO holds; 8…65536
-    slots: int = 64  #: aggregation slots; a power of two, 2…32768
+    slots: int = 64  #: aggregation slots of a job at most; a power of two, 2…32768
     mac_width: int = 512  #: bits of the MAC streams; a power of two, 8…512
     encap: Encap = Encap.L2
+    protocol: Protocol = Protocol.P4SGD
     frac: int = DEFAULT_FRAC  #: fractional bits of weights, activations and gradients; 6…28
     mode: Mode = Mode.MODEL_PARALLEL
 
@@ -65,6 +66,7 @@ class NodeConfig:
         _check("mac_width", self.mac_width, 8, 512, power_of_two=True)
         _check("frac", self.frac, MIN_FRAC, MAX_FRAC)
         object.__setattr__(self, "encap", Encap(self.encap))
+        object.__setattr__(self, "protocol", Protocol(self.protocol))
         object.__setattr__(self, "mode", Mode(self.mode))
         if self.mode is Mode.DATA_PARALLEL and self.lanes % self.values:
             raise ValueError(

@@ -89,9 +89,9 @@ CATALOG: dict[str, Entry] = {
     "adder-tree": Entry(
         AdderTree, lambda config: {"inputs": config.lanes, "width": VALUE_BITS, "radix": 3}, AdderTree
     ),
-    "agg-transport": _from_config(AggTransport, "mac_width", "encap", "values", "slots"),
+    "agg-transport": _from_config(AggTransport, "mac_width", "encap", "values", "slots", "protocol"),
     "frame-transmitter": _from_config(FrameTransmitter, "mac_width", "encap", "values"),
-    "frame-receiver": _from_config(FrameReceiver, "mac_width", "encap", "values"),
+    "frame-receiver": _from_config(FrameReceiver, "mac_width", "encap", "values", "protocol"),
 }
 
 

@@ -104,6 +104,32 @@ def test_faults_change_nothing_but_the_time(capsys, tmp_path, lossless):
     assert min(result["retransmissions"], result["duplicates"], result["frames_rejected"]) > 0
 
 
+def test_switchml_trains_the_same_model_without_an_ack(capsys, tmp_path, lossless):
+    folder = tmp_path / "run"
+    status, out, _ = _run(capsys, *NODES, "--protocol", "switchml", "-o", folder, "--json")
+    result = json.loads(out)
+    assert status == 0
+    assert result["bit_exact"] is True
+    assert result["options"]["node"]["protocol"] == "switchml"
+    assert np.array_equal(np.load(folder / "model.npy"), lossless[1])
+    assert result["packets"] == 2 * 2 * -(-426 // 8)  # an AGG for each micro-batch of 2 nodes in 2 epochs
+    assert [node["ack_sent"] + node["confirms"] + node["bad_malformed"] for node in result["counters"]] == [0, 0]
+    assert "<td>switchml</td>" in (folder / "report.html").read_text()
+    status, out, _ = _run(capsys, "doctor", folder, "--json")
+    nodes = json.loads(out)["nodes"]
+    assert status == 0
+    assert [(list(node["steps"]), node["missing"]) for node in nodes] == [(list(STEPS[:4]), None)] * 2
+
+
+def test_faults_change_nothing_in_switchml_either(capsys, tmp_path, lossless):
+    faults = [text for fault in ("drop", "duplicate", "reorder", "corrupt") for text in (f"--{fault}", "0.02")]
+    status, out, _ = _run(capsys, *NODES, "--protocol", "switchml", *faults, "-o", tmp_path / "run", "--json")
+    result = json.loads(out)
+    assert status == 0
+    assert np.array_equal(np.load(tmp_path / "run" / "model.npy"), lossless[1])
+    assert min(result["retransmissions"], result["duplicates"], result["frames_rejected"]) > 0
+
+
 def test_a_dead_network_ends_the_run_and_the_doctor_says_where(capsys, tmp_path):
     folder = tmp_path / "run"
     dead = ("--drop", 1, "--retries", 2, "--timeout-ns", 2000)

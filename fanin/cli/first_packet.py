@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fanin.sim.cosim.exchange import STEPS
+from fanin.sim.cosim.exchange import STEPS, steps_of
+from fanin.wire import Protocol
 
 CONFIGURED, AGG_LEFT, AGG_ARRIVED, RESULT_ARRIVED, ACK_LEFT, CONFIRM_ARRIVED = STEPS
 
@@ -37,9 +38,9 @@ def diagnose(run: dict[str, Any]) -> list[NodeDiagnosis]:
     """
     if not run["first_packet"]:
         raise ValueError("no nodes")
-    diagnoses = []
+    diagnoses, expected = [], steps_of(Protocol(run["options"]["node"]["protocol"]))
     for node, steps in enumerate(run["first_packet"]):
-        missing = next((step for step in STEPS if step not in steps), None)
+        missing = next((step for step in expected if step not in steps), None)
         reasons = list(_reasons(run, node, missing)) if missing else []
         diagnoses.append(NodeDiagnosis(node, steps, missing, reasons))
     return diagnoses

@@ -8,7 +8,7 @@ from pathlib import Path
 from fanin.config import CLOCK_MHZ, PRESETS, Mode
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, Loss
 from fanin.sim.network import FAULTS, LinkConfig, NetworkConfig
-from fanin.wire import Encap
+from fanin.wire import Encap, Protocol
 
 LOSSES = {loss.name.lower(): loss for loss in Loss}
 SWITCHES = ("reference",)
@@ -68,6 +68,10 @@ def _hardware_options(group: argparse._ArgumentGroup) -> None:
 def _network_options(group: argparse._ArgumentGroup) -> None:
     encaps = [encap.value for encap in Encap]
     group.add_argument("--switch", choices=SWITCHES, default=SWITCHES[0], help="which switch aggregates")
+    protocols = [protocol.value for protocol in Protocol]
+    group.add_argument(
+        "--protocol", choices=protocols, default=protocols[0], help="what frees a slot; switchml: the baseline"
+    )
     group.add_argument("--encap", choices=encaps, default=encaps[0], help="raw Ethernet, or UDP over IPv4")
     group.add_argument("--slots", type=int, metavar="N", help="aggregation slots; the preset's by default")
     for option, default, metavar, meaning in (

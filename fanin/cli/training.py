@@ -102,6 +102,7 @@ def _node(args: argparse.Namespace) -> NodeConfig:
         slots=preset.slots if args.slots is None else args.slots,
         frac=args.frac,
         encap=args.encap,
+        protocol=args.protocol,
         mode=args.mode,
     )
     # Fewer slots than the preset's are a register of the job, not another node.

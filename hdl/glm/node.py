@@ -24,7 +24,7 @@ from fanin.hdl.net.transport import AggTransport
 from fanin.hdl.stream.buffer import RegisterSlice, SkidBuffer
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
-from fanin.wire import Encap
+from fanin.wire import Encap, Protocol
 
 ADDRESS_BITS = 64
 BURST = 16  # words of a read burst at most
@@ -159,10 +159,15 @@ class GlmNode(wiring.Component):
                 fifo_depth=config.sample_fifo,
                 slots=config.slots,
                 max_mini_batch=max_mini_batch(config),
+                protocol=config.protocol,
             ),
             worker=make_worker(config),
             transport=AggTransport(
-                mac_width=config.mac_width, encap=config.encap, values=config.values, slots=config.slots
+                mac_width=config.mac_width,
+                encap=config.encap,
+                values=config.values,
+                slots=config.slots,
+                protocol=config.protocol,
             ),
             window=ModelWindow(engines=config.engines, **size),
         )
@@ -296,6 +301,7 @@ class GlmNode(wiring.Component):
             "frac": config.frac,
             "data_parallel": config.mode is Mode.DATA_PARALLEL,
             "udp": config.encap is Encap.UDP,
+            "switchml": config.protocol is Protocol.SWITCHML,
             "depth": config.depth,
             "sample_fifo": config.sample_fifo,
             "slots": config.slots,

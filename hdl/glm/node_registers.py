@@ -48,6 +48,7 @@ def _identity(config: NodeConfig) -> tuple[Register, ...]:
         Field("frac", 6, "fractional bits of weights, activations and gradients"),
         Field("data_parallel", 1, "1: gradients are summed over the network, 0: activations"),
         Field("udp", 1, "1: UDP over IPv4, 0: raw Ethernet"),
+        Field("switchml", 1, "protocol; 1: switchml, 0: p4sgd"),
     )
     return (
         Register("id", Access.RO, f"{IDENTITY:#010x}"),

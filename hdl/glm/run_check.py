@@ -5,6 +5,7 @@ from typing import Any
 from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from fanin.fixed import MAX_PRECISION, MAX_SHIFT, Loss
 from fanin.hdl.arith.carry import LUT_INPUTS, any_by_carry
@@ -13,6 +14,7 @@ from fanin.hdl.glm.reducer import MIN_CLAMP
 from fanin.hdl.glm.shapes import EngineShape
 from fanin.hdl.glm.worker import Training
 from fanin.hdl.net.job import TIMEOUT_BITS, JobConfig, slot_mask
+from fanin.wire import Protocol
 
 _HALF = 16  # the epoch's micro-batches are multiplied in halves: a DSP takes 18 bits by 27
 
@@ -29,7 +31,8 @@ class RunCheck(wiring.Component):
         At least one epoch, a loss that exists, a shift of at most 39, a mantissa of at least 2^15, a clamp of
         26 (32 workers) to 31 bits.
     ``job`` : In, ``JobConfig``
-        At most ``slots`` slots, their base a multiple of their number, one member bit, 1…2^31 − 1 cycles.
+        At most ``slots`` slots and enough for one operation, their base a multiple of their number, one member
+        bit, 1…2^31 − 1 cycles.
     ``words`` : Out, 32
         Sample words of an epoch, for each engine.
     ``ok`` : Out, 1
@@ -45,6 +48,8 @@ class RunCheck(wiring.Component):
         Slots that the transport holds.
     ``max_mini_batch`` : int, at least 1
         Micro-batches of a mini-batch at most.
+    ``protocol`` : Protocol
+        Says how many slots an operation takes.
 
     Latency
     -------
@@ -57,7 +62,15 @@ class RunCheck(wiring.Component):
 
     LATENCY = 5
 
-    def __init__(self, *, depth: int, fifo_depth: int, slots: int, max_mini_batch: int):
+    def __init__(
+        self,
+        *,
+        depth: int,
+        fifo_depth: int,
+        slots: int,
+        max_mini_batch: int,
+        protocol: Protocol = Protocol.P4SGD,
+    ):
         limits = {"depth": depth, "fifo_depth": fifo_depth, "slots": slots, "max_mini_batch": max_mini_batch}
         for name, value in limits.items():
             if value < 1:
@@ -66,6 +79,7 @@ class RunCheck(wiring.Component):
         self.fifo_depth = fifo_depth
         self.slots = slots
         self.max_mini_batch = max_mini_batch
+        self.protocol = protocol
         super().__init__(
             {
                 "shape": In(EngineShape),
@@ -114,6 +128,8 @@ class RunCheck(wiring.Component):
             any_by_carry(job.timeout, LUT_INPUTS),
             ~job.timeout[TIMEOUT_BITS - 1],
         ]
+        if self.protocol.slots_per_operation > 1:
+            conditions.append(job.log2_slots >= exact_log2(self.protocol.slots_per_operation))
         met = Signal(len(conditions))
         m.d.sync += [met.eq(Cat(conditions)), self.ok.eq(met.all())]
         return m

@@ -30,9 +30,10 @@ MAX_LOG2_SLOTS = MAX_SLOTS.bit_length() - 1
 class JobConfig(data.Struct):
     """One job, as registers hold it. All but ``enable`` must hold still while ``enable`` is set.
 
-    ``log2_slots`` gives N, at most the transport's ``slots``; ``base`` is a multiple of N; ``member`` has one
-    bit set; ``timeout`` is in cycles, below 2^31; ``udp_port`` serves as source and destination, and the IP
-    addresses and it matter to UDP only.
+    ``log2_slots`` gives the job's slots, at most the transport's ``slots``, and at least what its protocol
+    needs for an operation; ``base`` is a multiple of them; ``member`` has one bit set; ``timeout`` is in
+    cycles, below 2^31; ``udp_port`` serves as source and destination, and the IP addresses and it matter to
+    UDP only.
     """
 
     enable: 1
@@ -71,7 +72,7 @@ class FrameFaults(data.Struct):
     ``mac_error``: the MAC flagged it (FCS). ``short``: headers or values are incomplete (of a foreign
     frame, the headers). ``foreign``: other traffic, or not addressed to this node. ``long``: bytes beyond
     the values and the 60-byte minimum. ``checksum``: IPv4 header checksum. ``malformed``: version, kind
-    (AGG and ACK go to a switch), round 0, or the lengths in the IPv4 and UDP headers. ``other_job``:
+    (one that does not go to workers), round 0, or the lengths in the IPv4 and UDP headers. ``other_job``:
     another job. ``slot_range``: a slot outside the job's.
     """
 
@@ -115,5 +116,5 @@ class TransportEvents(data.Struct):
 
 
 def slot_mask(job: Any) -> Value:
-    """N − 1, as wide as a slot number."""
+    """The job's slots, less 1, as wide as a slot number."""
     return Cat(*(job.log2_slots > bit for bit in range(SLOT_BITS)))

@@ -1,5 +1,7 @@
 """From frames to packets: everything that can be said about a frame without knowing the slots."""
 
+from functools import reduce
+from operator import and_
 from typing import Any
 
 from amaranth import Cat, Const, Module, Signal, Value
@@ -22,7 +24,7 @@ from fanin.wire import (
     UDP,
     VERSION,
     Encap,
-    Kind,
+    Protocol,
     byte_length,
     frame_length,
     header_length,
@@ -152,6 +154,7 @@ class FrameReceiver(wiring.Component):
     ``mac_width`` : int, a power of two, 8 to 512
     ``encap`` : Encap
     ``values`` : int, 1 to 256
+    ``protocol`` : Protocol
 
     Latency
     -------
@@ -162,11 +165,19 @@ class FrameReceiver(wiring.Component):
     docs/packet.md.
     """
 
-    def __init__(self, *, mac_width: int, encap: Encap = Encap.L2, values: int = DEFAULT_VALUES):
+    def __init__(
+        self,
+        *,
+        mac_width: int,
+        encap: Encap = Encap.L2,
+        values: int = DEFAULT_VALUES,
+        protocol: Protocol = Protocol.P4SGD,
+    ):
         check_framing(mac_width=mac_width, values=values)
         self.mac_width = mac_width
         self.encap = encap
         self.values = values
+        self.protocol = protocol
         super().__init__(
             {
                 "i": In(packet_stream(mac_width, error=True)),
@@ -262,7 +273,8 @@ class FrameReceiver(wiring.Component):
 
     def _misshapen(self, frame: Any) -> list[Value]:
         head = frame.aggregation
-        wrong = (head.version != VERSION) | ((head.kind != Kind.RESULT) & (head.kind != Kind.CONFIRM))
+        strange = reduce(and_, (head.kind != kind for kind in self.protocol.to_worker))
+        wrong = (head.version != VERSION) | strange
         if self.encap is Encap.L2:
             return [wrong]
         udp_length = byte_length(UDP) + payload_length(self.values)

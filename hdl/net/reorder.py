@@ -28,7 +28,7 @@ class ReorderStore(wiring.Component):
     Members
     -------
     ``mask`` : In, bits of a slot index
-        N − 1.
+        The job's slots, less 1.
     ``clear`` : In, ``en`` and ``index``
         Forget a slot.
     ``ahead`` : In, slot use

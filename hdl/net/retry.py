@@ -44,7 +44,7 @@ class RetryScanner(wiring.Component):
     Members
     -------
     ``mask`` : In, bits of a slot index
-        N − 1.
+        The job's slots, less 1.
     ``next_index`` : In, bits of a slot index
         Slot of the next operation; those below it are in round ``round``, the others in ``previous``.
     ``round`` : In, 32

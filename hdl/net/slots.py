@@ -12,9 +12,10 @@ from amaranth import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from fanin.hdl.net.job import MAX_LOG2_SLOTS, ROUND_BITS
-from fanin.wire import ROUND_MAX
+from fanin.wire import ROUND_MAX, Protocol
 
 
 class SlotState(enum.Enum, shape=2):  # type: ignore[call-arg]
@@ -61,7 +62,8 @@ def equal_parts(one: Value, other: Value, parts: int) -> Value:
 def walk_uses(m: Module, *, slots: int, first_round: int, mask: Value, step: Value) -> tuple[Any, Any]:
     """The use of a slot whose turn it is, and the one behind it, to which ``step`` goes on.
 
-    Both are registers: the sum waits for no ``step``. ``mask`` is N − 1, constant from the first step on.
+    Both are registers: the sum waits for no ``step``. ``mask`` is the job's slots, less 1, constant from the
+    first step on.
     """
     now = Signal(use_layout(slots), init={"index": 0, "parity": first_round & 1})
     behind = Signal.like(now)
@@ -85,27 +87,28 @@ def walk_uses(m: Module, *, slots: int, first_round: int, mask: Value, step: Val
 
 
 class OperationWindow(wiring.Component):
-    """Number the operations, and keep at most N of them in flight.
+    """Number the operations, and keep at most a window of them in flight.
 
-    Operation n uses slot index n mod N in round n div N + 1. Slots become free in the order of their
-    operations, which costs nothing: operation n needs the slot of n − N, and n − 1 that of n − N − 1.
+    Operation n uses slot index n mod S in round n div S + 1, S being the job's slots. The window is S, or half
+    of it (``Protocol.slots_per_operation``). Operations finish in order, which costs nothing: operation n
+    needs that of a window before, and n − 1 the one before that.
 
     Members
     -------
     ``mask`` : In, bits of a slot index
-        N − 1; constant from 2 cycles before the first ``accept``.
+        The job's slots, less 1; constant from 2 cycles before the first ``accept``.
     ``enable`` : In, 1
         Operations may begin.
     ``accept`` : In, 1
         The next operation begins. Only while ``open``.
     ``free`` : In, 1
-        The oldest operation is finished. Only while a slot is in use.
+        The oldest operation is finished. Only while one is in flight.
     ``open`` : Out, 1
         Another operation may begin; a cycle behind ``enable``.
     ``exhausted`` : Out, 1
         The rounds are used up; nothing begins any more.
     ``idle`` : Out, 1
-        No slot was in use a cycle ago.
+        No operation was in flight a cycle ago.
     ``index`` : Out, bits of a slot index
         Slot of the next operation.
     ``round`` : Out, 32
@@ -116,9 +119,10 @@ class OperationWindow(wiring.Component):
     Parameters
     ----------
     ``slots`` : int, a power of two, 2 to 32768
-        The largest N.
+        Of a job at most.
     ``first_round`` : int, 1 to 2^32 − 1
         Round of operation 0; 1 but in tests.
+    ``protocol`` : Protocol
 
     Latency
     -------
@@ -129,11 +133,12 @@ class OperationWindow(wiring.Component):
     docs/protocol.md, "Worker".
     """
 
-    def __init__(self, *, slots: int, first_round: int = 1):
+    def __init__(self, *, slots: int, first_round: int = 1, protocol: Protocol = Protocol.P4SGD):
         check_slots(slots)
         check_first_round(first_round)
         self.slots = slots
         self.first_round = first_round
+        self.protocol = protocol
         super().__init__(
             {
                 "mask": In(index_bits(slots)),
@@ -155,7 +160,8 @@ class OperationWindow(wiring.Component):
         So ``open`` waits for no sum: that ``accept`` and the one of now leave a slot is one of three bits.
         """
         m = Module()
-        count = Signal(range(self.slots + 1))  # slots that were not in use before the last ``accept``
+        size = self.mask[exact_log2(self.protocol.slots_per_operation) :]  # of the window, less 1
+        count = Signal(range(self.slots + 1))  # room in the window before the last ``accept``
         all_free = Signal.like(count)
         accepted = Signal()
         at_least = Signal(3)
@@ -173,7 +179,7 @@ class OperationWindow(wiring.Component):
             enough.eq(at_least),
         ]
         m.d.sync += [
-            all_free.eq(self.mask + 1),
+            all_free.eq(size + 1),
             none_used.eq(Cat(equal_parts(count, all_free, 2), ~accepted)),
             accepted.eq(self.accept),
             at_least.eq(enough),
@@ -186,7 +192,7 @@ class OperationWindow(wiring.Component):
             m.d.sync += count.eq(count - 1)
             m.d.comb += enough.eq(Cat(at_least[1:], count[2:].any()))
         with m.Elif(~begun):
-            m.d.sync += [count.eq(self.mask + 1), at_least.eq(Cat(C(1), self.mask[:2]))]
+            m.d.sync += [count.eq(size + 1), at_least.eq(Cat(C(1), size[:2]))]
         with m.If(self.accept):
             m.d.sync += [begun.eq(1), self.open.eq(enough[1] & ~(wrap & last) & self.enable)]
         with m.Else():
@@ -204,12 +210,13 @@ class SlotStates(wiring.Component):
     """Decide on RESULT and CONFIRM by the state of their slot.
 
     A slot is FREE, WAIT_RESULT, WAIT_CONFIRM. Its state is not stored as such: it follows from the round
-    parity of its last RESULT and CONFIRM, and that of its current use.
+    parity of its last RESULT and CONFIRM, and that of its current use. Where a protocol does not acknowledge,
+    no CONFIRM may come, and what has its RESULT is FREE.
 
     Members
     -------
     ``mask`` : In, bits of a slot index
-        N − 1.
+        The job's slots, less 1.
     ``clear`` : In, ``en`` and ``index``
         Forget a slot, one cycle later; no packet may be valid meanwhile.
     ``ahead`` : In, slot use
@@ -239,22 +246,24 @@ class SlotStates(wiring.Component):
     ----------
     ``slots`` : int, a power of two, 2 to 32768
     ``first_round`` : int, 1 to 2^32 − 1
+    ``protocol`` : Protocol
 
     Latency
     -------
     1 cycle from ``packet`` to the decision, one packet a cycle; a CONFIRM frees its slot 3 cycles later, its
-    FA's delivery 1 cycle later, and one slot a cycle becomes free.
+    FA's delivery 1 cycle later (without CONFIRMs at once), and one slot a cycle becomes free.
 
     Source
     ------
     docs/protocol.md, "Worker".
     """
 
-    def __init__(self, *, slots: int, first_round: int = 1):
+    def __init__(self, *, slots: int, first_round: int = 1, protocol: Protocol = Protocol.P4SGD):
         check_slots(slots)
         check_first_round(first_round)
         self.slots = slots
         self.first_round = first_round
+        self.protocol = protocol
         packet = data.StructLayout({"valid": 1, "confirm": 1, "current": 1})
         super().__init__(
             {
@@ -275,7 +284,7 @@ class SlotStates(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Two parity memories, each written by its kind of packet, a cycle after the packet was judged."""
+        """A parity memory for each kind of packet, written a cycle after the packet was judged."""
         m = Module()
         packet = self.packet
         use = Signal.like(self.ahead)  # the packet's
@@ -284,9 +293,15 @@ class SlotStates(wiring.Component):
         with m.If(self.clear.en):
             m.d.sync += [self.use.index.eq(self.clear.index), self.use.parity.eq(self.first_round - 1)]
         results = self._parities(m, "results", use, self.result, cleared)
-        confirms = self._parities(m, "confirms", use, self.confirm, cleared)
+        acknowledges = self.protocol.acknowledges
+        confirms = self._parities(m, "confirms", use, self.confirm, cleared) if acknowledges else None
 
-        has_result, has_confirm = results(self.ahead), confirms(self.ahead)
+        def has_both(looked: Any) -> tuple[Value, Value]:
+            """Whether a slot has its RESULT and its CONFIRM; where there are none, the one is both."""
+            has_result = results(looked)
+            return has_result, confirms(looked) if confirms else has_result
+
+        has_result, has_confirm = has_both(self.ahead)
         awaited = Mux(packet.confirm, has_result & ~has_confirm, ~has_result)
         repeated = has_result & (~packet.confirm | has_confirm)
         fresh = packet.valid & packet.current
@@ -297,10 +312,14 @@ class SlotStates(wiring.Component):
             self.stale.eq(packet.valid & ~(packet.current & (awaited | repeated))),
         ]
 
-        waits_for = Mux(results(self.scan), SlotState.WAIT_CONFIRM, SlotState.WAIT_RESULT)
-        m.d.comb += self.scanned.eq(Mux(confirms(self.scan), SlotState.FREE, waits_for))
+        has_result, has_confirm = has_both(self.scan)
+        waits_for = Mux(has_result, SlotState.WAIT_CONFIRM, SlotState.WAIT_RESULT)
+        m.d.comb += self.scanned.eq(Mux(has_confirm, SlotState.FREE, waits_for))
 
-        self._free(m, confirms)
+        if confirms:
+            self._free(m, confirms)
+        else:
+            m.d.comb += self.free.eq(self.delivered)
         return m
 
     def _parities(self, m: Module, name: str, use: Any, judged: Value, cleared: Value) -> Any:

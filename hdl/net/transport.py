@@ -35,7 +35,7 @@ from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_stream
-from fanin.wire import DEFAULT_VALUES, Encap, Kind
+from fanin.wire import DEFAULT_VALUES, Encap, Kind, Protocol
 
 SETTLE_CYCLES = 8  # masks and checksums that follow from the job are right by then
 
@@ -43,11 +43,13 @@ SETTLE_CYCLES = 8  # masks and checksums that follow from the job are right by t
 class AggTransport(wiring.Component):
     """Carry partial activations to the switch and full activations back, each once and in order.
 
-    Operation n takes the slot ``base`` + n mod N in round n div N + 1. Its PA is kept and sent (AGG) until
-    the RESULT arrives, then acknowledged (ACK) until the CONFIRM arrives; then the slot is free. What does
-    not match job, slot, round and state is dropped and counted. A packet that was retransmitted
-    ``job.retries`` times in vain stops the transport with TIMEOUT: nothing is sent or accepted any more.
-    When the rounds are used up, outstanding operations finish, and the next PA stops it with ROUND_WRAP.
+    Operation n takes the slot ``base`` + n mod S in round n div S + 1, S being the job's slots. Its PA is kept
+    and sent (AGG) until the RESULT arrives, then acknowledged (ACK) until the CONFIRM arrives; then the slot is
+    free. Without acknowledgements (``protocol``) half of the slots are in flight, and operation n begins once
+    the FA of n − S / 2 was handed on. What does not match job, slot, round and state is dropped and counted. A
+    packet that was retransmitted ``job.retries`` times in vain stops the transport with TIMEOUT: nothing is
+    sent or accepted any more. When the rounds are used up, outstanding operations finish, and the next PA
+    stops it with ROUND_WRAP.
 
     After a reset, and after ``reset``, the slots are cleared for ``slots`` cycles before the first PA is
     accepted. ``reset`` withdraws an FA that waits on ``fa``, so its consumer is reset as well.
@@ -74,7 +76,8 @@ class AggTransport(wiring.Component):
     ``encap`` : Encap
     ``values`` : int, 1 to 256
     ``slots`` : int, a power of two, 2 to 32768
-        The largest N.
+        Of a job at most.
+    ``protocol`` : Protocol
     ``first_round`` : int, 1 to 2^32 − 1
         Round of operation 0; 1 but in tests.
 
@@ -82,9 +85,9 @@ class AggTransport(wiring.Component):
     -------
     PA accepted to first beat transferred on ``tx``: 2 cycles. Last beat of RESULT transferred on ``rx`` to FA
     valid: registered 2 edges later for L2, 5 for UDP; transferred 3 and 6 cycles after the RESULT. At one beat
-    a frame, one PA, one RESULT, one FA a cycle; AGG goes before ACK, ACK before retransmissions. Since an
-    operation takes an AGG and an ACK, ``tx`` sustains one operation every two frames. A retransmission
-    is chosen at most N + 9 cycles after its timeout when ``tx`` is free and no other is due.
+    a frame, one PA, one RESULT, one FA a cycle; AGG goes before ACK, ACK before retransmissions. Where an
+    operation takes an AGG and an ACK, ``tx`` sustains one operation every two frames, else one every frame. A
+    retransmission is chosen at most S + 9 cycles after its timeout when ``tx`` is free and no other is due.
 
     Source
     ------
@@ -98,6 +101,7 @@ class AggTransport(wiring.Component):
         encap: Encap = Encap.L2,
         values: int = DEFAULT_VALUES,
         slots: int = 64,
+        protocol: Protocol = Protocol.P4SGD,
         first_round: int = 1,
     ):
         check_framing(mac_width=mac_width, values=values)
@@ -107,6 +111,7 @@ class AggTransport(wiring.Component):
         self.encap = encap
         self.values = values
         self.slots = slots
+        self.protocol = protocol
         self.first_round = first_round
         super().__init__(
             {
@@ -129,23 +134,18 @@ class AggTransport(wiring.Component):
         m.submodules.transmitter = transmitter = FrameTransmitter(**framing)
         packet = data.StructLayout({"packet": packet_fields(self.values), "first": 1})
         chosen = RegisterSlice(shape=packet)  # keeps the MAC's stalls out of the choice
-        receiver = FrameReceiver(**framing)
-        window = OperationWindow(slots=self.slots, first_round=self.first_round)
-        states = SlotStates(slots=self.slots, first_round=self.first_round)
-        reorder = ReorderStore(slots=self.slots, values=self.values, first_round=self.first_round)
+        receiver = FrameReceiver(**framing, protocol=self.protocol)
+        counted: dict[str, Any] = {"slots": self.slots, "first_round": self.first_round}
+        window = OperationWindow(**counted, protocol=self.protocol)
+        states = SlotStates(**counted, protocol=self.protocol)
+        reorder = ReorderStore(**counted, values=self.values)
         scanner = RetryScanner(slots=self.slots, values=self.values)
-        # A slot waits for one acknowledgement at a time, so the queue cannot overflow.
-        acks = StreamFIFO(shape=use_layout(self.slots), depth=self.slots)
-        # Keeps the sender's stalls out of the queue, and an ACK 3 cycles behind its RESULT (RetryScanner).
-        next_ack = RegisterSlice(shape=use_layout(self.slots))
         for name, part in {
             "receiver": receiver,
             "window": window,
             "states": states,
             "reorder": reorder,
             "scanner": scanner,
-            "acks": acks,
-            "next_ack": next_ack,
             "chosen": chosen,
         }.items():
             m.submodules[name] = ResetInserter(self.reset)(part)
@@ -167,12 +167,12 @@ class AggTransport(wiring.Component):
                 (scanner.mask, mask),
             )
         ]
-        connect_typed(m, acks.o, next_ack.i)
         run = self._run(m, window, states, reorder, scanner)
-        self._send(m, run, window, scanner, next_ack, chosen.i)
+        acks = self._acknowledge(m, states)
+        self._send(m, run, window, scanner, acks, chosen.i)
         self._transmit(m, chosen.o, transmitter)
-        self._receive(m, window, states, reorder, acks, receiver)
-        self._track(m, window, states, next_ack, scanner)
+        self._receive(m, window, states, reorder, receiver)
+        self._track(m, window, states, acks, scanner)
         return m
 
     def _run(self, m: Module, window: Any, states: Any, reorder: Any, scanner: Any) -> Signal:
@@ -209,6 +209,21 @@ class AggTransport(wiring.Component):
         ]
         return run
 
+    def _acknowledge(self, m: Module, states: Any) -> Any:
+        """A stream of the slots whose RESULT is to be acknowledged; without acknowledgements it stays empty."""
+        use = use_layout(self.slots)
+        if not self.protocol.acknowledges:
+            return stream.Signature(use).create()
+        # A slot waits for one acknowledgement at a time, so the queue cannot overflow.
+        queue = StreamFIFO(shape=use, depth=self.slots)
+        # Keeps the sender's stalls out of the queue, and an ACK 3 cycles behind its RESULT (RetryScanner).
+        following = RegisterSlice(shape=use)
+        m.submodules.acks = ResetInserter(self.reset)(queue)
+        m.submodules.next_ack = ResetInserter(self.reset)(following)
+        connect_typed(m, queue.o, following.i)
+        m.d.comb += [queue.i.valid.eq(states.result), queue.i.payload.eq(states.use)]
+        return following.o
+
     def _send(self, m: Module, run: Signal, window: Any, scanner: Any, acks: Any, chosen: Any) -> None:
         """Choose what is sent next: AGG, else ACK, else a retransmission."""
         packet = chosen.payload.packet
@@ -223,15 +238,15 @@ class AggTransport(wiring.Component):
         m.d.comb += [
             self.pa.ready.eq(window.open & chosen.ready),
             agg.eq(self.pa.valid & window.open),
-            again.eq(scanner.offer.valid & run & ~agg & ~acks.o.valid),
-            acks.o.ready.eq(run & ~agg & chosen.ready),
+            again.eq(scanner.offer.valid & run & ~agg & ~acks.valid),
+            acks.ready.eq(run & ~agg & chosen.ready),
             scanner.take.eq(again & chosen.ready),
             window.accept.eq(agg & chosen.ready),
-            chosen.valid.eq(agg | (run & (acks.o.valid | scanner.offer.valid))),
+            chosen.valid.eq(agg | (run & (acks.valid | scanner.offer.valid))),
         ]
         m.d.comb += [
-            use.eq(Mux(again, scanner.offer.use, acks.o.payload)),
-            packet.round.eq(Mux(again, round_of(scanner.offer.use), round_of(acks.o.payload))),
+            use.eq(Mux(again, scanner.offer.use, acks.payload)),
+            packet.round.eq(Mux(again, round_of(scanner.offer.use), round_of(acks.payload))),
             packet.kind.eq(Mux(again & ~scanner.offer.ack, Kind.AGG, Kind.ACK)),
             sent.ack.eq(~again | scanner.offer.ack),
             sent.retries.eq(Mux(again, scanner.offer.retries, 0)),
@@ -267,8 +282,8 @@ class AggTransport(wiring.Component):
         with m.If(chosen.valid & chosen.ready):
             m.d.sync += leaving.eq(chosen.payload.first)
 
-    def _receive(self, m: Module, window: Any, states: Any, reorder: Any, acks: Any, receiver: Any) -> None:
-        """Match packets with their slots; a RESULT goes to the reorder store, and is acknowledged."""
+    def _receive(self, m: Module, window: Any, states: Any, reorder: Any, receiver: Any) -> None:
+        """Match packets with their slots; a RESULT goes to the reorder store."""
         received = receiver.o.payload
         ahead = receiver.ahead
         below = Signal()
@@ -297,11 +312,9 @@ class AggTransport(wiring.Component):
         ]
         m.d.comb += [
             states.packet.valid.eq(receiver.o.valid & received.good),
-            states.packet.confirm.eq(received.packet.kind[1]),  # good: RESULT or CONFIRM
+            states.packet.confirm.eq(received.packet.kind[1]),  # good: RESULT, or CONFIRM where there is one
             states.packet.current.eq(Mux(below, this_round.all(), last_round.all())),
             reorder.write.en.eq(states.result),
-            acks.i.valid.eq(states.result),
-            acks.i.payload.eq(states.use),
         ]
         for name in FrameFaults.as_shape().members:
             m.d.sync += self.counters.faults[name].eq(receiver.o.valid & received.fault[name])
@@ -319,7 +332,7 @@ class AggTransport(wiring.Component):
         ]
         m.d.sync += [
             self.counters.agg_sent.eq(window.accept),
-            self.counters.ack_sent.eq(acks.o.valid & acks.o.ready),
+            self.counters.ack_sent.eq(acks.valid & acks.ready),
             self.counters.retransmissions.eq(scanner.take),
         ]
         m.d.comb += [

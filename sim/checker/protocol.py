@@ -8,6 +8,7 @@ follow from where it is.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fanin.wire import Kind
@@ -55,7 +56,11 @@ class SwitchStep(NamedTuple):
 
 
 class Protocol(ABC):
-    """One protocol for ``workers`` members and ``slots`` slots, each used ``rounds`` times."""
+    """One protocol for ``workers`` members.
+
+    Constructed with the ``slots`` that a worker may have in flight; the attribute counts all that the job has,
+    which may be more. Each is used ``rounds`` times.
+    """
 
     def __init__(self, *, workers: int, slots: int, rounds: int):
         for name, value, most in (
@@ -99,9 +104,17 @@ class Protocol(ABC):
     def waits(self, worker: Any, slot: int, number: int) -> bool:
         """The worker has not yet had the RESULT of the slot's round ``number``."""
 
+    def early(self, worker: Any) -> str:
+        """What is wrong with the operation that the worker has just begun, by its own state; or nothing."""
+        return ""
+
+    def alone(self, workers: Sequence[Any], slot: int) -> bool:
+        """Nothing that happens to other slots lets any of all workers use this one."""
+        return all(self.begins_alone(worker, slot) for worker in workers)
+
     @abstractmethod
     def begins_alone(self, worker: Any, slot: int) -> bool:
-        """Nothing that happens to other slots lets the worker use this one: in use, next, or used up."""
+        """Nothing that happens to other slots lets the worker use this one: it waits, is used up, or open."""
 
     @abstractmethod
     def renamed(self, state: Any, names: tuple[int, ...]) -> Any:

@@ -1,7 +1,11 @@
-"""Our protocol: rounds, and answers to one member alone."""
+"""The protocols of ``fanin.wire``: rounds, and answers to one member alone."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from fanin import wire
 from fanin.sim.checker.protocol import ONCE, SUM, Message, Protocol, Step, SwitchStep, Violation
 from fanin.sim.golden.transport import Snapshot, State, WorkerEndpoint
 from fanin.sim.switch.base import Job, Member
@@ -26,19 +30,21 @@ def total(workers: int, slot: int, number: int) -> tuple[int, int]:
 
 
 class Rounds(Protocol):
-    """Ours: the worker of ``fanin.sim.golden.transport`` and the switch of ``fanin.sim.switch.reference``.
+    """The worker of ``fanin.sim.golden.transport`` and the switch of ``fanin.sim.switch.reference``.
 
     Both are executed, not imitated: the checker only takes their state and puts it back. Retransmissions are
     not counted, so no worker gives up.
     """
 
-    def __init__(self, *, workers: int, slots: int, rounds: int):
+    def __init__(self, *, workers: int, slots: int, rounds: int, protocol: wire.Protocol = wire.Protocol.P4SGD):
         super().__init__(workers=workers, slots=slots, rounds=rounds)
-        self._endpoint = WorkerEndpoint(job=JOB, base=0, slots=slots, member=1, values=2)
+        self.slots *= protocol.slots_per_operation
+        self._window, self._acknowledges = slots, protocol.acknowledges
+        common: dict[str, Any] = {"values": 2, "protocol": protocol}
+        self._endpoint = WorkerEndpoint(job=JOB, base=0, slots=self.slots, member=1, **common)
         members = tuple(Member(w, 1 << w, Endpoint(w + 1, w + 1)) for w in range(workers))
-        own = Endpoint(0xFF, 0xFF)
-        self._switch = ReferenceSwitch(endpoint=own, ports=workers, values=2)
-        self._switch.add_job(Job(JOB, 0, slots, members))
+        self._switch = ReferenceSwitch(endpoint=Endpoint(0xFF, 0xFF), ports=workers, **common)
+        self._switch.add_job(Job(JOB, 0, self.slots, members))
         self._all = (1 << workers) - 1
 
     def worker(self) -> Snapshot:  # noqa: D102
@@ -91,9 +97,32 @@ class Rounds(Protocol):
         kept = worker.slots[slot]
         return kept.round < number or (kept.round == number and kept.state is State.WAIT_RESULT)
 
+    def early(self, worker: Snapshot) -> str:
+        """Begun while more than N were in flight; so :meth:`alone` need not take the worker's word for it."""
+        begun = worker.submitted - 1
+        if begun - worker.delivered < self._window:
+            return ""
+        return f"operation {begun} begins before the FA of {begun - self._window} was handed on"
+
+    def alone(self, workers: Sequence[Snapshot], slot: int) -> bool:
+        """Without acknowledgements a slot that some wait on is also closed to all others that have used it.
+
+        For who begins operation n + 2N has the RESULT of n + N, to which all have contributed, each with the
+        FA of n in hand: as long as nobody is :meth:`early` and no RESULT has a wrong sum.
+        """
+        uses = [worker.slots[slot] for worker in workers]
+        waited = {use.round for use in uses if use.state is not State.FREE and not self._acknowledges}
+        return all(
+            use.round in waited or self.begins_alone(worker, slot)
+            for use, worker in zip(uses, workers, strict=True)
+        )
+
     def begins_alone(self, worker: Snapshot, slot: int) -> bool:  # noqa: D102
-        kept, following = worker.slots[slot], worker.submitted % self.slots
-        return kept.state is not State.FREE or slot == following or kept.round == self.rounds
+        kept, endpoint = worker.slots[slot], self._endpoint
+        if kept.state is not State.FREE or kept.round == self.rounds:
+            return True
+        endpoint.restore(worker)
+        return slot == worker.submitted % self.slots and endpoint.can_submit()
 
     def renamed(self, state: SlotRegisters, names: tuple[int, ...]) -> SlotRegisters:  # noqa: D102
         def bits(bitmap: int) -> int:

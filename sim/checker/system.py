@@ -8,7 +8,7 @@ slow as they like.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import permutations
 from typing import Any, NamedTuple
 
@@ -83,7 +83,7 @@ class System:
             *[self._workers(protocol.worker())] * w,
             *[self._slots(protocol.slot())] * n,
             *[0] * (2 * w * n + 1),
-            *faults,
+            *self._left(faults),
         )
 
     def done(self, state: State) -> bool:
@@ -98,13 +98,12 @@ class System:
 
     def alone(self, state: State) -> list[int]:
         """Slots that nothing which happens to other slots gives another way on."""
-        memo, found = self._memo["alone"], set(range(self.protocol.slots))
-        for worker in state[: self._slots_at]:
-            if worker not in memo:
-                own = self._workers.values[worker]
-                memo[worker] = {s for s in range(self.protocol.slots) if self.protocol.begins_alone(own, s)}
-            found &= memo[worker]
-        return sorted(found)
+        memo, numbers = self._memo["alone"], state[: self._slots_at]
+        if numbers not in memo:
+            workers = [self._workers.values[number] for number in numbers]
+            memo[numbers] = [s for s in range(self.protocol.slots) if self.protocol.alone(workers, s)]
+        found: list[int] = memo[numbers]
+        return found
 
     def ways(self, state: State, slot: int) -> Iterator[Way]:
         """What can happen to a slot, and where it leads."""
@@ -160,11 +159,15 @@ class System:
         memo, worker = self._memo["submit"], state[v]
         if worker not in memo:
             begun = self.protocol.submit(self._workers.values[worker])
-            memo[worker] = begun and (begun[0], self._workers(begun[1].state), _code(begun[1].sent))
+            early = self.protocol.early(begun[1].state) if begun else ""
+            memo[worker] = begun and (begun[0], self._workers(begun[1].state), _code(begun[1].sent), early)
         if memo[worker] is None or memo[worker][0] != slot:
             return
-        _, after, code = memo[worker]
+        _, after, code, early = memo[worker]
         event = ("submit", v, slot, UP, code)
+        if early:
+            yield event, Violation(REUSE, early)
+            return
         before = _message(code).round - 1
         for other, number in enumerate(state[: self._slots_at]):
             if before and self.protocol.waits(self._workers.values[number], slot, before):
@@ -236,12 +239,19 @@ class System:
                 new = list(state)
                 new[left] -= 1
                 new[-1] -= 1
+                new[self._late_at + 1 :] = self._left(new[self._late_at + 1 :])
                 if name != "duplicate":
                     new[at] = self._channels(tuple(rest))
                 if name != "lose":
                     late = (*self._lates.values[state[self._late_at]], (v, s, way, code))
                     new[self._late_at] = self._lates(tuple(sorted(late)))
                 yield (name, v, s, way, code), tuple(new)
+
+    @staticmethod
+    def _left(faults: Sequence[int]) -> list[int]:
+        """The same faults in one way only: of a kind no more can come than of all together."""
+        *kinds, together = faults
+        return [*(min(count, together) for count in kinds), together]
 
     def _useless(self, worker: int, slot: int, code: int) -> bool:
         memo, key = self._memo["useless"], (worker, slot, code)

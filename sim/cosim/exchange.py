@@ -7,10 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from fanin import wire
 from fanin.sim.network import Network
 from fanin.wire import ETHERTYPE_AGGREGATION, Encap, Kind, header_length
 
 _HEADER = struct.Struct(">BBHI")  # version and kind, job, slot, round
+
+_ACKNOWLEDGEMENT = ("ACK left the node", "CONFIRM arrived at the node")
 
 #: The way of the first packet of a node, in order.
 STEPS = (
@@ -18,9 +21,13 @@ STEPS = (
     "AGG left the node",
     "AGG reached the switch",
     "RESULT arrived at the node",
-    "ACK left the node",
-    "CONFIRM arrived at the node",
+    *_ACKNOWLEDGEMENT,
 )
+
+
+def steps_of(protocol: wire.Protocol) -> tuple[str, ...]:
+    """Those of ``STEPS`` that there are in a protocol."""
+    return STEPS if protocol.acknowledges else STEPS[: -len(_ACKNOWLEDGEMENT)]
 
 
 class Top(Protocol):

@@ -26,7 +26,7 @@ from fanin.sim.golden.layout import join_model, pack_labels, pack_samples, split
 from fanin.sim.network import NetworkConfig
 from fanin.sim.switch.base import Job, Member, Switch
 from fanin.sim.switch.reference import ReferenceSwitch
-from fanin.wire import Endpoint
+from fanin.wire import Endpoint, Protocol
 
 Int32 = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
@@ -137,7 +137,7 @@ class Cosim:
             raise ValueError("shape must be for these nodes and this number of workers")
         slots = self.config.slots if network.slots is None else network.slots
         members = tuple(Member(w, 1 << w, worker_endpoint(w)) for w in range(self.workers))
-        make = network.make_switch or _reference_switch
+        make = network.make_switch or functools.partial(_reference_switch, protocol=self.config.protocol)
         programs = [
             self._configure(shape, loss, rate, slots, worker, network) for worker in range(self.workers)
         ]
@@ -276,8 +276,8 @@ def how_far(result: RunResult) -> list[str]:
     ]
 
 
-def _reference_switch(ports: int) -> Switch:
-    return ReferenceSwitch(endpoint=SWITCH, ports=ports)
+def _reference_switch(ports: int, *, protocol: Protocol) -> Switch:
+    return ReferenceSwitch(endpoint=SWITCH, ports=ports, protocol=protocol)
 
 
 def _write_memories(work: Path, shape: TrainShape, features: Bytes, labels: Int32) -> list[list[Path]]:

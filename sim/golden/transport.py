@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
-from fanin.wire import DEFAULT_VALUES, ROUND_MAX, VERSION, Kind, Packet
+from fanin.wire import DEFAULT_VALUES, ROUND_MAX, VERSION, Kind, Packet, Protocol
 
 Values = tuple[int, ...]
 
@@ -72,7 +72,10 @@ class Received:
 
 
 class WorkerEndpoint:
-    """One worker of a job; ``member`` is its bit, ``slots`` N, ``retries`` R."""
+    """One worker of a job; ``member`` is its bit, ``retries`` R.
+
+    ``slots`` are those of the job, which the switch knows; ``window`` is how many of them wait at most.
+    """
 
     def __init__(
         self,
@@ -81,10 +84,14 @@ class WorkerEndpoint:
         base: int,
         slots: int,
         member: int,
+        protocol: Protocol = Protocol.P4SGD,
         retries: int = 1000,
         values: int = DEFAULT_VALUES,
         first_round: int = 1,
     ):
+        self.protocol, self.window = protocol, slots // protocol.slots_per_operation
+        if not self.window:
+            raise ValueError(f"slots must be at least {protocol.slots_per_operation}, not {slots!r}")
         self.job, self.base, self.member, self.retries, self.values = job, base, member, retries, values
         self.submitted = self.delivered = 0
         self._first_round = first_round
@@ -109,11 +116,11 @@ class WorkerEndpoint:
         return [index for index, slot in enumerate(self._slots) if slot.state is not State.FREE]
 
     def can_submit(self) -> bool:
-        """Whether the next operation's slot is free, and its last FA handed on."""
+        """Whether the next operation's slot is free, and the FA handed on of that a window before."""
         if self._next_round() > ROUND_MAX:
             return False
         slot = self._slots[self.submitted % len(self._slots)]
-        return slot.state is State.FREE and self.submitted - self.delivered < len(self._slots)
+        return slot.state is State.FREE and self.submitted - self.delivered < self.window
 
     def submit(self, pa: Values) -> list[Packet]:
         """Begin an operation. RoundWrap when there is no round left; only when :meth:`can_submit`."""
@@ -128,15 +135,18 @@ class WorkerEndpoint:
         return [self._packet(index)]
 
     def receive(self, packet: Packet) -> Received:
-        """Take a packet in; the ACK to send and the FAs that it completes."""
+        """Take a packet in; the ACK to send, if there are any, and the FAs that it completes."""
         verdict = self._judge(packet)
         index = packet.slot - self.base
         if verdict is Verdict.CONFIRM:
             self._slots[index] = self._slots[index]._replace(state=State.FREE)
         if verdict is not Verdict.RESULT:
             return Received(verdict)
-        self._slots[index] = Slot(State.WAIT_CONFIRM, packet.round, fa=packet.values)
-        return Received(verdict, (self._packet(index),), tuple(self._deliver()))
+        acknowledges = self.protocol.acknowledges
+        state = State.WAIT_CONFIRM if acknowledges else State.FREE
+        self._slots[index] = Slot(state, packet.round, fa=packet.values)
+        packets = (self._packet(index),) if acknowledges else ()
+        return Received(verdict, packets, tuple(self._deliver()))
 
     def timeout(self, index: int) -> list[Packet]:
         """The timer of slot ``base + index`` ran out. TransportTimeout after R retransmissions."""
@@ -157,7 +167,7 @@ class WorkerEndpoint:
         return replace(packet, kind=Kind.AGG, values=slot.pa) if slot.state is State.WAIT_RESULT else packet
 
     def _judge(self, packet: Packet) -> Verdict:
-        if packet.version != VERSION or packet.kind not in (Kind.RESULT, Kind.CONFIRM) or not packet.round:
+        if packet.version != VERSION or packet.kind not in self.protocol.to_worker or not packet.round:
             return Verdict.MALFORMED
         if packet.job != self.job:
             return Verdict.OTHER_JOB

@@ -127,6 +127,7 @@ def _configuration(result: TrainResult) -> dict[str, Rows]:
             ("Verilog, SHA-256", f"{result.verilog_sha256[:12]}…"),
         ],
         "Network": [
+            ("protocol", node.protocol.value),
             ("encapsulation", node.encap.value),
             ("link", f"{link.gbps:g} Gb/s, {link.delay_ns:g} ns"),
             ("switch", f"{network.switch_ns:g} ns"),

@@ -22,6 +22,7 @@ from fanin.wire import (
     Encap,
     Endpoint,
     Kind,
+    Protocol,
     byte_length,
     header_length,
     internet_checksum,
@@ -94,10 +95,18 @@ class ReferenceSwitch(Switch):
     to the port of its destination MAC (members' MACs are known), or to all ports but the one it came from.
     """
 
-    def __init__(self, *, endpoint: Endpoint, ports: int, values: int = DEFAULT_VALUES):
+    def __init__(
+        self,
+        *,
+        endpoint: Endpoint,
+        ports: int,
+        values: int = DEFAULT_VALUES,
+        protocol: Protocol = Protocol.P4SGD,
+    ):
         if ports < 1:
             raise ValueError(f"ports must be at least 1, not {ports!r}")
-        self.endpoint, self.ports, self.values = endpoint, ports, values
+        self.endpoint, self.ports, self.values, self.protocol = endpoint, ports, values, protocol
+        self._kinds = protocol.to_switch
         self._values = struct.Struct(f">{values}i")
         self._jobs: dict[int, _ActiveJob] = {}
         self._job_counters: dict[int, JobCounters] = {}
@@ -183,7 +192,7 @@ class ReferenceSwitch(Switch):
             return []
         head, job_id, slot, number, bitmap = _HEADER.unpack_from(frame, offset)
         version, kind = head >> 4, head & 15
-        if version != VERSION or kind not in (Kind.AGG, Kind.ACK) or number == 0:
+        if version != VERSION or kind not in self._kinds or number == 0:
             self._counters.malformed += 1
             return []
         active = self._jobs.get(job_id)

@@ -8,8 +8,9 @@ from typing import Any
 
 from fanin.cli.output import print_json, table
 from fanin.errors import CheckFailed, InputError
+from fanin.wire import Protocol
 
-PROTOCOL_NAMES = ("p4sgd", "published")  # those of fanin.sim.checker, which --help need not load
+PROTOCOL_NAMES = (*Protocol, "published")  # those of fanin.sim.checker, which --help need not load
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -21,11 +22,14 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "invariants hold, or show the shortest way to break each. Exit status 1 when one is broken.",
     )
     check.add_argument(
-        "--protocol", choices=PROTOCOL_NAMES, default="p4sgd", help="published: P4SGD's algorithms 2 and 3"
+        "--protocol",
+        choices=PROTOCOL_NAMES,
+        default=Protocol.P4SGD,
+        help="switchml: the baseline; published: P4SGD's algorithms 2 and 3",
     )
     for option, default, metavar, meaning in (
         ("--workers", 2, "W", "members of the job"),
-        ("--slots", 1, "N", "slots of the job"),
+        ("--slots", 1, "N", "slots of the job; with switchml 2N, of which N are in flight"),
         ("--rounds", 2, "R", "times that each slot is used"),
         ("--losses", 1, "L", "packets that may be lost"),
         ("--duplicates", 1, "D", "packets that may come twice"),

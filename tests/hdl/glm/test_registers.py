@@ -14,7 +14,7 @@ from fanin.hdl.glm.node_driver import NodeDriver, NodeJob, NodeMemories
 from fanin.hdl.glm.node_registers import COUNTERS, IDENTITY, VERSION, Failure, model_address, node_registers
 from fanin.hdl.glm.run_check import RunCheck
 from fanin.hdl.glm.shapes import ModelPortSignature
-from fanin.wire import Endpoint
+from fanin.wire import Endpoint, Protocol
 
 TINY = PRESETS["tiny"]
 
@@ -181,12 +181,18 @@ EDGES = [
 ]
 
 
-def test_the_check_draws_every_line_where_the_hardware_ends():
-    check = RunCheck(depth=128, fifo_depth=800, slots=64, max_mini_batch=1000)
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_the_check_draws_every_line_where_the_hardware_ends(protocol):
+    check = RunCheck(depth=128, fifo_depth=800, slots=64, max_mini_batch=1000, protocol=protocol)
+    edges = [
+        *EDGES,
+        ({"job.log2_slots": 1}, True),
+        ({"job.log2_slots": 0}, protocol.slots_per_operation == 1),
+    ]
     verdicts, words = [], []
 
     async def body(ctx):
-        for changes, _ in EDGES:
+        for changes, _ in edges:
             for path, value in (GOOD | changes).items():
                 part, name = path.split(".")
                 ctx.set(getattr(check, part)[name], value)
@@ -198,7 +204,7 @@ def test_the_check_draws_every_line_where_the_hardware_ends():
     sim.add_clock(1e-8)
     sim.add_testbench(body)
     sim.run()
-    assert verdicts == [verdict for _, verdict in EDGES]
-    shapes = [GOOD | changes for changes, _ in EDGES]
+    assert verdicts == [verdict for _, verdict in edges]
+    shapes = [GOOD | changes for changes, _ in edges]
     expected = [s["shape.chunks"] * s["shape.planes"] * s["shape.epoch"] for s in shapes]
     assert words == [np.uint32(value & 0xFFFF_FFFF) for value in expected]

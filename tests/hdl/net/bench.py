@@ -11,7 +11,7 @@ from typing import Any
 from fanin.sim.golden.transport import WorkerEndpoint
 from fanin.sim.switch.base import Job, Member
 from fanin.sim.switch.reference import ReferenceSwitch
-from fanin.wire import Encap, Endpoint, Packet, decode_payload, encode, header_length
+from fanin.wire import Encap, Endpoint, Packet, Protocol, decode_payload, encode, header_length
 
 SWITCH = Endpoint(mac=0x02_00_00_00_00_FE, ip=0x0A_00_00_FE)
 JOB = 7
@@ -151,16 +151,17 @@ class Network:
         values: int = 8,
         delay: tuple[int, int] = (5, 30),
         timeout: int = 400,
-        first_round: int = 1,
+        protocol: Protocol = Protocol.P4SGD,
     ):
         self.rng, self.odds, self.encap, self.values = rng, odds or Odds(), encap, values
         self.delay, self.timeout = delay, timeout
-        self.switch = ReferenceSwitch(endpoint=SWITCH, ports=len(pas), values=values)
+        common: dict[str, Any] = {"values": values, "protocol": protocol}
+        self.switch = ReferenceSwitch(endpoint=SWITCH, ports=len(pas), **common)
         members = tuple(Member(w, 1 << w, own(w)) for w in range(len(pas)))
         self.switch.add_job(Job(JOB, BASE, slots, members))
         self.pas = {w: list(p) for w, p in enumerate(pas) if w}
         self.workers = {
-            w: WorkerEndpoint(job=JOB, base=BASE, slots=slots, member=1 << w, values=values) for w in self.pas
+            w: WorkerEndpoint(job=JOB, base=BASE, slots=slots, member=1 << w, **common) for w in self.pas
         }
         self.delivered: dict[int, list[tuple[int, ...]]] = {w: [] for w in self.workers}
         self.deadlines: dict[tuple[int, int], int] = {}

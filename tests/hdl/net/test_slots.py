@@ -6,21 +6,21 @@ import random
 import pytest
 
 from fanin.hdl.net.slots import SlotState, SlotStates
-from fanin.wire import ROUND_MAX, Kind
+from fanin.wire import ROUND_MAX, Kind, Protocol
 from tests.support import new_seed, simulate
 
 FREE, WAIT_RESULT, WAIT_CONFIRM = SlotState
 DECISIONS = ["result", "confirm", "duplicate", "stale"]
 
 
-def run(schedule, *, n, slots=16, first_round=1, seed=0):
+def run(schedule, *, n, slots=16, first_round=1, protocol=Protocol.P4SGD, seed=0):
     """``(decision, free, scanned)`` of each cycle; the decision on its packet stands a cycle later.
 
     A cycle of ``schedule`` may have ``packet`` (kind, slot, round, current), ``scan`` (slot, round),
     ``delivered``, and ``clear`` (slot). Whatever is not valid is random.
     """
     rng = random.Random(seed)
-    dut = SlotStates(slots=slots, first_round=first_round)
+    dut = SlotStates(slots=slots, first_round=first_round, protocol=protocol)
     seen = []
 
     def use(slot, round_):
@@ -34,7 +34,7 @@ def run(schedule, *, n, slots=16, first_round=1, seed=0):
         ctx.set(dut.ahead, use(*packets[0][1:3]) if packets[0] else noise())
         await ctx.tick()
         for cycle, packet, following in zip(schedule, packets, [*packets[1:], None], strict=True):
-            kind, _, _, current = packet or (rng.choice(list(Kind)), 0, 0, rng.getrandbits(1))
+            kind, _, _, current = packet or (rng.choice(protocol.to_worker), 0, 0, rng.getrandbits(1))
             confirm = kind == Kind.CONFIRM
             ctx.set(dut.packet, {"valid": packet is not None, "confirm": confirm, "current": current})
             ctx.set(dut.ahead, use(*following[1:3]) if following else noise())
@@ -59,8 +59,8 @@ def run(schedule, *, n, slots=16, first_round=1, seed=0):
 class Slots:
     """Operations in their slots, by the protocol: what each packet is, and when each slot becomes free."""
 
-    def __init__(self, n, first_round):
-        self.n = n
+    def __init__(self, n, first_round, protocol):
+        self.n, self.window, self.protocol = n, n // protocol.slots_per_operation, protocol
         self.round = [first_round - 1] * n
         self.state = [FREE] * n
         self.first_round = first_round
@@ -82,7 +82,7 @@ class Slots:
             return "stale"
         match self.state[slot], kind:
             case (SlotState.WAIT_RESULT, Kind.RESULT):
-                self.state[slot] = WAIT_CONFIRM
+                self.state[slot] = WAIT_CONFIRM if self.protocol.acknowledges else FREE
                 return "result"
             case (SlotState.WAIT_RESULT, Kind.CONFIRM):
                 return "stale"
@@ -93,7 +93,13 @@ class Slots:
         return "duplicate"
 
     def frees(self, now):
-        """The last of: 3 cycles after the CONFIRM, 1 after the delivery, 1 after the operation before."""
+        """The last of: 3 cycles after the CONFIRM, 1 after the delivery, 1 after the operation before.
+
+        Where there is no CONFIRM, at the delivery.
+        """
+        if not self.protocol.acknowledges:
+            self.freed = self.delivered
+            return now in self.delivered_at.values()
         times = [self.confirmed_at.get(self.freed), self.delivered_at.get(self.freed)]
         if None in times or now < max(times[0] + 3, times[1] + 1, self.freed_at + 1):
             return False
@@ -101,21 +107,21 @@ class Slots:
         return True
 
 
-def random_job(rng, *, n, first_round, cycles, load):
+def random_job(rng, *, n, first_round, protocol, cycles, load):
     """A schedule, and what must be seen of it."""
-    slots = Slots(n, first_round)
+    slots = Slots(n, first_round, protocol)
     schedule, expected, scanned = [], [], FREE
     freed_before = False
     has_result = set()
     for now in range(cycles):
-        if slots.begun - slots.freed + freed_before < n and rng.random() < 0.8:
+        if slots.begun - slots.freed + freed_before < slots.window and rng.random() < 0.8:
             slots.begin()
         cycle, decision = {}, ""
         if rng.random() < load:
             last = schedule[-1].get("packet") if schedule else None
             slot = last[1] if last and rng.random() < 0.4 else rng.randrange(n)
             round_ = slots.round[slot] + rng.choice([0] * 6 + [-2, -1, 1, 2])
-            kind = rng.choice([Kind.RESULT, Kind.CONFIRM])
+            kind = rng.choice(protocol.to_worker)
             cycle["packet"] = (kind, slot, round_, round_ == slots.round[slot])
             decision = slots.receive(kind, slot, round_, now)
         if slots.delivered in has_result and rng.random() < 0.6:
@@ -135,14 +141,23 @@ def random_job(rng, *, n, first_round, cycles, load):
 
 @pytest.mark.parametrize("load", [0.3, 1])
 @pytest.mark.parametrize("first_round", [1, 2, ROUND_MAX - 40])
-@pytest.mark.parametrize(("slots", "n"), [(2, 1), (2, 2), (16, 4), (8, 8)])
-def test_every_decision_and_every_state_is_the_protocols(slots, n, first_round, load):
+@pytest.mark.parametrize(
+    ("protocol", "slots", "n"),
+    [
+        *((Protocol.P4SGD, *size) for size in [(2, 1), (2, 2), (16, 4), (8, 8)]),
+        *((Protocol.SWITCHML, *size) for size in [(2, 2), (16, 4)]),
+    ],
+)
+def test_every_decision_and_every_state_is_the_protocols(protocol, slots, n, first_round, load):
     seed = new_seed()
     rng = random.Random(seed)
-    schedule, expected = random_job(rng, n=n, first_round=first_round, cycles=400 * n, load=load)
-    assert {decision for decision, *_ in expected} >= set(DECISIONS)
+    schedule, expected = random_job(
+        rng, n=n, first_round=first_round, protocol=protocol, cycles=400 * n, load=load
+    )
+    without = set() if protocol.acknowledges else {"confirm"}
+    assert {decision for decision, *_ in expected} - {""} == set(DECISIONS) - without
     assert sum(free for _, free, _ in expected) > 4 * n, "several rounds"
-    seen = run(schedule, n=n, slots=slots, first_round=first_round, seed=seed)
+    seen = run(schedule, n=n, slots=slots, first_round=first_round, protocol=protocol, seed=seed)
     assert seen[1:] == expected[1:]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fanin.hdl.net.job import FailureCause, FrameFaults
 from fanin.hdl.net.transport import AggTransport
-from fanin.wire import ROUND_MAX, Encap, Kind, Packet
+from fanin.wire import ROUND_MAX, Encap, Kind, Packet, Protocol
 from tests.hdl.net.bench import BASE, JOB, Network, Odds, Wire, config, packet_of, to_worker
 from tests.support import new_seed, simulate
 
@@ -41,13 +41,14 @@ def run(
     stall=0.3,
     timeout=400,
     delay=(5, 30),
+    protocol=Protocol.P4SGD,
     meddle=None,
 ):
     """Two workers, of which one is the RTL; checks every FA. ``meddle`` may wrap the network."""
     seed = new_seed()
     rng = random.Random(seed)
     pas = make_pas(rng, 2, operations, values)
-    dut = AggTransport(mac_width=width, encap=encap, values=values, slots=16)
+    dut = AggTransport(mac_width=width, encap=encap, values=values, slots=16, protocol=protocol)
     network = Network(
         pas=pas,
         slots=1 << log2_slots,
@@ -57,6 +58,7 @@ def run(
         values=values,
         timeout=timeout,
         delay=delay,
+        protocol=protocol,
     )
     wire = Wire(dut, (meddle(network) if meddle else network).exchange, rng, stall=stall)
     log = simulate(
@@ -141,7 +143,7 @@ class Meddler:
         return self.delays if self.seen == 3 else [0]
 
 
-def run_with(kind, delays):
+def run_with(kind, delays, **parameters):
     """Returns the wire, and how the switch counted."""
     meddlers = []
 
@@ -149,7 +151,7 @@ def run_with(kind, delays):
         meddlers.append(Meddler(network, kind, delays))
         return meddlers[0]
 
-    wire = run(operations=20, timeout=300, meddle=meddle)
+    wire = run(operations=20, timeout=300, meddle=meddle, **parameters)
     assert meddlers[0].seen >= 3
     return wire, meddlers[0].network.switch.job_counters(JOB)
 

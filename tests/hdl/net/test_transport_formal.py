@@ -4,6 +4,7 @@
 import pytest
 from amaranth import Mux, Signal
 from amaranth.hdl import Value
+from amaranth.utils import exact_log2
 
 from fanin.hdl.net.headers import frame_layout, swap_bytes
 from fanin.hdl.net.reorder import ReorderStore
@@ -15,6 +16,7 @@ from fanin.wire import (
     VERSION,
     Encap,
     Kind,
+    Protocol,
 )
 from tests.formal import Proof
 
@@ -53,13 +55,13 @@ def rx_frame(dut):
     return layout(swap_bytes(dut.rx.payload.data[: layout.size]))
 
 
-@pytest.fixture
-def transport():
+@pytest.fixture(params=list(Protocol))
+def transport(request):
     """Two slots, one value; frames of the job with any kind, slot, round and value, at any time.
 
     What other frames there are does not matter here (see test_framing); small numbers keep the solver quick.
     """
-    proof = Proof(AggTransport(values=1, slots=SLOTS))
+    proof = Proof(AggTransport(values=1, slots=SLOTS, protocol=request.param))
     dut = proof.component
     job = {"enable": 1, "log2_slots": 1, "retries": 3, "timeout": 2}
     proof.assume(Value.cast(dut.job) == dut.job.shape().const(job).as_bits())
@@ -87,15 +89,19 @@ def test_each_fa_is_that_of_its_operation_once_and_in_order(transport, tmp_path)
 
 @pytest.mark.slow
 def test_no_slot_is_used_again_before_its_confirm_and_the_delivery_of_its_fa(transport, tmp_path):
-    shadow = Shadow(transport)
+    """Without CONFIRMs: before the delivery of the FA a window later."""
+    shadow, protocol = Shadow(transport), transport.component.protocol
     reuse = shadow.accept & (shadow.accepted == shadow.number + SLOTS)
-    transport.check(~reuse | (shadow.confirmed & (shadow.delivered > shadow.number)))
+    later = SLOTS - SLOTS // protocol.slots_per_operation
+    confirmed = shadow.confirmed if protocol.acknowledges else 1
+    transport.check(~reuse | (confirmed & (shadow.delivered > shadow.number + later)))
     transport.prove(tmp_path, depth=DEPTH, induction=False, timeout=300)
 
 
-def test_the_window_never_holds_more_than_n_operations(tmp_path):
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_the_window_never_holds_more_than_n_operations(protocol, tmp_path):
     """Induction: for ever, at any N, whatever is accepted while open and freed while in use."""
-    proof = Proof(OperationWindow(slots=8))
+    proof = Proof(OperationWindow(slots=8, protocol=protocol))
     window, state = proof.component, proof.internal
     begun, count, accepted = state["begun"], state["count"], state["accepted"]
     left = count - accepted
@@ -104,19 +110,20 @@ def test_the_window_never_holds_more_than_n_operations(tmp_path):
     enabled = Signal()
     proof.m.d.sync += [settled.eq(1), ready.eq(settled), enabled.eq(window.enable)]
     mask = proof.constant(3)
+    size = mask.shift_right(exact_log2(protocol.slots_per_operation)) + 1  # N
     proof.assume((mask & (mask + 1)) == 0)
     proof.assume(window.mask == mask)
     proof.assume(~window.accept | (window.open & ready))
     was_idle = Signal(init=1)
-    idle = ~begun | (left == mask + 1)
+    idle = ~begun | (left == size)
     proof.m.d.sync += was_idle.eq(idle)
     proof.assume(~window.free | ~idle)
     proof.check(~ready | (window.idle == was_idle) | ~begun)
     proof.check(begun | (window.idle & was_idle & ~accepted))
     proof.check(~ready | (window.open == ((left > 0) & ~window.exhausted & enabled)))
-    proof.check(~settled | ((left >= 0) & (left <= mask + 1)))
-    proof.check(~settled | (state["all_free"] == mask + 1))
-    proof.check(~settled | begun | (left == mask + 1))
+    proof.check(~settled | ((left >= 0) & (left <= size)))
+    proof.check(~settled | (state["all_free"] == size))
+    proof.check(~settled | begun | (left == size))
     for k in range(3):
         proof.check(~settled | (state["at_least"][k] == (count > k)))
     proof.check(~ready | settled)

@@ -1,5 +1,7 @@
 """The model checker: what it finds in the published protocol, in broken ones, and in ours."""
 
+from functools import partial
+
 import pytest
 
 from fanin.sim.checker.chart import chart
@@ -10,8 +12,10 @@ from fanin.sim.checker.search import Search
 from fanin.sim.checker.system import Event, Faults, System
 from fanin.sim.golden.transport import Received, State, Verdict, WorkerEndpoint
 from fanin.sim.switch.reference import ReferenceSwitch, _Round
-from fanin.wire import Kind
+from fanin.wire import Kind, Protocol
+from tests.sim.checker.one_bit import OneBit
 
+SwitchML = partial(Rounds, protocol=Protocol.SWITCHML)
 ONE_EACH = Faults(1, 1, 1, 3)
 NONE = Faults()
 
@@ -29,12 +33,13 @@ def holds(outcome):
 ALL = dict.fromkeys(INVARIANTS, True)
 
 
+@pytest.mark.parametrize("protocol", [Rounds, SwitchML])
 @pytest.mark.parametrize(
     ("workers", "slots", "rounds", "faults"),
     [(2, 1, 2, ONE_EACH), (3, 1, 1, ONE_EACH), (2, 2, 1, Faults(1, 1, 1, 1)), (1, 2, 2, ONE_EACH)],
 )
-def test_every_invariant_of_ours_holds(workers, slots, rounds, faults):
-    outcome, _ = search(faults=faults, workers=workers, slots=slots, rounds=rounds)
+def test_every_invariant_of_ours_holds(protocol, workers, slots, rounds, faults):
+    outcome, _ = search(protocol, faults, workers=workers, slots=slots, rounds=rounds)
     assert outcome.exhausted
     assert outcome.states > 100
     assert holds(outcome) == ALL
@@ -51,6 +56,23 @@ def test_a_premature_timeout_breaks_the_published_protocol_twice():
     assert [event.name for event in reused.events].count("timeout") == 1
     assert reused.events[-1].message == Message(Kind.CONFIRM, 1)
     assert (len(twice.events), len(reused.events)) == (8, 13)
+
+
+def test_a_bit_in_place_of_the_round_lets_a_late_duplicate_into_a_sum():
+    """SwitchML as published holds while channels are first in, first out; one late copy is enough."""
+    outcome, _ = search(OneBit, rounds=3)
+    assert outcome.exhausted
+    assert holds(outcome) == ALL
+    late_copy = Faults(duplicates=1, together=1)
+    outcome, _ = search(OneBit, late_copy, rounds=3)
+    example = outcome.counterexamples[SUM]
+    copied = next(event for event in example.events if event.name == "duplicate")
+    assert copied.message == Message(Kind.AGG, 1)
+    late = next(event for event in example.events if event.name == "deliver late")
+    assert late.message == copied.message
+    assert outcome.holds(ONCE) is False
+    outcome, _ = search(SwitchML, late_copy, rounds=2)  # as many operations
+    assert holds(outcome) == ALL
 
 
 def test_the_search_stops_at_the_first_broken_invariant_if_told_to():
@@ -99,6 +121,17 @@ def test_a_worker_that_needs_no_confirm_reuses_a_slot_too_early(monkeypatch):
     assert search()[0].holds(REUSE) is False
 
 
+def test_a_window_of_all_slots_reuses_one_too_early_without_acknowledgements(monkeypatch):
+    real = WorkerEndpoint.__init__
+
+    def greedy(self, **parameters):
+        real(self, **parameters)
+        self.window = parameters["slots"]
+
+    monkeypatch.setattr(WorkerEndpoint, "__init__", greedy)
+    assert search(SwitchML)[0].holds(REUSE) is False
+
+
 def test_a_worker_that_ignores_rounds_takes_an_old_fa_for_a_new_one(monkeypatch):
     def blind(self, packet):
         slot = self._slots[packet.slot]
@@ -129,14 +162,16 @@ def seen(search, *, names):
     return found
 
 
-@pytest.fixture(scope="module")
-def reached():
-    return search(faults=Faults(losses=1, duplicates=1, together=1))[1]
+@pytest.fixture(scope="module", params=[Rounds, SwitchML])
+def reached(request):
+    """A protocol, and a search of it."""
+    return request.param, search(request.param, Faults(losses=1, duplicates=1, together=1))[1]
 
 
 def test_names_hide_no_state(reached):
     """Without renaming there are more states, but workers and switch get into the same ones."""
-    system = System(Rounds(workers=2, slots=1, rounds=2), Faults(losses=1, duplicates=1, together=1))
+    protocol, reached = reached
+    system = System(protocol(workers=2, slots=1, rounds=2), Faults(losses=1, duplicates=1, together=1))
     names = system._names
     system.canonical = lambda state: state
     every = Search(system)
@@ -147,21 +182,53 @@ def test_names_hide_no_state(reached):
 
 def test_what_is_useless_is_really_so(reached, monkeypatch):
     """Nothing that workers and switch can be in is lost with the packets that are taken out."""
+    protocol, reached = reached
     monkeypatch.setattr(Rounds, "useless", lambda *_: False)
-    outcome, every = search(faults=Faults(losses=1, duplicates=1, together=1))
+    outcome, every = search(protocol, Faults(losses=1, duplicates=1, together=1))
     assert holds(outcome) == ALL
     names = reached.system._names
     assert len(every._states) > len(reached._states)
     assert seen(every, names=names) == seen(reached, names=names)
 
 
-@pytest.mark.parametrize("protocol", [Rounds, Published])
+@pytest.mark.parametrize("protocol", [Rounds, SwitchML, Published])
 def test_the_reduced_search_finds_what_the_whole_one_finds(protocol):
-    faults = Faults(losses=1, together=1) if protocol is Rounds else NONE
+    faults = NONE if protocol is Published else Faults(losses=1, together=1)
     small, _ = search(protocol, faults, slots=2, rounds=1)
     whole, _ = search(protocol, faults, slots=2, rounds=1, reduced=False)
     assert holds(small) == holds(whole)
     assert 5 * small.states < whole.states
+
+
+def local(search):
+    """What each slot can be in, at the switch and at a worker, up to the workers' names."""
+    system, found = search.system, set()
+    registers = range(system._slots_at, system._channels_at)
+    for at in registers:
+        for number in {state[at] for state in search._states}:
+            kept = system._slots.values[number]
+            found |= {(at, system.protocol.renamed(kept, names)) for names in system._names}
+    for worker in {number for state in search._states for number in state[: system._slots_at]}:
+        found |= set(enumerate(system._workers.values[worker].slots, start=-len(registers)))
+    return found
+
+
+@pytest.mark.parametrize(("slots", "rounds"), [(1, 2), (2, 1)])
+def test_a_slot_that_others_cannot_reach_may_come_first(slots, rounds):
+    """Without acknowledgements, and with faults that let a round's packets come in the next one's."""
+    faults = Faults(losses=1, duplicates=1, together=1)
+    small, reduced = search(SwitchML, faults, slots=slots, rounds=rounds)
+    whole, every = search(SwitchML, faults, slots=slots, rounds=rounds, reduced=False)
+    assert holds(small) == holds(whole) == ALL
+    assert 1.5 * small.states < whole.states
+    assert local(reduced) == local(every)
+
+
+def test_a_fault_that_can_no_more_happen_makes_no_difference():
+    protocol = Rounds(workers=2, slots=1, rounds=1)
+    assert System(protocol, Faults(9, 9, 0, 2)).start == System(protocol, Faults(2, 2, 0, 2)).start
+    left = {state[-4:] for state in search(faults=Faults(9, 1, 0, 2))[1]._states}
+    assert left == {(2, 1, 0, 2), (1, 1, 0, 1), (1, 0, 0, 1), (0, 0, 0, 0)}
 
 
 def test_a_search_that_is_out_of_time_says_what_it_does_not_know():

@@ -7,7 +7,7 @@ import pytest
 
 from fanin.hdl.net.transport import AggTransport
 from fanin.sim.golden.transport import RoundWrap, State, TransportTimeout, Verdict, WorkerEndpoint
-from fanin.wire import ROUND_MAX, Kind, Packet
+from fanin.wire import ROUND_MAX, Kind, Packet, Protocol
 from tests.hdl.net.bench import BASE, JOB, Wire, config, packet_of, to_worker
 from tests.support import new_seed, simulate
 
@@ -102,6 +102,41 @@ def test_the_round_never_wraps():
         worker.submit(pa(1))
 
 
+def test_switchml_begins_an_operation_once_the_fa_of_a_window_before_was_handed_on():
+    """Slots are used round by round; an FA that waits for an earlier one opens nothing."""
+    worker = endpoint(protocol=Protocol.SWITCHML)
+    assert worker.window == SLOTS // 2
+    seen, aggs = [], []
+    for n in range(3 * SLOTS):
+        assert worker.can_submit()
+        aggs += worker.submit(pa(n))
+        seen.append((aggs[-1].slot - BASE, aggs[-1].round))
+        if n % 2:
+            assert not worker.can_submit()
+            assert worker.receive(answer(aggs[n])).delivered == ()
+            assert not worker.can_submit()
+            assert worker.waiting() == [aggs[n - 1].slot - BASE]
+            received = worker.receive(answer(aggs[n - 1]))
+            assert (len(received.delivered), received.packets) == (2, ())
+    assert seen == [(n % SLOTS, n // SLOTS + 1) for n in range(3 * SLOTS)]
+    assert worker.idle
+
+
+def test_switchml_has_no_confirm():
+    worker = endpoint(protocol=Protocol.SWITCHML)
+    (agg,) = worker.submit(pa(0))
+    assert worker.receive(replace(answer(agg), kind=Kind.CONFIRM)).verdict is Verdict.MALFORMED
+    assert worker.receive(answer(agg)).verdict is Verdict.RESULT
+    assert worker.receive(answer(agg)).verdict is Verdict.DUPLICATE
+    assert worker.receive(replace(answer(agg), kind=Kind.CONFIRM)).verdict is Verdict.MALFORMED
+    assert worker.timeout(0) == []
+
+
+def test_switchml_needs_two_slots():
+    with pytest.raises(ValueError, match="slots must be at least 2, not 1"):
+        endpoint(slots=1, protocol=Protocol.SWITCHML)
+
+
 def test_a_snapshot_restores_everything_and_hashes():
     worker = endpoint()
     (agg,) = worker.submit(pa(0))
@@ -118,7 +153,7 @@ class Trace:
 
     def __init__(self, dut, rng, events):
         self.dut, self.rng, self.events = dut, rng, events
-        self.model = endpoint()
+        self.model = endpoint(protocol=dut.protocol)
         self.before = self.model.snapshot()
         self.wire = Wire(dut, self.exchange, rng)
         self.due: list[Packet] = []  # packets that the model has sent and the RTL has not
@@ -136,7 +171,7 @@ class Trace:
             else:
                 index = packet.slot - BASE
                 if self.model.timeout(index) != [packet]:  # it crossed the packet that has just arrived
-                    crossed = endpoint()
+                    crossed = endpoint(protocol=self.dut.protocol)
                     crossed.restore(self.before)
                     assert crossed.timeout(index) == [packet]
                 self.retransmitted += 1
@@ -189,9 +224,10 @@ class Trace:
             assert self.got == self.fas
 
 
-def test_the_rtl_decides_as_the_model_does():
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_the_rtl_decides_as_the_model_does(protocol):
     seed = new_seed()
-    dut = AggTransport(slots=SLOTS)
+    dut = AggTransport(slots=SLOTS, protocol=protocol)
     trace = Trace(dut, random.Random(seed), events=400)
     simulate(
         dut,
@@ -202,7 +238,8 @@ def test_the_rtl_decides_as_the_model_does():
     )
     counted = {name: trace.wire.counts[name] for name in trace.expected}
     assert counted == trace.expected
-    assert set(trace.expected) == {verdict.value for verdict in Verdict}
+    without = set() if protocol.acknowledges else {Verdict.CONFIRM}
+    assert set(trace.expected) == {verdict.value for verdict in set(Verdict) - without}
     assert trace.retransmitted == trace.wire.counts["retransmissions"] > 0
     assert trace.model.submitted > 3 * SLOTS
     assert all(slot.state in State for slot in trace.model.snapshot().slots)

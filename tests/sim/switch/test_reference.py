@@ -12,6 +12,7 @@ from fanin.wire import (
     Endpoint,
     Kind,
     Packet,
+    Protocol,
     decode_payload,
     encode,
     header_length,
@@ -36,10 +37,10 @@ def job(workers=2, *, id=7, base=8, slots=4, ports=None):
 class Bench:
     """A switch with one job, and the workers' side of it."""
 
-    def __init__(self, workers=2, *, encap=Encap.L2, ports=None, **kwargs):
+    def __init__(self, workers=2, *, encap=Encap.L2, ports=None, protocol=Protocol.P4SGD, **kwargs):
         self.encap = encap
         self.job = job(workers, ports=ports, **kwargs)
-        self.switch = ReferenceSwitch(endpoint=SWITCH, ports=8)
+        self.switch = ReferenceSwitch(endpoint=SWITCH, ports=8, protocol=protocol)
         self.switch.add_job(self.job)
 
     def frame(self, worker, kind, *, slot=8, round=1, values=(0,) * 8, job=7, version=1, bitmap=None):
@@ -177,6 +178,26 @@ def test_malformed_is_dropped_before_anything_else_is_asked(encap, fault):
     bench = Bench(1, encap=encap)
     assert bench.send(0, **({"kind": Kind.AGG, "job": 99} | fault)) == []  # of a foreign job at that
     assert bench.counted == {"malformed": 1}
+
+
+def test_switchml_has_no_ack_and_aggregates_alike():
+    bench = Bench(2, protocol=Protocol.SWITCHML)
+    assert bench.send(0, Kind.ACK) == []
+    assert bench.counted == {"malformed": 1}
+    for round_ in (1, 2):
+        assert bench.send(0, Kind.AGG, round=round_, values=[round_] * 8) == []
+        out = bench.send(1, Kind.AGG, round=round_, values=[1] * 8)
+        assert out == [(w, Packet(Kind.RESULT, 7, 8, round_, 0b11, (round_ + 1,) * 8)) for w in range(2)]
+    assert [to for to, _ in bench.send(1, Kind.AGG, round=2)] == [1], "it asks again, and gets it alone"
+    assert bench.send(1, Kind.AGG, round=1) == []
+    assert bench.counted == {
+        "malformed": 1,
+        "aggregated": 4,
+        "results": 2,
+        "duplicate": 1,
+        "replies": 1,
+        "stale": 1,
+    }
 
 
 @BOTH
