@@ -136,7 +136,7 @@ def _members(job: Job, kind: Kind) -> Iterator[TableEntry]:
 def _verdicts(job: Job, kind: Kind, place: int) -> Iterator[TableEntry]:
     """In order of priority: seen before (answered, if the round is complete), stale, last of all, any other."""
     ours = {"kind": _is(kind, _BITS["kind"]), "job": _is(job.id, _BITS["job"])}
-    answer = {"kind": int(_ANSWERS[kind]), "members": job.bitmap}
+    answer = {"answer": int(_ANSWERS[kind]), "members": job.bitmap}
     bits = _BITS["bitmap"]
     for member in job.members:
         bit = member.bitmap

@@ -284,11 +284,11 @@ def _sum(config: ProgramConfig) -> Control:
 def _ingress(config: ProgramConfig) -> Control:
     registers, admission = _admission(config)
     answer = (
-        Assign("hdr.aggregation.kind", "kind"),
+        Assign("hdr.aggregation.kind", "answer"),
         Assign("hdr.aggregation.bitmap", "members"),
         Multicast("to"),
     )
-    parameters = (("kind", 4), ("members", 32), ("to", "{group_t}"))
+    parameters = (("answer", 4), ("members", 32), ("to", "{group_t}"))
     verdict = Table(
         "verdict",
         (

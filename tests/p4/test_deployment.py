@@ -86,7 +86,7 @@ def test_two_members_with_one_port_and_bitmap_are_refused(tmp_path, document):
 
 
 def _second_job(document, **changes):
-    (first,) = document["jobs"]
+    first = document["jobs"][0]
     document["jobs"].append({**json.loads(json.dumps(first)), "id": 2, **changes})
 
 
