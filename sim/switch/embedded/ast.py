@@ -1,0 +1,477 @@
+"""The tree of a P4 program. The checker fills in what is not given to ``__init__``: types, constants, meanings of names.
+
+Every node has a ``position``. Nodes are compared by identity: the same text twice is two things.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fanin.sim.switch.embedded.errors import Position
+from fanin.sim.switch.embedded.lexer import Token
+
+Annotations = dict[str, list[Token]]
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """What every node has."""
+
+    position: Position
+
+
+# Expressions -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class Expression(Node):
+    """An expression. ``type`` is set by the checker, ``constant`` where its value is known when it is compiled."""
+
+    type: Any = field(default=None, init=False)
+    constant: Any = field(default=None, init=False)
+
+
+@dataclass(slots=True, eq=False)
+class Number(Expression):
+    """A number, with the width and signedness that it states, if any."""
+
+    value: int
+    width: int | None
+    signed: bool
+
+
+@dataclass(slots=True, eq=False)
+class Truth(Expression):
+    """``true`` or ``false``."""
+
+    value: bool
+
+
+@dataclass(slots=True, eq=False)
+class Text(Expression):
+    """A string."""
+
+    value: str
+
+
+@dataclass(slots=True, eq=False)
+class Name(Expression):
+    """A name; ``target`` is the declaration that it means. ``outermost``: with a dot in front."""
+
+    name: str
+    outermost: bool = False
+    target: Any = field(default=None, init=False)
+
+
+@dataclass(slots=True, eq=False)
+class ErrorValue(Expression):
+    """``error.name``."""
+
+    name: str
+
+
+@dataclass(slots=True, eq=False)
+class Member(Expression):
+    """``base.name``; ``target`` is set where ``base`` is no value (an enum, an extern instance, a table)."""
+
+    base: Expression
+    name: str
+    name_position: Position
+    target: Any = field(default=None, init=False)
+
+
+@dataclass(slots=True, eq=False)
+class Index(Expression):
+    """``base[index]``."""
+
+    base: Expression
+    index: Expression
+
+
+@dataclass(slots=True, eq=False)
+class Slice(Expression):
+    """``base[high:low]``; the checker sets ``bounds``."""
+
+    base: Expression
+    high: Expression
+    low: Expression
+    bounds: tuple[int, int] = field(default=(0, 0), init=False)
+
+
+@dataclass(slots=True, eq=False)
+class Argument(Node):
+    """An argument; ``name`` where it is given by name, ``value`` None for ``_``."""
+
+    name: str | None
+    value: Expression | None
+
+
+@dataclass(slots=True, eq=False)
+class Call(Expression):
+    """A call of whatever can be called; the checker sets ``callee`` and puts ``arguments`` in order."""
+
+    function: Expression
+    type_arguments: list[TypeNode]
+    arguments: list[Argument]
+    callee: Any = field(default=None, init=False)
+
+
+@dataclass(slots=True, eq=False)
+class Unary(Expression):
+    """``operator operand``."""
+
+    operator: str
+    operand: Expression
+
+
+@dataclass(slots=True, eq=False)
+class Binary(Expression):
+    """``left operator right``."""
+
+    operator: str
+    left: Expression
+    right: Expression
+
+
+@dataclass(slots=True, eq=False)
+class Ternary(Expression):
+    """``condition ? yes : no``."""
+
+    condition: Expression
+    yes: Expression
+    no: Expression
+
+
+@dataclass(slots=True, eq=False)
+class Cast(Expression):
+    """``(target) operand``; the checker also puts these where the language converts by itself."""
+
+    target: TypeNode | None
+    operand: Expression
+
+
+@dataclass(slots=True, eq=False)
+class ListValue(Expression):
+    """``{a, b}``."""
+
+    items: list[Expression]
+
+
+@dataclass(slots=True, eq=False)
+class StructValue(Expression):
+    """``{x = a, y = b}``."""
+
+    items: dict[str, Expression]
+
+
+# Types as written --------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class TypeNode(Node):
+    """A type as it is written."""
+
+
+@dataclass(slots=True, eq=False)
+class NamedType(TypeNode):
+    """A type's name, perhaps with arguments."""
+
+    name: str
+    arguments: list[TypeNode]
+
+
+@dataclass(slots=True, eq=False)
+class BaseType(TypeNode):
+    """``bool``, ``error``, ``string``, ``void``, ``bit``, ``int``, ``varbit``; ``width`` None where none is given."""
+
+    name: str
+    width: Expression | None
+
+
+@dataclass(slots=True, eq=False)
+class StackType(TypeNode):
+    """``element[size]``."""
+
+    element: TypeNode
+    size: Expression
+
+
+@dataclass(slots=True, eq=False)
+class TupleType(TypeNode):
+    """``tuple<...>``."""
+
+    elements: list[TypeNode]
+
+
+@dataclass(slots=True, eq=False)
+class AnyType(TypeNode):
+    """``_`` where a type argument stands."""
+
+
+# Statements --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class Statement(Node):
+    """A statement."""
+
+
+@dataclass(slots=True, eq=False)
+class Block(Statement):
+    """``{ ... }``."""
+
+    statements: list[Statement]
+
+
+@dataclass(slots=True, eq=False)
+class Assignment(Statement):
+    """``target = value``; ``compound``: it was ``target += ...``, and ``value`` contains ``target``."""
+
+    target: Expression
+    value: Expression
+    compound: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class CallStatement(Statement):
+    """A call, its result unused."""
+
+    call: Expression
+
+
+@dataclass(slots=True, eq=False)
+class Conditional(Statement):
+    """``if``."""
+
+    condition: Expression
+    then: Statement
+    otherwise: Statement | None
+
+
+@dataclass(slots=True, eq=False)
+class SwitchCase(Node):
+    """A label (None: ``default``); ``block`` None: as the next one."""
+
+    label: Expression | None
+    block: Block | None
+
+
+@dataclass(slots=True, eq=False)
+class Choice(Statement):
+    """``switch``."""
+
+    subject: Expression
+    cases: list[SwitchCase]
+
+
+@dataclass(slots=True, eq=False)
+class Jump(Statement):
+    """``exit`` or ``return``."""
+
+    kind: str
+    value: Expression | None
+
+
+# Declarations ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class Declaration(Statement):
+    """Anything with a name. ``type`` is what the checker found that it is."""
+
+    name: str
+    annotations: Annotations = field(default_factory=dict, init=False)
+    type: Any = field(default=None, init=False)
+
+
+@dataclass(slots=True, eq=False)
+class Constant(Declaration):
+    """``const``."""
+
+    type_node: TypeNode
+    value: Expression
+
+
+@dataclass(slots=True, eq=False)
+class Variable(Declaration):
+    """A local variable."""
+
+    type_node: TypeNode
+    value: Expression | None
+
+
+@dataclass(slots=True, eq=False)
+class Instance(Declaration):
+    """An instance of an extern, control, parser or package. ``body``: functions that an initialiser gives it."""
+
+    type_node: TypeNode
+    arguments: list[Argument]
+    body: list[Declaration]
+    call: Any = field(default=None, init=False)
+
+
+@dataclass(slots=True, eq=False)
+class Parameter(Declaration):
+    """A parameter; ``direction`` is in, out, inout or empty."""
+
+    direction: str
+    type_node: TypeNode
+    default: Expression | None
+
+
+@dataclass(slots=True, eq=False)
+class Function(Declaration):
+    """A function, extern function or method: ``body`` None where it is only declared."""
+
+    result_node: TypeNode
+    type_parameters: list[str]
+    parameters: list[Parameter]
+    body: Block | None
+    result: Any = field(default=None, init=False)
+    owner: Any = field(default=None, init=False)
+
+
+@dataclass(slots=True, eq=False)
+class Extern(Declaration):
+    """An extern object; its constructors are functions of its own name."""
+
+    type_parameters: list[str]
+    methods: list[Function]
+
+
+@dataclass(slots=True, eq=False)
+class Action(Declaration):
+    """An action."""
+
+    parameters: list[Parameter]
+    body: Block
+
+
+@dataclass(slots=True, eq=False)
+class Package(Declaration):
+    """A package type."""
+
+    type_parameters: list[str]
+    parameters: list[Parameter]
+
+
+@dataclass(slots=True, eq=False)
+class FieldsType(Declaration):
+    """A header, struct or header union: ``kind`` is the keyword."""
+
+    kind: str
+    type_parameters: list[str]
+    fields: list[Variable]
+
+
+@dataclass(slots=True, eq=False)
+class Enumeration(Declaration):
+    """An enum, its members with their value where it has an underlying type."""
+
+    underlying: TypeNode | None
+    members: list[tuple[str, Expression | None]]
+
+
+@dataclass(slots=True, eq=False)
+class TypeName(Declaration):
+    """``typedef``, or with ``new`` the ``type`` that is distinct from what it is made of."""
+
+    type_node: TypeNode
+    new: bool
+
+
+@dataclass(slots=True, eq=False)
+class Names(Declaration):
+    """Names of errors (``name`` is error) or of match kinds."""
+
+    names: list[str]
+
+
+@dataclass(slots=True, eq=False)
+class Case(Node):
+    """A case of ``select``: None in ``keys`` matches anything."""
+
+    keys: list[Expression | None]
+    state: str
+
+
+@dataclass(slots=True, eq=False)
+class State(Declaration):
+    """A parser's state; ``select`` None: it goes to the state of the only case."""
+
+    statements: list[Statement]
+    select: list[Expression] | None
+    cases: list[Case]
+
+
+@dataclass(slots=True, eq=False)
+class Parser(Declaration):
+    """A parser, or its type alone where ``states`` is None."""
+
+    type_parameters: list[str]
+    parameters: list[Parameter]
+    constructor: list[Parameter]
+    locals: list[Declaration]
+    states: list[State] | None
+
+
+@dataclass(slots=True, eq=False)
+class Key(Node):
+    """A key of a table, with its name for the control plane."""
+
+    expression: Expression
+    kind: str
+    annotations: Annotations
+    name: str = field(default="", init=False)
+
+
+@dataclass(slots=True, eq=False)
+class Entry(Node):
+    """A table entry of the program; None in ``keys`` matches anything."""
+
+    keys: list[Expression | None]
+    action: Expression
+    priority: Expression | None
+    constant: bool
+    annotations: Annotations
+
+
+@dataclass(slots=True, eq=False)
+class TableAction(Node):
+    """An action that a table may run."""
+
+    expression: Expression
+    annotations: Annotations
+    action: Any = field(default=None, init=False)
+
+
+@dataclass(slots=True, eq=False)
+class Property(Node):
+    """A property of a table."""
+
+    name: str
+    value: Expression
+    constant: bool
+
+
+@dataclass(slots=True, eq=False)
+class Table(Declaration):
+    """A table."""
+
+    keys: list[Key]
+    actions: list[TableAction]
+    entries: list[Entry] | None
+    constant_entries: bool
+    properties: dict[str, Property]
+
+
+@dataclass(slots=True, eq=False)
+class Control(Declaration):
+    """A control, or its type alone where ``body`` is None."""
+
+    type_parameters: list[str]
+    parameters: list[Parameter]
+    constructor: list[Parameter]
+    locals: list[Declaration]
+    body: Block | None

@@ -1,0 +1,335 @@
+"""Controls, parsers and extern instances to Python functions and objects.
+
+Each instance of a control or parser becomes functions of its own: one per action, table and state, and one that runs the
+whole. They share a frame, an object that holds the parameters and local variables of one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fanin.sim.switch.embedded import ast, types
+from fanin.sim.switch.embedded.calls_code import CallBody
+from fanin.sim.switch.embedded.description import ExternInfo, TableInfo
+from fanin.sim.switch.embedded.errors import Position, Refused
+from fanin.sim.switch.embedded.records import Records
+from fanin.sim.switch.embedded.source import Source
+from fanin.sim.switch.embedded.tables_code import TableCode
+from fanin.sim.switch.embedded.types import VOID, base_of, is_scalar
+
+_OUT = ("out", "inout")
+
+
+class Generator:
+    """Makes the Python text of a program: ``functions`` first, then ``objects``, which refer to them."""
+
+    def __init__(self, architecture: type):
+        self.architecture = architecture
+        self.records = Records()
+        self.functions = Source()
+        self.objects = Source()
+        self.tables: dict[str, TableInfo] = {}  # by Python name
+        self.externs: dict[str, ExternInfo] = {}
+        self.constants: dict[str, Any] = {}  # objects that the text names
+        self.states: dict[str, str] = {}  # a state's function to its name
+        self._functions: dict[tuple[ast.Declaration, Instance | None], str] = {}
+        self._actions: dict[ast.Action, int] = {}
+        self._globals: dict[ast.Declaration, str] = {}
+
+    def extern_class(self, position: Position, name: str) -> type:
+        """The class that implements an extern object. Raises Refused where there is none."""
+        found = getattr(self.architecture, "externs", {}).get(name)
+        if found is None:
+            raise Refused(position, f"extern {name}")
+        return found  # type: ignore[no-any-return]
+
+    def action_number(self, action: ast.Action) -> int:
+        """A number that is the action's alone: what ``action_run`` is."""
+        return self._actions.setdefault(action, len(self._actions))
+
+    def member_name(self, node: ast.Expression) -> str:
+        """Code of an enum member's name; only constants have one."""
+        if node.constant is None:
+            raise Refused(node.position, f"{node.type} that is not known at compile time")
+        members = node.type.members
+        return repr(next(name for name, value in members.items() if value == node.constant))
+
+    def extern(
+        self,
+        node: ast.Call,
+        kind: types.External,
+        name: str,
+        instance: Instance | None,
+        body: Sequence[ast.Declaration] = (),
+    ) -> str:
+        """Make an instance of an extern; the Python name of it."""
+        shape = self.extern_class(node.position, kind.declaration.name)
+        arguments = []
+        for argument in node.arguments:
+            if argument.value is None:
+                arguments.append("None")
+            elif isinstance(argument.value.type, types.External):
+                assert instance and isinstance(argument.value, ast.Name)
+                arguments.append(instance.extern_of(argument.value))
+            elif isinstance(argument.value.type, types.Enum) and argument.value.type.underlying is None:
+                arguments.append(self.member_name(argument.value))
+            else:
+                arguments.append(self.static(argument.value, instance))
+        python = self.objects.fresh("x_" + kind.declaration.name)
+        shape_name, kinds = f"{python}_class", f"{python}_types"
+        self.constants[shape_name], self.constants[kinds] = shape, kind.arguments
+        fresh = "".join(f"lambda: {self.records.new(a)}, " for a in kind.arguments)
+        bodies = {f.name: self.function_of(f, instance) for f in body}
+        inner = "".join(f"{method}={function}, " for method, function in bodies.items())
+        self.objects.place = node.position
+        self.objects.emit(
+            f"{python} = {shape_name}({''.join(a + ', ' for a in arguments)}name={name!r}, types={kinds}, "
+            f"fresh=({fresh}), arch=ARCH, {inner})"
+        )
+        self.externs[python] = ExternInfo(kind.declaration.name, name)
+        return python
+
+    def static(self, node: ast.Expression, instance: Instance | None) -> str:
+        """Code of a value that is known when the program is compiled."""
+        body = CallBody(self, instance)
+        code = body.value(node)
+        try:
+            value = eval(code, {"__builtins__": {}})  # code of ours, of numbers and operators only
+        except Exception:
+            raise Refused(node.position, "a value that is not known at compile time") from None
+        return repr(value)
+
+    def global_extern(self, node: ast.Instance) -> str:
+        """The Python name of an extern instance outside of all blocks."""
+        if node not in self._globals:
+            self._globals[node] = self.extern(node.call, node.type, title(node), None, node.body)
+        return self._globals[node]
+
+    def function_of(self, node: ast.Declaration, instance: Instance | None) -> str:
+        """The Python function of an action or function, written at the first call.
+
+        It takes the frame and the values of its parameters; it returns the result, if any, and the values of the
+        parameters with a direction out.
+        """
+        if instance is not None and node not in instance.own_functions:
+            instance = None
+        key = (node, instance)
+        if key in self._functions:
+            return self._functions[key]
+        name = self._functions[key] = self.functions.fresh("x_" + node.name)
+        assert isinstance(node, ast.Action | ast.Function) and node.body is not None
+        body = CallBody(self, instance)
+        names = []
+        for parameter in node.parameters:
+            body.places[parameter] = f"a_{parameter.name}"
+            names.append(body.places[parameter])
+            if parameter.direction in _OUT:
+                body.outs.append(body.places[parameter])
+        body.has_result = isinstance(node, ast.Function) and node.result != VOID
+        catches = bool(body.outs) and isinstance(node, ast.Action)
+        if catches:
+            with body.source.block("try:"):
+                body.statement(node.body)
+            with body.source.block("except Exit as leaving:"):
+                body.source.emit(f"leaving.out = ({', '.join(body.outs)},)")
+                body.source.emit("raise")
+        else:
+            body.statement(node.body)
+        if body.has_result:
+            body.source.emit("raise RunRefused('a function that ends without return')")
+        elif body.outs:
+            body.leave(None)
+        self.functions.extend(body.function(f"def {name}({', '.join(['f', *names])}):"))
+        return name
+
+    def text(self) -> tuple[str, list[Position | None]]:
+        """The whole Python text, and the place of each line."""
+        lines = [*self.records.lines, *self.functions.lines, *self.objects.lines]
+        places = [None] * len(self.records.lines) + self.functions.places + self.objects.places
+        return "\n".join(lines) + "\n", places
+
+
+class Instance:
+    """An instance of a control or parser; ``path`` is its name for the control plane."""
+
+    def __init__(
+        self,
+        generator: Generator,
+        node: ast.Parser | ast.Control,
+        path: str,
+        arguments: dict[ast.Parameter, Any],
+    ):
+        self.generator = generator
+        self.node = node
+        self.path = path
+        self.tables: dict[ast.Table, str] = {}
+        self._constructor = arguments  # code of numbers, names of externs, instances of blocks
+        self._externs: dict[ast.Declaration, str] = {}
+        self._blocks: dict[ast.Declaration, Instance] = {}
+        source = generator.functions
+        self.frame, self.run = source.fresh("Frame"), source.fresh(f"run_{node.name}")
+        variables = [v for v in node.locals if isinstance(v, ast.Variable)]
+        self.own_functions = {n for n in node.locals if isinstance(n, ast.Action | ast.Function)}
+        self._slots = {p: f"p_{p.name}" for p in node.parameters}
+        self._slots |= {v: f"l_{v.name}" for v in variables}
+        source.place = node.position
+        with source.block(f"class {self.frame}:"):
+            source.emit(f"__slots__ = {tuple(self._slots.values())!r}")
+        for local in node.locals:
+            self._local(local)
+        if isinstance(node, ast.Control):
+            self._control(node, variables)
+        else:
+            self._parser(node, variables)
+
+    # what names mean
+
+    def place_of(self, target: ast.Declaration) -> str:
+        """The Python place of a parameter or variable."""
+        if target in self._slots:
+            return f"f.{self._slots[target]}"
+        if target in self._constructor:
+            return str(self._constructor[target])
+        raise Refused(target.position, f"{target.name} in this place")
+
+    def extern_of(self, node: ast.Name) -> str:
+        """The Python name of the extern instance that ``node`` means; packets are parameters."""
+        target = node.target
+        if target in self._externs:
+            return self._externs[target]
+        if target in self._constructor:
+            return str(self._constructor[target])
+        if isinstance(target, ast.Instance):
+            return self.generator.global_extern(target)
+        return self.place_of(target)
+
+    def block_of(self, node: ast.Expression) -> Instance:
+        """The instance whose ``apply`` is called: a local one, an argument of the constructor, or an unnamed one."""
+        assert isinstance(node, ast.Name)
+        target = node.target
+        if target in self._constructor:
+            return self._constructor[target]  # type: ignore[no-any-return]
+        if target not in self._blocks:
+            if not isinstance(target, ast.Parser | ast.Control) or target.constructor:
+                raise Refused(node.position, f"{node.name}.apply in this place")
+            self._blocks[target] = Instance(self.generator, target, f"{self.path}.{target.name}", {})
+        return self._blocks[target]
+
+    # declarations
+
+    def _local(self, node: ast.Declaration) -> None:
+        if isinstance(node, ast.Instance):
+            name = self.name_of(node)
+            if isinstance(node.type, types.External):
+                self.own_functions |= set(node.body)
+                self._externs[node] = self.generator.extern(node.call, node.type, name, self, node.body)
+            elif isinstance(node.type, types.Block):
+                arguments = {
+                    parameter: self._constructor_argument(argument.value)
+                    for parameter, argument in zip(
+                        node.call.callee.parameters, node.call.arguments, strict=True
+                    )
+                }
+                block = node.type.declaration
+                assert isinstance(block, ast.Parser | ast.Control)
+                self._blocks[node] = Instance(self.generator, block, name, arguments)
+        elif isinstance(node, ast.Table):
+            self.tables[node] = TableCode(self, node).write()
+
+    def _constructor_argument(self, value: ast.Expression | None) -> Any:
+        assert value is not None
+        if isinstance(value.type, types.External) and isinstance(value, ast.Name):
+            return self.extern_of(value)
+        if isinstance(value.type, types.External) and isinstance(value, ast.Call):
+            return self.generator.extern(value, value.type, f"{self.path}.{value.type}", self)
+        if isinstance(value.type, types.Block) and isinstance(value, ast.Name):
+            return self.block_of(value)
+        return self.generator.static(value, self)
+
+    def name_of(self, node: ast.Declaration) -> str:
+        """The name for the control plane of something declared here."""
+        name = title(node)
+        return name[1:] if name.startswith(".") else f"{self.path}.{name}"
+
+    # code
+
+    def _begin(self, body: CallBody, variables: list[ast.Variable]) -> None:
+        """Local variables get their first values."""
+        for variable in variables:
+            body.source.place = variable.position
+            code = body.records.new(variable.type) if variable.value is None else body.fresh(variable.value)
+            slot = self._slots[variable]
+            if not is_scalar(variable.type) and not isinstance(base_of(variable.type), types.Tuple):
+                body.places[variable] = slot  # fetched by this very line
+                body.source.emit(f"{slot} = f.{slot} = {code}")
+            else:
+                body.source.emit(f"f.{slot} = {code}")
+
+    def _control(self, node: ast.Control, variables: list[ast.Variable]) -> None:
+        body = CallBody(self.generator, self)
+        self._begin(body, variables)
+        assert node.body is not None
+        body.statement(node.body)
+        self.generator.functions.extend(body.function(f"def {self.run}(f):"))
+
+    def _parser(self, node: ast.Parser, variables: list[ast.Variable]) -> None:
+        assert node.states is not None
+        names = {state.name: self.generator.functions.fresh(f"state_{state.name}") for state in node.states}
+        for state in node.states:
+            self._state(state, names)
+            self.generator.states[names[state.name]] = f"{self.path}.{state.name}"
+        body = CallBody(self.generator, self)
+        self._begin(body, variables)
+        body.source.emit(f"run_states(f, {names['start']})")
+        self.generator.functions.extend(body.function(f"def {self.run}(f):"))
+
+    def _state(self, node: ast.State, names: dict[str, str]) -> None:
+        body = CallBody(self.generator, self)
+        for statement in node.statements:
+            body.statement(statement)
+        body.source.place = node.cases[0].position if node.cases else node.position
+        keys = [
+            body.saved(code, key.type)
+            for code, key in zip(body.values(node.select or []), node.select or [], strict=True)
+        ]
+        open_end = True
+        for case in node.cases:
+            body.source.place = case.position
+            tests = [
+                _matches(body, key, code) for key, code in zip(case.keys, keys, strict=False) if key is not None
+            ]
+            target = {"accept": "return None", "reject": "raise Reject(0)"}.get(
+                case.state
+            ) or f"return {names[case.state]}"
+            if not tests:
+                body.source.emit(target)
+                open_end = False
+                break
+            with body.source.block(f"if {' and '.join(tests)}:"):
+                body.source.emit(target)
+        if open_end:
+            body.source.emit("raise Reject(NO_MATCH)")
+        self.generator.functions.extend(body.function(f"def {names[node.name]}(f):"))
+
+
+def _matches(body: CallBody, key: ast.Expression, code: str) -> str:
+    """Code of whether ``code`` is in the set that ``key`` is."""
+    if isinstance(key, ast.Binary) and key.operator == "&&&":
+        value, mask = body.values([key.left, key.right])
+        return f"({code} & {mask}) == ({value} & {mask})"
+    if isinstance(key, ast.Binary) and key.operator == "..":
+        low, high = body.values([key.left, key.right])
+        return f"({code} >= {low}) and ({code} <= {high})"
+    return f"{code} == {body.value(key)}"
+
+
+def title(node: ast.Declaration) -> str:
+    """The name that ``@name`` gives, or the declared one."""
+    return annotated_name(node.annotations) or node.name
+
+
+def annotated_name(annotations: ast.Annotations) -> str | None:
+    """What ``@name`` says, if it is there."""
+    body = annotations.get("name")
+    return body[0].text[1:-1] if body and body[0].type == "STRING" else None

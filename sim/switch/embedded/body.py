@@ -1,0 +1,201 @@
+"""Code of a function's body: statements and assignments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fanin.sim.switch.embedded import ast, types
+from fanin.sim.switch.embedded.errors import Refused
+from fanin.sim.switch.embedded.source import Source
+from fanin.sim.switch.embedded.types import Bits, Type, base_of, is_scalar
+from fanin.sim.switch.embedded.values_code import ValueCode, has_effects, wrapped
+
+if TYPE_CHECKING:
+    from fanin.sim.switch.embedded.blocks import Generator, Instance
+
+Store = Callable[[str], None]  # emits code that stores the value which it is given the code of
+
+
+class Body(ValueCode):
+    """The body of one Python function. What lies in the frame of the ``instance`` is fetched once, at its start."""
+
+    def __init__(self, generator: Generator, instance: Instance | None):
+        super().__init__(Source(), generator.records, {})
+        self.generator = generator
+        self.instance = instance
+        self.outs: list[str] = []  # names of the parameters whose values the function hands back
+        self.has_result = False
+        self.fetched: dict[str, str] = {}  # Python name to where in the frame it is fetched from
+
+    def place_of(self, target: ast.Declaration) -> str:
+        """The Python name of a declaration; records of the frame become locals."""
+        if target in self.places:
+            return self.places[target]
+        assert self.instance is not None, target
+        place = self.instance.place_of(target)
+        if (
+            not place.startswith("f.")
+            or is_scalar(target.type)
+            or isinstance(base_of(target.type), types.Tuple)
+        ):
+            return place
+        name = place[2:]
+        self.fetched[name] = place
+        return name
+
+    def function(self, header: str) -> Source:
+        """The whole function, its body having been emitted."""
+        result = Source()
+        result.place = self.source.places[0] if self.source.places else None
+        with result.block(header):
+            for name, place in self.fetched.items():
+                result.emit(f"{name} = {place}")
+            for line, where in zip(self.source.lines, self.source.places, strict=True):
+                result.place = where
+                result.emit(line)
+        return result
+
+    # statements
+
+    def statement(self, node: ast.Statement) -> None:
+        """Emit a statement."""
+        self.source.place = node.position
+        getattr(self, "_do_" + type(node).__name__.lower())(node)
+
+    def _do_block(self, node: ast.Block) -> None:
+        for statement in node.statements:
+            self.statement(statement)
+
+    def _do_constant(self, node: ast.Constant) -> None:
+        """Nothing: its uses have its value."""
+
+    def _do_variable(self, node: ast.Variable) -> None:
+        code = self.records.new(node.type) if node.value is None else self.fresh(node.value)
+        name = self.places[node] = self.source.fresh("v_" + node.name)
+        self.source.emit(f"{name} = {code}")
+
+    def _do_instance(self, node: ast.Instance) -> None:
+        raise Refused(node.position, "an instance among statements")
+
+    def _do_assignment(self, node: ast.Assignment) -> None:
+        if node.compound and has_effects(node.target):
+            raise Refused(
+                node.position, "an operation and assignment in one, to a place whose evaluation has effects"
+            )
+        store = self.target(node.target, frozen=has_effects(node.value))
+        store(self.value(node.value))
+
+    def _do_callstatement(self, node: ast.CallStatement) -> None:
+        code = self.value(node.call)
+        if not code.isidentifier() and code != "None":
+            self.source.emit(code)
+
+    def _do_conditional(self, node: ast.Conditional) -> None:
+        with self.source.block(f"if {self.value(node.condition)}:"):
+            self.statement(node.then)
+        if node.otherwise is not None:
+            with self.source.block("else:"):
+                self.statement(node.otherwise)
+
+    def _do_choice(self, node: ast.Choice) -> None:
+        subject = self.saved(self.value(node.subject), node.subject.type)
+        if not isinstance(node.subject.type, types.ActionRun):
+            # An undefined subject compares equal to nothing and unequal to nothing: it must stop the run here.
+            self.source.emit(f"{subject} == 0 or 0")
+        word = "if"
+        labels: list[str] = []
+        for case in node.cases:
+            if case.label is not None:
+                labels.append(self._label(case.label))
+            elif case.block is not None:
+                labels = []
+            if case.block is None:
+                continue
+            if case.label is None:
+                header = "else:" if word == "elif" else "if True:"
+            else:
+                header = f"{word} {subject} in ({', '.join(labels)},):"
+            with self.source.block(header):
+                self.statement(case.block)
+            word, labels = "elif", []
+
+    def _label(self, label: ast.Expression) -> str:
+        if isinstance(label, ast.Name) and isinstance(label.target, ast.Action):
+            return str(self.generator.action_number(label.target))
+        return repr(label.constant)
+
+    def _do_jump(self, node: ast.Jump) -> None:
+        if node.kind == "exit":
+            self.source.emit("raise Exit")
+        else:
+            self.leave(None if node.value is None else self.fresh(node.value))
+
+    def leave(self, result: str | None) -> None:
+        """Emit a return: of the result and of what the parameters with out hold."""
+        parts = ([result or "None"] if self.has_result else []) + self.outs
+        if not parts:
+            self.source.emit("return")
+        elif self.outs:
+            self.source.emit(f"return ({', '.join(parts)},)")
+        else:
+            self.source.emit(f"return {parts[0]}")
+
+    # assignments
+
+    def target(self, node: ast.Expression, frozen: bool = False) -> Store:
+        """How to store into ``node``. ``frozen``: what it depends on is evaluated now, and may change before."""
+        if isinstance(node, ast.Name):
+            return self._into(self.value(node), node.type)
+        if isinstance(node, ast.Slice):
+            return self._into_slice(node, frozen)
+        if isinstance(node, ast.Member) and not isinstance(node.base.type, types.Stack):
+            base = self._holder(node.base, frozen)
+            kind = base_of(node.base.type)
+            if isinstance(kind, types.Record) and kind.kind == "header":
+                return self._into_header(base, node)
+            return self._into(f"{base}.f_{node.name}", node.type)
+        return self._into(self._holder(node, frozen), node.type)
+
+    def _holder(self, node: ast.Expression, frozen: bool) -> str:
+        """Code of the record that something is stored into: a plain path, evaluated now where it is not."""
+        code = self.value(node)
+        if code.replace(".", "").isidentifier():
+            return code
+        if frozen or "(" in code:
+            name = self.source.fresh("t")
+            self.source.emit(f"{name} = {code}")  # the object itself: it is to be changed
+            return name
+        return code
+
+    def _into(self, place: str, kind: Type) -> Store:
+        if isinstance(base_of(kind), types.Record | types.Stack):
+            return lambda code: self.source.emit(f"{place}.set({code})")
+        return lambda code: self.source.emit(f"{place} = {code}")
+
+    def _into_header(self, base: str, node: ast.Member) -> Store:
+        """A field of an invalid header cannot be written; what it holds stays undefined."""
+
+        def store(code: str) -> None:
+            inner = self._into(f"{base}.f_{node.name}", node.type)
+            with self.source.block(f"if {base}.valid:"):
+                inner(code)
+
+        return store
+
+    def _into_slice(self, node: ast.Slice, frozen: bool) -> Store:
+        outer = self.target(node.base, frozen)
+        high, low = node.bounds
+        mask = ((1 << (high - low + 1)) - 1) << low
+        kind = base_of(node.base.type)
+        assert isinstance(kind, Bits)
+
+        def store(code: str) -> None:
+            part = f"({code}) << {low}" if low else code
+            if high - low + 1 == kind.width and not kind.signed:
+                outer(code)
+                return
+            joined = f"{self.value(node.base)} & {~mask & ((1 << kind.width) - 1)} | {part}"
+            outer(wrapped(joined, kind) if kind.signed else joined)
+
+        return store

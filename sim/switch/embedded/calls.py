@@ -1,0 +1,284 @@
+"""Checks calls: which function is meant, its type arguments, its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fanin.sim.switch.embedded import ast, types
+from fanin.sim.switch.embedded.errors import P4Error, Position
+from fanin.sim.switch.embedded.expressions import Expressions
+from fanin.sim.switch.embedded.types import BOOL, INTEGER, VOID, Bindings, Bits, Type, base_of
+
+_HEADER_METHODS = {"isValid": BOOL, "setValid": VOID, "setInvalid": VOID}
+_SIZES = ("minSizeInBits", "minSizeInBytes", "maxSizeInBits", "maxSizeInBytes")
+
+
+@dataclass
+class Callee:
+    """What a call calls.
+
+    ``kind`` is function, extern (function or method), action, table, block (``apply`` of a control or parser),
+    builtin (of headers, unions and stacks) or construct.
+    """
+
+    kind: str
+    target: Any
+    parameters: Sequence[ast.Parameter] = ()
+    bindings: Bindings = field(default_factory=Bindings)
+
+
+class Calls(Expressions):
+    """Checks calls."""
+
+    in_action = False
+
+    def _call(self, node: ast.Call, expected: Type | None) -> ast.Expression:
+        if isinstance(node.function, ast.Member):
+            return self._method_call(node, node.function)
+        function = self.expression(node.function)
+        kind = function.type
+        if isinstance(kind, types.Meta) and kind.kind == "a function":
+            self._choose(node, kind.of, Bindings())
+        elif isinstance(kind, types.Meta) and kind.kind == "a action":
+            node.callee = Callee("action", kind.of, kind.of.parameters)
+            self._bind(node, node.callee)
+            node.type = VOID
+        elif isinstance(kind, types.Meta) and kind.kind == "a type":
+            self._construct(node, kind.of)
+        else:
+            raise P4Error(node.position, f"{kind} cannot be called")
+        return node
+
+    def _method_call(self, node: ast.Call, function: ast.Member) -> ast.Expression:
+        function.base = base = self.expression(function.base)
+        kind, name = base.type, function.name
+        if isinstance(kind, types.External):
+            methods = [m for m in kind.declaration.methods if m.name == name]
+            own = kind.declaration.type.arguments
+            self._choose(node, methods, Bindings(dict(zip(own, kind.arguments, strict=False))))
+        elif isinstance(kind, types.Meta) and kind.kind == "a table" and name == "apply":
+            if self.in_action:
+                raise P4Error(node.position, "an action cannot apply a table")
+            self._bind(node, Callee("table", kind.of))
+            node.type = types.Applied(kind.of)
+        elif self._block(kind) is not None and name == "apply":
+            block = self._block(kind)
+            assert block
+            self._bind(node, Callee("block", block.declaration, block.declaration.parameters))
+            node.type = VOID
+        else:
+            self._builtin(node, function, kind)
+        return node
+
+    @staticmethod
+    def _block(kind: Type) -> types.Block | None:
+        """The control or parser that ``apply`` runs: of an instance, or of its type, without naming an instance."""
+        if isinstance(kind, types.Meta) and kind.kind == "a type":
+            kind = kind.of
+        runs = isinstance(kind, types.Block) and isinstance(kind.declaration, ast.Control | ast.Parser)
+        return kind if runs else None  # type: ignore[return-value]
+
+    def _builtin(self, node: ast.Call, function: ast.Member, kind: Type) -> None:
+        name = function.name
+        node.callee = Callee("builtin", name)
+        arguments = [a.value for a in node.arguments]
+        if isinstance(kind, types.Stack) and name in ("push_front", "pop_front") and len(arguments) == 1:
+            assert arguments[0] is not None
+            node.arguments[0].value = count = self.expression(arguments[0])
+            if not isinstance(count.constant, int) or count.constant < 0:
+                raise P4Error(count.position, "the count must be a known number")
+            self.writable(function.base)
+            node.type = VOID
+            return
+        width = types.width_of(kind)
+        if name in _SIZES and width is not None and not arguments:
+            node.type = INTEGER
+            node.constant = width if name.endswith("Bits") else (width + 7) // 8
+            if name.startswith("min"):
+                node.constant = _least(kind) if name.endswith("Bits") else (_least(kind) + 7) // 8
+            return
+        header = isinstance(kind, types.Record) and kind.kind != "struct"
+        if not header or name not in _HEADER_METHODS or arguments:
+            raise P4Error(function.name_position, f"{kind} has no method {name} of {len(arguments)} arguments")
+        if name != "isValid":
+            if isinstance(kind, types.Record) and kind.kind == "header_union":
+                raise P4Error(function.name_position, f"a header union has no method {name}")
+            self.writable(function.base)
+        node.type = _HEADER_METHODS[name]
+
+    def _choose(self, node: ast.Call, candidates: list[ast.Function], bindings: Bindings) -> None:
+        """Call the one of ``candidates`` that takes this many arguments."""
+        given = len(node.arguments)
+        fitting = [f for f in candidates if _required(f.parameters) <= given <= len(f.parameters)]
+        if not fitting:
+            raise P4Error(node.position, f"no function of this name takes {given} arguments")
+        function = fitting[0]
+        if function.type_parameters:
+            own = dict(zip(function.type_parameters, function.type, strict=True))
+            if node.type_arguments and len(node.type_arguments) != len(own):
+                raise P4Error(node.position, f"{function.name} takes {len(own)} type arguments")
+            for variable, written in zip(own.values(), node.type_arguments, strict=False):
+                kind = self.resolve(written)
+                if kind is not types.ANY:
+                    bindings.types[variable] = kind
+        elif node.type_arguments:
+            raise P4Error(node.position, f"{function.name} takes no type arguments")
+        self._bind(
+            node,
+            Callee("extern" if function.body is None else "function", function, function.parameters, bindings),
+        )
+        result = bindings.substitute(function.result)
+        if isinstance(result, types.Variable):
+            raise P4Error(node.position, f"the type argument of {function.name} is missing")
+        node.type = result
+
+    def _construct(self, node: ast.Call, kind: Type) -> None:
+        """``Type(arguments)``: an instance without a name."""
+        if isinstance(kind, types.External | types.Block) and node.type_arguments:
+            kind = type(kind)(kind.declaration, tuple(map(self.resolve, node.type_arguments)))  # type: ignore[arg-type]
+        node.type = self.construct(node, kind)
+
+    def construct(self, node: ast.Call, kind: Type) -> Type:
+        """Check the construction of a ``kind``; its type, with type arguments found."""
+        if isinstance(kind, types.External):
+            constructors = [m for m in kind.declaration.methods if m.name == kind.declaration.name]
+            candidates = [
+                c for c in constructors if _required(c.parameters) <= len(node.arguments) <= len(c.parameters)
+            ]
+            if not candidates:
+                raise P4Error(node.position, f"{kind} has no constructor of {len(node.arguments)} arguments")
+            parameters: Sequence[ast.Parameter] = candidates[0].parameters
+        elif isinstance(kind, types.Block):
+            block = kind.declaration
+            if isinstance(block, ast.Package):
+                parameters = block.parameters
+            else:
+                if (block.states if isinstance(block, ast.Parser) else block.body) is None:
+                    raise P4Error(node.position, f"{kind} is declared, but not defined")
+                parameters = block.constructor
+        else:
+            raise P4Error(node.position, f"{kind} has no constructor")
+        own = kind.declaration.type.arguments
+        bindings = Bindings(dict(zip(own, kind.arguments, strict=False)))
+        self._bind(node, Callee("construct", kind, parameters, bindings))
+        return type(kind)(kind.declaration, tuple(bindings.substitute(v) for v in own))  # type: ignore[arg-type]
+
+    # arguments
+
+    def _bind(self, node: ast.Call, callee: Callee) -> None:
+        """Put the arguments in the parameters' order, checked and converted."""
+        node.callee = callee
+        node.arguments = ordered(callee.parameters, node.arguments, node.position)
+        pairs = list(zip(callee.parameters, node.arguments, strict=True))
+        waiting = []
+        for parameter, argument in pairs:
+            if argument.value is None:
+                continue
+            formal = callee.bindings.substitute(parameter.type)
+            argument.value = self.expression(argument.value, None)
+            if argument.value.type == INTEGER and isinstance(formal, types.Variable):
+                waiting.append((parameter, argument))  # another argument may say which width it has
+            else:
+                self._argument(callee, parameter, argument)
+        for parameter, argument in waiting:
+            self._argument(callee, parameter, argument)
+
+    def _argument(self, callee: Callee, parameter: ast.Parameter, argument: ast.Argument) -> None:
+        value = argument.value
+        assert value is not None
+        formal = callee.bindings.substitute(parameter.type)
+        if isinstance(formal, types.Block):
+            self._fits(value, formal, callee.bindings)
+            return
+        if parameter.direction in ("out", "inout"):
+            self.writable(value)
+        converts = parameter.direction in ("", "in") and not _open(formal)
+        if converts and not isinstance(formal, types.External):
+            value = self.convert(value, formal)
+        elif isinstance(value, ast.ListValue) and isinstance(formal, types.Record):
+            value = self.convert(value, formal)
+        if not callee.bindings.unify(formal, value.type):
+            raise P4Error(value.position, f"{value.type} where {formal} is needed")
+        argument.value = value
+
+    def _fits(self, value: ast.Expression, formal: types.Block, bindings: Bindings) -> None:
+        """Whether a control or parser has the parameters that an architecture's type of it names."""
+        actual = value.type
+        if not isinstance(actual, types.Block) or type(actual.declaration) is not type(formal.declaration):
+            raise P4Error(value.position, f"{actual} where {formal} is needed")
+        if actual.declaration is formal.declaration:
+            fits = bindings.unify(types.Tuple(formal.arguments), types.Tuple(actual.arguments))
+        else:
+            wanted, given = formal.declaration.parameters, actual.declaration.parameters
+            own = Bindings(dict(zip(formal.declaration.type.arguments, formal.arguments, strict=False)))
+            fits = len(wanted) == len(given) and all(
+                w.direction == g.direction and bindings.unify(own.substitute(w.type), g.type)
+                for w, g in zip(wanted, given, strict=True)
+            )
+        if not fits:
+            raise P4Error(value.position, f"{actual} does not have the parameters of {formal}")
+
+    def writable(self, node: ast.Expression) -> None:
+        """Raise P4Error unless ``node`` can be assigned to."""
+        if isinstance(node, ast.Name):
+            target = node.target
+            if isinstance(target, ast.Variable):
+                return
+            if isinstance(target, ast.Parameter) and target.direction in ("out", "inout"):
+                return
+        elif isinstance(node, ast.Member | ast.Index | ast.Slice) and node.constant is None:
+            if not (isinstance(node, ast.Member) and node.name == "lastIndex"):
+                self.writable(node.base)
+                return
+        raise P4Error(node.position, "cannot be written")
+
+
+def ordered(
+    parameters: Sequence[ast.Parameter], arguments: list[ast.Argument], position: Position
+) -> list[ast.Argument]:
+    """``arguments`` in the order of ``parameters``; defaults where one is missing."""
+    named = {a.name: a for a in arguments if a.name is not None}
+    if named and len(named) != len(arguments):
+        raise P4Error(position, "either all arguments have a name or none, and no two the same")
+    if not named and len(arguments) > len(parameters):
+        raise P4Error(position, f"takes {len(parameters)} arguments, not {len(arguments)}")
+    result = []
+    for index, parameter in enumerate(parameters):
+        found = named.pop(parameter.name, None) if named or not arguments else None
+        if found is None and index < len(arguments) and arguments[index].name is None:
+            found = arguments[index]
+        if found is None and parameter.default is not None:
+            found = ast.Argument(position, None, parameter.default)
+        if found is None and "optional" in parameter.annotations:
+            found = ast.Argument(position, None, None)
+        if found is None:
+            raise P4Error(position, f"the argument {parameter.name} is missing")
+        result.append(found)
+    if named:
+        raise P4Error(position, f"there is no parameter {next(iter(named))}")
+    return result
+
+
+def _required(parameters: Sequence[ast.Parameter]) -> int:
+    return sum(p.default is None and "optional" not in p.annotations for p in parameters)
+
+
+def _open(kind: Type) -> bool:
+    """Whether type variables are left in ``kind``."""
+    if isinstance(kind, types.Tuple):
+        return any(map(_open, kind.elements))
+    return isinstance(kind, types.Variable) or any(map(_open, getattr(kind, "arguments", ())))
+
+
+def _least(kind: Type) -> int:
+    """Bits that a ``kind`` has at least: a varbit none."""
+    kind = base_of(kind)
+    if isinstance(kind, types.Varbit):
+        return 0
+    if isinstance(kind, types.Record):
+        return sum(map(_least, kind.fields.values()))
+    if isinstance(kind, types.Stack):
+        return kind.size * _least(kind.element)
+    return kind.width if isinstance(kind, Bits) else 1

@@ -1,0 +1,352 @@
+"""Code of calls: copy-in, the call, copy-out."""
+
+from __future__ import annotations
+
+from fanin.sim.switch.embedded import ast, types
+from fanin.sim.switch.embedded.body import Body, Store
+from fanin.sim.switch.embedded.errors import Refused
+from fanin.sim.switch.embedded.records import signed
+from fanin.sim.switch.embedded.types import BOOL, VOID, Bits, base_of, is_scalar, width_of
+from fanin.sim.switch.embedded.values_code import has_effects
+
+_OUT = ("out", "inout")
+
+
+class CallBody(Body):
+    """A body with calls."""
+
+    def call(self, node: ast.Call) -> str:
+        """Code of the result of a call; the call itself is emitted."""
+        kind = node.callee.kind
+        code: str = getattr(self, f"_call_{kind}")(node)
+        return code
+
+    def _call_construct(self, node: ast.Call) -> str:
+        raise Refused(node.position, "an instance made where it is used")
+
+    # headers and stacks
+
+    def _call_builtin(self, node: ast.Call) -> str:
+        assert isinstance(node.function, ast.Member)
+        base = self.value(node.function.base)
+        name = node.callee.target
+        if name == "isValid":
+            return f"{base}.valid"
+        if name in ("push_front", "pop_front"):
+            assert node.arguments[0].value
+            self.source.emit(f"{base}.{name}({node.arguments[0].value.constant})")
+        else:
+            self.source.emit(f"{base}.{'set_valid' if name == 'setValid' else 'set_invalid'}()")
+        return "None"
+
+    # tables, actions, functions
+
+    def _call_table(self, node: ast.Call) -> str:
+        assert self.instance is not None
+        name = self.source.fresh("t")
+        self.source.emit(f"{name} = {self.instance.tables[node.callee.target]}(f)")
+        return name
+
+    def _call_action(self, node: ast.Call) -> str:
+        function = self.generator.function_of(node.callee.target, self.instance)
+        self._call_python(node, f"{function}(f, ", False)
+        return "None"
+
+    def _call_function(self, node: ast.Call) -> str:
+        function = self.generator.function_of(node.callee.target, None)
+        return self._call_python(node, f"{function}(None, ", node.type != VOID)
+
+    def _call_python(self, node: ast.Call, begin: str, has_result: bool) -> str:
+        """Call a function of ours: values in, the result and the values of out parameters back, left to right."""
+        codes, stores = self._copy_in(node)
+        result = self.source.fresh("t")
+        call = f"{result} = {begin}{''.join(code + ', ' for code in codes)})"
+        if not stores:
+            self.source.emit(call)
+            return result if has_result else "None"
+        with self.source.block("try:"):
+            self.source.emit(call)
+        with self.source.block("except Exit as leaving:"):  # copy-out happens on exit, too
+            for index, store in enumerate(stores):
+                store(f"leaving.out[{index}]")
+            self.source.emit("raise")
+        for index, store in enumerate(stores):
+            store(f"{result}[{index + has_result}]")
+        return f"{result}[0]" if has_result else "None"
+
+    def _copy_in(self, node: ast.Call) -> tuple[list[str], list[Store]]:
+        """Codes of the arguments, from left to right, and how to store what comes back."""
+        codes: list[str] = []
+        stores: list[Store] = []
+        for index, (parameter, argument) in enumerate(zip(node.callee.parameters, node.arguments, strict=True)):
+            value = argument.value
+            later = any(has_effects(a.value) for a in node.arguments[index + 1 :])
+            if parameter.direction in _OUT:
+                stores.append(self.target(value, frozen=True) if value else lambda code: None)
+            if parameter.direction == "out" or value is None:
+                codes.append(self.records.new(parameter.type if value is None else value.type))
+            else:
+                code = self.fresh(value)
+                codes.append(self.saved(code, value.type) if later else code)
+        return codes, stores
+
+    # controls and parsers
+
+    def _call_block(self, node: ast.Call) -> str:
+        """Run a control or parser in a frame of its own.
+
+        A record goes in as it is where nothing else can reach it meanwhile: then no copy can be told from it.
+        """
+        assert self.instance is not None and isinstance(node.function, ast.Member)
+        inner = self.instance.block_of(node.function.base)
+        frame = self.source.fresh("f")
+        # Its own parameters: those of the callee may be of a control type that it was passed as.
+        pairs = list(zip(inner.node.parameters, node.arguments, strict=True))
+        self.source.emit(f"{frame} = {inner.frame}()")
+        stores: list[tuple[Store, str]] = []
+        for index, (parameter, argument) in enumerate(pairs):
+            value = argument.value
+            slot = f"{frame}.{inner.place_of(parameter)[2:]}"
+            kind = parameter.type if value is None else value.type
+            if value is None or parameter.direction == "out":
+                code = self.records.new(kind)
+            elif is_scalar(kind) or self._alone(index, node):
+                code = self.value(value)
+            else:
+                code = self.fresh(value)
+            if (
+                value is not None
+                and parameter.direction in _OUT
+                and not (parameter.direction == "inout" and not is_scalar(kind) and self._alone(index, node))
+            ):
+                stores.append((self.target(value, frozen=True), slot))
+            self.source.emit(f"{slot} = {code}")
+        run = f"{inner.run}({frame})"
+        if not stores:
+            self.source.emit(run)
+            return "None"
+        with self.source.block("try:"):
+            self.source.emit(run)
+        with self.source.block("finally:"):
+            for store, slot in stores:
+                store(slot)
+        return "None"
+
+    def _alone(self, index: int, node: ast.Call) -> bool:
+        """Whether no other argument reaches into argument ``index``."""
+        mine = _path(node.arguments[index].value)
+        if mine is None:
+            return False
+        for other, argument in enumerate(node.arguments):
+            if other == index or argument.value is None or argument.value.constant is not None:
+                continue
+            its = _path(argument.value)
+            if its is None and not is_scalar(argument.value.type):
+                return False
+            if its is not None and not is_scalar(argument.value.type) and mine[: len(its)] == its[: len(mine)]:
+                return False
+        return True
+
+    # externs
+
+    def _call_extern(self, node: ast.Call) -> str:
+        function = node.callee.target
+        owner = function.owner.name if function.owner else ""
+        special = getattr(self, f"_{owner}_{function.name}", None) if owner.startswith("packet_") else None
+        if special is not None:
+            code: str = special(node)
+            return code
+        if function.name == "verify":
+            return self._verify(node)
+        if function.name == "static_assert":
+            return "True"
+        return self._call_architecture(node, function)
+
+    def _call_architecture(self, node: ast.Call, function: ast.Function) -> str:
+        """Call a method of the architecture, or of an instance of one of its extern objects."""
+        if isinstance(node.function, ast.Member):
+            assert self.instance is not None
+            base = node.function.base
+            assert isinstance(base, ast.Name)
+            holder = self.instance.extern_of(base)
+            shape = self.generator.extern_class(node.position, function.owner.name)
+        else:
+            holder, shape = "ARCH", self.generator.architecture
+        method = getattr(shape, function.name, None)
+        if method is None:
+            raise Refused(node.position, f"extern {function.name}")
+        codes, stores = self._extern_arguments(node)
+        if getattr(method, "takes_widths", False):
+            codes.append(
+                f"widths={tuple(width_of(a.value.type) if a.value else None for a in node.arguments)!r}"
+            )
+        if getattr(method, "takes_frame", False):
+            codes.insert(0, "f")
+        call = f"{holder}.{function.name}({', '.join(codes)})"
+        if not stores and node.type == VOID:
+            self.source.emit(call)
+            return "None"
+        result = self.source.fresh("t")
+        self.source.emit(f"{result} = {call}")
+        if not stores:
+            return result
+        single = len(stores) == 1 and node.type == VOID
+        for index, store in enumerate(stores):
+            store(result if single else f"{result}[{index + (node.type != VOID)}]")
+        return f"{result}[0]" if node.type != VOID else "None"
+
+    def _extern_arguments(self, node: ast.Call) -> tuple[list[str], list[Store]]:
+        """As ``_copy_in``; ``data`` goes as (value, width), an enum's member by name, records as they are."""
+        codes: list[str] = []
+        stores: list[Store] = []
+        for parameter, argument in zip(node.callee.parameters, node.arguments, strict=True):
+            value = argument.value
+            if value is None:
+                continue
+            by_reference = not is_scalar(value.type) and parameter.direction == "inout"
+            if parameter.direction in _OUT and not by_reference:
+                stores.append(self.target(value, frozen=True))
+            if parameter.direction == "out":
+                continue
+            if parameter.name == "data":
+                codes.append(self.packed(value))
+            elif isinstance(value.type, types.Enum) and value.type.underlying is None:
+                codes.append(self.generator.member_name(value))
+            else:
+                codes.append(self.value(value))
+        return codes, stores
+
+    def packed(self, node: ast.Expression) -> str:
+        """Code of ``node`` as (value, width). Fields of invalid headers are left out, as checksums want it."""
+        parts: list[str] = []
+        self._pack_into(parts, node)
+        return f"pack({', '.join(parts)})"
+
+    def _pack_into(self, parts: list[str], node: ast.Expression) -> None:
+        items = list(node.items) if isinstance(node, ast.ListValue) else []
+        if isinstance(node, ast.StructValue):
+            items = list(node.items.values())
+        if isinstance(node, ast.ListValue | ast.StructValue):
+            for item in items:
+                self._pack_into(parts, item)
+            return
+        self._pack_code(parts, self.value(node), base_of(node.type), node)
+
+    def _pack_code(self, parts: list[str], code: str, kind: types.Type, node: ast.Expression) -> None:
+        if isinstance(kind, types.Record):
+            if kind.kind == "header_union":
+                raise Refused(node.position, "a header union as data")
+            for name, part in kind.fields.items():
+                inner: list[str] = []
+                self._pack_code(inner, f"{code}.f_{name}", base_of(part), node)
+                parts += [f"*({i},) * {code}.valid" if kind.kind == "header" else i for i in inner]
+            return
+        if isinstance(kind, types.Tuple):
+            for index, part in enumerate(kind.elements):
+                self._pack_code(parts, f"{code}[{index}]", base_of(part), node)
+            return
+        if isinstance(kind, types.Varbit):
+            part_code = code
+        elif isinstance(kind, Bits) or kind == BOOL:
+            part_code = f"({code}, {width_of(kind)})"
+        else:
+            raise Refused(node.position, f"{kind} as data")
+        holder = node.base if isinstance(node, ast.Member) else None
+        holder_kind = base_of(holder.type) if holder is not None else None
+        if holder is not None and isinstance(holder_kind, types.Record) and holder_kind.kind == "header":
+            part_code = f"*({part_code},) * {self.value(holder)}.valid"
+        parts.append(part_code)
+
+    # packets
+
+    def _packet(self, node: ast.Call) -> str:
+        assert isinstance(node.function, ast.Member)
+        return self.value(node.function.base)
+
+    def _packet_in_extract(self, node: ast.Call) -> str:
+        packet, target = self._packet(node), node.arguments[0].value
+        if target is None:
+            width = width_of(node.callee.bindings.substitute(node.callee.parameters[0].type))
+            if width is None:
+                raise Refused(node.position, "extract of nothing without a width")
+            self.source.emit(f"{packet}.take({width})")
+            return "None"
+        kind = base_of(target.type)
+        if not isinstance(kind, types.Record) or kind.kind != "header":
+            raise Refused(node.position, f"extract of {target.type}")
+        width_code = (
+            f", {self.value(node.arguments[1].value)}"
+            if len(node.arguments) > 1 and node.arguments[1].value
+            else ""
+        )
+        if (
+            isinstance(target, ast.Member)
+            and target.name == "next"
+            and isinstance(target.base.type, types.Stack)
+        ):
+            stack = self._holder(target.base, True)
+            self.source.emit(f"{stack}.next_item().extract({packet}{width_code})")
+            self.source.emit(f"{stack}.next += 1")
+        elif isinstance(target, ast.Member) and _is_next(target.base):
+            stack = self._holder(target.base.base, True)  # type: ignore[attr-defined]
+            self.source.emit(f"{stack}.next_item().f_{target.name}.extract({packet}{width_code})")
+            self.source.emit(f"{stack}.next += 1")
+        else:
+            self.source.emit(f"{self.value(target)}.extract({packet}{width_code})")
+        return "None"
+
+    def _packet_in_lookahead(self, node: ast.Call) -> str:
+        packet, kind = self._packet(node), base_of(node.type)
+        name = self.source.fresh("t")
+        if isinstance(kind, Bits):
+            code = f"{packet}.look({kind.width})"
+            self.source.emit(f"{name} = {signed(code, kind.width) if kind.signed else code}")
+        elif kind == BOOL:
+            self.source.emit(f"{name} = {packet}.look(1) == 1")
+        elif isinstance(kind, types.Record) and kind.kind == "header":
+            before = self.source.fresh("t")
+            self.source.emit(f"{before} = {packet}.position")
+            self.source.emit(f"{name} = {self.records.new(kind)}")
+            self.source.emit(f"{name}.extract({packet})")
+            self.source.emit(f"{packet}.position = {before}")
+        else:
+            raise Refused(node.position, f"lookahead of {node.type}")
+        return name
+
+    def _packet_in_advance(self, node: ast.Call) -> str:
+        assert node.arguments[0].value
+        self.source.emit(f"{self._packet(node)}.advance({self.value(node.arguments[0].value)})")
+        return "None"
+
+    def _packet_in_length(self, node: ast.Call) -> str:
+        return f"{self._packet(node)}.length()"
+
+    def _packet_out_emit(self, node: ast.Call) -> str:
+        value = node.arguments[0].value
+        assert value
+        items = value.items if isinstance(value, ast.ListValue) else [value]
+        for item in items:
+            if not isinstance(base_of(item.type), types.Record | types.Stack):
+                raise Refused(item.position, f"emit of {item.type}")
+            self.source.emit(f"{self.value(item)}.emit({self._packet(node)})")
+        return "None"
+
+    def _verify(self, node: ast.Call) -> str:
+        codes = self.values([a.value for a in node.arguments if a.value])
+        with self.source.block(f"if not {codes[0]}:"):
+            self.source.emit(f"raise Reject({codes[1]})")
+        return "None"
+
+
+def _is_next(node: ast.Expression) -> bool:
+    return isinstance(node, ast.Member) and node.name == "next" and isinstance(node.base.type, types.Stack)
+
+
+def _path(node: ast.Expression | None) -> tuple[object, ...] | None:
+    """The declaration and the names that lead to a record; None where it is no such path."""
+    if isinstance(node, ast.Name):
+        return (node.target,)
+    if isinstance(node, ast.Member):
+        base = _path(node.base)
+        return None if base is None else (*base, node.name)
+    return None

@@ -1,0 +1,350 @@
+"""Checks expressions: names, types, widths; works out what is constant; makes conversions explicit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fanin.sim.switch.embedded import ast, types
+from fanin.sim.switch.embedded.errors import P4Error, Position
+from fanin.sim.switch.embedded.fold import fold_binary, fold_cast, fold_slice, fold_unary
+from fanin.sim.switch.embedded.scope import Scopes, is_type
+from fanin.sim.switch.embedded.types import BOOL, INTEGER, Bits, Type, base_of
+
+_ARITHMETIC = {"+", "-", "*", "|+|", "|-|", "&", "|", "^"}
+
+
+class Expressions(Scopes):
+    """Checks expressions. Each method returns what stands in the tree for the node that it was given."""
+
+    def expression(self, node: ast.Expression, expected: Type | None = None) -> ast.Expression:
+        """Check ``node``; where ``expected`` is given, convert to it or raise P4Error."""
+        result = getattr(self, "_" + type(node).__name__.lower())(node, expected)
+        return result if expected is None else self.convert(result, expected)
+
+    def value(self, node: ast.Expression, expected: Type | None = None) -> ast.Expression:
+        """As ``expression``, for what must be a value and not the name of a type, table or function."""
+        result = self.expression(node, expected)
+        if isinstance(result.type, types.Meta | types.Block | types.External | types.SetOf):
+            raise P4Error(node.position, f"{result.type} is no value")
+        return result
+
+    # leaves
+
+    def _number(self, node: ast.Number, _: Type | None) -> ast.Expression:
+        node.type = INTEGER if node.width is None else Bits(node.width, node.signed)
+        node.constant = node.value
+        return node
+
+    def _truth(self, node: ast.Truth, _: Type | None) -> ast.Expression:
+        node.type, node.constant = BOOL, node.value
+        return node
+
+    def _text(self, node: ast.Text, _: Type | None) -> ast.Expression:
+        node.type, node.constant = types.STRING, node.value
+        return node
+
+    def _errorvalue(self, node: ast.ErrorValue, _: Type | None) -> ast.Expression:
+        if node.name not in self.errors:
+            raise P4Error(node.position, f"error.{node.name} is not declared")
+        node.type, node.constant = types.ERROR, self.errors[node.name]
+        return node
+
+    def _name(self, node: ast.Name, _: Type | None) -> ast.Expression:
+        target = (self.universe if node.outermost else self.scope).find(node.name)
+        if target is None:
+            raise P4Error(node.position, f"{node.name} is not declared")
+        node.target = target
+        if isinstance(target, list):
+            node.type = types.Meta("a function", target)
+        elif isinstance(target, types.Variable) or is_type(target):
+            node.type = types.Meta("a type", target if isinstance(target, types.Variable) else target.type)
+        elif isinstance(target, ast.Table | ast.Action | ast.State):
+            node.type = types.Meta(f"a {type(target).__name__.lower()}", target)
+        elif target.type is None:
+            raise P4Error(node.position, f"{node.name} is used before its declaration")
+        else:
+            node.type = target.type
+            node.constant = target.value.constant if isinstance(target, ast.Constant) else None
+        return node
+
+    # members and parts
+
+    def _member(self, node: ast.Member, _: Type | None) -> ast.Expression:
+        node.base = base = self.expression(node.base)
+        kind = base.type
+        if isinstance(kind, types.Meta) and kind.kind == "a type" and isinstance(kind.of, types.Enum):
+            if node.name not in kind.of.members:
+                raise P4Error(node.name_position, f"{kind.of} has no member {node.name}")
+            node.type, node.constant = kind.of, kind.of.members[node.name]
+        elif isinstance(kind, types.Record):
+            if node.name not in kind.fields:
+                raise P4Error(node.name_position, f"{kind} has no field {node.name}")
+            node.type = kind.fields[node.name]
+            if isinstance(base, ast.StructValue) or (
+                isinstance(base, ast.Name) and base.target is ast.Constant
+            ):
+                node.constant = None
+        elif isinstance(kind, types.Stack):
+            node.type = self._of_stack(node, kind)
+        elif isinstance(kind, types.Applied):
+            results = {"hit": BOOL, "miss": BOOL, "action_run": types.ActionRun(kind.table)}
+            if node.name not in results:
+                raise P4Error(node.name_position, f"{kind} has no member {node.name}")
+            node.type = results[node.name]
+        else:
+            raise P4Error(node.name_position, f"{kind} has no member {node.name}")
+        return node
+
+    def _of_stack(self, node: ast.Member, kind: types.Stack) -> Type:
+        if node.name in ("next", "last"):
+            return kind.element
+        if node.name == "size":
+            node.constant = kind.size
+        if node.name in ("size", "lastIndex"):
+            return Bits(32)
+        raise P4Error(node.name_position, f"a stack has no member {node.name}")
+
+    def _index(self, node: ast.Index, _: Type | None) -> ast.Expression:
+        node.base, node.index = self.value(node.base), self.value(node.index)
+        kind, index = node.base.type, node.index
+        if not isinstance(base_of(index.type), Bits) and index.type is not INTEGER:
+            raise P4Error(index.position, f"an index of type {index.type}")
+        if isinstance(kind, types.Tuple):
+            if index.constant is None or not 0 <= index.constant < len(kind.elements):
+                raise P4Error(index.position, f"a tuple's index must be known, 0 to {len(kind.elements) - 1}")
+            node.type = kind.elements[index.constant]
+            return node
+        if not isinstance(kind, types.Stack):
+            raise P4Error(node.position, f"{kind} has no elements")
+        if index.constant is not None and not 0 <= index.constant < kind.size:
+            raise P4Error(index.position, f"index {index.constant} of a stack of {kind.size}")
+        node.type = kind.element
+        return node
+
+    def _slice(self, node: ast.Slice, _: Type | None) -> ast.Expression:
+        node.base = self.value(node.base)
+        kind = base_of(node.base.type)
+        if not isinstance(kind, Bits) and kind is not INTEGER:
+            raise P4Error(node.position, f"a slice of {node.base.type}")
+        width = kind.width if isinstance(kind, Bits) else 1 << 14
+        high, low = self.constant(node.high, width - 1), self.constant(node.low, width - 1)
+        if low > high:
+            raise P4Error(node.position, f"slice [{high}:{low}]: the larger bound comes first")
+        node.bounds, node.type = (high, low), Bits(high - low + 1)
+        if node.base.constant is not None:
+            node.constant = fold_slice(node.base.constant, high, low)
+        return node
+
+    # operators
+
+    def _unary(self, node: ast.Unary, _: Type | None) -> ast.Expression:
+        node.operand = self.value(node.operand)
+        kind = self._number_type(node.operand)
+        if node.operator == "!":
+            good = node.operand.type is BOOL or node.operand.type == BOOL
+        else:
+            good = isinstance(kind, Bits) or (kind == INTEGER and node.operator != "~")
+        if not good:
+            raise P4Error(node.position, f"{node.operator} of {node.operand.type}")
+        node.type = kind
+        node.constant = fold_unary(node.operator, node.operand.constant, kind)
+        return node
+
+    def _binary(self, node: ast.Binary, _: Type | None) -> ast.Expression:
+        node.left, node.right = self.expression(node.left), self.expression(node.right)
+        operator = node.operator
+        if operator in ("&&", "||"):
+            node.left, node.right = self.convert(node.left, BOOL), self.convert(node.right, BOOL)
+            node.type = BOOL
+        elif operator in ("==", "!="):
+            self._level(node, equality=True)
+            node.type = BOOL
+        elif operator in ("<<", ">>"):
+            node.type = self._shift(node)
+        elif operator == "++":
+            node.type = self._concatenation(node)
+        else:
+            kind = self._level(node)
+            if not isinstance(kind, Bits) and (kind != INTEGER or operator in ("|+|", "|-|")):
+                raise P4Error(node.position, f"{kind} {operator} {kind}")
+            self._limits_of(node, kind)
+            node.type = kind
+            if operator in ("<", ">", "<=", ">="):
+                node.type = BOOL
+            elif operator in ("&&&", ".."):
+                node.type = types.SetOf(kind)
+        node.constant = fold_binary(node)
+        return node
+
+    def _limits_of(self, node: ast.Binary, kind: Type) -> None:
+        if node.operator not in ("/", "%"):
+            return
+        if isinstance(kind, Bits) and kind.signed:
+            raise P4Error(node.position, f"{node.operator} of signed numbers")
+        if node.right.constant == 0 or (kind == INTEGER and min(node.left.constant, node.right.constant) < 0):
+            raise P4Error(node.position, f"{node.operator} by 0 or of a negative number")
+
+    def _level(self, node: ast.Binary, equality: bool = False) -> Type:
+        """Bring both operands to one type, the result; converts nothing but constants, enums and lists."""
+        left, right = node.left, node.right
+        if equality and not isinstance(left.type, Bits | types.Simple) and left.type == right.type:
+            self._comparable(node.position, left.type)
+            return left.type  # type: ignore[no-any-return]
+        if equality and (_is_list(left) or _is_list(right)):
+            if _is_list(left):
+                node.left = self.convert(left, right.type)
+            else:
+                node.right = self.convert(right, left.type)
+            return node.left.type  # type: ignore[no-any-return]
+        kinds = self._number_type(left), self._number_type(right)
+        kind = kinds[1] if kinds[0] == INTEGER else kinds[0]
+        node.left, node.right = self.convert(left, kind), self.convert(right, kind)
+        if equality:
+            self._comparable(node.position, kind)
+        return kind
+
+    def _comparable(self, position: Position, kind: Type) -> None:
+        if isinstance(kind, types.Meta | types.External | types.Block | types.Applied | types.SetOf):
+            raise P4Error(position, f"{kind} cannot be compared")
+
+    @staticmethod
+    def _number_type(node: ast.Expression) -> Type:
+        """An operand's type; an enum with an underlying type counts as that."""
+        kind = node.type
+        return kind.underlying if isinstance(kind, types.Enum) and kind.underlying else kind
+
+    def _shift(self, node: ast.Binary) -> Type:
+        left, right = self._number_type(node.left), self._number_type(node.right)
+        if not isinstance(left, Bits) and left != INTEGER:
+            raise P4Error(node.position, f"{node.operator} of {left}")
+        if not (isinstance(right, Bits) and not right.signed) and not (right == INTEGER):
+            raise P4Error(node.right.position, f"a shift by {right}")
+        amount = node.right.constant
+        if amount is not None and amount < 0:
+            raise P4Error(node.right.position, f"a shift by {amount}")
+        if left == INTEGER and (amount is None or amount > 1 << 14):
+            raise P4Error(
+                node.position, "a shift of a number without width by an amount that is not known or too large"
+            )
+        return left
+
+    def _concatenation(self, node: ast.Binary) -> Type:
+        left, right = self._number_type(node.left), self._number_type(node.right)
+        if not isinstance(left, Bits) or not isinstance(right, Bits):
+            raise P4Error(node.position, f"{left} ++ {right}: both need a width")
+        return Bits(left.width + right.width, left.signed)
+
+    def _ternary(self, node: ast.Ternary, expected: Type | None) -> ast.Expression:
+        node.condition = self.value(node.condition, BOOL)
+        node.yes, node.no = self.value(node.yes, expected), self.value(node.no, expected)
+        kind = node.no.type if node.yes.type == INTEGER else node.yes.type
+        node.yes, node.no = self.convert(node.yes, kind), self.convert(node.no, kind)
+        if kind == INTEGER and node.condition.constant is None:
+            raise P4Error(node.position, "a choice between numbers without width")
+        node.type = kind
+        if node.condition.constant is not None:
+            node.constant = (node.yes if node.condition.constant else node.no).constant
+        return node
+
+    # conversions
+
+    def _cast(self, node: ast.Cast, _: Type | None) -> ast.Expression:
+        if node.target is None:
+            return node  # one of ours, checked before
+        kind = self.resolve(node.target)
+        operand = self.expression(node.operand)
+        if _is_list(operand) or isinstance(operand.type, types.Record | types.Tuple):
+            node.operand, node.type = self.convert(operand, kind), kind
+            return node
+        if not _castable(operand.type, kind):
+            raise P4Error(node.position, f"no cast from {operand.type} to {kind}")
+        node.operand, node.type = operand, kind
+        node.constant = fold_cast(operand, kind)
+        return node
+
+    def convert(self, node: ast.Expression, kind: Type) -> ast.Expression:
+        """``node`` as a ``kind``, where the language converts by itself. Raises P4Error where it does not."""
+        actual = node.type
+        if actual == kind or types.ANY in (actual, kind) or isinstance(kind, types.Variable):
+            return node
+        if _is_list(node):
+            self._convert_items(node, kind)
+            return node
+        from_enum = isinstance(actual, types.Enum) and actual.underlying == kind
+        if not from_enum and not (actual == INTEGER and isinstance(kind, Bits)):
+            if isinstance(actual, types.Tuple) and isinstance(kind, types.Tuple | types.Record):
+                return self._convert_tuple(node, kind)
+            raise P4Error(node.position, f"{actual} where {kind} is needed")
+        result = ast.Cast(node.position, None, node)
+        result.type = kind
+        result.constant = fold_cast(node, kind)
+        return result
+
+    def _convert_items(self, node: ast.Expression, kind: Type) -> None:
+        parts = parts_of(kind)
+        if parts is None:
+            raise P4Error(node.position, f"a list where {kind} is needed")
+        if isinstance(node, ast.StructValue):
+            if set(node.items) != set(parts):
+                raise P4Error(node.position, f"{kind} has the fields {', '.join(map(str, parts))}")
+            node.items = {str(name): self.convert(node.items[str(name)], part) for name, part in parts.items()}
+        elif isinstance(node, ast.ListValue):
+            if len(node.items) != len(parts):
+                raise P4Error(node.position, f"{kind} has {len(parts)} parts, not {len(node.items)}")
+            node.items = [self.convert(i, p) for i, p in zip(node.items, parts.values(), strict=True)]
+        node.type = kind
+
+    def _convert_tuple(self, node: ast.Expression, kind: Type) -> ast.Expression:
+        raise P4Error(node.position, f"{node.type} where {kind} is needed")
+
+    def _listvalue(self, node: ast.ListValue, expected: Type | None) -> ast.Expression:
+        parts = parts_of(expected)
+        wanted: list[Type | None] = (
+            [*parts.values()] if parts and len(parts) == len(node.items) else [None] * len(node.items)
+        )
+        node.items = [self.value(item, want) for item, want in zip(node.items, wanted, strict=True)]
+        node.type = types.Tuple(tuple(item.type for item in node.items))
+        return node
+
+    def _structvalue(self, node: ast.StructValue, expected: Type | None) -> ast.Expression:
+        parts: dict[Any, Type] = parts_of(expected) or {}
+        node.items = {name: self.value(item, parts.get(name)) for name, item in node.items.items()}
+        fields = {name: item.type for name, item in node.items.items()}
+        declaration = ast.FieldsType(node.position, "a list of names and values", "struct", [], [])
+        node.type = declaration.type = types.Record("struct", declaration.name, fields, declaration)
+        return node
+
+
+def parts_of(kind: Type | None) -> dict[Any, Type] | None:
+    """What a list in place of a ``kind`` has to give, by name or number; None where no list can stand."""
+    if isinstance(kind, types.Record) and kind.kind != "header_union":
+        return dict(kind.fields)
+    if isinstance(kind, types.Tuple):
+        return dict(enumerate(kind.elements))
+    if isinstance(kind, types.Stack):
+        return dict(enumerate([kind.element] * kind.size))
+    return None
+
+
+def _is_list(node: ast.Expression) -> bool:
+    return isinstance(node, ast.ListValue | ast.StructValue)
+
+
+def _castable(actual: Type, kind: Type) -> bool:
+    """Explicit casts of scalars."""
+    if actual == kind:
+        return True
+    if isinstance(kind, types.New):
+        return _castable(actual, kind.base)
+    if isinstance(actual, types.New):
+        return _castable(actual.base, kind)
+    if isinstance(kind, types.Enum):
+        return kind.underlying is not None and _castable(actual, kind.underlying)
+    if isinstance(actual, types.Enum):
+        return actual.underlying is not None and _castable(actual.underlying, kind)
+    if actual == INTEGER:
+        return isinstance(kind, Bits)
+    if isinstance(actual, Bits) and isinstance(kind, Bits):
+        return actual.width == kind.width or actual.signed == kind.signed
+    pair = {actual, kind}
+    return pair == {BOOL, Bits(1)}

@@ -1,0 +1,89 @@
+"""Arithmetic on constants, as P4 defines it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fanin.sim.switch.embedded import ast, types
+from fanin.sim.switch.embedded.types import Bits, Type, base_of
+
+
+def fold_slice(value: int, high: int, low: int) -> int:
+    """``value[high:low]``."""
+    return (value >> low) & ((1 << (high - low + 1)) - 1)
+
+
+def fold_unary(operator: str, value: Any, kind: Type) -> Any:
+    """The value, or None where the operand's is not known."""
+    if value is None:
+        return None
+    if operator == "!":
+        return not value
+    result = {"-": -value, "~": ~value, "+": value}[operator]
+    return kind.wrap(result) if isinstance(kind, Bits) else result
+
+
+def fold_cast(operand: ast.Expression, kind: Type) -> Any:
+    """The value as a ``kind``, or None where the operand's is not known."""
+    value = operand.constant
+    base = base_of(kind)
+    if value is None or isinstance(value, str):
+        return None
+    if base == types.BOOL:
+        return bool(value)
+    return base.wrap(int(value)) if isinstance(base, Bits) else value
+
+
+def fold_binary(node: ast.Binary) -> Any:
+    """The value of an operation, or None where an operand's is not known."""
+    left, right = node.left.constant, node.right.constant
+    operator = node.operator
+    if operator in ("&&", "||") and left is not None:
+        if left == (operator == "||"):
+            return left  # the right side is not evaluated
+        return right
+    if left is None or right is None or isinstance(left, str) or operator in ("&&&", ".."):
+        return None
+    if operator in _COMPARISONS:
+        return _COMPARISONS[operator](left, right)
+    if operator == "++":
+        width = base_of(node.right.type).width  # type: ignore[attr-defined]
+        return node.type.wrap(left << width | right & ((1 << width) - 1))
+    if operator in ("<<", ">>"):
+        return shift(node.type, operator, left, right)
+    result = _ARITHMETIC[operator.strip("|") if operator != "|" else "|"](left, right)
+    if not isinstance(node.type, Bits):
+        return result
+    if operator in ("|+|", "|-|"):
+        low, high = node.type.limits
+        return max(low, min(high, result))
+    return node.type.wrap(result)
+
+
+def shift(kind: Type, operator: str, value: int, amount: int) -> int:
+    """``value`` shifted; by its width or more, what is left is 0, or the sign."""
+    if not isinstance(kind, Bits):
+        return value << amount if operator == "<<" else value >> amount
+    if operator == ">>":
+        return value >> min(amount, kind.width)
+    return 0 if amount >= kind.width else kind.wrap(value << amount)
+
+
+_COMPARISONS = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    ">": lambda a, b: a > b,
+    "<=": lambda a, b: a <= b,
+    ">=": lambda a, b: a >= b,
+}
+_ARITHMETIC = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+    "&": lambda a, b: a & b,
+    "|": lambda a, b: a | b,
+    "^": lambda a, b: a ^ b,
+}

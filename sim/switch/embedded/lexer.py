@@ -1,0 +1,81 @@
+"""Text to tokens. Comments and continued lines vanish here; ends of lines stay, for the preprocessor."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fanin.sim.switch.embedded.errors import P4Error, Position
+
+KEYWORDS = frozenset(
+    "abstract action bool bit break const continue control default else enum error exit extern false for header "
+    "header_union if in inout int match_kind out package parser return select string struct switch table this "
+    "transition true tuple typedef value_set varbit void".split()
+)
+
+_PATTERN = re.compile(
+    r"""
+    (?P<SPACE>(?:[ \t\r\f\v]|\\\r?\n|//[^\n]*|/\*.*?\*/)+)
+  | (?P<NEWLINE>\n)
+  | (?P<INT>(?:\d+[ws])?(?:0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|0[dD][0-9_]+|\d[\d_]*)(?![A-Za-z_]))
+  | (?P<NAME>[A-Za-z_]\w*)
+  | (?P<STRING>"(?:\\.|[^"\\\n])*")
+  | (?P<OP>\|\+\|=|\|-\|=|&&&|\|\+\||\|-\||<<=|\.\.\.|\.\.|\#\#|\+\+|==|!=|<=|>=|&&|\|\||<<|\+:
+        |\+=|-=|\*=|/=|%=|&=|\|=|\^=|[-+*/%&|^~!<>=?:;,.(){}\[\]@\#])
+  | (?P<STRAY>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@dataclass(slots=True)
+class Token:
+    """A token, ``type`` being the grammar's name of it; an annotation carries its name and body as ``value``."""
+
+    type: str
+    text: str
+    position: Position
+    value: Any = None
+
+    start_pos = line = column = end_line = end_column = end_pos = 0  # lark asks the last token for these
+
+    def moved(self, position: Position) -> Token:
+        """The same token at another place: what a macro leaves where it is used."""
+        return replace(self, position=position)
+
+
+def tokens(text: str, file: str) -> Iterator[Token]:
+    """Tokens of ``text``: NAME, INT, STRING, OP, NEWLINE, and STRAY for a character that P4 does not have."""
+    line, start = 1, 0
+    for match in _PATTERN.finditer(text):
+        kind = str(match.lastgroup)
+        if kind != "SPACE":
+            yield Token(kind, match.group(), Position(file, line, match.start() - start + 1))
+        if breaks := match.group().count("\n"):
+            line += breaks
+            start = text.rfind("\n", 0, match.end()) + 1
+
+
+def integer(token: Token) -> tuple[int, int | None, bool]:
+    """Value, width (None: as wide as need be) and signedness of an INT token.
+
+    Raises P4Error when the value does not fit the width that the token states.
+    """
+    match = re.fullmatch(r"(?:(\d+)([ws]))?(0[xXbBoOdD])?([0-9a-fA-F_]+)", token.text)
+    assert match, token
+    digits = match[4].replace("_", "")
+    base = {"x": 16, "b": 2, "o": 8}.get((match[3] or "0d")[1].lower(), 10)
+    if not digits:
+        raise P4Error(token.position, f"{token.text}: a number without digits")
+    value = int(digits, base)
+    if not match[1]:
+        return value, None, False
+    width, signed = int(match[1]), match[2] == "s"
+    if width == 0 and value or width < signed + 0:
+        raise P4Error(token.position, f"{token.text}: a number of {width} bits")
+    # What does not fit is cut, as p4c does with a warning; a warning nobody reads is a wrong result, so it is refused.
+    if value >> (width - 1 if signed else width):
+        raise P4Error(token.position, f"{token.text}: the value does not fit in {width} bits")
+    return value, width, signed

@@ -1,0 +1,145 @@
+"""A packet on its way in (``PacketIn``) and out (a list of byte strings), and header stacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fanin.sim.switch.embedded.errors import RunRefused
+from fanin.sim.switch.embedded.values import UNDEFINED, Reject
+
+NO_ERROR, TOO_SHORT, NO_MATCH, OUT_OF_BOUNDS, HEADER_TOO_SHORT, TIMEOUT, INVALID_ARGUMENT = range(7)
+
+
+class PacketIn:
+    """A frame and how far it was read, in bits."""
+
+    __slots__ = ("bits", "data", "position")
+
+    def __init__(self, data: bytes):
+        self.data = data
+        self.position = 0
+        self.bits = len(data) * 8
+
+    def take(self, width: int) -> int:
+        """The next ``width`` bits; rejects where there are fewer."""
+        value = self.look(width)
+        self.position += width
+        return value
+
+    def look(self, width: int) -> int:
+        """The next ``width`` bits, which stay to be read."""
+        start = self.position
+        end = start + width
+        if end > self.bits:
+            raise Reject(TOO_SHORT)
+        value = int.from_bytes(self.data[start >> 3 : (end + 7) >> 3], "big")
+        return value >> (-end & 7) & ((1 << width) - 1)
+
+    def advance(self, width: int) -> None:
+        """Skip ``width`` bits."""
+        if width is UNDEFINED:
+            raise RunRefused("advance by an undefined length")
+        if width % 8:
+            raise Reject(INVALID_ARGUMENT)
+        if self.position + width > self.bits:
+            raise Reject(TOO_SHORT)
+        self.position += width
+
+    def length(self) -> int:
+        """Bytes of the frame."""
+        return len(self.data)
+
+    def varbit_width(self, width: int, fixed: int, most: int) -> int:
+        """Check the width of a varbit field, in a header that has ``fixed`` other bits."""
+        if width is UNDEFINED:
+            raise RunRefused("a varbit of an undefined length")
+        if width % 8:
+            raise Reject(INVALID_ARGUMENT)
+        if self.position + fixed + width > self.bits:
+            raise Reject(TOO_SHORT)
+        if width > most:
+            raise Reject(HEADER_TOO_SHORT)
+        return width
+
+    def rest(self) -> bytes:
+        """What was not read: the payload."""
+        if self.position & 7:
+            raise RunRefused("a payload that begins within a byte")
+        return self.data[self.position >> 3 :]
+
+
+class HeaderStack:
+    """A stack of headers or unions."""
+
+    __slots__ = ("items", "kind", "next")
+
+    def __init__(self, kind: Any, size: int):
+        self.kind = kind
+        self.items = [kind() for _ in range(size)]
+        self.next = 0
+
+    def at(self, index: int) -> Any:
+        """Element ``index``."""
+        if index is UNDEFINED or not 0 <= index < len(self.items):
+            raise RunRefused(f"element {index!r} of a stack of {len(self.items)}")
+        return self.items[index]
+
+    def next_item(self) -> Any:
+        """``next``."""
+        if self.next >= len(self.items):
+            raise Reject(OUT_OF_BOUNDS)
+        return self.items[self.next]
+
+    def last_item(self) -> Any:
+        """``last``."""
+        if not 0 < self.next <= len(self.items):
+            raise Reject(OUT_OF_BOUNDS)
+        return self.items[self.next - 1]
+
+    def last_index(self) -> Any:
+        """``lastIndex``; undefined for an empty stack."""
+        return self.next - 1 if self.next else UNDEFINED
+
+    def push_front(self, count: int) -> None:
+        """Make room for ``count`` elements in front; the new ones are invalid."""
+        count = min(count, len(self.items))
+        self.items = [self.kind() for _ in range(count)] + self.items[: len(self.items) - count]
+        self.next = min(self.next + count, len(self.items))
+
+    def pop_front(self, count: int) -> None:
+        """Drop ``count`` elements in front; as many invalid ones come in behind."""
+        count = min(count, len(self.items))
+        self.items = self.items[count:] + [self.kind() for _ in range(count)]
+        self.next = max(self.next - count, 0)
+
+    def copy(self) -> HeaderStack:
+        """A copy."""
+        new = HeaderStack.__new__(HeaderStack)
+        new.kind, new.next = self.kind, self.next
+        new.items = [item.copy() for item in self.items]
+        return new
+
+    def set(self, other: HeaderStack) -> None:
+        """Become equal to ``other``."""
+        self.next = other.next
+        for mine, its in zip(self.items, other.items, strict=True):
+            mine.set(its)
+
+    def zero(self) -> None:
+        """Give every scalar in it that is not in a header the value 0: there is none."""
+
+    def equals(self, other: HeaderStack) -> Any:
+        """Equality of all elements."""
+        result = True
+        for mine, its in zip(self.items, other.items, strict=True):
+            same = mine.equals(its)
+            if same is UNDEFINED:
+                result = same
+            elif not same:
+                return False
+        return result
+
+    def emit(self, out: list[bytes]) -> None:
+        """Append the valid ones."""
+        for item in self.items:
+            item.emit(out)

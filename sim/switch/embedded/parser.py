@@ -1,0 +1,441 @@
+"""Tokens to the tree of ``ast.py``, by the grammar in ``grammar.lark``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import lark
+from lark.lexer import Lexer
+
+from fanin.sim.switch.embedded import ast
+from fanin.sim.switch.embedded.classify import Classifier
+from fanin.sim.switch.embedded.errors import P4Error, Position, Refused
+from fanin.sim.switch.embedded.lexer import Token, integer
+
+_GRAMMAR = Path(__file__).with_name("grammar.lark")
+_PUNCTUATION = {
+    ";": "_SEMI", ",": "_COMMA", ":": "_COLON", "(": "_LPAR", ")": "_RPAR", "{": "_LBRACE", "}": "_RBRACE",
+    "[": "_LBRACK", "]": "_RBRACK", "=": "_EQUAL", ".": "_DOT", "?": "_QUESTION", "+": "PLUS", "-": "MINUS",
+    "...": "ELLIPSIS", "+:": "_PLUSCOLON",
+}  # fmt: skip
+_UNTOLD = frozenset(
+    "LT_ARGS GT_ARGS TRANSITION PARSER CONTROL PACKAGE ENUM TYPEDEF TUPLE EXTERN KEY ACTIONS MATCH_KIND APPLY PRIORITY "
+    "ACTION TABLE STATE".split()
+)
+_RENAMED = {"TYPE": "_TYPE_KW", "STRING": "STRING_TYPE"}  # as keywords
+_LEVELS = (
+    ("&&&", ".."), ("||",), ("&&",), ("==", "!="), ("<", ">", "<=", ">="), ("|",), ("^",), ("&",),
+    ("<<", ">>"), ("+", "-", "++", "|+|", "|-|"), ("*", "/", "%"),
+)  # fmt: skip
+_PRECEDENCE = {operator: level for level, operators in enumerate(_LEVELS) for operator in operators}
+
+
+class _Terminals(Lexer):
+    """Hands lark the tokens under its names for them; remembers where it is."""
+
+    def __init__(self, _: Any):
+        self.here = Position("", 1, 1)
+
+    def lex(self, data: Any, *_: Any) -> Iterator[Token]:
+        """The tokens in ``data``."""
+        for token in data:
+            self.here = token.position
+            _Builder.here = token.position
+            if token.type in _PUNCTUATION:
+                token.type = _PUNCTUATION[token.type]
+            elif token.text in ("type", "string") and token.type in _RENAMED:
+                token.type = _RENAMED[token.type]
+            elif token.type in _UNTOLD:
+                token.type = "_" + token.type
+            yield token
+
+
+def parse(sequence: list[Token], file: str) -> list[ast.Declaration]:
+    """The declarations of a program. Raises P4Error at the first token that does not fit."""
+    end = sequence[-1].position if sequence else Position(file, 1, 1)
+    try:
+        result: list[ast.Declaration] = _grammar().parse(Classifier(sequence).run())  # type: ignore[arg-type, assignment]
+    except lark.exceptions.UnexpectedToken as error:
+        if isinstance(error.token, Token):
+            raise P4Error(error.token.position, f"syntax error at {error.token.text!r}") from None
+        raise P4Error(end, "syntax error: the text ends too early") from None
+    except lark.exceptions.VisitError as error:
+        raise error.orig_exc from None
+    return result
+
+
+@cache
+def _grammar() -> lark.Lark:
+    return lark.Lark(
+        _GRAMMAR.read_text(encoding="utf-8"),
+        parser="lalr",
+        lexer=_Terminals,
+        transformer=_Builder(),
+        maybe_placeholders=False,
+    )
+
+
+class _Builder(lark.Transformer):  # type: ignore[type-arg]
+    """A method per rule. Names arrive as ``ast.Name``, what the grammar may leave out as an empty list."""
+
+    here = Position("", 1, 1)  # the last token read: a place for nodes that have no token of their own
+
+    def start(self, parts: list[Any]) -> list[ast.Declaration]:
+        return parts
+
+    def declaration(self, parts: list[Any]) -> ast.Declaration:
+        annotations, result = parts
+        result.annotations = annotations
+        return result
+
+    local = method_or_local = declaration
+    abstract_body = declaration
+
+    def annotations(self, parts: list[Token]) -> ast.Annotations:
+        return {token.text: token.value for token in parts}
+
+    # types
+
+    def named_type(self, parts: list[Any]) -> ast.TypeNode:
+        return ast.NamedType(parts[0].position, parts[0].text, parts[1] if len(parts) > 1 else [])
+
+    def base_type(self, parts: list[Any]) -> ast.TypeNode:
+        return ast.BaseType(parts[0].position, parts[0].text, parts[1] if len(parts) > 1 else None)
+
+    def stack_type(self, parts: list[Any]) -> ast.TypeNode:
+        return ast.StackType(parts[0].position, parts[0], parts[1])
+
+    def tuple_type(self, parts: list[Any]) -> ast.TypeNode:
+        return ast.TupleType(self.here, parts[0])
+
+    def any_type(self, parts: list[Any]) -> ast.TypeNode:
+        return ast.AnyType(parts[0].position)
+
+    def name(self, parts: list[Any]) -> ast.Name:
+        return ast.Name(parts[0].position, parts[0].text)
+
+    def names(self, parts: list[Any]) -> list[str]:
+        return [part.name for part in parts]
+
+    def type_parameters(self, parts: list[Any]) -> list[str]:
+        return [part.text for part in parts]
+
+    def _list(self, parts: list[Any]) -> list[Any]:
+        return parts
+
+    type_arguments = parameters = expressions = arguments = list_items = enum_members = keyset_items = _list
+
+    # declarations
+
+    def constant(self, parts: list[Any]) -> ast.Declaration:
+        _, kind, name, value = parts
+        return ast.Constant(name.position, name.name, kind, value)
+
+    def instance(self, parts: list[Any]) -> ast.Declaration:
+        kind, arguments, name, *body = parts
+        return ast.Instance(name.position, name.name, kind, arguments, body)
+
+    def function(self, parts: list[Any]) -> ast.Function:
+        result, name, type_parameters, parameters, body = parts
+        return ast.Function(name.position, name.name, result, type_parameters, parameters, body)
+
+    def prototype(self, parts: list[Any]) -> ast.Function:
+        return self.function([*parts, None])
+
+    def constructor(self, parts: list[Any]) -> ast.Function:
+        name, parameters = parts
+        nothing = ast.BaseType(name.position, "void", None)
+        return ast.Function(name.position, name.text, nothing, [], parameters, None)
+
+    def constructor_parameters(self, parts: list[Any]) -> list[ast.Parameter]:
+        return parts[0] if parts else []
+
+    def method(self, parts: list[Any]) -> ast.Function:
+        annotations, *abstract, function = parts
+        function.annotations = dict(annotations, **({"abstract": []} if abstract else {}))
+        return function
+
+    def extern_object(self, parts: list[Any]) -> ast.Declaration:
+        name, type_parameters, *methods = parts
+        result = ast.Extern(name.position, name.name, type_parameters, methods)
+        for method in methods:
+            method.owner = result
+        return result
+
+    def extern_function(self, parts: list[Any]) -> ast.Declaration:
+        return parts[0]
+
+    def action(self, parts: list[Any]) -> ast.Declaration:
+        name, parameters, body = parts
+        return ast.Action(name.position, name.name, parameters, body)
+
+    def package(self, parts: list[Any]) -> ast.Declaration:
+        return ast.Package(parts[0].position, parts[0].name, *parts[1:])
+
+    def fields_type(self, parts: list[Any]) -> ast.Declaration:
+        kind, name, type_parameters, *fields = parts
+        return ast.FieldsType(name.position, name.name, kind.text, type_parameters, fields)
+
+    def field(self, parts: list[Any]) -> ast.Variable:
+        annotations, kind, name = parts
+        result = ast.Variable(name.position, name.name, kind, None)
+        result.annotations = annotations
+        return result
+
+    def enumeration(self, parts: list[Any]) -> ast.Declaration:
+        *underlying, name, members = parts
+        return ast.Enumeration(name.position, name.name, underlying[0] if underlying else None, members)
+
+    def enum_member(self, parts: list[Any]) -> tuple[str, ast.Expression | None]:
+        _, name, *value = parts
+        return name.name, value[0] if value else None
+
+    def type_name(self, parts: list[Any]) -> ast.Declaration:
+        return ast.TypeName(parts[1].position, parts[1].name, parts[0], False)
+
+    def new_type(self, parts: list[Any]) -> ast.Declaration:
+        return ast.TypeName(parts[1].position, parts[1].name, parts[0], True)
+
+    def error_names(self, parts: list[Any]) -> ast.Declaration:
+        return ast.Names(parts[0].position, "error", parts[1])
+
+    def match_kinds(self, parts: list[Any]) -> ast.Declaration:
+        return ast.Names(self.here, "match_kind", parts[0])
+
+    def parameter(self, parts: list[Any]) -> ast.Declaration:
+        annotations, direction, kind, name, *default = parts
+        result = ast.Parameter(name.position, name.name, direction, kind, default[0] if default else None)
+        result.annotations = annotations
+        return result
+
+    def direction(self, parts: list[Any]) -> str:
+        return parts[0].text if parts else ""
+
+    # parsers
+
+    def parser(self, parts: list[Any]) -> ast.Declaration:
+        name, type_parameters, parameters, *rest = parts
+        if not rest:
+            return ast.Parser(name.position, name.name, type_parameters, parameters, [], [], None)
+        constructor, *body = rest
+        states = [part for part in body if isinstance(part, ast.State)]
+        local = [part for part in body if not isinstance(part, ast.State)]
+        return ast.Parser(name.position, name.name, type_parameters, parameters, constructor, local, states)
+
+    def state(self, parts: list[Any]) -> ast.Declaration:
+        annotations, name, *body = parts
+        select, cases = None, [ast.Case(name.position, [], "reject")]  # what a state without transition means
+        if body and isinstance(body[-1], tuple):
+            select, cases = body.pop()
+        result = ast.State(name.position, name.name, body, select, cases)
+        result.annotations = annotations
+        return result
+
+    def transition(self, parts: list[Any]) -> tuple[list[ast.Expression] | None, list[ast.Case]]:
+        if isinstance(parts[0], ast.Name):
+            return None, [ast.Case(parts[0].position, [], parts[0].name)]
+        return parts[1], parts[2:]
+
+    def case(self, parts: list[Any]) -> ast.Case:
+        return ast.Case(parts[1].position, parts[0], parts[1].name)
+
+    def keyset(self, parts: list[Any]) -> list[ast.Expression | None]:
+        return [parts[0], *(parts[1] if len(parts) > 1 else [])]
+
+    def anything(self, parts: list[Any]) -> None:
+        return None
+
+    # controls
+
+    def control(self, parts: list[Any]) -> ast.Declaration:
+        name, type_parameters, parameters, *rest = parts
+        if not rest:
+            return ast.Control(name.position, name.name, type_parameters, parameters, [], [], None)
+        constructor, *local, body = rest
+        return ast.Control(name.position, name.name, type_parameters, parameters, constructor, local, body)
+
+    def table(self, parts: list[Any]) -> ast.Declaration:
+        name, *properties = parts
+        result = ast.Table(name.position, name.name, [], [], None, False, {})
+        seen: set[str] = set()
+        for key, value in properties:
+            title = value.name if isinstance(value, ast.Property) else key
+            if title in seen:
+                raise P4Error(name.position, f"table {name.name} has {title} twice")
+            seen.add(title)
+            if key == "entries":
+                result.entries, result.constant_entries = value
+            elif isinstance(value, ast.Property):
+                result.properties[value.name] = value
+            else:
+                setattr(result, key, value)
+        return result
+
+    def property(self, parts: list[Any]) -> tuple[str, Any]:
+        return parts[1]
+
+    def keys(self, parts: list[Any]) -> tuple[str, Any]:
+        return "keys", parts
+
+    def table_actions(self, parts: list[Any]) -> tuple[str, Any]:
+        return "actions", parts
+
+    def entries(self, parts: list[Any]) -> tuple[str, Any]:
+        rows = [part for part in parts if isinstance(part, ast.Entry)]
+        return "entries", (rows, parts[0].type == "CONST")
+
+    def table_property(self, parts: list[Any]) -> tuple[str, Any]:
+        *const, name, value = parts
+        return "property", ast.Property(name.position, name.name, value, bool(const))
+
+    def table_key(self, parts: list[Any]) -> ast.Key:
+        expression, kind, annotations = parts
+        return ast.Key(expression.position, expression, kind.name, annotations)
+
+    def table_action(self, parts: list[Any]) -> ast.TableAction:
+        return ast.TableAction(parts[1].position, parts[1], parts[0])
+
+    def entry(self, parts: list[Any]) -> ast.Entry:
+        constant, priority, keys, action, annotations = parts
+        return ast.Entry(action.position, keys, action, priority, constant, annotations)
+
+    def entry_constant(self, parts: list[Any]) -> bool:
+        return bool(parts)
+
+    def entry_priority(self, parts: list[Any]) -> ast.Expression | None:
+        return parts[0] if parts else None
+
+    # statements
+
+    def annotated(self, parts: list[Any]) -> ast.Statement:
+        return parts[1]
+
+    def block(self, parts: list[Any]) -> ast.Block:
+        return ast.Block(parts[0].position if parts else self.here, parts)
+
+    def empty(self, parts: list[Any]) -> ast.Block:
+        return ast.Block(self.here, [])
+
+    def variable(self, parts: list[Any]) -> ast.Variable:
+        kind, name, *value = parts
+        return ast.Variable(name.position, name.name, kind, value[0] if value else None)
+
+    def assignment(self, parts: list[Any]) -> ast.Assignment:
+        target, *operator, value = parts
+        if operator:
+            value = ast.Binary(operator[0].position, operator[0].text[:-1], target, value)
+        return ast.Assignment(target.position, target, value, bool(operator))
+
+    def call_statement(self, parts: list[Any]) -> ast.CallStatement:
+        return ast.CallStatement(parts[0].position, parts[0])
+
+    def conditional(self, parts: list[Any]) -> ast.Conditional:
+        place, condition, then, *otherwise = parts
+        return ast.Conditional(place.position, condition, then, otherwise[1] if otherwise else None)
+
+    def choice(self, parts: list[Any]) -> ast.Choice:
+        return ast.Choice(parts[0].position, parts[1], parts[2:])
+
+    def switch_case(self, parts: list[Any]) -> ast.SwitchCase:
+        label, *block = parts
+        place = label.position if label else self.here
+        return ast.SwitchCase(place, label, block[0] if block else None)
+
+    def jump(self, parts: list[Any]) -> ast.Jump:
+        kind, *value = parts
+        if kind.text in ("break", "continue"):
+            raise Refused(kind.position, kind.text)
+        return ast.Jump(kind.position, kind.text, value[0] if value else None)
+
+    # expressions
+
+    def binary(self, parts: list[Any]) -> ast.Expression:
+        """Precedence climbing over ``operand operator operand ...``."""
+        rest = iter(parts[1:])
+        waiting: list[tuple[ast.Expression, Token]] = []
+        operand = parts[0]
+
+        def close(level: int) -> None:
+            nonlocal operand
+            while waiting and _PRECEDENCE[waiting[-1][1].text] >= level:
+                left, operator = waiting.pop()
+                operand = ast.Binary(left.position, operator.text, left, operand)
+
+        for operator in rest:
+            close(_PRECEDENCE[operator.text])
+            waiting.append((operand, operator))
+            operand = next(rest)
+        close(0)
+        return operand
+
+    def ternary(self, parts: list[Any]) -> ast.Ternary:
+        return ast.Ternary(parts[0].position, *parts)
+
+    def unary_operation(self, parts: list[Any]) -> ast.Unary:
+        return ast.Unary(parts[0].position, parts[0].text, parts[1])
+
+    def cast(self, parts: list[Any]) -> ast.Cast:
+        return ast.Cast(parts[0].position, *parts)
+
+    def member(self, parts: list[Any]) -> ast.Member:
+        return ast.Member(parts[0].position, parts[0], parts[1].name, parts[1].position)
+
+    def index(self, parts: list[Any]) -> ast.Index:
+        return ast.Index(parts[0].position, *parts)
+
+    def slice(self, parts: list[Any]) -> ast.Slice:
+        return ast.Slice(parts[0].position, *parts)
+
+    def part(self, parts: list[Any]) -> ast.Slice:
+        raise Refused(parts[1].position, "slice [base +: width]")
+
+    def call(self, parts: list[Any]) -> ast.Call:
+        return ast.Call(parts[0].position, parts[0], [], parts[1])
+
+    def generic_call(self, parts: list[Any]) -> ast.Call:
+        return ast.Call(parts[0].position, *parts)
+
+    def argument(self, parts: list[Any]) -> ast.Argument:
+        if isinstance(parts[0], Token):
+            return ast.Argument(parts[0].position, None, None)
+        name = parts[0].name if len(parts) > 1 else None
+        return ast.Argument(parts[-1].position, name, parts[-1])
+
+    def number(self, parts: list[Any]) -> ast.Number:
+        return ast.Number(parts[0].position, *integer(parts[0]))
+
+    def truth(self, parts: list[Any]) -> ast.Truth:
+        return ast.Truth(parts[0].position, parts[0].text == "true")
+
+    def text(self, parts: list[Any]) -> ast.Text:
+        return ast.Text(parts[0].position, parts[0].text[1:-1])
+
+    def reference(self, parts: list[Any]) -> ast.Name:
+        return ast.Name(parts[0].position, parts[0].text)
+
+    type_reference = reference
+
+    def global_reference(self, parts: list[Any]) -> ast.Name:
+        return ast.Name(parts[0].position, parts[0].name, True)
+
+    def error_value(self, parts: list[Any]) -> ast.ErrorValue:
+        return ast.ErrorValue(parts[1].position, parts[1].name)
+
+    def parenthesised(self, parts: list[Any]) -> ast.Expression:
+        return parts[0]
+
+    def list_value(self, parts: list[Any]) -> ast.ListValue:
+        return ast.ListValue(parts[0][0].position if parts[0] else self.here, parts[0])
+
+    def struct_items(self, parts: list[Any]) -> dict[str, ast.Expression]:
+        return dict(parts)
+
+    def struct_item(self, parts: list[Any]) -> tuple[str, ast.Expression]:
+        return parts[0].name, parts[1]
+
+    def struct_value(self, parts: list[Any]) -> ast.StructValue:
+        place = next((value.position for value in parts[0].values()), self.here)
+        return ast.StructValue(place, parts[0])

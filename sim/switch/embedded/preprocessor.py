@@ -1,0 +1,291 @@
+"""``#include``, ``#define`` (with and without parameters), ``#if`` and its kin, over tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fanin.sim.switch.embedded.errors import P4Error, Position, Refused
+from fanin.sim.switch.embedded.lexer import Token, integer, tokens
+
+OWN_TEXTS = Path(__file__).parent / "include"
+_DEPTH = 64  # of includes, and of macros in macros
+
+_BINARY = {
+    "||": (1, lambda a, b: int(bool(a or b))), "&&": (2, lambda a, b: int(bool(a and b))),
+    "|": (3, lambda a, b: a | b), "^": (4, lambda a, b: a ^ b), "&": (5, lambda a, b: a & b),
+    "==": (6, lambda a, b: int(a == b)), "!=": (6, lambda a, b: int(a != b)),
+    "<": (7, lambda a, b: int(a < b)), ">": (7, lambda a, b: int(a > b)),
+    "<=": (7, lambda a, b: int(a <= b)), ">=": (7, lambda a, b: int(a >= b)),
+    "+": (9, lambda a, b: a + b), "-": (9, lambda a, b: a - b), "*": (10, lambda a, b: a * b),
+}  # fmt: skip
+
+
+@dataclass
+class Macro:
+    """A macro; ``parameters`` is None for one that is used without parentheses."""
+
+    parameters: list[str] | None
+    body: list[Token]
+
+
+class Preprocessor:
+    """Turns a text and what it includes into one sequence of tokens without ends of lines."""
+
+    def __init__(self, include_dirs: Sequence[Path], defines: Mapping[str, str]):
+        self._dirs = list(include_dirs)
+        self._macros = {
+            name: Macro(None, [t for t in tokens(str(text), "<define>") if t.type != "NEWLINE"])
+            for name, text in defines.items()
+        }
+        self._depth = 0
+
+    def run(self, text: str, file: str, folder: Path | None) -> list[Token]:
+        """All tokens of ``text``; ``folder`` is where its quoted includes are looked for first."""
+        result: list[Token] = []
+        pending: list[Token] = []  # a macro's arguments may go over several lines
+        conditions: list[_Condition] = []
+        for line in _lines(text, file):
+            if line and line[0].text == "#":
+                result += self._expanded(pending)
+                pending = []
+                result += self._directive(line, conditions, folder)
+            elif all(c.active for c in conditions):
+                pending += _without_pragma(line)
+        result += self._expanded(pending)
+        if conditions:
+            raise P4Error(conditions[-1].position, "#if without #endif")
+        return result
+
+    def _directive(self, line: list[Token], conditions: list[_Condition], folder: Path | None) -> list[Token]:
+        if len(line) == 1:
+            return []
+        name, rest, place = line[1].text, line[2:], line[1].position
+        if name in ("if", "ifdef", "ifndef", "elif", "else", "endif"):
+            self._conditional(name, rest, place, conditions)
+        elif not all(c.active for c in conditions):
+            pass
+        elif name == "include":
+            return self._include(rest, place, folder)
+        elif name == "define":
+            self._define(rest, place)
+        elif name == "undef":
+            self._macros.pop(_one_name(rest, place), None)
+        elif name == "error":
+            raise P4Error(place, "#error " + " ".join(t.text for t in rest))
+        elif name not in ("line", "pragma", "warning"):
+            raise Refused(place, f"#{name}")
+        return []
+
+    def _conditional(self, name: str, rest: list[Token], place: Position, conditions: list[_Condition]) -> None:
+        outer = all(c.active for c in (conditions if name.startswith("if") else conditions[:-1]))
+        if name.startswith("if"):
+            conditions.append(_Condition(place))
+            holds = outer and self._holds(name, rest, place)
+        elif not conditions or (conditions[-1].last and name != "endif"):
+            raise P4Error(place, f"#{name} without #if")
+        elif name == "endif":
+            conditions.pop()
+            return
+        else:
+            conditions[-1].last = name == "else"
+            holds = outer and not conditions[-1].taken and (name == "else" or self._holds(name, rest, place))
+        conditions[-1].active = holds
+        conditions[-1].taken |= holds
+
+    def _holds(self, name: str, rest: list[Token], place: Position) -> bool:
+        if name in ("ifdef", "ifndef"):
+            return (_one_name(rest, place) in self._macros) == (name == "ifdef")
+        answered: list[Token] = []
+        words = iter(rest)
+        for token in words:
+            if token.text == "defined":
+                word = next(words, None)
+                if word and word.text == "(":
+                    word = next(words, None)
+                    next(words, None)
+                known = word is not None and word.text in self._macros
+                answered.append(Token("INT", str(int(known)), token.position))
+            else:
+                answered.append(token)
+        return bool(_Arithmetic(self._expanded(answered), place).value())
+
+    def _include(self, rest: list[Token], place: Position, folder: Path | None) -> list[Token]:
+        if rest and rest[0].type == "STRING":
+            name = rest[0].text[1:-1]
+            candidates = ([folder / name] if folder else []) + [d / name for d in self._dirs]
+        elif len(rest) > 2 and rest[0].text == "<":
+            name = "".join(t.text for t in rest[1:-1])
+            candidates = [d / name for d in self._dirs]
+        else:
+            raise P4Error(place, '#include takes <name> or "name"')
+        # Our own declarations stand for the standard files, wherever a copy of these may lie.
+        own = OWN_TEXTS / Path(name).name
+        if own.is_file():
+            candidates.insert(0, own)
+        found = next((c for c in candidates if c.is_file()), None)
+        if found is None:
+            raise Refused(place, f"#include of {name}, which is neither a known architecture nor a file")
+        self._depth += 1
+        if self._depth > _DEPTH:
+            raise P4Error(place, f"includes nested deeper than {_DEPTH}")
+        try:
+            text = found.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise P4Error(place, f"#include of {name}: {error}") from error
+        result = self.run(text, name if found == own else str(found), found.parent)
+        self._depth -= 1
+        return result
+
+    def _define(self, rest: list[Token], place: Position) -> None:
+        if not rest or rest[0].type != "NAME":
+            raise P4Error(place, "#define needs a name")
+        name, after = rest[0], rest[1:]
+        parameters = None
+        # Only a parenthesis that touches the name begins parameters.
+        if (
+            after
+            and after[0].text == "("
+            and after[0].position == name.position._replace(column=name.position.column + len(name.text))
+        ):
+            end = next((i for i, t in enumerate(after) if t.text == ")"), None)
+            if end is None:
+                raise P4Error(place, "#define without )")
+            parameters = [t.text for t in after[1:end] if t.text != ","]
+            after = after[end + 1 :]
+        for token in after:
+            if token.text in ("#", "##"):
+                raise Refused(token.position, f"{token.text} in a macro")
+        self._macros[name.text] = Macro(parameters, after)
+
+    def _expanded(self, sequence: list[Token], hidden: frozenset[str] = frozenset()) -> list[Token]:
+        """``sequence`` with its macros replaced; those in ``hidden`` are being replaced already."""
+        result: list[Token] = []
+        index = 0
+        while index < len(sequence):
+            token = sequence[index]
+            index += 1
+            macro = self._macros.get(token.text) if token.type == "NAME" else None
+            if macro is None or token.text in hidden:
+                result.append(token)
+                continue
+            body = macro.body
+            if macro.parameters is not None:
+                if index >= len(sequence) or sequence[index].text != "(":
+                    result.append(token)
+                    continue
+                arguments, index = _arguments(sequence, index, token)
+                if len(arguments) != len(macro.parameters) and (macro.parameters or arguments != [[]]):
+                    raise P4Error(token.position, f"{token.text} takes {len(macro.parameters)} arguments")
+                values = {
+                    p: self._expanded(a, hidden) for p, a in zip(macro.parameters, arguments, strict=False)
+                }
+                body = [new for t in body for new in values.get(t.text, [t])]
+            if len(hidden) > _DEPTH:
+                raise P4Error(token.position, f"macros nested deeper than {_DEPTH}")
+            result += self._expanded([t.moved(token.position) for t in body], hidden | {token.text})
+        return result
+
+
+@dataclass
+class _Condition:
+    """An open #if."""
+
+    position: Position
+    active: bool = False  # this branch is read
+    taken: bool = False  # a branch was read already
+    last: bool = False  # #else was seen
+
+
+class _Arithmetic:
+    """The expression of an ``#if``: precedence climbing over what is left when macros are replaced."""
+
+    def __init__(self, sequence: list[Token], place: Position):
+        self._tokens = sequence
+        self._place = place
+        self._index = 0
+
+    def value(self) -> int:
+        """The value of all tokens."""
+        result = self._binary(0)
+        if self._index != len(self._tokens):
+            raise P4Error(self._place, f"#if: unexpected {self._tokens[self._index].text}")
+        return result
+
+    def _next(self) -> Token:
+        if self._index >= len(self._tokens):
+            raise P4Error(self._place, "#if: an operand is missing")
+        self._index += 1
+        return self._tokens[self._index - 1]
+
+    def _binary(self, least: int) -> int:
+        left = self._operand()
+        while self._index < len(self._tokens):
+            level, apply = _BINARY.get(self._tokens[self._index].text, (-1, None))
+            if apply is None or level <= least:
+                break
+            self._index += 1
+            left = apply(left, self._binary(level))
+        return left
+
+    def _operand(self) -> int:
+        token = self._next()
+        if token.text == "!":
+            return int(not self._operand())
+        if token.text == "-":
+            return -self._operand()
+        if token.text == "(":
+            inner = self._binary(0)
+            if self._next().text != ")":
+                raise P4Error(self._place, "#if: ) is missing")
+            return inner
+        if token.type == "INT":
+            return integer(token)[0]
+        if token.type == "NAME":
+            return 0  # as in C: what is not defined is 0
+        raise P4Error(token.position, f"#if: unexpected {token.text}")
+
+
+def _lines(text: str, file: str) -> Iterator[list[Token]]:
+    line: list[Token] = []
+    for token in tokens(text, file):
+        if token.type == "NEWLINE":
+            yield line
+            line = []
+        else:
+            line.append(token)
+    yield line
+
+
+def _without_pragma(line: list[Token]) -> list[Token]:
+    """``@pragma`` goes to the end of its line; none of them changes what a program does."""
+    for index in range(len(line) - 1):
+        if line[index].text == "@" and line[index + 1].text == "pragma":
+            return line[:index]
+    return line
+
+
+def _one_name(rest: list[Token], place: Position) -> str:
+    if not rest or rest[0].type != "NAME":
+        raise P4Error(place, "a name is missing")
+    return rest[0].text
+
+
+def _arguments(sequence: list[Token], index: int, macro: Token) -> tuple[list[list[Token]], int]:
+    """The arguments of a macro whose ``(`` stands at ``index``, and the index behind its ``)``."""
+    arguments: list[list[Token]] = [[]]
+    depth = 0
+    for position in range(index, len(sequence)):
+        token = sequence[position]
+        if token.text in "([{":
+            depth += 1
+        elif token.text in ")]}":
+            depth -= 1
+        if depth == 0:
+            return arguments, position + 1
+        if depth == 1 and token.text == ",":
+            arguments.append([])
+        elif depth > 1 or position > index:
+            arguments[-1].append(token)
+    raise P4Error(macro.position, f"{macro.text}: ) is missing")

@@ -1,0 +1,276 @@
+"""From a P4 text to a program, and from a program to a running switch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from fanin.p4.control import MulticastGroup, TableEntry
+from fanin.sim.switch.embedded import ast, types
+from fanin.sim.switch.embedded.blocks import Generator, Instance, title
+from fanin.sim.switch.embedded.checker import Checker
+from fanin.sim.switch.embedded.description import ActionInfo, ExternInfo, TableInfo
+from fanin.sim.switch.embedded.errors import P4Error, Position, Refused, RunRefused
+from fanin.sim.switch.embedded.parser import parse
+from fanin.sim.switch.embedded.preprocessor import Preprocessor
+from fanin.sim.switch.embedded.runtime import (
+    NAMES,
+    CounterArray,
+    RegisterArray,
+    no_action,
+    run_states,
+)
+from fanin.sim.switch.embedded.tables import Entry, Table
+from fanin.sim.switch.embedded.v1model import V1Model
+
+ARCHITECTURES = {architecture.package: architecture for architecture in (V1Model,)}
+Trace = Callable[[str], None]
+
+
+def load(
+    source: Path | str,
+    name: str = "program.p4",
+    include_dirs: Sequence[Path] = (),
+    defines: Mapping[str, str] | None = None,
+) -> Program:
+    """Read, check and compile a program: a path, or its text, of which messages speak as ``name``.
+
+    Raises P4Error for what is wrong, and Refused, which is one, for what is not implemented.
+    """
+    folder = None
+    if isinstance(source, Path):
+        name, folder = str(source), source.parent
+        try:
+            source = source.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise P4Error(Position(name, 1, 1), f"cannot be read: {error}") from error
+    try:
+        sequence = Preprocessor(include_dirs, defines or {}).run(source, name, folder)
+        tree = parse(sequence, name)
+        Checker().check(tree)
+        return Program(tree, name)
+    except RecursionError:
+        raise Refused(Position(name, 1, 1), "a text nested this deep") from None
+
+
+class Program:
+    """A compiled program. ``tables`` and ``actions`` are by name; so are ``registers`` and ``counters``, by kind."""
+
+    def __init__(self, tree: Sequence[ast.Declaration], name: str):
+        main = next((d for d in tree if isinstance(d, ast.Instance) and d.name == "main"), None)
+        if (
+            main is None
+            or not isinstance(main.type, types.Block)
+            or not isinstance(main.type.declaration, ast.Package)
+        ):
+            raise P4Error(Position(name, 1, 1), "there is no package instance main")
+        package = main.type.declaration.name
+        if package not in ARCHITECTURES:
+            raise Refused(main.position, f"architecture {package}")
+        self.name = name
+        self._runtime = ARCHITECTURES[package]
+        self.architecture = self._runtime.name
+        generator = Generator(self._runtime)
+        blocks = [self._block(generator, argument) for argument in main.arguments]
+        self._compile(generator, blocks)
+        self._states = generator.states
+        self._constants = generator.constants | self._runtime.constants(blocks)
+        self._python_tables = generator.tables
+        self._python_externs = generator.externs
+        self.tables: dict[str, TableInfo] = {info.name: info for info in generator.tables.values()}
+        self.actions: dict[str, ActionInfo] = {
+            a.name: a for t in self.tables.values() for a in t.actions.values()
+        }
+        self.registers = self._of(generator.externs, RegisterArray)
+        self.counters = self._of(generator.externs, CounterArray)
+
+    def _of(self, externs: Mapping[str, ExternInfo], shape: type) -> list[str]:
+        return [info.name for info in externs.values() if issubclass(self._runtime.externs[info.kind], shape)]
+
+    @staticmethod
+    def _block(generator: Generator, argument: ast.Argument) -> Instance:
+        value = argument.value
+        if isinstance(value, ast.Name) and isinstance(value.target, ast.Instance):
+            call, path = value.target.call, title(value.target)
+        elif isinstance(value, ast.Call):
+            call, path = value, None
+        else:
+            raise Refused(argument.position, "an argument of the package that is no block")
+        kind = value.type
+        if not isinstance(kind, types.Block) or not isinstance(kind.declaration, ast.Parser | ast.Control):
+            raise Refused(argument.position, f"{kind} as an argument of the package")
+        block = kind.declaration
+        arguments = {
+            parameter: generator.static(given.value, None)
+            for parameter, given in zip(block.constructor, call.arguments, strict=True)
+            if given.value is not None
+        }
+        return Instance(generator, block, path or title(block), arguments)
+
+    def _compile(self, generator: Generator, blocks: list[Instance]) -> None:
+        emit = generator.objects.emit
+        generator.objects.place = None
+        for index, block in enumerate(blocks):
+            slots = [block.place_of(p)[2:] for p in block.node.parameters]
+            with generator.objects.block(f"def block_{index}({', '.join(slots)}):"):
+                emit(f"f = {block.frame}()")
+                for slot in slots:
+                    emit(f"f.{slot} = {slot}")
+                emit(f"{block.run}(f)")
+                emit("return f")
+        emit(f"BLOCKS = ({', '.join(f'block_{i}' for i in range(len(blocks)))},)")
+        fresh = [generator.records.new(kind) for kind in self._runtime.fresh_types(blocks)]
+        emit(f"FRESH = ({', '.join(f'lambda: {code}' for code in fresh)},)")
+        self.text, self._places = generator.text()
+        self._file = f"<{self.name}>"
+        self._code: CodeType = compile(self.text, self._file, "exec")
+
+    def switch(self, ports: Iterable[int] = range(8), trace: Trace | None = None) -> Switch:
+        """A running switch with these ports, empty tables but for constant entries, and registers at 0."""
+        return Switch(self, frozenset(ports), trace)
+
+    def place_of(self, error: BaseException) -> Position:
+        """Where in the P4 text a run was when it raised ``error``."""
+        trace = error.__traceback__
+        found = Position(self.name, 1, 1)
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == self._file:
+                found = self._places[trace.tb_lineno - 1] or found
+            trace = trace.tb_next
+        return found
+
+
+class Switch:
+    """A running switch: what a control plane does to it, and packets."""
+
+    def __init__(self, program: Program, ports: frozenset[int], trace: Trace | None):
+        self.program = program
+        self.ports = ports
+        self._trace = trace
+        self._runtime = program._runtime()
+        names: dict[str, Any] = {
+            **NAMES, **program._constants, "ARCH": self._runtime, "no_action": no_action, "run_states": run_states,
+        }  # fmt: skip
+        if trace is not None:
+            names["run_states"] = self._traced_states
+        try:
+            exec(program._code, names)
+        except RunRefused as error:
+            raise Refused(program.place_of(error), str(error)) from error
+        self._tables: dict[str, Table] = {}
+        for python, info in program._python_tables.items():
+            table = Table(info, names) if trace is None else _TracedTable(info, names, trace)
+            names[python] = self._tables[info.name] = table
+        self._externs = {info.name: names[python] for python, info in program._python_externs.items()}
+        self.registers: dict[str, RegisterArray] = {name: self._externs[name] for name in program.registers}
+        if trace is not None:
+            for register in self.registers.values():
+                register.trace = trace
+        self._runtime.start(names)
+
+    # control plane
+
+    def _table(self, name: str) -> Table:
+        if name not in self._tables:
+            raise ValueError(f"there is no table {name}; there are {', '.join(self._tables) or 'none'}")
+        return self._tables[name]
+
+    def insert(self, entry: TableEntry) -> None:
+        """Add a table entry. Raises ValueError that names what is wrong."""
+        self._table(entry.table).insert(entry.match, entry.action, entry.parameters, entry.priority)
+
+    def delete(self, entry: TableEntry) -> None:
+        """Remove the table entry with the match and priority of ``entry``. Raises ValueError."""
+        self._table(entry.table).delete(entry.match, entry.priority)
+
+    def clear(self, table: str) -> None:
+        """Remove all entries of a table but constant ones."""
+        self._table(table).clear()
+
+    def set_default(self, table: str, action: str, parameters: Mapping[str, int] | None = None) -> None:
+        """Replace a table's default action. Raises ValueError."""
+        self._table(table).set_default(action, parameters or {})
+
+    def set_multicast_group(self, group: MulticastGroup) -> None:
+        """Install or replace a multicast group. Raises ValueError."""
+        for replica in group.replicas:
+            if replica.port not in self.ports:
+                raise ValueError(f"multicast group {group.id}: there is no port {replica.port}")
+        self._runtime.replication.set(group)
+
+    def delete_multicast_group(self, number: int) -> None:
+        """Remove a multicast group. Raises ValueError."""
+        self._runtime.replication.delete(number)
+
+    def set_clone_session(self, number: int, *, port: int | None = None, group: int | None = None) -> None:
+        """Where clones of a session go: to a port, to a multicast group, or both."""
+        if not hasattr(self._runtime, "sessions"):
+            raise ValueError(f"{self.program.architecture} has no clone sessions here")
+        self._runtime.sessions[number] = (port, group)
+
+    def counter(self, name: str, index: int) -> tuple[int, int]:
+        """Packets and bytes. Raises ValueError."""
+        if name not in self.program.counters:
+            raise ValueError(f"there is no counter {name}")
+        counter: CounterArray = self._externs[name]
+        if not 0 <= index < len(counter):
+            raise ValueError(f"counter {name} has no index {index}; it has {len(counter)}")
+        return counter.packets[index], counter.bytes[index]
+
+    def direct_counter(self, entry: TableEntry) -> tuple[int, int]:
+        """Packets and bytes of an entry, also of a constant one. Raises ValueError."""
+        found = self._table(entry.table).entry(entry.match, entry.priority)
+        return found.packets, found.bytes
+
+    # packets
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        """The frames that leave, each with its port, in order, when ``frame`` comes in at ``port``.
+
+        A frame to a port that the switch does not have is lost. Raises Refused where the answer is not known.
+        """
+        if port not in self.ports:
+            raise ValueError(f"there is no port {port}")
+        if self._trace is not None:
+            self._trace(f"port {port}: {len(frame)} bytes")
+        try:
+            out: list[tuple[int, bytes]] = self._runtime.process(port, frame)
+        except RunRefused as error:
+            raise Refused(self.program.place_of(error), str(error)) from error
+        except RecursionError as error:
+            raise Refused(self.program.place_of(error), "a recursion this deep") from error
+        return [(to, data) for to, data in out if to in self.ports]
+
+    def _traced_states(self, frame: Any, state: Any) -> None:
+        names = self.program._states
+        trace = self._trace
+        assert trace is not None
+
+        def run(state: Any) -> Any:
+            trace(f"  parser {names[state.__name__]}")
+            following = state(frame)
+            return None if following is None else lambda _: run(following)
+
+        run_states(frame, lambda _: run(state))
+
+
+class _TracedTable(Table):
+    """A table that tells what it finds."""
+
+    def __init__(self, info: TableInfo, functions: Mapping[str, Any], trace: Trace):
+        super().__init__(info, functions)
+        self._trace = trace
+
+    def find(self, key: int) -> Entry:
+        """As a table, and told."""
+        entry = super().find(key)
+        shown = ", ".join(
+            f"{k.name}={key >> self._shifts[k.name] & ((1 << k.width) - 1):#x}" for k in self.info.keys
+        )
+        arguments = ", ".join(map(str, entry.arguments))
+        self._trace(
+            f"  table {self.info.name}({shown}): {'hit' if entry.hit else 'miss'}, {entry.action_name}({arguments})"
+        )
+        return entry

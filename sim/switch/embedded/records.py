@@ -1,0 +1,252 @@
+"""Headers, structs and header unions as Python classes with ``__slots__``, written out as text.
+
+Each has ``copy()``, ``set(other)``, ``equals(other)``, ``emit(out)``; headers also ``valid``, ``set_valid()``,
+``set_invalid()`` and ``extract(packet)``; structs also ``zero()``. Fields have the prefix ``f_``.
+"""
+
+from __future__ import annotations
+
+from fanin.sim.switch.embedded import types
+from fanin.sim.switch.embedded.errors import Refused
+from fanin.sim.switch.embedded.types import BOOL, Bits, Record, Type, base_of
+
+
+def signed(code: str, width: int) -> str:
+    """The signed number that ``code``, unsigned of ``width`` bits, stands for."""
+    sign = 1 << (width - 1)
+    return f"(({code}) ^ {sign}) - {sign}"
+
+
+class Records:
+    """The classes of a program's records; ``lines`` is their text."""
+
+    def __init__(self) -> None:
+        self._names: dict[Record, str] = {}
+        self.lines: list[str] = []
+
+    def new(self, kind: Type) -> str:
+        """Code that makes a fresh, undefined value of ``kind``."""
+        base = base_of(kind)
+        if isinstance(base, Record):
+            return self.name(base) + "()"
+        if isinstance(base, types.Stack):
+            return f"HeaderStack({self.name(base.element)}, {base.size})"
+        if isinstance(base, types.Tuple):
+            return "(" + "".join(self.new(part) + ", " for part in base.elements) + ")"
+        return "UNDEFINED"
+
+    def name(self, kind: Record) -> str:
+        """The name of the class of ``kind``, which is written at the first call."""
+        if kind not in self._names:
+            fields = [(f"f_{name}", base_of(part)) for name, part in kind.fields.items()]
+            for _, part in fields:
+                if isinstance(part, Record):
+                    self.name(part)
+                elif isinstance(part, types.Stack):
+                    self.name(part.element)
+            self._names[kind] = f"R{len(self._names)}_{''.join(c for c in kind.name if c.isalnum())}"
+            write = {"header": self._header, "struct": self._struct, "header_union": self._union}[kind.kind]
+            self.lines += write(kind, self._names[kind], fields)
+        return self._names[kind]
+
+    def _common(self, name: str, fields: list[tuple[str, Type]], extra: list[str]) -> list[str]:
+        slots = [field for field, _ in fields] + extra
+        lines = [f"class {name}:", f"    __slots__ = {slots!r}", "    def __init__(self):"]
+        lines += [f"        self.{field} = {self.new(kind)}" for field, kind in fields]
+        return [*lines, "        pass"]
+
+    @staticmethod
+    def _copying(fields: list[tuple[str, Type]]) -> tuple[list[str], list[str]]:
+        """The lines of ``copy`` and of ``set`` for the fields."""
+        copies, sets = [], []
+        for field, kind in fields:
+            deep = isinstance(kind, Record | types.Stack)
+            copies.append(f"        new.{field} = self.{field}{'.copy()' if deep else ''}")
+            sets.append(
+                f"        self.{field}.set(other.{field})" if deep else f"        self.{field} = other.{field}"
+            )
+        return copies, sets
+
+    def _struct(self, kind: Record, name: str, fields: list[tuple[str, Type]]) -> list[str]:
+        copies, sets = self._copying(fields)
+        lines = self._common(name, fields, [])
+        lines += ["    def copy(self):", f"        new = {name}.__new__({name})", *copies, "        return new"]
+        lines += ["    def set(self, other):", *sets, "        pass"]
+        lines += ["    def zero(self):"]
+        for field, part in fields:
+            if isinstance(part, Record | types.Stack):
+                if not (isinstance(part, Record) and part.kind != "struct"):
+                    lines.append(f"        self.{field}.zero()")
+            else:
+                lines.append(f"        self.{field} = {'False' if part == BOOL else '0'}")
+        lines += ["        pass", "    def emit(self, out):"]
+        lines += [
+            f"        self.{field}.emit(out)"
+            for field, part in fields
+            if isinstance(part, Record | types.Stack)
+        ]
+        lines += ["        pass", *self._equals(fields, "")]
+        return lines
+
+    @staticmethod
+    def _equals(fields: list[tuple[str, Type]], condition: str) -> list[str]:
+        mine = "".join(f"self.{field}, " for field, _ in fields)
+        its = "".join(f"other.{field}, " for field, _ in fields)
+        lines = ["    def equals(self, other):"]
+        if condition:
+            lines.append(condition)
+        return [*lines, f"        return equal_parts(({mine}), ({its}))"]
+
+    def _union(self, kind: Record, name: str, fields: list[tuple[str, Type]]) -> list[str]:
+        copies, sets = self._copying(fields)
+        lines = self._common(name, fields, [])
+        lines += [f"        self.{field}.union = self" for field, _ in fields]
+        lines += [
+            "    def copy(self):",
+            f"        new = {name}()",
+            "        new.set(self)",
+            "        return new",
+        ]
+        lines += ["    def set(self, other):"]
+        for field, _ in fields:  # the valid one last: setting it makes the others invalid
+            lines.append(f"        if not other.{field}.valid: self.{field}.set(other.{field})")
+        lines += [f"        if other.{field}.valid: self.{field}.set(other.{field})" for field, _ in fields]
+        lines += ["    def only(self, header):"]
+        for field, _ in fields:
+            lines.append(f"        if self.{field} is not header: self.{field}.set_invalid()")
+        lines += ["    @property", "    def valid(self):"]
+        lines.append("        return " + (" or ".join(f"self.{field}.valid" for field, _ in fields) or "False"))
+        lines += [
+            "    def emit(self, out):",
+            *(f"        self.{field}.emit(out)" for field, _ in fields),
+            "        pass",
+        ]
+        del copies, sets, kind
+        return lines + self._equals(fields, "")
+
+    # headers
+
+    def _header(self, kind: Record, name: str, fields: list[tuple[str, Type]]) -> list[str]:
+        plain = [(field, part) for field, part in fields if not isinstance(part, Record)]
+        copies, sets = self._copying(fields)
+        lines = self._common(name, fields, ["valid", "union"])
+        lines += ["        self.valid = False", "        self.union = None"]
+        lines += ["    def copy(self):", f"        new = {name}.__new__({name})", *copies]
+        lines += ["        new.valid = self.valid", "        new.union = None", "        return new"]
+        lines += ["    def set(self, other):"]
+        lines += ["        if self.union is not None and other.valid: self.union.only(self)"]
+        lines += [*sets, "        self.valid = other.valid"]
+        clear = [f"        self.{field} = UNDEFINED" for field, _ in plain]
+        clear += [
+            f"        self.{field} = {self.new(part)}" for field, part in fields if isinstance(part, Record)
+        ]
+        lines += [
+            "    def set_invalid(self):",
+            "        if not self.valid: return",
+            "        self.valid = False",
+            *clear,
+        ]
+        lines += ["    def set_valid(self):", "        if self.valid: return", "        self.valid = True"]
+        lines += ["        if self.union is not None: self.union.only(self)"]
+        lines += self._equals(
+            fields, "        if not (self.valid and other.valid): return self.valid == other.valid"
+        )
+        return lines + self._wire(kind)
+
+    def _wire(self, kind: Record) -> list[str]:
+        """``extract`` and ``emit`` of a header."""
+        leaves = _leaves(kind, "self")
+        fixed = sum(
+            part.width if isinstance(part, Bits) else 1
+            for _, part in leaves
+            if not isinstance(part, types.Varbit)
+        )
+        varbits = [i for i, (_, part) in enumerate(leaves) if isinstance(part, types.Varbit)]
+        place = kind.declaration.position
+        if len(varbits) > 1:
+            raise Refused(place, f"header {kind} with several varbit fields")
+        if varbits:
+            return self._variable_wire(leaves, varbits[0], fixed)
+        lines = ["    def extract(self, packet):"]
+        lines += _fixed_read(leaves, fixed)
+        lines += ["        self.valid = True", "        if self.union is not None: self.union.only(self)"]
+        lines += ["    def emit(self, out):", "        if self.valid:"]
+        if fixed % 8:
+            lines.append(
+                f"            raise RunRefused('a header of {fixed} bits leaves the switch: not whole bytes')"
+            )
+        elif fixed:
+            lines.append(f"            out.append(({_joined(leaves)}).to_bytes({fixed // 8}, 'big'))")
+        else:
+            lines.append("            pass")
+        return lines
+
+    def _variable_wire(self, leaves: list[tuple[str, Type]], index: int, fixed: int) -> list[str]:
+        before, (name, kind), after = leaves[:index], leaves[index], leaves[index + 1 :]
+        assert isinstance(kind, types.Varbit)
+        sizes = [sum(p.width if isinstance(p, Bits) else 1 for _, p in part) for part in (before, after)]
+        lines = ["    def extract(self, packet, width=0):"]
+        lines += [f"        width = packet.varbit_width(width, {fixed}, {kind.width})"]
+        lines += _fixed_read(before, sizes[0])
+        lines += [f"        {name} = (packet.take(width), width)"]
+        lines += _fixed_read(after, sizes[1])
+        lines += ["        self.valid = True", "        if self.union is not None: self.union.only(self)"]
+        lines += ["    def emit(self, out):", "        if self.valid:"]
+        lines += [f"            if {name} is UNDEFINED: {name}.to_bytes()"]
+        lines += [f"            value, width = {name}"]
+        lines += [f"            value |= ({_joined(before)}) << width" if before else "            pass"]
+        if after:
+            lines.append(f"            value = value << {sizes[1]} | ({_joined(after)})")
+        lines += [f"            width += {fixed}"]
+        lines += [
+            "            if width % 8: raise RunRefused('a header leaves the switch that is not whole bytes')"
+        ]
+        return [*lines, "            out.append(value.to_bytes(width // 8, 'big'))"]
+
+
+def _leaves(kind: Record, prefix: str) -> list[tuple[str, Type]]:
+    """The scalar fields in order, structs within taken apart, as Python paths."""
+    result: list[tuple[str, Type]] = []
+    for name, part in kind.fields.items():
+        base = base_of(part)
+        path = f"{prefix}.f_{name}"
+        result += _leaves(base, path) if isinstance(base, Record) else [(path, base)]
+    return result
+
+
+def _fixed_read(leaves: list[tuple[str, Type]], width: int) -> list[str]:
+    """Lines that read the next ``width`` bits into ``leaves``."""
+    if not leaves:
+        return ["        pass"]
+    lines = ["        start = packet.position", f"        end = start + {width}"]
+    if width % 8 == 0:
+        lines += [
+            "        if end > packet.bits or start & 7: bits = packet.look(%d)" % width,
+            "        else: bits = int.from_bytes(packet.data[start >> 3:end >> 3], 'big')",
+        ]
+    else:
+        lines += [f"        bits = packet.look({width})"]
+    lines += ["        packet.position = end"]
+    offset = width
+    for path, kind in leaves:
+        size = kind.width if isinstance(kind, Bits) else 1
+        offset -= size
+        code = f"bits >> {offset}" if offset else "bits"
+        if offset + size < width:
+            code = f"{code} & {(1 << size) - 1}"
+        if isinstance(kind, Bits) and kind.signed:
+            code = signed(code, size)
+        lines.append(f"        {path} = ({code}) == 1" if kind == BOOL else f"        {path} = {code}")
+    return lines
+
+
+def _joined(leaves: list[tuple[str, Type]]) -> str:
+    """Code of the number that ``leaves`` make, one behind the other."""
+    code = ""
+    for path, kind in leaves:
+        width = kind.width if isinstance(kind, Bits) else 1
+        part = (
+            f"{path} & {(1 << width) - 1}" if kind == BOOL or (isinstance(kind, Bits) and kind.signed) else path
+        )
+        code = f"({code}) << {width} | {part}" if code else part
+    return code or "0"

@@ -1,0 +1,145 @@
+"""Names and what they mean; types as written to types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fanin.sim.switch.embedded import ast, types
+from fanin.sim.switch.embedded.errors import P4Error, Position, Refused
+from fanin.sim.switch.embedded.types import Bits, Type
+
+MAX_WIDTH = 1 << 14  # of a value: far beyond what any target has
+MAX_STACK = 1 << 10
+
+
+class Scope:
+    """Names of a block; functions of one name are told apart by their number of parameters."""
+
+    def __init__(self, outer: Scope | None = None):
+        self.outer = outer
+        self.names: dict[str, Any] = {}
+
+    def find(self, name: str) -> Any:
+        """What ``name`` means here, or None."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return scope.names[name]
+            scope = scope.outer
+        return None
+
+
+class Scopes:
+    """The scope that the checker is in, and types in terms of it."""
+
+    def __init__(self) -> None:
+        self.universe = self.scope = Scope()
+        self.errors: dict[str, int] = {}
+        self.match_kinds: set[str] = set()
+
+    def expression(self, node: ast.Expression, expected: Type | None = None) -> ast.Expression:
+        """Check an expression; what to put in its place."""
+        raise NotImplementedError
+
+    def declare(self, name: str, what: Any, position: Position) -> None:
+        """Give ``name`` a meaning in the current scope. Raises P4Error when it has one."""
+        names = self.scope.names
+        if isinstance(what, ast.Function):
+            overloads = names.setdefault(name, [])
+            if not isinstance(overloads, list) or any(_same_shape(f, what) for f in overloads):
+                raise P4Error(position, f"{name} is declared twice")
+            overloads.append(what)
+        elif name in names:
+            raise P4Error(position, f"{name} is declared twice")
+        else:
+            names[name] = what
+
+    def enter(self) -> Scope:
+        """Open a scope; the one to go back to."""
+        outer = self.scope
+        self.scope = Scope(outer)
+        return outer
+
+    def type_variables(self, names: Iterable[str], position: Position) -> tuple[types.Variable, ...]:
+        """Declare type parameters in the current scope."""
+        variables = tuple(types.Variable(name) for name in names)
+        for variable in variables:
+            self.declare(variable.name, variable, position)
+        return variables
+
+    def resolve(self, node: ast.TypeNode) -> Type:
+        """The type that is written. Raises P4Error."""
+        if isinstance(node, ast.BaseType):
+            return self._base(node)
+        if isinstance(node, ast.NamedType):
+            return self._named(node)
+        if isinstance(node, ast.TupleType):
+            return types.Tuple(tuple(map(self.resolve, node.elements)))
+        if isinstance(node, ast.StackType):
+            element = self.resolve(node.element)
+            if not isinstance(element, types.Record) or element.kind == "struct":
+                raise P4Error(node.position, f"a stack of {element}: only headers and header unions stack")
+            return types.Stack(element, self.constant(node.size, MAX_STACK))
+        return types.ANY
+
+    def _base(self, node: ast.BaseType) -> Type:
+        if node.name in ("bool", "error", "string", "void"):
+            return types.Simple(node.name)
+        if node.width is None:
+            return types.INTEGER if node.name == "int" else Bits(1)
+        width = self.constant(node.width, MAX_WIDTH)
+        if node.name == "varbit":
+            return types.Varbit(width)
+        if node.name == "int" and width == 0:
+            raise P4Error(node.position, "int<0>: a signed number has at least one bit")
+        return Bits(width, node.name == "int")
+
+    def constant(self, node: ast.Expression, most: int) -> int:
+        """The value of an expression that must be known now, from 0 to ``most``."""
+        value = self.expression(node).constant
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise P4Error(node.position, "not a number that is known at compile time")
+        if not 0 <= value <= most:
+            raise P4Error(node.position, f"must be 0 to {most}, not {value}")
+        return value
+
+    def _named(self, node: ast.NamedType) -> Type:
+        found = self.scope.find(node.name)
+        arguments = tuple(map(self.resolve, node.arguments))
+        if isinstance(found, types.Variable):
+            return found
+        if not isinstance(found, ast.Declaration) or found.type is None or not is_type(found):
+            raise P4Error(node.position, f"{node.name} is not a type")
+        parameters = getattr(found, "type_parameters", [])
+        if arguments and len(arguments) != len(parameters):
+            raise P4Error(
+                node.position, f"{node.name} takes {len(parameters)} type arguments, not {len(arguments)}"
+            )
+        if isinstance(found, ast.Extern | ast.Control | ast.Parser | ast.Package) and (arguments or parameters):
+            kind = types.External if isinstance(found, ast.Extern) else types.Block
+            return kind(found, arguments)  # type: ignore[arg-type]
+        if isinstance(found.type, types.Record) and parameters:
+            if not arguments:
+                raise P4Error(node.position, f"{node.name} needs its type arguments")
+            return types.instantiated(found.type, arguments)
+        result: Type = found.type
+        return result
+
+
+def is_type(declaration: ast.Declaration) -> bool:
+    """Whether a declaration's name is a type's."""
+    return isinstance(
+        declaration,
+        ast.Extern | ast.FieldsType | ast.Enumeration | ast.TypeName | ast.Control | ast.Parser | ast.Package,
+    )
+
+
+def refuse_strings(position: Position, kind: Type) -> None:
+    """Strings exist for externs and annotations only."""
+    if kind is types.STRING:
+        raise Refused(position, "a string that is kept")
+
+
+def _same_shape(one: ast.Function, other: ast.Function) -> bool:
+    return len(one.parameters) == len(other.parameters)

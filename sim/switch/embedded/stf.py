@@ -1,0 +1,254 @@
+"""p4c's packet tests (STF): tables filled, packets in, and what is expected to come out.
+
+``expect`` compares a prefix unless it ends in ``$``; ``*`` stands for any nibble. Per port, frames come in the order in
+which they are expected, and no others; ``expect PORT`` alone takes whatever comes. Tables, actions and keys may be
+named by the end of their name. Only ports that the test names exist.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections import defaultdict
+from collections.abc import Callable
+
+from fanin.p4.control import Exact, Lpm, Match, MulticastGroup, Replica, TableEntry, Ternary
+from fanin.sim.switch.embedded.description import KeyInfo, TableInfo
+from fanin.sim.switch.embedded.errors import P4Error, Position, Refused
+from fanin.sim.switch.embedded.program import Program, Switch
+
+_ENTRY = re.compile(
+    r"(?:(?P<priority>\d+)\s+)?(?P<match>.*?)\s*(?P<action>[\w.$]+)\s*\((?P<given>[^()]*)\)\s*(?:=\s*\w+)?$"
+)
+_COUNT = re.compile(
+    r"(?P<name>[\w.$]+)\s*\(\s*(?P<index>\w+)\s*\)\s*(?:(?P<kind>packets|bytes)\s*(?P<test>[<>=!]=?)\s*(?P<number>\d+))?$"
+)
+_TESTS = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_SHOW_ONLY = ("mirroring_get", "counter_read", "register_read", "meter_get_rates", "wait")
+
+
+class StfTest:
+    """One test on one program; ``run`` does it."""
+
+    def __init__(self, program: Program, text: str, name: str):
+        self._program = program
+        self._name = name
+        self._lines = [
+            (number, line)
+            for number, raw in enumerate(text.splitlines(), 1)
+            if (line := raw.split("#", 1)[0].strip())
+        ]
+        self._switch: Switch = program.switch(self._ports())
+        self._expected: dict[int, list[tuple[int, str]]] = defaultdict(list)
+        self._anything: set[int] = set()
+        self._received: dict[int, list[bytes]] = defaultdict(list)
+        self._nodes: list[tuple[int, list[int]]] = []
+        self._groups: dict[int, list[int]] = {}
+        self._wrong: list[str] = []
+
+    def run(self) -> list[str]:
+        """What was not as expected, a line each; nothing if all was.
+
+        Raises P4Error where the test is malformed, Refused where it or the program asks for what is not there.
+        """
+        for number, line in self._lines:
+            command, _, rest = line.partition(" ")
+            method = getattr(self, f"_do_{command.lower()}", None)
+            place = Position(self._name, number, 1)
+            if command.lower() in _SHOW_ONLY:
+                continue
+            if method is None:
+                raise Refused(place, f"command {command}")
+            try:
+                method(rest.strip(), number)
+            except P4Error:
+                raise
+            except (ValueError, IndexError, KeyError) as error:
+                raise P4Error(place, f"{line}: {error}") from error
+        self._compare()
+        return self._wrong
+
+    def _ports(self) -> set[int]:
+        ports = set()
+        for number, line in self._lines:
+            words = line.split()
+            if words[0].lower() in ("packet", "expect"):
+                if len(words) < 2 or not words[1].isdecimal():
+                    raise P4Error(Position(self._name, number, 1), f"{words[0]} without a port")
+                ports.add(int(words[1]))
+        return ports
+
+    # packets
+
+    def _do_packet(self, rest: str, _: int) -> None:
+        port, _, data = rest.partition(" ")
+        for to, frame in self._switch.process(int(port), bytes.fromhex(data)):
+            self._received[to].append(frame)
+
+    def _do_expect(self, rest: str, number: int) -> None:
+        port, _, data = rest.partition(" ")
+        pattern = "".join(data.split()).upper()
+        if not re.fullmatch(r"[0-9A-F*]*\$?", pattern):
+            raise ValueError("expected data are hexadecimal digits, * and a last $")
+        if pattern:
+            self._expected[int(port)].append((number, pattern))
+        else:
+            self._anything.add(int(port))
+
+    def _compare(self) -> None:
+        for port in sorted({*self._expected, *self._received} - self._anything):
+            expected, received = self._expected[port], self._received[port]
+            for (number, pattern), frame in zip(expected, received, strict=False):
+                if not matches(pattern, frame):
+                    self._wrong.append(
+                        f"{self._name}:{number}: port {port} sent {frame.hex().upper()}, not {pattern}"
+                    )
+            if len(expected) != len(received):
+                self._wrong.append(
+                    f"{self._name}: port {port} sent {len(received)} frames, not {len(expected)}"
+                )
+
+    # tables
+
+    def _do_add(self, rest: str, _: int) -> None:
+        title, _, entry = rest.partition(" ")
+        table = self._table(title)
+        found = _ENTRY.fullmatch(entry.strip())
+        if found is None:
+            raise ValueError("add TABLE [PRIORITY] KEY:VALUE ... ACTION(NAME:VALUE, ...)")
+        match: dict[str, Match] = {key.name: Exact(0) for key in table.keys if key.kind == "exact"}
+        for word in re.sub(r"\s*:\s*", ":", found["match"]).split():
+            name, _, value = word.rpartition(":")
+            key = self._key(table, name)
+            match[key.name] = _match(key, value)
+        action, parameters = self._action(table, found["action"], found["given"])
+        self._switch.insert(TableEntry(table.name, match, action, parameters, int(found["priority"] or 0)))
+
+    def _do_setdefault(self, rest: str, _: int) -> None:
+        title, _, call = rest.partition(" ")
+        table = self._table(title)
+        found = _ENTRY.fullmatch(call.strip())
+        if found is None or found["match"]:
+            raise ValueError("setdefault TABLE ACTION(NAME:VALUE, ...)")
+        self._switch.set_default(table.name, *self._action(table, found["action"], found["given"]))
+
+    def _do_remove(self, rest: str, _: int) -> None:
+        if rest.lower() != "all":
+            raise ValueError("remove all")
+        for table in self._program.tables:
+            self._switch.clear(table)
+
+    def _table(self, name: str) -> TableInfo:
+        return self._program.tables[_by_end(name.strip('"'), list(self._program.tables), "table")]
+
+    def _action(self, table: TableInfo, name: str, given: str) -> tuple[str, dict[str, int]]:
+        action = _by_end(name, list(table.actions), "action")
+        pairs = (part.split(":") for part in given.split(",") if part.strip())
+        return action, {name.strip(): int(value.strip(), 0) for name, value in pairs}
+
+    @staticmethod
+    def _key(table: TableInfo, name: str) -> KeyInfo:
+        wanted = re.sub(r"\$(\d+)", r"[\1]", name)
+        wanted = re.sub(r"\.?\$?valid\$?$", ".isValid()", wanted).removeprefix(".")
+        for key in table.keys:
+            if key.name == wanted or key.name.endswith("." + wanted):
+                return key
+        raise ValueError(f"table {table.name} has no key {name}")
+
+    # multicast, mirroring, registers, counters
+
+    def _do_mc_mgrp_create(self, rest: str, _: int) -> None:
+        self._groups.setdefault(int(rest, 0), [])
+
+    def _do_mc_node_create(self, rest: str, _: int) -> None:
+        replica, *ports = (int(word, 0) for word in rest.split())
+        self._nodes.append((replica, ports))
+
+    def _do_mc_node_associate(self, rest: str, _: int) -> None:
+        group, node = (int(word, 0) for word in rest.split())
+        self._groups[group].append(node)
+        replicas = [
+            Replica(port, replica)
+            for replica, ports in (self._nodes[index] for index in self._groups[group])
+            for port in sorted(ports)
+            if port in self._switch.ports
+        ]
+        self._switch.set_multicast_group(MulticastGroup(group, tuple(replicas)))
+
+    def _do_mirroring_add(self, rest: str, _: int) -> None:
+        session, port = (int(word, 0) for word in rest.split())
+        self._switch.set_clone_session(session, port=port)
+
+    def _do_mirroring_add_mc(self, rest: str, _: int) -> None:
+        session, group = (int(word, 0) for word in rest.split())
+        self._switch.set_clone_session(session, group=group)
+
+    def _do_register_write(self, rest: str, _: int) -> None:
+        name, index, value = rest.split()
+        self._switch.registers[_by_end(name, self._program.registers, "register")][int(index, 0)] = int(
+            value, 0
+        )
+
+    def _do_register_reset(self, rest: str, _: int) -> None:
+        register = self._switch.registers[_by_end(rest, self._program.registers, "register")]
+        for index in range(len(register)):
+            register[index] = 0
+
+    def _do_check_counter(self, rest: str, number: int) -> None:
+        found = _COUNT.fullmatch(rest)
+        if found is None or not found["index"].isdecimal():
+            raise ValueError("check_counter NAME(INDEX) [packets|bytes TEST NUMBER]")
+        name = _by_end(found["name"], self._program.counters, "counter")
+        packets, octets = self._switch.counter(name, int(found["index"]))
+        value = octets if found["kind"] == "bytes" else packets
+        test: Callable[[int, int], bool] = _TESTS[found["test"] or "=="]
+        if not test(value, int(found["number"] or 0)):
+            self._wrong.append(f"{self._name}:{number}: counter {name} is {value}")
+
+
+def matches(pattern: str, frame: bytes) -> bool:
+    """Whether ``frame`` is what ``expect`` says."""
+    exact = pattern.endswith("$")
+    pattern = pattern.removesuffix("$")
+    data = frame.hex().upper()
+    if len(data) < len(pattern) or (exact and len(data) > len(pattern)):
+        return False
+    return all(p in ("*", d) for p, d in zip(pattern, data, strict=False))
+
+
+def _by_end(name: str, names: list[str], what: str) -> str:
+    if name in names:
+        return name
+    fitting = [n for n in names if n.endswith(name)]
+    if len(fitting) != 1:
+        raise ValueError(f"{what} {name} is {'ambiguous: ' + ', '.join(fitting) if fitting else 'not there'}")
+    return fitting[0]
+
+
+def _match(key: KeyInfo, text: str) -> Match:
+    """A value as the format has it: digits may be ``*``, and only as many bits count as there are digits."""
+    if key.kind == "exact":
+        return Exact(int(text, 0))
+    if key.kind == "lpm" and "/" in text:
+        value, _, length = text.partition("/")
+        return Lpm(int(value, 0), int(length, 0))
+    bits = {"0x": 4, "0b": 1, "0o": 3}.get(text[:2].lower())
+    if bits is None:
+        if key.kind == "lpm":
+            return Lpm(int(text), key.width)
+        raise ValueError(f"{key.name}: a {key.kind} key needs digits that stand for whole bits, not {text}")
+    digits = text[2:]
+    value = int(digits.replace("*", "0"), 1 << bits)
+    full = (1 << key.width) - 1
+    if key.kind == "lpm":
+        known = bits * (len(digits) - digits.count("*"))
+        return Lpm(value & full, min(known, key.width))
+    if key.kind != "ternary":
+        raise ValueError(f"{key.name}: the format has no {key.kind} keys")
+    one = "1" * bits
+    mask = int("".join("0" * bits if digit == "*" else one for digit in digits), 2)
+    if value > full:
+        raise ValueError(f"{key.name}: {text} does not fit in {key.width} bits")
+    return Ternary(value, mask & full)

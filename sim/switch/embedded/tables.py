@@ -1,0 +1,238 @@
+"""Tables at run time: entries, and which of them a key matches.
+
+A key is one number, its fields side by side. Entries with the same mask share a dictionary, so an exact table is one
+dictionary and a ternary table one per distinct mask; ranges are compared after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fanin.p4.control import Exact, Lpm, Match, Range, Ternary
+from fanin.sim.switch.embedded.description import ActionInfo, KeyInfo, TableInfo
+
+_ORDERED = ("ternary", "range", "optional")  # a table with such a key goes by priority
+
+
+class Entry:
+    """An entry, or a table's default action (``hit`` is False)."""
+
+    __slots__ = (
+        "action", "action_name", "arguments", "bytes", "function", "hit", "identity", "packets", "priority", "ranges",
+        "constant", "value", "mask",
+    )  # fmt: skip
+
+    def __init__(self, action: ActionInfo, function: Callable[..., Any], arguments: tuple[Any, ...], hit: bool):
+        self.action = action.number
+        self.action_name = action.name
+        self.function = function
+        self.arguments = arguments
+        self.hit = hit
+        self.packets = self.bytes = 0
+        self.value = self.mask = self.priority = 0
+        self.ranges: tuple[tuple[int, int, int, int], ...] = ()  # shift, mask, low, high
+        self.identity: Any = None
+        self.constant = False
+
+
+class _Group:
+    """Entries of one mask, by masked key, each list with the winner first."""
+
+    __slots__ = ("best", "entries", "mask")
+
+    def __init__(self, mask: int):
+        self.mask = mask
+        self.entries: dict[int, list[Entry]] = {}
+        self.best = 0  # no entry has a larger priority
+
+
+class Table:
+    """A table of a running switch."""
+
+    def __init__(self, info: TableInfo, functions: Mapping[str, Any]):
+        self.info = info
+        self._functions = functions
+        self._by_priority = any(key.kind in _ORDERED for key in info.keys)
+        self._groups: list[_Group] = []
+        self._entries: dict[Any, Entry] = {}
+        self.default = self._made(*info.default, hit=False)
+        self._shifts: dict[str, int] = {}
+        shift = 0
+        for key in reversed(info.keys):
+            self._shifts[key.name] = shift
+            shift += key.width
+        for row in info.rows:
+            matches = dict(zip((key.name for key in info.keys), row.matches, strict=True))
+            self._add(
+                {k: m for k, m in matches.items() if m is not None}, row.action, row.arguments, row.priority
+            ).constant = row.constant
+
+    def find(self, key: int) -> Entry:
+        """The entry that ``key`` matches, or the default."""
+        found: Entry | None = None
+        for group in self._groups:
+            if found is not None and found.priority >= group.best:
+                break
+            for entry in group.entries.get(key & group.mask, ()):
+                if found is not None and entry.priority <= found.priority:
+                    break
+                if not entry.ranges or all(low <= key >> s & m <= high for s, m, low, high in entry.ranges):
+                    found = entry
+                    break
+        return self.default if found is None else found
+
+    # what the control plane does
+
+    def insert(
+        self, match: Mapping[str, Match], action: str, parameters: Mapping[str, int], priority: int
+    ) -> Entry:
+        """Add an entry. Raises ValueError that names what is wrong."""
+        if self.info.constant:
+            raise ValueError(f"table {self.info.name}: its entries are constant")
+        arguments = self._arguments(action, parameters)
+        return self._add(self._checked(match), action, arguments, priority)
+
+    def delete(self, match: Mapping[str, Match], priority: int) -> None:
+        """Remove an entry. Raises ValueError where there is none."""
+        entry = self.entry(match, priority)
+        if entry.constant:
+            raise ValueError(f"table {self.info.name}: the entry is constant")
+        del self._entries[entry.identity]
+        for group in self._groups:
+            if group.mask == entry.mask:
+                group.entries[entry.value].remove(entry)
+
+    def entry(self, match: Mapping[str, Match], priority: int) -> Entry:
+        """The entry with this match and priority. Raises ValueError where there is none."""
+        identity = self._identity(self._checked(match), priority)
+        if identity not in self._entries:
+            raise ValueError(f"table {self.info.name} has no such entry: {dict(match)}, priority {priority}")
+        return self._entries[identity]
+
+    def clear(self) -> None:
+        """Remove all entries but the constant ones."""
+        kept = [entry for entry in self._entries.values() if entry.constant]
+        self._entries = {entry.identity: entry for entry in kept}
+        self._groups = []
+        for entry in kept:
+            self._file(entry)
+
+    def set_default(self, action: str, parameters: Mapping[str, int]) -> None:
+        """Replace the default action. Raises ValueError."""
+        if self.info.default_constant:
+            raise ValueError(f"table {self.info.name}: its default action is constant")
+        self.default = self._made(action, self._arguments(action, parameters), hit=False)
+
+    # checks
+
+    def _made(self, action: str, arguments: tuple[Any, ...], hit: bool) -> Entry:
+        info = self.info.actions[action]
+        return Entry(info, self._functions[info.function], arguments, hit)
+
+    def _arguments(self, action: str, parameters: Mapping[str, int]) -> tuple[int, ...]:
+        info = self.info.actions.get(action)
+        if info is None:
+            raise ValueError(
+                f"table {self.info.name} has no action {action}; it has {', '.join(self.info.actions)}"
+            )
+        if set(parameters) != set(info.parameters):
+            expected = ", ".join(info.parameters) or "none"
+            raise ValueError(
+                f"action {action} takes the parameters {expected}, not {', '.join(parameters) or 'none'}"
+            )
+        for name, width in info.parameters.items():
+            _fits(f"action {action}: {name}", parameters[name], width)
+        return tuple(parameters[name] for name in info.parameters)
+
+    def _checked(self, match: Mapping[str, Match]) -> dict[str, tuple[int, int] | range]:
+        """Matches as (value, mask) or range, without those that match anything."""
+        keys = {key.name: key for key in self.info.keys}
+        for name in match:
+            if name not in keys:
+                raise ValueError(f"table {self.info.name} has no key {name}; it has {', '.join(keys)}")
+        result: dict[str, tuple[int, int] | range] = {}
+        for key in self.info.keys:
+            given = match.get(key.name)
+            if given is None:
+                if key.kind == "exact":
+                    raise ValueError(f"table {self.info.name}: the exact key {key.name} is missing")
+                continue
+            found = self._one(key, given)
+            if isinstance(found, range) or found[1]:
+                result[key.name] = found
+        return result
+
+    def _one(self, key: KeyInfo, given: Match) -> tuple[int, int] | range:
+        place = f"table {self.info.name}: {key.name}"
+        full = (1 << key.width) - 1
+        if isinstance(given, Exact):
+            _fits(place, given.value, key.width)
+            return range(given.value, given.value + 1) if key.kind == "range" else (given.value, full)
+        if isinstance(given, Range) and key.kind == "range":
+            _fits(place, given.low, key.width)
+            _fits(place, given.high, key.width)
+            if given.low > given.high:
+                raise ValueError(f"{place}: the range {given.low} to {given.high} is empty")
+            return range(given.low, given.high + 1)
+        if isinstance(given, Ternary) and key.kind == "ternary":
+            _fits(place, given.value, key.width)
+            _fits(place, given.mask, key.width)
+            return given.value & given.mask, given.mask
+        if isinstance(given, Lpm) and key.kind == "lpm":
+            if not 0 <= given.length <= key.width:
+                raise ValueError(f"{place}: a prefix of {given.length} bits, of {key.width}")
+            _fits(place, given.value, key.width)
+            mask = full ^ (full >> given.length)
+            return given.value & mask, mask
+        raise ValueError(f"{place} is matched {key.kind}, not {type(given).__name__.lower()}")
+
+    # filing
+
+    def _identity(self, match: Mapping[str, Any], priority: int) -> Any:
+        return frozenset(match.items()), priority if self._by_priority else 0
+
+    def _add(
+        self,
+        match: Mapping[str, tuple[int, int] | range],
+        action: str,
+        arguments: tuple[Any, ...],
+        priority: int,
+    ) -> Entry:
+        entry = self._made(action, arguments, hit=True)
+        entry.identity = self._identity(match, priority)
+        if entry.identity in self._entries:
+            raise ValueError(f"table {self.info.name} has this entry already: {dict(match)}")
+        widths = {key.name: key.width for key in self.info.keys}
+        length = 0
+        ranges = []
+        for name, found in match.items():
+            shift = self._shifts[name]
+            if isinstance(found, range):
+                ranges.append((shift, (1 << widths[name]) - 1, found.start, found.stop - 1))
+            else:
+                entry.value |= found[0] << shift
+                entry.mask |= found[1] << shift
+                length += found[1].bit_count()
+        entry.ranges = tuple(ranges)
+        entry.priority = priority if self._by_priority else length  # of prefixes the longest wins
+        self._entries[entry.identity] = entry
+        self._file(entry)
+        return entry
+
+    def _file(self, entry: Entry) -> None:
+        group = next((g for g in self._groups if g.mask == entry.mask), None)
+        if group is None:
+            group = _Group(entry.mask)
+            group.best = entry.priority
+            self._groups.append(group)
+        row = group.entries.setdefault(entry.value, [])
+        row.append(entry)
+        row.sort(key=lambda e: -e.priority)  # stable: of equal priorities, the first inserted wins
+        group.best = max(group.best, entry.priority)
+        self._groups.sort(key=lambda g: -g.best)
+
+
+def _fits(place: str, value: int, width: int) -> None:
+    if not 0 <= value < 1 << width:
+        raise ValueError(f"{place}: {value} does not fit in {width} bits")

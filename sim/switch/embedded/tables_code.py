@@ -1,0 +1,261 @@
+"""A table: the function that applies it, and what the control plane has to know about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fanin.sim.switch.embedded import ast, types
+from fanin.sim.switch.embedded.description import ActionInfo, KeyInfo, RowInfo, TableInfo
+from fanin.sim.switch.embedded.errors import P4Error, Refused
+from fanin.sim.switch.embedded.types import BOOL, Bits, base_of
+
+if TYPE_CHECKING:
+    from fanin.sim.switch.embedded.blocks import Instance
+
+_KINDS = ("exact", "ternary", "lpm", "range", "optional")
+_ATTACHED = ("counters", "meters", "registers", "filters")
+_WITHOUT_EFFECT = (
+    "size", "default_action", "support_timeout", "idle_timeout", "psa_idle_timeout", "implementation",
+    "largest_priority_wins", "priority_delta", "requires_versioning",
+)  # fmt: skip
+_NOTHING = "NoAction"
+
+
+class TableCode:
+    """Writes one table of an instance."""
+
+    def __init__(self, instance: Instance, node: ast.Table):
+        self.instance = instance
+        self.node = node
+        self.generator = instance.generator
+
+    def write(self) -> str:
+        """Emit the function; its name. It takes the frame and returns the entry that it ran."""
+        node = self.node
+        name = self.instance.name_of(node)
+        for item in node.properties.values():
+            if item.name not in (*_WITHOUT_EFFECT, *_ATTACHED):
+                raise Refused(item.position, f"table property {item.name}")
+        function, table = (
+            self.generator.functions.fresh(f"{prefix}_{node.name}") for prefix in ("apply", "table")
+        )
+        actions = {row.action: self._action(row) for row in node.actions}
+        infos = {info.name: info for info in actions.values()}
+        default, arguments = self._default(actions, infos)
+        counters = self._counters()
+        info = TableInfo(
+            name, tuple(map(self._key, self._matched())), infos, (default, arguments),
+            "default_action" in node.properties and node.properties["default_action"].constant,
+            self._rows(actions), node.constant_entries, counters,
+        )  # fmt: skip
+        self.generator.tables[table] = info
+        self._function(function, table, info)
+        return function
+
+    def _matched(self) -> list[ast.Key]:
+        """The keys but for those that choose a member of a group: without groups there is nothing to choose."""
+        return [key for key in self.node.keys if key.kind != "selector"]
+
+    def _function(self, function: str, table: str, info: TableInfo) -> None:
+        from fanin.sim.switch.embedded.calls_code import CallBody
+
+        body = CallBody(self.generator, self.instance)
+        body.source.place = self.node.position
+        nodes = [key.expression for key in self._matched()]
+        code = ""
+        for part, key in zip(body.values(nodes), info.keys, strict=True):
+            if key.signed:
+                part = f"{part} & {(1 << key.width) - 1}"
+            code = f"({code}) << {key.width} | {part}" if code else part
+        body.source.emit(f"entry = {table}.find({code or '0'})")
+        for counter in info.counters:
+            body.source.emit(f"{counter}.hit(entry)")
+        body.source.emit("entry.function(f, *entry.arguments)")
+        body.source.emit("return entry")
+        self.generator.functions.extend(body.function(f"def {function}(f):"))
+
+    def _key(self, node: ast.Key) -> KeyInfo:
+        kind = base_of(node.expression.type)
+        if node.kind not in _KINDS:
+            raise Refused(node.position, f"match kind {node.kind}")
+        if kind == BOOL:
+            width, signed = 1, False
+        elif isinstance(kind, Bits):
+            width, signed = kind.width, kind.signed
+        elif isinstance(kind, types.Enum) or kind == types.ERROR:
+            width, signed = 32, False
+        else:
+            raise Refused(node.position, f"a key of type {node.expression.type}")
+        from fanin.sim.switch.embedded.blocks import annotated_name
+
+        return KeyInfo(annotated_name(node.annotations) or spelled(node.expression), node.kind, width, signed)
+
+    def _action(self, row: ast.TableAction) -> ActionInfo:
+        """An action of the table; where its list gives arguments, a function that adds them."""
+        from fanin.sim.switch.embedded.calls_code import CallBody
+
+        action: ast.Action = row.action
+        function = self.generator.function_of(action, self.instance)
+        data = [p for p in action.parameters if not p.direction]
+        if isinstance(row.expression, ast.Call) and row.expression.arguments:
+            body = CallBody(self.generator, self.instance)
+            arguments = list(row.expression.arguments)
+            for parameter in data:
+                body.places[parameter] = f"a_{parameter.name}"
+                given = ast.Name(row.position, parameter.name)
+                given.target, given.type = parameter, parameter.type
+                arguments.append(ast.Argument(row.position, None, given))
+            call = ast.Call(row.position, row.expression.function, [], arguments)
+            from fanin.sim.switch.embedded.calls import Callee
+
+            call.callee, call.type = Callee("action", action, action.parameters), types.VOID
+            body.source.place = row.position
+            body.call(call)
+            function = self.generator.functions.fresh("bound_" + action.name)
+            names = ", ".join(["f", *(body.places[p] for p in data)])
+            self.generator.functions.extend(body.function(f"def {function}({names}):"))
+        local = action in self.instance.own_functions
+        from fanin.sim.switch.embedded.blocks import title
+
+        name = self.instance.name_of(action) if local else title(action)
+        widths = {p.name: self._data_width(p) for p in data}
+        return ActionInfo(name.removeprefix("."), widths, function, self.generator.action_number(action))
+
+    @staticmethod
+    def _data_width(parameter: ast.Parameter) -> int:
+        kind = base_of(parameter.type)
+        if isinstance(kind, Bits):
+            return kind.width
+        if kind == BOOL:
+            return 1
+        raise Refused(parameter.position, f"action data of type {parameter.type}")
+
+    def _default(
+        self, actions: dict[ast.Action, ActionInfo], infos: dict[str, ActionInfo]
+    ) -> tuple[str, tuple[int, ...]]:
+        item = self.node.properties.get("default_action")
+        if item is not None:
+            assert isinstance(item.value, ast.Call)
+            return actions[item.value.callee.action].name, _constants(item.value)
+        if _NOTHING not in infos:
+            infos[_NOTHING] = ActionInfo(_NOTHING, {}, "no_action", -1)
+        return _NOTHING, ()
+
+    def _counters(self) -> tuple[str, ...]:
+        result = []
+        for name in _ATTACHED:
+            item = self.node.properties.get(name)
+            if item is None:
+                continue
+            if name != "counters":
+                self.instance.extern_of(item.value) if isinstance(item.value, ast.Name) else None
+                if name != "meters":
+                    raise Refused(item.position, f"table property {name}")
+                continue
+            value = item.value
+            if isinstance(value, ast.Call):
+                result.append(
+                    self.generator.extern(value, value.type, self.instance.name_of(self.node), self.instance)
+                )
+            elif isinstance(value, ast.Name):
+                result.append(self.instance.extern_of(value))
+        return tuple(result)
+
+    # entries of the program
+
+    def _rows(self, actions: dict[ast.Action, ActionInfo]) -> tuple[RowInfo, ...]:
+        entries = self.node.entries or []
+        largest = self._flag("largest_priority_wins", 1)
+        delta = self._flag("priority_delta", 1)
+        priorities = self._priorities(entries, bool(largest), delta)
+        rows = []
+        for entry, priority in zip(entries, priorities, strict=True):
+            if "priority" in entry.annotations:
+                raise Refused(entry.position, "@priority, which is not of the language; priority = n: is")
+            pairs = list(zip(self.node.keys, entry.keys, strict=True))
+            matches = tuple(self._row_match(key, match) for key, match in pairs if key.kind != "selector")
+            assert isinstance(entry.action, ast.Call)
+            info = actions[entry.action.callee.action]
+            constant = self.node.constant_entries or entry.constant
+            rows.append(RowInfo(matches, info.name, _constants(entry.action), priority, constant))
+        return tuple(rows)
+
+    def _flag(self, name: str, otherwise: int) -> int:
+        item = self.node.properties.get(name)
+        if item is None:
+            return otherwise
+        if item.value.constant is None:
+            raise P4Error(item.position, f"{name} must be known at compile time")
+        return int(item.value.constant)
+
+    @staticmethod
+    def _priorities(entries: list[ast.Entry], largest: bool, delta: int) -> list[int]:
+        """A number for each entry, the larger winning. Without any of their own, the first entry wins.
+
+        As the language has it: an entry without a priority has that of the one before, less (or, where the smallest
+        wins, more) the delta; the first without one, as if the last ended at 1.
+        """
+        step = -delta if largest else delta
+        given = [None if e.priority is None else int(e.priority.constant) for e in entries]
+        first = (len(entries) - 1) * delta + 1 if largest else 1
+        numbers: list[int] = []
+        for number in given:
+            numbers.append(number if number is not None else numbers[-1] + step if numbers else first)
+        return numbers if largest else [-number for number in numbers]
+
+    def _row_match(self, key: ast.Key, match: ast.Expression | None) -> tuple[int, int] | range | None:
+        kind = base_of(key.expression.type)
+        width = kind.width if isinstance(kind, Bits) else 32
+        full = (1 << width) - 1
+        if match is None:
+            if key.kind == "exact":
+                raise P4Error(key.position, "an exact key has to be matched")
+            return None
+        if isinstance(match, ast.Binary) and match.operator in ("&&&", ".."):
+            low, high = match.left.constant, match.right.constant
+            if low is None or high is None:
+                raise Refused(match.position, "a match that is not known at compile time")
+            if match.operator == "..":
+                return self._row_range(key, match, low, high)
+            if key.kind not in ("ternary", "lpm"):
+                raise P4Error(match.position, f"&&& in a key that is {key.kind}")
+            if key.kind == "lpm" and not _is_prefix(high & full, width):
+                raise P4Error(match.position, "the mask of an lpm key is not a prefix")
+            return low & high & full, high & full
+        if match.constant is None:
+            raise Refused(match.position, "a match that is not known at compile time")
+        return int(match.constant) & full, full
+
+    @staticmethod
+    def _row_range(key: ast.Key, match: ast.Expression, low: int, high: int) -> range:
+        if key.kind != "range" or low < 0:
+            raise P4Error(match.position, f".. in a key that is {key.kind}, or of negative numbers")
+        if low > high:
+            raise P4Error(match.position, f"{low} .. {high} is empty")
+        return range(low, high + 1)
+
+
+def _constants(call: ast.Call) -> tuple[Any, ...]:
+    return tuple(a.value.constant for a in call.arguments if a.value is not None)
+
+
+def _is_prefix(mask: int, width: int) -> bool:
+    low = ((1 << width) - 1) & ~mask
+    return low & (low + 1) == 0
+
+
+def spelled(node: ast.Expression) -> str:
+    """An expression as a key is named after it."""
+    if isinstance(node, ast.Name):
+        return node.name
+    if isinstance(node, ast.Member):
+        return f"{spelled(node.base)}.{node.name}"
+    if isinstance(node, ast.Index):
+        return f"{spelled(node.base)}[{node.index.constant}]"
+    if isinstance(node, ast.Slice):
+        return f"{spelled(node.base)}[{node.bounds[0]}:{node.bounds[1]}]"
+    if isinstance(node, ast.Call) and isinstance(node.function, ast.Member):
+        return f"{spelled(node.function.base)}.{node.function.name}()"
+    if isinstance(node, ast.Cast):
+        return spelled(node.operand)
+    return "key"

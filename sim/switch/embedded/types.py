@@ -1,0 +1,289 @@
+"""P4's types. Those with a declaration are compared by identity, the others by what they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fanin.sim.switch.embedded import ast
+
+
+class Type:
+    """A type; ``str`` of it is what a message shows."""
+
+
+@dataclass(frozen=True)
+class Simple(Type):
+    """A type that its name describes."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+INTEGER = Simple("int")  # of unlimited size: constants only
+BOOL = Simple("bool")
+ERROR = Simple("error")
+STRING = Simple("string")
+VOID = Simple("void")
+ANY = Simple("_")
+
+
+@dataclass(frozen=True)
+class Bits(Type):
+    """``bit<width>`` or ``int<width>``."""
+
+    width: int
+    signed: bool = False
+
+    def __str__(self) -> str:
+        return f"{'int' if self.signed else 'bit'}<{self.width}>"
+
+    def wrap(self, value: int) -> int:
+        """``value`` cut to this width."""
+        value &= (1 << self.width) - 1
+        return value - (1 << self.width) if self.signed and value >> (self.width - 1) else value
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The smallest and the largest value."""
+        if self.signed:
+            return -(1 << (self.width - 1)), (1 << (self.width - 1)) - 1
+        return 0, (1 << self.width) - 1
+
+
+@dataclass(frozen=True)
+class Varbit(Type):
+    """``varbit<width>``."""
+
+    width: int
+
+    def __str__(self) -> str:
+        return f"varbit<{self.width}>"
+
+
+@dataclass(frozen=True)
+class Tuple(Type):
+    """``tuple<...>``, and what a list expression is."""
+
+    elements: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        return f"tuple<{', '.join(map(str, self.elements))}>"
+
+
+@dataclass(frozen=True)
+class SetOf(Type):
+    """What ``a &&& b`` and ``a .. b`` are: sets, which only matches may use."""
+
+    element: Type
+
+    def __str__(self) -> str:
+        return f"set<{self.element}>"
+
+
+@dataclass(eq=False)
+class Record(Type):
+    """A header, struct or header_union (``kind``)."""
+
+    kind: str
+    name: str
+    fields: dict[str, Type]
+    declaration: ast.FieldsType
+    arguments: tuple[Type, ...] = ()
+    instances: dict[tuple[Type, ...], Record] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Stack(Type):
+    """A stack of headers or header unions."""
+
+    element: Record
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.element}[{self.size}]"
+
+
+@dataclass(eq=False)
+class Enum(Type):
+    """An enum. Values of one without underlying type are its members' places."""
+
+    name: str
+    members: dict[str, int]
+    underlying: Bits | None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(eq=False)
+class New(Type):
+    """A ``type``: distinct from ``base``, with the same values."""
+
+    name: str
+    base: Type
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(eq=False)
+class Variable(Type):
+    """A type parameter."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class External(Type):
+    """An extern object's type."""
+
+    declaration: ast.Extern
+    arguments: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        return self.declaration.name
+
+
+@dataclass(frozen=True)
+class Block(Type):
+    """A parser's, control's or package's type."""
+
+    declaration: ast.Parser | ast.Control | ast.Package
+    arguments: tuple[Type, ...] = ()
+
+    def __str__(self) -> str:
+        return self.declaration.name
+
+
+@dataclass(frozen=True)
+class Meta(Type):
+    """What a name has that means a declaration and no value: a type, action, table or function."""
+
+    kind: str
+    of: Any
+
+    def __str__(self) -> str:
+        return self.kind
+
+
+@dataclass(frozen=True)
+class Applied(Type):
+    """The result of applying a table."""
+
+    table: ast.Table
+
+    def __str__(self) -> str:
+        return f"the result of {self.table.name}.apply()"
+
+
+@dataclass(frozen=True)
+class ActionRun(Type):
+    """``action_run`` of that."""
+
+    table: ast.Table
+
+    def __str__(self) -> str:
+        return f"an action of {self.table.name}"
+
+
+@dataclass
+class Bindings:
+    """What type variables were found to be."""
+
+    types: dict[Variable, Type] = field(default_factory=dict)
+
+    def substitute(self, kind: Type) -> Type:
+        """``kind`` with what is known put in."""
+        if isinstance(kind, Variable):
+            found = self.types.get(kind, kind)
+            return found if found is kind else self.substitute(found)
+        if isinstance(kind, Tuple):
+            return Tuple(tuple(map(self.substitute, kind.elements)))
+        if isinstance(kind, External):
+            return External(kind.declaration, tuple(map(self.substitute, kind.arguments)))
+        if isinstance(kind, Block):
+            return Block(kind.declaration, tuple(map(self.substitute, kind.arguments)))
+        if isinstance(kind, Record) and kind.arguments:
+            return instantiated(kind, tuple(map(self.substitute, kind.arguments)))
+        return kind
+
+    def unify(self, formal: Type, actual: Type) -> bool:
+        """Whether ``actual`` can be what ``formal`` asks for; binds variables of ``formal``."""
+        formal = self.substitute(formal)
+        if formal == actual or ANY in (formal, actual):
+            return True
+        if isinstance(formal, Variable):
+            self.types[formal] = actual
+            return True
+        if isinstance(formal, Record) and isinstance(actual, Record):
+            return formal.declaration is actual.declaration and self._all(formal.arguments, actual.arguments)
+        if isinstance(formal, External) and isinstance(actual, External):
+            return formal.declaration is actual.declaration and self._all(formal.arguments, actual.arguments)
+        if isinstance(formal, Tuple) and isinstance(actual, Tuple):
+            return self._all(formal.elements, actual.elements)
+        return False
+
+    def _all(self, formal: tuple[Type, ...], actual: tuple[Type, ...]) -> bool:
+        return len(formal) == len(actual) and all(map(self.unify, formal, actual))
+
+
+def instantiated(record: Record, arguments: tuple[Type, ...]) -> Record:
+    """The generic ``record`` with its parameters replaced; one object for equal arguments."""
+    generic: Record = record.declaration.type
+    if arguments == generic.arguments:
+        return generic
+    if arguments not in generic.instances:
+        bindings = Bindings(dict(zip(generic.arguments, arguments, strict=True)))  # type: ignore[arg-type]
+        new = Record(record.kind, record.name, {}, record.declaration, arguments)
+        generic.instances[arguments] = new
+        new.fields = {name: bindings.substitute(kind) for name, kind in generic.fields.items()}
+    return generic.instances[arguments]
+
+
+def base_of(kind: Type) -> Type:
+    """What is behind a ``type`` declaration, or behind an enum with an underlying type."""
+    while True:
+        if isinstance(kind, New):
+            kind = kind.base
+        elif isinstance(kind, Enum) and kind.underlying:
+            kind = kind.underlying
+        else:
+            return kind
+
+
+def width_of(kind: Type) -> int | None:
+    """Bits that a value of ``kind`` takes in a packet; a varbit's largest; None for what has no width."""
+    kind = base_of(kind)
+    if isinstance(kind, Bits | Varbit):
+        return kind.width
+    if kind is BOOL:
+        return 1
+    parts: Mapping[Any, Type] | None = None
+    if isinstance(kind, Record):
+        parts = kind.fields
+    elif isinstance(kind, Tuple):
+        parts = dict(enumerate(kind.elements))
+    elif isinstance(kind, Stack):
+        element = width_of(kind.element)
+        return None if element is None else element * kind.size
+    if parts is None:
+        return None
+    widths = [width_of(part) for part in parts.values()]
+    if isinstance(kind, Record) and kind.kind == "header_union":
+        return None
+    return None if None in widths else sum(w for w in widths if w is not None)
+
+
+def is_scalar(kind: Type) -> bool:
+    """Whether its values are plain Python objects that need no copying."""
+    return not isinstance(base_of(kind), Record | Stack | Tuple)

@@ -1,0 +1,395 @@
+"""The v1model architecture: what BMv2's simple_switch does around the program's parser and controls."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+from fanin.sim.switch.embedded import types
+from fanin.sim.switch.embedded.checksums import as_bytes, csum16, digest_of
+from fanin.sim.switch.embedded.errors import RunRefused
+from fanin.sim.switch.embedded.packet import PacketIn
+from fanin.sim.switch.embedded.runtime import (
+    MAX_PASSES,
+    CounterArray,
+    ExternObject,
+    RegisterArray,
+    Replication,
+    takes_widths,
+)
+from fanin.sim.switch.embedded.values import UNDEFINED, Exit, Reject
+
+DROP_PORT = 511
+NORMAL, INGRESS_CLONE, EGRESS_CLONE, _, RECIRCULATED, REPLICATED, RESUBMITTED = range(7)
+
+
+class Register(RegisterArray):
+    """``register``."""
+
+    def read(self, index: int) -> Any:
+        """The value; undefined beyond the end."""
+        if index is UNDEFINED:
+            raise RunRefused(f"an undefined index of register {self.name}")
+        if index >= len(self.values):
+            return (
+                UNDEFINED if isinstance(self.kind, types.Bits) or self.kind == types.BOOL else self.fresh[0]()
+            )
+        value = self.values[index]
+        return value.copy() if hasattr(value, "copy") else value
+
+    def write(self, index: int, value: Any) -> None:
+        """Set a value; nothing beyond the end."""
+        if index is UNDEFINED:
+            raise RunRefused(f"an undefined index of register {self.name}")
+        if index < len(self.values):
+            self.values[index] = value.copy() if hasattr(value, "copy") else value
+            self.changed(index, value)
+
+
+class DirectCounter(ExternObject):
+    """``direct_counter``: counts every hit of its table by itself."""
+
+    def __init__(self, _kind: str, **rest: Any):
+        super().__init__(**rest)
+
+    def hit(self, entry: Any) -> None:
+        """Count a packet in the entry that it ran."""
+        if entry.hit:
+            entry.packets += 1
+            entry.bytes += self.arch.frame_length
+
+    def count(self) -> None:
+        """What the program writes; the hit was counted."""
+
+
+class Meter(ExternObject):
+    """``meter`` and ``direct_meter``: everything is green."""
+
+    def __init__(self, *_: Any, **rest: Any):
+        super().__init__(**rest)
+
+    def execute_meter(self, _index: int) -> int:
+        """Green."""
+        return 0
+
+    def read(self) -> int:
+        """Green."""
+        return 0
+
+
+class Profile(ExternObject):
+    """``action_profile`` and ``action_selector``: an entry has its action itself, as a group of one."""
+
+    def __init__(self, *_: Any, **rest: Any):
+        super().__init__(**rest)
+
+
+class _Copy(NamedTuple):
+    """A packet on its way to an egress port."""
+
+    port: int
+    headers: Any
+    metadata: Any
+    standard: Any
+    payload: bytes
+    length: int
+
+
+class V1Model:
+    """A running v1model switch: the externs that are functions, and the way of a packet."""
+
+    name = "v1model"
+    package = "V1Switch"
+    externs = {
+        "register": Register, "counter": CounterArray, "direct_counter": DirectCounter, "meter": Meter,
+        "direct_meter": Meter, "action_profile": Profile, "action_selector": Profile,
+    }  # fmt: skip
+
+    @staticmethod
+    def constants(blocks: list[Any]) -> dict[str, Any]:
+        """Names for the generated text: the metadata fields of each field list."""
+        return {"FIELD_LISTS": _field_lists(blocks[0].node.parameters[2].type)}
+
+    @staticmethod
+    def fresh_types(blocks: list[Any]) -> list[Any]:
+        """The types of headers, metadata and standard metadata, of which each packet needs a value."""
+        return [parameter.type for parameter in blocks[0].node.parameters[1:]]
+
+    def __init__(self) -> None:
+        self.replication = Replication()
+        self.sessions: dict[int, tuple[int | None, int | None]] = {}  # port, multicast group
+        self.digests: list[tuple[int, tuple[int, int]]] = []
+        self.frame_length = 0
+        self._out: list[tuple[int, bytes]] = []
+        self._work: deque[tuple[Any, ...]] = deque()
+        self._passes = 0
+        self._clear()
+
+    def start(self, names: dict[str, Any]) -> None:
+        """Take what was generated: the six blocks, and the types of headers and metadata."""
+        self._parse, self._verify, self._ingress, self._egress, self._compute, self._deparse = names["BLOCKS"]
+        self._headers, self._metadata, self._standard = names["FRESH"]
+        self._lists: dict[int, list[tuple[str, ...]]] = names["FIELD_LISTS"]
+
+    def _clear(self) -> None:
+        self._clone: tuple[str, int, int | None] | None = None
+        self._resubmit: tuple[int | None] | None = None
+        self._recirculate: tuple[int | None] | None = None
+        self._checksum_error = 0
+
+    # the way of a packet
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        """What leaves, where, when ``frame`` comes in at ``port``."""
+        self._out = []
+        self._work.clear()
+        self._passes = 0
+        self._enter(frame, port, NORMAL, None)
+        while self._work:
+            self._passes += 1
+            if self._passes > MAX_PASSES:
+                raise RunRefused(f"more than {MAX_PASSES} passes of one frame: copied or sent back without end")
+            step, *arguments = self._work.popleft()
+            step(*arguments)
+        return self._out
+
+    def _enter(self, frame: bytes, port: Any, kind: int, metadata: Any) -> None:
+        self._work.append((self._do_ingress, frame, port, kind, metadata))
+
+    def _parsed(self, frame: bytes, port: Any, kind: int, metadata: Any) -> tuple[Any, Any, Any, PacketIn]:
+        """Headers, metadata, standard metadata and packet behind the parser and the checksum's verification."""
+        headers, standard = self._headers(), self._standard()
+        if metadata is None:
+            metadata = self._metadata()
+            metadata.zero()
+        standard.zero()
+        standard.f_ingress_port = port
+        standard.f_instance_type = kind
+        standard.f_packet_length = self.frame_length = len(frame)
+        # The clock is not part of a simulation, and the egress port not known yet.
+        standard.f_egress_port = standard.f_ingress_global_timestamp = standard.f_egress_global_timestamp = (
+            UNDEFINED
+        )
+        standard.f_enq_timestamp = standard.f_enq_qdepth = standard.f_deq_timedelta = standard.f_deq_qdepth = (
+            UNDEFINED
+        )
+        self.packet = packet = PacketIn(frame)
+        self._clear()
+        try:
+            self._parse(packet, headers, metadata, standard)
+        except Reject as reject:
+            standard.f_parser_error = reject.error
+        self._run(self._verify, headers, metadata)
+        standard.f_checksum_error = self._checksum_error
+        return headers, metadata, standard, packet
+
+    @staticmethod
+    def _run(block: Any, *arguments: Any) -> None:
+        try:
+            block(*arguments)
+        except Exit:
+            pass
+
+    def _do_ingress(self, frame: bytes, port: Any, kind: int, preserved: Any) -> None:
+        headers, metadata, standard, packet = self._parsed(frame, port, kind, preserved)
+        self._run(self._ingress, headers, metadata, standard)
+        if self._clone is not None:
+            self._clone_ingress(frame, port, metadata)
+        if self._resubmit is not None:
+            self._enter(frame, UNDEFINED, RESUBMITTED, self._preserved(metadata, self._resubmit[0]))
+            return
+        group, target = standard.f_mcast_grp, standard.f_egress_spec
+        if group != 0:
+            standard.f_instance_type = REPLICATED
+            self._multicast(group, _Copy(0, headers, metadata, standard, packet.rest(), len(frame)))
+        elif target != DROP_PORT:
+            standard.f_instance_type = NORMAL
+            self._send(_Copy(target, headers, metadata, standard, packet.rest(), len(frame)), 0)
+
+    def _send(self, copy: _Copy, replica: int) -> None:
+        if copy.port is UNDEFINED:
+            raise RunRefused("an undefined egress port")
+        self._work.append((self._do_egress, copy, replica))
+
+    def _multicast(self, group: int, copy: _Copy) -> None:
+        """A copy for each replica of a group; none for a group that is not installed."""
+        members = self.replication.groups.get(group)
+        for replica in members.replicas if members else ():
+            own = copy._replace(
+                port=replica.port, headers=copy.headers.copy(), metadata=copy.metadata.copy(),
+                standard=copy.standard.copy(),
+            )  # fmt: skip
+            self._send(own, replica.id)
+
+    def _do_egress(self, copy: _Copy, replica: int) -> None:
+        headers, metadata, standard = copy.headers, copy.metadata, copy.standard
+        standard.f_egress_port = copy.port
+        standard.f_egress_rid = replica
+        standard.f_egress_spec = UNDEFINED
+        standard.f_packet_length = self.frame_length = copy.length
+        self._clear()
+        self._run(self._egress, headers, metadata, standard)
+        if self._clone is not None:
+            self._clone_egress(copy)
+        if standard.f_egress_spec is not UNDEFINED and standard.f_egress_spec == DROP_PORT:
+            return
+        recirculate = self._recirculate
+        self._payload = copy.payload
+        self._run(self._compute, headers, metadata)
+        parts: list[bytes] = []
+        self._run(self._deparse, parts, headers)
+        frame = b"".join(parts) + copy.payload
+        if recirculate is not None:
+            self._enter(frame, UNDEFINED, RECIRCULATED, self._preserved(metadata, recirculate[0]))
+        else:
+            self._out.append((copy.port, frame))
+
+    # clones
+
+    def _preserved(self, metadata: Any, number: int | None) -> Any:
+        """Fresh metadata with the fields of a field list."""
+        result = self._metadata()
+        result.zero()
+        for path in self._lists.get(number, []) if number is not None else []:
+            source, target = metadata, result
+            for name in path[:-1]:
+                source, target = getattr(source, name), getattr(target, name)
+            value = getattr(source, path[-1])
+            if hasattr(value, "set"):
+                getattr(target, path[-1]).set(value)
+            else:
+                setattr(target, path[-1], value)
+        return result
+
+    def _clone_ingress(self, frame: bytes, port: Any, metadata: Any) -> None:
+        assert self._clone is not None
+        kind, session, fields = self._clone
+        if kind != "I2E":
+            raise RunRefused("clone of the kind E2E in ingress")
+        preserved = self._preserved(metadata, fields)
+        resubmit = self._resubmit
+        headers, _, standard, packet = self._parsed(frame, port, INGRESS_CLONE, None)
+        self._resubmit = resubmit
+        self._forget(standard, INGRESS_CLONE)
+        self._to_session(session, _Copy(0, headers, preserved, standard, packet.rest(), len(frame)))
+
+    def _clone_egress(self, copy: _Copy) -> None:
+        assert self._clone is not None
+        kind, session, fields = self._clone
+        if kind != "E2E":
+            raise RunRefused("clone of the kind I2E in egress")
+        standard = self._standard()
+        standard.zero()
+        self._forget(standard, EGRESS_CLONE)
+        preserved = self._preserved(copy.metadata, fields)
+        self._to_session(
+            session, copy._replace(headers=copy.headers.copy(), metadata=preserved, standard=standard)
+        )
+
+    @staticmethod
+    def _forget(standard: Any, kind: int) -> None:
+        """Standard metadata of a clone: simple_switch clears what its documentation promises to keep."""
+        for field in standard.__slots__:
+            setattr(standard, field, UNDEFINED)
+        standard.f_instance_type = kind
+
+    def _to_session(self, session: int, copy: _Copy) -> None:
+        port, group = self.sessions.get(session, (None, None))
+        if group is not None:
+            self._multicast(group, copy)
+        if port is not None:
+            self._send(copy._replace(port=port), 0)
+
+    # externs that are functions
+
+    def mark_to_drop(self, standard: Any) -> None:
+        """Drop the packet, unless the program changes its mind."""
+        standard.f_egress_spec = DROP_PORT
+        standard.f_mcast_grp = 0
+
+    def clone(self, kind: str, session: int) -> None:
+        """Clone without metadata."""
+        self._clone = (kind, session, None)
+
+    def clone_preserving_field_list(self, kind: str, session: int, fields: int) -> None:
+        """Clone with the metadata of a field list."""
+        self._clone = (kind, session, fields)
+
+    def resubmit_preserving_field_list(self, fields: int) -> None:
+        """Send the frame as it came through ingress again."""
+        self._resubmit = (fields,)
+
+    def recirculate_preserving_field_list(self, fields: int) -> None:
+        """Send the frame as it leaves through ingress again."""
+        self._recirculate = (fields,)
+
+    def digest(self, receiver: int, data: tuple[int, int]) -> None:
+        """Keep a message to the control plane."""
+        self.digests.append((receiver, data))
+
+    @takes_widths
+    def hash(self, algorithm: str, base: int, data: tuple[int, int], most: int, widths: tuple[int, ...]) -> int:
+        """A hash from ``base`` on, of ``most`` values."""
+        if most is UNDEFINED or most == 0:
+            raise RunRefused("a hash into an empty or undefined range")
+        return (base + digest_of(algorithm, data) % most) & ((1 << widths[0]) - 1)
+
+    def verify_checksum(self, condition: Any, data: tuple[int, int], checksum: int, algorithm: str) -> None:
+        """Note a checksum that is wrong."""
+        if condition and digest_of(algorithm, data) != checksum:
+            self._checksum_error = 1
+
+    def verify_checksum_with_payload(
+        self, condition: Any, data: tuple[int, int], checksum: int, algorithm: str
+    ) -> None:
+        """The same over what was not parsed, too."""
+        if condition:
+            _only_csum16(algorithm)
+            if csum16(as_bytes(data) + self.packet.rest()) != checksum:
+                self._checksum_error = 1
+
+    def update_checksum(self, condition: Any, data: tuple[int, int], checksum: int, algorithm: str) -> int:
+        """The checksum, or as it was."""
+        return digest_of(algorithm, data) if condition else checksum
+
+    def update_checksum_with_payload(
+        self, condition: Any, data: tuple[int, int], checksum: int, algorithm: str
+    ) -> int:
+        """The same over the payload, too."""
+        if not condition:
+            return checksum
+        _only_csum16(algorithm)
+        return csum16(as_bytes(data) + self._payload)
+
+    def log_msg(self, *_: Any) -> None:
+        """Nothing: the trace says more."""
+
+    def assert_(self, holds: Any) -> None:
+        """Stop where something is not as the program says."""
+        if not holds:
+            raise RunRefused("assert")
+
+
+def _only_csum16(algorithm: str) -> None:
+    if algorithm != "csum16":
+        raise RunRefused(f"a checksum over the payload with {algorithm}")
+
+
+def _field_lists(metadata: Any, path: tuple[str, ...] = ()) -> dict[int, list[tuple[str, ...]]]:
+    """Which fields ``@field_list(n)`` names, by n."""
+    result: dict[int, list[tuple[str, ...]]] = {}
+    kind = types.base_of(metadata)
+    if not isinstance(kind, types.Record) or kind.kind != "struct":
+        return result
+    for field in kind.declaration.fields:
+        here = (*path, f"f_{field.name}")
+        for token in field.annotations.get("field_list", []):
+            if token.type == "INT":
+                result.setdefault(int(token.text, 0), []).append(here)
+        for number, paths in _field_lists(kind.fields[field.name], here).items():
+            result.setdefault(number, []).extend(paths)
+    return result
+
+
+for _name in ("assert", "assume"):  # the first is a keyword of Python's
+    setattr(V1Model, _name, V1Model.assert_)

@@ -1,0 +1,99 @@
+"""Values at run time: the undefined one, and the arithmetic that Python's operators do not have.
+
+A defined value is a plain ``int`` or ``bool``. What P4 leaves undefined is ``UNDEFINED``: it goes through operators, and
+stops the run where it would decide something or leave the switch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from fanin.sim.switch.embedded.errors import RunRefused
+
+
+class Undefined:
+    """A value that nobody has set. There is one object of it, ``UNDEFINED``."""
+
+    __slots__ = ()
+
+    def _spread(self, *_: object) -> Undefined:
+        return self
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise RunRefused("an undefined value decides something, is a key or an index, or leaves the switch")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __rfloordiv__ = _spread
+    __mod__ = __rmod__ = __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _spread
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __neg__ = __invert__ = _spread
+    __lt__ = __le__ = __gt__ = __ge__ = _spread
+    __eq__ = __ne__ = _spread  # type: ignore[assignment]
+    __bool__ = __index__ = __int__ = __hash__ = _refuse  # type: ignore[assignment]
+    to_bytes = _refuse
+
+    def __repr__(self) -> str:
+        return "undefined"
+
+
+UNDEFINED = Undefined()
+
+
+class Exit(Exception):
+    """``exit``, on its way out of the controls; ``out`` is what the parameters of the action it left through hold."""
+
+    out: Any = ()
+
+
+class Reject(Exception):
+    """A parser's way to ``reject``, with the error's number."""
+
+    def __init__(self, error: int):
+        self.error = error
+
+
+def shift_left(value: Any, amount: Any, width: int) -> Any:
+    """``value << amount``, 0 where ``amount`` is ``width`` or more; not yet cut to the width."""
+    if amount is UNDEFINED or value is UNDEFINED:
+        return UNDEFINED
+    return value << amount if amount < width else 0
+
+
+def clamp(value: Any, low: int, high: int) -> Any:
+    """Saturate."""
+    if value is UNDEFINED:
+        return value
+    return low if value < low else high if value > high else value
+
+
+def divide(value: Any, by: Any) -> Any:
+    """``value / by`` of unsigned numbers."""
+    if by == 0 and by is not UNDEFINED:
+        raise RunRefused("a division by 0")
+    return value // by
+
+
+def modulo(value: Any, by: Any) -> Any:
+    """``value % by`` of unsigned numbers."""
+    if by == 0 and by is not UNDEFINED:
+        raise RunRefused("a division by 0")
+    return value % by
+
+
+def equal_parts(one: tuple[Any, ...], other: tuple[Any, ...]) -> Any:
+    """Equality of tuples; not Python's, for which two undefined values were equal, being the same object."""
+    result = True
+    for a, b in zip(one, other, strict=True):
+        same = a.equals(b) if hasattr(a, "equals") else equal_parts(a, b) if isinstance(a, tuple) else a == b
+        if same is UNDEFINED:
+            result = UNDEFINED
+        elif not same:
+            return False  # whatever the others are
+    return result
+
+
+def pack(*parts: Any) -> tuple[int, int]:
+    """Concatenate (value, width) pairs to (value, width)."""
+    value, width = 0, 0
+    for part, bits in parts:
+        value = value << bits | part & ((1 << bits) - 1)
+        width += bits
+    return value, width
