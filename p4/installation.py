@@ -85,7 +85,7 @@ def station_installation(mac: int, port: int) -> Installation:
     """Other traffic to a MAC address goes to its port, unless it comes from there."""
     destination = {"destination": _is(mac, _MAC_BITS)}
     here = TableEntry(FORWARD, {**destination, "port": _is(port, _PORT_BITS)}, "Ingress.stay", priority=3)
-    there = TableEntry(FORWARD, destination, "Ingress.to_port", {"port": port}, priority=2)
+    there = TableEntry(FORWARD, destination, "Ingress.to_port", {"to": port}, priority=2)
     return Installation((here, there))
 
 

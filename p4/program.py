@@ -47,6 +47,9 @@ MAX_VALUES = 32
 MAX_STATIONS = 256  # MAC addresses that other traffic is forwarded to
 
 
+AGG_STATE, ACK_STATE = "Ingress.agg_state", "Ingress.ack_state"
+
+
 class Target(StrEnum):
     """What executes the program: BMv2's architecture, or Tofino's."""
 
@@ -79,7 +82,7 @@ class ProgramConfig:
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds of packet that workers send."""
-        return (Kind.AGG, Kind.ACK) if self.protocol.acknowledges else (Kind.AGG,)
+        return self.protocol.to_switch
 
     @property
     def verdict_entries(self) -> int:
@@ -322,7 +325,7 @@ def _ingress(config: ProgramConfig) -> Control:
         "forward",
         (Key("destination", "hdr.ethernet.destination"), Key("port", "{ingress_port}")),
         (
-            Action("to_port", (Unicast("port"),), (("port", "{port_t}"),)),
+            Action("to_port", (Unicast("to"),), (("to", "{port_t}"),)),
             Action("stay", (Drop(),)),
             Action("flood", (Flood(),)),
         ),

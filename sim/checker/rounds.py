@@ -8,8 +8,8 @@ from typing import Any
 from fanin import wire
 from fanin.sim.checker.protocol import ONCE, SUM, Message, Protocol, Step, SwitchStep, Violation
 from fanin.sim.golden.transport import Snapshot, State, WorkerEndpoint
-from fanin.sim.switch.base import Job, Member
-from fanin.sim.switch.reference import ReferenceSwitch, SlotRegisters
+from fanin.sim.switch.base import Job, Member, SlotRegisters
+from fanin.sim.switch.reference import ReferenceSwitch
 from fanin.wire import Encap, Endpoint, Kind, Packet, decode_payload, encode, header_length
 
 JOB = 1

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 from fanin.job import Job, JobCounters, Member, SwitchCounters
 
-__all__ = ["Delivery", "Job", "JobCounters", "Member", "Switch", "SwitchCounters"]
+__all__ = ["Delivery", "Job", "JobCounters", "Member", "SlotRegisters", "Switch", "SwitchCounters"]
 
 Delivery = tuple[int, bytes, int]  # port, frame without FCS, time in ps
+
+
+class SlotRegisters(NamedTuple):
+    """What a switch keeps for one slot; ``sums`` is empty in a fresh one."""
+
+    round: int
+    seen: int
+    sums: tuple[int, ...]
+    ack_round: int
+    ack_seen: int
 
 
 class Switch(ABC):

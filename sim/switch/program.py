@@ -16,8 +16,8 @@ from fanin.p4.installation import (
     station_installation,
     switch_installation,
 )
-from fanin.p4.program import MAX_JOBS, ProgramConfig, state_registers
-from fanin.sim.switch.base import Delivery, Switch
+from fanin.p4.program import ACK_STATE, AGG_STATE, MAX_JOBS, ProgramConfig, state_registers, sum_registers
+from fanin.sim.switch.base import Delivery, SlotRegisters, Switch
 from fanin.wire import Endpoint
 
 
@@ -44,6 +44,13 @@ class Pipeline(Protocol):
 
     def reset_register(self, name: str, start: int, count: int) -> None:
         """Set a range of a register to 0."""
+
+    def read_register(self, name: str, index: int) -> tuple[int, ...]:
+        """An entry's 32-bit words."""
+
+
+def _signed(word: int) -> int:
+    return (word ^ 0x8000_0000) - 0x8000_0000
 
 
 @dataclass
@@ -94,6 +101,15 @@ class ProgramSwitch(Switch):
         counted = {name: self._packets([entry]) for name, entry in SWITCH_COUNTERS.items()}
         stations = (entry for station in self._stations.values() for entry in station.entries)
         return SwitchCounters(forwarded=self._forwarded + self._packets(stations), **counted)
+
+    def registers(self, job_id: int, index: int) -> SlotRegisters:
+        """Those of a job's slot ``base + index``, as the reference switch has them."""
+        slot = self._jobs[job_id].job.base + index
+        read = self.pipeline.read_register
+        number, seen = read(AGG_STATE, slot)
+        sums = tuple(_signed(*read(name, slot)) for name in sum_registers(self.config)) if number else ()
+        acknowledged = read(ACK_STATE, slot) if self.config.protocol.acknowledges else (0, 0)
+        return SlotRegisters(number, seen, sums, *acknowledged)
 
     def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:  # noqa: D102
         return [(to, answer, time) for to, answer in self.pipeline.process(port, frame)]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from fanin.job import check_jobs
-from fanin.sim.switch.base import Delivery, Job, JobCounters, Member, Switch, SwitchCounters
+from fanin.sim.switch.base import Delivery, Job, JobCounters, Member, SlotRegisters, Switch, SwitchCounters
 from fanin.wire import (
     AGGREGATION,
     DEFAULT_VALUES,
@@ -59,16 +58,6 @@ class _Round:
         return "new"
 
 
-class SlotRegisters(NamedTuple):
-    """What the switch keeps for one slot; ``sums`` is empty in a fresh one."""
-
-    round: int
-    seen: int
-    sums: tuple[int, ...]
-    ack_round: int
-    ack_seen: int
-
-
 @dataclass
 class _Slot:
     aggregation: _Round = field(default_factory=_Round)
@@ -89,7 +78,7 @@ def _wrap(value: int) -> int:
 
 
 class ReferenceSwitch(Switch):
-    """The switch of docs/protocol.md for raw Ethernet and UDP.
+    """The switch of docs/protocol.md for raw Ethernet and, unless ``encap`` is L2, UDP.
 
     ``endpoint`` holds the switch's own addresses, ``ports`` how many it has, ``values`` V. Other traffic goes
     to the port of its destination MAC (members' MACs are known), or to all ports but the one it came from.
@@ -102,11 +91,12 @@ class ReferenceSwitch(Switch):
         ports: int,
         values: int = DEFAULT_VALUES,
         protocol: Protocol = Protocol.P4SGD,
+        encap: Encap = Encap.UDP,
     ):
         if ports < 1:
             raise ValueError(f"ports must be at least 1, not {ports!r}")
         self.endpoint, self.ports, self.values, self.protocol = endpoint, ports, values, protocol
-        self._kinds = protocol.to_switch
+        self._kinds, self._over_udp = protocol.to_switch, encap is Encap.UDP
         self._values = struct.Struct(f">{values}i")
         self._jobs: dict[int, _ActiveJob] = {}
         self._job_counters: dict[int, JobCounters] = {}
@@ -154,7 +144,7 @@ class ReferenceSwitch(Switch):
         ethertype = int.from_bytes(frame[12:14], "big")
         if ethertype == ETHERTYPE_AGGREGATION:
             offset = header_length(Encap.L2)
-        elif ethertype == ETHERTYPE_IPV4 and self._is_aggregation_over_udp(frame):
+        elif ethertype == ETHERTYPE_IPV4 and self._over_udp and self._is_aggregation_over_udp(frame):
             offset = header_length(Encap.UDP)
             if internet_checksum(frame[_IP:_UDP]):
                 self._counters.malformed += 1
