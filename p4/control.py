@@ -1,7 +1,7 @@
 """What a control plane installs in a switch: table entries and multicast groups, whichever switch it is.
 
 The embedded switch takes these objects as they are; for P4Runtime (BMv2) and BFRuntime (Tofino) they are
-translated. Names are P4's within the program, as in P4Info: ``Ingress.forward``, ``hdr.ethernet.source``.
+translated. Names are P4's within the program, as in P4Info: ``Aggregation.forward``, ``hdr.ethernet.source``.
 """
 
 from __future__ import annotations

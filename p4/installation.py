@@ -21,11 +21,11 @@ _MAC_BITS = next(field.bits for field in ETHERNET if field.name == "destination"
 _PORT_BITS = 9
 _GROUPS = 2 * MAX_WORKERS  # of a place: one for all members, one for each
 ADMISSION, VERDICT, MALFORMED, FORWARD = (
-    f"Ingress.{name}" for name in ("admission", "verdict", "malformed", "forward")
+    f"Aggregation.{name}" for name in ("admission", "verdict", "malformed", "forward")
 )
-FOREIGN = TableEntry(ADMISSION, {}, "Ingress.foreign", priority=1)
-REJECT = TableEntry(MALFORMED, {}, "Ingress.reject", priority=1)
-FLOOD = TableEntry(FORWARD, {}, "Ingress.flood", priority=1)
+FOREIGN = TableEntry(ADMISSION, {}, "Aggregation.foreign", priority=1)
+REJECT = TableEntry(MALFORMED, {}, "Aggregation.reject", priority=1)
+FLOOD = TableEntry(FORWARD, {}, "Aggregation.flood", priority=1)
 _ANSWERS = {Kind.AGG: Kind.RESULT, Kind.ACK: Kind.CONFIRM}
 # What a packet with a verdict counts as: JobCounters' names, for AGG and for ACK.
 _COUNTED: Mapping[str, tuple[tuple[str, str], ...]] = {
@@ -84,8 +84,8 @@ def switch_installation(config: ProgramConfig, ports: Sequence[int]) -> Installa
 def station_installation(mac: int, port: int) -> Installation:
     """Other traffic to a MAC address goes to its port, unless it comes from there."""
     destination = {"destination": _is(mac, _MAC_BITS)}
-    here = TableEntry(FORWARD, {**destination, "port": _is(port, _PORT_BITS)}, "Ingress.stay", priority=3)
-    there = TableEntry(FORWARD, destination, "Ingress.to_port", {"to": port}, priority=2)
+    here = TableEntry(FORWARD, {**destination, "port": _is(port, _PORT_BITS)}, "Aggregation.stay", priority=3)
+    there = TableEntry(FORWARD, destination, "Aggregation.to_port", {"to": port}, priority=2)
     return Installation((here, there))
 
 
@@ -129,8 +129,8 @@ def _members(job: Job, kind: Kind) -> Iterator[TableEntry]:
             "slot": slots,
         }
         name = kind.name.lower()
-        yield TableEntry(f"Ingress.{name}", match, f"Ingress.mark_{name}", priority=1)
-        yield TableEntry(ADMISSION, match, f"Ingress.admit_{name}", priority=2)
+        yield TableEntry(f"Aggregation.{name}", match, f"Aggregation.mark_{name}", priority=1)
+        yield TableEntry(ADMISSION, match, f"Aggregation.admit_{name}", priority=2)
 
 
 def _verdicts(job: Job, kind: Kind, place: int) -> Iterator[TableEntry]:
@@ -142,15 +142,15 @@ def _verdicts(job: Job, kind: Kind, place: int) -> Iterator[TableEntry]:
         bit = member.bitmap
         match = {**ours, "bitmap": _is(bit, bits)}
         to = {**answer, "to": _group(place, member)}
-        yield TableEntry(VERDICT, {**match, "seen": _is(job.bitmap, bits)}, "Ingress.reply", to, priority=5)
-        yield TableEntry(VERDICT, {**match, "seen": Ternary(bit, bit)}, "Ingress.duplicate", priority=4)
+        yield TableEntry(VERDICT, {**match, "seen": _is(job.bitmap, bits)}, "Aggregation.reply", to, priority=5)
+        yield TableEntry(VERDICT, {**match, "seen": Ternary(bit, bit)}, "Aggregation.duplicate", priority=4)
         last = {**match, "seen": _is(job.bitmap ^ bit, bits)}
         to = {**answer, "to": _group(place)}
-        yield TableEntry(VERDICT, last, "Ingress.complete", to, priority=2)
+        yield TableEntry(VERDICT, last, "Aggregation.complete", to, priority=2)
     # Nobody seen, round not opened: of a wrong round. Before "complete", which a job of one needs just then.
     unknown = {**ours, "opened": _is(0, _BITS["round"]), "seen": _is(0, bits)}
-    yield TableEntry(VERDICT, unknown, "Ingress.stale", priority=3)
-    yield TableEntry(VERDICT, ours, "Ingress.hold", priority=1)
+    yield TableEntry(VERDICT, unknown, "Aggregation.stale", priority=3)
+    yield TableEntry(VERDICT, ours, "Aggregation.hold", priority=1)
 
 
 def _addresses(config: ProgramConfig, member: Member, place: int, switch: Endpoint) -> TableEntry:
@@ -159,7 +159,7 @@ def _addresses(config: ProgramConfig, member: Member, place: int, switch: Endpoi
     if config.encap is Encap.UDP:
         parameters |= {"ip": to.ip, "own_ip": switch.ip, "udp_port": to.port, "own_udp_port": switch.port}
     replica = {"replica": Exact(_replica(place, member))}
-    return TableEntry("Egress.members", replica, "Egress.address", parameters)
+    return TableEntry("Delivery.members", replica, "Delivery.address", parameters)
 
 
 def job_counters(counted: Iterable[tuple[TableEntry, int]]) -> JobCounters:

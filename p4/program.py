@@ -47,7 +47,7 @@ MAX_VALUES = 32
 MAX_STATIONS = 256  # MAC addresses that other traffic is forwarded to
 
 
-AGG_STATE, ACK_STATE = "Ingress.agg_state", "Ingress.ack_state"
+AGG_STATE, ACK_STATE = "Aggregation.agg_state", "Aggregation.ack_state"
 
 
 class Target(StrEnum):
@@ -284,7 +284,7 @@ def _sum(config: ProgramConfig) -> Control:
     )
 
 
-def _ingress(config: ProgramConfig) -> Control:
+def _aggregation(config: ProgramConfig) -> Control:
     registers, admission = _admission(config)
     answer = (
         Assign("hdr.aggregation.kind", "answer"),
@@ -356,7 +356,7 @@ def _ingress(config: ProgramConfig) -> Control:
         "}",
     )
     return Control(
-        "Ingress",
+        "Aggregation",
         "",
         (*admission, verdict, malformed, forward),
         apply,
@@ -365,7 +365,7 @@ def _ingress(config: ProgramConfig) -> Control:
     )
 
 
-def _egress(config: ProgramConfig) -> Control:
+def _delivery(config: ProgramConfig) -> Control:
     fields = {"ethernet.destination": ("mac", 48), "ethernet.source": ("own_mac", 48)}
     if config.encap is Encap.UDP:
         fields |= {
@@ -386,19 +386,25 @@ def _egress(config: ProgramConfig) -> Control:
         "the copies of a multicast packet differ in nothing but their replica id.",
         MAX_JOBS * config.workers,
     )
-    return Control("Egress", "", (members,), ("members.apply();",))
+    return Control("Delivery", "", (members,), ("members.apply();",))
 
 
 def state_registers(config: ProgramConfig) -> tuple[str, ...]:
     """Names of the registers that a job's slots must be 0 in when it begins; sums follow from these."""
-    return tuple(f"Ingress.{register.name}" for register in _ingress(config).registers)
+    return tuple(f"Aggregation.{register.name}" for register in _aggregation(config).registers)
 
 
 def sum_registers(config: ProgramConfig) -> tuple[str, ...]:
     """Names of the registers that hold the sums, in the values' order."""
-    return tuple(f"Ingress.{name}.total" for _, name in _ingress(config).instances)
+    return tuple(f"Aggregation.{name}.total" for _, name in _aggregation(config).instances)
+
+
+def register_words(config: ProgramConfig) -> dict[str, int]:
+    """All registers by name, with the 32-bit words of an entry."""
+    state = {f"Aggregation.{r.name}": len(r.words) for r in _aggregation(config).registers}
+    return state | dict.fromkeys(sum_registers(config), 1)
 
 
 def controls(config: ProgramConfig) -> tuple[Control, Control, Control]:
     """The control of a sum, ingress and egress."""
-    return _sum(config), _ingress(config), _egress(config)
+    return _sum(config), _aggregation(config), _delivery(config)

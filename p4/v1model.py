@@ -92,8 +92,8 @@ class V1Model(Printer):
         return lines
 
     def apply(self, control: Control) -> tuple[str, ...]:
-        """Egress sees copies of flooded packets at their own port, and drops them."""
-        if control.name != "Egress":
+        """Behind the replication, a flooded packet is dropped at the port that it came from."""
+        if control.name != "Delivery":
             return control.apply
         return (
             "if (standard.egress_rid != 0) {",

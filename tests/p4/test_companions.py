@@ -170,8 +170,8 @@ def test_the_bfruntime_script_installs_every_group_and_entry(encap, capsys):
         (n, "BF_SPEED_100G", "BF_FEC_TYP_RS") for n in range(3)
     ]
     assert {path for path, _ in calls if path.endswith("_state.clear")} == {
-        "aggregation.pipe.Ingress.agg_state.clear",
-        "aggregation.pipe.Ingress.ack_state.clear",
+        "aggregation.pipe.Aggregation.agg_state.clear",
+        "aggregation.pipe.Aggregation.ack_state.clear",
     }
 
 

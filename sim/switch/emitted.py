@@ -1,0 +1,56 @@
+"""The emitted program, executed by the embedded switch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fanin.p4.control import MulticastGroup, TableEntry
+from fanin.p4.description import WORD_BITS
+from fanin.p4.emit import program_text
+from fanin.p4.program import ProgramConfig, register_words
+from fanin.sim.switch.embedded import Switch, load
+from fanin.sim.switch.program import ProgramSwitch
+from fanin.wire import Endpoint
+
+
+class EmbeddedPipeline:
+    """A running program as :class:`fanin.sim.switch.program.Pipeline`, whose registers are 32-bit words."""
+
+    def __init__(self, config: ProgramConfig, switch: Switch):
+        self.switch = switch
+        self._words = register_words(config)
+        self.process: Callable[[int, bytes], list[tuple[int, bytes]]] = switch.process
+        self.insert: Callable[[TableEntry], None] = switch.insert
+        self.delete: Callable[[TableEntry], None] = switch.delete
+        self.set_multicast_group: Callable[[MulticastGroup], None] = switch.set_multicast_group
+        self.delete_multicast_group: Callable[[int], None] = switch.delete_multicast_group
+        self.direct_counter: Callable[[TableEntry], tuple[int, int]] = switch.direct_counter
+
+    def reset_register(self, name: str, start: int, count: int) -> None:
+        """Set a range of a register to 0."""
+        register = self.switch.registers[name]
+        zero = (0,) * len(register[start]) if isinstance(register[start], tuple) else 0
+        for index in range(start, start + count):
+            register[index] = zero
+
+    def read_register(self, name: str, index: int) -> tuple[int, ...]:
+        """An entry's words; v1model packs a pair, TNA has a struct."""
+        value = self.switch.registers[name][index]
+        if isinstance(value, tuple):
+            return value
+        return tuple(
+            value >> WORD_BITS * word & (1 << WORD_BITS) - 1 for word in reversed(range(self._words[name]))
+        )
+
+
+def embedded_switch(
+    config: ProgramConfig,
+    *,
+    endpoint: Endpoint,
+    ports: Sequence[int],
+    trace: Callable[[str], None] | None = None,
+) -> ProgramSwitch:
+    """The program of ``config``, printed, loaded and running without a job."""
+    program = load(program_text(config), "aggregation.p4")
+    pipeline = EmbeddedPipeline(config, program.switch(ports, trace))
+    return ProgramSwitch(config=config, pipeline=pipeline, endpoint=endpoint, ports=ports)
