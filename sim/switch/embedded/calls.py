@@ -195,9 +195,7 @@ class Calls(Expressions):
         if parameter.direction in ("out", "inout"):
             self.writable(value)
         converts = parameter.direction in ("", "in") and not _open(formal)
-        if converts and not isinstance(formal, types.External):
-            value = self.convert(value, formal)
-        elif isinstance(value, ast.ListValue) and isinstance(formal, types.Record):
+        if (converts and not isinstance(formal, types.External)) or (isinstance(value, ast.ListValue) and isinstance(formal, types.Record)):
             value = self.convert(value, formal)
         if not callee.bindings.unify(formal, value.type):
             raise P4Error(value.position, f"{value.type} where {formal} is needed")
@@ -211,12 +209,8 @@ class Calls(Expressions):
         if actual.declaration is formal.declaration:
             fits = bindings.unify(types.Tuple(formal.arguments), types.Tuple(actual.arguments))
         else:
-            wanted, given = formal.declaration.parameters, actual.declaration.parameters
             own = Bindings(dict(zip(formal.declaration.type.arguments, formal.arguments, strict=False)))
-            fits = len(wanted) == len(given) and all(
-                w.direction == g.direction and bindings.unify(own.substitute(w.type), g.type)
-                for w, g in zip(wanted, given, strict=True)
-            )
+            fits = same_parameters(formal.declaration.parameters, actual.declaration.parameters, own, bindings)
         if not fits:
             raise P4Error(value.position, f"{actual} does not have the parameters of {formal}")
 
@@ -259,6 +253,27 @@ def ordered(
     if named:
         raise P4Error(position, f"there is no parameter {next(iter(named))}")
     return result
+
+
+def same_parameters(
+    wanted: Sequence[ast.Parameter], given: Sequence[ast.Parameter], own: Bindings, bindings: Bindings
+) -> bool:
+    """Whether parameters are those that are wanted, of which optional ones may be left out.
+
+    ``own`` is what the wanted ones' type parameters stand for; ``bindings`` is what is found out about these.
+    """
+    waiting = list(given)
+    for parameter in wanted:
+        fits = (
+            bool(waiting)
+            and waiting[0].direction == parameter.direction
+            and bindings.unify(own.substitute(parameter.type), waiting[0].type)
+        )
+        if fits:
+            waiting.pop(0)
+        elif "optional" not in parameter.annotations:
+            return False
+    return not waiting
 
 
 def _required(parameters: Sequence[ast.Parameter]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.body import Body, Store
-from fanin.sim.switch.embedded.errors import Refused
+from fanin.sim.switch.embedded.errors import P4Error, Refused
 from fanin.sim.switch.embedded.records import signed
 from fanin.sim.switch.embedded.types import BOOL, VOID, Bits, base_of, is_scalar, width_of
 from fanin.sim.switch.embedded.values_code import has_effects
@@ -156,9 +156,12 @@ class CallBody(Body):
         if special is not None:
             code: str = special(node)
             return code
-        if function.name == "verify":
+        if function.name == "verify" and not owner:
             return self._verify(node)
         if function.name == "static_assert":
+            condition = node.arguments[0].value
+            if condition is None or not condition.constant:
+                raise P4Error(node.position, "static_assert does not hold")
             return "True"
         return self._call_architecture(node, function)
 

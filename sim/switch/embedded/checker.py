@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fanin.sim.switch.embedded import ast, types
+from fanin.sim.switch.embedded.calls import same_parameters
 from fanin.sim.switch.embedded.errors import P4Error, Refused
 from fanin.sim.switch.embedded.statements import Statements
-from fanin.sim.switch.embedded.types import Bits, base_of
+from fanin.sim.switch.embedded.types import Bindings, Bits, base_of
 
 
 class Checker(Statements):
@@ -177,11 +178,14 @@ class Checker(Statements):
         """The functions in an instance's braces, which have to be the abstract ones of its extern."""
         if not isinstance(node.type, types.External):
             raise P4Error(node.position, f"{node.type} takes no initialiser")
-        abstract = {m.name for m in node.type.declaration.methods if "abstract" in m.annotations}
+        abstract = {m.name: m for m in node.type.declaration.methods if "abstract" in m.annotations}
+        own = Bindings(dict(zip(node.type.declaration.type.arguments, node.type.arguments, strict=True)))
         for function in node.body:
             if not isinstance(function, ast.Function) or function.name not in abstract:
                 raise P4Error(function.position, f"{node.type} has no abstract function {function.name}")
             self.function(function)
+            if not same_parameters(abstract[function.name].parameters, function.parameters, own, Bindings()):
+                raise P4Error(function.position, f"{function.name} does not have the parameters that {node.type} wants")
 
     def _do_table(self, node: ast.Table) -> None:
         for key in node.keys:

@@ -10,9 +10,7 @@ from typing import Any
 from fanin.sim.switch.embedded.errors import P4Error, Position
 
 KEYWORDS = frozenset(
-    "abstract action bool bit break const continue control default else enum error exit extern false for header "
-    "header_union if in inout int match_kind out package parser return select string struct switch table this "
-    "transition true tuple typedef value_set varbit void".split()
+    ["abstract", "action", "bool", "bit", "break", "const", "continue", "control", "default", "else", "enum", "error", "exit", "extern", "false", "for", "header", "header_union", "if", "in", "inout", "int", "match_kind", "out", "package", "parser", "return", "select", "string", "struct", "switch", "table", "this", "transition", "true", "tuple", "typedef", "value_set", "varbit", "void"]
 )
 
 _PATTERN = re.compile(
@@ -73,7 +71,7 @@ def integer(token: Token) -> tuple[int, int | None, bool]:
     if not match[1]:
         return value, None, False
     width, signed = int(match[1]), match[2] == "s"
-    if width == 0 and value or width < signed + 0:
+    if (width == 0 and value) or width < signed + 0:
         raise P4Error(token.position, f"{token.text}: a number of {width} bits")
     # What does not fit is cut, as p4c does with a warning; a warning nobody reads is a wrong result, so it is refused.
     if value >> (width - 1 if signed else width):

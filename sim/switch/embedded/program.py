@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -23,9 +23,10 @@ from fanin.sim.switch.embedded.runtime import (
     run_states,
 )
 from fanin.sim.switch.embedded.tables import Entry, Table
+from fanin.sim.switch.embedded.tna import Tna
 from fanin.sim.switch.embedded.v1model import V1Model
 
-ARCHITECTURES = {architecture.package: architecture for architecture in (V1Model,)}
+ARCHITECTURES = {architecture.package: architecture for architecture in (V1Model, Tna)}
 Trace = Callable[[str], None]
 
 
@@ -73,7 +74,7 @@ class Program:
         self._runtime = ARCHITECTURES[package]
         self.architecture = self._runtime.name
         generator = Generator(self._runtime)
-        blocks = [self._block(generator, argument) for argument in main.arguments]
+        blocks = [self._block(generator, argument) for argument in _blocks_of(main)]
         self._compile(generator, blocks)
         self._states = generator.states
         self._constants = generator.constants | self._runtime.constants(blocks)
@@ -140,6 +141,17 @@ class Program:
                 found = self._places[trace.tb_lineno - 1] or found
             trace = trace.tb_next
         return found
+
+
+def _blocks_of(package: ast.Instance) -> Iterator[ast.Argument]:
+    """The arguments of a package, packages within it (Tofino's pipes) taken apart."""
+    for argument in package.arguments:
+        value = argument.value
+        inner = value.target if isinstance(value, ast.Name) else None
+        if isinstance(inner, ast.Instance) and isinstance(inner.type.declaration, ast.Package):
+            yield from _blocks_of(inner)
+        else:
+            yield argument
 
 
 class Switch:

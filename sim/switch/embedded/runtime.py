@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,6 +31,12 @@ def run_states(frame: Any, state: Any) -> None:
         if state is None:
             return
     raise RunRefused(f"more than {MAX_STATES} parser states for one packet")
+
+
+def run_block(block: Any, *arguments: Any) -> None:
+    """Run a control or parser to its end or its ``exit``."""
+    with contextlib.suppress(values.Exit):
+        block(*arguments)
 
 
 def no_action(_: Any) -> None:

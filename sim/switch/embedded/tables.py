@@ -19,8 +19,19 @@ class Entry:
     """An entry, or a table's default action (``hit`` is False)."""
 
     __slots__ = (
-        "action", "action_name", "arguments", "bytes", "function", "hit", "identity", "packets", "priority", "ranges",
-        "constant", "value", "mask",
+        "action",
+        "action_name",
+        "arguments",
+        "bytes",
+        "constant",
+        "function",
+        "hit",
+        "identity",
+        "mask",
+        "packets",
+        "priority",
+        "ranges",
+        "value",
     )  # fmt: skip
 
     def __init__(self, action: ActionInfo, function: Callable[..., Any], arguments: tuple[Any, ...], hit: bool):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from fanin.sim.switch.embedded import types
 from fanin.sim.switch.embedded.checksums import as_bytes, csum16, digest_of
@@ -15,9 +15,10 @@ from fanin.sim.switch.embedded.runtime import (
     ExternObject,
     RegisterArray,
     Replication,
+    run_block,
     takes_widths,
 )
-from fanin.sim.switch.embedded.values import UNDEFINED, Exit, Reject
+from fanin.sim.switch.embedded.values import UNDEFINED, Reject
 
 DROP_PORT = 511
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, _, RECIRCULATED, REPLICATED, RESUBMITTED = range(7)
@@ -100,7 +101,7 @@ class V1Model:
 
     name = "v1model"
     package = "V1Switch"
-    externs = {
+    externs: ClassVar = {
         "register": Register, "counter": CounterArray, "direct_counter": DirectCounter, "meter": Meter,
         "direct_meter": Meter, "action_profile": Profile, "action_selector": Profile,
     }  # fmt: skip
@@ -179,20 +180,13 @@ class V1Model:
             self._parse(packet, headers, metadata, standard)
         except Reject as reject:
             standard.f_parser_error = reject.error
-        self._run(self._verify, headers, metadata)
+        run_block(self._verify, headers, metadata)
         standard.f_checksum_error = self._checksum_error
         return headers, metadata, standard, packet
 
-    @staticmethod
-    def _run(block: Any, *arguments: Any) -> None:
-        try:
-            block(*arguments)
-        except Exit:
-            pass
-
     def _do_ingress(self, frame: bytes, port: Any, kind: int, preserved: Any) -> None:
         headers, metadata, standard, packet = self._parsed(frame, port, kind, preserved)
-        self._run(self._ingress, headers, metadata, standard)
+        run_block(self._ingress, headers, metadata, standard)
         if self._clone is not None:
             self._clone_ingress(frame, port, metadata)
         if self._resubmit is not None:
@@ -228,16 +222,16 @@ class V1Model:
         standard.f_egress_spec = UNDEFINED
         standard.f_packet_length = self.frame_length = copy.length
         self._clear()
-        self._run(self._egress, headers, metadata, standard)
+        run_block(self._egress, headers, metadata, standard)
         if self._clone is not None:
             self._clone_egress(copy)
         if standard.f_egress_spec is not UNDEFINED and standard.f_egress_spec == DROP_PORT:
             return
         recirculate = self._recirculate
         self._payload = copy.payload
-        self._run(self._compute, headers, metadata)
+        run_block(self._compute, headers, metadata)
         parts: list[bytes] = []
-        self._run(self._deparse, parts, headers)
+        run_block(self._deparse, parts, headers)
         frame = b"".join(parts) + copy.payload
         if recirculate is not None:
             self._enter(frame, UNDEFINED, RECIRCULATED, self._preserved(metadata, recirculate[0]))
