@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
-from fanin.sim.switch.base import Switch
+from fanin.sim.switch.base import Switch, SwitchKind
 from fanin.wire import MIN_FRAME_BYTES
 
 _FCS_BYTES = 4
@@ -74,7 +74,8 @@ class NetworkConfig:
     retries: int = 1000
     slots: int | None = None  #: of the job; all that a node has unless given
     seed: int = 0
-    make_switch: Callable[[int], Switch] | None = None  #: number of ports → switch; picklable
+    switch: SwitchKind = SwitchKind.EMBEDDED
+    make_switch: Callable[[int], Switch] | None = None  #: another switch: number of ports → switch; picklable
 
     def __post_init__(self) -> None:
         _check_delay("switch_ns", self.switch_ns)

@@ -8,10 +8,10 @@ from pathlib import Path
 from fanin.config import CLOCK_MHZ, PRESETS, Mode
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, Loss
 from fanin.sim.network import FAULTS, LinkConfig, NetworkConfig
+from fanin.sim.switch.base import SwitchKind
 from fanin.wire import Encap, Protocol
 
 LOSSES = {loss.name.lower(): loss for loss in Loss}
-SWITCHES = ("reference",)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -67,7 +67,8 @@ def _hardware_options(group: argparse._ArgumentGroup) -> None:
 
 def _network_options(group: argparse._ArgumentGroup) -> None:
     encaps = [encap.value for encap in Encap]
-    group.add_argument("--switch", choices=SWITCHES, default=SWITCHES[0], help="which switch aggregates")
+    switches = [switch.value for switch in SwitchKind]
+    group.add_argument("--switch", choices=switches, default=switches[0], help="which switch aggregates")
     protocols = [protocol.value for protocol in Protocol]
     group.add_argument(
         "--protocol", choices=protocols, default=protocols[0], help="what frees a slot; switchml: the baseline"

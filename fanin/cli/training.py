@@ -31,6 +31,7 @@ from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.network import FAULTS, LinkConfig, NetworkConfig
 from fanin.sim.report.page import render
 from fanin.sim.report.run import report_of
+from fanin.sim.switch.base import SwitchKind
 from fanin.sim.train import Trainer, TrainOptions, TrainResult, observations, options_json
 
 SHOWN_EPOCHS = 6
@@ -122,6 +123,7 @@ def _network(args: argparse.Namespace) -> NetworkConfig:
         retries=args.retries,
         slots=args.slots,
         seed=args.seed,
+        switch=SwitchKind(args.switch),
     )
 
 

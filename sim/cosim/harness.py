@@ -19,26 +19,20 @@ from fanin.hdl.bus.driver import Batch
 from fanin.hdl.emit import emit_verilog
 from fanin.hdl.glm.node import GlmNode, NodeEvents, worker_class
 from fanin.hdl.glm.node_driver import NodeDriver, NodeJob, NodeMemories
+from fanin.job import SWITCH, Job, Member, worker_endpoint
+from fanin.p4.program import ProgramConfig
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import FailedCheck, Phase, Progress, RunRequest, RunResult
 from fanin.sim.cosim.simulator import SimulationFailed, Simulator
 from fanin.sim.golden.layout import join_model, pack_labels, pack_samples, split_ports
 from fanin.sim.network import NetworkConfig
-from fanin.sim.switch.base import Job, Member, Switch
-from fanin.sim.switch.reference import ReferenceSwitch
-from fanin.wire import Endpoint, Protocol
+from fanin.sim.switch.make import make_switch
 
 Int32 = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
 
 JOB_ID = 1
-SWITCH = Endpoint(mac=0x02_00_00_00_01_00, ip=0x0A_00_00_FE)
 _EVENT = np.dtype([("cycle", "<u8"), ("events", "<u8"), ("node", "<u4"), ("reserved", "<u4")])
-
-
-def worker_endpoint(worker: int) -> Endpoint:
-    """Addresses of a worker: 02:00:00:00:00:01 and 10.0.0.1 are the first one's."""
-    return Endpoint(mac=0x02_00_00_00_00_01 + worker, ip=0x0A_00_00_01 + worker)
 
 
 @dataclass
@@ -124,6 +118,13 @@ class Cosim:
             timeline = _read_timeline(request.trace)
         return self._collect(raw, shape, epochs, timeline)
 
+    def _program(self, slots: int) -> ProgramConfig:
+        """The switch program for these nodes and one job."""
+        node = self.config
+        return ProgramConfig(
+            protocol=node.protocol, workers=self.workers, slots=slots, values=node.values, encap=node.encap
+        )
+
     def _request(
         self,
         shape: TrainShape,
@@ -137,7 +138,9 @@ class Cosim:
             raise ValueError("shape must be for these nodes and this number of workers")
         slots = self.config.slots if network.slots is None else network.slots
         members = tuple(Member(w, 1 << w, worker_endpoint(w)) for w in range(self.workers))
-        make = network.make_switch or functools.partial(_reference_switch, protocol=self.config.protocol)
+        make = network.make_switch or functools.partial(
+            make_switch, kind=network.switch, config=self._program(slots)
+        )
         programs = [
             self._configure(shape, loss, rate, slots, worker, network) for worker in range(self.workers)
         ]
@@ -274,10 +277,6 @@ def how_far(result: RunResult) -> list[str]:
         f"node {node}: {list(steps)[-1] if steps else 'not yet configured'}"
         for node, steps in enumerate(result.first_packet)
     ]
-
-
-def _reference_switch(ports: int, *, protocol: Protocol) -> Switch:
-    return ReferenceSwitch(endpoint=SWITCH, ports=ports, protocol=protocol)
 
 
 def _write_memories(work: Path, shape: TrainShape, features: Bytes, labels: Int32) -> list[list[Path]]:

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from enum import StrEnum
 from typing import NamedTuple
 
 from fanin.job import Job, JobCounters, Member, SwitchCounters
 
-__all__ = ["Delivery", "Job", "JobCounters", "Member", "SlotRegisters", "Switch", "SwitchCounters"]
+__all__ = [
+    "Delivery",
+    "Job",
+    "JobCounters",
+    "Member",
+    "SlotRegisters",
+    "Switch",
+    "SwitchCounters",
+    "SwitchKind",
+]
+
+
+class SwitchKind(StrEnum):
+    """What takes the switch's place in a simulation."""
+
+    EMBEDDED = "embedded"  # the emitted P4 text, executed by fanin
+    REFERENCE = "reference"  # docs/protocol.md in plain Python
+
 
 Delivery = tuple[int, bytes, int]  # port, frame without FCS, time in ps
 

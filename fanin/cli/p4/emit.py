@@ -17,8 +17,8 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     emit = parts.add_parser(
         "emit",
         help="write the switch program and what goes with it",
-        description="Write the aggregation program as P4_16, job.json, a Wireshark dissector and PTF tests; for "
-        "Tofino a script for its driver; and, where p4c is installed, the compiled program.",
+        description="Write the aggregation program as P4_16, job.json, a Wireshark dissector and PTF tests; "
+        "for Tofino a script for its driver; and, where p4c is installed, the compiled program.",
     )
     emit.add_argument("--target", choices=TARGETS, default=TARGETS[0], help="BMv2 or Tofino")
     protocols, encaps = [p.value for p in Protocol], [e.value for e in Encap]

@@ -17,7 +17,8 @@ from fanin import fixed
 from fanin.config import PRESETS, Mode, TrainShape
 from fanin.fixed import Loss
 from fanin.hdl.glm.node_registers import FAULT_COUNTERS
-from fanin.sim.cosim.harness import JOB_ID, SWITCH, Cosim, worker_endpoint
+from fanin.job import SWITCH, worker_endpoint
+from fanin.sim.cosim.harness import JOB_ID, Cosim
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, RunRequest
 from fanin.sim.cosim.simulator import SimulationFailed, Simulator

@@ -1,0 +1,19 @@
+"""Switches by kind, for a job's workers at ports 0, 1, 2…"""
+
+from __future__ import annotations
+
+from fanin.job import SWITCH
+from fanin.p4.program import ProgramConfig
+from fanin.sim.switch.base import Switch, SwitchKind
+from fanin.sim.switch.reference import ReferenceSwitch
+
+
+def make_switch(ports: int, *, kind: SwitchKind, config: ProgramConfig) -> Switch:
+    """A switch with the default addresses that runs the program of ``config``, or does the same."""
+    if kind is SwitchKind.REFERENCE:
+        return ReferenceSwitch(
+            endpoint=SWITCH, ports=ports, values=config.values, protocol=config.protocol, encap=config.encap
+        )
+    from fanin.sim.switch.emitted import embedded_switch  # brings a parser with it, which others need not load
+
+    return embedded_switch(config, endpoint=SWITCH, ports=range(ports))
