@@ -13,6 +13,7 @@ from fanin.sim.switch.embedded.types import Bits, Type, base_of
 
 MAX_STATES = 4096  # that a parser may go through for one packet
 MAX_PASSES = 256  # of one frame: resubmitted, recirculated, cloned, replicated
+MAX_SECONDS = 20  # for one frame; what is left when the bounds on states and passes are used up
 NAMES: Mapping[str, Any] = {
     name: getattr(module, name)
     for module, names in (

@@ -12,6 +12,7 @@ from typing import Any
 from fanin.p4.control import Exact, Lpm, Match, Range, Ternary
 from fanin.sim.switch.embedded.description import ActionInfo, KeyInfo, TableInfo
 
+_REMEMBERED = 1 << 16  # keys whose entry a table remembers
 _ORDERED = ("ternary", "range", "optional")  # a table with such a key goes by priority
 
 
@@ -67,6 +68,7 @@ class Table:
         self._by_priority = any(key.kind in _ORDERED for key in info.keys)
         self._groups: list[_Group] = []
         self._entries: dict[Any, Entry] = {}
+        self._found: dict[int, Entry] = {}  # by key; forgotten when the table changes
         self.default = self._made(*info.default, hit=False)
         self._shifts: dict[str, int] = {}
         shift = 0
@@ -81,6 +83,14 @@ class Table:
 
     def find(self, key: int) -> Entry:
         """The entry that ``key`` matches, or the default."""
+        entry = self._found.get(key)
+        if entry is None:
+            if len(self._found) >= _REMEMBERED:
+                self._found.clear()
+            entry = self._found[key] = self._search(key)
+        return entry
+
+    def _search(self, key: int) -> Entry:
         found: Entry | None = None
         for group in self._groups:
             if found is not None and found.priority >= group.best:
@@ -109,6 +119,7 @@ class Table:
         entry = self.entry(match, priority)
         if entry.constant:
             raise ValueError(f"table {self.info.name}: the entry is constant")
+        self._found.clear()
         del self._entries[entry.identity]
         for group in self._groups:
             if group.mask == entry.mask:
@@ -123,6 +134,7 @@ class Table:
 
     def clear(self) -> None:
         """Remove all entries but the constant ones."""
+        self._found.clear()
         kept = [entry for entry in self._entries.values() if entry.constant]
         self._entries = {entry.identity: entry for entry in kept}
         self._groups = []
@@ -134,6 +146,7 @@ class Table:
         if self.info.default_constant:
             raise ValueError(f"table {self.info.name}: its default action is constant")
         self.default = self._made(action, self._arguments(action, parameters), hit=False)
+        self._found.clear()
 
     # checks
 
@@ -232,6 +245,7 @@ class Table:
         return entry
 
     def _file(self, entry: Entry) -> None:
+        self._found.clear()
         group = next((g for g in self._groups if g.mask == entry.mask), None)
         if group is None:
             group = _Group(entry.mask)

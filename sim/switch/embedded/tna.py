@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar
 
@@ -23,11 +23,12 @@ from fanin.sim.switch.embedded.values import UNDEFINED, Reject, Undefined
 _PORT_METADATA = bytes(8)
 _REJECTED = 0  # by the program itself
 _PARSER_ERRORS = {NO_MATCH: 0x0001, TOO_SHORT: 0x0002}
-_BLOCKS = ("ingress_parser", "ingress", "ingress_deparser", "egress_parser", "egress", "egress_deparser")
 _PREFIX = ("ingress_intrinsic_metadata", "egress_intrinsic_metadata")
-# The intrinsic fields that a simulation without clock and queues knows.
-_FROM_INGRESS = ("f_ingress_port", "f_resubmit_flag")
-_FROM_EGRESS = ("f_egress_port", "f_egress_rid")
+# The headers in front of a packet: their bytes, and the fields that a simulation without clock and queues knows.
+_KNOWN = {
+    "ingress_intrinsic_metadata_t": (8, {"f_ingress_port": 0}),
+    "egress_intrinsic_metadata_t": (27, {"f_egress_port": 0, "f_egress_rid": 19}),
+}
 
 
 class _Unset(Undefined):
@@ -191,13 +192,12 @@ class Tna:
     @staticmethod
     def constants(blocks: list[Any]) -> dict[str, Any]:
         """Names for the generated text: what each block wants, and whether ingress looks at the parser's error."""
-        wants = map(_wanted, blocks)
-        return {"WANTS": dict(zip(_BLOCKS, wants, strict=True)), "READS_ERROR": mentions(blocks[1].node, "parser_err")}
+        return {"WANTS": [_wanted(b) for b in blocks], "READS_ERROR": mentions(blocks[1].node, "parser_err")}
 
     @staticmethod
     def fresh_types(blocks: list[Any]) -> list[Any]:
-        """Every type that a parameter of a block has, but for packets."""
-        return [p.type for block in blocks for p in block.node.parameters if not isinstance(p.type, types.External)]
+        """The type of each parameter of each block; packets have none that could be made."""
+        return [p.type for block in blocks for p in block.node.parameters]
 
     def __init__(self) -> None:
         self.replication = Replication()
@@ -206,26 +206,11 @@ class Tna:
 
     def start(self, names: dict[str, Any]) -> None:
         """Take what was generated."""
-        self._blocks = dict(zip(_BLOCKS, names["BLOCKS"], strict=True))
-        self._wants: dict[str, list[str]] = names["WANTS"]
+        blocks, wants, fresh = names["BLOCKS"], names["WANTS"], iter(names["FRESH"])
+        pairs = [[(want, next(fresh)) for want in wanted] for wanted in wants]
+        self._ingress = _Gress(blocks[:3], pairs[:3])
+        self._egress = _Gress(blocks[3:], pairs[3:])
         self._reads_error: bool = names["READS_ERROR"]
-        fresh = iter(names["FRESH"])
-        # A block's own type of headers and metadata; the intrinsic ones are the same for all.
-        self._fresh: dict[str, Any] = {}
-        for block, wants in self._wants.items():
-            for want in wants:
-                if want != "packet":
-                    made = next(fresh)
-                    self._fresh.setdefault(f"{block}.{want}" if want in ("headers", "metadata") else want, made)
-
-    def _call(self, block: str, known: dict[str, Any]) -> None:
-        """Run a block on what is known of the packet; what it wants and is not known yet is made."""
-        arguments = []
-        for want in self._wants[block]:
-            if want not in known:
-                known[want] = self._fresh[f"{block}.{want}" if f"{block}.{want}" in self._fresh else want]()
-            arguments.append(known[want])
-        run_block(self._blocks[block], *arguments)
 
     # the way of a packet
 
@@ -233,62 +218,42 @@ class Tna:
         """What leaves, where, when ``frame`` comes in at ``port``."""
         self.frame_length = len(frame)
         packet = PacketIn(port.to_bytes(2, "big") + bytes(6) + _PORT_METADATA + frame)
-        known: dict[str, Any] = {"packet": packet}
-        self._prepare_ingress(known)
-        error = self._parse("ingress_parser", known, _FROM_INGRESS)
-        if error is not None and (error == _REJECTED or not self._reads_error):
+        gress = self._ingress
+        values = gress.values(packet)
+        error = self._parse(gress, values)
+        if error is not None:
+            if error == _REJECTED or not self._reads_error:
+                return []
+            if error not in _PARSER_ERRORS:
+                raise RunRefused("the number that Tofino has for this error of the parser")
+            values[gress.from_parser].f_parser_err = _PARSER_ERRORS[error]
+        gress.run(1, values)
+        # Where ingress has no word for the traffic manager, nobody said where the packet goes.
+        if gress.for_manager is None or _dropped(gress.for_deparser, values):
             return []
-        if error is not None and error not in _PARSER_ERRORS:
-            raise RunRefused("the number that Tofino has for this error of the parser")
-        if "ingress_intrinsic_metadata_from_parser_t" in self._fresh:
-            known.setdefault(
-                "ingress_intrinsic_metadata_from_parser_t", self._fresh["ingress_intrinsic_metadata_from_parser_t"]()
-            )
-            known["ingress_intrinsic_metadata_from_parser_t"].f_parser_err = _PARSER_ERRORS.get(error or 0, 0)
-        self._call("ingress", known)
-        control = known.get("ingress_intrinsic_metadata_for_deparser_t")
-        manager = known.get("ingress_intrinsic_metadata_for_tm_t")
-        # Packets without these stay drops: nobody said where they go.
-        if manager is None or self._dropped(control):
-            return []
-        known["packet"] = parts = []
-        self._call("ingress_deparser", known)
+        values[0] = parts = []
+        gress.run(2, values)
         data = b"".join(parts) + packet.rest()
-        return [out for copy in self._copies(manager) for out in self._leave(*copy, data, manager)]
+        manager = values[gress.for_manager]
+        out: list[tuple[int, bytes]] = []
+        for to, replica in self._copies(manager):
+            if to is UNDEFINED:
+                raise RunRefused("an undefined egress port")
+            if _told(manager, "bypass_egress"):
+                out.append((to, data))
+            else:
+                self._leave(to, replica, data, out)
+        return out
 
-    def _prepare_ingress(self, known: dict[str, Any]) -> None:
-        for want in self._fresh:
-            if want.startswith("ingress_intrinsic_metadata_for"):
-                known[want] = record = self._fresh[want]()
-                value = UNSET if want.endswith("tm_t") else 0
-                for field in record.__slots__:
-                    setattr(record, field, value)
-
-    def _parse(self, block: str, known: dict[str, Any], defined: tuple[str, ...]) -> int | None:
+    def _parse(self, gress: _Gress, values: list[Any]) -> int | None:
         """Run a parser; the number of the error that it stopped with."""
         for checksum in self.checksums:
             checksum.clear()
-        error = None
         try:
-            self._call(block, known)
+            gress.run(0, values)
         except Reject as reject:
-            error = reject.error
-        intrinsic = known.get(f"{_PREFIX[block.startswith('egress')]}_t")
-        if intrinsic is not None and intrinsic.valid:
-            for field in intrinsic.__slots__:
-                if field.startswith("f_") and field not in defined:
-                    setattr(intrinsic, field, UNDEFINED)  # clocks, queues
-        return error
-
-    @staticmethod
-    def _dropped(control: Any) -> bool:
-        """Whether a deparser lets nothing through. Refuses what else it may be asked for."""
-        if control is None:
-            return False
-        for field in control.__slots__:
-            if field != "f_drop_ctl" and getattr(control, field) != 0:
-                raise RunRefused(f"{field[2:]} for the deparser")
-        return bool(control.f_drop_ctl & 1)
+            return reject.error
+        return None
 
     def _copies(self, manager: Any) -> Iterator[tuple[int, int]]:
         """Ports and replica ids of the copies."""
@@ -304,31 +269,19 @@ class Tna:
                 if replica.exclusion is None or replica.exclusion != excluded:
                     yield replica.port, replica.id
 
-    def _leave(self, port: int, replica: int, data: bytes, manager: Any) -> Iterator[tuple[int, bytes]]:
+    def _leave(self, port: int, replica: int, data: bytes, out: list[tuple[int, bytes]]) -> None:
         """A copy's way through egress."""
-        if port is UNDEFINED:
-            raise RunRefused("an undefined egress port")
-        if _told(manager, "bypass_egress"):
-            yield port, data
-            return
-        intrinsic = port.to_bytes(2, "big") + bytes(17) + replica.to_bytes(2, "big") + bytes(6)
-        packet = PacketIn(intrinsic + data)
-        known: dict[str, Any] = {"packet": packet}
-        for want in self._fresh:
-            if want.startswith(("egress_intrinsic_metadata_for", "egress_intrinsic_metadata_from")):
-                known[want] = self._fresh[want]()
-                if want.startswith("egress_intrinsic_metadata_for"):
-                    known[want].zero()
-        if self._parse("egress_parser", known, _FROM_EGRESS) is not None:
+        packet = PacketIn(port.to_bytes(2, "big") + bytes(17) + replica.to_bytes(2, "big") + bytes(6) + data)
+        gress = self._egress
+        values = gress.values(packet)
+        if self._parse(gress, values) is not None:
             raise RunRefused("an error of the egress parser")
-        if "egress_intrinsic_metadata_from_parser_t" in known:
-            known["egress_intrinsic_metadata_from_parser_t"].f_parser_err = 0
-        self._call("egress", known)
-        if self._dropped(known.get("egress_intrinsic_metadata_for_deparser_t")):
+        gress.run(1, values)
+        if _dropped(gress.for_deparser, values):
             return
-        known["packet"] = parts = []
-        self._call("egress_deparser", known)
-        yield port, b"".join(parts) + packet.rest()
+        values[0] = parts = []
+        gress.run(2, values)
+        out.append((port, b"".join(parts) + packet.rest()))
 
     # externs that are functions
 
@@ -339,6 +292,85 @@ class Tna:
     def min(self, one: int, other: int) -> int:
         """The smaller."""
         return one if one <= other else other
+
+
+class _Gress:
+    """Parser, control and deparser of ingress or egress, and the values that they share for one packet.
+
+    ``values[0]`` is the packet; ``from_parser``, ``for_deparser`` and ``for_manager`` are the places of intrinsic
+    metadata, None for what no block has a parameter for.
+    """
+
+    def __init__(self, blocks: Sequence[Any], parameters: list[list[tuple[str, Any]]]):
+        names = {"packet": 0}
+        self._makers: list[Callable[[], Any]] = []
+        for want, fresh in (pair for block in parameters for pair in block):
+            if want not in names:
+                names[want] = len(names)
+                self._makers.append(_maker(want, fresh))
+        self._blocks = [
+            (block, tuple(names[want] for want, _ in wanted)) for block, wanted in zip(blocks, parameters, strict=True)
+        ]
+        places = {want.partition("metadata_")[2]: place for want, place in names.items()}
+        self.from_parser = places.get("from_parser_t", 0)
+        self.for_deparser = places.get("for_deparser_t")
+        self.for_manager = places.get("for_tm_t")
+
+    def values(self, packet: PacketIn) -> list[Any]:
+        """Fresh values for a packet."""
+        return [packet, *[make() for make in self._makers]]
+
+    def run(self, number: int, values: list[Any]) -> None:
+        """Run a block."""
+        block, places = self._blocks[number]
+        run_block(block, *[values[place] for place in places])
+
+
+def _maker(want: str, fresh: Callable[[], Any]) -> Callable[[], Any]:
+    """What makes the value of a block's parameter for each packet."""
+    if not want.startswith(_PREFIX):
+        return fresh
+    record = fresh()
+    if want in _KNOWN:
+        return _intrinsic(type(record), *_KNOWN[want])
+    start: Any = UNSET if want.endswith("for_tm_t") else 0
+    for field in record.__slots__:
+        setattr(record, field, UNDEFINED if want.endswith("from_parser_t") else start)
+    if want.endswith("from_parser_t"):
+        record.f_parser_err = 0
+    copy: Callable[[], Any] = record.copy
+    return copy
+
+
+def _intrinsic(shape: type, size: int, known: dict[str, int]) -> type:
+    """A header of ``size`` bytes in front of each packet: of its fields, these 16 bits are known, by place."""
+
+    class Intrinsic(shape):  # type: ignore[misc]
+        """The header; clocks and queues stay undefined."""
+
+        __slots__ = ()
+
+        def extract(self, packet: PacketIn) -> None:
+            """Read it, once, and first."""
+            if packet.position:
+                raise RunRefused("intrinsic metadata that is not extracted first")
+            packet.position = 8 * size
+            self.valid = True
+            for field, place in known.items():
+                setattr(self, field, int.from_bytes(packet.data[place : place + 2], "big"))
+
+    return Intrinsic
+
+
+def _dropped(place: int | None, values: list[Any]) -> bool:
+    """Whether a deparser lets nothing through. Refuses what else it may be asked for."""
+    if place is None:
+        return False
+    control = values[place]
+    for field in control.__slots__:
+        if field != "f_drop_ctl" and getattr(control, field) != 0:
+            raise RunRefused(f"{field[2:]} for the deparser")
+    return bool(control.f_drop_ctl & 1)
 
 
 def _told(manager: Any, field: str) -> Any:

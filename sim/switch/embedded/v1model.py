@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,6 +12,7 @@ from fanin.sim.switch.embedded.errors import RunRefused
 from fanin.sim.switch.embedded.packet import PacketIn
 from fanin.sim.switch.embedded.runtime import (
     MAX_PASSES,
+    MAX_SECONDS,
     CounterArray,
     ExternObject,
     RegisterArray,
@@ -145,11 +147,14 @@ class V1Model:
         self._out = []
         self._work.clear()
         self._passes = 0
+        until = time.monotonic() + MAX_SECONDS
         self._enter(frame, port, NORMAL, None)
         while self._work:
             self._passes += 1
             if self._passes > MAX_PASSES:
                 raise RunRefused(f"more than {MAX_PASSES} passes of one frame: copied or sent back without end")
+            if time.monotonic() > until:
+                raise RunRefused(f"one frame takes more than {MAX_SECONDS} s")
             step, *arguments = self._work.popleft()
             step(*arguments)
         return self._out

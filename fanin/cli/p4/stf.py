@@ -1,0 +1,55 @@
+"""``fanin p4 stf``: p4c's packet tests."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from fanin.errors import CheckFailed, InputError
+
+EXIT_REFUSED = 3
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the part and its options."""
+    stf = parts.add_parser(
+        "stf",
+        help="run one of p4c's packet tests",
+        description="Run a test in p4c's packet-test format (STF). Exit status 0 when all packets are as expected, "
+        "1 when one is not, 3 when the program or the test asks for what the embedded switch does not do.",
+    )
+    stf.add_argument("program", type=Path, metavar="PROGRAM.p4")
+    stf.add_argument("test", type=Path, metavar="TEST.stf")
+    stf.add_argument("-I", dest="include", type=Path, action="append", default=[], metavar="DIR", help="for #include")
+    stf.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the test. Raises CheckFailed when a packet is not as expected."""
+    from fanin.sim.switch.embedded import Refused, load
+    from fanin.sim.switch.embedded.stf import StfTest
+
+    try:
+        text = args.test.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{args.test}: {error}") from error
+    try:
+        wrong = StfTest(load(args.program, include_dirs=args.include), text, str(args.test)).run()
+    except Refused as error:
+        return _refused(str(error))
+    except InputError:
+        raise
+    except Exception as error:  # right or refused: what we did not think of is no answer either
+        return _refused(f"{args.program}: internal error: {type(error).__name__}: {error}")
+    for line in wrong:
+        print(line)
+    if wrong:
+        raise CheckFailed(f"{args.test}: {len(wrong)} things are not as expected")
+    print(f"{args.test}: as expected")
+    return 0
+
+
+def _refused(message: str) -> int:
+    print(f"fanin: refused: {' '.join(message.split())}", file=sys.stderr)
+    return EXIT_REFUSED
