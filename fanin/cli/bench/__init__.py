@@ -32,6 +32,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="the paper's data set NAME as a LIBSVM file, for figure 14; cycles depend on no data",
     )
     glm.add_argument("-o", dest="output", metavar="DIR", type=Path, default="runs", help="for its JSON and PNG")
+    _benchmark(names, "switch", "the embedded switch: start and packets a second")
     area = _benchmark(names, "area", "LUTs, flip-flops and logic depth of one engine and a whole node")
     area.add_argument("--preset", choices=list(PRESETS), default="u280", help="the node that is mapped")
 
