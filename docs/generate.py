@@ -27,7 +27,7 @@ the number of sample ports alone. 32-bit words on AXI4-Lite.
 
 SWITCH_TABLES = """# Registers and tables of the switch program
 
-Generated from `p4/program.py` by `docs/generate.py`: protocol p4sgd, 4 workers, 32,768 slots, 8 values, UDP. See
+Generated from `p4/program.py` by `docs/generate.py`: p4sgd, 4 workers, 32,768 slots, 8 values, UDP. See
 [the switch program](switch-program.md). Of `Sum` there is one for each value.
 
 """

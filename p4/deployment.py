@@ -1,4 +1,4 @@
-"""``job.json``: a switch's addresses and ports, and its jobs."""
+"""``job.json``: the program that a switch runs, its addresses and ports, and its jobs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fanin.errors import InputError
 from fanin.job import SWITCH, Job, Member, check_jobs, worker_endpoint
 from fanin.p4.installation import check_job
-from fanin.p4.program import MAX_JOBS, ProgramConfig
-from fanin.wire import UDP_PORT, Endpoint
+from fanin.p4.program import MAX_JOBS, ProgramConfig, Target
+from fanin.wire import UDP_PORT, Encap, Endpoint, Protocol
 
 T = TypeVar("T")
 MAX_PORT = 510  # 511 is BMv2's drop port
@@ -33,11 +34,12 @@ class Port:
 
 @dataclass(frozen=True)
 class Deployment:
-    """What a switch runs. Raises ValueError for jobs that cannot share it."""
+    """What a switch runs; ``program`` where it is known. Raises ValueError for jobs that cannot share it."""
 
     switch: Endpoint
     ports: tuple[Port, ...]
     jobs: tuple[Job, ...]
+    program: ProgramConfig | None = None
 
     def __post_init__(self) -> None:
         numbers = [port.number for port in self.ports]
@@ -50,18 +52,15 @@ class Deployment:
             for member in job.members:
                 if member.port not in numbers:
                     raise ValueError(f"port {member.port} of job {job.id} is not among the switch's: {numbers}")
-
-    def check(self, config: ProgramConfig) -> None:
-        """Raise ValueError unless the program can run the jobs."""
-        for job in self.jobs:
-            check_job(config, job)
+            if self.program:
+                check_job(self.program, job)
 
 
 def default_deployment(config: ProgramConfig) -> Deployment:
     """Job 1 with all slots, worker i at port i."""
     members = tuple(Member(w, 1 << w, worker_endpoint(w)) for w in range(config.workers))
     ports = tuple(Port(member.port) for member in members)
-    return Deployment(SWITCH, ports, (Job(1, 0, config.slots, members),))
+    return Deployment(SWITCH, ports, (Job(1, 0, config.slots, members),), config)
 
 
 def deployment_json(deployment: Deployment) -> str:
@@ -80,6 +79,8 @@ def deployment_json(deployment: Deployment) -> str:
     ]
     ports = [{"port": port.number, "speed": port.speed, "fec": port.fec} for port in deployment.ports]
     document = {"switch": _endpoint_json(deployment.switch), "ports": ports, "jobs": jobs}
+    if deployment.program:
+        document = {"program": vars(deployment.program), **document}
     text = json.dumps(document, indent=2)
     # A member or a port in a line of its own, and not in six.
     return re.sub(r"\{\s+(\"port\":[^{}]*?)\s+\}", lambda m: "{" + re.sub(r"\s+", " ", m[1]) + "}", text) + "\n"
@@ -106,6 +107,7 @@ def load_deployment(path: Path) -> Deployment:
             reader.inside("switch").endpoint(),
             tuple(item.port() for item in reader.items("ports")),
             tuple(item.job() for item in reader.items("jobs")),
+            reader.program(),
         )
     )
     reader.finish()
@@ -153,7 +155,7 @@ class _Reader:
             raise self._wrong(f'"{name}" must be in 0…{most}, not {value}')
         return value
 
-    def _choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
+    def _choice(self, name: str, choices: tuple[str, ...], default: str | None) -> str:
         value = self._take(name, str, default)
         if value not in choices:
             raise self._wrong(f'"{name}" must be one of {", ".join(choices)}, not {json.dumps(value)}')
@@ -180,6 +182,18 @@ class _Reader:
         address = self.built(lambda: int(ipaddress.IPv4Address(ip)))
         return Endpoint(int(mac.replace(":", ""), 16), address, self._number("udp_port", 0xFFFF, UDP_PORT))
 
+    def program(self) -> ProgramConfig | None:
+        """What ``fanin p4 emit`` said of the program that it wrote."""
+        if "program" not in self._left:
+            return None
+        inside = self.inside("program")
+        return inside.built(
+            lambda: ProgramConfig(
+                **{name: kind(inside._choice(name, tuple(kind), None)) for name, kind in _CHOICES.items()},
+                **{name: inside._take(name, int) for name in ("workers", "slots", "values")},
+            )
+        )
+
     def port(self) -> Port:
         """A port of the switch."""
         speed, fec = self._choice("speed", SPEEDS, "100G"), self._choice("fec", FECS, "RS")
@@ -199,4 +213,5 @@ class _Reader:
         return self.built(lambda: Job(*numbers, tuple(members)))
 
 
+_CHOICES: Mapping[str, type[StrEnum]] = {"target": Target, "protocol": Protocol, "encap": Encap}
 _KINDS: Mapping[type, str] = {int: "an integer", str: "a string", list: "a list", dict: "an object"}

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -67,6 +68,9 @@ WRONG = [
     (("ports", 1, "port"), 0, "the file: ports must be named once each, not [0, 0]"),
     (("switch",), None, 'the file: "switch" is missing'),
     (("swich",), {}, 'the file: "swich" is not known here'),
+    (("program", "target"), "psa", 'program: "target" must be one of v1model, tna, not "psa"'),
+    (("program", "values"), 33, "program: values must be in 1…32, not 33"),
+    (("program", "slots"), 64, "job 1 ends at slot 32767, and the switch has 64 slots"),
 ]
 
 
@@ -135,6 +139,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 def test_jobs_that_the_program_cannot_run_are_refused(target, changes, message):
     members = Member(0, 1, worker_endpoint(0)), Member(128, 2, worker_endpoint(1))
     deployment = Deployment(SWITCH, (Port(0), Port(128)), (Job(1, 0, 32768, members),))
-    deployment.check(ProgramConfig(workers=2))
+    replace(deployment, program=ProgramConfig(workers=2))
     with pytest.raises(ValueError, match=re.escape(message)):
-        deployment.check(ProgramConfig(target=target, **{"workers": 2, **changes}))
+        replace(deployment, program=ProgramConfig(target=target, **{"workers": 2, **changes}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from pathlib import Path
 
 from fanin.cli.output import write_file
@@ -53,18 +54,18 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(str(error)) from error
     deployment = load_deployment(args.job) if args.job else default_deployment(config)
     try:
-        deployment.check(config)
+        deployment = dataclasses.replace(deployment, program=config)
     except ValueError as error:
-        raise InputError(f"{args.job}: {error}" if args.job else str(error)) from error
+        raise InputError(f"{args.job}: {error}") from error
     files = {
         "aggregation.p4": program_text(config),
-        "job.json": args.job.read_text() if args.job else deployment_json(deployment),
+        "job.json": deployment_json(deployment),
         "aggregation.lua": companions.dissector(config),
         "ptf/aggregation_test.py": companions.ptf_tests(config),
     }
     if config.target is Target.TNA:
         files["aggregation_bfrt.py"] = companions.bfruntime_script(config, deployment)
-    _keep_edited(args.output / "job.json", files["job.json"])
+    _keep_edited(args.output / "job.json", files["job.json"], args.job)
     for name, text in files.items():
         write_file(args.output / name, text)
         print(args.output / name)
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _keep_edited(path: Path, text: str) -> None:
-    """Raise InputError rather than write over a job.json that is somebody's own."""
-    if path.exists() and path.read_bytes() != text.encode():
-        raise InputError(f"{path}: exists and differs; --job {path} takes it as it is, or remove it")
+def _keep_edited(path: Path, text: str, taken: Path | None) -> None:
+    """Raise InputError rather than write over a job.json that is somebody's own and was not taken."""
+    if path.exists() and path.read_bytes() != text.encode() and not (taken and taken.samefile(path)):
+        raise InputError(f"{path}: exists and differs; --job {path} takes it, or remove it")

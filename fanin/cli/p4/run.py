@@ -12,7 +12,6 @@ from fanin.errors import InputError
 
 if TYPE_CHECKING:
     from fanin.p4.control import Match, MulticastGroup, TableEntry
-    from fanin.p4.program import ProgramConfig
     from fanin.sim.switch.embedded import Program, Switch
 
 PORTS = 511  # of a switch that no job describes; 511 is BMv2's drop port
@@ -23,19 +22,31 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     part = parts.add_parser(
         "run",
         help="send capture files through a program",
-        description="Execute PROGRAM.p4 in the embedded switch: frames go in from capture files in the order of their "
-        "times, and come out in DIR/PORT.pcap, one for each port that got a frame.",
+        description="Execute PROGRAM.p4 in the embedded switch: frames go in from capture files in the "
+        "order of their times, and come out in DIR/PORT.pcap, one for each port that got a frame.",
     )
     part.add_argument("program", type=Path, metavar="PROGRAM.p4")
     tables = part.add_mutually_exclusive_group()
-    tables.add_argument("--job", type=Path, metavar="job.json", help="what fanin p4 emit writes beside the program")
+    tables.add_argument(
+        "--job", type=Path, metavar="job.json", help="what fanin p4 emit writes beside the program"
+    )
     tables.add_argument("--entries", type=Path, metavar="FILE.json", help="entries and groups of any program")
     part.add_argument(
-        "--in", dest="inputs", nargs="+", action="extend", required=True, metavar="PORT=FILE", help="pcap or pcapng"
+        "--in",
+        dest="inputs",
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="PORT=FILE",
+        help="pcap or pcapng",
     )
     part.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the port's captures go")
-    part.add_argument("-I", dest="include", type=Path, action="append", default=[], metavar="DIR", help="for #include")
-    part.add_argument("--trace", action="store_true", help="print parser states, table hits and register changes")
+    part.add_argument(
+        "-I", dest="include", type=Path, action="append", default=[], metavar="DIR", help="for #include"
+    )
+    part.add_argument(
+        "--trace", action="store_true", help="print parser states, table hits and register changes"
+    )
     part.set_defaults(run=run)
 
 
@@ -120,9 +131,10 @@ def _with_job(program: Program, path: Path, trace: Any) -> Switch:
     from fanin.sim.switch.emitted import EmbeddedPipeline
     from fanin.sim.switch.program import ProgramSwitch
 
-    config = _config(program)
     deployment = load_deployment(path)
-    deployment.check(config)
+    config = deployment.program
+    if config is None:
+        raise InputError(f'{path}: "program" is missing: fanin p4 emit --job {path} adds it')
     ports = [port.number for port in deployment.ports]
     switch = program.switch(ports, trace)
     pipeline = EmbeddedPipeline(config, switch)
@@ -130,29 +142,6 @@ def _with_job(program: Program, path: Path, trace: Any) -> Switch:
     for job in deployment.jobs:
         control.add_job(job)
     return switch
-
-
-def _config(program: Program) -> ProgramConfig:
-    """What the program was emitted with, as its tables and registers show. Raises InputError for any other program."""
-    from fanin.p4.program import AGG_STATE, ProgramConfig, Target
-    from fanin.wire import Encap, Protocol
-
-    sums = [name for name in program.registers if name.endswith(".total")]
-    adder = program.tables.get("Aggregation.sum0.accumulate")
-    if AGG_STATE not in program.registers or adder is None:
-        raise InputError(
-            f"{program.name}: is not the aggregation program, which job.json is for; "
-            "--entries fills the tables of any program"
-        )
-    addresses = program.tables["Delivery.members"].actions["Delivery.address"].parameters
-    return ProgramConfig(
-        target=Target(program.architecture),
-        protocol=Protocol.P4SGD if "Aggregation.ack" in program.tables else Protocol.SWITCHML,
-        workers=sum(row.action.endswith(".read") for row in adder.rows),
-        slots=len(program.switch().registers[AGG_STATE]),
-        values=len(sums),
-        encap=Encap.UDP if len(addresses) > 2 else Encap.L2,
-    )
 
 
 def _write(folder: Path, out: dict[int, list[tuple[int, bytes]]]) -> None:
