@@ -1,0 +1,73 @@
+"""p4c takes the emitted programs: both targets, every encapsulation and protocol, small and large."""
+
+import shutil
+
+import pytest
+
+from fanin.errors import ToolFailed
+from fanin.p4.compiler import COMPILERS, compile_program, find_compiler
+from fanin.p4.emit import program_text
+from fanin.p4.program import ProgramConfig, Target
+from fanin.wire import Encap, Protocol
+
+# (workers, slots, values)
+SIZES = {
+    Target.V1MODEL: [(1, 1, 1), (4, 32768, 8), (32, 65536, 32), (3, 64, 5)],
+    Target.TNA: [(1, 256, 1), (4, 32768, 8), (32, 32768, 8), (8, 65536, 8), (32, 16384, 32)],
+}
+CASES = [
+    ProgramConfig(target=target, encap=encap, protocol=protocol, workers=workers, slots=slots, values=values)
+    for target, sizes in SIZES.items()
+    for workers, slots, values in sizes
+    for encap in Encap
+    for protocol in Protocol
+]
+
+
+def _name(config):
+    return f"{config.target}-{config.encap}-{config.protocol}-{config.workers}x{config.slots}x{config.values}"
+
+
+@pytest.mark.p4c
+@pytest.mark.parametrize("config", CASES, ids=_name)
+def test_p4c_compiles_the_program(tmp_path, config):
+    if find_compiler(config.target) is None:
+        pytest.skip(f"{COMPILERS[config.target]} is not on PATH: install p4lang's p4c")
+    (tmp_path / "aggregation.p4").write_text(program_text(config))
+    made = compile_program(config, tmp_path)
+    assert made
+    assert all(path.exists() for path in made)
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """A compiler that does what a test says, in front of PATH."""
+
+    def install(script):
+        program = tmp_path / "bin" / COMPILERS[Target.V1MODEL]
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+        (tmp_path / "aggregation.p4").write_text("")
+        return ProgramConfig()
+
+    return install
+
+
+def test_without_p4c_nothing_is_compiled(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert compile_program(ProgramConfig(), tmp_path) == []
+    assert shutil.which("p4c-bm2-ss") is None
+
+
+def test_the_first_error_of_p4c_is_told(tmp_path, fake):
+    config = fake('echo "aggregation.p4(7): [--Werror=x] error: no such thing" >&2; echo more >&2; exit 1')
+    with pytest.raises(ToolFailed, match=r"refused .*aggregation\.p4: aggregation\.p4\(7\).*no such thing$"):
+        compile_program(config, tmp_path)
+
+
+def test_a_compiler_that_hangs_is_stopped(tmp_path, fake, monkeypatch):
+    monkeypatch.setattr("fanin.p4.compiler.LIMIT", 0.2)
+    with pytest.raises(ToolFailed, match=r"still busy after 0\.2 s"):
+        compile_program(fake("exec sleep 60"), tmp_path)
