@@ -1,7 +1,7 @@
 """Reads capture files, pcap and pcapng, with times in whole nanoseconds (``sim/pcap.py`` writes them).
 
-The libraries at hand give seconds as a float, which has no nanoseconds left today. pcapng is python-pcapng's, which
-keeps the integers; pcap is two fixed headers.
+The libraries at hand give seconds as a float, which has no nanoseconds left today. pcapng is python-pcapng's,
+which keeps the integers; pcap is two fixed headers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _ETHERNET = 1
 
 
 def read_capture(path: Path) -> list[tuple[int, bytes]]:
-    """Frames with their times in ns, in the file's order. Raises InputError for what is no capture of Ethernet."""
+    """Frames with their times in ns, in the file's order.
+
+    Raises InputError for what is no capture of Ethernet.
+    """
     try:
         data = path.read_bytes()
         frames = _pcapng(path) if data[:4] == _PCAPNG else _pcap(path, data)
@@ -30,10 +33,8 @@ def read_capture(path: Path) -> list[tuple[int, bytes]]:
 
 
 def _pcap(path: Path, data: bytes) -> Iterator[tuple[int, bytes]]:
-    for order, magic in ((">", data[:4]), ("<", data[3::-1] if len(data) >= 4 else b"")):
-        if magic in _MAGICS and len(data) >= 24:
-            break
-    else:
+    order, magic = (">", data[:4]) if data[:4] in _MAGICS else ("<", data[:4][::-1])
+    if magic not in _MAGICS or len(data) < 24:
         raise InputError(f"{path}: neither pcap nor pcapng")
     if struct.unpack_from(f"{order}I", data, 20)[0] & 0xFFFF != _ETHERNET:
         raise InputError(f"{path}: a capture of something else than Ethernet")

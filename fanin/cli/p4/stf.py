@@ -16,12 +16,15 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     stf = parts.add_parser(
         "stf",
         help="run one of p4c's packet tests",
-        description="Run a test in p4c's packet-test format (STF). Exit status 0 when all packets are as expected, "
-        "1 when one is not, 3 when the program or the test asks for what the embedded switch does not do.",
+        description="Run a test in p4c's packet-test format (STF). Exit status 0 when all packets are as "
+        "expected, 1 when one is not, 3 when the program or the test asks for what the embedded switch does "
+        "not do.",
     )
     stf.add_argument("program", type=Path, metavar="PROGRAM.p4")
     stf.add_argument("test", type=Path, metavar="TEST.stf")
-    stf.add_argument("-I", dest="include", type=Path, action="append", default=[], metavar="DIR", help="for #include")
+    stf.add_argument(
+        "-I", dest="include", type=Path, action="append", default=[], metavar="DIR", help="for #include"
+    )
     stf.set_defaults(run=run)
 
 

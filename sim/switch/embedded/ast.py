@@ -1,4 +1,6 @@
-"""The tree of a P4 program. The checker fills in what is not given to ``__init__``: types, constants, meanings of names.
+"""The tree of a P4 program.
+
+The checker fills in what is not given to ``__init__``: types, constants, and what names mean.
 
 Every node has a ``position``. Nodes are compared by identity: the same text twice is two things.
 """
@@ -21,12 +23,15 @@ class Node:
     position: Position
 
 
-# Expressions -------------------------------------------------------------------------------------------------------
+# Expressions -------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
 class Expression(Node):
-    """An expression. ``type`` is set by the checker, ``constant`` where its value is known when it is compiled."""
+    """An expression.
+
+    ``type`` is set by the checker, ``constant`` where its value is known when it is compiled.
+    """
 
     type: Any = field(default=None, init=False)
     constant: Any = field(default=None, init=False)
@@ -165,7 +170,7 @@ class StructValue(Expression):
     items: dict[str, Expression]
 
 
-# Types as written --------------------------------------------------------------------------------------------------
+# Types as written --------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -183,7 +188,7 @@ class NamedType(TypeNode):
 
 @dataclass(slots=True, eq=False)
 class BaseType(TypeNode):
-    """``bool``, ``error``, ``string``, ``void``, ``bit``, ``int``, ``varbit``; ``width`` None where none is given."""
+    """``bool``, ``bit<8>`` and the like; ``width`` None where none is given."""
 
     name: str
     width: Expression | None
@@ -209,7 +214,7 @@ class AnyType(TypeNode):
     """``_`` where a type argument stands."""
 
 
-# Statements --------------------------------------------------------------------------------------------------------
+# Statements --------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -273,7 +278,7 @@ class Jump(Statement):
     value: Expression | None
 
 
-# Declarations ------------------------------------------------------------------------------------------------------
+# Declarations ------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -303,7 +308,10 @@ class Variable(Declaration):
 
 @dataclass(slots=True, eq=False)
 class Instance(Declaration):
-    """An instance of an extern, control, parser or package. ``body``: functions that an initialiser gives it."""
+    """An instance of an extern, control, parser or package.
+
+    ``body``: functions that an initialiser gives it.
+    """
 
     type_node: TypeNode
     arguments: list[Argument]

@@ -1,7 +1,7 @@
 """Controls, parsers and extern instances to Python functions and objects.
 
-Each instance of a control or parser becomes functions of its own: one per action, table and state, and one that runs the
-whole. They share a frame, an object that holds the parameters and local variables of one run.
+Each instance of a control or parser becomes functions of its own: one per action, table and state, and one that
+runs the whole. They share a frame, an object that holds the parameters and local variables of one run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Generator:
         found = getattr(self.architecture, "externs", {}).get(name)
         if found is None:
             raise Refused(position, f"extern {name}")
-        return found  # type: ignore[no-any-return]
+        return found
 
     def action_number(self, action: ast.Action) -> int:
         """A number that is the action's alone: what ``action_run`` is."""
@@ -70,7 +70,8 @@ class Generator:
             if argument.value is None:
                 arguments.append("None")
             elif isinstance(argument.value.type, types.External):
-                assert instance and isinstance(argument.value, ast.Name)
+                assert instance is not None
+                assert isinstance(argument.value, ast.Name)
                 arguments.append(instance.extern_of(argument.value))
             elif isinstance(argument.value.type, types.Enum) and argument.value.type.underlying is None:
                 arguments.append(self.member_name(argument.value))
@@ -109,8 +110,8 @@ class Generator:
     def function_of(self, node: ast.Declaration, instance: Instance | None) -> str:
         """The Python function of an action or function, written at the first call.
 
-        It takes the frame and the values of its parameters; it returns the result, if any, and the values of the
-        parameters with a direction out.
+        It takes the frame and the values of its parameters; it returns the result, if any, and the values of
+        the parameters with a direction out.
         """
         if instance is not None and node not in instance.own_functions:
             instance = None
@@ -118,7 +119,8 @@ class Generator:
         if key in self._functions:
             return self._functions[key]
         name = self._functions[key] = self.functions.fresh("x_" + node.name)
-        assert isinstance(node, ast.Action | ast.Function) and node.body is not None
+        assert isinstance(node, ast.Action | ast.Function)
+        assert node.body is not None
         body = CallBody(self, instance)
         names = []
         for parameter in node.parameters:
@@ -170,8 +172,10 @@ class Instance:
         source = generator.functions
         self.frame, self.run = source.fresh("Frame"), source.fresh(f"run_{node.name}")
         variables = [v for v in node.locals if isinstance(v, ast.Variable)]
-        self.own_functions = {n for n in node.locals if isinstance(n, ast.Action | ast.Function)}
-        self._slots = {p: f"p_{p.name}" for p in node.parameters}
+        self.own_functions: set[ast.Declaration] = {
+            n for n in node.locals if isinstance(n, ast.Action | ast.Function)
+        }
+        self._slots: dict[ast.Declaration, str] = {p: f"p_{p.name}" for p in node.parameters}
         self._slots |= {v: f"l_{v.name}" for v in variables}
         source.place = node.position
         with source.block(f"class {self.frame}:"):
@@ -205,11 +209,11 @@ class Instance:
         return self.place_of(target)
 
     def block_of(self, node: ast.Expression) -> Instance:
-        """The instance whose ``apply`` is called: a local one, an argument of the constructor, or an unnamed one."""
+        """The instance whose ``apply`` is called: a local one, the constructor's, or an unnamed one."""
         assert isinstance(node, ast.Name)
         target = node.target
         if target in self._constructor:
-            return self._constructor[target]  # type: ignore[no-any-return]
+            return self._constructor[target]
         if target not in self._blocks:
             if not isinstance(target, ast.Parser | ast.Control) or target.constructor:
                 raise Refused(node.position, f"{node.name}.apply in this place")

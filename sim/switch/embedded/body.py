@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.errors import Refused
@@ -17,8 +17,18 @@ if TYPE_CHECKING:
 Store = Callable[[str], None]  # emits code that stores the value which it is given the code of
 
 
+class Place(NamedTuple):
+    """Somewhere that can be written: code of what it holds, and what stores there."""
+
+    load: str
+    store: Store
+
+
 class Body(ValueCode):
-    """The body of one Python function. What lies in the frame of the ``instance`` is fetched once, at its start."""
+    """The body of one Python function.
+
+    What lies in the frame of the ``instance`` is fetched once, at its start.
+    """
 
     def __init__(self, generator: Generator, instance: Instance | None):
         super().__init__(Source(), generator.records, {})
@@ -43,6 +53,14 @@ class Body(ValueCode):
         name = place[2:]
         self.fetched[name] = place
         return name
+
+    def known(self, node: ast.Expression, code: str) -> ast.Name:
+        """An expression of the type of ``node`` whose code is known."""
+        stands = ast.Parameter(node.position, "", "in", ast.AnyType(node.position), None)
+        self.places[stands] = code
+        result = ast.Name(node.position, "")
+        result.target, result.type = stands, node.type
+        return result
 
     def function(self, header: str) -> Source:
         """The whole function, its body having been emitted."""
@@ -79,12 +97,14 @@ class Body(ValueCode):
         raise Refused(node.position, "an instance among statements")
 
     def _do_assignment(self, node: ast.Assignment) -> None:
-        if node.compound and has_effects(node.target):
-            raise Refused(
-                node.position, "an operation and assignment in one, to a place whose evaluation has effects"
-            )
-        store = self.target(node.target, frozen=has_effects(node.value))
-        store(self.value(node.value))
+        place = self.target(node.target, frozen=has_effects(node.value))
+        value = node.value
+        if node.compound and isinstance(value, ast.Binary) and has_effects(node.target):
+            # The value repeats the target, which must not be evaluated twice.
+            left = self.known(node.target, place.load)
+            value = ast.Binary(value.position, value.operator, left, value.right)
+            value.type = node.value.type
+        place.store(self.value(value))
 
     def _do_callstatement(self, node: ast.CallStatement) -> None:
         code = self.value(node.call)
@@ -143,19 +163,22 @@ class Body(ValueCode):
 
     # assignments
 
-    def target(self, node: ast.Expression, frozen: bool = False) -> Store:
-        """How to store into ``node``. ``frozen``: what it depends on is evaluated now, and may change before."""
+    def target(self, node: ast.Expression, frozen: bool = False) -> Place:
+        """The place that ``node`` is. What it depends on is evaluated here, once.
+
+        ``frozen``: it may change before the place is used.
+        """
         if isinstance(node, ast.Name):
-            return self._into(self.value(node), node.type)
+            return self._place(self.value(node), node.type)
         if isinstance(node, ast.Slice):
-            return self._into_slice(node, frozen)
+            return self._slice_place(node, frozen)
         if isinstance(node, ast.Member) and not isinstance(node.base.type, types.Stack):
             base = self._holder(node.base, frozen)
             kind = base_of(node.base.type)
             if isinstance(kind, types.Record) and kind.kind == "header":
-                return self._into_header(base, node)
-            return self._into(f"{base}.f_{node.name}", node.type)
-        return self._into(self._holder(node, frozen), node.type)
+                return self._header_place(base, node)
+            return self._place(f"{base}.f_{node.name}", node.type)
+        return self._place(self._holder(node, frozen), node.type)
 
     def _holder(self, node: ast.Expression, frozen: bool) -> str:
         """Code of the record that something is stored into: a plain path, evaluated now where it is not."""
@@ -168,34 +191,33 @@ class Body(ValueCode):
             return name
         return code
 
-    def _into(self, place: str, kind: Type) -> Store:
+    def _place(self, code: str, kind: Type) -> Place:
         if isinstance(base_of(kind), types.Record | types.Stack):
-            return lambda code: self.source.emit(f"{place}.set({code})")
-        return lambda code: self.source.emit(f"{place} = {code}")
+            return Place(code, lambda value: self.source.emit(f"{code}.set({value})"))
+        return Place(code, lambda value: self.source.emit(f"{code} = {value}"))
 
-    def _into_header(self, base: str, node: ast.Member) -> Store:
+    def _header_place(self, base: str, node: ast.Member) -> Place:
         """A field of an invalid header cannot be written; what it holds stays undefined."""
+        inner = self._place(f"{base}.f_{node.name}", node.type)
 
         def store(code: str) -> None:
-            inner = self._into(f"{base}.f_{node.name}", node.type)
             with self.source.block(f"if {base}.valid:"):
-                inner(code)
+                inner.store(code)
 
-        return store
+        return Place(inner.load, store)
 
-    def _into_slice(self, node: ast.Slice, frozen: bool) -> Store:
+    def _slice_place(self, node: ast.Slice, frozen: bool) -> Place:
         outer = self.target(node.base, frozen)
         high, low = node.bounds
-        mask = ((1 << (high - low + 1)) - 1) << low
+        ones = (1 << (high - low + 1)) - 1
         kind = base_of(node.base.type)
         assert isinstance(kind, Bits)
 
         def store(code: str) -> None:
-            part = f"({code}) << {low}" if low else code
-            if high - low + 1 == kind.width and not kind.signed:
-                outer(code)
-                return
-            joined = f"{self.value(node.base)} & {~mask & ((1 << kind.width) - 1)} | {part}"
-            outer(wrapped(joined, kind) if kind.signed else joined)
+            kept = ~(ones << low) & ((1 << kind.width) - 1)
+            joined = f"({code}) << {low}" if low else code
+            if kept:
+                joined = f"{outer.load} & {kept} | {joined}"
+            outer.store(wrapped(joined, kind) if kind.signed else joined)
 
-        return store
+        return Place(f"({outer.load} >> {low} & {ones})", store)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fanin.sim.switch.embedded import ast, types
-from fanin.sim.switch.embedded.errors import P4Error, Position
+from fanin.sim.switch.embedded.errors import P4Error, Position, Refused
 from fanin.sim.switch.embedded.expressions import Expressions
 from fanin.sim.switch.embedded.types import BOOL, INTEGER, VOID, Bindings, Bits, Type, base_of
 
@@ -74,7 +74,7 @@ class Calls(Expressions):
 
     @staticmethod
     def _block(kind: Type) -> types.Block | None:
-        """The control or parser that ``apply`` runs: of an instance, or of its type, without naming an instance."""
+        """The control or parser that ``apply`` runs: of an instance, or, without naming one, of its type."""
         if isinstance(kind, types.Meta) and kind.kind == "a type":
             kind = kind.of
         runs = isinstance(kind, types.Block) and isinstance(kind.declaration, ast.Control | ast.Parser)
@@ -137,7 +137,8 @@ class Calls(Expressions):
     def _construct(self, node: ast.Call, kind: Type) -> None:
         """``Type(arguments)``: an instance without a name."""
         if isinstance(kind, types.External | types.Block) and node.type_arguments:
-            kind = type(kind)(kind.declaration, tuple(map(self.resolve, node.type_arguments)))  # type: ignore[arg-type]
+            arguments = tuple(map(self.resolve, node.type_arguments))
+            kind = type(kind)(kind.declaration, arguments)  # type: ignore[arg-type]
         node.type = self.construct(node, kind)
 
     def construct(self, node: ast.Call, kind: Type) -> Type:
@@ -163,7 +164,8 @@ class Calls(Expressions):
         own = kind.declaration.type.arguments
         bindings = Bindings(dict(zip(own, kind.arguments, strict=False)))
         self._bind(node, Callee("construct", kind, parameters, bindings))
-        return type(kind)(kind.declaration, tuple(bindings.substitute(v) for v in own))  # type: ignore[arg-type]
+        found = tuple(bindings.substitute(variable) for variable in own)
+        return type(kind)(kind.declaration, found)  # type: ignore[arg-type]
 
     # arguments
 
@@ -195,7 +197,9 @@ class Calls(Expressions):
         if parameter.direction in ("out", "inout"):
             self.writable(value)
         converts = parameter.direction in ("", "in") and not _open(formal)
-        if (converts and not isinstance(formal, types.External)) or (isinstance(value, ast.ListValue) and isinstance(formal, types.Record)):
+        if (converts and not isinstance(formal, types.External)) or (
+            isinstance(value, ast.ListValue) and isinstance(formal, types.Record)
+        ):
             value = self.convert(value, formal)
         if not callee.bindings.unify(formal, value.type):
             raise P4Error(value.position, f"{value.type} where {formal} is needed")
@@ -222,10 +226,15 @@ class Calls(Expressions):
                 return
             if isinstance(target, ast.Parameter) and target.direction in ("out", "inout"):
                 return
-        elif isinstance(node, ast.Member | ast.Index | ast.Slice) and node.constant is None:
-            if not (isinstance(node, ast.Member) and node.name == "lastIndex"):
-                self.writable(node.base)
-                return
+        elif isinstance(node, ast.Index) and isinstance(node.base.type, types.Tuple):
+            raise Refused(node.position, "writing an element of a tuple")
+        elif (
+            isinstance(node, ast.Member | ast.Index | ast.Slice)
+            and node.constant is None
+            and not (isinstance(node, ast.Member) and node.name == "lastIndex")
+        ):
+            self.writable(node.base)
+            return
         raise P4Error(node.position, "cannot be written")
 
 

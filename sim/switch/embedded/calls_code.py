@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fanin.sim.switch.embedded import ast, types
-from fanin.sim.switch.embedded.body import Body, Store
+from fanin.sim.switch.embedded.body import Body, Place, Store
 from fanin.sim.switch.embedded.errors import P4Error, Refused
 from fanin.sim.switch.embedded.records import signed
 from fanin.sim.switch.embedded.types import BOOL, VOID, Bits, base_of, is_scalar, width_of
@@ -57,7 +57,7 @@ class CallBody(Body):
         return self._call_python(node, f"{function}(None, ", node.type != VOID)
 
     def _call_python(self, node: ast.Call, begin: str, has_result: bool) -> str:
-        """Call a function of ours: values in, the result and the values of out parameters back, left to right."""
+        """Call a function of ours: values in; the result, and what out parameters hold, back, left to right."""
         codes, stores = self._copy_in(node)
         result = self.source.fresh("t")
         call = f"{result} = {begin}{''.join(code + ', ' for code in codes)})"
@@ -82,7 +82,10 @@ class CallBody(Body):
             value = argument.value
             later = any(has_effects(a.value) for a in node.arguments[index + 1 :])
             if parameter.direction in _OUT:
-                stores.append(self.target(value, frozen=True) if value else lambda code: None)
+                place = Place("", lambda code: None) if value is None else self.target(value, frozen=True)
+                stores.append(place.store)
+                if value is not None:
+                    value = self.known(value, place.load)  # its evaluation may have effects, which come once
             if parameter.direction == "out" or value is None:
                 codes.append(self.records.new(parameter.type if value is None else value.type))
             else:
@@ -97,7 +100,8 @@ class CallBody(Body):
 
         A record goes in as it is where nothing else can reach it meanwhile: then no copy can be told from it.
         """
-        assert self.instance is not None and isinstance(node.function, ast.Member)
+        assert self.instance is not None
+        assert isinstance(node.function, ast.Member)
         inner = self.instance.block_of(node.function.base)
         frame = self.source.fresh("f")
         # Its own parameters: those of the callee may be of a control type that it was passed as.
@@ -108,18 +112,15 @@ class CallBody(Body):
             value = argument.value
             slot = f"{frame}.{inner.place_of(parameter)[2:]}"
             kind = parameter.type if value is None else value.type
+            as_it_is = parameter.direction != "out" and not is_scalar(kind) and self._alone(index, node)
+            if value is not None and parameter.direction in _OUT and not as_it_is:
+                place = self.target(value, frozen=True)
+                stores.append((place.store, slot))
+                value = self.known(value, place.load)
             if value is None or parameter.direction == "out":
                 code = self.records.new(kind)
-            elif is_scalar(kind) or self._alone(index, node):
-                code = self.value(value)
             else:
-                code = self.fresh(value)
-            if (
-                value is not None
-                and parameter.direction in _OUT
-                and not (parameter.direction == "inout" and not is_scalar(kind) and self._alone(index, node))
-            ):
-                stores.append((self.target(value, frozen=True), slot))
+                code = self.value(value) if as_it_is else self.fresh(value)
             self.source.emit(f"{slot} = {code}")
         run = f"{inner.run}({frame})"
         if not stores:
@@ -138,12 +139,12 @@ class CallBody(Body):
         if mine is None:
             return False
         for other, argument in enumerate(node.arguments):
-            if other == index or argument.value is None or argument.value.constant is not None:
+            value = argument.value
+            if other == index or value is None:
                 continue
-            its = _path(argument.value)
-            if its is None and not is_scalar(argument.value.type):
-                return False
-            if its is not None and not is_scalar(argument.value.type) and mine[: len(its)] == its[: len(mine)]:
+            copied = is_scalar(value.type) and node.callee.parameters[other].direction not in _OUT
+            its = _path(value)
+            if not copied and (its is None or mine[: len(its)] == its[: len(mine)]):
                 return False
         return True
 
@@ -208,7 +209,9 @@ class CallBody(Body):
                 continue
             by_reference = not is_scalar(value.type) and parameter.direction == "inout"
             if parameter.direction in _OUT and not by_reference:
-                stores.append(self.target(value, frozen=True))
+                place = self.target(value, frozen=True)
+                stores.append(place.store)
+                value = self.known(value, place.load)
             if parameter.direction == "out":
                 continue
             if parameter.name == "data":

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.calls import same_parameters
 from fanin.sim.switch.embedded.errors import P4Error, Refused
+from fanin.sim.switch.embedded.scope import Scope
 from fanin.sim.switch.embedded.statements import Statements
 from fanin.sim.switch.embedded.types import Bindings, Bits, base_of
 
@@ -97,9 +98,9 @@ class Checker(Statements):
         directionless = [p.direction == "" for p in node.parameters]
         if directionless != sorted(directionless):
             raise P4Error(node.position, "an action's parameters without direction come last")
-        self.in_action = True
+        self.in_action, self.jumps = True, ("exit", "return")
         self._do_block(node.body)
-        self.in_action = False
+        self.in_action, self.jumps = False, ()
         self.scope = outer
         self.declare(node.name, node, node.position)
 
@@ -122,7 +123,7 @@ class Checker(Statements):
         self.scope = outer
         self.declare(node.name, node, node.position)
 
-    def _begin_block(self, node: ast.Parser | ast.Control) -> object:
+    def _begin_block(self, node: ast.Parser | ast.Control) -> Scope:
         outer = self.enter()
         arguments = self.type_variables(node.type_parameters, node.position)
         self.parameters(node.parameters)
@@ -133,8 +134,6 @@ class Checker(Statements):
     def _state(self, node: ast.State, names: set[str]) -> None:
         outer = self.enter()
         for statement in node.statements:
-            if isinstance(statement, ast.Jump | ast.Choice):
-                raise P4Error(statement.position, "not allowed in a parser")
             self.statement(statement)
         if node.select is not None:
             node.select = [self.value(key) for key in node.select]
@@ -170,7 +169,9 @@ class Checker(Statements):
         if node.body is not None:
             for local in node.locals:
                 self.statement(local)
+            self.jumps = ("exit", "return")
             self.statement(node.body)
+            self.jumps = ()
         self.scope = outer
         self.declare(node.name, node, node.position)
 
@@ -185,7 +186,9 @@ class Checker(Statements):
                 raise P4Error(function.position, f"{node.type} has no abstract function {function.name}")
             self.function(function)
             if not same_parameters(abstract[function.name].parameters, function.parameters, own, Bindings()):
-                raise P4Error(function.position, f"{function.name} does not have the parameters that {node.type} wants")
+                raise P4Error(
+                    function.position, f"{function.name} does not have the parameters that {node.type} wants"
+                )
 
     def _do_table(self, node: ast.Table) -> None:
         for key in node.keys:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from typing import Literal
 
 from fanin.sim.switch.embedded.errors import RunRefused
 from fanin.sim.switch.embedded.values import UNDEFINED
@@ -30,7 +31,7 @@ def ones_complement_sum(data: bytes) -> int:
     return int.from_bytes(total.to_bytes(2, _NATIVE), "big")
 
 
-_NATIVE = "little" if memoryview(b"\1\0").cast("H")[0] == 1 else "big"
+_NATIVE: Literal["little", "big"] = "little" if memoryview(b"\1\0").cast("H")[0] == 1 else "big"
 
 
 def csum16(data: bytes) -> int:

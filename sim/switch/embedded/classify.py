@@ -1,8 +1,8 @@
 """Gives each token its name in the grammar: which names are types, which ``<`` opens type arguments.
 
-P4 cannot be parsed without knowing that (``(a) - b`` is a cast or a difference). All names are declared before they
-are used, so one pass forward that keeps scopes is enough. Names the grammar uses as keywords in one place only
-(``key``, ``apply`` ...) stay ordinary names elsewhere.
+P4 cannot be parsed without knowing that (``(a) - b`` is a cast or a difference). All names are declared before
+they are used, so one pass forward that keeps scopes is enough. Names the grammar uses as keywords in one place
+only (``key``, ``apply`` ...) stay ordinary names elsewhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from fanin.sim.switch.embedded.lexer import KEYWORDS, Token
 
 _PREFIX = {"!", "~"}
 _INFIX = {
-    "*", "/", "%", "++", "<<", "==", "!=", "<=", ">=", "<", ">", "&&", "||", "&", "^", "|", "|+|", "|-|", "&&&", "..",
+    "*", "/", "%", "++", "<<", "==", "!=", "<=", ">=", "<", ">", "&&", "||", "&", "^", "|", "|+|", "|-|", "&&&",
+    "..",
 }  # fmt: skip
 _ASSIGN = {
     "<<=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "|+|=", "|-|=",
@@ -208,7 +209,7 @@ class Classifier:
         return text in {self._text(i) for i in range(2, end)}
 
     def _open_parameters(self) -> None:
-        """The ``< T, U >`` of a declaration: emitted as it is, its names being types until the declaration ends."""
+        """The ``< T, U >`` of a declaration, emitted as it is; its names are types until that ends."""
         scope = _Scope(self._depth, of_parameters=True)
         self._scopes.append(scope)
         while True:

@@ -28,7 +28,7 @@ class P4Error(InputError):
 
 
 class Refused(P4Error):
-    """A construct is not implemented, or a run reached what P4 leaves undefined: better no answer than a wrong one."""
+    """Not implemented, or left undefined by P4: better no answer than a wrong one."""
 
 
 class RunRefused(Exception):

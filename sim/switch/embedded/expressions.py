@@ -189,13 +189,13 @@ class Expressions(Scopes):
         left, right = node.left, node.right
         if equality and not isinstance(left.type, Bits | types.Simple) and left.type == right.type:
             self._comparable(node.position, left.type)
-            return left.type  # type: ignore[no-any-return]
+            return left.type
         if equality and (_is_list(left) or _is_list(right)):
             if _is_list(left):
                 node.left = self.convert(left, right.type)
             else:
                 node.right = self.convert(right, left.type)
-            return node.left.type  # type: ignore[no-any-return]
+            return node.left.type
         kinds = self._number_type(left), self._number_type(right)
         kind = kinds[1] if kinds[0] == INTEGER else kinds[0]
         node.left, node.right = self.convert(left, kind), self.convert(right, kind)

@@ -9,9 +9,12 @@ from typing import Any
 
 from fanin.sim.switch.embedded.errors import P4Error, Position
 
-KEYWORDS = frozenset(
-    ["abstract", "action", "bool", "bit", "break", "const", "continue", "control", "default", "else", "enum", "error", "exit", "extern", "false", "for", "header", "header_union", "if", "in", "inout", "int", "match_kind", "out", "package", "parser", "return", "select", "string", "struct", "switch", "table", "this", "transition", "true", "tuple", "typedef", "value_set", "varbit", "void"]
-)
+KEYWORDS = {
+    "abstract", "action", "bool", "bit", "break", "const", "continue", "control", "default", "else", "enum",
+    "error", "exit", "extern", "false", "for", "header", "header_union", "if", "in", "inout", "int",
+    "match_kind", "out", "package", "parser", "return", "select", "string", "struct", "switch", "table",
+    "this", "transition", "true", "tuple", "typedef", "value_set", "varbit", "void",
+}  # fmt: skip
 
 _PATTERN = re.compile(
     r"""
@@ -30,7 +33,7 @@ _PATTERN = re.compile(
 
 @dataclass(slots=True)
 class Token:
-    """A token, ``type`` being the grammar's name of it; an annotation carries its name and body as ``value``."""
+    """A token; ``type`` is the grammar's name of it, and ``value`` the body of an annotation."""
 
     type: str
     text: str
@@ -73,7 +76,8 @@ def integer(token: Token) -> tuple[int, int | None, bool]:
     width, signed = int(match[1]), match[2] == "s"
     if (width == 0 and value) or width < signed + 0:
         raise P4Error(token.position, f"{token.text}: a number of {width} bits")
-    # What does not fit is cut, as p4c does with a warning; a warning nobody reads is a wrong result, so it is refused.
+    # What does not fit is cut, as p4c does with a warning; a warning nobody reads is a wrong result, so it is
+    # refused.
     if value >> (width - 1 if signed else width):
         raise P4Error(token.position, f"{token.text}: the value does not fit in {width} bits")
     return value, width, signed

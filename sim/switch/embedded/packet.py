@@ -130,7 +130,7 @@ class HeaderStack:
 
     def equals(self, other: HeaderStack) -> Any:
         """Equality of all elements."""
-        result = True
+        result: Any = True
         for mine, its in zip(self.items, other.items, strict=True):
             same = mine.equals(its)
             if same is UNDEFINED:

@@ -21,9 +21,11 @@ _PUNCTUATION = {
     "[": "_LBRACK", "]": "_RBRACK", "=": "_EQUAL", ".": "_DOT", "?": "_QUESTION", "+": "PLUS", "-": "MINUS",
     "...": "ELLIPSIS", "+:": "_PLUSCOLON",
 }  # fmt: skip
-_UNTOLD = frozenset(
-    ["LT_ARGS", "GT_ARGS", "TRANSITION", "PARSER", "CONTROL", "PACKAGE", "ENUM", "TYPEDEF", "TUPLE", "EXTERN", "KEY", "ACTIONS", "MATCH_KIND", "APPLY", "PRIORITY", "ACTION", "TABLE", "STATE"]
-)
+# Keywords that say nothing which the rule around them does not: lark drops names with an underscore.
+_UNTOLD = {
+    "LT_ARGS", "GT_ARGS", "TRANSITION", "PARSER", "CONTROL", "PACKAGE", "ENUM", "TYPEDEF", "TUPLE", "EXTERN",
+    "KEY", "ACTIONS", "MATCH_KIND", "APPLY", "PRIORITY", "ACTION", "TABLE", "STATE",
+}  # fmt: skip
 _RENAMED = {"TYPE": "_TYPE_KW", "STRING": "STRING_TYPE"}  # as keywords
 _LEVELS = (
     ("&&&", ".."), ("||",), ("&&",), ("==", "!="), ("<", ">", "<=", ">="), ("|",), ("^",), ("&",),
@@ -38,7 +40,7 @@ class _Terminals(Lexer):
     def __init__(self, _: Any):
         self.here = Position("", 1, 1)
 
-    def lex(self, data: Any, *_: Any) -> Iterator[Token]:
+    def lex(self, data: Any, *_: Any) -> Iterator[Any]:
         """The tokens in ``data``."""
         for token in data:
             self.here = token.position
@@ -56,14 +58,15 @@ def parse(sequence: list[Token], file: str) -> list[ast.Declaration]:
     """The declarations of a program. Raises P4Error at the first token that does not fit."""
     end = sequence[-1].position if sequence else Position(file, 1, 1)
     try:
-        result: list[ast.Declaration] = _grammar().parse(Classifier(sequence).run())  # type: ignore[arg-type, assignment]
+        result: Any = _grammar().parse(Classifier(sequence).run())
     except lark.exceptions.UnexpectedToken as error:
         if isinstance(error.token, Token):
             raise P4Error(error.token.position, f"syntax error at {error.token.text!r}") from None
         raise P4Error(end, "syntax error: the text ends too early") from None
     except lark.exceptions.VisitError as error:
         raise error.orig_exc from None
-    return result
+    declarations: list[ast.Declaration] = result
+    return declarations
 
 
 @cache
@@ -77,7 +80,7 @@ def _grammar() -> lark.Lark:
     )
 
 
-class _Builder(lark.Transformer):  # type: ignore[type-arg]
+class _Builder(lark.Transformer):
     """A method per rule. Names arrive as ``ast.Name``, what the grammar may leave out as an empty list."""
 
     here = Position("", 1, 1)  # the last token read: a place for nodes that have no token of their own

@@ -57,7 +57,10 @@ def load(
 
 
 class Program:
-    """A compiled program. ``tables`` and ``actions`` are by name; so are ``registers`` and ``counters``, by kind."""
+    """A compiled program.
+
+    ``tables`` and ``actions`` are by name; so are ``registers`` and ``counters``, by kind.
+    """
 
     def __init__(self, tree: Sequence[ast.Declaration], name: str):
         main = next((d for d in tree if isinstance(d, ast.Instance) and d.name == "main"), None)
@@ -163,7 +166,8 @@ class Switch:
         self._trace = trace
         self._runtime = program._runtime()
         names: dict[str, Any] = {
-            **NAMES, **program._constants, "ARCH": self._runtime, "no_action": no_action, "run_states": run_states,
+            **NAMES, **program._constants, "ARCH": self._runtime, "no_action": no_action,
+            "run_states": run_states,
         }  # fmt: skip
         if trace is not None:
             names["run_states"] = self._traced_states
@@ -283,6 +287,7 @@ class _TracedTable(Table):
         )
         arguments = ", ".join(map(str, entry.arguments))
         self._trace(
-            f"  table {self.info.name}({shown}): {'hit' if entry.hit else 'miss'}, {entry.action_name}({arguments})"
+            f"  table {self.info.name}({shown}): {'hit' if entry.hit else 'miss'}, "
+            f"{entry.action_name}({arguments})"
         )
         return entry

@@ -221,7 +221,7 @@ def _fixed_read(leaves: list[tuple[str, Type]], width: int) -> list[str]:
     lines = ["        start = packet.position", f"        end = start + {width}"]
     if width % 8 == 0:
         lines += [
-            "        if end > packet.bits or start & 7: bits = packet.look(%d)" % width,
+            f"        if end > packet.bits or start & 7: bits = packet.look({width})",
             "        else: bits = int.from_bytes(packet.data[start >> 3:end >> 3], 'big')",
         ]
     else:

@@ -10,9 +10,14 @@ from fanin.sim.switch.embedded.types import BOOL, VOID, Bits, Type, base_of
 
 
 class Statements(Calls):
-    """Checks statements. ``returns`` is what the function around them has to return; None where nothing can."""
+    """Checks statements.
+
+    ``returns`` is what the function around them has to return, None where nothing can; ``jumps`` are the
+    statements that may leave what is around them.
+    """
 
     returns: Type | None = None
+    jumps: tuple[str, ...] = ()
 
     def statement(self, node: ast.Statement) -> None:
         """Check a statement."""
@@ -102,6 +107,8 @@ class Statements(Calls):
         label.target = names[label.name]
 
     def _do_jump(self, node: ast.Jump) -> None:
+        if node.kind not in self.jumps:
+            raise P4Error(node.position, f"{node.kind} is not allowed here")
         if node.value is not None:
             if self.returns in (None, VOID):
                 raise P4Error(node.position, "nothing can be returned here")
@@ -117,9 +124,10 @@ class Statements(Calls):
         node.result = self.resolve(node.result_node)
         self.parameters(node.parameters)
         self.returns = node.result
+        outside, self.jumps = self.jumps, ("return",)
         assert node.body
         self._do_block(node.body)
-        self.returns = None
+        self.returns, self.jumps = None, outside
         self.scope = outer
 
     def parameters(self, nodes: list[ast.Parameter]) -> None:

@@ -1,8 +1,8 @@
 """p4c's packet tests (STF): tables filled, packets in, and what is expected to come out.
 
-``expect`` compares a prefix unless it ends in ``$``; ``*`` stands for any nibble. Per port, frames come in the order in
-which they are expected, and no others; ``expect PORT`` alone takes whatever comes. Tables, actions and keys may be
-named by the end of their name. Only ports that the test names exist.
+``expect`` compares a prefix unless it ends in ``$``; ``*`` stands for any nibble. Per port, frames come in the
+order in which they are expected, and no others; ``expect PORT`` alone takes whatever comes. Tables, actions and
+keys may be named by the end of their name. Only ports that the test names exist.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ _ENTRY = re.compile(
     r"(?:(?P<priority>\d+)\s+)?(?P<match>.*?)\s*(?P<action>[\w.$]+)\s*\((?P<given>[^()]*)\)\s*(?:=\s*\w+)?$"
 )
 _COUNT = re.compile(
-    r"(?P<name>[\w.$]+)\s*\(\s*(?P<index>\w+)\s*\)\s*(?:(?P<kind>packets|bytes)\s*(?P<test>[<>=!]=?)\s*(?P<number>\d+))?$"
+    r"(?P<name>[\w.$]+)\s*\(\s*(?P<index>\w+)\s*\)\s*"
+    r"(?:(?P<kind>packets|bytes)\s*(?P<test>[<>=!]=?)\s*(?P<number>\d+))?$"
 )
 _TESTS = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt,
+    "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 _SHOW_ONLY = ("mirroring_get", "counter_read", "register_read", "meter_get_rates", "wait")
 
@@ -82,13 +84,13 @@ class StfTest:
 
     # packets
 
-    def _do_packet(self, rest: str, _: int) -> None:
-        port, _, data = rest.partition(" ")
+    def _do_packet(self, rest: str, _line: int) -> None:
+        port, *_, data = rest.partition(" ")
         for to, frame in self._switch.process(int(port), bytes.fromhex(data)):
             self._received[to].append(frame)
 
     def _do_expect(self, rest: str, number: int) -> None:
-        port, _, data = rest.partition(" ")
+        port, *_, data = rest.partition(" ")
         pattern = "".join(data.split()).upper()
         if not re.fullmatch(r"[0-9A-F*]*\$?", pattern):
             raise ValueError("expected data are hexadecimal digits, * and a last $")
@@ -112,8 +114,8 @@ class StfTest:
 
     # tables
 
-    def _do_add(self, rest: str, _: int) -> None:
-        title, _, entry = rest.partition(" ")
+    def _do_add(self, rest: str, _line: int) -> None:
+        title, *_, entry = rest.partition(" ")
         table = self._table(title)
         found = _ENTRY.fullmatch(entry.strip())
         if found is None:
@@ -126,15 +128,15 @@ class StfTest:
         action, parameters = self._action(table, found["action"], found["given"])
         self._switch.insert(TableEntry(table.name, match, action, parameters, int(found["priority"] or 0)))
 
-    def _do_setdefault(self, rest: str, _: int) -> None:
-        title, _, call = rest.partition(" ")
+    def _do_setdefault(self, rest: str, _line: int) -> None:
+        title, *_, call = rest.partition(" ")
         table = self._table(title)
         found = _ENTRY.fullmatch(call.strip())
         if found is None or found["match"]:
             raise ValueError("setdefault TABLE ACTION(NAME:VALUE, ...)")
         self._switch.set_default(table.name, *self._action(table, found["action"], found["given"]))
 
-    def _do_remove(self, rest: str, _: int) -> None:
+    def _do_remove(self, rest: str, _line: int) -> None:
         if rest.lower() != "all":
             raise ValueError("remove all")
         for table in self._program.tables:
@@ -159,14 +161,14 @@ class StfTest:
 
     # multicast, mirroring, registers, counters
 
-    def _do_mc_mgrp_create(self, rest: str, _: int) -> None:
+    def _do_mc_mgrp_create(self, rest: str, _line: int) -> None:
         self._groups.setdefault(int(rest, 0), [])
 
-    def _do_mc_node_create(self, rest: str, _: int) -> None:
+    def _do_mc_node_create(self, rest: str, _line: int) -> None:
         replica, *ports = (int(word, 0) for word in rest.split())
         self._nodes.append((replica, ports))
 
-    def _do_mc_node_associate(self, rest: str, _: int) -> None:
+    def _do_mc_node_associate(self, rest: str, _line: int) -> None:
         group, node = (int(word, 0) for word in rest.split())
         self._groups[group].append(node)
         replicas = [
@@ -177,21 +179,21 @@ class StfTest:
         ]
         self._switch.set_multicast_group(MulticastGroup(group, tuple(replicas)))
 
-    def _do_mirroring_add(self, rest: str, _: int) -> None:
+    def _do_mirroring_add(self, rest: str, _line: int) -> None:
         session, port = (int(word, 0) for word in rest.split())
         self._switch.set_clone_session(session, port=port)
 
-    def _do_mirroring_add_mc(self, rest: str, _: int) -> None:
+    def _do_mirroring_add_mc(self, rest: str, _line: int) -> None:
         session, group = (int(word, 0) for word in rest.split())
         self._switch.set_clone_session(session, group=group)
 
-    def _do_register_write(self, rest: str, _: int) -> None:
+    def _do_register_write(self, rest: str, _line: int) -> None:
         name, index, value = rest.split()
         self._switch.registers[_by_end(name, self._program.registers, "register")][int(index, 0)] = int(
             value, 0
         )
 
-    def _do_register_reset(self, rest: str, _: int) -> None:
+    def _do_register_reset(self, rest: str, _line: int) -> None:
         register = self._switch.registers[_by_end(rest, self._program.registers, "register")]
         for index in range(len(register)):
             register[index] = 0
@@ -232,8 +234,8 @@ def _match(key: KeyInfo, text: str) -> Match:
     if key.kind == "exact":
         return Exact(int(text, 0))
     if key.kind == "lpm" and "/" in text:
-        value, _, length = text.partition("/")
-        return Lpm(int(value, 0), int(length, 0))
+        prefix, _, length = text.partition("/")
+        return Lpm(int(prefix, 0), int(length, 0))
     bits = {"0x": 4, "0b": 1, "0o": 3}.get(text[:2].lower())
     if bits is None:
         if key.kind == "lpm":

@@ -1,7 +1,7 @@
 """Tables at run time: entries, and which of them a key matches.
 
-A key is one number, its fields side by side. Entries with the same mask share a dictionary, so an exact table is one
-dictionary and a ternary table one per distinct mask; ranges are compared after that.
+A key is one number, its fields side by side. Entries with the same mask share a dictionary, so an exact table
+is one dictionary and a ternary table one per distinct mask; ranges are compared after that.
 """
 
 from __future__ import annotations

@@ -86,6 +86,8 @@ class TableCode:
             width, signed = 32, False
         else:
             raise Refused(node.position, f"a key of type {node.expression.type}")
+        if signed and node.kind == "range":
+            raise Refused(node.position, "a range of signed numbers")
         from fanin.sim.switch.embedded.blocks import annotated_name
 
         return KeyInfo(annotated_name(node.annotations) or spelled(node.expression), node.kind, width, signed)
@@ -173,7 +175,11 @@ class TableCode:
             if "priority" in entry.annotations:
                 raise Refused(entry.position, "@priority, which is not of the language; priority = n: is")
             pairs = list(zip(self.node.keys, entry.keys, strict=True))
-            matches = tuple(self._row_match(key, match) for key, match in pairs if key.kind != "selector")
+            matches = tuple(
+                self._row_match(key, match, self._key(key).width)
+                for key, match in pairs
+                if key.kind != "selector"
+            )
             assert isinstance(entry.action, ast.Call)
             info = actions[entry.action.callee.action]
             constant = self.node.constant_entries or entry.constant
@@ -192,8 +198,8 @@ class TableCode:
     def _priorities(entries: list[ast.Entry], largest: bool, delta: int) -> list[int]:
         """A number for each entry, the larger winning. Without any of their own, the first entry wins.
 
-        As the language has it: an entry without a priority has that of the one before, less (or, where the smallest
-        wins, more) the delta; the first without one, as if the last ended at 1.
+        As the language has it: an entry without a priority has that of the one before, less (or, where the
+        smallest wins, more) the delta; the first without one, as if the last ended at 1.
         """
         step = -delta if largest else delta
         given = [None if e.priority is None else int(e.priority.constant) for e in entries]
@@ -203,9 +209,9 @@ class TableCode:
             numbers.append(number if number is not None else numbers[-1] + step if numbers else first)
         return numbers if largest else [-number for number in numbers]
 
-    def _row_match(self, key: ast.Key, match: ast.Expression | None) -> tuple[int, int] | range | None:
-        kind = base_of(key.expression.type)
-        width = kind.width if isinstance(kind, Bits) else 32
+    def _row_match(
+        self, key: ast.Key, match: ast.Expression | None, width: int
+    ) -> tuple[int, int] | range | None:
         full = (1 << width) - 1
         if match is None:
             if key.kind == "exact":
@@ -224,7 +230,8 @@ class TableCode:
             return low & high & full, high & full
         if match.constant is None:
             raise Refused(match.position, "a match that is not known at compile time")
-        return int(match.constant) & full, full
+        value = int(match.constant) & full
+        return range(value, value + 1) if key.kind == "range" else (value, full)
 
     @staticmethod
     def _row_range(key: ast.Key, match: ast.Expression, low: int, high: int) -> range:

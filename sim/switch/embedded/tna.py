@@ -1,4 +1,4 @@
-"""The Tofino Native Architecture, one pipe of Tofino 1: parsers, pipelines and deparsers around a traffic manager."""
+"""The Tofino Native Architecture: one pipe of a Tofino 1, parsers and controls around a traffic manager."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _PORT_METADATA = bytes(8)
 _REJECTED = 0  # by the program itself
 _PARSER_ERRORS = {NO_MATCH: 0x0001, TOO_SHORT: 0x0002}
 _PREFIX = ("ingress_intrinsic_metadata", "egress_intrinsic_metadata")
-# The headers in front of a packet: their bytes, and the fields that a simulation without clock and queues knows.
+# The headers in front of a packet: their bytes, and the fields that a simulation without clock and queues
+# knows.
 _KNOWN = {
     "ingress_intrinsic_metadata_t": (8, {"f_ingress_port": 0}),
     "egress_intrinsic_metadata_t": (27, {"f_egress_port": 0, "f_egress_rid": 19}),
@@ -87,7 +88,9 @@ class RegisterAction(ExternObject):
         values = register.values
         if index is UNDEFINED or index >= len(values):
             register.checked(index)
-        out = self.apply(frame, values[index]) if self.arity == 2 else self.apply(frame, values[index], UNDEFINED)
+        out = (
+            self.apply(frame, values[index]) if self.arity == 2 else self.apply(frame, values[index], UNDEFINED)
+        )
         values[index] = out[0]
         if register.trace is not None:
             register.changed(index, out[0])
@@ -185,13 +188,13 @@ class Tna:
     name = "tna"
     package = "Switch"
     externs: ClassVar = {
-        "Register": Register, "RegisterAction": RegisterAction, "Counter": Counter, "DirectCounter": DirectCounter,
-        "Checksum": Checksum, "Hash": Hash,
+        "Register": Register, "RegisterAction": RegisterAction, "Counter": Counter,
+        "DirectCounter": DirectCounter, "Checksum": Checksum, "Hash": Hash,
     }  # fmt: skip
 
     @staticmethod
     def constants(blocks: list[Any]) -> dict[str, Any]:
-        """Names for the generated text: what each block wants, and whether ingress looks at the parser's error."""
+        """For the generated text: what each block wants, and whether ingress looks at the parser's error."""
         return {"WANTS": [_wanted(b) for b in blocks], "READS_ERROR": mentions(blocks[1].node, "parser_err")}
 
     @staticmethod
@@ -231,7 +234,8 @@ class Tna:
         # Where ingress has no word for the traffic manager, nobody said where the packet goes.
         if gress.for_manager is None or _dropped(gress.for_deparser, values):
             return []
-        values[0] = parts = []
+        parts: list[bytes] = []
+        values[0] = parts
         gress.run(2, values)
         data = b"".join(parts) + packet.rest()
         manager = values[gress.for_manager]
@@ -279,7 +283,8 @@ class Tna:
         gress.run(1, values)
         if _dropped(gress.for_deparser, values):
             return
-        values[0] = parts = []
+        parts: list[bytes] = []
+        values[0] = parts
         gress.run(2, values)
         out.append((port, b"".join(parts) + packet.rest()))
 
@@ -297,8 +302,8 @@ class Tna:
 class _Gress:
     """Parser, control and deparser of ingress or egress, and the values that they share for one packet.
 
-    ``values[0]`` is the packet; ``from_parser``, ``for_deparser`` and ``for_manager`` are the places of intrinsic
-    metadata, None for what no block has a parameter for.
+    ``values[0]`` is the packet; ``from_parser``, ``for_deparser`` and ``for_manager`` are the places of
+    intrinsic metadata, None for what no block has a parameter for.
     """
 
     def __init__(self, blocks: Sequence[Any], parameters: list[list[tuple[str, Any]]]):
@@ -309,7 +314,8 @@ class _Gress:
                 names[want] = len(names)
                 self._makers.append(_maker(want, fresh))
         self._blocks = [
-            (block, tuple(names[want] for want, _ in wanted)) for block, wanted in zip(blocks, parameters, strict=True)
+            (block, tuple(names[want] for want, _ in wanted))
+            for block, wanted in zip(blocks, parameters, strict=True)
         ]
         places = {want.partition("metadata_")[2]: place for want, place in names.items()}
         self.from_parser = places.get("from_parser_t", 0)
@@ -345,7 +351,7 @@ def _maker(want: str, fresh: Callable[[], Any]) -> Callable[[], Any]:
 def _intrinsic(shape: type, size: int, known: dict[str, int]) -> type:
     """A header of ``size`` bytes in front of each packet: of its fields, these 16 bits are known, by place."""
 
-    class Intrinsic(shape):  # type: ignore[misc]
+    class Intrinsic(shape):
         """The header; clocks and queues stay undefined."""
 
         __slots__ = ()
@@ -355,7 +361,7 @@ def _intrinsic(shape: type, size: int, known: dict[str, int]) -> type:
             if packet.position:
                 raise RunRefused("intrinsic metadata that is not extracted first")
             packet.position = 8 * size
-            self.valid = True
+            setattr(self, "valid", True)  # noqa: B010 -- a slot of the class that is generated
             for field, place in known.items():
                 setattr(self, field, int.from_bytes(packet.data[place : place + 2], "big"))
 
@@ -406,7 +412,11 @@ def mentions(node: Any, name: str) -> bool:
         return any(mentions(item, name) for item in node)
     if not is_dataclass(node) or isinstance(node, types.Type):
         return False
-    inner = (getattr(node, field.name) for field in fields(node) if field.name not in ("target", "type", "callee", "owner"))
+    inner = (
+        getattr(node, field.name)
+        for field in fields(node)
+        if field.name not in ("target", "type", "callee", "owner")
+    )
     return any(mentions(item, name) for item in inner if isinstance(item, list | ast.Node))
 
 

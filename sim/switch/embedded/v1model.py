@@ -324,6 +324,8 @@ class V1Model:
 
     def digest(self, receiver: int, data: tuple[int, int]) -> None:
         """Keep a message to the control plane."""
+        if data[0] is UNDEFINED:
+            raise RunRefused("an undefined value in a digest")
         self.digests.append((receiver, data))
 
     @takes_widths

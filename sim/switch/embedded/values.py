@@ -1,7 +1,7 @@
 """Values at run time: the undefined one, and the arithmetic that Python's operators do not have.
 
-A defined value is a plain ``int`` or ``bool``. What P4 leaves undefined is ``UNDEFINED``: it goes through operators, and
-stops the run where it would decide something or leave the switch.
+A defined value is a plain ``int`` or ``bool``. What P4 leaves undefined is ``UNDEFINED``: it goes through
+operators, and stops the run where it would decide something or leave the switch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Undefined:
     __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __neg__ = __invert__ = _spread
     __lt__ = __le__ = __gt__ = __ge__ = _spread
     __eq__ = __ne__ = _spread  # type: ignore[assignment]
-    __bool__ = __index__ = __int__ = __hash__ = _refuse  # type: ignore[assignment]
+    __bool__ = __index__ = __int__ = __hash__ = _refuse
     to_bytes = _refuse
 
     def __repr__(self) -> str:
@@ -38,7 +38,7 @@ UNDEFINED = Undefined()
 
 
 class Exit(Exception):
-    """``exit``, on its way out of the controls; ``out`` is what the parameters of the action it left through hold."""
+    """``exit``, on its way out; ``out`` is what the out parameters hold of the action that it leaves."""
 
     out: Any = ()
 

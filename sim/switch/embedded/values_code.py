@@ -1,7 +1,7 @@
 """Code of expressions: Python expressions, and, where a call has effects, the statements that come before them.
 
-P4 evaluates from left to right. Python does too, within one expression; where a part has to become statements of its
-own, what stands left of it is put into a name first.
+P4 evaluates from left to right. Python does too, within one expression; where a part has to become statements
+of its own, what stands left of it is put into a name first.
 """
 
 from __future__ import annotations
@@ -244,7 +244,8 @@ def has_effects(node: ast.Expression | None) -> bool:
     if node is None or node.constant is not None:
         return False
     if isinstance(node, ast.Call):
-        return node.callee.kind != "builtin"
+        builtin = node.callee.kind == "builtin" and isinstance(node.function, ast.Member)
+        return not builtin or has_effects(node.function.base)  # type: ignore[attr-defined]
     if isinstance(node, ast.StructValue):
         return True
     if isinstance(node, ast.ListValue):
