@@ -13,7 +13,6 @@ from fanin import wire
 from fanin.p4 import program
 from fanin.p4.description import Assign, Control, Header, Operation, Register, State, Statement, Table
 from fanin.p4.program import ProgramConfig
-from fanin.wire import Kind
 
 WIDTH = 100  # columns of the text
 _INDENT = "    "
@@ -87,7 +86,7 @@ class Printer(ABC):
         constants = [
             (16, "ETHERTYPE_AGGREGATION", f"{wire.ETHERTYPE_AGGREGATION:#06x}"),
             (4, "VERSION", wire.VERSION),
-            *((4, kind.name, kind.value) for kind in Kind),
+            *((4, kind.name, kind.value) for kind in self.config.kinds),  # entries name the answers' kinds
             (32, "SLOTS", self.config.slots),
             (16, "FLOOD_GROUP", FLOOD_GROUP),
         ]

@@ -18,9 +18,7 @@ const bit<8> IP_PROTOCOL_UDP = 17;
 const bit<16> AGGREGATION_PORT = 34997;
 const bit<4> VERSION = 1;
 const bit<4> AGG = 0;
-const bit<4> RESULT = 1;
 const bit<4> ACK = 2;
-const bit<4> CONFIRM = 3;
 const bit<32> SLOTS = 32768;
 const bit<16> FLOOD_GROUP = 1;
 
