@@ -27,6 +27,7 @@ from fanin.p4.description import (
     Table,
     Unicast,
 )
+from fanin.p4.tofino import STAGES, state_stages, sums_per_stage
 from fanin.wire import (
     AGGREGATION,
     DEFAULT_VALUES,
@@ -73,11 +74,33 @@ class ProgramConfig:
     encap: Encap = Encap.L2
 
     def __post_init__(self) -> None:
-        for name, most in (("workers", MAX_WORKERS), ("values", MAX_VALUES), ("slots", MAX_SLOTS)):
+        for name, most, why in (
+            ("workers", MAX_WORKERS, f"a packet's bitmap has {MAX_WORKERS} bits"),
+            ("slots", MAX_SLOTS, "a packet's slot has 16 bits"),
+            ("values", MAX_VALUES, "more do not fit into Tofino's packet header vector"),
+        ):
             if not 1 <= getattr(self, name) <= most:
-                raise ValueError(f"{name} must be in 1…{most}, not {getattr(self, name)!r}")
+                raise ValueError(f"{name} must be in 1…{most}, not {getattr(self, name)!r}: {why}")
         if self.slots & (self.slots - 1):
-            raise ValueError(f"slots must be a power of two, not {self.slots!r}")
+            raise ValueError(
+                f"slots must be a power of two, not {self.slots!r}: jobs have aligned ranges of them"
+            )
+        if self.target is Target.TNA and self.stages > STAGES:
+            raise ValueError(
+                f"{self.values} values at {self.slots} slots would take {self.stages} stages, and Tofino has "
+                f"{STAGES}: {self.sums_per_stage} sums of so many slots fit into one"
+            )
+
+    @property
+    def stages(self) -> int:
+        """Ingress stages on Tofino: those of the state, then those of the sums."""
+        state = [2] * len(self.kinds) + [1]
+        return state_stages(self.slots, state) + -(-self.values // self.sums_per_stage)
+
+    @property
+    def sums_per_stage(self) -> int:
+        """Values that Tofino adds side by side."""
+        return sums_per_stage(self.slots)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
