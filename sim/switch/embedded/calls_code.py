@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from keyword import iskeyword
+
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.body import Body, Place, Store
 from fanin.sim.switch.embedded.errors import P4Error, Refused
@@ -176,7 +178,8 @@ class CallBody(Body):
             shape = self.generator.extern_class(node.position, function.owner.name)
         else:
             holder, shape = "ARCH", self.generator.architecture
-        method = getattr(shape, function.name, None)
+        name = function.name + "_" * iskeyword(function.name)  # ``assert``
+        method = getattr(shape, name, None)
         if method is None:
             raise Refused(node.position, f"extern {function.name}")
         codes, stores = self._extern_arguments(node)
@@ -186,7 +189,7 @@ class CallBody(Body):
             )
         if getattr(method, "takes_frame", False):
             codes.insert(0, "f")
-        call = f"{holder}.{function.name}({', '.join(codes)})"
+        call = f"{holder}.{name}({', '.join(codes)})"
         if not stores and node.type == VOID:
             self.source.emit(call)
             return "None"

@@ -368,7 +368,9 @@ class V1Model:
     def assert_(self, holds: Any) -> None:
         """Stop where something is not as the program says."""
         if not holds:
-            raise RunRefused("assert")
+            raise RunRefused("an assertion of the program that does not hold")
+
+    assume = assert_
 
 
 def _only_csum16(algorithm: str) -> None:
@@ -390,7 +392,3 @@ def _field_lists(metadata: Any, path: tuple[str, ...] = ()) -> dict[int, list[tu
         for number, paths in _field_lists(kind.fields[field.name], here).items():
             result.setdefault(number, []).extend(paths)
     return result
-
-
-for _name in ("assert", "assume"):  # the first is a keyword of Python's
-    setattr(V1Model, _name, V1Model.assert_)

@@ -172,7 +172,10 @@ STACK = {
     "declarations": TWO + "header e_t { bit<8> v; }",
     "headers": "h_t h; e_t[2] s;",
     "parser": """state start { packet.extract(hdr.h); transition next; }
-        state next { packet.extract(hdr.s.next); transition select(hdr.s.last.v) { 0: accept; default: next; } }""",
+        state next {
+            packet.extract(hdr.s.next);
+            transition select(hdr.s.last.v) { 0: accept; default: next; }
+        }""",
 }
 
 

@@ -1,0 +1,145 @@
+"""Wrong P4 text, with its place; what is not implemented; and that no text whatever gets through as a crash."""
+
+import random
+
+import pytest
+
+from fanin.sim.switch.embedded import P4Error, Refused, load
+from tests.support import new_seed
+
+from .programs import PARTS, V1MODEL, v1model
+
+
+def error(text: str) -> str:
+    with pytest.raises(P4Error) as caught:
+        load(text, "bad.p4")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("header h {\n  bit<8> a\n}", "bad.p4:3:1: syntax error at '}'"),
+        ("header h { bit<8> a; ", "bad.p4:1:20: syntax error: the text ends too early"),
+        ("const bit<8> a = b;", "bad.p4:1:18: b is not declared"),
+        ("const bit<8> a = 1;\nconst bit<8> a = 2;", "bad.p4:2:14: a is declared twice"),
+        ("const bit<8> a = 8w1 + 9w1;", "bad.p4:1:24: bit<9> where bit<8> is needed"),
+        ("const bit<8> a = true;", "bad.p4:1:18: bool where bit<8> is needed"),
+        ("const bit<8> a = 8w256;", "bad.p4:1:18: 8w256: the value does not fit in 8 bits"),
+        ("struct s { nothing_t x; }", "bad.p4:1:12: syntax error at 'nothing_t'"),
+        ("const bit<8> a = 16w5[3:4];", "bad.p4:1:18: slice [3:4]: the larger bound comes first"),
+        ("const bool a = 8w1 < 8s1;", "bad.p4:1:22: int<8> where bit<8> is needed"),
+        ("const bit<8> a = (bit<8>)16s1;", "bad.p4:1:19: no cast from int<16> to bit<8>"),
+        ("const bit<8> a = 1 $ 2;", "bad.p4:1:20: unexpected character '$'"),
+        ("#if 1\nconst bit<8> a = 1;", "bad.p4:1:2: #if without #endif"),
+        ("#error no such thing", "bad.p4:1:2: #error no such thing"),
+        ("#include <nothing.p4>", "bad.p4:1:2: #include of nothing.p4, which is neither"),
+        ("", "bad.p4:1:1: there is no package instance main"),
+    ],
+)
+def test_a_wrong_text_is_refused_with_its_place(text, message):
+    assert error(text).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("parts", "what"),
+    [
+        ({"apply": "hdr.h.x = 1;"}, "h_t has no field x"),
+        ({"apply": "hdr.h.a = hdr.h;"}, "h_t where bit<8> is needed"),
+        ({"apply": "hdr.h.a = 1 + true;"}, "where"),
+        ({"apply": "nothing();"}, "nothing is not declared"),
+        ({"apply": "hdr.h.setValid(1);"}, "has no method setValid of 1 arguments"),
+        ({"apply": "hdr.setValid();"}, "has no method setValid"),
+        ({"deparser": "hdr.h.a = 1;"}, "cannot be written"),
+        ({"parser": "state start { transition nowhere; }"}, "there is no state nowhere"),
+        ({"parser": "state begin { transition accept; }"}, "has no state start"),
+        ({"parser": "state start { exit; transition accept; }"}, "exit is not allowed here"),
+        ({"locals": "table t { actions = { missing; } }"}, "missing is not declared"),
+        ({"locals": "action a(bit<8> x) {} table t { actions = { a; } default_action = a(); }"}, "takes 1"),
+        ({"locals": "table t { key = { hdr.h.a: fuzzy; } actions = { NoAction; } }"}, "no match kind fuzzy"),
+        ({"locals": "action a() { t.apply(); }", "apply": "a();"}, "t is not declared"),
+        ({"locals": "register<bit<8>>(4) r;", "apply": "r.read(hdr.h.a);"}, "takes 1 arguments"),
+        ({"locals": "register<bit<8>>(4) r;", "apply": "r.read(hdr.h, 0);"}, "h_t where bit<8> is needed"),
+        ({"apply": "mark_to_drop(meta);"}, "metadata_t where standard_metadata_t is needed"),
+        ({"apply": "bit<8> x = 1; bit<8> x = 2;"}, "x is declared twice"),
+        ({"apply": "hdr.h.a + 1;"}, "syntax error"),
+    ],
+)  # fmt: skip
+def test_a_type_error_is_refused_with_its_place(parts, what):
+    with pytest.raises(P4Error, match=r"^test\.p4:\d+:\d+: ") as caught:
+        v1model(**parts)
+    assert what in str(caught.value)
+
+
+OWN = "extern void own(in bit<8> x);"
+
+
+@pytest.mark.parametrize(
+    ("parts", "what"),
+    [
+        ({"apply": "random(hdr.h.a, 0, 9);"}, "extern random"),
+        ({"apply": "truncate(9);"}, "extern truncate"),
+        ({"apply": "for (bit<8> i in 0 .. 3) { hdr.h.a = i; }"}, "for"),
+        ({"declarations": PARTS["declarations"] + OWN, "apply": "own(hdr.h.a);"}, "extern own"),
+        ({"locals": "table t { actions = { NoAction; } colour = 3; }"}, "table property colour"),
+        ({"declarations": PARTS["declarations"] + "T same<T>(in T x) { return x; }"}, "type parameters"),
+        ({"apply": "tuple<bit<8>> t = {1}; t[0] = 2;"}, "element of a tuple"),
+    ],
+)  # fmt: skip
+def test_what_is_not_implemented_is_refused_with_its_place(parts, what):
+    with pytest.raises(Refused, match=r"^test\.p4:\d+:\d+: ") as caught:
+        v1model(**parts)
+    assert what in str(caught.value)
+
+
+def test_an_unknown_architecture_is_refused():
+    text = "control C(); package Other(C c); control D() { apply {} } Other(D()) main;"
+    with pytest.raises(Refused, match="architecture Other"):
+        load(text)
+
+
+def test_a_deeply_nested_text_is_refused_and_no_crash():
+    with pytest.raises(P4Error):
+        v1model(apply="hdr.h.a = " + "~" * 5000 + "hdr.h.b;")
+
+
+WHOLE = V1MODEL.format(
+    **{
+        **PARTS,
+        "locals": "register<bit<8>>(4) r; action a(bit<8> v) { hdr.h.a = v; exit; } table t { key = { hdr.h.b: "
+        "ternary; hdr.g.isValid(): exact; } actions = { a; NoAction; } "
+        "const entries = { (1 &&& 3, true): a(1); "
+        "(_, false): a(2); } default_action = NoAction(); }",
+        "apply": "if (t.apply().hit && hdr.h.c[3:0] != 4w2) { r.write(0, hdr.h.a |+| 1); } else { bit<8> x; "
+        "r.read(x, (bit<32>)hdr.h.b); hdr.h.b = (bit<8>)((int<8>)x >> 2); }",
+    }
+)
+
+
+def test_mutated_programs_end_in_a_program_or_an_error():
+    """Nothing but P4Error comes out of the front end, and nothing but Refused out of a run."""
+    rng = random.Random(new_seed())
+    pieces = WHOLE.split(" ")
+    lines: list[str] = []
+    for _ in range(60):
+        text = list(pieces)
+        for _ in range(rng.randint(1, 3)):
+            index = rng.randrange(len(text))
+            change = rng.randrange(4)
+            if change == 0:
+                del text[index]
+            elif change == 1:
+                text.insert(index, rng.choice(pieces))
+            elif change == 2:
+                text[index] = rng.choice(
+                    ("{", "}", "<", ">>", "(", "8w3", "hdr", ";", "bit<8>", "@name(", "0x", '"')
+                )
+            else:
+                word = text[index]
+                cut = rng.randrange(len(word) + 1)
+                text[index] = word[:cut] + rng.choice('{}();<>=+-&|.:#@~"\\\n0z') + word[cut:]
+        try:
+            load(" ".join(text)).switch().process(0, bytes(8))
+        except P4Error as caught:
+            lines.append(str(caught))
+    assert all(line.startswith("program.p4:") or ".p4:" in line for line in lines)

@@ -1,0 +1,133 @@
+"""Match kinds, priorities, entries of the program and of the control plane, and what is refused of these."""
+
+import random
+
+import pytest
+
+from fanin.p4.control import Exact, Lpm, Range, TableEntry, Ternary
+from tests.support import new_seed
+
+from .programs import one, send, v1model
+
+TABLE = """action mark(bit<8> v) {{ hdr.h.a = v; }}
+    table t {{ key = {{ {keys} }} actions = {{ mark; NoAction; }} {more} }}"""
+
+
+def running(keys, more=""):
+    return v1model(locals=TABLE.format(keys=keys, more=more), apply="t.apply();").switch()
+
+
+def mark(match, value, priority=0):
+    return TableEntry("I.t", match, "I.mark", {"v": value}, priority)
+
+
+def test_the_longest_prefix_wins():
+    switch = running("hdr.h.b: lpm;")
+    for value, length in ((0x80, 1), (0xC0, 2), (0, 0), (0xC1, 8)):
+        switch.insert(mark({"hdr.h.b": Lpm(value, length)}, length + 0x10))
+    sent = [send(switch, f"00{b:02x}0000")[0][1][:2] for b in (0x00, 0x81, 0xC0, 0xC1)]
+    assert sent == ["10", "11", "12", "18"]
+
+
+def test_the_larger_priority_wins_whatever_the_order():
+    for order in (1, -1):
+        switch = running("hdr.h.b: ternary;")
+        entries = [mark({"hdr.h.b": Ternary(1, 1)}, 1, 10), mark({"hdr.h.b": Ternary(3, 3)}, 2, 20)]
+        for entry in entries[::order]:
+            switch.insert(entry)
+        assert [send(switch, f"00{b:02x}0000")[0][1][:2] for b in (1, 2, 3)] == ["01", "00", "02"]
+
+
+def test_ranges_include_both_ends():
+    switch = running("hdr.h.b: range;")
+    switch.insert(mark({"hdr.h.b": Range(2, 4)}, 9, 1))
+    assert [send(switch, f"00{b:02x}0000")[0][1][:2] for b in range(1, 6)] == ["00", "09", "09", "09", "00"]
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("const entries = { 0 &&& 0: mark(1); 3: mark(2); }", "01"),
+        ("entries = { priority = 5: 0 &&& 0: mark(1); priority = 6: 3: mark(2); }", "02"),
+        (
+            "largest_priority_wins = false; entries = { priority = 5: _: mark(1); priority = 6: 3: mark(2); }",
+            "01",
+        ),
+        ("priority_delta = 10; entries = { priority = 5: _: mark(1); 3: mark(2); }", "01"),
+        ("entries = { 3 &&& 1: mark(1); priority = 7: 3: mark(2); }", "02"),
+    ],
+)
+def test_priorities_of_entries_in_the_program(more, expected):
+    assert (
+        one("00030000", locals=TABLE.format(keys="hdr.h.b: ternary;", more=more), apply="t.apply();")[:2]
+        == expected
+    )
+
+
+def test_tables_against_a_search_through_all_entries():
+    rng = random.Random(new_seed())
+    switch = running("hdr.h.b: ternary; hdr.h.c: range; hdr.h.d: exact;")
+    entries: list[tuple[int, int, int, int, int, int]] = []
+    for number in range(200):
+        mask, low, exact = rng.randrange(8), rng.randrange(8), rng.randrange(3)
+        row = (rng.randrange(8) & mask, mask, low, rng.randrange(low, 8), exact, number + 1)
+        match = {"hdr.h.b": Ternary(row[0], mask), "hdr.h.c": Range(low, row[3]), "hdr.h.d": Exact(exact)}
+        entry = mark(match, number % 250 + 1, number + 1)
+        switch.insert(entry)
+        entries.append(row)
+        if rng.random() < 0.2:
+            switch.delete(entry)
+            entries.pop()
+        b, c, d = rng.randrange(8), rng.randrange(8), rng.randrange(3)
+        fitting = [r for r in entries if b & r[1] == r[0] and r[2] <= c <= r[3] and d == r[4]]
+        expected = max((r[5] for r in fitting), default=0)
+        assert send(switch, f"00{b:02x}{c:02x}{d:02x}") == [(0, f"{expected:02x}{b:02x}{c:02x}{d:02x}")]
+
+
+@pytest.mark.parametrize(
+    ("entry", "what"),
+    [
+        (TableEntry("I.u", {}, "I.mark"), "no table I.u"),
+        (TableEntry("I.t", {"hdr.h.b": Exact(1)}, "I.other"), "no action I.other"),
+        (TableEntry("I.t", {"hdr.h.x": Exact(1), "hdr.h.b": Exact(1)}, "NoAction"), "no key hdr.h.x"),
+        (TableEntry("I.t", {}, "NoAction"), "the exact key hdr.h.b is missing"),
+        (mark({"hdr.h.b": Exact(256)}, 1), "256 does not fit in 8 bits"),
+        (mark({"hdr.h.b": Exact(1)}, 256), "v: 256 does not fit in 8 bits"),
+        (TableEntry("I.t", {"hdr.h.b": Exact(1)}, "I.mark", {"w": 1}), "takes the parameters v, not w"),
+        (mark({"hdr.h.b": Ternary(1, 1)}, 1), "is matched exact, not ternary"),
+    ],
+)
+def test_an_entry_that_does_not_fit_is_refused_by_name(entry, what):
+    with pytest.raises(ValueError, match=what):
+        running("hdr.h.b: exact;").insert(entry)
+
+
+def test_an_entry_comes_once_and_goes_once():
+    switch = running("hdr.h.b: exact;")
+    entry = mark({"hdr.h.b": Exact(2)}, 9)
+    switch.insert(entry)
+    with pytest.raises(ValueError, match="already"):
+        switch.insert(entry)
+    assert send(switch, "00020000")[0][1] == "09020000"
+    switch.delete(entry)
+    assert send(switch, "00020000")[0][1] == "00020000"
+    with pytest.raises(ValueError, match="no such entry"):
+        switch.delete(entry)
+
+
+def test_a_default_action_is_replaced_unless_it_is_constant():
+    switch = running("hdr.h.b: exact;")
+    switch.set_default("I.t", "I.mark", {"v": 5})
+    assert send(switch, "00020000")[0][1][:2] == "05"
+    with pytest.raises(ValueError, match="default action is constant"):
+        running("hdr.h.b: exact;", "const default_action = mark(3);").set_default("I.t", "NoAction")
+
+
+def test_names_are_those_of_annotations():
+    locals_ = """@name("first") action mark(bit<8> v) { hdr.h.a = v; }
+        @name(".second") table t { key = { hdr.h.b: exact @name("key"); } actions = { mark; } }"""
+    program = v1model(locals=locals_, apply="t.apply();")
+    assert list(program.tables) == ["second"]
+    table = program.tables["second"]
+    assert [(key.name, key.kind, key.width) for key in table.keys] == [("key", "exact", 8)]
+    assert table.actions["I.first"].parameters == {"v": 8}
