@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -155,7 +154,7 @@ class _Reader:
             raise self._wrong(f'"{name}" must be in 0…{most}, not {value}')
         return value
 
-    def _choice(self, name: str, choices: tuple[str, ...], default: str | None) -> str:
+    def _choice(self, name: str, choices: tuple[str, ...], default: str | None = None) -> str:
         value = self._take(name, str, default)
         if value not in choices:
             raise self._wrong(f'"{name}" must be one of {", ".join(choices)}, not {json.dumps(value)}')
@@ -189,8 +188,12 @@ class _Reader:
         inside = self.inside("program")
         return inside.built(
             lambda: ProgramConfig(
-                **{name: kind(inside._choice(name, tuple(kind), None)) for name, kind in _CHOICES.items()},
-                **{name: inside._take(name, int) for name in ("workers", "slots", "values")},
+                target=Target(inside._choice("target", tuple(Target))),
+                protocol=Protocol(inside._choice("protocol", tuple(Protocol))),
+                workers=inside._take("workers", int),
+                slots=inside._take("slots", int),
+                values=inside._take("values", int),
+                encap=Encap(inside._choice("encap", tuple(Encap))),
             )
         )
 
@@ -209,9 +212,8 @@ class _Reader:
         for place in places:
             if places.count(place) > 1:
                 raise self._wrong(f"two members with port {place[0]} and bitmap {place[1]}")
-        numbers = (self._take(name, int) for name in ("id", "base", "slots"))
-        return self.built(lambda: Job(*numbers, tuple(members)))
+        number, base, slots = (self._take(name, int) for name in ("id", "base", "slots"))
+        return self.built(lambda: Job(number, base, slots, tuple(members)))
 
 
-_CHOICES: Mapping[str, type[StrEnum]] = {"target": Target, "protocol": Protocol, "encap": Encap}
 _KINDS: Mapping[type, str] = {int: "an integer", str: "a string", list: "a list", dict: "an object"}

@@ -173,8 +173,7 @@ class Printer(ABC):
                 told = f"  // {entry.why}" if entry.why else ""
                 entries.append(f"({', '.join(entry.match)}): {entry.action}();{told}")
             lines += block("const entries =", entries)
-        else:
-            lines.append(f"size = {table.size};")
+        lines.append(f"size = {table.size or len(table.entries)};")
         return lines + ([f"counters = {table.name}_counter;"] if table.counted else [])
 
     def fill(self, text: str, **words: str) -> str:
