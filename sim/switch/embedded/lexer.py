@@ -16,6 +16,7 @@ KEYWORDS = {
     "this", "transition", "true", "tuple", "typedef", "value_set", "varbit", "void",
 }  # fmt: skip
 
+_DIGITS = 4096  # of a number
 _PATTERN = re.compile(
     r"""
     (?P<SPACE>(?:[ \t\r\f\v]|\\\r?\n|//[^\n]*|/\*.*?\*/)+)
@@ -70,6 +71,8 @@ def integer(token: Token) -> tuple[int, int | None, bool]:
     base = {"x": 16, "b": 2, "o": 8}.get((match[3] or "0d")[1].lower(), 10)
     if not digits:
         raise P4Error(token.position, f"{token.text}: a number without digits")
+    if len(digits) > _DIGITS:
+        raise P4Error(token.position, f"a number of more than {_DIGITS} digits")
     value = int(digits, base)
     if not match[1]:
         return value, None, False

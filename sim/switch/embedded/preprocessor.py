@@ -10,7 +10,9 @@ from fanin.sim.switch.embedded.errors import P4Error, Position, Refused
 from fanin.sim.switch.embedded.lexer import Token, integer, tokens
 
 OWN_TEXTS = Path(__file__).parent / "include"
-_DEPTH = 64  # of includes, and of macros in macros
+_INCLUDES = 256
+_DEPTH = 64  # of macros in macros
+_TOKENS = 1_000_000  # that macros may grow to
 
 _BINARY = {
     "||": (1, lambda a, b: int(bool(a or b))), "&&": (2, lambda a, b: int(bool(a and b))),
@@ -39,7 +41,7 @@ class Preprocessor:
             name: Macro(None, [t for t in tokens(str(text), "<define>") if t.type != "NEWLINE"])
             for name, text in defines.items()
         }
-        self._depth = 0
+        self._included = 0
 
     def run(self, text: str, file: str, folder: Path | None) -> list[Token]:
         """All tokens of ``text``; ``folder`` is where its quoted includes are looked for first."""
@@ -127,16 +129,14 @@ class Preprocessor:
         found = next((c for c in candidates if c.is_file()), None)
         if found is None:
             raise Refused(place, f"#include of {name}, which is neither a known architecture nor a file")
-        self._depth += 1
-        if self._depth > _DEPTH:
-            raise P4Error(place, f"includes nested deeper than {_DEPTH}")
+        self._included += 1
+        if self._included > _INCLUDES:
+            raise P4Error(place, f"more than {_INCLUDES} includes")
         try:
             text = found.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise P4Error(place, f"#include of {name}: {error}") from error
-        result = self.run(text, name if found == own else str(found), found.parent)
-        self._depth -= 1
-        return result
+        return self.run(text, name if found == own else str(found), found.parent)
 
     def _define(self, rest: list[Token], place: Position) -> None:
         if not rest or rest[0].type != "NAME":
@@ -185,6 +185,8 @@ class Preprocessor:
             if len(hidden) > _DEPTH:
                 raise P4Error(token.position, f"macros nested deeper than {_DEPTH}")
             result += self._expanded([t.moved(token.position) for t in body], hidden | {token.text})
+            if len(result) > _TOKENS:
+                raise P4Error(token.position, f"macros that grow to more than {_TOKENS} tokens")
         return result
 
 

@@ -28,6 +28,7 @@ from fanin.sim.switch.embedded.v1model import V1Model
 
 ARCHITECTURES = {architecture.package: architecture for architecture in (V1Model, Tna)}
 Trace = Callable[[str], None]
+_INTERNAL = "internal error"
 
 
 def load(
@@ -52,8 +53,12 @@ def load(
         tree = parse(sequence, name)
         Checker().check(tree)
         return Program(tree, name)
+    except P4Error:
+        raise
     except RecursionError:
         raise Refused(Position(name, 1, 1), "a text nested this deep") from None
+    except Exception as error:  # right or refused: what we did not think of is no answer
+        raise Refused(Position(name, 1, 1), f"{_INTERNAL}: {type(error).__name__}: {error}") from error
 
 
 class Program:
@@ -255,8 +260,10 @@ class Switch:
             out: list[tuple[int, bytes]] = self._runtime.process(port, frame)
         except RunRefused as error:
             raise Refused(self.program.place_of(error), str(error)) from error
-        except RecursionError as error:
-            raise Refused(self.program.place_of(error), "a recursion this deep") from error
+        except Exception as error:  # right or refused: what we did not think of is no answer
+            raise Refused(
+                self.program.place_of(error), f"{_INTERNAL}: {type(error).__name__}: {error}"
+            ) from error
         return [(to, data) for to, data in out if to in self.ports]
 
     def _traced_states(self, frame: Any, state: Any) -> None:

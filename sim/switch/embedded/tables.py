@@ -11,6 +11,7 @@ from typing import Any
 
 from fanin.p4.control import Exact, Lpm, Match, Range, Ternary
 from fanin.sim.switch.embedded.description import ActionInfo, KeyInfo, TableInfo
+from fanin.sim.switch.embedded.errors import RunRefused
 
 _REMEMBERED = 1 << 16  # keys whose entry a table remembers
 _ORDERED = ("ternary", "range", "optional")  # a table with such a key goes by priority
@@ -82,7 +83,10 @@ class Table:
             ).constant = row.constant
 
     def find(self, key: int) -> Entry:
-        """The entry that ``key`` matches, or the default."""
+        """The entry that ``key`` matches, or the default.
+
+        Raises RunRefused where the entries leave it open which of two it is.
+        """
         entry = self._found.get(key)
         if entry is None:
             if len(self._found) >= _REMEMBERED:
@@ -93,14 +97,16 @@ class Table:
     def _search(self, key: int) -> Entry:
         found: Entry | None = None
         for group in self._groups:
-            if found is not None and found.priority >= group.best:
+            if found is not None and found.priority > group.best:
                 break
             for entry in group.entries.get(key & group.mask, ()):
-                if found is not None and entry.priority <= found.priority:
+                if found is not None and entry.priority < found.priority:
                     break
-                if not entry.ranges or all(low <= key >> s & m <= high for s, m, low, high in entry.ranges):
-                    found = entry
-                    break
+                if entry.ranges and not all(low <= key >> s & m <= high for s, m, low, high in entry.ranges):
+                    continue
+                if found is not None and entry.priority == found.priority:
+                    raise RunRefused(f"table {self.info.name}: two entries of one priority match")
+                found = entry
         return self.default if found is None else found
 
     # what the control plane does
@@ -253,7 +259,7 @@ class Table:
             self._groups.append(group)
         row = group.entries.setdefault(entry.value, [])
         row.append(entry)
-        row.sort(key=lambda e: -e.priority)  # stable: of equal priorities, the first inserted wins
+        row.sort(key=lambda e: -e.priority)
         group.best = max(group.best, entry.priority)
         self._groups.sort(key=lambda g: -g.best)
 

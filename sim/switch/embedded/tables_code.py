@@ -39,6 +39,8 @@ class TableCode:
         function, table = (
             self.generator.functions.fresh(f"{prefix}_{node.name}") for prefix in ("apply", "table")
         )
+        if any(info.name == name for info in self.generator.tables.values()):
+            raise Refused(node.position, f"two tables of the name {name}")
         actions = {row.action: self._action(row) for row in node.actions}
         infos = {info.name: info for info in actions.values()}
         default, arguments = self._default(actions, infos)

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from fanin.p4.control import Exact, Lpm, Range, TableEntry, Ternary
+from fanin.sim.switch.embedded import Refused
 from tests.support import new_seed
 
 from .programs import one, send, v1model
@@ -36,6 +37,15 @@ def test_the_larger_priority_wins_whatever_the_order():
         for entry in entries[::order]:
             switch.insert(entry)
         assert [send(switch, f"00{b:02x}0000")[0][1][:2] for b in (1, 2, 3)] == ["01", "00", "02"]
+
+
+def test_two_entries_of_one_priority_that_match_leave_the_answer_open():
+    switch = running("hdr.h.b: ternary;")
+    switch.insert(mark({"hdr.h.b": Ternary(1, 1)}, 1, 10))
+    switch.insert(mark({"hdr.h.b": Ternary(2, 2)}, 2, 10))
+    assert send(switch, "00010000")[0][1][:2] == "01"
+    with pytest.raises(Refused, match="two entries of one priority"):
+        send(switch, "00030000")
 
 
 def test_ranges_include_both_ends():
