@@ -23,6 +23,7 @@ _GROUPS = 2 * MAX_WORKERS  # of a place: one for all members, one for each
 ADMISSION, VERDICT, MALFORMED, FORWARD = (
     f"Aggregation.{name}" for name in ("admission", "verdict", "malformed", "forward")
 )
+DELIVERY = "Delivery.members"
 FOREIGN = TableEntry(ADMISSION, {}, "Aggregation.foreign", priority=1)
 REJECT = TableEntry(MALFORMED, {}, "Aggregation.reject", priority=1)
 FLOOD = TableEntry(FORWARD, {}, "Aggregation.flood", priority=1)
@@ -94,7 +95,7 @@ def job_installation(config: ProgramConfig, job: Job, place: int, switch: Endpoi
     check_job(config, job)
     if not 0 <= place < MAX_JOBS:
         raise ValueError(f"the program runs {MAX_JOBS} jobs at a time")
-    everybody = tuple(Replica(m.port, _replica(place, m)) for m in job.members)
+    everybody = tuple(Replica(m.port, replica_id(place, m.bitmap)) for m in job.members)
     groups = [MulticastGroup(_group(place), everybody)]
     groups += [
         MulticastGroup(_group(place, m), (replica,)) for m, replica in zip(job.members, everybody, strict=True)
@@ -104,8 +105,9 @@ def job_installation(config: ProgramConfig, job: Job, place: int, switch: Endpoi
     return Installation(tuple(entries), tuple(groups))
 
 
-def _replica(place: int, member: Member) -> int:
-    return place * MAX_WORKERS + member.bitmap.bit_length()
+def replica_id(place: int, bitmap: int) -> int:
+    """Of the copy for the member with this bitmap."""
+    return place * MAX_WORKERS + bitmap.bit_length()
 
 
 def _group(place: int, member: Member | None = None) -> int:
@@ -158,8 +160,8 @@ def _addresses(config: ProgramConfig, member: Member, place: int, switch: Endpoi
     parameters = {"mac": to.mac, "own_mac": switch.mac}
     if config.encap is Encap.UDP:
         parameters |= {"ip": to.ip, "own_ip": switch.ip, "udp_port": to.port, "own_udp_port": switch.port}
-    replica = {"replica": Exact(_replica(place, member))}
-    return TableEntry("Delivery.members", replica, "Delivery.address", parameters)
+    replica = {"replica": Exact(replica_id(place, member.bitmap))}
+    return TableEntry(DELIVERY, replica, "Delivery.address", parameters)
 
 
 def job_counters(counted: Iterable[tuple[TableEntry, int]]) -> JobCounters:

@@ -24,6 +24,7 @@ class SwitchKind(StrEnum):
     """What takes the switch's place in a simulation."""
 
     EMBEDDED = "embedded"  # the emitted P4 text, executed by fanin
+    BMV2 = "bmv2"  # the same text, compiled by p4c and executed by simple_switch_grpc
     REFERENCE = "reference"  # docs/protocol.md in plain Python
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fanin.p4.control import MulticastGroup, TableEntry
-from fanin.p4.description import WORD_BITS
 from fanin.p4.emit import program_text
 from fanin.p4.program import ProgramConfig, register_words
 from fanin.sim.switch.embedded import Switch, load
-from fanin.sim.switch.program import ProgramSwitch
+from fanin.sim.switch.program import ProgramSwitch, split_words
 from fanin.wire import Endpoint
 
 
@@ -36,11 +35,7 @@ class EmbeddedPipeline:
     def read_register(self, name: str, index: int) -> tuple[int, ...]:
         """An entry's words; v1model packs a pair, TNA has a struct."""
         value = self.switch.registers[name][index]
-        if isinstance(value, tuple):
-            return value
-        return tuple(
-            value >> WORD_BITS * word & (1 << WORD_BITS) - 1 for word in reversed(range(self._words[name]))
-        )
+        return value if isinstance(value, tuple) else split_words(value, self._words[name])
 
 
 def embedded_switch(

@@ -14,6 +14,11 @@ def make_switch(ports: int, *, kind: SwitchKind, config: ProgramConfig) -> Switc
         return ReferenceSwitch(
             endpoint=SWITCH, ports=ports, values=config.values, protocol=config.protocol, encap=config.encap
         )
-    from fanin.sim.switch.emitted import embedded_switch  # brings a parser with it, which others need not load
+    # What others need not load: gRPC here, a parser there.
+    if kind is SwitchKind.BMV2:
+        from fanin.sim.switch.bmv2.switch import bmv2_switch
+
+        return bmv2_switch(config, endpoint=SWITCH, ports=range(ports))
+    from fanin.sim.switch.emitted import embedded_switch
 
     return embedded_switch(config, endpoint=SWITCH, ports=range(ports))

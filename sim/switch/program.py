@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from fanin.job import Job, JobCounters, SwitchCounters, check_jobs
 from fanin.p4.control import MulticastGroup, TableEntry
+from fanin.p4.description import WORD_BITS
 from fanin.p4.installation import (
     SWITCH_COUNTERS,
     Installation,
@@ -49,6 +50,11 @@ class Pipeline(Protocol):
         """An entry's 32-bit words."""
 
 
+def split_words(value: int, count: int) -> tuple[int, ...]:
+    """The 32-bit words of a v1model register, which packs them into one number, the first uppermost."""
+    return tuple(value >> WORD_BITS * word & (1 << WORD_BITS) - 1 for word in reversed(range(count)))
+
+
 def _signed(word: int) -> int:
     return (word ^ 0x8000_0000) - 0x8000_0000
 
@@ -61,15 +67,29 @@ class _Active:
 
 
 class ProgramSwitch(Switch):
-    """The program of ``config`` in ``pipeline``, a fresh one; ``endpoint`` are the switch's own addresses."""
+    """The program of ``config`` in ``pipeline``; ``endpoint`` are the switch's own addresses.
 
-    def __init__(self, *, config: ProgramConfig, pipeline: Pipeline, endpoint: Endpoint, ports: Sequence[int]):
+    The pipeline is a fresh one, or ``running`` has the jobs that it runs already, by place.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: ProgramConfig,
+        pipeline: Pipeline,
+        endpoint: Endpoint,
+        ports: Sequence[int],
+        running: Mapping[int, Job] | None = None,
+    ):
         self.config, self.pipeline, self.endpoint, self.ports = config, pipeline, endpoint, tuple(ports)
         self._jobs: dict[int, _Active] = {}
         self._ended: dict[int, JobCounters] = {}
-        self._stations: dict[tuple[int, int], Installation] = {}
         self._forwarded = 0  # to stations that are gone
-        self._install(switch_installation(config, self.ports))
+        if running is None:
+            self._install(switch_installation(config, self.ports))
+        for place, job in (running or {}).items():
+            self._jobs[job.id] = _Active(job, place, job_installation(config, job, place, endpoint))
+        self._stations = {station: station_installation(*station) for station in self._members()}
 
     def add_job(self, job: Job) -> None:  # noqa: D102
         for member in job.members:
@@ -116,8 +136,7 @@ class ProgramSwitch(Switch):
 
     def _update_stations(self) -> None:
         """Other traffic reaches the members of all jobs, and nobody else."""
-        members = [member for active in self._jobs.values() for member in active.job.members]
-        wanted = {(member.endpoint.mac, member.port) for member in members}
+        wanted = self._members()
         for station in self._stations.keys() - wanted:
             installed = self._stations.pop(station)
             self._forwarded += self._packets(installed.entries)
@@ -125,6 +144,11 @@ class ProgramSwitch(Switch):
         for station in sorted(wanted - self._stations.keys()):
             self._stations[station] = station_installation(*station)
             self._install(self._stations[station])
+
+    def _members(self) -> set[tuple[int, int]]:
+        """MAC address and port of each."""
+        members = (member for active in self._jobs.values() for member in active.job.members)
+        return {(member.endpoint.mac, member.port) for member in members}
 
     def _packets(self, entries: Iterable[TableEntry]) -> int:
         return sum(self.pipeline.direct_counter(entry)[0] for entry in entries)

@@ -40,6 +40,7 @@ class Traffic:
     reference: ReferenceSwitch
     rng: random.Random
     encap: Encap
+    shortest: int = 0  # bytes of a frame
 
     def frames(self, number: int) -> Iterator[tuple[int, bytes]]:
         """``number`` frames, each with the port that it arrives at."""
@@ -55,7 +56,7 @@ class Traffic:
         while number:
             (make,) = self.rng.choices(kinds, (50, 15, 8, 8, 6, 8, 5))
             port, frame = make()
-            if self._in_contract(frame):
+            if len(frame) >= self.shortest and self._in_contract(frame):
                 yield port, frame
                 number -= 1
 
@@ -183,7 +184,13 @@ class Traffic:
 
 
 def compare(
-    switches: dict[str, Switch], encap: Encap, number: int, seed: int, **reference: object
+    switches: dict[str, Switch],
+    encap: Encap,
+    number: int,
+    seed: int,
+    *,
+    shortest: int = 0,
+    **reference: object,
 ) -> dict[str, int]:
     """Drive ``switches`` and the reference with ``number`` frames; AssertionError at the first difference.
 
@@ -194,7 +201,7 @@ def compare(
     for switch in (judge, *switches.values()):
         for job in JOBS:
             switch.add_job(job)
-    traffic = Traffic(judge, random.Random(seed), encap)
+    traffic = Traffic(judge, random.Random(seed), encap, shortest)
     for count, (port, frame) in enumerate(traffic.frames(number)):
         expected = judge.inject(port, frame, 0)
         for name, switch in switches.items():

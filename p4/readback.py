@@ -1,0 +1,98 @@
+"""What a switch runs, from what it says of itself: the inverse of :mod:`fanin.p4.installation`.
+
+A control plane that comes later needs no file: the program's configuration shows in the names and sizes of its
+tables and registers, a job in its entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fanin.job import Job, Member
+from fanin.p4.control import Exact, TableEntry, Ternary
+from fanin.p4.installation import ADMISSION, DELIVERY, VERDICT, place_of, replica_id
+from fanin.p4.program import (
+    ACK_STATE,
+    AGG_STATE,
+    MAX_JOBS,
+    ProgramConfig,
+    controls,
+    register_words,
+)
+from fanin.wire import AGGREGATION, Encap, Endpoint, Kind, Protocol
+
+_SLOT_BITS = next(field.bits for field in AGGREGATION if field.name == "slot")
+JOB_TABLES = (ADMISSION, VERDICT, DELIVERY)  # whose entries say which jobs run
+
+
+@dataclass(frozen=True)
+class RunningJob:
+    """A job, its place, and the switch's addresses that its answers come from."""
+
+    job: Job
+    place: int
+    switch: Endpoint
+
+
+def program_config(
+    registers: Mapping[str, int], tables: Mapping[str, int], actions: Mapping[str, Iterable[str]]
+) -> ProgramConfig:
+    """The v1model program's configuration, from names and sizes, and from its actions' parameters.
+
+    Raises ValueError unless it is the aggregation program.
+    """
+    wrong = ValueError("it runs another program, not the one that fanin p4 emit writes")
+    try:
+        config = ProgramConfig(
+            protocol=Protocol.P4SGD if ACK_STATE in registers else Protocol.SWITCHML,
+            workers=tables[DELIVERY] // MAX_JOBS,
+            slots=registers[AGG_STATE],
+            values=sum(name.endswith(".total") for name in registers),
+            encap=Encap.UDP if "ip" in actions["Delivery.address"] else Encap.L2,
+        )
+    except (LookupError, ValueError) as error:
+        raise wrong from error
+    sizes = {f"{c.name}.{t.name}": t.size for c in controls(config)[1:] for t in c.tables}
+    words = dict.fromkeys(register_words(config), config.slots)
+    if dict(registers) != words or not sizes.items() <= dict(tables).items():
+        raise wrong
+    return config
+
+
+def running_jobs(config: ProgramConfig, entries: Iterable[TableEntry]) -> list[RunningJob]:
+    """The jobs whose entries, of ``JOB_TABLES``, these are; by place."""
+    senders: dict[int, list[TableEntry]] = {}
+    places: dict[int, int] = {}
+    addresses: dict[int, Mapping[str, int]] = {}
+    for entry in entries:
+        if entry.table == DELIVERY:
+            addresses[_value(entry, "replica")] = entry.parameters
+        elif entry.action == "Aggregation.admit_agg":
+            senders.setdefault(_value(entry, "job"), []).append(entry)
+        elif entry.action == "Aggregation.complete" and _value(entry, "kind") == Kind.AGG:
+            places[_value(entry, "job")] = place_of(entry.parameters["to"])
+    found = [_job(number, places[number], of, addresses) for number, of in senders.items() if number in places]
+    return sorted(found, key=lambda running: running.place)
+
+
+def _job(
+    number: int, place: int, senders: Iterable[TableEntry], addresses: Mapping[int, Mapping[str, int]]
+) -> RunningJob:
+    members, switch = [], Endpoint(0, 0)
+    for entry in sorted(senders, key=lambda entry: _value(entry, "bitmap")):
+        slots = entry.match.get("slot", Ternary(0, 0))
+        assert isinstance(slots, Ternary)
+        bitmap = _value(entry, "bitmap")
+        to = addresses[replica_id(place, bitmap)]
+        endpoint = Endpoint(to["mac"], to.get("ip", 0), to.get("udp_port", 0))
+        switch = Endpoint(to["own_mac"], to.get("own_ip", 0), to.get("own_udp_port", 0))
+        members.append(Member(_value(entry, "port"), bitmap, endpoint))
+    job = Job(number, slots.value, (1 << _SLOT_BITS) - slots.mask, tuple(members))
+    return RunningJob(job, place, switch)
+
+
+def _value(entry: TableEntry, key: str) -> int:
+    match = entry.match[key]
+    assert isinstance(match, Exact | Ternary)
+    return match.value

@@ -1,0 +1,271 @@
+"""A running switch through P4Runtime: pipeline, table entries, multicast groups, direct counters.
+
+finsy knows the protocol's messages, and P4Info their ids and widths; this adds :mod:`fanin.p4.control`'s
+objects, a bound on every wait and one line per error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from finsy import p4entity
+from finsy.grpcutil import GRPCStatusCode
+from finsy.p4client import P4Client, P4ClientError
+from finsy.p4schema import P4MatchType, P4Schema, P4Table
+from finsy.pbutil import PBMessage
+from finsy.proto import p4r
+
+from fanin.errors import ToolFailed
+from fanin.p4.control import Exact, Lpm, Match, MulticastGroup, Range, Replica, TableEntry, Ternary
+
+T = TypeVar("T")
+ADDRESS = "127.0.0.1:9559"  # P4Runtime's port
+_LIMIT = 20.0  # seconds, for one request; finsy gives up after 10
+_AGAIN = 0.05  # seconds between attempts to connect
+
+
+class Unreachable(ToolFailed):
+    """Nothing answers at the address."""
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """What p4c wrote for BMv2."""
+
+    config: Path
+    p4info: Path
+
+
+class P4Runtime:
+    """The primary controller of the switch at ``address``, until :meth:`close`; latest comes first.
+
+    The pipeline becomes ``program`` when given, else it is what the switch runs: ``schema`` is its P4Info,
+    which ``exists`` unless it runs none. Calls raise ToolFailed when the switch refuses or does not answer;
+    ValueError, before anything is sent, for what P4Info does not have.
+    """
+
+    def __init__(self, address: str, *, device: int = 0, program: CompiledProgram | None = None):
+        self.address = address
+        self.schema = P4Schema(program.p4info, program.config) if program else P4Schema()
+        self._device = device
+        self._election = p4r.Uint128(low=time.time_ns())
+        self._client = P4Client(address, wait_for_ready=False)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        try:
+            self._run(self._open())
+            if program:
+                self.set_pipeline(program)
+            else:
+                self._run(self._get_pipeline())
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give up control and let go of the connection."""
+        if self._loop.is_closed():
+            return
+        try:
+            self._run(self._client.close())
+        except ToolFailed:  # the switch may be gone
+            pass
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_LIMIT)
+            self._loop.close()
+
+    def set_pipeline(self, program: CompiledProgram) -> None:
+        """Let the switch run ``program``, fresh: without entries, groups or counts."""
+        self.schema = P4Schema(program.p4info, program.config)
+        request = p4r.SetForwardingPipelineConfigRequest(
+            device_id=self._device,
+            action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+            config=self.schema.get_pipeline_config(),
+        )
+        self._run(self._client.request(request))
+
+    def insert(self, entry: TableEntry) -> None:
+        """Add a table entry."""
+        self._write(p4r.Update.INSERT, encoded(self.schema, entry))
+
+    def delete(self, entry: TableEntry) -> None:
+        """Remove a table entry."""
+        self._write(p4r.Update.DELETE, encoded(self.schema, entry))
+
+    def set_multicast_group(self, group: MulticastGroup) -> None:
+        """Add or change a multicast group."""
+        known = any(other.id == group.id for other in self.multicast_groups())
+        self._write(p4r.Update.MODIFY if known else p4r.Update.INSERT, _encoded_group(group))
+
+    def delete_multicast_group(self, number: int) -> None:
+        """Remove a multicast group."""
+        self._write(p4r.Update.DELETE, p4entity.P4MulticastGroupEntry(number))
+
+    def multicast_groups(self) -> list[MulticastGroup]:
+        """All groups of the switch."""
+        return [_decoded_group(group) for group in self._read(p4entity.P4MulticastGroupEntry())]
+
+    def entries(self, table: str) -> list[TableEntry]:
+        """A table's entries, but for the default one."""
+        found = self._read(p4entity.P4TableEntry(table))
+        return [decoded(self.schema, entry) for entry in found if not entry.is_default_action]
+
+    def direct_counter(self, entry: TableEntry) -> tuple[int, int]:
+        """Packets and bytes that an entry has matched."""
+        wanted = encoded(self.schema, entry)
+        wanted.action = None
+        for counter in self._read(p4entity.P4DirectCounterEntry(table_entry=wanted)):
+            # An entry without a match stands for all of its table.
+            found = counter.table_entry
+            if (found.match or {}, found.priority) == (wanted.match or {}, entry.priority):
+                return counter.packet_count, counter.byte_count
+        raise ToolFailed(f"{self.address}: {entry.table} has no entry {dict(entry.match)}")
+
+    def _write(self, kind: Any, entity: Any) -> None:
+        update = p4r.Update(type=kind, entity=entity.encode(self.schema))
+        self._run(self._client.request(p4r.WriteRequest(device_id=self._device, updates=[update])))
+
+    def _read(self, entity: Any) -> list[Any]:
+        request = p4r.ReadRequest(device_id=self._device, entities=[entity.encode(self.schema)])
+
+        async def read() -> list[Any]:
+            replies = self._client.request_iter(request)
+            return [p4entity.decode_entity(e, self.schema) async for reply in replies for e in reply.entities]
+
+        return self._run(read())
+
+    def _complete(self, message: PBMessage) -> None:
+        """Requests that change something say who asks."""
+        if isinstance(message, p4r.WriteRequest | p4r.SetForwardingPipelineConfigRequest):
+            message.election_id.CopyFrom(self._election)
+
+    async def _open(self) -> None:
+        await self._client.open(complete_request=self._complete)
+        bid = p4r.MasterArbitrationUpdate(device_id=self._device, election_id=self._election)
+        await self._client.send(p4r.StreamMessageRequest(arbitration=bid))
+        answer = await self._client.receive()
+        if answer.arbitration.status.code:
+            raise ToolFailed(f"{self.address}: another controller is the primary one")
+
+    async def _get_pipeline(self) -> None:
+        kind = p4r.GetForwardingPipelineConfigRequest.P4INFO_AND_COOKIE
+        request = p4r.GetForwardingPipelineConfigRequest(device_id=self._device, response_type=kind)
+        try:
+            answer = await self._client.request(request)
+        except P4ClientError as error:
+            if not error.is_pipeline_missing:
+                raise
+        else:
+            if answer.config.HasField("p4info"):
+                self.schema.set_p4info(answer.config.p4info)
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of ``work``, in the loop's thread."""
+        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, _LIMIT), self._loop)
+        try:
+            return future.result(2 * _LIMIT)
+        except P4ClientError as error:
+            if error.code == GRPCStatusCode.UNAVAILABLE:
+                raise Unreachable(f"{self.address}: no P4Runtime server answers") from error
+            raise ToolFailed(f"{self.address}: {_reason(error)}") from error
+        except TimeoutError as error:
+            raise ToolFailed(f"{self.address}: no answer in {_LIMIT:g} s") from error
+        except (RuntimeError, AssertionError) as error:  # finsy: the connection has ended
+            raise ToolFailed(f"{self.address}: the P4Runtime connection has ended") from error
+
+
+def connect(address: str, program: CompiledProgram, *, limit: float, alive: Callable[[], None]) -> P4Runtime:
+    """Once the switch answers; ToolFailed after ``limit`` seconds. ``alive`` raises when it has died."""
+    end = time.monotonic() + limit
+    while True:
+        alive()
+        try:
+            return P4Runtime(address, program=program)
+        except Unreachable:
+            if time.monotonic() > end:
+                raise
+        time.sleep(_AGAIN)
+
+
+def _reason(error: P4ClientError) -> str:
+    """One line: what was refused, and why."""
+    causes = [f"{e.canonical_code.name}: {e.message}" for e in error.details.values()]
+    text = "; ".join(causes) or f"{error.code.name}: {error.message}"
+    return " ".join(text.split())
+
+
+def encoded(schema: P4Schema, entry: TableEntry) -> p4entity.P4TableEntry:
+    """An entry as finsy's. Raises ValueError for names and values that P4Info does not have."""
+    table = schema.tables.get(entry.table)
+    if table is None:
+        raise ValueError(f"the program has no table {entry.table}")
+    match = {
+        key: value for key, m in entry.match.items() if (value := _encoded_match(table, key, m)) is not None
+    }
+    return p4entity.P4TableEntry(
+        entry.table,
+        match=p4entity.P4TableMatch({key: value for key, value in match.items() if value is not None}),
+        action=p4entity.P4TableAction(entry.action, **entry.parameters),
+        priority=entry.priority,
+    )
+
+
+def _encoded_match(table: P4Table, key: str, match: Match) -> Any:
+    """As P4Runtime wants it: bits that do not matter are 0, a key that does not matter is left out."""
+    field = table.match_fields.get(key)
+    if field is None:
+        raise ValueError(f"table {table.name} has no key {key}")
+    full = (1 << field.bitwidth) - 1
+    match match:
+        case Exact(value):
+            return value
+        case Ternary(value, mask):
+            return (value & mask, mask) if mask else None
+        case Lpm(value, length):
+            return (value & full ^ full >> length, length) if length else None
+        case Range(low, high):
+            return (low, high) if (low, high) != (0, full) else None
+
+
+def decoded(schema: P4Schema, entry: p4entity.P4TableEntry) -> TableEntry:
+    """What :func:`encoded` was given, but for keys that do not matter."""
+    table, action = schema.tables[entry.table_id], entry.action
+    if not isinstance(action, p4entity.P4TableAction):
+        raise ValueError(f"table {table.name} has entries with action profiles, which fanin does not use")
+    fields = table.match_fields
+    match = {key: _decoded_match(fields[key].match_type, value) for key, value in (entry.match or {}).items()}
+    name = schema.actions[action.name].name
+    return TableEntry(table.name, match, name, dict(action.args), entry.priority)
+
+
+def _decoded_match(kind: P4MatchType | str, value: Any) -> Match:
+    if kind is P4MatchType.EXACT:
+        return Exact(int(value))
+    first, second = map(int, value)
+    kinds: dict[Any, Callable[[int, int], Match]] = {
+        P4MatchType.TERNARY: Ternary,
+        P4MatchType.LPM: Lpm,
+        P4MatchType.RANGE: Range,
+    }
+    return kinds[kind](first, second)
+
+
+def _encoded_group(group: MulticastGroup) -> p4entity.P4MulticastGroupEntry:
+    replicas = [p4entity.P4Replica(replica.port, instance=replica.id) for replica in group.replicas]
+    return p4entity.P4MulticastGroupEntry(group.id, replicas=replicas)
+
+
+def _decoded_group(group: p4entity.P4MulticastGroupEntry) -> MulticastGroup:
+    replicas: Iterable[Any] = group.replicas
+    return MulticastGroup(
+        group.multicast_group_id,
+        tuple(Replica(r) if isinstance(r, int) else Replica(r.port, r.instance) for r in replicas),
+    )

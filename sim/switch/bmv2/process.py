@@ -1,0 +1,170 @@
+"""``simple_switch_grpc`` as a child of this process: started, watched, and gone when its owner is.
+
+With ``veth`` it runs in a network namespace without a name, which lives as long as the switch does and takes
+its interfaces along. The kernel kills the switch when the thread that started it ends, however that ends. So
+nothing but a temporary folder can outlive a crash, and the next start removes that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from fanin.errors import ToolFailed
+from fanin.sim.switch.bmv2.thrift import connect_thrift
+from fanin.tools import program
+
+T = TypeVar("T")
+INSTALL = "install BMv2 (p4lang's package p4lang-bmv2, or from source; docs/bmv2.md)"
+_UTIL_LINUX = "install util-linux"
+_IPROUTE = "install iproute2"
+_PREFIX = "fanin-bmv2-"
+_LAST_LINES = 3  # of its log, and of what else it printed
+_PATIENCE = 5.0  # seconds, for the operating system
+_AGAIN = 0.05  # seconds between attempts
+_CLONE_NEWNET = 0x4000_0000
+
+# In the namespace: no traffic but ours, so neither IPv6 nor ARP; BMv2 looks into /sys whether its ports are up.
+# Its arguments: the ports, then the command.
+_NAMESPACE = r"""
+mount -t sysfs sysfs /sys || true
+if [ -d /proc/sys/net/ipv6 ]; then echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 || true; fi
+ip link set lo up
+ports=$1; shift
+for port in $ports; do
+    ip link add "host$port" type veth peer name "switch$port"
+    for end in "host$port" "switch$port"; do ip link set "$end" mtu 9000 arp off addrgenmode none up; done
+done
+exec "$@"
+"""
+
+
+def host_end(port: int) -> str:
+    """The interface at our end of a port's veth pair."""
+    return f"host{port}"
+
+
+class BmvProcess:
+    """A running ``simple_switch_grpc`` without a program, for ``ports``; ``folder`` holds its sockets and log.
+
+    ``p4runtime`` is the address of its P4Runtime server, ``dataplane`` that of its gRPC data plane, which it
+    has unless ``veth``; then ``thrift_socket`` and ``inside`` reach into its namespace. Raises
+    InputError when a program is missing.
+    """
+
+    def __init__(self, ports: Sequence[int], *, veth: bool):
+        _remove_stale()
+        switch = program("simple_switch_grpc", INSTALL)
+        guard = [program("setpriv", _UTIL_LINUX), "--pdeathsig", "KILL", "--"]
+        self.veth = veth
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+        self._output, log = self.folder / "output", self.folder / "log"
+        self._logs = (log.with_suffix(".txt"), self._output)  # BMv2 adds the suffix
+        self.p4runtime = f"unix:{self.folder}/p4runtime"
+        self.dataplane = f"unix:{self.folder}/dataplane"
+        self._thrift_port = 9090 if veth else _free_port()
+        command = [switch, "--no-p4", "--log-file", str(log), "--log-flush", "--log-level", "info"]
+        command += ["--device-id", "0", "--thrift-port", str(self._thrift_port)]
+        target = ["--", "--grpc-server-addr", self.p4runtime]
+        if veth:
+            program("ip", _IPROUTE)
+            for port in ports:
+                command += ["-i", f"{port}@switch{port}"]
+            guard += [program("unshare", _UTIL_LINUX), "--net", "--mount", "--"]
+            command = ["sh", "-ec", _NAMESPACE, "sh", " ".join(map(str, ports)), *command]
+        else:
+            target += ["--dp-grpc-server-addr", self.dataplane]
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(
+                [*guard, *command, *target],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=self.folder,
+            )
+        self.pid = self._process.pid
+        self._end = weakref.finalize(self, _end, self._process, self.folder)  # at the latest at exit
+
+    def check(self, patience: float = 0.0) -> None:
+        """Raise ToolFailed with the log's last lines if the switch has died, or does within ``patience``."""
+        if not self._end.alive:
+            raise ToolFailed("simple_switch_grpc was stopped")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            status = self._process.wait(patience)
+            how = f"signal {-status}" if status < 0 else f"exit status {status}"
+            raise ToolFailed(f"simple_switch_grpc died ({how}); {self.last_lines()}")
+
+    def last_lines(self) -> str:
+        """The end of the logs, on one line."""
+        texts = [log.read_text(errors="replace") for log in self._logs if log.exists()]
+        lines = [[line.strip() for line in text.splitlines() if line.strip()][-_LAST_LINES:] for text in texts]
+        last = " | ".join(itertools.chain.from_iterable(lines))
+        return f"its last lines: {last}" if last else "it logged nothing"
+
+    def thrift_socket(self) -> socket.socket:
+        """A connection to the Thrift server, which may start late; outside the namespace it has no address."""
+        end = time.monotonic() + _PATIENCE
+        while True:
+            self.check()
+            try:
+                return self.inside(lambda: connect_thrift(("127.0.0.1", self._thrift_port)))
+            except ToolFailed:
+                if time.monotonic() > end:
+                    raise
+            time.sleep(_AGAIN)
+
+    def inside(self, action: Callable[[], T]) -> T:
+        """What ``action`` returns in the switch's network namespace; sockets opened there stay usable."""
+        if not self.veth:
+            return action()
+
+        def enter() -> T:
+            with open(f"/proc/{self.pid}/ns/net") as namespace:
+                libc = ctypes.CDLL(None, use_errno=True)
+                if libc.setns(namespace.fileno(), _CLONE_NEWNET):
+                    raise OSError(ctypes.get_errno(), "setns failed")
+            return action()
+
+        with ThreadPoolExecutor(1) as thread:  # the namespace is the thread's alone, and ends with it
+            return thread.submit(enter).result(2 * _PATIENCE)
+
+    def close(self) -> None:
+        """Kill the switch, whose namespace and interfaces go with it, and remove its folder."""
+        self._end()
+
+
+def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_PATIENCE)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _remove_stale() -> None:
+    """Folders of owners that were killed; their switches died with them."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        owner = re.match(rf"{_PREFIX}(\d+)-", folder.name)
+        if owner and not Path(f"/proc/{owner[1]}").exists():
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,126 @@
+"""A BMv2 that somebody else has started: its jobs, read back from it and changed."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from fanin.job import SWITCH, Job, JobCounters, SwitchCounters
+from fanin.p4.deployment import Deployment
+from fanin.p4.installation import ADMISSION, FOREIGN
+from fanin.p4.printer import FLOOD_GROUP
+from fanin.p4.readback import JOB_TABLES, RunningJob, program_config, running_jobs
+from fanin.sim.switch.bmv2.p4runtime import CompiledProgram, P4Runtime
+from fanin.sim.switch.bmv2.pipeline import ControlPlane
+from fanin.sim.switch.bmv2.thrift import Registers, connect_thrift
+from fanin.sim.switch.program import ProgramSwitch
+from fanin.wire import Endpoint
+
+
+class RunningSwitch:
+    """The switch whose P4Runtime server is at ``address``; ``thrift`` is used when registers are reset.
+
+    Raises ToolFailed when a server does not answer or refuses, ValueError for what the switch cannot run or
+    does not know.
+    """
+
+    def __init__(self, address: str, *, thrift: tuple[str, int], device: int = 0):
+        self.address = address
+        self._registers = functools.cache(lambda: Registers(connect_thrift(thrift)))
+        self._control = P4Runtime(address, device=device)
+        self._switch: ProgramSwitch | None = None
+        self._running: dict[int, RunningJob] = {}
+        if self._control.schema.exists:
+            try:
+                self._attach()
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """Let go of the switch, which goes on."""
+        self._control.close()
+        if self._registers.cache_info().currsize:
+            self._registers().close()
+
+    def prepare(self, directory: Path, deployment: Deployment) -> None:
+        """Load the program of ``directory`` unless one runs, and what it needs before the first job."""
+        if not self._control.schema.exists:
+            program = CompiledProgram(directory / "aggregation.json", directory / "aggregation.p4info.txtpb")
+            missing = [str(path) for path in (program.config, program.p4info) if not path.exists()]
+            if missing:
+                raise ValueError(
+                    f"{self.address} runs no program, and {missing[0]} is missing: fanin p4 emit writes it "
+                    "where p4c-bm2-ss is installed"
+                )
+            self._control.set_pipeline(program)
+        ports = [port.number for port in deployment.ports]
+        self._attach(deployment.switch, ports)
+
+    def add(self, job: Job) -> None:
+        """Clear the job's slots and admit its members."""
+        self._program().add_job(job)
+
+    def remove(self, number: int) -> Job:
+        """Remove a job."""
+        (number,) = self.numbers(number)
+        self._program().remove_job(number)
+        return self._running[number].job
+
+    def reset(self, number: int) -> None:
+        """Remove a job and add it again, its slots clear."""
+        job = self.remove(number)
+        program = self._program()
+        program.endpoint = self._running[number].switch  # which other jobs need not share
+        program.add_job(job)
+
+    def numbers(self, number: int | None = None) -> list[int]:
+        """The running jobs' ids, or ``number`` if it is one of them."""
+        self._program()
+        if number is None:
+            return sorted(self._running)
+        if number not in self._running:
+            known = ", ".join(map(str, sorted(self._running))) or "none"
+            raise ValueError(f"{self.address} runs no job {number}; it runs {known}")
+        return [number]
+
+    def job_counters(self, number: int) -> JobCounters:
+        """Of a job since it was added."""
+        return self._program().job_counters(number)
+
+    def counters(self) -> SwitchCounters:
+        """Of the switch; traffic forwarded to jobs that are gone is forgotten."""
+        return self._program().counters()
+
+    def _program(self) -> ProgramSwitch:
+        if self._switch is None:
+            raise ValueError(f"{self.address} runs no aggregation program yet: fanin p4 job add loads it")
+        return self._switch
+
+    def _attach(self, endpoint: Endpoint | None = None, ports: list[int] | None = None) -> None:
+        """Take over what runs; with ``endpoint`` and ``ports`` also install what is there before any job."""
+        schema, control = self._control.schema, self._control
+        try:
+            config = program_config(
+                {register.name: register.size for register in schema.registers},
+                {of.name: of.size for of in schema.tables},
+                {action.name: [parameter.name for parameter in action.params] for action in schema.actions},
+            )
+        except ValueError as error:
+            raise ValueError(f"{self.address}: {error}") from error
+        entries = {name: control.entries(name) for name in JOB_TABLES}
+        installed = FOREIGN in entries[ADMISSION]
+        if not installed and ports is None:
+            return
+        running = running_jobs(config, [entry for found in entries.values() for entry in found])
+        self._running = {of.job.id: of for of in running}
+        if installed:
+            flooded = [group for group in control.multicast_groups() if group.id == FLOOD_GROUP]
+            ports = [replica.port for group in flooded for replica in group.replicas]
+        self._switch = ProgramSwitch(
+            config=config,
+            pipeline=ControlPlane(config, control, self._registers),
+            endpoint=endpoint or next((of.switch for of in running), SWITCH),
+            ports=ports or [],
+            running={of.place: of.job for of in running} if installed else None,
+        )

@@ -1,0 +1,57 @@
+"""The emitted program, executed by a real BMv2."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from fanin.errors import InputError
+from fanin.p4.compiler import COMPILERS, compile_program, find_compiler
+from fanin.p4.emit import program_text
+from fanin.p4.program import ProgramConfig, Target
+from fanin.sim.switch.bmv2.p4runtime import CompiledProgram
+from fanin.sim.switch.bmv2.pipeline import Bmv2Pipeline
+from fanin.sim.switch.program import ProgramSwitch
+from fanin.wire import Endpoint
+
+
+class Bmv2Switch(ProgramSwitch):
+    """The program in ``simple_switch_grpc``, which ends with this: by :meth:`close`, at exit, or in a crash."""
+
+    pipeline: Bmv2Pipeline
+
+    def close(self) -> None:
+        """Stop the switch; after that every call raises ToolFailed."""
+        self.pipeline.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def bmv2_switch(
+    config: ProgramConfig, *, endpoint: Endpoint, ports: Sequence[int], veth: bool | None = None
+) -> Bmv2Switch:
+    """The program of ``config``, printed, compiled and running without a job; it lives as long as this thread.
+
+    ``veth`` as :class:`Bmv2Pipeline` has it: when root, unless given. Raises InputError when a tool is missing.
+    """
+    if config.target is not Target.V1MODEL:
+        raise ValueError(f"target must be v1model for BMv2, not {config.target}")
+    if find_compiler(config.target) is None:
+        raise InputError(
+            f"{COMPILERS[config.target]} is missing: install p4c (p4lang's package p4lang-p4c; docs/bmv2.md)"
+        )
+    with tempfile.TemporaryDirectory(prefix="fanin-p4c-") as folder:
+        Path(folder, "aggregation.p4").write_text(program_text(config))
+        program = CompiledProgram(*compile_program(config, Path(folder)))
+        pipeline = Bmv2Pipeline(config, program, ports, veth=veth)
+    try:
+        return Bmv2Switch(config=config, pipeline=pipeline, endpoint=endpoint, ports=ports)
+    except BaseException:
+        pipeline.close()
+        raise

@@ -1,0 +1,110 @@
+"""Registers of BMv2 through its Thrift server: P4Runtime in BMv2 neither reads nor writes them.
+
+Three calls of BMv2's service ``standard`` in Thrift's binary protocol, multiplexed; no generated code.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any
+
+from fanin.errors import ToolFailed
+
+_STOP, _I32, _I64, _STRING, _STRUCT = 0, 8, 10, 11, 12
+_CALL, _REPLY = 1, 2
+_VERSION = 0x8001_0000
+_CONTEXT = 0
+_PATIENCE = 10.0  # seconds for a call
+_NUMBERS = {_I32: struct.Struct(">i"), _I64: struct.Struct(">q")}
+_FIELD = struct.Struct(">bh")
+_CODES = {1: "no such register", 2: "no such index", 3: "error"}  # RegisterOperationErrorCode
+
+
+def connect_thrift(address: tuple[str, int]) -> socket.socket:
+    """A connection to BMv2's Thrift server. Raises ToolFailed when there is none."""
+    try:
+        return socket.create_connection(address, _PATIENCE)
+    except OSError as error:
+        raise ToolFailed(
+            f"{address[0]}:{address[1]}: no Thrift server answers; BMv2's registers are reached through it "
+            "alone, so simple_switch_grpc must have been built with Thrift"
+        ) from error
+
+
+class Registers:
+    """Registers of the switch at the other end of ``connection``. A call that fails raises ToolFailed."""
+
+    def __init__(self, connection: socket.socket):
+        self._socket = connection
+        connection.settimeout(_PATIENCE)
+
+    def read(self, name: str, index: int) -> int:
+        """An entry, unsigned."""
+        arguments = (_I32, _CONTEXT), (_STRING, name), (_I32, index)
+        value = self._call("bm_register_read", *arguments)
+        return int(value) & (1 << 64) - 1
+
+    def write_range(self, name: str, start: int, end: int, value: int) -> None:
+        """Entries [start, end) become ``value``."""
+        arguments = (_I32, _CONTEXT), (_STRING, name), (_I32, start), (_I32, end), (_I64, value)
+        self._call("bm_register_write_range", *arguments)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._socket.close()
+
+    def _call(self, method: str, *arguments: tuple[int, Any]) -> Any:
+        fields = b"".join(
+            _FIELD.pack(kind, number) + _encode(kind, value)
+            for number, (kind, value) in enumerate(arguments, 1)
+        )
+        head = struct.pack(">I", _VERSION | _CALL) + _encode(_STRING, f"standard:{method}") + bytes(4)
+        try:
+            self._socket.sendall(head + fields + bytes([_STOP]))
+            return self._reply(method)
+        except OSError as error:
+            raise ToolFailed(f"BMv2's Thrift server: {method}: {error.strerror or error}") from error
+
+    def _reply(self, method: str) -> Any:
+        version = self._number(">I")
+        self._value(_STRING)
+        self._number(">i")
+        result = self._value(_STRUCT)
+        if version != _VERSION | _REPLY:
+            raise ToolFailed(f"BMv2's Thrift server refused {method}: {result.get(1, version)}")
+        if failure := result.get(1):  # InvalidRegisterOperation
+            raise ToolFailed(f"BMv2 refused {method}: {_CODES.get(failure.get(1), failure)}")
+        return result.get(0)
+
+    def _value(self, kind: int) -> Any:
+        if kind in _NUMBERS:
+            return _NUMBERS[kind].unpack(self._bytes(_NUMBERS[kind].size))[0]
+        if kind == _STRING:
+            return self._bytes(self._number(">i")).decode(errors="replace")
+        if kind == _STRUCT:
+            fields = {}
+            while (field := self._number(">b")) != _STOP:
+                number = self._number(">h")
+                fields[number] = self._value(field)
+            return fields
+        raise ToolFailed(f"BMv2's Thrift server sent a value of type {kind}, which nobody asked for")
+
+    def _number(self, layout: str) -> int:
+        return int(struct.unpack(layout, self._bytes(struct.calcsize(layout)))[0])
+
+    def _bytes(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            more = self._socket.recv(count - len(data))
+            if not more:
+                raise ConnectionResetError("the connection was closed")
+            data += more
+        return data
+
+
+def _encode(kind: int, value: Any) -> bytes:
+    if kind == _STRING:
+        data = value.encode()
+        return struct.pack(">i", len(data)) + data
+    return _NUMBERS[kind].pack(value)
