@@ -80,10 +80,6 @@ class Expressions(Scopes):
             if node.name not in kind.fields:
                 raise P4Error(node.name_position, f"{kind} has no field {node.name}")
             node.type = kind.fields[node.name]
-            if isinstance(base, ast.StructValue) or (
-                isinstance(base, ast.Name) and base.target is ast.Constant
-            ):
-                node.constant = None
         elif isinstance(kind, types.Stack):
             node.type = self._of_stack(node, kind)
         elif isinstance(kind, types.Applied):
@@ -272,8 +268,6 @@ class Expressions(Scopes):
             return node
         from_enum = isinstance(actual, types.Enum) and actual.underlying == kind
         if not from_enum and not (actual == INTEGER and isinstance(kind, Bits)):
-            if isinstance(actual, types.Tuple) and isinstance(kind, types.Tuple | types.Record):
-                return self._convert_tuple(node, kind)
             raise P4Error(node.position, f"{actual} where {kind} is needed")
         result = ast.Cast(node.position, None, node)
         result.type = kind
@@ -293,9 +287,6 @@ class Expressions(Scopes):
                 raise P4Error(node.position, f"{kind} has {len(parts)} parts, not {len(node.items)}")
             node.items = [self.convert(i, p) for i, p in zip(node.items, parts.values(), strict=True)]
         node.type = kind
-
-    def _convert_tuple(self, node: ast.Expression, kind: Type) -> ast.Expression:
-        raise P4Error(node.position, f"{node.type} where {kind} is needed")
 
     def _listvalue(self, node: ast.ListValue, expected: Type | None) -> ast.Expression:
         parts = parts_of(expected)

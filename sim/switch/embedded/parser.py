@@ -93,8 +93,7 @@ class _Builder(lark.Transformer):
         result.annotations = annotations
         return result
 
-    local = method_or_local = declaration
-    abstract_body = declaration
+    local = abstract_body = declaration
 
     def annotations(self, parts: list[Token]) -> ast.Annotations:
         return {token.text: token.value for token in parts}

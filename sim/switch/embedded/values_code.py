@@ -80,7 +80,7 @@ class ValueCode:
 
     def _listvalue(self, node: ast.ListValue) -> str:
         kind = base_of(node.type)
-        codes = [self._part(item) for item in self.values_fresh(node.items)]
+        codes = self.values_fresh(node.items)
         if isinstance(kind, types.Record):
             return self._record(kind, dict(zip(kind.fields, codes, strict=True)))
         if isinstance(kind, types.Stack):
@@ -90,10 +90,6 @@ class ValueCode:
     def _structvalue(self, node: ast.StructValue) -> str:
         codes = self.values_fresh(list(node.items.values()))
         return self._record(base_of(node.type), dict(zip(node.items, codes, strict=True)))
-
-    @staticmethod
-    def _part(code: str) -> str:
-        return code
 
     def values_fresh(self, nodes: list[ast.Expression]) -> list[str]:
         """As ``values``, each as ``fresh``."""
