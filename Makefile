@@ -7,7 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 LINT := build/lint
 
-.PHONY: help demo test test-all lint verilog bench clean
+SWITCH ?= 127.0.0.1:9559
+DEVICE ?= 0
+P4_SHELL := .venv-p4-shell
+
+.PHONY: help demo test test-all lint verilog bench p4-shell clean
 .DELETE_ON_ERROR:
 
 help:
@@ -40,6 +44,10 @@ bench: $(VENV)/.user ## speed and area, each figure beside its limit (half an ho
 	$(BIN)/fanin bench glm
 	$(BIN)/fanin bench area
 
+# p4runtime-shell wants a protobuf that nothing else here can live with.
+p4-shell: $(P4_SHELL)/.ready ## p4runtime-shell against a running switch (SWITCH=127.0.0.1:9559 DEVICE=0)
+	$(P4_SHELL)/bin/python -m p4runtime_sh --grpc-addr $(SWITCH) --device-id $(DEVICE) --election-id 0,1
+
 clean: ## what these targets made, but .venv
 	rm -rf build runs *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find fanin hdl sim tests -name __pycache__ -prune -exec rm -rf {} +
@@ -57,6 +65,12 @@ $(VENV)/.user: pyproject.toml
 		{ echo "fanin: $(PYTHON) has no venv module; install it (Debian: python3-venv)" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(P4_SHELL)/.ready:
+	$(call need,$(PYTHON),python3)
+	$(PYTHON) -m venv $(P4_SHELL)
+	$(P4_SHELL)/bin/pip install --quiet --disable-pip-version-check p4runtime-shell
 	@touch $@
 
 $(VENV)/.developer: $(VENV)/.user

@@ -1,0 +1,123 @@
+"""The emitted program in a real BMv2, where it and p4c are installed: every frame, register, counter alike."""
+
+import os
+import shutil
+import signal
+import time
+
+import pytest
+
+from fanin.cli.main import main
+from fanin.errors import InputError, ToolFailed
+from fanin.job import SWITCH, Job, Member, worker_endpoint
+from fanin.p4.program import ProgramConfig, Target
+from fanin.sim.switch.bmv2.switch import bmv2_switch
+from fanin.wire import Encap, Kind, Packet, Protocol, encode
+from tests.p4.bridge import run_tests
+from tests.sim.switch.traffic import JOBS, PORTS, compare
+from tests.support import new_seed
+
+PROGRAMS = {"p4c-bm2-ss": "p4lang-p4c", "simple_switch_grpc": "p4lang-bmv2"}
+MISSING = [
+    f"{name} (p4lang's package {package})" for name, package in PROGRAMS.items() if not shutil.which(name)
+]
+needs_bmv2 = [
+    pytest.mark.bmv2,
+    pytest.mark.skipif(bool(MISSING), reason=f"install {', '.join(MISSING)}; docs/bmv2.md"),
+]
+WAYS = [
+    pytest.param(True, id="veth", marks=pytest.mark.skipif(os.geteuid() != 0, reason="veth pairs need root")),
+    pytest.param(False, id="stream"),
+]
+SHORTEST = 14  # bytes of a frame that a veth pair carries
+
+
+def _switch(veth=None, **changes):
+    config = ProgramConfig(**{"workers": 4, "slots": 32, **changes})
+    return bmv2_switch(config, endpoint=SWITCH, ports=range(PORTS), veth=veth)
+
+
+class TestReal:
+    """All with a switch of their own."""
+
+    pytestmark = needs_bmv2
+
+    @pytest.mark.parametrize("veth", WAYS)
+    @pytest.mark.parametrize("encap", list(Encap))
+    @pytest.mark.parametrize("protocol", list(Protocol))
+    def test_random_packets_have_the_same_effect_as_on_the_reference(self, veth, encap, protocol):
+        with _switch(veth, encap=encap, protocol=protocol) as switch:
+            compare({"bmv2": switch}, encap, 2_000, new_seed(), shortest=SHORTEST, protocol=protocol)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("encap", list(Encap))
+    def test_a_hundred_thousand_random_packets_have_the_same_effect(self, encap):
+        with _switch(encap=encap) as switch:
+            compare({"bmv2": switch}, encap, 100_000, new_seed(), shortest=SHORTEST)
+
+    @pytest.mark.parametrize("encap", list(Encap))
+    def test_the_ptf_tests_pass(self, tmp_path, capsys, encap):
+        options = ["--encap", encap, "--workers", "3", "--slots", "64"]
+        assert main(["p4", "emit", "-o", str(tmp_path), *options]) == 0
+        config = ProgramConfig(encap=encap, workers=3, slots=64)
+        with bmv2_switch(config, endpoint=SWITCH, ports=range(3)) as switch:
+            assert set(run_tests(tmp_path, switch).values()) == {None}
+
+    def test_a_job_begins_with_clear_slots_and_counters(self):
+        with _switch() as switch:
+            for _ in range(2):
+                switch.add_job(JOBS[0])
+                assert switch.registers(JOBS[0].id, 0).round == 0
+                member = JOBS[0].members[0]
+                packet = Packet(Kind.AGG, JOBS[0].id, JOBS[0].base, 1, member.bitmap, (5,) * 8)
+                frame = encode(packet, encap=Encap.L2, source=member.endpoint, destination=SWITCH)
+                assert switch.inject(member.port, frame, 0) == []
+                assert switch.registers(JOBS[0].id, 0)[:3] == (1, member.bitmap, (5,) * 8)
+                assert switch.job_counters(JOBS[0].id).aggregated == 1
+                switch.remove_job(JOBS[0].id)
+
+    def test_a_member_may_have_any_port(self):
+        job = Job(1, 0, 1, tuple(Member(port, 1 << w, worker_endpoint(w)) for w, port in enumerate((510, 508))))
+        ports = [member.port for member in job.members]
+        with bmv2_switch(ProgramConfig(workers=2, slots=1), endpoint=SWITCH, ports=ports) as switch:
+            switch.add_job(job)
+            out = []
+            for member in job.members:
+                packet = Packet(Kind.AGG, 1, 0, 1, member.bitmap, tuple(range(8)))
+                frame = encode(packet, encap=Encap.L2, source=member.endpoint, destination=SWITCH)
+                out.append([port for port, _, _ in switch.inject(member.port, frame, 0)])
+        assert out == [[], [508, 510]]
+
+    @pytest.mark.parametrize("veth", WAYS)
+    def test_a_killed_switch_is_reported_at_once_with_its_last_lines(self, veth):
+        with _switch(veth) as switch:
+            os.kill(switch.pipeline.bmv2.pid, signal.SIGKILL)
+            started = time.monotonic()
+            for call in (
+                lambda: switch.inject(0, bytes(60), 0),
+                lambda: switch.add_job(JOBS[0]),
+                switch.counters,
+            ):
+                with pytest.raises(ToolFailed, match=r"died \(signal 9\); its last lines: .*Thrift"):
+                    call()
+            assert time.monotonic() < started + 10
+        assert not switch.pipeline.bmv2.folder.exists()
+
+    @pytest.mark.slow
+    @pytest.mark.verilator
+    @pytest.mark.parametrize("protocol", list(Protocol))
+    def test_training_through_it_is_bit_exact(self, tmp_path, capsys, protocol):
+        options = ["--workers", "2", "--epochs", "1", "--switch", "bmv2", "--protocol", protocol]
+        assert main(["train", "breast_cancer", *options, "--drop", "0.01", "-o", str(tmp_path / "run")]) == 0
+        assert "bit-exact      yes" in capsys.readouterr().out
+
+
+def test_it_runs_the_v1model_program_alone():
+    with pytest.raises(ValueError, match="target must be v1model"):
+        _switch(target=Target.TNA)
+
+
+def test_a_missing_compiler_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="p4c-bm2-ss is missing: install p4c"):
+        _switch()
