@@ -67,7 +67,7 @@ class Records:
             )
         return copies, sets
 
-    def _struct(self, _: Record, name: str, fields: list[tuple[str, Type]]) -> list[str]:
+    def _struct(self, _kind: Record, name: str, fields: list[tuple[str, Type]]) -> list[str]:
         copies, sets = self._copying(fields)
         lines = self._common(name, fields, [])
         lines += ["    def copy(self):", f"        new = {name}.__new__({name})", *copies, "        return new"]
@@ -97,7 +97,7 @@ class Records:
             lines.append(condition)
         return [*lines, f"        return equal_parts(({mine}), ({its}))"]
 
-    def _union(self, _: Record, name: str, fields: list[tuple[str, Type]]) -> list[str]:
+    def _union(self, _kind: Record, name: str, fields: list[tuple[str, Type]]) -> list[str]:
         lines = self._common(name, fields, [])
         lines += [f"        self.{field}.union = self" for field, _ in fields]
         lines += [
