@@ -44,9 +44,9 @@ bench: $(VENV)/.user ## speed and area, each figure beside its limit (half an ho
 	$(BIN)/fanin bench glm
 	$(BIN)/fanin bench area
 
-# p4runtime-shell wants a protobuf that nothing else here can live with.
+# p4runtime-shell wants a protobuf that nothing else here can live with; -P: our p4/ is not its p4 package.
 p4-shell: $(P4_SHELL)/.ready ## p4runtime-shell against a running switch (SWITCH=127.0.0.1:9559 DEVICE=0)
-	$(P4_SHELL)/bin/python -m p4runtime_sh --grpc-addr $(SWITCH) --device-id $(DEVICE) --election-id 0,1
+	$(P4_SHELL)/bin/python -P -m p4runtime_sh --grpc-addr $(SWITCH) --device-id $(DEVICE) --election-id 0,1
 
 clean: ## what these targets made, but .venv
 	rm -rf build runs *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -142,5 +142,13 @@ def test_registers_out_of_reach_leave_no_job_behind(fake, run, emit, capsys):
     assert json.loads(run("stats", "--json")[1])["jobs"] == {}
 
 
+def test_a_reset_that_cannot_clear_registers_leaves_the_job_as_it_is(fake, run, emit, capsys):
+    run("add", emit(JOBS[0]))
+    before = dict(fake.entities)
+    status = main(["p4", "job", "reset", "3", "--switch", fake.address, "--thrift", "127.0.0.1:1"])
+    _refused((status, "", capsys.readouterr().err), "no Thrift server answers")
+    assert fake.entities == before
+
+
 def test_a_folder_without_a_job_file(run, tmp_path):
     _refused(run("add", tmp_path), "job.json: cannot be read")

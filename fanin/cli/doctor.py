@@ -96,11 +96,14 @@ def _version(command: list[str]) -> str | None:
     return found[0] if found else "present"
 
 
-def _program(name: str, needed_for: str, *, optional: bool = False) -> Callable[[], Tool]:
+def _program(
+    name: str, needed_for: str, *, optional: bool = False, install: str | None = None
+) -> Callable[[], Tool]:
     def probe() -> Tool:
         place = shutil.which(name)
-        version = _version([place, "--version"]) if place else None
-        return Tool(name, needed_for, optional, version, place)
+        if place is None:
+            return Tool(name, f"{needed_for}; install {install}" if install else needed_for, optional, None)
+        return Tool(name, needed_for, optional, _version([place, "--version"]), place)
 
     return probe
 
@@ -149,6 +152,11 @@ PROBES: tuple[Callable[[], Tool], ...] = (
     _package("scikit-learn", "data sets"),
     _package("cocotb", "tests beside the simulator"),
     _program("tshark", "reads frames.pcap", optional=True),
-    _program("p4c-bm2-ss", "compiles P4 for BMv2", optional=True),
-    _program("simple_switch_grpc", "BMv2, a software switch", optional=True),
+    _program("p4c-bm2-ss", "compiles P4 for BMv2", optional=True, install="p4lang's p4lang-p4c (docs/bmv2.md)"),
+    _program(
+        "simple_switch_grpc",
+        "BMv2, a software switch",
+        optional=True,
+        install="p4lang's p4lang-bmv2 (docs/bmv2.md)",
+    ),
 )

@@ -74,7 +74,7 @@ class P4Runtime:
         if self._loop.is_closed():
             return
         try:
-            self._run(self._client.close())
+            self._run(self._close())
         except ToolFailed:  # the switch may be gone
             pass
         finally:
@@ -155,6 +155,13 @@ class P4Runtime:
         if answer.arbitration.status.code:
             raise ToolFailed(f"{self.address}: another controller is the primary one")
 
+    async def _close(self) -> None:
+        await self._client.close()
+        left = asyncio.all_tasks() - {asyncio.current_task()}  # gRPC's
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
     async def _get_pipeline(self) -> None:
         kind = p4r.GetForwardingPipelineConfigRequest.P4INFO_AND_COOKIE
         request = p4r.GetForwardingPipelineConfigRequest(device_id=self._device, response_type=kind)
@@ -169,7 +176,12 @@ class P4Runtime:
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of ``work``, in the loop's thread."""
-        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, _LIMIT), self._loop)
+
+        async def bounded() -> T:
+            async with asyncio.timeout(_LIMIT):
+                return await work
+
+        future = asyncio.run_coroutine_threadsafe(bounded(), self._loop)
         try:
             return future.result(2 * _LIMIT)
         except P4ClientError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fanin.job import SWITCH, Job, JobCounters, SwitchCounters
 from fanin.p4.deployment import Deployment
-from fanin.p4.installation import ADMISSION, FOREIGN
+from fanin.p4.installation import FOREIGN
 from fanin.p4.printer import FLOOD_GROUP
 from fanin.p4.readback import JOB_TABLES, RunningJob, program_config, running_jobs
 from fanin.sim.switch.bmv2.p4runtime import CompiledProgram, P4Runtime
@@ -69,6 +69,7 @@ class RunningSwitch:
 
     def reset(self, number: int) -> None:
         """Remove a job and add it again, its slots clear."""
+        self._registers()  # there is no way back once the job is removed
         job = self.remove(number)
         program = self._program()
         program.endpoint = self._running[number].switch  # which other jobs need not share
@@ -109,7 +110,7 @@ class RunningSwitch:
         except ValueError as error:
             raise ValueError(f"{self.address}: {error}") from error
         entries = {name: control.entries(name) for name in JOB_TABLES}
-        installed = FOREIGN in entries[ADMISSION]
+        installed = FOREIGN in control.entries(FOREIGN.table)
         if not installed and ports is None:
             return
         running = running_jobs(config, [entry for found in entries.values() for entry in found])
