@@ -20,12 +20,11 @@ _BITS = {field.name: field.bits for field in AGGREGATION}
 _MAC_BITS = next(field.bits for field in ETHERNET if field.name == "destination")
 _PORT_BITS = 9
 _GROUPS = 2 * MAX_WORKERS  # of a place: one for all members, one for each
-ADMISSION, VERDICT, MALFORMED, FORWARD = (
-    f"Aggregation.{name}" for name in ("admission", "verdict", "malformed", "forward")
+ADMISSION, VERDICT, REJECTED, FORWARD = (
+    f"Aggregation.{name}" for name in ("admission", "verdict", "rejected", "forward")
 )
 DELIVERY = "Delivery.members"
-FOREIGN = TableEntry(ADMISSION, {}, "Aggregation.foreign", priority=1)
-REJECT = TableEntry(MALFORMED, {}, "Aggregation.reject", priority=1)
+FOREIGN = TableEntry(REJECTED, {}, "Aggregation.foreign", priority=1)
 FLOOD = TableEntry(FORWARD, {}, "Aggregation.flood", priority=1)
 _ANSWERS = {Kind.AGG: Kind.RESULT, Kind.ACK: Kind.CONFIRM}
 # What a packet with a verdict counts as: JobCounters' names, for AGG and for ACK.
@@ -70,15 +69,21 @@ def check_job(config: ProgramConfig, job: Job) -> None:
         )
 
 
-# Packets of these entries are the switch's counters; ``forwarded`` has those of all stations besides.
-SWITCH_COUNTERS = {"malformed": REJECT, "foreign": FOREIGN, "flooded": FLOOD}
+def switch_counters(config: ProgramConfig) -> dict[str, tuple[TableEntry, ...]]:
+    """Whose packets the switch's counters are; ``forwarded`` has those of all stations."""
+    wrong = {"values": 0} | ({"bad_checksum": 1} if config.encap is Encap.UDP else {})
+    malformed = (
+        TableEntry(REJECTED, {key: _is(value, 1)}, "Aggregation.malformed", priority=2 + number)
+        for number, (key, value) in enumerate(wrong.items())
+    )
+    return {"malformed": tuple(malformed), "foreign": (FOREIGN,), "flooded": (FLOOD,)}
 
 
 def switch_installation(config: ProgramConfig, ports: Sequence[int]) -> Installation:
     """What is there without any job: where packets go that nobody else takes."""
     tna = config.target is Target.TNA
     replicas = tuple(Replica(port, exclusion=port if tna else None) for port in ports)
-    entries = FOREIGN, REJECT, FLOOD
+    entries = tuple(entry for counted in switch_counters(config).values() for entry in counted)
     return Installation(entries, (MulticastGroup(FLOOD_GROUP, replicas),))
 
 
@@ -124,7 +129,6 @@ def _members(job: Job, kind: Kind) -> Iterator[TableEntry]:
     slots = Ternary(job.base, (1 << _BITS["slot"]) - job.slots)
     for member in job.members:
         match = {
-            "kind": _is(kind, _BITS["kind"]),
             "job": _is(job.id, _BITS["job"]),
             "port": _is(member.port, _PORT_BITS),
             "bitmap": _is(member.bitmap, _BITS["bitmap"]),
@@ -132,6 +136,7 @@ def _members(job: Job, kind: Kind) -> Iterator[TableEntry]:
         }
         name = kind.name.lower()
         yield TableEntry(f"Aggregation.{name}", match, f"Aggregation.mark_{name}", priority=1)
+        match = {"kind": _is(kind, _BITS["kind"]), **match}
         yield TableEntry(ADMISSION, match, f"Aggregation.admit_{name}", priority=2)
 
 

@@ -198,7 +198,6 @@ def _admission(config: ProgramConfig) -> tuple[tuple[Register, ...], tuple[Table
     """Stage 0: the state of the slots, behind tables that know the members."""
     members = MAX_JOBS * config.workers
     sender = (
-        Key("kind", "hdr.aggregation.kind"),
         Key("job", "hdr.aggregation.job"),
         Key("port", "{ingress_port}"),
         Key("bitmap", "hdr.aggregation.bitmap"),
@@ -215,7 +214,7 @@ def _admission(config: ProgramConfig) -> tuple[tuple[Register, ...], tuple[Table
                 sender,
                 (mark,),
                 f"{kind.name}s of members, within their job's slots. A table of its own: one table's actions "
-                "cannot touch different registers.",
+                "cannot touch different registers. Only one of them is applied, so they share a stage.",
                 members,
             )
         )
@@ -246,12 +245,10 @@ def _admission(config: ProgramConfig) -> tuple[tuple[Register, ...], tuple[Table
     tables.append(
         Table(
             "admission",
-            sender,
-            (*(actions[kind] for kind in config.kinds), Action("foreign", (Drop(),))),
-            "Who may aggregate. The control plane's last entry takes everybody else, as a default action "
-            "would not be counted.",
-            len(config.kinds) * members + 1,
-            counted=True,
+            (Key("kind", "hdr.aggregation.kind"), *sender),
+            tuple(actions[kind] for kind in config.kinds),
+            "Who may aggregate: members, within their job's slots.",
+            len(config.kinds) * members,
         )
     )
     return (*registers, current), tuple(tables)
@@ -336,12 +333,14 @@ def _aggregation(config: ProgramConfig) -> Control:
         MAX_JOBS * config.verdict_entries,
         counted=True,
     )
-    malformed = Table(
-        "malformed",
-        (Key("values", "hdr.values.isValid()"),),
-        (Action("reject", (Drop(),)),),
-        "Version, kind, length, round or checksum is wrong. One entry, to be counted.",
-        1,
+    checksum = (Key("bad_checksum", "{bad_checksum}"),) if config.encap is Encap.UDP else ()
+    rejected = Table(
+        "rejected",
+        (Key("values", "hdr.values.isValid()"), *checksum),
+        (Action("malformed", (Drop(),)), Action("foreign", (Drop(),))),
+        "Who was not admitted, and why: version, kind, length, round or checksum; or else no member. A table "
+        "of its own, since a counter of admission's would not fit beside the state.",
+        2 + len(checksum),
         counted=True,
     )
     forward = Table(
@@ -358,22 +357,20 @@ def _aggregation(config: ProgramConfig) -> Control:
     )
     sums = [f"sum{n}" for n in range(config.values)]
     apply = (
-        "if (meta.aggregation == 1 || !hdr.ethernet.isValid()) {",
-        "    if ({well_formed}) {",
-        *(f"        {kind.name.lower()}.apply();" for kind in config.kinds),
-        "        admission.apply();",
-        "        if (meta.admitted == 1) {",
-        "            if (hdr.aggregation.kind == AGG) {",
-        *(
-            f"                {name}.apply(hdr.aggregation, meta, hdr.values.v{n});"
-            for n, name in enumerate(sums)
-        ),
-        "            }",
-        "            verdict.apply();",
-        "        }",
-        "    } else {",
-        "        malformed.apply();",
+        "if ({well_formed}) {",
+        "    if (hdr.aggregation.kind == AGG) {",
+        "        agg.apply();",
+        *(("    } else {", "        ack.apply();") if config.protocol.acknowledges else ()),
         "    }",
+        "    admission.apply();",
+        "}",
+        "if (meta.admitted == 1) {",
+        "    if (hdr.aggregation.kind == AGG) {",
+        *(f"        {name}.apply(hdr.aggregation, meta, hdr.values.v{n});" for n, name in enumerate(sums)),
+        "    }",
+        "    verdict.apply();",
+        "} else if (meta.aggregation == 1 || !hdr.ethernet.isValid()) {",
+        "    rejected.apply();",
         "} else {",
         "    forward.apply();",
         "}",
@@ -381,7 +378,7 @@ def _aggregation(config: ProgramConfig) -> Control:
     return Control(
         "Aggregation",
         "",
-        (*admission, verdict, malformed, forward),
+        (*admission, verdict, rejected, forward),
         apply,
         registers,
         tuple(("Sum", n) for n in sums),

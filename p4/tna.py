@@ -24,6 +24,7 @@ class Tna(Printer):
     template = "tna.p4.j2"
     names: ClassVar[dict[str, str]] = {
         "ingress_port": "intrinsic.ingress_port",
+        "bad_checksum": "meta.bad_checksum",
         "replica": "intrinsic.egress_rid",
         "group_t": "MulticastGroupId_t",
         "port_t": "PortId_t",

@@ -322,10 +322,10 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in ingress_intri
         meta.seen = mark_agg_state.execute(hdr.aggregation.slot);
     }
     // AGGs of members, within their job's slots. A table of its own: one table's actions
-    // cannot touch different registers.
+    // cannot touch different registers. Only one of them is applied, so they share a
+    // stage.
     table agg {
         key = {
-            hdr.aggregation.kind: ternary @name("kind");
             hdr.aggregation.job: ternary @name("job");
             intrinsic.ingress_port: ternary @name("port");
             hdr.aggregation.bitmap: ternary @name("bitmap");
@@ -343,10 +343,10 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in ingress_intri
         meta.seen = mark_ack_state.execute(hdr.aggregation.slot);
     }
     // ACKs of members, within their job's slots. A table of its own: one table's actions
-    // cannot touch different registers.
+    // cannot touch different registers. Only one of them is applied, so they share a
+    // stage.
     table ack {
         key = {
-            hdr.aggregation.kind: ternary @name("kind");
             hdr.aggregation.job: ternary @name("job");
             intrinsic.ingress_port: ternary @name("port");
             hdr.aggregation.bitmap: ternary @name("bitmap");
@@ -360,23 +360,15 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in ingress_intri
         size = 32;
     }
 
-    DirectCounter<bit<32>>(CounterType_t.PACKETS) admission_counter;
     action admit_agg() {
         meta.admitted = 1;
         meta.opened = open_round.execute(hdr.aggregation.slot);
-        admission_counter.count();
     }
     action admit_ack() {
         meta.admitted = 1;
         meta.opened = check_round.execute(hdr.aggregation.slot);
-        admission_counter.count();
     }
-    action foreign() {
-        to_deparser.drop_ctl = 1;
-        admission_counter.count();
-    }
-    // Who may aggregate. The control plane's last entry takes everybody else, as a default
-    // action would not be counted.
+    // Who may aggregate: members, within their job's slots.
     table admission {
         key = {
             hdr.aggregation.kind: ternary @name("kind");
@@ -388,12 +380,10 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in ingress_intri
         actions = {
             admit_agg;
             admit_ack;
-            foreign;
             @defaultonly NoAction;
         }
         const default_action = NoAction();
-        size = 65;
-        counters = admission_counter;
+        size = 64;
     }
 
     DirectCounter<bit<32>>(CounterType_t.PACKETS) verdict_counter;
@@ -445,23 +435,31 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in ingress_intri
         counters = verdict_counter;
     }
 
-    DirectCounter<bit<32>>(CounterType_t.PACKETS) malformed_counter;
-    action reject() {
+    DirectCounter<bit<32>>(CounterType_t.PACKETS) rejected_counter;
+    action malformed() {
         to_deparser.drop_ctl = 1;
-        malformed_counter.count();
+        rejected_counter.count();
     }
-    // Version, kind, length, round or checksum is wrong. One entry, to be counted.
-    table malformed {
+    action foreign() {
+        to_deparser.drop_ctl = 1;
+        rejected_counter.count();
+    }
+    // Who was not admitted, and why: version, kind, length, round or checksum; or else no
+    // member. A table of its own, since a counter of admission's would not fit beside the
+    // state.
+    table rejected {
         key = {
             hdr.values.isValid(): ternary @name("values");
+            meta.bad_checksum: ternary @name("bad_checksum");
         }
         actions = {
-            reject;
+            malformed;
+            foreign;
             @defaultonly NoAction;
         }
         const default_action = NoAction();
-        size = 1;
-        counters = malformed_counter;
+        size = 3;
+        counters = rejected_counter;
     }
 
     DirectCounter<bit<32>>(CounterType_t.PACKETS) forward_counter;
@@ -497,27 +495,28 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in ingress_intri
     }
 
     apply {
-        if (meta.aggregation == 1 || !hdr.ethernet.isValid()) {
-            if (hdr.values.isValid() && from_parser.parser_err == 0 && meta.bad_checksum == 0) {
+        if (hdr.values.isValid() && from_parser.parser_err == 0 && meta.bad_checksum == 0) {
+            if (hdr.aggregation.kind == AGG) {
                 agg.apply();
-                ack.apply();
-                admission.apply();
-                if (meta.admitted == 1) {
-                    if (hdr.aggregation.kind == AGG) {
-                        sum0.apply(hdr.aggregation, meta, hdr.values.v0);
-                        sum1.apply(hdr.aggregation, meta, hdr.values.v1);
-                        sum2.apply(hdr.aggregation, meta, hdr.values.v2);
-                        sum3.apply(hdr.aggregation, meta, hdr.values.v3);
-                        sum4.apply(hdr.aggregation, meta, hdr.values.v4);
-                        sum5.apply(hdr.aggregation, meta, hdr.values.v5);
-                        sum6.apply(hdr.aggregation, meta, hdr.values.v6);
-                        sum7.apply(hdr.aggregation, meta, hdr.values.v7);
-                    }
-                    verdict.apply();
-                }
             } else {
-                malformed.apply();
+                ack.apply();
             }
+            admission.apply();
+        }
+        if (meta.admitted == 1) {
+            if (hdr.aggregation.kind == AGG) {
+                sum0.apply(hdr.aggregation, meta, hdr.values.v0);
+                sum1.apply(hdr.aggregation, meta, hdr.values.v1);
+                sum2.apply(hdr.aggregation, meta, hdr.values.v2);
+                sum3.apply(hdr.aggregation, meta, hdr.values.v3);
+                sum4.apply(hdr.aggregation, meta, hdr.values.v4);
+                sum5.apply(hdr.aggregation, meta, hdr.values.v5);
+                sum6.apply(hdr.aggregation, meta, hdr.values.v6);
+                sum7.apply(hdr.aggregation, meta, hdr.values.v7);
+            }
+            verdict.apply();
+        } else if (meta.aggregation == 1 || !hdr.ethernet.isValid()) {
+            rejected.apply();
         } else {
             forward.apply();
         }
@@ -531,8 +530,10 @@ control PacketDeparser(packet_out packet, inout headers_t hdr, in metadata_t met
     }
 }
 
+struct nothing_t {}
+
 // Only answers to members have a replica id; other traffic passes as it is.
-parser DeliveryParser(packet_in packet, out headers_t hdr, out metadata_t meta,
+parser DeliveryParser(packet_in packet, out headers_t hdr, out nothing_t meta,
                       out egress_intrinsic_metadata_t intrinsic) {
     state start {
         packet.extract(intrinsic);
@@ -557,7 +558,7 @@ parser DeliveryParser(packet_in packet, out headers_t hdr, out metadata_t meta,
     }
 }
 
-control Delivery(inout headers_t hdr, inout metadata_t meta, in egress_intrinsic_metadata_t intrinsic,
+control Delivery(inout headers_t hdr, inout nothing_t meta, in egress_intrinsic_metadata_t intrinsic,
                  in egress_intrinsic_metadata_from_parser_t from_parser,
                  inout egress_intrinsic_metadata_for_deparser_t to_deparser,
                  inout egress_intrinsic_metadata_for_output_port_t to_port) {
@@ -596,7 +597,7 @@ control Delivery(inout headers_t hdr, inout metadata_t meta, in egress_intrinsic
     }
 }
 
-control DeliveryDeparser(packet_out packet, inout headers_t hdr, in metadata_t meta,
+control DeliveryDeparser(packet_out packet, inout headers_t hdr, in nothing_t meta,
                          in egress_intrinsic_metadata_for_deparser_t to_deparser) {
     Checksum() ipv4_checksum;
 

@@ -262,10 +262,10 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         meta.seen = result;
     }
     // AGGs of members, within their job's slots. A table of its own: one table's actions
-    // cannot touch different registers.
+    // cannot touch different registers. Only one of them is applied, so they share a
+    // stage.
     table agg {
         key = {
-            hdr.aggregation.kind: ternary @name("kind");
             hdr.aggregation.job: ternary @name("job");
             standard.ingress_port: ternary @name("port");
             hdr.aggregation.bitmap: ternary @name("bitmap");
@@ -293,10 +293,10 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         meta.seen = result;
     }
     // ACKs of members, within their job's slots. A table of its own: one table's actions
-    // cannot touch different registers.
+    // cannot touch different registers. Only one of them is applied, so they share a
+    // stage.
     table ack {
         key = {
-            hdr.aggregation.kind: ternary @name("kind");
             hdr.aggregation.job: ternary @name("job");
             standard.ingress_port: ternary @name("port");
             hdr.aggregation.bitmap: ternary @name("bitmap");
@@ -310,7 +310,6 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         size = 32;
     }
 
-    direct_counter(CounterType.packets) admission_counter;
     action admit_agg() {
         meta.admitted = 1;
         bit<32> number;
@@ -328,11 +327,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         bool current = number == hdr.aggregation.round;
         meta.opened = current ? hdr.aggregation.round : 0;
     }
-    action foreign() {
-        mark_to_drop(standard);
-    }
-    // Who may aggregate. The control plane's last entry takes everybody else, as a default
-    // action would not be counted.
+    // Who may aggregate: members, within their job's slots.
     table admission {
         key = {
             hdr.aggregation.kind: ternary @name("kind");
@@ -344,12 +339,10 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         actions = {
             admit_agg;
             admit_ack;
-            foreign;
             @defaultonly NoAction;
         }
         const default_action = NoAction();
-        size = 65;
-        counters = admission_counter;
+        size = 64;
     }
 
     direct_counter(CounterType.packets) verdict_counter;
@@ -396,22 +389,29 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         counters = verdict_counter;
     }
 
-    direct_counter(CounterType.packets) malformed_counter;
-    action reject() {
+    direct_counter(CounterType.packets) rejected_counter;
+    action malformed() {
         mark_to_drop(standard);
     }
-    // Version, kind, length, round or checksum is wrong. One entry, to be counted.
-    table malformed {
+    action foreign() {
+        mark_to_drop(standard);
+    }
+    // Who was not admitted, and why: version, kind, length, round or checksum; or else no
+    // member. A table of its own, since a counter of admission's would not fit beside the
+    // state.
+    table rejected {
         key = {
             hdr.values.isValid(): ternary @name("values");
+            standard.checksum_error: ternary @name("bad_checksum");
         }
         actions = {
-            reject;
+            malformed;
+            foreign;
             @defaultonly NoAction;
         }
         const default_action = NoAction();
-        size = 1;
-        counters = malformed_counter;
+        size = 3;
+        counters = rejected_counter;
     }
 
     direct_counter(CounterType.packets) forward_counter;
@@ -443,27 +443,28 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     }
 
     apply {
-        if (meta.aggregation == 1 || !hdr.ethernet.isValid()) {
-            if (hdr.values.isValid() && standard.checksum_error == 0) {
+        if (hdr.values.isValid() && standard.checksum_error == 0) {
+            if (hdr.aggregation.kind == AGG) {
                 agg.apply();
-                ack.apply();
-                admission.apply();
-                if (meta.admitted == 1) {
-                    if (hdr.aggregation.kind == AGG) {
-                        sum0.apply(hdr.aggregation, meta, hdr.values.v0);
-                        sum1.apply(hdr.aggregation, meta, hdr.values.v1);
-                        sum2.apply(hdr.aggregation, meta, hdr.values.v2);
-                        sum3.apply(hdr.aggregation, meta, hdr.values.v3);
-                        sum4.apply(hdr.aggregation, meta, hdr.values.v4);
-                        sum5.apply(hdr.aggregation, meta, hdr.values.v5);
-                        sum6.apply(hdr.aggregation, meta, hdr.values.v6);
-                        sum7.apply(hdr.aggregation, meta, hdr.values.v7);
-                    }
-                    verdict.apply();
-                }
             } else {
-                malformed.apply();
+                ack.apply();
             }
+            admission.apply();
+        }
+        if (meta.admitted == 1) {
+            if (hdr.aggregation.kind == AGG) {
+                sum0.apply(hdr.aggregation, meta, hdr.values.v0);
+                sum1.apply(hdr.aggregation, meta, hdr.values.v1);
+                sum2.apply(hdr.aggregation, meta, hdr.values.v2);
+                sum3.apply(hdr.aggregation, meta, hdr.values.v3);
+                sum4.apply(hdr.aggregation, meta, hdr.values.v4);
+                sum5.apply(hdr.aggregation, meta, hdr.values.v5);
+                sum6.apply(hdr.aggregation, meta, hdr.values.v6);
+                sum7.apply(hdr.aggregation, meta, hdr.values.v7);
+            }
+            verdict.apply();
+        } else if (meta.aggregation == 1 || !hdr.ethernet.isValid()) {
+            rejected.apply();
         } else {
             forward.apply();
         }

@@ -10,11 +10,11 @@ from fanin.job import Job, JobCounters, SwitchCounters, check_jobs
 from fanin.p4.control import MulticastGroup, TableEntry
 from fanin.p4.description import WORD_BITS
 from fanin.p4.installation import (
-    SWITCH_COUNTERS,
     Installation,
     job_counters,
     job_installation,
     station_installation,
+    switch_counters,
     switch_installation,
 )
 from fanin.p4.program import ACK_STATE, AGG_STATE, MAX_JOBS, ProgramConfig, state_registers, sum_registers
@@ -118,7 +118,7 @@ class ProgramSwitch(Switch):
         return job_counters((entry, self._packets([entry])) for entry in verdicts)
 
     def counters(self) -> SwitchCounters:  # noqa: D102
-        counted = {name: self._packets([entry]) for name, entry in SWITCH_COUNTERS.items()}
+        counted = {name: self._packets(entries) for name, entries in switch_counters(self.config).items()}
         stations = (entry for station in self._stations.values() for entry in station.entries)
         return SwitchCounters(forwarded=self._forwarded + self._packets(stations), **counted)
 
