@@ -26,6 +26,7 @@ from fanin.sim.golden.float64 import train_float64
 from fanin.sim.golden.quantise import Float64
 from fanin.sim.golden.train import train as train_golden
 from fanin.sim.network import NetworkConfig
+from fanin.sim.switch.make import check_switch
 
 Int32 = npt.NDArray[np.int32]
 
@@ -182,6 +183,7 @@ class Trainer:
         self.shape = self._shape(*self.dataset.features.shape)
         self.labels = fixed.labels(self.dataset.labels, options.loss, options.node.frac)
         self.rate = fixed.learning_rate(options.lr / options.batch)
+        check_switch(options.network.switch)
         check_tools()  # before the nodes are elaborated, which takes seconds
         self.cosim = Cosim(options.node, workers=options.workers, clock_mhz=options.clock_mhz, quiet=quiet)
 

@@ -68,11 +68,11 @@ def test_jobs_are_added_counted_reset_and_removed(fake, run, emit):
     with_one = dict(fake.entities)
     assert run("add", folder, 200)[0] == 0
     fake.count("Aggregation.verdict", 7)
-    fake.count("Aggregation.malformed", 4)
+    fake.count("Aggregation.forward", 4)
     status, out, _ = run("stats", "--json")
     found = json.loads(out)
     assert status == 0
-    assert found["switch"]["malformed"] == 4
+    assert found["switch"]["flooded"] == 4
     assert found["jobs"].keys() == {"3", "200"}
     assert found["jobs"]["3"]["stale"] == 2 * 7  # an entry for AGG, one for ACK
     assert json.loads(run("stats", 200, "--json")[1])["jobs"].keys() == {"200"}

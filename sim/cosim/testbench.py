@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import time
@@ -12,6 +13,7 @@ from typing import Any
 import cocotb
 from cocotb.triggers import ValueChange
 
+from fanin.errors import ToolFailed
 from fanin.sim.cosim.exchange import STEPS, Exchange
 from fanin.sim.cosim.library import Library
 from fanin.sim.cosim.run import Phase, PhaseResult, RunRequest, RunResult
@@ -88,8 +90,6 @@ class Session:
         result.allreduce_cycles = exchange.allreduce_cycles
         result.frames = dict(exchange.sent)
         result.links = self.network.statistics()
-        result.switch = self.switch.counters().as_dict()
-        result.jobs = {job.id: self.switch.job_counters(job.id).as_dict() for job in request.jobs}
         result.first_packet = exchange.first_packets()
         result.failed_check = self.library.failed_check()
         result.last_reads = [self.library.reads(node) for node in range(request.nodes)]
@@ -97,6 +97,9 @@ class Session:
             [self.library.bytes_read(node, port) for port in range(len(files))]
             for node, files in enumerate(request.memories)
         ]
+        with contextlib.suppress(ToolFailed):  # what ended the run may be the switch
+            result.switch = self.switch.counters().as_dict()
+            result.jobs = {job.id: self.switch.job_counters(job.id).as_dict() for job in request.jobs}
 
 
 def _prepare(request: RunRequest) -> Library:
@@ -128,10 +131,14 @@ if REQUEST in os.environ:  # cocotb imports this module before the first evaluat
         async def wake() -> None:
             await change
 
-        session = Session(_request, _library, wake)
+        try:
+            session = Session(_request, _library, wake)
+        except ToolFailed as error:  # the switch did not start
+            Path(os.environ[RESULT]).write_bytes(pickle.dumps(RunResult(error=str(error))))
+            return
         try:
             await session.run()
-        except SimulationError as error:
+        except (SimulationError, ToolFailed) as error:
             session.result.error = str(error)
         except Exception as error:
             session.result.error = f"{type(error).__name__} in the simulator's process: {error}"

@@ -8,6 +8,14 @@ from fanin.sim.switch.base import Switch, SwitchKind
 from fanin.sim.switch.reference import ReferenceSwitch
 
 
+def check_switch(kind: SwitchKind) -> None:
+    """Raise InputError naming what to install for a switch of this kind."""
+    if kind is SwitchKind.BMV2:
+        from fanin.sim.switch.bmv2.process import check_tools
+
+        check_tools()
+
+
 def make_switch(ports: int, *, kind: SwitchKind, config: ProgramConfig) -> Switch:
     """A switch with the default addresses that runs the program of ``config``, or does the same."""
     if kind is SwitchKind.REFERENCE:

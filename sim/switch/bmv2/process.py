@@ -24,11 +24,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from fanin.errors import ToolFailed
+from fanin.errors import InputError, ToolFailed
+from fanin.p4.compiler import COMPILERS, find_compiler
+from fanin.p4.program import Target
 from fanin.sim.switch.bmv2.thrift import connect_thrift
 from fanin.tools import program
 
 T = TypeVar("T")
+SWITCH = "simple_switch_grpc"
 INSTALL = "install BMv2 (p4lang's package p4lang-bmv2, or from source; docs/bmv2.md)"
 _UTIL_LINUX = "install util-linux"
 _IPROUTE = "install iproute2"
@@ -53,6 +56,15 @@ exec "$@"
 """
 
 
+def check_tools() -> None:
+    """Raise InputError unless there are p4c and BMv2."""
+    if find_compiler(Target.V1MODEL) is None:
+        raise InputError(
+            f"{COMPILERS[Target.V1MODEL]} is missing: install p4c (p4lang's package p4lang-p4c; docs/bmv2.md)"
+        )
+    program(SWITCH, INSTALL)
+
+
 def host_end(port: int) -> str:
     """The interface at our end of a port's veth pair."""
     return f"host{port}"
@@ -68,7 +80,7 @@ class BmvProcess:
 
     def __init__(self, ports: Sequence[int], *, veth: bool):
         _remove_stale()
-        switch = program("simple_switch_grpc", INSTALL)
+        switch = program(SWITCH, INSTALL)
         guard = [program("setpriv", _UTIL_LINUX), "--pdeathsig", "KILL", "--"]
         self.veth = veth
         self.folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from fanin.errors import InputError
-from fanin.p4.compiler import COMPILERS, compile_program, find_compiler
+from fanin.p4.compiler import compile_program
 from fanin.p4.emit import program_text
 from fanin.p4.program import ProgramConfig, Target
 from fanin.sim.switch.bmv2.p4runtime import CompiledProgram
 from fanin.sim.switch.bmv2.pipeline import Bmv2Pipeline
+from fanin.sim.switch.bmv2.process import check_tools
 from fanin.sim.switch.program import ProgramSwitch
 from fanin.wire import Endpoint
 
@@ -42,10 +42,7 @@ def bmv2_switch(
     """
     if config.target is not Target.V1MODEL:
         raise ValueError(f"target must be v1model for BMv2, not {config.target}")
-    if find_compiler(config.target) is None:
-        raise InputError(
-            f"{COMPILERS[config.target]} is missing: install p4c (p4lang's package p4lang-p4c; docs/bmv2.md)"
-        )
+    check_tools()
     with tempfile.TemporaryDirectory(prefix="fanin-p4c-") as folder:
         Path(folder, "aggregation.p4").write_text(program_text(config))
         program = CompiledProgram(*compile_program(config, Path(folder)))

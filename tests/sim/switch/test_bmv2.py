@@ -121,3 +121,9 @@ def test_a_missing_compiler_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match="p4c-bm2-ss is missing: install p4c"):
         _switch()
+
+
+def test_training_without_it_says_what_to_install(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["train", "breast_cancer", "--switch", "bmv2", "-o", str(tmp_path / "run")]) == 2
+    assert "p4c-bm2-ss is missing: install p4c" in capsys.readouterr().err
