@@ -79,10 +79,11 @@ def running_jobs(config: ProgramConfig, entries: Iterable[TableEntry]) -> list[R
 def _job(
     number: int, place: int, senders: Iterable[TableEntry], addresses: Mapping[int, Mapping[str, int]]
 ) -> RunningJob:
-    members, switch = [], Endpoint(0, 0)
+    members, switch, slots = [], Endpoint(0, 0), Ternary(0, 0)
     for entry in sorted(senders, key=lambda entry: _value(entry, "bitmap")):
-        slots = entry.match.get("slot", Ternary(0, 0))
-        assert isinstance(slots, Ternary)
+        match = entry.match.get("slot", slots)  # all slots there are: not cared about
+        assert isinstance(match, Ternary)
+        slots = match
         bitmap = _value(entry, "bitmap")
         to = addresses[replica_id(place, bitmap)]
         endpoint = Endpoint(to["mac"], to.get("ip", 0), to.get("udp_port", 0))

@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from fanin.sim.switch.bmv2.process import BmvProcess, host_end
 from fanin.wire import ETHERNET, byte_length
@@ -156,7 +157,7 @@ class StreamFrames(Frames):
         self._collector.join(1.0)
 
 
-def _messages() -> tuple[type, type]:
+def _messages() -> tuple[Any, Any]:
     """``PacketStreamRequest`` and ``PacketStreamResponse`` of BMv2's dataplane_interface.proto."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
