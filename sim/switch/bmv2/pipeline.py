@@ -1,28 +1,17 @@
-"""The emitted program in a real BMv2, as :class:`fanin.sim.switch.program.Pipeline`.
-
-BMv2 says nothing when it is done with a frame. So each frame is followed by a marker, a frame of other traffic
-that leaves at every port: BMv2 takes frames one by one through ingress and keeps their order at each port, so
-whatever the frame caused at a port is there before the marker is. Over veth pairs, where frames of *different*
-ports may overtake each other on their way in, a first marker goes the frame's own way, to the spare port that
-markers are sent from: once it is there, the frame is through ingress. What comes behind its marker nevertheless
-is an error, not the next frame's answer.
-"""
+"""The emitted program in a real BMv2, as :class:`fanin.sim.switch.program.Pipeline`."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import operator
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import ParamSpec, TypeVar
 
 from fanin.errors import ToolFailed
-from fanin.p4.control import MulticastGroup, TableEntry, Ternary
-from fanin.p4.deployment import MAX_PORT
-from fanin.p4.installation import FLOOD, FORWARD
+from fanin.p4.control import MulticastGroup, TableEntry
 from fanin.p4.program import ProgramConfig, register_words
+from fanin.sim.switch.bmv2.exchange import Exchange, marker_entries, spare_port
 from fanin.sim.switch.bmv2.frames import Frames, StreamFrames, VethFrames
 from fanin.sim.switch.bmv2.p4runtime import CompiledProgram, P4Runtime, connect
 from fanin.sim.switch.bmv2.process import BmvProcess
@@ -33,22 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Opened = TypeVar("Opened", P4Runtime, Registers, Frames)
 START = 60.0  # seconds until it answers; it takes one, on an idle machine
-_PATIENCE = 20.0  # seconds until a marker is back; it takes a millisecond
 _DYING = 1.0  # seconds between the end of a connection and that of the process behind it
-_MARKER_MAC = 0x02_FA_91_4B_52_4D
-_BROADCAST = 0xFFFF_FFFF_FFFF
-_ETHERTYPE = 0x88B6  # IEEE's second one for experiments
-_PRIORITY = 100  # above all other entries
-
-
-def _marker_entries(spare: int) -> tuple[TableEntry, TableEntry]:
-    """Markers go to the spare port, and from there to all others. Their counters are nobody's."""
-    to_spare = {"destination": Ternary(_MARKER_MAC, _BROADCAST)}
-    from_spare = {"port": Ternary(spare, MAX_PORT | 1)}
-    return (
-        TableEntry(FORWARD, to_spare, "Aggregation.to_port", {"to": spare}, priority=_PRIORITY),
-        TableEntry(FORWARD, from_spare, FLOOD.action, priority=_PRIORITY + 1),
-    )
 
 
 class ControlPlane:
@@ -89,20 +63,17 @@ class Bmv2Pipeline(ControlPlane):
     def __init__(
         self, config: ProgramConfig, program: CompiledProgram, ports: Sequence[int], *, veth: bool | None = None
     ):
-        self._ports = frozenset(ports)
-        self._spare = next(port for port in range(MAX_PORT, -1, -1) if port not in self._ports)
-        self._token = os.urandom(8)
-        self._count = 0
+        spare = spare_port(ports)
+        everything = [*ports, spare]
         self._opened = contextlib.ExitStack()
-        everything = [*ports, self._spare]
         self.bmv2 = BmvProcess(everything, veth=os.geteuid() == 0 if veth is None else veth)
         try:
             control = self._keep(connect(self.bmv2.p4runtime, program, limit=START, alive=self.bmv2.check))
             registers = self._keep(Registers(self.bmv2.thrift_socket()))
             super().__init__(config, control, lambda: registers)
             frames = VethFrames(self.bmv2, everything) if self.bmv2.veth else StreamFrames(self.bmv2)
-            self._frames: Frames = self._keep(frames)
-            for entry in _marker_entries(self._spare):
+            self._exchange = Exchange(self._keep(frames), ports, spare, self.bmv2.check)
+            for entry in marker_entries(spare):
                 self.insert(entry)
         except BaseException:
             self.close()
@@ -120,46 +91,7 @@ class Bmv2Pipeline(ControlPlane):
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """What a frame causes, as (port, frame), by port; ValueError for one too short to travel."""
         with self._alive():
-            self._expect_nothing()
-            self._frames.send(port, frame)
-            out = []
-            if not self._frames.ordered:
-                out += self._await(self._mark(port, _MARKER_MAC), {self._spare})
-            out += self._await(self._mark(self._spare, _BROADCAST), set(self._ports))
-        return sorted(out, key=operator.itemgetter(0))  # stable: a port's frames keep their order
-
-    def _mark(self, port: int, mac: int) -> bytes:
-        self._count += 1
-        addresses = mac.to_bytes(6, "big") + _MARKER_MAC.to_bytes(6, "big")
-        marker = addresses + _ETHERTYPE.to_bytes(2, "big") + self._token + self._count.to_bytes(8, "big")
-        self._frames.send(port, marker)
-        return marker
-
-    def _await(self, marker: bytes, ports: set[int]) -> list[tuple[int, bytes]]:
-        """What comes until the marker has come at ``ports``."""
-        out = []
-        end = time.monotonic() + _PATIENCE
-        while ports:
-            received = self._frames.receive(max(0.0, end - time.monotonic()))
-            if received is None:
-                self.bmv2.check()
-                if time.monotonic() < end:
-                    raise ToolFailed(f"simple_switch_grpc closed its data plane; {self.bmv2.last_lines()}")
-                where = ", ".join(map(str, sorted(ports)))
-                raise ToolFailed(
-                    f"simple_switch_grpc forwarded nothing to port {where} in {_PATIENCE:g} s; "
-                    f"{self.bmv2.last_lines()}"
-                )
-            if received[1] == marker:
-                ports.discard(received[0])
-            else:
-                out.append(received)
-        return out
-
-    def _expect_nothing(self) -> None:
-        late = self._frames.receive(0)
-        if late:
-            raise ToolFailed(f"simple_switch_grpc let a frame at port {late[0]} be overtaken: {late[1].hex()}")
+            return self._exchange.process(port, frame)
 
     def _watched(self, call: Callable[P, R]) -> Callable[P, R]:
         """Where a call fails because the switch died, say that."""

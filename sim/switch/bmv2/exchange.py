@@ -1,0 +1,91 @@
+"""A frame in, all that it causes out: how one knows that BMv2 is done with it.
+
+BMv2 says nothing when it is. So each frame is followed by a marker, a frame of other traffic that leaves at
+every port: BMv2 takes frames one by one through ingress and keeps their order at each port, so whatever the
+frame caused at a port is there before the marker is. Over veth pairs, where frames of *different* ports may
+overtake each other on their way in, a first marker goes the frame's own way, to the spare port that markers are
+sent from: once it is there, the frame is through ingress. What comes behind its marker nevertheless is an
+error, not the next frame's answer.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from fanin.errors import ToolFailed
+from fanin.p4.control import TableEntry, Ternary
+from fanin.p4.deployment import MAX_PORT
+from fanin.p4.installation import FLOOD, FORWARD
+from fanin.sim.switch.bmv2.frames import Frames
+
+PATIENCE = 20.0  # seconds until a marker is back; it takes a millisecond
+_MAC = 0x02_FA_91_4B_52_4D
+_BROADCAST = 0xFFFF_FFFF_FFFF
+_ETHERTYPE = 0x88B6  # IEEE's second one for experiments
+_PRIORITY = 100  # above all other entries
+
+
+def spare_port(ports: Sequence[int]) -> int:
+    """A port for markers, besides ``ports``."""
+    return next(port for port in range(MAX_PORT, -1, -1) if port not in ports)
+
+
+def marker_entries(spare: int) -> tuple[TableEntry, TableEntry]:
+    """Markers go to the spare port, and from there to all others. Their counters are nobody's."""
+    to_spare = {"destination": Ternary(_MAC, _BROADCAST)}
+    from_spare = {"port": Ternary(spare, MAX_PORT | 1)}
+    return (
+        TableEntry(FORWARD, to_spare, "Aggregation.to_port", {"to": spare}, priority=_PRIORITY),
+        TableEntry(FORWARD, from_spare, FLOOD.action, priority=_PRIORITY + 1),
+    )
+
+
+class Exchange:
+    """Frames through a switch that has ``marker_entries``; ``check`` raises ToolFailed when it has died."""
+
+    def __init__(self, frames: Frames, ports: Sequence[int], spare: int, check: Callable[[], None]):
+        self._frames, self._ports, self._spare, self._check = frames, frozenset(ports), spare, check
+        self._token = os.urandom(8)
+        self._count = 0
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        """What a frame causes, as (port, frame), by port; those of one port in their order.
+
+        Raises ValueError for a frame too short to travel, and ToolFailed when the switch does not forward.
+        """
+        if late := self._frames.receive(0):
+            raise ToolFailed(f"simple_switch_grpc let a frame at port {late[0]} be overtaken: {late[1].hex()}")
+        self._frames.send(port, frame)
+        out = []
+        if not self._frames.ordered:
+            out += self._await(self._mark(port, _MAC), {self._spare})
+        out += self._await(self._mark(self._spare, _BROADCAST), set(self._ports))
+        return sorted(out, key=operator.itemgetter(0))
+
+    def _mark(self, port: int, mac: int) -> bytes:
+        self._count += 1
+        addresses = mac.to_bytes(6, "big") + _MAC.to_bytes(6, "big")
+        marker = addresses + _ETHERTYPE.to_bytes(2, "big") + self._token + self._count.to_bytes(8, "big")
+        self._frames.send(port, marker)
+        return marker
+
+    def _await(self, marker: bytes, ports: set[int]) -> list[tuple[int, bytes]]:
+        """What comes until the marker has come at ``ports``."""
+        out = []
+        end = time.monotonic() + PATIENCE
+        while ports:
+            received = self._frames.receive(max(0.0, end - time.monotonic()))
+            if received is None:
+                self._check()
+                what = "closed its data plane"
+                if time.monotonic() >= end:
+                    what = f"forwarded nothing to port {', '.join(map(str, sorted(ports)))} in {PATIENCE:g} s"
+                raise ToolFailed(f"simple_switch_grpc {what}")
+            if received[1] == marker:
+                ports.discard(received[0])
+            else:
+                out.append(received)
+        return out
