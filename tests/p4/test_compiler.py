@@ -1,5 +1,6 @@
 """p4c takes the emitted programs: both targets, every encapsulation and protocol, small and large."""
 
+import re
 import shutil
 
 import pytest
@@ -13,7 +14,7 @@ from fanin.wire import Encap, Protocol
 # (workers, slots, values)
 SIZES = {
     Target.V1MODEL: [(1, 1, 1), (4, 32768, 8), (32, 65536, 32), (3, 64, 5)],
-    Target.TNA: [(1, 256, 1), (4, 32768, 8), (32, 32768, 8), (8, 65536, 8), (32, 16384, 32)],
+    Target.TNA: [(1, 256, 1), (4, 32768, 8), (32, 32768, 8), (8, 65536, 8), (32, 16384, 32), (2, 65536, 18)],
 }
 CASES = [
     ProgramConfig(target=target, encap=encap, protocol=protocol, workers=workers, slots=slots, values=values)
@@ -37,6 +38,11 @@ def test_p4c_compiles_the_program(tmp_path, config):
     made = compile_program(config, tmp_path)
     assert made
     assert all(path.exists() for path in made)
+    if config.target is Target.TNA:
+        (assembly,) = made[0].glob("pipe/*.bfa")
+        stages = re.findall(r"^stage \d+ (\w+):", assembly.read_text(), re.MULTILINE)
+        assert stages.count("ingress") == config.stages
+        assert stages.count("egress") <= 1
 
 
 @pytest.fixture
