@@ -26,6 +26,7 @@ class V1Model(Printer):
     template = "v1model.p4.j2"
     names: ClassVar[dict[str, str]] = {
         "ingress_port": "standard.ingress_port",
+        "bad_checksum": "standard.checksum_error",
         "replica": "standard.egress_rid",
         "group_t": "bit<16>",
         "port_t": "bit<9>",
