@@ -113,7 +113,10 @@ def test_switchml_trains_the_same_model_without_an_ack(capsys, tmp_path, lossles
     assert result["options"]["node"]["protocol"] == "switchml"
     assert np.array_equal(np.load(folder / "model.npy"), lossless[1])
     assert result["packets"] == 2 * 2 * -(-426 // 8)  # an AGG for each micro-batch of 2 nodes in 2 epochs
-    assert [node["ack_sent"] + node["confirms"] + node["bad_malformed"] for node in result["counters"]] == [0, 0]
+    assert [node["ack_sent"] + node["confirms"] + node["bad_malformed"] for node in result["counters"]] == [
+        0,
+        0,
+    ]
     assert "<td>switchml</td>" in (folder / "report.html").read_text()
     status, out, _ = _run(capsys, "doctor", folder, "--json")
     nodes = json.loads(out)["nodes"]
