@@ -39,6 +39,7 @@ verilog: $(VENV)/.user ## the whole u280 node as Verilog, in build/verilog
 bench: $(VENV)/.user ## speed and area, each figure beside its limit (half an hour)
 	$(BIN)/fanin bench glm
 	$(BIN)/fanin bench area
+	$(BIN)/fanin bench allreduce -o runs
 
 clean: ## what these targets made, but .venv
 	rm -rf build runs *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
