@@ -7,7 +7,7 @@ engines, for the transport alone is measured, and train, so that PAs come as a t
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,7 +25,11 @@ from fanin.wire import Protocol
 NAME = "allreduce"
 WORKERS = (2, 4, 8)
 LOSSES = (0.0, 0.01)
-STATISTICS = {"mean": np.mean, "p50": lambda ns: np.percentile(ns, 50), "p99": lambda ns: np.percentile(ns, 99)}
+STATISTICS: dict[str, Callable[[npt.NDArray[np.float64]], float]] = {
+    "mean": lambda ns: float(np.mean(ns)),
+    "p50": lambda ns: float(np.percentile(ns, 50)),
+    "p99": lambda ns: float(np.percentile(ns, 99)),
+}
 BATCH, MINI_BATCHES = 8 * MICRO_BATCH, 500  # 8 PAs, then a wait for the last FA; 4,000 operations a node
 FEW_SLOTS = (8, 16)
 BURST = 64  # PAs in a row that show what few slots let through
@@ -109,7 +113,7 @@ def _latency(point: Point, loss: float, figure: Figure, network: NetworkConfig) 
     run = point.run(lossy, batch=BATCH, mini_batches=MINI_BATCHES, precision=4)
     latencies = point.latencies(run)
     for name, statistic in STATISTICS.items():
-        result = figure.add(f"{name}, {point.protocol.value}", point.workers, float(statistic(latencies)))
+        result = figure.add(f"{name}, {point.protocol.value}", point.workers, statistic(latencies))
         yield replace(result, name=f"{result.name}, {figure.title}", unit="ns")
     packets = sum(run.raw.frames.values()) / len(latencies)
     name = f"{NAME}: packets, {point.protocol.value}, workers {point.workers}, {figure.title}"
