@@ -117,7 +117,7 @@ def _latency(point: Point, loss: float, figure: Figure, network: NetworkConfig) 
         yield replace(result, name=f"{result.name}, {figure.title}", unit="ns")
     packets = sum(run.raw.frames.values()) / len(latencies)
     name = f"{NAME}: packets, {point.protocol.value}, workers {point.workers}, {figure.title}"
-    yield Result(name, packets, "each way", note="that a node sends for an operation")
+    yield Result(name, packets, "a node", note="sent for an operation")
 
 
 def _few_slots(point: Point, network: NetworkConfig) -> Iterator[Result]:
