@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fanin.cli.bench import area, figures, nodes
+from fanin.cli.bench import allreduce, area, figures, nodes
 from fanin.cli.bench.result import Result, number
 from fanin.cli.main import main
 from fanin.config import PRESETS, Mode, TrainShape
@@ -143,3 +143,29 @@ def test_data_that_a_figure_cannot_use_are_refused(capsys, tmp_path, number, dat
     assert main(arguments) == 2
     assert cause in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.verilator
+def test_allreduce_is_measured_for_both_protocols(capsys, monkeypatch, tmp_path):
+    """On the smallest nodes: a loss costs a timeout, an ACK doubles the packets, a slot is held alike."""
+    monkeypatch.setattr(allreduce, "WORKERS", (2,))
+    monkeypatch.setattr(allreduce, "LOSSES", (0.0, 0.05))
+    monkeypatch.setattr(allreduce, "MINI_BATCHES", 20)
+    monkeypatch.setattr(allreduce, "FEW_SLOTS", (4,))
+    monkeypatch.setattr(
+        allreduce.Point, "node", property(lambda point: replace(PRESETS["tiny"], protocol=point.protocol))
+    )
+    assert main(["bench", "allreduce", "-o", str(tmp_path), "--json"]) == 0
+    value = {result["name"]: result["value"] for result in json.loads(capsys.readouterr().out)}
+    timeout = value["allreduce: timeout"]
+    for protocol, packets in (("p4sgd", 2), ("switchml", 1)):
+        assert value[f"allreduce: packets, {protocol}, workers 2, 0 % loss"] == packets
+        assert value[f"allreduce: packets, {protocol}, workers 2, 5 % loss"] > packets
+        assert 600 < value[f"allreduce: p99, {protocol}, workers 2, 0 % loss"] < 1500
+        assert value[f"allreduce: p99, {protocol}, workers 2, 5 % loss"] > timeout
+    held = [value[f"allreduce: {protocol}, 4 slots, a slot is held"] for protocol in ("p4sgd", "switchml")]
+    assert held[0] == pytest.approx(held[1], rel=0.05)
+    clean, lossy = json.loads((tmp_path / "allreduce.json").read_text())
+    assert list(clean["series"]) == list(lossy["series"])
+    assert clean["series"]["p50, switchml"] == [[2, value["allreduce: p50, switchml, workers 2, 0 % loss"]]]
+    assert (tmp_path / "allreduce.png").read_bytes().startswith(b"\x89PNG")

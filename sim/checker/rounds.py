@@ -38,6 +38,8 @@ class Rounds(Protocol):
 
     def __init__(self, *, workers: int, slots: int, rounds: int, protocol: wire.Protocol = wire.Protocol.P4SGD):
         super().__init__(workers=workers, slots=slots, rounds=rounds)
+        if slots & (slots - 1):
+            raise ValueError(f"slots must be a power of two, not {slots!r}")
         self.slots *= protocol.slots_per_operation
         self._window, self._acknowledges = slots, protocol.acknowledges
         common: dict[str, Any] = {"values": 2, "protocol": protocol}

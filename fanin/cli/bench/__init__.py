@@ -31,10 +31,18 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="NAME=FILE",
         help="the paper's data set NAME as a LIBSVM file, for figure 14; cycles depend on no data",
     )
-    glm.add_argument("-o", dest="output", metavar="DIR", type=Path, default="runs", help="for its JSON and PNG")
+    _add_output(glm)
+    allreduce = _benchmark(names, "allreduce", "AllReduce latency of both protocols, with and without loss")
+    _add_output(allreduce)
     _benchmark(names, "switch", "the embedded switch: start and packets a second")
     area = _benchmark(names, "area", "LUTs, flip-flops and logic depth of one engine and a whole node")
     area.add_argument("--preset", choices=list(PRESETS), default="u280", help="the node that is mapped")
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", dest="output", metavar="DIR", type=Path, default="runs", help="for its JSON and PNG"
+    )
 
 
 def _benchmark(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Iterator, Sequence
 
 from amaranth.lib import wiring
 
 from fanin.cli.bench.netlist import Area, synthesise
 from fanin.cli.bench.result import Result
-from fanin.config import PRESETS, Encap, NodeConfig
+from fanin.config import PRESETS, NodeConfig
 from fanin.hdl.emit import emit_verilog, module_name, snake_case
 from fanin.hdl.glm.backward import GradientLane
 from fanin.hdl.glm.bank import Bank
 from fanin.hdl.glm.engine import Engine
 from fanin.hdl.glm.node import GlmNode, make_worker
 from fanin.hdl.net.transport import AggTransport
+from fanin.wire import Encap, Protocol
 
 # One engine of P4SGD's public RTL, mapped by the same yosys, without DSPs and model memory.
 P4SGD_ENGINE = {"LUTs": 49_550, "flip-flops": 78_749}
@@ -34,11 +36,15 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     one = map_parts(engine, [Bank(lanes=config.lanes), GradientLane(banks=config.banks)], "-nodsp")
     yield from _engine(one, limits=config.lanes == PRESETS["u280"].lanes)
     yield from _depth("engine", one)
-    for encap in Encap:
+    for protocol, encap in itertools.product(Protocol, Encap):
         transport = AggTransport(
-            mac_width=config.mac_width, encap=encap, values=config.values, slots=config.slots
+            mac_width=config.mac_width,
+            encap=encap,
+            values=config.values,
+            slots=config.slots,
+            protocol=protocol,
         )
-        yield from _depth(f"transport, {encap.upper()}", map_parts(transport, [], ""))
+        yield from _depth(f"transport, {encap.upper()}, {protocol.value}", map_parts(transport, [], ""))
     worker = map_parts(make_worker(config), [engine], "", count_parts=False)
     yield from _depth("worker around its engines", worker)
     around = map_parts(GlmNode(config=config), [engine], "", count_parts=False)

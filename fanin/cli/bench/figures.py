@@ -7,16 +7,14 @@ model's, which the RTL equals bit for bit, on synthetic samples of the same numb
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from fanin import fixed
 from fanin.cli.bench import nodes
+from fanin.cli.bench.figure import Figure, outputs, write
 from fanin.cli.bench.result import Result
-from fanin.cli.output import check_writable, write_file
 from fanin.config import CLOCK_MHZ, PRESETS, TrainShape
 from fanin.errors import InputError
 from fanin.fixed import DEFAULT_PRECISION, Loss
@@ -30,26 +28,7 @@ WORDS_AT_MOST = 1 << 28  # bytes of features: the samples that a measurement may
 LOSS_FIGURE = 14
 LOSS_RATES = {"rcv1": (1.0, 4.0), "avazu": (1.0, 4.0)}
 LOSS_EPOCHS = 10
-FLOAT64 = "float64"
-
-
-@dataclass
-class Figure:
-    """A figure: per series, points (x, y)."""
-
-    number: int
-    title: str
-    x_label: str
-    y_label: str
-    series: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    log_x: bool = True
-    log_y: bool = False
-    note: str = ""
-
-    def add(self, series: str, x: float, y: float) -> Result:
-        """Add a point, and say so."""
-        self.series.setdefault(series, []).append((x, y))
-        return Result(f"figure {self.number}: {series}, {self.x_label} {x:g}", y, self.y_label)
+FLOAT64 = "float64"  # equals fixed point to the eye
 
 
 def draw(number: int, folder: Path, data: Sequence[str] = ()) -> Iterator[Result]:
@@ -67,42 +46,10 @@ def draw(number: int, folder: Path, data: Sequence[str] = ()) -> Iterator[Result
     if strange:
         taken = f"takes {' and '.join(LOSS_RATES)}" if number == LOSS_FIGURE else "needs no data"
         raise InputError(f"--data {min(strange)}: figure {number} {taken}")
-    outputs = [folder / f"figure{number}.{kind}" for kind in ("json", "png")]
-    for path in outputs:
-        check_writable(path)
+    paths = outputs(f"figure{number}", folder)
     figure, points = _figure_14(files) if number == LOSS_FIGURE else FIGURES[number]()
     yield from points
-    value: dict[str, Any] = vars(figure)
-    write_file(outputs[0], json.dumps(value, indent=2) + "\n")
-    _plot(figure, outputs[1])
-
-
-def _plot(figure: Figure, path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")  # no display is asked for
-    from matplotlib import pyplot
-
-    drawing, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-    for (name, points), marker in zip(figure.series.items(), "osD^vPX*<>" * 2, strict=False):
-        (line,) = axes.plot(*zip(*points, strict=True), marker=marker, label=name, linewidth=1.6, markersize=5)
-        if name.endswith(FLOAT64):  # over its fixed-point line, which it equals to the eye
-            line.set(color="black", linestyle=":", marker="")
-    if figure.log_x:
-        ticks = sorted({x for points in figure.series.values() for x, _ in points})
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set(xlabel=figure.x_label, ylabel=figure.y_label, title=figure.title)
-    if figure.log_y:
-        axes.set_yscale("log")
-    else:
-        axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
-    drawing.text(0.01, -0.02, figure.note, fontsize=7, va="top", wrap=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    drawing.savefig(path, dpi=150, bbox_inches="tight")
-    pyplot.close(drawing)
+    write([figure], paths)
 
 
 def _epoch_seconds(
@@ -131,7 +78,8 @@ SIMULATED = (
 
 
 def _figure_9() -> tuple[Figure, Iterator[Result]]:
-    figure = Figure(9, "Model- and data-parallel, 4 workers × 8 engines", "mini-batch size B", "s per epoch")
+    title = "Model- and data-parallel, 4 workers × 8 engines"
+    figure = Figure("figure 9", title, "mini-batch size B", "s per epoch")
     figure.log_y = True  # the sets differ by a hundred
     figure.note = SIMULATED
 
@@ -159,7 +107,7 @@ def _speedup(
     measure: Callable[[str, int], float | None],
 ) -> tuple[Figure, Iterator[Result]]:
     """A figure of speedups over the first of ``values``."""
-    figure = Figure(number, title, x_label, "speedup", note=SIMULATED)
+    figure = Figure(f"figure {number}", title, x_label, "speedup", note=SIMULATED)
 
     def points() -> Iterator[Result]:
         slowest: dict[str, float] = {}
@@ -206,7 +154,9 @@ def _figure_12() -> tuple[Figure, Iterator[Result]]:
 
 
 def _figure_14(files: Mapping[str, Path]) -> tuple[Figure, Iterator[Result]]:
-    figure = Figure(LOSS_FIGURE, "Training loss, B = 64, 4 bits", "epoch", "logistic loss", log_x=False)
+    name = f"figure {LOSS_FIGURE}"
+    figure = Figure(name, "Training loss, B = 64, 4 bits", "epoch", "logistic loss", log_x=False)
+    figure.over = FLOAT64
     figure.note = "Golden model, which the RTL equals bit for bit; " + "; ".join(
         f"{name}: {files[name].name}" if name in files else f"{name}: synthetic samples, as wide"
         for name in LOSS_RATES

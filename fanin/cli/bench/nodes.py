@@ -80,7 +80,7 @@ def measure(
     precision: int = fixed.DEFAULT_PRECISION,
     mini_batches: int = MINI_BATCHES,
 ) -> Measured:
-    """Train some mini-batches of random features; what does not depend on the data is measured."""
+    """Train some mini-batches; what does not depend on the data is measured."""
     shape = TrainShape(
         node=config,
         workers=workers,
@@ -89,25 +89,29 @@ def measure(
         batch=batch,
         precision=precision,
     )
-    rng = np.random.default_rng(columns)
-    features = rng.integers(0, 1 << precision, (shape.samples, columns), dtype=np.uint8)
-    labels = fixed.labels(rng.integers(0, 2, shape.samples), Loss.LOGISTIC, config.frac)
-    run = build(config, workers).train(
+    return _measured(train(shape, network(latency_ns)), shape)
+
+
+def train(shape: TrainShape, network: NetworkConfig) -> TrainRun:
+    """An epoch of random features, with its events."""
+    rng = np.random.default_rng(shape.columns)
+    features = rng.integers(0, 1 << shape.precision, (shape.samples, shape.columns), dtype=np.uint8)
+    labels = fixed.labels(rng.integers(0, 2, shape.samples), Loss.LOGISTIC, shape.node.frac)
+    return build(shape.node, shape.workers).train(
         shape,
         features,
         labels,
         loss=Loss.LOGISTIC,
         rate=fixed.learning_rate(RATE),
         epochs=1,
-        network=network(latency_ns),
+        network=network,
         events=1 << 20,
         models=False,
     )
-    return _measured(run, shape)
 
 
 def _measured(run: TrainRun, shape: TrainShape) -> Measured:
-    event = _events(run)
+    event = events(run, 0)
     first_word = event["forward_first"] - 1  # the event of a word comes a cycle after it
     starts = first_word[:: shape.micro_batches]
     return Measured(
@@ -132,11 +136,11 @@ def _ways(run: TrainRun, shape: TrainShape, event: Mapping[str, np.ndarray]) -> 
     )
 
 
-def _events(run: TrainRun) -> Mapping[str, np.ndarray]:
-    """Cycles of node 0's events, by name."""
+def events(run: TrainRun, node: int) -> Mapping[str, np.ndarray]:
+    """Cycles of a node's events, by name."""
     timeline = run.timeline
     assert timeline is not None
-    own = timeline.node == 0
+    own = timeline.node == node
     return {
         name: timeline.cycle[own & (timeline.event == index)].astype(np.int64)
         for index, name in enumerate(timeline.names)

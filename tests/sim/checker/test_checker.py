@@ -260,10 +260,11 @@ def test_the_chart_shows_who_sent_what_to_whom():
     ("parameters", "message"),
     [
         ({"workers": 6}, "workers must be in 1…5"),
-        ({"slots": 3}, "slots must be a power of two"),
+        ({"slots": 3}, "slots must be a power of two, not 3"),
         ({"rounds": 0}, "rounds must be in 1…64"),
     ],
 )
-def test_bad_parameters_are_named(parameters, message):
+@pytest.mark.parametrize("protocol", [Rounds, SwitchML])
+def test_bad_parameters_are_named(protocol, parameters, message):
     with pytest.raises(ValueError, match=message):
-        Rounds(**{"workers": 2, "slots": 1, "rounds": 1} | parameters)
+        protocol(**{"workers": 2, "slots": 1, "rounds": 1} | parameters)

@@ -1,0 +1,92 @@
+"""A figure: series of points, as results one by one, then as JSON and a picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fanin.cli.bench.result import Result
+from fanin.cli.output import check_writable, write_file
+
+_MARKERS = "osD^vPX*<>" * 2
+
+
+@dataclass
+class Figure:
+    """A figure: per series, points (x, y).
+
+    Where ``over`` is given, series are called ``what, which``: one ``what`` has one marker, and those with
+    ``over`` for their ``which`` are dotted and black, for they may lie over others.
+    """
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    series: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    log_x: bool = True
+    log_y: bool = False
+    note: str = ""
+    over: str = ""
+
+    def add(self, series: str, x: float, y: float) -> Result:
+        """Add a point, and say so."""
+        self.series.setdefault(series, []).append((x, y))
+        return Result(f"{self.name}: {series}, {self.x_label} {x:g}", y, self.y_label)
+
+
+def outputs(name: str, folder: Path) -> tuple[Path, Path]:
+    """Where a figure's JSON and PNG go. Raises InputError where they cannot be written."""
+    json_path, png_path = (folder / f"{name}.{kind}" for kind in ("json", "png"))
+    for path in (json_path, png_path):
+        check_writable(path)
+    return json_path, png_path
+
+
+def write(figures: Sequence[Figure], paths: tuple[Path, Path]) -> None:
+    """Figures side by side as one: JSON and PNG. Several must have the same series; they share the y axis."""
+    values: list[dict[str, Any]] = [vars(figure) for figure in figures]
+    write_file(paths[0], json.dumps(values[0] if len(values) == 1 else values, indent=2) + "\n")
+    _plot(figures, paths[1])
+
+
+def _plot(figures: Sequence[Figure], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")  # no display is asked for
+    from matplotlib import pyplot
+
+    size = (7 if len(figures) == 1 else 4.5 * len(figures), 4.5)
+    drawing = pyplot.figure(figsize=size, layout="constrained")
+    row = drawing.subplots(1, len(figures), sharey=True, squeeze=False)[0]
+    for figure, axes in zip(figures, row, strict=True):
+        _draw(figure, axes)
+    row[0].set_ylabel(figures[0].y_label)
+    row[-1].legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    drawing.text(0.01, -0.02, figures[-1].note, fontsize=7, va="top", wrap=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    drawing.savefig(path, dpi=150, bbox_inches="tight")
+    pyplot.close(drawing)
+
+
+def _draw(figure: Figure, axes: Any) -> None:
+    kinds = {name: name.rpartition(", ") if figure.over else (name, "", "") for name in figure.series}
+    markers = dict(zip(dict.fromkeys(what for what, *_ in kinds.values()), _MARKERS, strict=False))
+    for name, points in figure.series.items():
+        what, _, which = kinds[name]
+        (line,) = axes.plot(*zip(*points, strict=True), marker=markers[what], label=name, markersize=5)
+        if figure.over and which == figure.over:
+            line.set(color="black", linestyle=":", markerfacecolor="none", markersize=8)
+    if figure.log_x:
+        ticks = sorted({x for points in figure.series.values() for x, _ in points})
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set(xlabel=figure.x_label, title=figure.title)
+    if figure.log_y:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
