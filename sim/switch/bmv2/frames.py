@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fanin.sim.switch.bmv2.process import BmvProcess, host_end
+from fanin.sim.switch.bmv2.process import MTU, BmvProcess, host_end
 from fanin.wire import ETHERNET, byte_length
 
 _ETHERNET_BYTES = byte_length(ETHERNET)
@@ -32,7 +32,6 @@ class Frames(ABC):
     """Frames in and out of a switch. ``ordered``: they enter in the order in which they were sent."""
 
     ordered: bool
-    shortest: int  #: a frame has at least so many bytes
 
     @abstractmethod
     def send(self, port: int, frame: bytes) -> None:
@@ -51,7 +50,6 @@ class VethFrames(Frames):
     """A raw socket at our end of each port's veth pair. Frames of one port keep their order."""
 
     ordered = False
-    shortest = _ETHERNET_BYTES
 
     def __init__(self, process: BmvProcess, ports: Sequence[int]):
         self._died = os.pidfd_open(process.pid)
@@ -63,8 +61,9 @@ class VethFrames(Frames):
             self._selector.register(opened, selectors.EVENT_READ, port)
 
     def send(self, port: int, frame: bytes) -> None:  # noqa: D102
-        if len(frame) < _ETHERNET_BYTES:
-            raise ValueError(f"a frame on a veth pair has at least {_ETHERNET_BYTES} bytes, not {len(frame)}")
+        if not _ETHERNET_BYTES <= len(frame) <= _ETHERNET_BYTES + MTU:
+            limits = f"{_ETHERNET_BYTES} to {_ETHERNET_BYTES + MTU}"
+            raise ValueError(f"a frame on a veth pair has {limits} bytes, not {len(frame)}")
         self._sockets[port].send(frame)
 
     def receive(self, limit: float) -> tuple[int, bytes] | None:  # noqa: D102
@@ -114,7 +113,6 @@ class StreamFrames(Frames):
     """BMv2's service ``p4.bm.DataplaneInterface``: one stream with the frames of all ports, in order."""
 
     ordered = True
-    shortest = 1
 
     def __init__(self, process: BmvProcess):
         import grpc  # with finsy; takes a while to load

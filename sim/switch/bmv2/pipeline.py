@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import ParamSpec, TypeVar
 
@@ -14,7 +13,7 @@ from fanin.p4.program import ProgramConfig, register_words
 from fanin.sim.switch.bmv2.exchange import Exchange, marker_entries, spare_port
 from fanin.sim.switch.bmv2.frames import Frames, StreamFrames, VethFrames
 from fanin.sim.switch.bmv2.p4runtime import CompiledProgram, P4Runtime, connect
-from fanin.sim.switch.bmv2.process import BmvProcess
+from fanin.sim.switch.bmv2.process import BmvProcess, may_have_namespace
 from fanin.sim.switch.bmv2.thrift import Registers
 from fanin.sim.switch.program import split_words
 
@@ -56,8 +55,8 @@ class ControlPlane:
 class Bmv2Pipeline(ControlPlane):
     """``simple_switch_grpc`` with a compiled program, without entries. Calls raise ToolFailed when it has died.
 
-    ``veth``: frames travel over veth pairs in a network namespace, for which one must be root; else over BMv2's
-    gRPC data plane. Close it.
+    ``veth``: frames travel over veth pairs in a network namespace, which root may have; else over BMv2's gRPC
+    data plane. Close it.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class Bmv2Pipeline(ControlPlane):
         spare = spare_port(ports)
         everything = [*ports, spare]
         self._opened = contextlib.ExitStack()
-        self.bmv2 = BmvProcess(everything, veth=os.geteuid() == 0 if veth is None else veth)
+        self.bmv2 = BmvProcess(everything, veth=may_have_namespace() if veth is None else veth)
         try:
             control = self._keep(connect(self.bmv2.p4runtime, program, limit=START, alive=self.bmv2.check))
             registers = self._keep(Registers(self.bmv2.thrift_socket()))

@@ -39,18 +39,20 @@ _PREFIX = "fanin-bmv2-"
 _LAST_LINES = 3  # of its log, and of what else it printed
 _PATIENCE = 5.0  # seconds, for the operating system
 _AGAIN = 0.05  # seconds between attempts
+_NEEDED = 1 << 12 | 1 << 13 | 1 << 21  # CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN
+MTU = 9000
 _CLONE_NEWNET = 0x4000_0000
 
 # In the namespace: no traffic but ours, so neither IPv6 nor ARP; BMv2 looks into /sys whether its ports are up.
-# Its arguments: the ports, then the command.
+# Its arguments: MTU, the ports, then the command.
 _NAMESPACE = r"""
 mount -t sysfs sysfs /sys || true
 if [ -d /proc/sys/net/ipv6 ]; then echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 || true; fi
 ip link set lo up
-ports=$1; shift
+mtu=$1 ports=$2; shift 2
 for port in $ports; do
     ip link add "host$port" type veth peer name "switch$port"
-    for end in "host$port" "switch$port"; do ip link set "$end" mtu 9000 arp off addrgenmode none up; done
+    for end in "host$port" "switch$port"; do ip link set "$end" mtu $mtu arp off addrgenmode none up; done
 done
 exec "$@"
 """
@@ -63,6 +65,13 @@ def check_tools() -> None:
             f"{COMPILERS[Target.V1MODEL]} is missing: install p4c (p4lang's package p4lang-p4c; docs/bmv2.md)"
         )
     program(SWITCH, INSTALL)
+
+
+def may_have_namespace() -> bool:
+    """Whether this process may make a network namespace with interfaces; root in a container may not."""
+    status = Path("/proc/self/status").read_text()
+    capabilities = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
+    return capabilities is not None and int(capabilities[1], 16) & _NEEDED == _NEEDED
 
 
 def host_end(port: int) -> str:
@@ -97,7 +106,7 @@ class BmvProcess:
             for port in ports:
                 command += ["-i", f"{port}@switch{port}"]
             guard += [program("unshare", _UTIL_LINUX), "--net", "--mount", "--"]
-            command = ["sh", "-ec", _NAMESPACE, "sh", " ".join(map(str, ports)), *command]
+            command = ["sh", "-ec", _NAMESPACE, "sh", str(MTU), " ".join(map(str, ports)), *command]
         else:
             target += ["--dp-grpc-server-addr", self.dataplane]
         with self._output.open("wb") as output:

@@ -38,7 +38,7 @@ def bmv2_switch(
 ) -> Bmv2Switch:
     """The program of ``config``, printed, compiled and running without a job; it lives as long as this thread.
 
-    ``veth`` as :class:`Bmv2Pipeline` has it: when root, unless given. Raises InputError when a tool is missing.
+    ``veth`` as :class:`Bmv2Pipeline` has it. Raises InputError when a tool is missing.
     """
     if config.target is not Target.V1MODEL:
         raise ValueError(f"target must be v1model for BMv2, not {config.target}")
