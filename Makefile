@@ -15,7 +15,7 @@ P4_SHELL := .venv-p4-shell
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 demo: $(VENV)/.user ## train on real data through generated RTL; the report is runs/demo/report.html
 	$(BIN)/fanin train breast_cancer -o runs/demo

@@ -43,6 +43,9 @@ _NEEDED = 1 << 12 | 1 << 13 | 1 << 21  # CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADM
 MTU = 9000
 _CLONE_NEWNET = 0x4000_0000
 
+# Whoever died before the kernel knew that we are to die with it is not our parent any more.
+_ORPHAN = '[ "$PPID" = "$1" ] || exit 1; shift; exec "$@"'
+
 # In the namespace: no traffic but ours, so neither IPv6 nor ARP; BMv2 looks into /sys whether its ports are up.
 # Its arguments: MTU, the ports, then the command.
 _NAMESPACE = r"""
@@ -83,23 +86,24 @@ class BmvProcess:
     """A running ``simple_switch_grpc`` without a program, for ``ports``; ``folder`` holds its sockets and log.
 
     ``p4runtime`` is the address of its P4Runtime server, ``dataplane`` that of its gRPC data plane, which it
-    has unless ``veth``; then ``thrift_socket`` and ``inside`` reach into its namespace. Raises
-    InputError when a program is missing.
+    has unless ``veth``; then its Thrift server, at ``thrift_port``, is in the namespace, into which
+    ``thrift_socket`` and ``inside`` reach. Raises InputError when a program is missing.
     """
 
     def __init__(self, ports: Sequence[int], *, veth: bool):
         _remove_stale()
         switch = program(SWITCH, INSTALL)
         guard = [program("setpriv", _UTIL_LINUX), "--pdeathsig", "KILL", "--"]
+        guard += ["sh", "-c", _ORPHAN, "sh", str(os.getpid())]
         self.veth = veth
         self.folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
         self._output, log = self.folder / "output", self.folder / "log"
         self._logs = (log.with_suffix(".txt"), self._output)  # BMv2 adds the suffix
         self.p4runtime = f"unix:{self.folder}/p4runtime"
         self.dataplane = f"unix:{self.folder}/dataplane"
-        self._thrift_port = 9090 if veth else _free_port()
+        self.thrift_port = 9090 if veth else _free_port()
         command = [switch, "--no-p4", "--log-file", str(log), "--log-flush", "--log-level", "info"]
-        command += ["--device-id", "0", "--thrift-port", str(self._thrift_port)]
+        command += ["--device-id", "0", "--thrift-port", str(self.thrift_port)]
         target = ["--", "--grpc-server-addr", self.p4runtime]
         if veth:
             program("ip", _IPROUTE)
@@ -143,7 +147,7 @@ class BmvProcess:
         while True:
             self.check()
             try:
-                return self.inside(lambda: connect_thrift(("127.0.0.1", self._thrift_port)))
+                return self.inside(lambda: connect_thrift(("127.0.0.1", self.thrift_port)))
             except ToolFailed:
                 if time.monotonic() > end:
                     raise

@@ -1,5 +1,6 @@
 """The emitted program in a real BMv2, where it and p4c are installed: every frame, register, counter alike."""
 
+import json
 import os
 import shutil
 import signal
@@ -11,9 +12,10 @@ from fanin.cli.main import main
 from fanin.errors import InputError, ToolFailed
 from fanin.job import SWITCH, Job, Member, worker_endpoint
 from fanin.p4.program import ProgramConfig, Target
-from fanin.sim.switch.bmv2.process import may_have_namespace
+from fanin.sim.switch.bmv2.frames import StreamFrames
+from fanin.sim.switch.bmv2.process import BmvProcess, may_have_namespace
 from fanin.sim.switch.bmv2.switch import bmv2_switch
-from fanin.wire import Encap, Kind, Packet, Protocol, encode
+from fanin.wire import Encap, Kind, Packet, Protocol, decode_payload, encode
 from tests.p4.bridge import run_tests
 from tests.sim.switch.traffic import JOBS, PORTS, compare
 from tests.support import new_seed
@@ -90,6 +92,40 @@ class TestReal:
                 frame = encode(packet, encap=Encap.L2, source=member.endpoint, destination=SWITCH)
                 out.append([port for port, _, _ in switch.inject(member.port, frame, 0)])
         assert out == [[], [508, 510]]
+
+    def test_jobs_of_a_running_one_are_managed_by_the_command(self, tmp_path, capsys):
+        def job(action, *arguments):
+            where = ["--switch", bmv2.p4runtime, "--thrift", f"127.0.0.1:{bmv2.thrift_port}"]
+            status = main(["p4", "job", action, *where, *arguments])
+            return status, capsys.readouterr().out
+
+        def aggregated():
+            return json.loads(job("stats", "--json")[1])["jobs"]["1"]["aggregated"]
+
+        assert main(["p4", "emit", "-o", str(tmp_path), "--workers", "2", "--slots", "16"]) == 0
+        capsys.readouterr()
+        bmv2 = BmvProcess([0, 1], veth=False)
+        frames = StreamFrames(bmv2)
+        end = time.monotonic() + 20
+        while not (bmv2.folder / "p4runtime").exists():
+            assert time.monotonic() < end
+            bmv2.check(0.05)
+        assert job("add", str(tmp_path)) == (0, "job 1 added: slots 0…15, 2 members\n")
+        for _ in range(2):
+            assert aggregated() == 0
+            for worker in (0, 1):
+                packet = Packet(Kind.AGG, 1, 15, 1, 1 << worker, (worker + 1,) * 8)
+                source = worker_endpoint(worker)
+                frames.send(worker, encode(packet, encap=Encap.L2, source=source, destination=SWITCH))
+            results = [frames.receive(20) for _ in range(2)]
+            assert sorted(port for port, _ in results) == [0, 1]
+            assert {decode_payload(frame[14:], 8).values for _, frame in results} == {(3,) * 8}
+            assert aggregated() == 2
+            assert job("reset", "1")[0] == 0
+        assert job("remove", "1")[0] == 0
+        assert json.loads(job("stats", "--json")[1])["jobs"] == {}
+        frames.close()
+        bmv2.close()
 
     @pytest.mark.parametrize("veth", WAYS)
     def test_a_killed_switch_is_reported_at_once_with_its_last_lines(self, veth):
