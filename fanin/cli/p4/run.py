@@ -128,6 +128,7 @@ def _input(text: str) -> tuple[int, Path]:
 def _with_job(program: Program, path: Path, trace: Any) -> Switch:
     """The emitted program with the jobs of its job.json. Raises InputError, ValueError."""
     from fanin.p4.deployment import load_deployment
+    from fanin.p4.program import register_words
     from fanin.sim.switch.emitted import EmbeddedPipeline
     from fanin.sim.switch.program import ProgramSwitch
 
@@ -135,6 +136,8 @@ def _with_job(program: Program, path: Path, trace: Any) -> Switch:
     config = deployment.program
     if config is None:
         raise InputError(f'{path}: "program" is missing: fanin p4 emit --job {path} adds it')
+    if set(program.registers) != set(register_words(config)):
+        raise InputError(f"{path}: is for another program than {program.name}: fanin p4 emit writes both")
     ports = [port.number for port in deployment.ports]
     switch = program.switch(ports, trace)
     pipeline = EmbeddedPipeline(config, switch)
