@@ -161,7 +161,7 @@ class TestBadInput:
         capture = _capture(tmp_path / "1.pcap", [])
         assert _run(capsys, "emit", "-o", tmp_path / "p4")[0] == 0
         arguments = ("--job", tmp_path / "p4" / "job.json", "--in", f"1={capture}", "--out", tmp_path / "out")
-        assert "there is no table Aggregation." in _bad(capsys, "run", program, *arguments)
+        assert "job.json: is for another program than" in _bad(capsys, "run", program, *arguments)
 
 
 @pytest.mark.parametrize(
