@@ -153,6 +153,7 @@ PROBES: tuple[Callable[[], Tool], ...] = (
     _package("cocotb", "tests beside the simulator"),
     _program("tshark", "reads frames.pcap", optional=True),
     _program("p4c-bm2-ss", "compiles P4 for BMv2", optional=True, install="p4lang's p4lang-p4c (docs/bmv2.md)"),
+    _program("p4c-barefoot", "compiles P4 for Tofino", optional=True, install="p4c with its Tofino backend"),
     _program(
         "simple_switch_grpc",
         "BMv2, a software switch",
