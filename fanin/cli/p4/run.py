@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,8 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run(args: argparse.Namespace) -> int:
     """Replay. Raises InputError for a wrong program, job or capture."""
+    from tqdm import tqdm
+
     from fanin.sim.capture import read_capture
     from fanin.sim.switch.embedded import load
 
@@ -68,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         if args.entries:
             install(switch, *read_entries(args.entries))
         out: dict[int, list[tuple[int, bytes]]] = {}
-        for time, port, frame in frames:
+        for time, port, frame in tqdm(frames, unit=" frames", disable=args.trace or not sys.stderr.isatty()):
             for to, data in switch.process(port, frame):
                 out.setdefault(to, []).append((time, data))
     except ValueError as error:
