@@ -206,10 +206,11 @@ class CallBody(Body):
         """As ``_copy_in``; ``data`` goes as (value, width), an enum's member by name, records as they are."""
         codes: list[str] = []
         stores: list[Store] = []
-        for parameter, argument in zip(node.callee.parameters, node.arguments, strict=True):
+        for index, (parameter, argument) in enumerate(zip(node.callee.parameters, node.arguments, strict=True)):
             value = argument.value
             if value is None:
                 continue
+            later = any(has_effects(a.value) for a in node.arguments[index + 1 :])
             by_reference = not is_scalar(value.type) and parameter.direction == "inout"
             if parameter.direction in _OUT and not by_reference:
                 place = self.target(value, frozen=True)
@@ -218,11 +219,13 @@ class CallBody(Body):
             if parameter.direction == "out":
                 continue
             if parameter.name == "data":
-                codes.append(self.packed(value))
+                code = self.packed(value)
+                codes.append(self.saved(code, VOID) if later else code)
             elif isinstance(value.type, types.Enum) and value.type.underlying is None:
                 codes.append(self.generator.member_name(value))
             else:
-                codes.append(self.value(value))
+                code = self.value(value)
+                codes.append(self.saved(code, value.type) if later and not by_reference else code)
         return codes, stores
 
     def packed(self, node: ast.Expression) -> str:
@@ -239,6 +242,8 @@ class CallBody(Body):
             for item in items:
                 self._pack_into(parts, item)
             return
+        if parts and has_effects(node):  # what stands left of it is read before
+            parts[:] = ["*" + self.saved(f"({', '.join(parts)},)", VOID)]
         self._pack_code(parts, self.value(node), base_of(node.type), node)
 
     def _pack_code(self, parts: list[str], code: str, kind: types.Type, node: ast.Expression) -> None:

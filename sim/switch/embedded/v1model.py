@@ -349,18 +349,22 @@ class V1Model:
             if csum16(as_bytes(data) + self.packet.rest()) != checksum:
                 self._checksum_error = 1
 
-    def update_checksum(self, condition: Any, data: tuple[int, int], checksum: int, algorithm: str) -> int:
-        """The checksum, or as it was."""
-        return digest_of(algorithm, data) if condition else checksum
+    @takes_widths
+    def update_checksum(
+        self, condition: Any, data: tuple[int, int], checksum: int, algorithm: str, widths: tuple[int, ...]
+    ) -> int:
+        """The checksum, cut to the width of its field; or as it was."""
+        return digest_of(algorithm, data) & ((1 << widths[2]) - 1) if condition else checksum
 
+    @takes_widths
     def update_checksum_with_payload(
-        self, condition: Any, data: tuple[int, int], checksum: int, algorithm: str
+        self, condition: Any, data: tuple[int, int], checksum: int, algorithm: str, widths: tuple[int, ...]
     ) -> int:
         """The same over the payload, too."""
         if not condition:
             return checksum
         _only_csum16(algorithm)
-        return csum16(as_bytes(data) + self._payload)
+        return csum16(as_bytes(data) + self._payload) & ((1 << widths[2]) - 1)
 
     def log_msg(self, *_: Any) -> None:
         """Nothing: the trace says more."""

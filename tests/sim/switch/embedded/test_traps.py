@@ -1,10 +1,12 @@
 """What goes wrong in silence, each with the answer of the language: right, or refused."""
 
+import zlib
+
 import pytest
 
 from fanin.sim.switch.embedded import Refused
 
-from .programs import one, send, v1model
+from .programs import PARTS, one, send, v1model
 
 UNDEFINED = "undefined value"
 
@@ -342,3 +344,29 @@ def test_hit_and_miss():
 def test_a_parser_loop_without_end_is_refused():
     parser = "state start { transition start; }"
     assert "parser states" in refused("01020304", parser=parser)
+
+
+class TestArgumentsOfExterns:
+    """They are evaluated from left to right, as those of functions are."""
+
+    BUMP = PARTS["declarations"] + "bit<8> bump(inout bit<8> x) { x = x + 1; return x; }"
+
+    def bumped(self, frame: str, apply: str) -> str:
+        return one(frame, declarations=self.BUMP, locals="register<bit<8>>(16) r;", apply=apply)
+
+    def test_the_data_of_a_hash_is_read_before_a_later_part_of_it_changes_it(self):
+        apply = "hash(hdr.h.b, HashAlgorithm.xor16, 8w0, { 8w0, hdr.h.a, bump(hdr.h.a), 8w0 }, 32w65536);"
+        assert self.bumped("07000000", apply)[:4] == "0807"
+
+    def test_the_base_of_a_hash_is_read_before_its_data_changes_it(self):
+        apply = "hash(hdr.h.b, HashAlgorithm.identity, hdr.h.a, { bump(hdr.h.a) }, 32w65536);"
+        assert self.bumped("07000000", apply)[:4] == "080f"
+
+    def test_an_index_is_read_before_the_value_changes_it(self):
+        apply = "r.write((bit<32>)hdr.h.a, bump(hdr.h.a)); r.read(hdr.h.b, 7); r.read(hdr.h.c, 8);"
+        assert self.bumped("07000000", apply)[:6] == "080800"
+
+
+def test_a_checksum_wider_than_its_field_is_cut_to_it():
+    compute = "update_checksum(true, { hdr.h.a }, hdr.h.c, HashAlgorithm.crc32);"
+    assert one("31010203", compute=compute) == f"3101{zlib.crc32(b'1') & 0xFF:02x}03"
