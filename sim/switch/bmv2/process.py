@@ -36,6 +36,7 @@ INSTALL = "install BMv2 (p4lang's package p4lang-bmv2, or from source; docs/bmv2
 _UTIL_LINUX = "install util-linux"
 _IPROUTE = "install iproute2"
 _PREFIX = "fanin-bmv2-"
+_SOCKET_PATH = 107  # bytes, without the 0 behind it
 _LAST_LINES = 3  # of its log, and of what else it printed
 _PATIENCE = 5.0  # seconds, for the operating system
 _AGAIN = 0.05  # seconds between attempts
@@ -96,7 +97,7 @@ class BmvProcess:
         guard = [program("setpriv", _UTIL_LINUX), "--pdeathsig", "KILL", "--"]
         guard += ["sh", "-c", _ORPHAN, "sh", str(os.getpid())]
         self.veth = veth
-        self.folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=_home()))
         self._output, log = self.folder / "output", self.folder / "log"
         self._logs = (log.with_suffix(".txt"), self._output)  # BMv2 adds the suffix
         self.p4runtime = f"unix:{self.folder}/p4runtime"
@@ -187,9 +188,16 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _home() -> Path:
+    """Where folders go: $TMPDIR, or /tmp where a socket's path in it would be longer than the system takes."""
+    home = Path(tempfile.gettempdir())
+    longest = home / f"{_PREFIX}{'9' * 7}-{'x' * 8}" / "p4runtime"  # the largest pid, and what mkdtemp adds
+    return home if len(os.fsencode(longest)) <= _SOCKET_PATH else Path("/tmp")
+
+
 def _remove_stale() -> None:
     """Folders of owners that were killed; their switches died with them."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    for folder in _home().glob(f"{_PREFIX}*"):
         owner = re.match(rf"{_PREFIX}(\d+)-", folder.name)
         if owner and not Path(f"/proc/{owner[1]}").exists():
             shutil.rmtree(folder, ignore_errors=True)

@@ -25,19 +25,20 @@ needs_root = pytest.mark.skipif(not process.may_have_namespace(), reason="networ
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """A shell script as simple_switch_grpc, and a folder of our own for temporary ones."""
+    """A shell script as simple_switch_grpc, and a folder of our own, of a short name, for temporary ones."""
     (tmp_path / "bin").mkdir()
-    (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    with tempfile.TemporaryDirectory(prefix="fanin-", dir="/tmp") as temporary:
+        monkeypatch.setattr(tempfile, "tempdir", temporary)
 
-    def write(script):
-        switch = tmp_path / "bin" / "simple_switch_grpc"
-        switch.write_text(f"#!/bin/sh\n{script}\n")
-        switch.chmod(0o755)
-        return tmp_path / "tmp"
+        def write(script):
+            switch = tmp_path / "bin" / "simple_switch_grpc"
+            switch.write_text(f"#!/bin/sh\n{script}\n")
+            switch.chmod(0o755)
+            return Path(temporary)
 
-    return write
+        yield write
+        monkeypatch.undo()
 
 
 def _until(condition):
@@ -78,6 +79,19 @@ def test_one_that_never_answers_is_given_up(install, tmp_path):
     with pytest.raises(Unreachable, match="no P4Runtime server answers"):
         connect(switch.p4runtime, compiled(CONFIGS[0], tmp_path), limit=0.5, alive=switch.check)
     switch.close()
+
+
+def test_a_folder_whose_path_is_too_long_for_a_socket_is_not_used(install, monkeypatch, tmp_path):
+    install(WAITS)
+    deep = tmp_path / ("x" * 100)
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    switch = BmvProcess([0], veth=False)
+    folder = switch.folder
+    assert folder.parent == Path("/tmp")
+    switch.close()
+    assert not folder.exists()
+    assert list(deep.iterdir()) == []
 
 
 def test_one_without_thrift_is_told_so(install, monkeypatch):
