@@ -112,11 +112,12 @@ class Search:
                 continue
             known = numbers.get(after, -1)
             if known < 0:
-                after = system.canonical(after)
-                known = numbers.setdefault(after, len(states))
+                named = system.canonical(after)
+                known = numbers.setdefault(named, len(states))
                 if known == len(states):
-                    states.append(after)
+                    states.append(named)
                     self._parents.append(number)
+                numbers[after] = known  # so that it need not be renamed again
             if fields[0] not in FAULTS:
                 self._from.append(number)
                 self._to.append(known)
