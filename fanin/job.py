@@ -59,7 +59,7 @@ class Job:
 
 
 def check_jobs(jobs: Iterable[Job]) -> None:
-    """Raise ValueError unless jobs can share a switch: ids and slots of their own, one port per MAC."""
+    """Raise ValueError unless jobs can share a switch: ids and slots of their own; a MAC is one port's."""
     ports: dict[int, int] = {}
     known: list[Job] = []
     for job in jobs:
@@ -70,6 +70,8 @@ def check_jobs(jobs: Iterable[Job]) -> None:
                 raise ValueError(f"slots of job {job.id} overlap those of job {other.id}")
         for member in job.members:
             mac = member.endpoint.mac
+            if mac >> 40 & 1:
+                raise ValueError(f"MAC {mac:012x} of job {job.id} is a group's, not a member's")
             if ports.setdefault(mac, member.port) != member.port:
                 raise ValueError(
                     f"MAC {mac:012x} of job {job.id} is at port {member.port} and at port {ports[mac]}"

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from fanin import wire
-from fanin.p4.control import Exact, Lpm, Range, TableEntry, Ternary
+from fanin.p4.control import Exact, TableEntry, Ternary
 from fanin.p4.deployment import FECS, SPEEDS, Deployment
 from fanin.p4.installation import (
     Installation,
@@ -71,6 +71,10 @@ def ptf_tests(config: ProgramConfig) -> str:
         "ptf.py.j2",
         config,
         layouts={name: tuple((f.name, f.bits) for f in fields) for name, fields in _HEADERS.items()},
+        kinds=list(Kind),
+        version=wire.VERSION,
+        ipv4=f"{wire.ETHERTYPE_IPV4:#06x}",
+        ip_protocol=wire.IP_PROTOCOL_UDP,
         malformed_kinds=tuple(kind.value for kind in Kind if kind not in config.kinds),
         cut=whole - 1,
     )
@@ -115,13 +119,10 @@ def _bfruntime(config: ProgramConfig, entry: TableEntry, lowest: int) -> tuple[s
     keys: dict[str, int] = {}
     for key in table.keys:
         match = entry.match.get(key.name, Ternary(0, 0))
-        match match:
-            case Ternary(value, mask):
-                keys |= {key.name: value, f"{key.name}_mask": mask}
-            case Exact(value):
-                keys[key.name] = value
-            case Lpm() | Range():
-                raise NotImplementedError(match)
+        assert isinstance(match, Exact | Ternary)  # the program has no other keys
+        keys[key.name] = match.value
+        if isinstance(match, Ternary):
+            keys[f"{key.name}_mask"] = match.mask
     if entry.priority:
         keys["MATCH_PRIORITY"] = lowest - entry.priority
     return entry.table, entry.action.rpartition(".")[2], keys, dict(entry.parameters)

@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fanin.job import Job, JobCounters, Member
+from fanin.job import SLOTS, Job, JobCounters, Member
 from fanin.p4.control import Exact, MulticastGroup, Replica, TableEntry, Ternary
-from fanin.p4.printer import FLOOD_GROUP
-from fanin.p4.program import MAX_JOBS, ProgramConfig, Target
-from fanin.wire import AGGREGATION, ETHERNET, MAX_WORKERS, Encap, Endpoint, Kind
+from fanin.p4.program import FLOOD_GROUP, MAX_JOBS, ProgramConfig, Target
+from fanin.wire import AGGREGATION, ETHERNET, MAX_WORKERS, Encap, Endpoint, Kind, Protocol
 
 _BITS = {field.name: field.bits for field in AGGREGATION}
 _MAC_BITS = next(field.bits for field in ETHERNET if field.name == "destination")
@@ -26,7 +25,7 @@ ADMISSION, VERDICT, REJECTED, FORWARD = (
 DELIVERY = "Delivery.members"
 FOREIGN = TableEntry(REJECTED, {}, "Aggregation.foreign", priority=1)
 FLOOD = TableEntry(FORWARD, {}, "Aggregation.flood", priority=1)
-_ANSWERS = {Kind.AGG: Kind.RESULT, Kind.ACK: Kind.CONFIRM}
+_ANSWERS = dict(zip(Protocol.P4SGD.to_switch, Protocol.P4SGD.to_worker, strict=True))
 # What a packet with a verdict counts as: JobCounters' names, for AGG and for ACK.
 _COUNTED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "hold": (("aggregated", "acknowledged"),),
@@ -126,7 +125,7 @@ def place_of(group: int) -> int:
 
 def _members(job: Job, kind: Kind) -> Iterator[TableEntry]:
     """The sender's slot is touched, and the packet admitted."""
-    slots = Ternary(job.base, (1 << _BITS["slot"]) - job.slots)
+    slots = Ternary(job.base, SLOTS - job.slots)
     for member in job.members:
         match = {
             "job": _is(job.id, _BITS["job"]),

@@ -16,7 +16,6 @@ from fanin.p4.program import ProgramConfig
 
 WIDTH = 100  # columns of the text
 _INDENT = "    "
-FLOOD_GROUP = 1  # the multicast group of all ports
 
 
 def environment() -> jinja2.Environment:
@@ -66,17 +65,17 @@ class Printer(ABC):
 
     def text(self) -> str:
         """The whole program."""
+        controls = program.controls(self.config)
         return (
             environment()
             .get_template(self.template)
             .render(
                 config=self.config,
                 udp=self.udp,
-                headers=[header.name for header in program.headers(self.config)],
                 declarations="\n".join(self.declarations()),
                 states="\n".join(indent(self.states(program.parser(self.config)))),
-                controls={c.name: "\n".join(indent(self.control(c))) for c in program.controls(self.config)},
-                why={c.name: "\n".join(comment(c.why)) for c in program.controls(self.config)},
+                controls={c.name: "\n".join(indent(self.control(c))) for c in controls},
+                why={c.name: "\n".join(comment(c.why)) for c in controls},
                 ipv4=[field.name for field in wire.IPV4 if field.name != "checksum"],
             )
         )
@@ -88,7 +87,7 @@ class Printer(ABC):
             (4, "VERSION", wire.VERSION),
             *((4, kind.name, kind.value) for kind in self.config.kinds),  # entries name the answers' kinds
             (32, "SLOTS", self.config.slots),
-            (16, "FLOOD_GROUP", FLOOD_GROUP),
+            (16, "FLOOD_GROUP", program.FLOOD_GROUP),
         ]
         if self.udp:
             constants[1:1] = [
@@ -107,8 +106,7 @@ class Printer(ABC):
         width = max(len(f"bit<{f.bits}> {f.name};") for f in header.fields)
         lines = []
         for field in header.fields:
-            told = field.meaning.replace("values up", "up")
-            lines.append(f"{f'bit<{field.bits}> {field.name};':{width}}  // {told}")
+            lines.append(f"{f'bit<{field.bits}> {field.name};':{width}}  // {field.meaning}")
         return [*comment(header.why), *block(f"header {header.name}_t", lines)]
 
     def states(self, states: Iterable[State]) -> list[str]:

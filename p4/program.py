@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fanin.job import SLOTS
 from fanin.p4.description import (
     Action,
     Assign,
@@ -43,11 +44,9 @@ from fanin.wire import (
 )
 
 MAX_JOBS = 8  # at a time: decides table sizes
-MAX_SLOTS = 1 << next(f.bits for f in AGGREGATION if f.name == "slot")
 MAX_VALUES = 32
-MAX_STATIONS = 256  # MAC addresses that other traffic is forwarded to
-
-
+MAX_STATIONS = MAX_JOBS * MAX_WORKERS  # MAC addresses that other traffic is forwarded to
+FLOOD_GROUP = 1  # the multicast group of all ports
 AGG_STATE, ACK_STATE = "Aggregation.agg_state", "Aggregation.ack_state"
 
 
@@ -76,7 +75,7 @@ class ProgramConfig:
     def __post_init__(self) -> None:
         for name, most, why in (
             ("workers", MAX_WORKERS, f"a packet's bitmap has {MAX_WORKERS} bits"),
-            ("slots", MAX_SLOTS, "a packet's slot has 16 bits"),
+            ("slots", SLOTS, "a packet's slot has 16 bits"),
             ("values", MAX_VALUES, "more do not fit into Tofino's packet header vector"),
         ):
             if not 1 <= getattr(self, name) <= most:

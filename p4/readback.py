@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fanin.job import Job, Member
+from fanin.job import SLOTS, Job, Member
 from fanin.p4.control import Exact, TableEntry, Ternary
 from fanin.p4.installation import ADMISSION, DELIVERY, VERDICT, place_of, replica_id
 from fanin.p4.program import (
@@ -20,9 +20,8 @@ from fanin.p4.program import (
     controls,
     register_words,
 )
-from fanin.wire import AGGREGATION, Encap, Endpoint, Kind, Protocol
+from fanin.wire import Encap, Endpoint, Kind, Protocol
 
-_SLOT_BITS = next(field.bits for field in AGGREGATION if field.name == "slot")
 JOB_TABLES = (ADMISSION, VERDICT, DELIVERY)  # whose entries say which jobs run
 
 
@@ -89,7 +88,7 @@ def _job(
         endpoint = Endpoint(to["mac"], to.get("ip", 0), to.get("udp_port", 0))
         switch = Endpoint(to["own_mac"], to.get("own_ip", 0), to.get("own_udp_port", 0))
         members.append(Member(_value(entry, "port"), bitmap, endpoint))
-    job = Job(number, slots.value, (1 << _SLOT_BITS) - slots.mask, tuple(members))
+    job = Job(number, slots.value, SLOTS - slots.mask, tuple(members))
     return RunningJob(job, place, switch)
 
 

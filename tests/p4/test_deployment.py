@@ -100,6 +100,12 @@ def test_overlapping_slots_are_refused(tmp_path, document):
         _load(tmp_path, document)
 
 
+def test_a_group_mac_is_refused(tmp_path, document):
+    document["jobs"][0]["members"][0]["mac"] = "03:00:00:00:00:01"
+    with pytest.raises(InputError, match="MAC 030000000001 of job 1 is a group's, not a member's"):
+        _load(tmp_path, document)
+
+
 def test_nine_jobs_are_refused(tmp_path, document):
     document["jobs"][0]["slots"] = 1
     for number in range(1, 9):

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from fanin.cli.output import write_file
 from fanin.errors import InputError
-from fanin.wire import DEFAULT_VALUES, Encap, Protocol
-
-TARGETS = ("v1model", "tna")  # those of fanin.p4.program, which --help need not load
+from fanin.p4.program import ProgramConfig, Target
+from fanin.wire import Encap, Protocol
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -21,13 +20,20 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         description="Write the aggregation program as P4_16, job.json, a Wireshark dissector and PTF tests; "
         "for Tofino a script for its driver; and, where p4c is installed, the compiled program.",
     )
-    emit.add_argument("--target", choices=TARGETS, default=TARGETS[0], help="BMv2 or Tofino")
-    protocols, encaps = [p.value for p in Protocol], [e.value for e in Encap]
-    emit.add_argument("--protocol", choices=protocols, default=protocols[0], help="what frees a slot")
-    emit.add_argument("--workers", type=int, default=4, metavar="W", help="members of a job at most; 1…32")
-    emit.add_argument("--slots", type=int, default=32768, metavar="N", help="a power of two, up to 65536")
-    emit.add_argument("--values", type=int, default=DEFAULT_VALUES, metavar="V", help="of a packet; 1…32")
-    emit.add_argument("--encap", choices=encaps, default=encaps[0], help="udp: raw Ethernet as well")
+    for name, kind, meaning in (
+        ("target", Target, "BMv2 or Tofino"),
+        ("protocol", Protocol, "what frees a slot"),
+        ("encap", Encap, "udp: raw Ethernet as well"),
+    ):
+        choices = [choice.value for choice in kind]
+        emit.add_argument(f"--{name}", choices=choices, default=getattr(ProgramConfig, name), help=meaning)
+    for name, metavar, meaning in (
+        ("workers", "W", "members of a job at most; 1…32"),
+        ("slots", "N", "a power of two, up to 65536"),
+        ("values", "V", "of a packet; 1…32"),
+    ):
+        default = getattr(ProgramConfig, name)
+        emit.add_argument(f"--{name}", type=int, default=default, metavar=metavar, help=meaning)
     emit.add_argument("--job", type=Path, metavar="FILE", help="job.json to take, instead of one job with all")
     emit.add_argument("-o", dest="output", type=Path, required=True, metavar="DIR", help="where to write")
     emit.set_defaults(run=run)
@@ -39,7 +45,6 @@ def run(args: argparse.Namespace) -> int:
     from fanin.p4.compiler import compile_program
     from fanin.p4.deployment import default_deployment, deployment_json, load_deployment
     from fanin.p4.emit import program_text
-    from fanin.p4.program import ProgramConfig, Target
 
     try:
         config = ProgramConfig(

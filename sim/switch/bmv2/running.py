@@ -8,7 +8,7 @@ from pathlib import Path
 from fanin.job import SWITCH, Job, JobCounters, SwitchCounters
 from fanin.p4.deployment import Deployment
 from fanin.p4.installation import FOREIGN
-from fanin.p4.printer import FLOOD_GROUP
+from fanin.p4.program import FLOOD_GROUP
 from fanin.p4.readback import JOB_TABLES, RunningJob, program_config, running_jobs
 from fanin.sim.switch.bmv2.p4runtime import CompiledProgram, P4Runtime
 from fanin.sim.switch.bmv2.pipeline import ControlPlane
