@@ -76,7 +76,7 @@ class ProgramConfig:
         for name, most, why in (
             ("workers", MAX_WORKERS, f"a packet's bitmap has {MAX_WORKERS} bits"),
             ("slots", SLOTS, "a packet's slot has 16 bits"),
-            ("values", MAX_VALUES, "more do not fit into Tofino's packet header vector"),
+            ("values", MAX_VALUES, "no packet with more is tested on either target"),
         ):
             if not 1 <= getattr(self, name) <= most:
                 raise ValueError(f"{name} must be in 1…{most}, not {getattr(self, name)!r}: {why}")
