@@ -1,0 +1,222 @@
+"""The devices that layers are placed on, from TOML."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache, cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from fanin.errors import InputError
+from fanin.hdl.layers.family import Family, RamKind, family, family_names
+
+MAX_DEVICES = 64
+PRIORITIES = 8  # of Ethernet's priority flow control (IEEE 802.1Qbb)
+GIGA, MEGA = 10**9, 10**6
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one device offers. Bandwidths in bits per second, each way."""
+
+    family: Family
+    dsp: int
+    ram_bits: int | None  #: None where blocks are counted alone
+    ram_blocks: tuple[int, ...] | None  #: per kind of ``family.ram``; None where bits are counted alone
+    dram: int
+    network: int
+    clock: int  #: Hz
+    connections: int  #: P: at most so many, each with a priority below P of its own
+
+
+@dataclass(frozen=True)
+class Device:
+    """A named part."""
+
+    name: str
+    part: Part
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Devices, of which the host sits at one."""
+
+    name: str
+    devices: tuple[Device, ...]
+    host: int = 0
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The different parts, in order of appearance."""
+        return tuple(dict.fromkeys(device.part for device in self.devices))
+
+    def first(self, count: int) -> Cluster:
+        """The cluster of the host's device and the first others. Raises InputError."""
+        if not 1 <= count <= len(self.devices):
+            raise InputError(f"{self.name}: has {len(self.devices)} devices, not {count}")
+        others = [i for i in range(len(self.devices)) if i != self.host][: count - 1]
+        kept = sorted([self.host, *others])
+        return Cluster(self.name, tuple(self.devices[i] for i in kept), kept.index(self.host))
+
+
+@cache
+def part_tables() -> Mapping[str, Mapping[str, Any]]:
+    """The shipped parts, as TOML says them."""
+    return tomllib.loads(resources.files("fanin.planner").joinpath("parts.toml").read_text())
+
+
+def load_cluster(name: str) -> Cluster:
+    """The cluster called ``name``: PARTxN of a shipped part, or a TOML file. Raises InputError naming file and field."""
+    match = re.fullmatch(r"(.+)x(\d+)", name)
+    if match and match[1] in part_tables():
+        count = int(match[2])
+        if not 1 <= count <= MAX_DEVICES:
+            raise InputError(f"{name}: a cluster has 1…{MAX_DEVICES} devices, not {count}")
+        part = _part(match[1], part_tables()[match[1]])
+        return Cluster(name, tuple(Device(f"fpga{n}", part) for n in range(count)))
+    path = Path(name)
+    if path.suffix != ".toml":
+        parts = ", ".join(f"{part}xN" for part in part_tables())
+        raise InputError(f"{name}: is no .toml file, nor one of {parts}")
+    try:
+        table = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise InputError(f"{name}: no such file") from None
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{name}: {error}") from None
+    return _cluster(name, table)
+
+
+def _cluster(file: str, table: Mapping[str, Any]) -> Cluster:
+    _known(file, "", table, {"host", "device"})
+    tables = table.get("device")
+    if not isinstance(tables, list) or not tables or not all(isinstance(entry, dict) for entry in tables):
+        raise InputError(f"{file}: there is no [[device]]")
+    devices: list[Device] = []
+    for number, entry in enumerate(tables):
+        where = f"{file}: device {entry.get('name', number)}"
+        count = _integer(where, "count", entry.get("count", 1), low=1)
+        part = _part(where, entry)
+        name = entry.get("name", f"fpga{len(devices)}" if count == 1 else "fpga")
+        if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name):
+            raise InputError(f"{where}: name must be letters, digits, _ . or -, not {name!r}")
+        if len(devices) + count > MAX_DEVICES:
+            raise InputError(f"{where}: count: a cluster has at most {MAX_DEVICES} devices")
+        devices += [Device(name if count == 1 else f"{name}{len(devices) + k}", part) for k in range(count)]
+    names = [device.name for device in devices]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{file}: name: two devices are called {name}")
+    host = table.get("host", names[0])
+    if host not in names:
+        raise InputError(f"{file}: host: no device is called {host!r}")
+    return Cluster(Path(file).stem, tuple(devices), names.index(host))
+
+
+_FIELDS = ("family", "dsp", "dram_gbps", "network_gbps", "clock_mhz", "connections")
+_PLACE = {"name", "count", "part"}
+
+
+def _part(where: str, entry: Mapping[str, Any]) -> Part:
+    """A part from its table; ``part`` names a shipped one whose fields stand where this has none."""
+    base: Mapping[str, Any] = {}
+    if "part" in entry:
+        if entry["part"] not in part_tables():
+            raise InputError(f"{where}: part: there is no {entry['part']!r}, but {', '.join(part_tables())}")
+        base = part_tables()[entry["part"]]
+    if {"ram", "ram_bits"} & set(entry):  # said anew, both ways of the shipped part
+        base = {key: value for key, value in base.items() if key not in ("ram", "ram_bits")}
+    _known(where, "", entry, {*_FIELDS, "ram", "ram_bits", *_PLACE})
+    table = {**base, **entry}
+    for field in _FIELDS:
+        if field not in table:
+            raise InputError(f"{where}: {field} is missing")
+    if not {"ram", "ram_bits"} & set(table):
+        raise InputError(f"{where}: ram_bits is missing (or ram, in blocks)")
+    if table["family"] not in family_names():
+        raise InputError(f"{where}: family: there is no {table['family']!r}, but {', '.join(family_names())}")
+    found, blocks = _ram(where, family(table["family"]), table.get("ram"))
+    connections = _integer(where, "connections", table["connections"])
+    if connections > PRIORITIES:
+        raise InputError(f"{where}: connections: Ethernet has {PRIORITIES} priorities, not {connections}")
+    return Part(
+        family=found,
+        dsp=_integer(where, "dsp", table["dsp"]),
+        ram_bits=_integer(where, "ram_bits", table["ram_bits"]) if "ram_bits" in table else None,
+        ram_blocks=blocks,
+        dram=_scaled(where, "dram_gbps", table["dram_gbps"], GIGA),
+        network=_scaled(where, "network_gbps", table["network_gbps"], GIGA),
+        clock=_scaled(where, "clock_mhz", table["clock_mhz"], MEGA, low=1),
+        connections=connections,
+    )
+
+
+def _ram(where: str, found: Family, entries: object) -> tuple[Family, tuple[int, ...] | None]:
+    """The family with this device's kinds of block, and how many there are of each."""
+    if entries is None:
+        return found, None
+    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
+        raise InputError(f"{where}: ram must be a list of tables with blocks, and kind or shapes")
+    kinds, counts = [], []
+    for entry in entries:
+        _known(where, "ram: ", entry, {"kind", "shapes", "blocks", "from_bits"})
+        if "blocks" not in entry:
+            raise InputError(f"{where}: ram: blocks is missing")
+        counts.append(_integer(where, "ram: blocks", entry["blocks"]))
+        kinds.append(_ram_kind(where, found, entry, len(kinds)))
+    order = sorted(range(len(kinds)), key=lambda i: kinds[i].from_bits)
+    if kinds[order[0]].from_bits:
+        raise InputError(f"{where}: ram: one kind must take memories of any size (from_bits = 0)")
+    return replace(found, ram=tuple(kinds[i] for i in order)), tuple(counts[i] for i in order)
+
+
+def _ram_kind(where: str, found: Family, entry: Mapping[str, Any], number: int) -> RamKind:
+    known = {kind.name: kind for kind in found.ram}
+    if "shapes" not in entry:
+        if entry.get("kind") not in known:
+            raise InputError(f"{where}: ram: kind must be one of {', '.join(known)} (or give shapes)")
+        kind = known[entry["kind"]]
+        return replace(
+            kind, from_bits=_integer(where, "ram: from_bits", entry.get("from_bits", kind.from_bits))
+        )
+    shapes = entry["shapes"]
+    if not isinstance(shapes, list) or not shapes:
+        raise InputError(f"{where}: ram: shapes must be a list of [depth, width]")
+    for shape in shapes:
+        if not isinstance(shape, list) or len(shape) != 2:
+            raise InputError(f"{where}: ram: a shape is [depth, width], not {shape!r}")
+        _integer(where, "ram: depth", shape[0], low=1)
+        _integer(where, "ram: width", shape[1], low=1)
+    return RamKind(
+        name=str(entry.get("kind", f"ram{number}")),
+        from_bits=_integer(where, "ram: from_bits", entry.get("from_bits", 0)),
+        shapes=tuple((depth, width) for depth, width in shapes),
+    )
+
+
+def _known(where: str, what: str, table: Mapping[str, Any], fields: set[str]) -> None:
+    for field in table:
+        if field not in fields:
+            raise InputError(f"{where}: {what}there is no field {field} (fields: {', '.join(sorted(fields))})")
+
+
+def _integer(where: str, field: str, value: object, *, low: int = 0) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value < 1 << 48:
+        raise InputError(f"{where}: {field} must be an integer of at least {low}, not {value!r}")
+    return value
+
+
+def _scaled(where: str, field: str, value: object, scale: int, *, low: int = 0) -> int:
+    """A number in units of ``scale``, as whole units of 1."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low / scale <= value < 1e6:
+        raise InputError(
+            f"{where}: {field} must be a number {'above' if low else 'of at least'} 0, not {value!r}"
+        )
+    return round(Fraction(str(value)) * scale)

@@ -1,0 +1,1 @@
+"""Models that are shipped, in the model language."""

@@ -1,0 +1,223 @@
+"""The search for a placement: a bound from pooled devices, annealing towards it, CP-SAT to prove or improve.
+
+Every step has a deterministic effort, so the same input gives the same placement; a wall clock stands behind it, and a
+result says so where that had to stop the search.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from ortools.sat.python import cp_model
+
+from fanin.planner.climb import Climb, climb
+from fanin.planner.instance import Instance, Placement
+from fanin.planner.priorities import choose_priorities
+from fanin.planner.problem import Problem
+from fanin.planner.relax import least_period, slowest
+from fanin.planner.start import first_placement
+
+SIDE_BY_SIDE = 2  # climbs of one round
+FIRST_AIM = (
+    0.035  # so much longer than the bound is the period that climbs begin with; twice that where none begins
+)
+SMALL = 80  # layers, up to which CP-SAT is asked before annealing
+EXACT_EFFORT = 0.15  # share of the effort that CP-SAT has first, and again at the end
+SAME = 1e-9  # gaps below are rounding
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How hard to look. ``seconds`` is nominal: the effort of so long, and the wall clock behind it."""
+
+    seconds: float = 60.0
+    workers: int = 2
+    seed: int = 0
+
+    @property
+    def effort(self) -> float:
+        """Deterministic seconds, of all workers together: about two thirds of what ``seconds`` may hold."""
+        return self.seconds * self.workers * 0.65
+
+
+@dataclass
+class Found:
+    """What a search knows: the best placement, and the least period (ticks) that there could be."""
+
+    placement: Placement | None = None
+    least: int = 0
+    feasible: bool = True  #: False where it is proved that there is no placement
+    effort: float = 0.0
+    tries: int = 0
+    clock_stopped: bool = False
+
+
+Say = Callable[[float, float], None]  #: told the best throughput and its bound
+
+
+@dataclass
+class Search:
+    """A search under way for one instance."""
+
+    instance: Instance
+    limits: Limits
+    pool: ProcessPoolExecutor | None = None
+    say: Say = lambda best, bound: None
+    found: Found = field(default_factory=Found)
+
+    def __post_init__(self) -> None:
+        self._end = time.monotonic() + self.limits.seconds
+        self._priorities = False  # whether CP-SAT has to choose them, as they cannot be chosen afterwards
+
+    def run(self, start: Placement | None = None) -> Found:
+        """Search until the best is proved or the effort is spent."""
+        least = least_period(self.instance)
+        if least is None:
+            self.found.feasible = False
+            return self.found
+        self.found.least = least
+        for candidate in (start, None if start else first_placement(self.instance, least)):
+            if candidate is not None:
+                self._take(candidate)
+        if len(self.instance.model.nodes) <= SMALL:
+            self._exactly(self.limits.effort * EXACT_EFFORT)
+        if self._going_on():
+            self._climb()
+        while self._going_on() and self._left() > 1:
+            before = self.found.effort
+            self._exactly(self._left())
+            if self.found.effort - before < 1e-3:
+                break
+        return self.found
+
+    @property
+    def period(self) -> int:
+        """Ticks of the best placement; without one, the longest worth asking for."""
+        best = self.found.placement
+        if best is None:
+            return slowest(self.instance)
+        return self.instance.in_ticks(self.instance.period(best))
+
+    @property
+    def gap(self) -> float:
+        """Bound over throughput, less one."""
+        return self.period / max(self.found.least, 1) - 1
+
+    def _left(self) -> float:
+        return self.limits.effort - self.found.effort
+
+    def _going_on(self) -> bool:
+        if not self.found.feasible or (self.found.placement is not None and self.gap <= SAME):
+            return False
+        if time.monotonic() >= self._end:
+            self.found.clock_stopped = True
+        return self._left() > 0 and not self.found.clock_stopped
+
+    def _take(self, placement: Placement) -> bool:
+        """Keep a placement that is better than the best, if its connections can have priorities."""
+        best = self.found.placement
+        if best is not None and self.instance.period(placement) >= self.instance.period(best):
+            return False
+        if choose_priorities(self.instance, placement) is None:
+            self._priorities = True
+            return False
+        self.found.placement = self.instance.canonical(placement)
+        self.say(float(1 / self.instance.period(placement)), self.instance.ticks / max(self.found.least, 1))
+        return True
+
+    def _exactly(self, effort: float) -> None:
+        """The whole problem to CP-SAT, from the best placement."""
+        if not self._going_on():
+            return
+        problem = Problem(self.instance, self.found.least, self.period, priorities=self._priorities)
+        problem.cp.minimize(problem.period)
+        if self.found.placement is not None:
+            problem.hint(self.found.placement)
+        solver = cp_model.CpSolver()
+        configure(solver, self.limits, effort, self._end)
+        status = solver.solve(problem.cp)
+        self.found.effort += max(solver.response_proto.deterministic_time, 1e-4)
+        self.found.tries += 1
+        self.found.clock_stopped |= time.monotonic() >= self._end
+        if status == cp_model.INFEASIBLE:
+            if self.found.placement is None:
+                self.found.feasible = False
+            self.found.least = self.period  # no placement is better than the best
+            return
+        if status == cp_model.UNKNOWN:
+            return
+        known = self._priorities
+        taken = self._take(problem.placement(solver))
+        if not taken and self._priorities and not known:
+            return  # its bound is none of placements that can have priorities, but still a bound
+        self.found.least = max(self.found.least, round(solver.best_objective_bound))
+
+    def _climb(self) -> None:
+        """Rounds of climbs, each from a beginning of its own."""
+        start = self.found.placement or self._anywhere()
+        reserve = self.limits.effort * EXACT_EFFORT
+        aim, number = FIRST_AIM, 0
+        while start is not None and self._going_on() and self._left() > reserve:
+            least = self.found.least
+            climbs = [
+                Climb(self.instance, start, int(least * (1 + aim)), least, 1000 * self.limits.seed + number + k)
+                for k in range(SIDE_BY_SIDE)
+            ]
+            number += len(climbs)
+            began = False
+            for placement, effort in self.pool.map(climb, climbs) if self.pool else map(climb, climbs):
+                self.found.tries += 1
+                self.found.effort += effort
+                if placement is not None:
+                    began = True
+                    self._take(placement)
+            aim = aim if began else 2 * aim
+
+    def _anywhere(self) -> Placement | None:
+        """Every node on the first device that can hold it: a place to begin, seldom a placement."""
+        model, cluster = self.instance.model, self.instance.cluster
+        high = slowest(self.instance)
+        devices, choices = [], []
+        for node in range(len(model.nodes)):
+            allowed = [cluster.host] if node in model.pinned else range(len(cluster.devices))
+            ways = ((d, self.instance.options(node, cluster.devices[d].part, high, high)) for d in allowed)
+            place = next(((d, options[0].choice) for d, options in ways if options), None)
+            if place is None:
+                return None
+            devices.append(place[0])
+            choices.append(place[1])
+        return Placement(tuple(devices), tuple(choices))
+
+
+def configure(solver: cp_model.CpSolver, limits: Limits, effort: float, end: float) -> None:
+    """Interleaved search, which is the same in every run, within an effort; the wall clock stands behind it."""
+    solver.parameters.num_workers = limits.workers
+    solver.parameters.interleave_search = limits.workers > 1
+    solver.parameters.random_seed = limits.seed
+    solver.parameters.max_deterministic_time = max(effort, 0.5)
+    solver.parameters.max_time_in_seconds = max(end - time.monotonic(), 0.5)
+
+
+@contextmanager
+def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor | None]:
+    """Processes for annealing; none for one worker."""
+    if workers == 1:
+        yield None
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        try:
+            yield pool
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def throughput(instance: Instance, placement: Placement) -> Fraction:
+    """Frames per second."""
+    return 1 / instance.period(placement)

@@ -1,0 +1,150 @@
+"""A first placement: every device takes the next layers, as many as it can at a period."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fanin.hdl.layers.ends import SoftCrossLoss
+from fanin.planner.choices import Choice, constrained
+from fanin.planner.cluster import Part
+from fanin.planner.instance import Instance, Placement
+from fanin.planner.problem import fixed_limits
+
+STEP = 1.02  # from one period that is tried to the next
+TRIES = 400
+
+
+def first_placement(instance: Instance, low: int) -> Placement | None:
+    """A placement in one pass over the devices, at a short period not below ``low``; None where none is found.
+
+    Cut so, every way between two layers crosses as many devices; but a way around a device has to be avoided.
+    """
+    period = low
+    for _ in range(TRIES):
+        found = _in_order(instance, period)
+        if found is not None:
+            return found
+        period = int(period * STEP) + 1
+    return None
+
+
+def _order(instance: Instance) -> list[int]:
+    """The nodes in topological order, labels as late as can be."""
+    model = instance.model
+    late = {}
+    for edge in model.edges:
+        if edge.label:
+            late.setdefault(edge.source, edge.target)
+    order: list[int] = []
+    for node, there in enumerate(model.nodes):
+        if node in late:
+            continue
+        if isinstance(there.layer, SoftCrossLoss):
+            order += [label for label, target in late.items() if target == node]
+        order.append(node)
+    return order
+
+
+def _in_order(instance: Instance, period: int) -> Placement | None:
+    model, cluster = instance.model, instance.cluster
+    order = _order(instance)
+    at = {node: place for place, node in enumerate(order)}
+    tail = len(order)
+    while tail and order[tail - 1] in model.pinned:
+        tail -= 1
+    spans = [(at[e.source], at[e.target]) for e in model.edges if not e.label]
+    allowed = _boundaries(spans, tail)
+    ends = order[tail:]
+    devices = [cluster.host, *(n for n in range(len(cluster.devices)) if n != cluster.host)]
+    placed: dict[int, tuple[int, Choice]] = {}
+    begin, last_cut = 0, -1
+    for device in devices:
+        part = cluster.devices[device].part
+        fixed = ends if device == cluster.host else []
+        best: tuple[int, list[Choice]] | None = None
+        for end in range(begin + 1, tail + 1):
+            if end < tail and not allowed(last_cut, end):
+                continue
+            chosen = _fit(instance, [*order[begin:end], *fixed], part, period)
+            if chosen is None:
+                break
+            if _cuts_fit(instance, spans, (begin, end), tail, part, period):
+                best = end, chosen
+        if best is None:
+            if begin == tail or device != cluster.host:
+                continue
+            return None
+        end, chosen = best
+        if any(node in model.pinned and device != cluster.host for node in order[begin:end]):
+            return None
+        placed.update({n: (device, c) for n, c in zip([*order[begin:end], *fixed], chosen, strict=True)})
+        begin, last_cut = end, end
+        if begin == tail:
+            break
+    if begin < tail:
+        return None
+    return Placement(*(tuple(placed[n][k] for n in range(len(order))) for k in (0, 1)))  # type: ignore[arg-type]
+
+
+def _boundaries(spans: Sequence[tuple[int, int]], tail: int):
+    """Whether a cut may follow one at ``last``: no edge may reach over both."""
+
+    def allowed(last: int, cut: int) -> bool:
+        return not any(begin < last and cut <= end < tail for begin, end in spans)
+
+    return allowed
+
+
+def _cuts_fit(
+    instance: Instance,
+    spans: Sequence[tuple[int, int]],
+    segment: tuple[int, int],
+    tail: int,
+    part: Part,
+    period: int,
+) -> bool:
+    begin, end = segment
+    edges = [e for e in instance.model.edges if not e.label]
+    cut = [e.bits for e, (a, b) in zip(edges, spans, strict=True) if (begin <= a < end) != (begin <= b < end)]
+    return len(cut) <= part.connections and sum(cut) * instance.per_bit(part.network) <= period
+
+
+def _fit(instance: Instance, nodes: Sequence[int], part: Part, period: int) -> list[Choice] | None:
+    """Choices for all these nodes on one device; None where none are found. Greedy: cheap ones first, then swaps."""
+    limits = [*fixed_limits(part)]
+    scale = [max(limit, 1) for limit in limits]
+    if part.dram:
+        per_bit = instance.per_bit(part.dram)
+        limits += 2 * [period // per_bit]
+        scale += 2 * [max(period // per_bit, 1)]
+    ways = [
+        [(constrained(o.choice.cost, part), o.choice) for o in instance.options(n, part, period, period)]
+        for n in nodes
+    ]
+    if not all(ways):
+        return None
+
+    def share(costs: Sequence[int]) -> float:
+        return sum(cost / limit for cost, limit in zip(costs, scale, strict=True))
+
+    taken = [min(range(len(w)), key=lambda i, w=w: share(w[i][0])) for w in ways]
+    total = [sum(w[i][0][k] for w, i in zip(ways, taken, strict=True)) for k in range(len(limits))]
+
+    def excess(costs: Sequence[int]) -> float:
+        return sum(max(cost - limit, 0) / full for cost, limit, full in zip(costs, limits, scale, strict=True))
+
+    while (over := excess(total)) > 0:
+        best = None
+        for place, (w, i) in enumerate(zip(ways, taken, strict=True)):
+            for j in range(len(w)):
+                after = [t - a + b for t, a, b in zip(total, w[i][0], w[j][0], strict=True)]
+                gain = over - excess(after)
+                if gain > 1e-12:
+                    price = max(share(after) - share(total), 1e-9) / gain
+                    if best is None or price < best[0]:
+                        best = price, place, j, after
+        if best is None:
+            return None
+        _, place, j, total = best
+        taken[place] = j
+    return [w[i][1] for w, i in zip(ways, taken, strict=True)]
