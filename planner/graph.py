@@ -110,8 +110,12 @@ class Builder:
             layer = make(**fed)
         except ValueError as error:
             raise InputError(f"{where}: {title}: {error}") from None
-        self._names.add(title)
-        self._nodes.append(Node(title, layer, tuple(sources), where))
+        return self.append(title, layer, sources, where)
+
+    def append(self, name: str, layer: Layer, sources: Sequence[int], where: str) -> int:
+        """Add a layer that is made already, under a name that is new, and return its index."""
+        self._names.add(name)
+        self._nodes.append(Node(name, layer, tuple(sources), where))
         return len(self._nodes) - 1
 
     def output(self, index: int) -> Shape:

@@ -55,6 +55,9 @@ class Instance:
         # A whole number of ticks for every cycle and bit; where rates are too odd for that, bounds round towards hope.
         self.ticks = min(math.lcm(*rates), MAX_TICKS)
 
+    def __reduce__(self) -> tuple[type[Instance], tuple[Model, Cluster]]:
+        return Instance, (self.model, self.cluster)  # without the choices, which another process finds for itself
+
     def layer_ticks(self, choice: Choice, part: Part) -> int:
         """Ticks of a frame in one layer: its cycles, and its bits at the device's DRAM if it had that for itself."""
         bits = max(choice.cost.dram_read, choice.cost.dram_write)

@@ -14,6 +14,10 @@ from fanin.planner.instance import Instance, Option, Placement, paths_apart
 Var = cp_model.IntVar
 
 
+# What a placement can break, beside its period.
+RULES = frozenset(("dsp", "ram", "dram", "network", "connections", "hops", "host"))
+
+
 @dataclass(frozen=True)
 class Neighbourhood:
     """What may change of a placement: nodes may move as ``moves`` says, and be built anew on ``devices``.
@@ -31,7 +35,8 @@ class Neighbourhood:
 class Problem:
     """Minimise the period, in ticks, within [low, high].
 
-    ``near``: look no further than this. ``priorities``: choose them, too.
+    ``near``: look no further than this. ``priorities``: choose them, too. ``rules``: those that count (RULES), to
+    learn which of them conflict. ``counted``: devices without layers are told apart; for one period only.
     """
 
     instance: Instance
@@ -39,6 +44,8 @@ class Problem:
     high: int
     near: Neighbourhood | None = None
     priorities: bool = False
+    rules: frozenset[str] = RULES
+    counted: bool = False
 
     def __post_init__(self) -> None:
         self.cp = cp_model.CpModel()
@@ -47,9 +54,13 @@ class Problem:
         self.on: dict[tuple[int, int], Var] = {}  # node lies on device
         self.cut: dict[int, Var] = {}  # edge crosses the network
         self.touches: dict[tuple[int, int], Var] = {}  # edge leaves or enters device
+        self.used: dict[int, Var] = {}  # device has layers; where they are counted
         self._place()
         self._cut_edges()
-        self._join_equal_hops()
+        if "hops" in self.rules:
+            self._join_equal_hops()
+        if self.counted:
+            self._count()
         for number, device in enumerate(self.devices):
             self._limit(number, device)
         if self.priorities:
@@ -63,7 +74,7 @@ class Problem:
 
     def _allowed(self, node: int) -> frozenset[int]:
         host = self.instance.cluster.host
-        if node in self.instance.model.pinned:
+        if node in self.instance.model.pinned and "host" in self.rules:
             return frozenset([host])
         if self.near is None:
             return frozenset(range(len(self.devices)))
@@ -125,30 +136,38 @@ class Problem:
         for one, other in paths_apart(self.instance.model):
             self.cp.add(sum(self.cut[e] for e in one) == sum(self.cut[e] for e in other))
 
+    def _count(self) -> None:
+        for device in range(len(self.devices)):
+            self.used[device] = self.cp.new_bool_var(f"d{device}")
+            self.cp.add_max_equality(self.used[device], [on for (_, d), on in self.on.items() if d == device])
+
     def _limit(self, number: int, device: Device) -> None:
         """A device's DSPs, RAM, DRAM, network and connections."""
         part = device.part
+        period = self.near.period if self.near and self._stays(number) else self.period
+        there: Var | int = 1
+        if self.counted:
+            there, period = self.used[number], self.high * self.used[number]
         built = [
             (constrained(option.choice.cost, part), way)
             for (_, where), ways in self.built.items()
             if where == number
             for option, way in ways
         ]
-        period = self.near.period if self.near and self._stays(number) else self.period
-        limits = fixed_limits(part)
-        for column, limit in enumerate(limits):
-            self.cp.add(sum(costs[column] * way for costs, way in built) <= limit)
-        if part.dram:
-            per_bit = self.instance.per_bit(part.dram)
-            for column in (len(limits), len(limits) + 1):
-                self.cp.add(sum(per_bit * costs[column] * way for costs, way in built) <= period)
+        for column, (rule, limit) in enumerate(limits_of(part)):
+            load = sum(costs[column] * way for costs, way in built)
+            if rule in self.rules and limit is not None:
+                self.cp.add(load <= limit * there)
+            elif rule in self.rules:
+                self.cp.add(self.instance.per_bit(part.dram) * load <= period)
         touches = {edge: touch for (edge, where), touch in self.touches.items() if where == number}
-        self.cp.add(sum(touches.values()) <= part.connections)
+        if "connections" in self.rules:
+            self.cp.add(sum(touches.values()) <= part.connections * there)
         per_bit = self.instance.per_bit(part.network)
         edges = self.instance.model.edges
-        if part.network:
+        if "network" in self.rules and part.network:
             self.cp.add(sum(per_bit * edges[e].bits * touch for e, touch in touches.items()) <= period)
-        else:
+        elif "network" in self.rules:
             self.cp.add(sum(touches.values()) == 0)
 
     def _choose_priorities(self) -> None:
@@ -228,10 +247,16 @@ class Problem:
         return Placement(tuple(found[n][0] for n in nodes), tuple(found[n][1] for n in nodes))
 
 
+def limits_of(part: Part) -> tuple[tuple[str, int | None], ...]:
+    """(rule, limit) of every column of ``constrained``; None where a period limits it."""
+    ram = (part.ram_bits,) if part.ram_bits is not None else ()
+    dram = None if part.dram else 0
+    return (("dsp", part.dsp), *(("ram", r) for r in (*ram, *(part.ram_blocks or ()))), ("dram", dram), ("dram", dram))
+
+
 def fixed_limits(part: Part) -> tuple[int, ...]:
     """Limits that do not depend on the period, in the order of ``constrained``: DSPs, RAM; without DRAM, its bits."""
-    ram = (part.ram_bits,) if part.ram_bits is not None else ()
-    return (part.dsp, *ram, *(part.ram_blocks or ()), *(() if part.dram else (0, 0)))
+    return tuple(limit for _, limit in limits_of(part) if limit is not None)
 
 
 def interchangeable(instance: Instance) -> list[tuple[int, int]]:

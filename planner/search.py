@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 from ortools.sat.python import cp_model
 
 from fanin.planner.climb import Climb, climb
 from fanin.planner.instance import Instance, Placement
+from fanin.planner.limits import Limits, configure
 from fanin.planner.priorities import choose_priorities
 from fanin.planner.problem import Problem
 from fanin.planner.relax import least_period, slowest
@@ -28,22 +28,9 @@ FIRST_AIM = (
     0.035  # so much longer than the bound is the period that climbs begin with; twice that where none begins
 )
 SMALL = 80  # layers, up to which CP-SAT is asked before annealing
+SETTLING = 0.1  # share of effort and time that is left for choosing among equal placements
 EXACT_EFFORT = 0.15  # share of the effort that CP-SAT has first, and again at the end
 SAME = 1e-9  # gaps below are rounding
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How hard to look. ``seconds`` is nominal: the effort of so long, and the wall clock behind it."""
-
-    seconds: float = 60.0
-    workers: int = 2
-    seed: int = 0
-
-    @property
-    def effort(self) -> float:
-        """Deterministic seconds, of all workers together: about two thirds of what ``seconds`` may hold."""
-        return self.seconds * self.workers * 0.65
 
 
 @dataclass
@@ -72,7 +59,7 @@ class Search:
     found: Found = field(default_factory=Found)
 
     def __post_init__(self) -> None:
-        self._end = time.monotonic() + self.limits.seconds
+        self.end = time.monotonic() + self.limits.seconds * (1 - SETTLING)
         self._priorities = False  # whether CP-SAT has to choose them, as they cannot be chosen afterwards
 
     def run(self, start: Placement | None = None) -> Found:
@@ -110,12 +97,12 @@ class Search:
         return self.period / max(self.found.least, 1) - 1
 
     def _left(self) -> float:
-        return self.limits.effort - self.found.effort
+        return self.limits.effort * (1 - SETTLING) - self.found.effort
 
     def _going_on(self) -> bool:
         if not self.found.feasible or (self.found.placement is not None and self.gap <= SAME):
             return False
-        if time.monotonic() >= self._end:
+        if time.monotonic() >= self.end:
             self.found.clock_stopped = True
         return self._left() > 0 and not self.found.clock_stopped
 
@@ -140,11 +127,11 @@ class Search:
         if self.found.placement is not None:
             problem.hint(self.found.placement)
         solver = cp_model.CpSolver()
-        configure(solver, self.limits, effort, self._end)
+        configure(solver, self.limits, effort, self.end)
         status = solver.solve(problem.cp)
         self.found.effort += max(solver.response_proto.deterministic_time, 1e-4)
         self.found.tries += 1
-        self.found.clock_stopped |= time.monotonic() >= self._end
+        self.found.clock_stopped |= time.monotonic() >= self.end
         if status == cp_model.INFEASIBLE:
             if self.found.placement is None:
                 self.found.feasible = False
@@ -195,15 +182,6 @@ class Search:
         return Placement(tuple(devices), tuple(choices))
 
 
-def configure(solver: cp_model.CpSolver, limits: Limits, effort: float, end: float) -> None:
-    """Interleaved search, which is the same in every run, within an effort; the wall clock stands behind it."""
-    solver.parameters.num_workers = limits.workers
-    solver.parameters.interleave_search = limits.workers > 1
-    solver.parameters.random_seed = limits.seed
-    solver.parameters.max_deterministic_time = max(effort, 0.5)
-    solver.parameters.max_time_in_seconds = max(end - time.monotonic(), 0.5)
-
-
 @contextmanager
 def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor | None]:
     """Processes for annealing; none for one worker."""
@@ -216,8 +194,3 @@ def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor | None]:
             yield pool
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-
-
-def throughput(instance: Instance, placement: Placement) -> Fraction:
-    """Frames per second."""
-    return 1 / instance.period(placement)

@@ -13,7 +13,7 @@ import pytest
 
 from fanin import __version__
 from fanin.cli.main import build_parser, main
-from fanin.cli.output import run_directory, write_file
+from fanin.cli.output import output_directory, write_file
 from fanin.errors import InputError
 
 GOOD_LINES = "1 1:0.5 2:1\n0 1:0.25 3:2\n" * 8
@@ -212,7 +212,7 @@ def test_an_interrupted_run_leaves_nothing(tmp_path):
     target = tmp_path / "a" / "run"
 
     def interrupted():
-        with run_directory(target) as folder:
+        with output_directory(target) as folder:
             (folder / "half").write_text("written")
             raise KeyboardInterrupt
 
@@ -224,7 +224,7 @@ def test_an_interrupted_run_leaves_nothing(tmp_path):
 def test_a_run_replaces_the_one_before(tmp_path):
     target = tmp_path / "run"
     for content in ("first", "second"):
-        with run_directory(target) as folder:
+        with output_directory(target) as folder:
             (folder / "run.json").write_text(json.dumps({"options": content}))
             if content == "first":
                 (folder / "model.npy").write_text("of the first")
@@ -241,7 +241,7 @@ def test_a_run_may_lie_in_the_working_directory_or_behind_a_link(tmp_path, monke
     monkeypatch.chdir(folder if name == "." else tmp_path)
     (tmp_path / "link").symlink_to(folder)
     for content in ("first", "second"):
-        with run_directory(Path(name)) as scratch:
+        with output_directory(Path(name)) as scratch:
             (scratch / "run.json").write_text(json.dumps({"options": content}))
     assert json.loads((folder / "run.json").read_text()) == {"options": "second"}
     assert (tmp_path / "link").is_symlink()
@@ -325,7 +325,7 @@ def test_an_unusable_cache_is_named(capsys, tmp_path, monkeypatch):
 
 def test_termination_cleans_up_and_has_its_own_status(tmp_path, monkeypatch):
     def terminated(pairs):
-        with run_directory(tmp_path / "run") as folder:
+        with output_directory(tmp_path / "run") as folder:
             (folder / "half").write_text("written")
             os.kill(os.getpid(), signal.SIGTERM)
 

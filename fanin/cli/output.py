@@ -9,15 +9,29 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fanin.errors import InputError
 
-# The files of a run. The first describes it: a directory that holds it is a run's, and may take another.
-RUN_FILES = ("run.json", "report.html", "frames.pcap", "model.npy")
-RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE = RUN_FILES
+RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE = "run.json", "report.html", "frames.pcap", "model.npy"
 _SCRATCH = ".fanin-"  # prefix of what is not whole yet
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of directory that a command writes."""
+
+    name: str
+    mark: str  #: its JSON that describes it: a directory that holds one is such a directory, and may take another
+    key: str  #: of that JSON, which nobody else's has
+    others: tuple[str, ...]  #: what else belongs to it, files and folders
+
+
+RUN = Kind("run", RUN_FILE, "options", (REPORT_FILE, PCAP_FILE, MODEL_FILE))
+PLAN = Kind("plan", "plan.json", "layers", (REPORT_FILE, "connections.json", "devices"))
+SWEEP = Kind("sweep", "sweep.json", "plans", (REPORT_FILE, "plans"))
 
 
 def write_file(path: Path, content: bytes | str) -> None:
@@ -44,45 +58,48 @@ def check_writable(path: Path) -> None:
         tempfile.TemporaryFile(dir=_nearest(path.absolute().parent), prefix=_SCRATCH).close()
 
 
-def check_run_directory(path: Path) -> None:
-    """Raise InputError unless ``path`` can be written and is free: absent, empty, or an earlier run."""
+def check_directory(path: Path, kind: Kind = RUN) -> None:
+    """Raise InputError unless ``path`` can be written and is free: absent, empty, or an earlier one of its kind."""
     with _reported(path):
         if path.exists() and not path.is_dir():
             raise InputError(f"{path}: is a file; -o names a directory")
-        if path.exists() and any(path.iterdir()) and not _is_run(path / RUN_FILE):
-            raise InputError(f"{path}: exists and holds no {RUN_FILE} of an earlier run; choose another -o")
+        if path.exists() and any(path.iterdir()) and not is_kind(path, kind):
+            raise InputError(f"{path}: exists and holds no {kind.mark} of an earlier {kind.name}; choose another -o")
         tempfile.TemporaryFile(dir=_nearest(path.absolute()), prefix=_SCRATCH).close()
 
 
 @contextlib.contextmanager
-def run_directory(path: Path) -> Iterator[Path]:
-    """A temporary directory whose files become those of the run in ``path``; none if the body fails.
+def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
+    """A temporary directory whose files become those of ``path``; none if the body fails.
 
-    What else ``path`` holds stays. Its ``RUN_FILE`` goes first and comes last, so that what has one is whole.
-    Raises InputError as ``check_run_directory`` does.
+    What else ``path`` holds stays. Its mark goes first and comes last, so that what has one is whole.
+    Raises InputError as ``check_directory`` does.
     """
-    check_run_directory(path)
+    check_directory(path, kind)
     with _reported(path):
         scratch = Path(tempfile.mkdtemp(dir=_nearest(path.absolute()), prefix=_SCRATCH))
     try:
         yield scratch
         with _reported(path):
             path.mkdir(parents=True, exist_ok=True)
-            for name in RUN_FILES:
-                (path / name).unlink(missing_ok=True)
-            for file in sorted(scratch.iterdir(), key=lambda file: file.name == RUN_FILE):
+            for name in (kind.mark, *kind.others):
+                if (path / name).is_dir():
+                    shutil.rmtree(path / name)
+                else:
+                    (path / name).unlink(missing_ok=True)
+            for file in sorted(scratch.iterdir(), key=lambda file: file.name == kind.mark):
                 file.rename(path / file.name)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _is_run(path: Path) -> bool:
-    """Whether it is a ``RUN_FILE`` that we have written, and not somebody else's of that name."""
+def is_kind(path: Path, kind: Kind) -> bool:
+    """Whether a directory's mark is one that we have written, and not somebody else's of that name."""
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads((path / kind.mark).read_bytes())
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(value, dict) and "options" in value
+    return isinstance(value, dict) and kind.key in value
 
 
 def _nearest(folder: Path) -> Path:

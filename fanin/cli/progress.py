@@ -1,4 +1,4 @@
-"""A progress bar on stderr, when stderr is a terminal."""
+"""Progress on stderr, when stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -26,6 +26,25 @@ class EpochBar:
         self._bar.update(progress.operations - self._bar.n)
 
     def __enter__(self) -> EpochBar:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.close()
+
+
+class StatusLine:
+    """One line that says how far the work is; a context manager."""
+
+    def __init__(self) -> None:
+        self._bar = tqdm(bar_format="{desc}", leave=False, disable=not sys.stderr.isatty())
+
+    def show(self, text: str) -> None:
+        """Replace the line."""
+        self._bar.set_description_str(text)
+
+    def __enter__(self) -> StatusLine:
         return self
 
     def __exit__(

@@ -16,9 +16,9 @@ from fanin.cli.output import (
     PCAP_FILE,
     REPORT_FILE,
     RUN_FILE,
-    check_run_directory,
+    check_directory,
     check_writable,
-    run_directory,
+    output_directory,
     table,
     write_file,
 )
@@ -40,10 +40,10 @@ SHOWN_EPOCHS = 6
 def execute(args: argparse.Namespace) -> int:
     """Carry out the command. Raises CheckFailed when the models differ or a node stopped."""
     output = args.output or Path("runs") / Path(args.data).stem
-    check_run_directory(output)
+    check_directory(output)
     copies = _copies(args, output)
     trainer = Trainer(options_of(args))
-    with run_directory(output) as folder:
+    with output_directory(output) as folder:
         failure = _run(trainer, folder, args, output)
     for name, copy in copies.items():
         if (output / name).exists():  # a failed run has no model

@@ -1,0 +1,178 @@
+"""What ``fanin plan`` does: search, verify, write, show."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fanin.cli.output import PLAN, SWEEP, check_directory, is_kind, output_directory, print_json, table, write_file
+from fanin.cli.progress import StatusLine
+from fanin.errors import CheckFailed, InputError
+from fanin.planner.check import check_plan
+from fanin.planner.cluster import Cluster, load_cluster
+from fanin.planner.graph import Model
+from fanin.planner.limits import Limits
+from fanin.planner.load import load_model
+from fanin.planner.plan import Plan
+from fanin.planner.search import worker_pool
+from fanin.planner.sweep import sweep
+from fanin.planner.write import CONNECTIONS_FILE, PLAN_FILE, plan_files
+from fanin.sim.report.plan import plan_page
+
+SECONDS, SWEEP_SECONDS = 100.0, 12.0  # of one search, alone and in a sweep
+PLANS = "plans"  # folder of a sweep's plans
+
+
+def execute(args: argparse.Namespace, factors: list[int], counts: list[int] | None) -> int:
+    """Plan what the options ask for, and write it."""
+    model, cluster = load_model(args.model), load_cluster(args.cluster)
+    many = counts is not None or len(factors) > 1
+    kind = SWEEP if many else PLAN
+    check_directory(args.output, kind)
+    seconds = args.time_limit or (SWEEP_SECONDS if many else SECONDS)
+    limits = Limits(seconds=seconds, workers=args.workers, seed=args.seed)
+    counts = counts or [len(cluster.devices)]
+    plans: list[tuple[int, int, Plan]] = []
+    with output_directory(args.output, kind) as folder, StatusLine() as status, worker_pool(args.workers) as pool:
+
+        def say(devices: int, ways: int, best: float, bound: float) -> None:
+            parts = f", in {ways} parts" if ways > 1 else ""
+            status.show(f"{model.name} on {devices} devices{parts}: {best:,.2f} of at most {bound:,.2f} frames/s")
+
+        try:
+            for found in sweep(model, cluster, counts, factors, limits, batch=args.batch, pool=pool, say=say):
+                plans.append(found)
+                if many:
+                    _write(folder / PLANS / _folder(*found[:2]), found[2])
+        except InputError as error:
+            raise InputError(f"{args.model} on {args.cluster}: {error}") from None
+        if many:
+            _write_sweep(folder, model, cluster, plans)
+        else:
+            _write(folder, plans[0][2])
+    if args.json:
+        mark = args.output / (SWEEP.mark if many else PLAN_FILE)
+        print_json(json.loads(mark.read_text()))
+    elif many:
+        _show_sweep(args.output, plans)
+    else:
+        _show(args.output, plans[0][2])
+    return 0
+
+
+def _folder(devices: int, ways: int) -> str:
+    return f"devices{devices}-mp{ways}"
+
+
+def _write(folder: Path, plan: Plan, others: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Write a plan and its page, and let the checker read it. Raises CheckFailed."""
+    files = plan_files(plan)
+    for name, text in files.items():
+        write_file(folder / name, text)
+    complaints = check_plan(folder)
+    if complaints:
+        raise CheckFailed(f"the plan breaks a rule: {complaints[0]} ({len(complaints)} in all)")
+    page = plan_page(json.loads(files[PLAN_FILE]), json.loads(files[CONNECTIONS_FILE]), others)
+    write_file(folder / "report.html", page)
+
+
+def _write_sweep(folder: Path, model: Model, cluster: Cluster, plans: list[tuple[int, int, Plan]]) -> None:
+    """sweep.json, and a page with the best plan and the throughput of all."""
+    rows = [
+        {
+            "devices": devices,
+            "mp": ways,
+            "throughput": float(plan.throughput),
+            "bound": float(plan.bound),
+            "gap": plan.gap,
+            "throughput_with_update": plan.throughput_with_update,
+            "status": "optimal" if plan.optimal else "gap",
+            "split": plan.split,
+            "devices_used": plan.used,
+            "folder": f"{PLANS}/{_folder(devices, ways)}",
+        }
+        for devices, ways, plan in plans
+    ]
+    best = max((plan for *_, plan in plans), key=lambda plan: plan.throughput)
+    files = plan_files(best)
+    page = plan_page(json.loads(files[PLAN_FILE]), json.loads(files[CONNECTIONS_FILE]), rows)
+    write_file(folder / "report.html", page)
+    text = {"model": model.name, "cluster": cluster.name, "plans": rows}
+    write_file(folder / SWEEP.mark, json.dumps(text, indent=2, ensure_ascii=False) + "\n")
+
+
+def _show(output: Path, plan: Plan) -> None:
+    values = json.loads((output / PLAN_FILE).read_text())
+    print(f"{values['model']} on {values['cluster']['name']}: {_rate(plan)}\n")
+    heads = ["device", "layers", "DSP", "RAM", "DRAM read", "DRAM write", "network", "connections"]
+    rows = [heads]
+    for number, device in enumerate(plan.instance.cluster.devices):
+        used = values["utilisation"][device.name]
+        ram = used["ram_bits"] if used["ram_bits"] is not None else used["ram_blocks"]
+        shares = [used["dsp"], ram, used["dram_read"], used["dram_write"], used["network"]]
+        layers = plan.placement.devices.count(number)
+        links = f"{plan.loads[number].connections} of {device.part.connections}"
+        rows.append([device.name, str(layers), *(f"{100 * (s or 0):.1f} %" for s in shares), links])
+    print(table(rows, right=range(1, len(heads))))
+    limit = values["limit"]
+    layer = f" of {limit['layer']}" if "layer" in limit else ""
+    print(
+        "\n"
+        + table(
+            [
+                ["with updates", f"{plan.throughput_with_update:,.2f} frames/s (batch {plan.batch})"],
+                ["limit", f"{limit['resource'].replace('_', ' ')}{layer} on {limit['device']}"],
+                ["verified", f"yes: fanin plan --check {output}"],
+                ["report", str(output / "report.html")],
+            ]
+        )
+    )
+
+
+def _rate(plan: Plan) -> str:
+    proof = "optimal" if plan.optimal else f"at most {float(plan.bound):,.2f}, a gap of {100 * plan.gap:.2f} %"
+    return f"{float(plan.throughput):,.2f} frames/s, {proof}"
+
+
+def _show_sweep(output: Path, plans: list[tuple[int, int, Plan]]) -> None:
+    factors = sorted({ways for _, ways, _ in plans})
+    heads = ["devices", *("no MP" if ways == 1 else f"MP{ways}" for ways in factors)]
+    rows = [heads]
+    for count in sorted({devices for devices, *_ in plans}):
+        cells = [f"{float(p.throughput):,.2f} ({_proof(p)})" for n, _, p in plans if n == count]
+        rows.append([str(count), *cells])
+    print("frames/s, and how much more there may be\n")
+    print(table(rows, right=range(len(heads))))
+    print(f"\n  report  {output / 'report.html'}")
+
+
+def _proof(plan: Plan) -> str:
+    return "optimal" if plan.optimal else f"{100 * plan.gap:.2f} %"
+
+
+def verify(directory: Path, as_json: bool) -> int:
+    """``fanin plan --check``: print a line for every broken rule; 1 where there is one."""
+    if is_kind(directory, SWEEP):
+        folders = sorted(path.parent for path in (directory / PLANS).glob(f"*/{PLAN_FILE}"))
+        known = {str(directory / row["folder"]) for row in json.loads((directory / SWEEP.mark).read_bytes())["plans"]}
+        lost = sorted(known - {str(folder) for folder in folders})
+        if lost:
+            raise InputError(f"{lost[0]}: holds no {PLAN_FILE}")
+    elif (directory / PLAN_FILE).is_file():
+        folders = [directory]
+    else:
+        raise InputError(f"{directory}: holds no {PLAN_FILE} and no {SWEEP.mark}")
+    complaints = {str(folder): check_plan(folder) for folder in folders}
+    count = sum(map(len, complaints.values()))
+    if as_json:
+        print_json({"plans": len(folders), "complaints": {k: v for k, v in complaints.items() if v}})
+    else:
+        for folder, lines in complaints.items():
+            for line in lines:
+                print(f"{folder}: {line}")
+        plans = f"{len(folders)} plan{'s' * (len(folders) != 1)}"
+        print(f"{plans}: every rule is kept" if not count else f"{plans}: {count} complaints")
+    return int(count > 0)

@@ -1,0 +1,93 @@
+"""Why there is no placement: a layer that fits no device, or the smallest set of rules that conflicts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from ortools.sat.python import cp_model
+
+from fanin.planner.choices import all_choices, exceeded
+from fanin.planner.cluster import Part
+from fanin.planner.instance import Instance
+from fanin.planner.problem import RULES, Problem
+from fanin.planner.relax import slowest
+
+EFFORT = 5.0  # deterministic seconds for one set of rules
+
+
+def misfit(instance: Instance) -> str | None:
+    """One line about a layer that no device can hold, at whatever throughput: what it needs where it nearly fits."""
+    for number, node in enumerate(instance.model.nodes):
+        cluster = instance.cluster
+        devices = cluster.devices
+        allowed = [devices[cluster.host]] if number in instance.model.pinned else devices
+        if any(all_choices(node.layer, device.part) for device in allowed):
+            continue
+        best: tuple[float, str] | None = None
+        for device in allowed:
+            for parallelism in node.layer.parallelisms():
+                for storage in node.layer.storages:
+                    cost = node.layer.cost(parallelism, storage, device.part.family)
+                    over = exceeded(cost, device.part)
+                    worst = max(over, key=lambda entry: entry[1] / max(entry[2], 1))
+                    excess = worst[1] / max(worst[2], 1)
+                    if best is None or excess < best[0]:
+                        best = excess, f"{worst[1]:,} {worst[0]} of the {worst[2]:,} of {device.name}, the closest"
+        assert best is not None
+        where = " (the host's)" if number in instance.model.pinned else ""
+        return f"{node.name} fits no device{where}: at least, it takes {best[1]}"
+    return None
+
+
+def smallest_conflict(instance: Instance) -> tuple[str, ...] | None:
+    """The fewest rules that no placement keeps together at any throughput; None where none is proved."""
+    period = slowest(instance)
+    for count in range(1, len(RULES) + 1):
+        for rules in itertools.combinations(sorted(RULES), count):
+            if _impossible(instance, period, frozenset(rules)):
+                return rules
+    return None
+
+
+def _impossible(instance: Instance, period: int, rules: frozenset[str]) -> bool:
+    problem = Problem(instance, period, period, rules=rules)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.max_deterministic_time = EFFORT
+    return bool(solver.solve(problem.cp) == cp_model.INFEASIBLE)
+
+
+def in_words(instance: Instance, rules: tuple[str, ...]) -> str:
+    """The conflict as a sentence."""
+    clauses = {
+        "dsp": _totals(instance, "DSPs", lambda part: part.dsp, "dsp"),
+        "ram": _ram(instance),
+        "dram": "some devices have no DRAM",
+        "network": "some devices have no network",
+        "connections": f"at most {_few(instance)} connections a device",
+        "hops": "as many hops on every way to a join",
+        "host": "inputs, their consumers, losses and outputs on the host's device",
+    }
+    said = [clauses[rule] for rule in rules]
+    together = "this cannot be kept" if len(said) == 1 else "these cannot be kept together"
+    return f"no placement at any throughput; {together}: {'; '.join(said)}"
+
+
+def _few(instance: Instance) -> str:
+    return "/".join(str(c) for c in sorted({part.connections for part in instance.cluster.parts}))
+
+
+def _totals(instance: Instance, name: str, there: Callable[[Part], int], field: str) -> str:
+    total = sum(there(device.part) for device in instance.cluster.devices)
+    least = sum(
+        min(getattr(c.cost, field) for part in instance.cluster.parts for c in all_choices(node.layer, part))
+        for node in instance.model.nodes
+    )
+    return f"{name} ({total:,} on {len(instance.cluster.devices)} devices, the layers take at least {least:,})"
+
+
+def _ram(instance: Instance) -> str:
+    if all(part.ram_bits is not None for part in instance.cluster.parts):
+        return _totals(instance, "bits of RAM", lambda part: part.ram_bits or 0, "ram_bits")
+    return "RAM of the devices"
