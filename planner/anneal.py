@@ -133,5 +133,6 @@ def _state(fixed: kernel.Fixed, start: Placement, way: list[int], joins: int) ->
         load=np.zeros((devices, fixed.limits.shape[1]), np.int64),
         net=np.zeros(devices, np.int64),
         connections=np.zeros(devices, np.int64),
+        between=np.zeros((devices, devices), np.int64),
         apart=np.zeros(joins, np.int64),
     )

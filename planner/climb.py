@@ -10,6 +10,7 @@ from ortools.sat.python import cp_model
 
 from fanin.planner.anneal import Job, anneal
 from fanin.planner.instance import Instance, Placement, device_period
+from fanin.planner.priorities import choose_priorities
 from fanin.planner.problem import Neighbourhood, Problem
 
 STEPS = 4_000_000  # of one annealing: one or two seconds
@@ -41,8 +42,9 @@ def climb(given: Climb) -> tuple[Placement | None, float]:
     for number in range(FRESH_TRIES):
         effort += STEPS / STEPS_A_SECOND
         best = anneal(Job(given.instance, given.start, given.aim, _seed(given, number), STEPS, HOT))
-        if best is not None:
+        if best is not None and choose_priorities(given.instance, best) is not None:
             break
+        best = None
     if best is None:
         return None, effort
     best, spent = _balance(given, best)
@@ -54,7 +56,7 @@ def climb(given: Climb) -> tuple[Placement | None, float]:
         hot = WARM[failed % len(WARM)]
         found = anneal(Job(given.instance, best, aim, _seed(given, 100 + failed), STEPS, hot))
         effort += STEPS / STEPS_A_SECOND
-        if found is None:
+        if found is None or choose_priorities(given.instance, found) is None:
             failed += 1
         else:
             best, failed = found, 0
@@ -131,4 +133,6 @@ def _solve_pair(
     solver.parameters.max_deterministic_time = PAIR_EFFORT
     status = solver.solve(problem.cp)
     found = problem.placement(solver) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
+    if found is not None and choose_priorities(instance, found) is None:
+        found = None
     return found, solver.response_proto.deterministic_time

@@ -16,6 +16,7 @@ from fanin.errors import InputError
 from fanin.hdl.layers.family import Family, RamKind, family, family_names
 
 MAX_DEVICES = 64
+MAX_NUMBER = 1 << 48  # of anything that is counted
 PRIORITIES = 8  # of Ethernet's priority flow control (IEEE 802.1Qbb)
 GIGA, MEGA = 10**9, 10**6
 
@@ -67,16 +68,23 @@ class Cluster:
 @cache
 def part_tables() -> Mapping[str, Mapping[str, Any]]:
     """The shipped parts, as TOML says them."""
-    return tomllib.loads(resources.files("fanin.planner").joinpath("parts.toml").read_text())
+    return tomllib.loads(resources.files("fanin.planner").joinpath("parts.toml").read_text("utf-8"))
 
 
 def load_cluster(name: str) -> Cluster:
-    """The cluster called ``name``: PARTxN of a shipped part, or a TOML file. Raises InputError naming file and field."""
-    match = re.fullmatch(r"(.+)x(\d+)", name)
+    """The cluster ``name``: PARTxN of a shipped part, or a TOML file. Raises InputError: file, device, field."""
+    try:
+        return _load(name)
+    except InputError as error:
+        raise InputError(" ".join(str(error).splitlines())) from None
+
+
+def _load(name: str) -> Cluster:
+    match = re.fullmatch(r"(.+)x([0-9]+)", name)
     if match and match[1] in part_tables():
-        count = int(match[2])
+        count = int(match[2]) if len(match[2]) < 10 else 0
         if not 1 <= count <= MAX_DEVICES:
-            raise InputError(f"{name}: a cluster has 1…{MAX_DEVICES} devices, not {count}")
+            raise InputError(f"{name}: a cluster has 1…{MAX_DEVICES} devices, not {match[2]}")
         part = _part(match[1], part_tables()[match[1]])
         return Cluster(name, tuple(Device(f"fpga{n}", part) for n in range(count)))
     path = Path(name)
@@ -84,12 +92,12 @@ def load_cluster(name: str) -> Cluster:
         parts = ", ".join(f"{part}xN" for part in part_tables())
         raise InputError(f"{name}: is no .toml file, nor one of {parts}")
     try:
-        table = tomllib.loads(path.read_text())
+        table = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise InputError(f"{name}: no such file") from None
     except OSError as error:
         raise InputError(f"{name}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, numbers or brackets by the thousand
         raise InputError(f"{name}: {error}") from None
     return _cluster(name, table)
 
@@ -105,8 +113,7 @@ def _cluster(file: str, table: Mapping[str, Any]) -> Cluster:
         count = _integer(where, "count", entry.get("count", 1), low=1)
         part = _part(where, entry)
         name = entry.get("name", f"fpga{len(devices)}" if count == 1 else "fpga")
-        if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name):
-            raise InputError(f"{where}: name must be letters, digits, _ . or -, not {name!r}")
+        _check_name(where, "name", name)
         if len(devices) + count > MAX_DEVICES:
             raise InputError(f"{where}: count: a cluster has at most {MAX_DEVICES} devices")
         devices += [Device(name if count == 1 else f"{name}{len(devices) + k}", part) for k in range(count)]
@@ -128,7 +135,7 @@ def _part(where: str, entry: Mapping[str, Any]) -> Part:
     """A part from its table; ``part`` names a shipped one whose fields stand where this has none."""
     base: Mapping[str, Any] = {}
     if "part" in entry:
-        if entry["part"] not in part_tables():
+        if entry["part"] not in list(part_tables()):
             raise InputError(f"{where}: part: there is no {entry['part']!r}, but {', '.join(part_tables())}")
         base = part_tables()[entry["part"]]
     if {"ram", "ram_bits"} & set(entry):  # said anew, both ways of the shipped part
@@ -164,7 +171,8 @@ def _ram(where: str, found: Family, entries: object) -> tuple[Family, tuple[int,
         return found, None
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise InputError(f"{where}: ram must be a list of tables with blocks, and kind or shapes")
-    kinds, counts = [], []
+    kinds: list[RamKind] = []
+    counts = []
     for entry in entries:
         _known(where, "ram: ", entry, {"kind", "shapes", "blocks", "from_bits"})
         if "blocks" not in entry:
@@ -174,18 +182,25 @@ def _ram(where: str, found: Family, entries: object) -> tuple[Family, tuple[int,
     order = sorted(range(len(kinds)), key=lambda i: kinds[i].from_bits)
     if kinds[order[0]].from_bits:
         raise InputError(f"{where}: ram: one kind must take memories of any size (from_bits = 0)")
+    for field in ("name", "from_bits"):
+        values = [getattr(kind, field) for kind in kinds]
+        if twice := [value for value in values if values.count(value) > 1]:
+            said = "kind" if field == "name" else field
+            raise InputError(f"{where}: ram: two entries have {said} = {twice[0]!r}")
     return replace(found, ram=tuple(kinds[i] for i in order)), tuple(counts[i] for i in order)
 
 
 def _ram_kind(where: str, found: Family, entry: Mapping[str, Any], number: int) -> RamKind:
+    """A kind of the family, or another of which ``shapes`` are said."""
+    name = entry.get("kind", f"ram{number}")
+    _check_name(where, "ram: kind", name)
     known = {kind.name: kind for kind in found.ram}
+    if name not in known and "shapes" not in entry:
+        raise InputError(f"{where}: ram: kind must be one of {', '.join(known)} (or give shapes)")
+    kind = known.get(name, RamKind(name, 0, ()))
+    from_bits = _integer(where, "ram: from_bits", entry.get("from_bits", kind.from_bits))
     if "shapes" not in entry:
-        if entry.get("kind") not in known:
-            raise InputError(f"{where}: ram: kind must be one of {', '.join(known)} (or give shapes)")
-        kind = known[entry["kind"]]
-        return replace(
-            kind, from_bits=_integer(where, "ram: from_bits", entry.get("from_bits", kind.from_bits))
-        )
+        return replace(kind, from_bits=from_bits)
     shapes = entry["shapes"]
     if not isinstance(shapes, list) or not shapes:
         raise InputError(f"{where}: ram: shapes must be a list of [depth, width]")
@@ -194,11 +209,12 @@ def _ram_kind(where: str, found: Family, entry: Mapping[str, Any], number: int) 
             raise InputError(f"{where}: ram: a shape is [depth, width], not {shape!r}")
         _integer(where, "ram: depth", shape[0], low=1)
         _integer(where, "ram: width", shape[1], low=1)
-    return RamKind(
-        name=str(entry.get("kind", f"ram{number}")),
-        from_bits=_integer(where, "ram: from_bits", entry.get("from_bits", 0)),
-        shapes=tuple((depth, width) for depth, width in shapes),
-    )
+    return RamKind(name, from_bits, tuple((depth, width) for depth, width in shapes))
+
+
+def _check_name(where: str, field: str, name: object) -> None:
+    if not isinstance(name, str) or not re.fullmatch(r"[\w.-]{1,64}", name):
+        raise InputError(f"{where}: {field} must be up to 64 letters, digits, _ . or -, not {name!r}")
 
 
 def _known(where: str, what: str, table: Mapping[str, Any], fields: set[str]) -> None:
@@ -208,15 +224,14 @@ def _known(where: str, what: str, table: Mapping[str, Any], fields: set[str]) ->
 
 
 def _integer(where: str, field: str, value: object, *, low: int = 0) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value < 1 << 48:
-        raise InputError(f"{where}: {field} must be an integer of at least {low}, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value < MAX_NUMBER:
+        raise InputError(f"{where}: {field} must be an integer in {low}…{MAX_NUMBER - 1}, not {value!r}")
     return value
 
 
 def _scaled(where: str, field: str, value: object, scale: int, *, low: int = 0) -> int:
     """A number in units of ``scale``, as whole units of 1."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low / scale <= value < 1e6:
-        raise InputError(
-            f"{where}: {field} must be a number {'above' if low else 'of at least'} 0, not {value!r}"
-        )
+        least = "above 0" if low else "of at least 0"
+        raise InputError(f"{where}: {field} must be a number {least} and below 1000000, not {value!r}")
     return round(Fraction(str(value)) * scale)

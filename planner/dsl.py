@@ -2,7 +2,7 @@
 
 Sizes are ``[vertical, horizontal, channels]``; a kernel or stride is one number or (vertical, horizontal);
 ``padding`` is "same" (⌈size / stride⌉ outputs), "valid", a number, or (top, left, bottom, right). Every function
-takes ``name``. Shape errors are InputErrors with file, line and layer.
+takes ``name``. Errors are InputErrors with file, line and layer.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from functools import partial
 
 from fanin.errors import InputError
 from fanin.hdl.layers import ends, pointwise, window
-from fanin.hdl.layers.layer import Layer, Shape
-from fanin.hdl.layers.window import Padding, check_sizes, find_padding, pair
-from fanin.planner.graph import Builder
+from fanin.hdl.layers.layer import Layer, Shape, check_sizes
+from fanin.hdl.layers.window import Padding, find_padding, pair
+from fanin.planner.graph import Builder, kind_of
 
 _current: ContextVar[Builder | None] = ContextVar("model", default=None)
 
@@ -35,10 +35,9 @@ class Tensor:
 @contextmanager
 def new_model() -> Iterator[Builder]:
     """Collect the layers that the body adds."""
-    token = _current.set(Builder())
+    builder = Builder()
+    token = _current.set(builder)
     try:
-        builder = _current.get()
-        assert builder is not None
         yield builder
     finally:
         _current.reset(token)
@@ -54,35 +53,37 @@ def _where() -> str:
 
 def _add(make: Callable[..., Layer], sources: Sequence[object], name: str | None) -> Tensor:
     where = _where()
-    kind = getattr(make, "func", make).kind
-    tensors = []
-    for source in sources:
-        if not isinstance(source, Tensor):
-            raise InputError(f"{where}: {name or kind}: its source must be a layer's result, not {source!r}")
-        tensors.append(source)
-    builder = tensors[0].builder if tensors else _current.get()
+    builder = _current.get()
     if builder is None:
         builder = Builder()  # a model file that is run by itself, outside of `fanin plan`
         _current.set(builder)
-    index = builder.add(make, [tensor.index for tensor in tensors], name=name, where=where)
+    indices = []
+    for source in sources:
+        if not isinstance(source, Tensor):
+            raise InputError(
+                f"{where}: {name or kind_of(make)}: its source must be a layer's result, not {source!r}"
+            )
+        if source.builder is not builder:
+            raise InputError(f"{where}: {name or kind_of(make)}: its source is a layer of another model")
+        indices.append(source.index)
+    index = builder.add(make, indices, name=name, where=where)
     return Tensor(builder, index, builder.output(index))
 
 
-def _sized(kind: str, name: str | None, **sizes: object) -> None:
-    try:
-        check_sizes(**sizes)
-    except ValueError as error:
-        raise InputError(f"{_where()}: {name or kind}: {error}") from None
-
-
 def _window(
-    make: type[window.Window], kernel: object, stride: object, padding: Padding, source: Tensor, name: str | None,
-    **more: int,
-) -> Tensor:  # fmt: skip
+    make: type[window.Window],
+    kernel: object,
+    stride: object,
+    padding: Padding,
+    source: Tensor,
+    name: str | None,
+    **channels: int,
+) -> Tensor:
     def build(**fed: object) -> Layer:
+        check_sizes(**channels)
         size, step = pair("kernel", kernel), pair("stride", stride)
         sides = find_padding(padding, fed["inputs"][0], size, step)  # type: ignore[index]
-        return make(kernel=size, stride=step, padding=sides, **more, **fed)  # type: ignore[arg-type]
+        return make(kernel=size, stride=step, padding=sides, **channels, **fed)  # type: ignore[arg-type]
 
     build.kind = make.kind  # type: ignore[attr-defined]
     return _add(build, [source], name)
@@ -90,24 +91,28 @@ def _window(
 
 def add_input(name: str, shape: Sequence[int]) -> Tensor:
     """Frames ``[vertical, horizontal, channels]``, or labels ``[classes]``."""
-    sizes = list(shape) if isinstance(shape, (list, tuple)) else [shape]
+    sizes = tuple(shape) if isinstance(shape, (list, tuple)) else (shape,)
     if len(sizes) not in (1, 3):
         raise InputError(f"{_where()}: {name}: a shape is [vertical, horizontal, channels] or [channels]")
-    _sized("input", name, **dict(zip(("vertical", "horizontal", "channels"), sizes, strict=False)))
-    return _add(partial(ends.Input, shape=Shape(*(2 * [1] if len(sizes) == 1 else []), *sizes)), [], name)
+    return _add(partial(ends.Input, shape=Shape(*(1, 1, *sizes)[-3:])), [], name)
 
 
-def add_output(name: str, source: Tensor) -> Tensor:
+def add_output(name: str, source: Tensor) -> None:
     """Results for the host."""
-    return _add(ends.Output, [source], name)
+    _add(ends.Output, [source], name)
 
 
 def conv(
-    output_channels: int, kernel: object, stride: object, source: Tensor, *,
-    padding: Padding = "same", groups: int = 1, name: str | None = None,
-) -> Tensor:  # fmt: skip
+    output_channels: int,
+    kernel: object,
+    stride: object,
+    source: Tensor,
+    *,
+    padding: Padding = "same",
+    groups: int = 1,
+    name: str | None = None,
+) -> Tensor:
     """Two-dimensional convolution, without bias."""
-    _sized("conv", name, output_channels=output_channels, groups=groups)
     return _window(
         window.Conv, kernel, stride, padding, source, name, output_channels=output_channels, groups=groups
     )
@@ -144,8 +149,13 @@ def global_avg_pool(source: Tensor, *, name: str | None = None) -> Tensor:
 
 def dense(outputs: int, source: Tensor, *, name: str | None = None) -> Tensor:
     """Fully connected, without bias; the source is flattened."""
-    _sized("dense", name, outputs=outputs)
-    return _add(partial(window.Dense, output_channels=outputs), [source], name)
+
+    def build(**fed: object) -> Layer:
+        check_sizes(outputs=outputs)
+        return window.Dense(output_channels=outputs, **fed)  # type: ignore[arg-type]
+
+    build.kind = window.Dense.kind  # type: ignore[attr-defined]
+    return _add(build, [source], name)
 
 
 def bias(source: Tensor, *, name: str | None = None) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 from fanin.errors import InputError
 from fanin.hdl.layers.ends import Input, Output, SoftCrossLoss
 from fanin.hdl.layers.family import WORD_BITS
-from fanin.hdl.layers.layer import Layer, Shape
+from fanin.hdl.layers.layer import Layer, Shape, check_limits
 
 LABELS_PORT = 1  # of the loss
 
@@ -77,6 +77,11 @@ class Model:
         return sum(node.layer.parameters for node in self.nodes)
 
 
+def kind_of(make: Any) -> str:
+    """The kind of the layer that a layer's class, a partial of it, or a function with its ``kind`` makes."""
+    return str(getattr(make, "func", make).kind)
+
+
 class Builder:
     """Collects nodes; ``finish`` checks the whole and gives the model.
 
@@ -104,10 +109,10 @@ class Builder:
         fed: dict[str, Any] = {"gradient": any(layer.trains for layer in inputs)}
         if sources:
             fed["inputs"] = tuple(layer.output for layer in inputs)
-        kind = getattr(make, "func", make).kind  # a layer's class, or a partial of it
-        title = self._title(name, kind, where)
+        title = self._title(name, kind_of(make), where)
         try:
             layer = make(**fed)
+            check_limits(layer)
         except ValueError as error:
             raise InputError(f"{where}: {title}: {error}") from None
         return self.append(title, layer, sources, where)
@@ -128,18 +133,19 @@ class Builder:
             while f"{kind}{self._count[kind]}" in self._names:
                 self._count[kind] += 1
             return f"{kind}{self._count[kind]}"
-        if not isinstance(name, str) or not name:
-            raise InputError(f"{where}: a layer's name must be a text, not {name!r}")
+        if not isinstance(name, str) or not name or not name.isprintable():
+            raise InputError(f"{where}: a layer's name must be a text of one line, not {name!r}")
         if name in self._names:
             raise InputError(f"{where}: there are two layers called {name}")
         return name
 
     def finish(self, name: str, file: str) -> Model:
-        """The model. Raises InputError when it has no output, or a layer that leads to none."""
+        """The model. Raises InputError for one without output, a layer that leads to none, or misused labels."""
         model = Model(name, tuple(self._nodes))
         if not any(isinstance(node.layer, Output) for node in model.nodes):
             raise InputError(f"{file}: the model has no output: add_output(name, source)")
         _check_connected(model, file)
+        _check_labels(model, file)
         return model
 
 
@@ -163,3 +169,15 @@ def _check_connected(model: Model, file: str) -> None:
     for index, node in enumerate(model.nodes):
         if root(index) != root(0):
             raise InputError(f"{node.where or file}: {node.name} is not connected with {model.nodes[0].name}")
+
+
+def _check_labels(model: Model, file: str) -> None:
+    """Labels come from the host, and the network does not see them."""
+    others = {edge.source: edge.target for edge in model.edges if not edge.label}
+    for edge in model.edges:
+        source, loss = model.nodes[edge.source], model.nodes[edge.target]
+        if edge.label and not isinstance(source.layer, Input):
+            raise InputError(f"{loss.where or file}: {loss.name}: its labels must be an input, not {source.name}")
+        if edge.label and edge.source in others:
+            other = model.nodes[others[edge.source]]
+            raise InputError(f"{other.where or file}: {other.name}: {source.name} is labels, for {loss.name} alone")

@@ -46,6 +46,7 @@ class State(NamedTuple):
     load: Ints
     net: Ints
     connections: Ints
+    between: Ints  #: of two devices
     apart: Ints
 
 
@@ -69,9 +70,28 @@ def _bend(f, s, edge, sign):
 
 
 @njit(cache=True)
+def _connect(f, s, a, b, sign):
+    """One connection more or less between two devices; returns by how many more a triangle has too many.
+
+    Of three devices no two connections can have one priority, so together they have no more than one has priorities.
+    """
+    more = 0
+    s.connections[a] += sign
+    s.connections[b] += sign
+    s.between[a, b] += sign
+    s.between[b, a] += sign
+    for c in range(f.part.shape[0]):
+        if c != a and c != b:
+            most = max(f.most[a], f.most[b], f.most[c])
+            now = s.between[a, b] + s.between[b, c] + s.between[a, c] - most
+            more += max(now, 0) - max(now - sign, 0)
+    return more
+
+
+@njit(cache=True)
 def _move(f, s, node, there, way):
-    """Put a node on another device; returns by how much more the joins are apart."""
-    here, more = s.on[node], 0
+    """Put a node on another device; returns the energy of joins and triangles that this adds."""
+    here, apart, crowded = s.on[node], 0, 0
     _carry(f, s, node, here, -1)
     s.on[node], s.way[node] = there, way
     _carry(f, s, node, there, 1)
@@ -80,21 +100,18 @@ def _move(f, s, node, there, way):
         if end == there:  # mended
             s.net[here] -= bits
             s.net[there] -= bits
-            s.connections[here] -= 1
-            s.connections[there] -= 1
-            more += _bend(f, s, edge, -1)
+            crowded += _connect(f, s, here, there, -1)
+            apart += _bend(f, s, edge, -1)
         elif end == here:  # cut
             s.net[here] += bits
             s.net[there] += bits
-            s.connections[here] += 1
-            s.connections[there] += 1
-            more += _bend(f, s, edge, 1)
+            crowded += _connect(f, s, here, there, 1)
+            apart += _bend(f, s, edge, 1)
         else:
             s.net[here] -= bits
             s.net[there] += bits
-            s.connections[here] -= 1
-            s.connections[there] += 1
-    return more
+            crowded += _connect(f, s, here, end, -1) + _connect(f, s, there, end, 1)
+    return HOP * apart + CONNECTION * crowded
 
 
 @njit(cache=True)
@@ -121,6 +138,11 @@ def energy(f, s):
     total = 0.0
     for device in range(f.part.shape[0]):
         total += _over(f, s, device)
+    for a in range(f.part.shape[0]):
+        for b in range(a):
+            for c in range(b):
+                crowd = s.between[a, b] + s.between[b, c] + s.between[a, c]
+                total += CONNECTION * max(crowd - max(f.most[a], f.most[b], f.most[c]), 0)
     return total + HOP * np.abs(s.apart).sum()
 
 
@@ -132,9 +154,9 @@ def begin(f, s):
         for row in range(f.first_end[node], f.first_end[node + 1]):
             other, bits, edge = f.ends[row]
             if other < node and s.on[other] != s.on[node]:
-                for device in (s.on[node], s.on[other]):
-                    s.net[device] += bits
-                    s.connections[device] += 1
+                s.net[s.on[node]] += bits
+                s.net[s.on[other]] += bits
+                _connect(f, s, s.on[node], s.on[other], 1)
                 _bend(f, s, edge, 1)
 
 
@@ -152,10 +174,10 @@ def _rebuild(f, s, node, way):
 def _shift(f, s, nodes, count, there, ways):
     here = s.on[nodes[0]]
     before = _over(f, s, here) + _over(f, s, there)
-    more = 0
+    more = 0.0
     for k in range(count):
         more += _move(f, s, nodes[k], there, ways[k])
-    return _over(f, s, here) + _over(f, s, there) - before + HOP * more
+    return _over(f, s, here) + _over(f, s, there) - before + more
 
 
 @njit(cache=True)

@@ -63,6 +63,10 @@ class Problem:
             self._count()
         for number, device in enumerate(self.devices):
             self._limit(number, device)
+        if "connections" in self.rules:
+            # A priority is that of one connection at most for every two devices.
+            most = max(device.part.connections for device in self.devices)
+            self.cp.add(sum(self.cut.values()) <= most * (len(self.devices) // 2))
         if self.priorities:
             self._choose_priorities()
         self._order_equal_devices()

@@ -6,7 +6,7 @@ from fanin.planner import *
 from fanin.planner.models.bottleneck import bottleneck, normalised
 
 # expansion, output channels, how often, stride of the first
-GROUPS = [
+GROUPS: list[tuple[Fraction | int, int, int, int]] = [
     (Fraction(32, 27), 16, 1, 1),
     (4, 16, 1, 2),
     (6, 24, 2, 2),
