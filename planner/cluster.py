@@ -72,7 +72,7 @@ def part_tables() -> Mapping[str, Mapping[str, Any]]:
 
 
 def load_cluster(name: str) -> Cluster:
-    """The cluster ``name``: PARTxN of a shipped part, or a TOML file. Raises InputError: file, device, field."""
+    """The cluster ``name``: PARTxN of a shipped part, or a TOML file. InputErrors: file, device, field."""
     try:
         return _load(name)
     except InputError as error:
@@ -225,13 +225,18 @@ def _known(where: str, what: str, table: Mapping[str, Any], fields: set[str]) ->
 
 def _integer(where: str, field: str, value: object, *, low: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value < MAX_NUMBER:
-        raise InputError(f"{where}: {field} must be an integer in {low}…{MAX_NUMBER - 1}, not {value!r}")
+        raise InputError(f"{where}: {field} must be an integer in {low}…{MAX_NUMBER - 1}, not {_shown(value)}")
     return value
+
+
+def _shown(value: object) -> str:
+    huge = isinstance(value, int) and abs(value) >= 1 << 64  # Python refuses decimals of such, at some size
+    return f"{value:#x}" if huge else repr(value)
 
 
 def _scaled(where: str, field: str, value: object, scale: int, *, low: int = 0) -> int:
     """A number in units of ``scale``, as whole units of 1."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low / scale <= value < 1e6:
         least = "above 0" if low else "of at least 0"
-        raise InputError(f"{where}: {field} must be a number {least} and below 1000000, not {value!r}")
+        raise InputError(f"{where}: {field} must be a number {least} and below 1000000, not {_shown(value)}")
     return round(Fraction(str(value)) * scale)

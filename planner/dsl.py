@@ -1,8 +1,8 @@
 """The model language (NADA, listing 1): a function per layer, which takes tensors and returns one.
 
 Sizes are ``[vertical, horizontal, channels]``; a kernel or stride is one number or (vertical, horizontal);
-``padding`` is "same" (⌈size / stride⌉ outputs), "valid", a number, or (top, left, bottom, right). Every function
-takes ``name``. Errors are InputErrors with file, line and layer.
+``padding`` is "same" (⌈size / stride⌉ outputs), "valid", a number, or (top, left, bottom, right). Every layer
+may have a ``name``. Errors are InputErrors with file, line and layer.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class Builder:
         return name
 
     def finish(self, name: str, file: str) -> Model:
-        """The model. Raises InputError for one without output, a layer that leads to none, or misused labels."""
+        """The model. Raises InputError: no output, a layer that leads to none, two graphs, misused labels."""
         model = Model(name, tuple(self._nodes))
         if not any(isinstance(node.layer, Output) for node in model.nodes):
             raise InputError(f"{file}: the model has no output: add_output(name, source)")
@@ -177,7 +177,11 @@ def _check_labels(model: Model, file: str) -> None:
     for edge in model.edges:
         source, loss = model.nodes[edge.source], model.nodes[edge.target]
         if edge.label and not isinstance(source.layer, Input):
-            raise InputError(f"{loss.where or file}: {loss.name}: its labels must be an input, not {source.name}")
+            raise InputError(
+                f"{loss.where or file}: {loss.name}: its labels must be an input, not {source.name}"
+            )
         if edge.label and edge.source in others:
             other = model.nodes[others[edge.source]]
-            raise InputError(f"{other.where or file}: {other.name}: {source.name} is labels, for {loss.name} alone")
+            raise InputError(
+                f"{other.where or file}: {other.name}: {source.name} is labels, for {loss.name} alone"
+            )

@@ -7,7 +7,6 @@ output. Nodes that the output does not need are passed over. Errors are InputErr
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -18,105 +17,26 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from fanin.errors import InputError
 from fanin.hdl.layers import ends, pointwise, window
-from fanin.hdl.layers.layer import Layer, Shape
-from fanin.hdl.layers.window import MAX_SIZE, check_sizes, find_padding, pair
-from fanin.planner.graph import Builder, Model
+from fanin.hdl.layers.layer import Layer, Shape, check_limits
+from fanin.hdl.layers.window import find_padding, pair
+from fanin.planner.graph import Builder, Model, kind_of
+from fanin.planner.onnx_file import DOMAINS, Sizes, infer_shapes, open_onnx, opset, read_inputs, sizes_of
 
 LABELS = "label_one_hot"  #: the input that is added for the loss
-OLDEST = 7  # opset: before it, Add and Gemm broadcast by attributes
-OPEN_BATCH = 7919  # stands for a batch of any size; a prime that no network has for a dimension
-DOMAINS = ("", "ai.onnx")
-FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
-
-Sizes = tuple[int, ...]  #: of a tensor in ONNX; 0 for what is not known
 
 
 def load_onnx(path: Path) -> Model:
     """The network in the file, with a loss behind its only output. Raises InputError in one line."""
     try:
-        proto = _open(path)
-        frames, batch = _read_inputs(path, proto.graph)
-        return _Reader(path, _infer(path, proto), batch).read(frames)
+        proto = open_onnx(path)
+        frames, batch = read_inputs(path, proto.graph)
+        return _Reader(path, infer_shapes(path, proto), batch).read(frames)
     except InputError as error:
         raise InputError(" ".join(str(error).splitlines())) from None
-
-
-def _open(path: Path) -> ModelProto:
-    """The checked file, weights included."""
-    try:
-        proto = onnx.load(path, format="protobuf")
-        if not proto.functions:  # nested ones can take forever
-            onnx.checker.check_model(proto)
-        _check_texts(proto)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    except Exception as error:  # protobuf and onnx have many
-        raise InputError(f"{path}: is no valid ONNX model: {_said(error)}") from None
-    if proto.functions:
-        raise InputError(f"{path}: has local functions; onnx.inliner replaces them by what they do")
-    newest = onnx.defs.onnx_opset_version()
-    if not OLDEST <= _opset(proto) <= newest:
-        raise InputError(f"{path}: is of opset {_opset(proto)}; {OLDEST}…{newest} are supported")
-    return proto
-
-
-def _infer(path: Path, proto: ModelProto) -> ModelProto:
-    """The model with all shapes that onnx can tell, none of which is the file's word: its batch may be open."""
-    del proto.graph.value_info[:]
-    for entry in proto.graph.output:
-        entry.type.tensor_type.ClearField("shape")
-    try:
-        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except Exception as error:
-        raise InputError(f"{path}: its shapes do not fit: {_said(error)}") from None
-
-
-def _check_texts(proto: ModelProto) -> None:
-    """Raise ValueError for a name that is no UTF-8: protobuf hands it on as bytes."""
-    graph = proto.graph
-    entries = [*proto.opset_import, *graph.initializer, *graph.input, *graph.output, *graph.node]
-    names = [getattr(entry, field, "") for entry in entries for field in ("name", "domain", "op_type")]
-    for node in graph.node:
-        names += [*node.input, *node.output, *(entry.name for entry in node.attribute)]
-    if not all(isinstance(name, str) for name in names):
-        raise ValueError("a name is not UTF-8")
-
-
-def _said(error: Exception) -> str:
-    return textwrap.shorten(str(error) or type(error).__name__, 300, placeholder=" …")  # may quote a whole node
-
-
-def _opset(proto: ModelProto) -> int:
-    return next((entry.version for entry in proto.opset_import if entry.domain in DOMAINS), 0)
-
-
-def _sizes(entry: ValueInfoProto) -> Sizes:
-    known = entry.type.tensor_type.HasField("shape")
-    return tuple(max(dim.dim_value, 0) for dim in entry.type.tensor_type.shape.dim) if known else (0,)
-
-
-def _read_inputs(path: Path, graph: GraphProto) -> tuple[dict[str, Sizes], int]:
-    """Every input with its sizes but the batch, and the batch: a number, even where it is open."""
-    weights = {tensor.name for tensor in graph.initializer}  # which old files list among the inputs
-    entries = [entry for entry in graph.input if entry.name not in weights]
-    for entry in entries:
-        where, sizes = f"{path}: input {entry.name}", _sizes(entry)
-        if entry.type.tensor_type.elem_type not in FLOATS or len(sizes) not in (2, 4):
-            raise InputError(f"{where}: must be floats, [batch, channels, rows, columns] or [batch, channels]")
-        if not all(0 < size <= MAX_SIZE for size in sizes[1:]):
-            shown = ", ".join(str(size or "?") for size in sizes[1:])
-            raise InputError(f"{where}: is [batch, {shown}]; all but the batch must be known, in 1…{MAX_SIZE}")
-    batches = {_sizes(entry)[0] for entry in entries} - {0}
-    if len(batches) > 1:
-        raise InputError(f"{path}: its inputs have batches of {' and '.join(map(str, sorted(batches)))}")
-    batch = max(batches, default=OPEN_BATCH)
-    for entry in entries:
-        entry.type.tensor_type.shape.dim[0].dim_value = batch
-    return {entry.name: _sizes(entry)[1:] for entry in entries}, batch
 
 
 class _Names:
@@ -158,12 +78,12 @@ class _Reader:
     """Makes layers of nodes, one node after the other."""
 
     def __init__(self, path: Path, proto: ModelProto, batch: int) -> None:
-        self.path, self.graph, self.opset, self.batch = path, proto.graph, _opset(proto), batch
+        self.path, self.graph, self.opset, self.batch = path, proto.graph, opset(proto), batch
         self.builder = Builder()
         self.values: dict[str, _Value] = {}
         self.node = NodeProto()  # that is being read
         self.attributes: dict[str, Any] = {}
-        self.shapes = {entry.name: _sizes(entry) for entry in (*self.graph.value_info, *self.graph.output)}
+        self.shapes = {entry.name: sizes_of(entry) for entry in (*self.graph.value_info, *self.graph.output)}
         self.shapes |= {tensor.name: tuple(tensor.dims) for tensor in self.graph.initializer}
         self.constants: dict[str, Any] = {tensor.name: tensor for tensor in self.graph.initializer}
         for node in self.graph.node:
@@ -290,12 +210,11 @@ class _Reader:
         def build(**fed: Any) -> Layer:
             with self._naming_node():
                 layer = make(**fed)
-                check_sizes(vertical=layer.output.h, horizontal=layer.output.w, channels=layer.output.c)
+                check_limits(layer)
                 return layer
 
-        cls: Any = getattr(make, "func", make)  # of a partial
-        build.kind = cls.kind  # type: ignore[attr-defined]
-        name = self.names.find(self.node, cls.kind, part)
+        build.kind = kind_of(make)  # type: ignore[attr-defined]
+        name = self.names.find(self.node, kind_of(make), part)
         index = self.builder.add(build, [source.index for source in sources], name=name, where=self._where)
         shape = self.builder.output(index)
         return _Value(index, shape, sizes or (shape.c, shape.h, shape.w))

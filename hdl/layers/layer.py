@@ -1,4 +1,4 @@
-"""What every layer component has: shapes, parallelism, and cost as a function of both (NADA, sections III and IV).
+"""What every layer component has: shapes, parallelism, and cost as a function of both (NADA, sections III, IV).
 
 The component itself is elaborated from the same description; the planner asks it for its cost before that.
 """
@@ -10,9 +10,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
+from math import isqrt
 from typing import ClassVar
 
 from fanin.hdl.layers.family import WORD_BITS, Family, Memory, Operations, costs
+
+MAX_SIZE = 1 << 20  # of every dimension: far above any frame
+MAX_WORDS = 1 << 32  # of a frame, and
+MAX_CYCLES = 1 << 48  # of a frame on one multiplier: products of costs fit 64 bits
 
 
 @dataclass(frozen=True, order=True)
@@ -64,13 +69,20 @@ class Cost:
 
 def divisors(number: int) -> list[int]:
     """All of them, ascending."""
-    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    small = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
     return sorted({*small, *(number // d for d in small)})
 
 
 def ceil_div(a: int, b: int) -> int:
     """a / b, rounded up."""
     return -(-a // b)
+
+
+def check_sizes(**sizes: object) -> None:
+    """Raise ValueError for what is no positive integer."""
+    for name, value in sizes.items():
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
+            raise ValueError(f"{name} must be an integer in 1…{MAX_SIZE}, not {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,8 +172,12 @@ class Layer:
         """Parameters that are read in one cycle."""
         return p.po
 
+    def resident(self, p: Parallelism) -> tuple[Memory, ...]:
+        """Both words of every parameter, on chip."""
+        return 2 * (memory(self.parameters, self.parameter_width(p)),)
+
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Memories apart from parameters and DRAM FIFOs."""
+        """Memories apart from DRAM FIFOs and parameters whose storage is the chip."""
         return ()
 
     def memories(self, p: Parallelism, storage: Storage, fifo: Memory) -> tuple[Memory, ...]:
@@ -169,7 +185,7 @@ class Layer:
         ports = 2 * bool(self.saved)
         found = list(self.buffers(p, storage))
         if self.parameters and storage is Storage.CHIP:
-            found += 2 * [memory(self.parameters, self.parameter_width(p))]
+            found += self.resident(p)
         elif self.parameters:
             ports += 4  # weights forward and backward, velocity in and out
         return (*found, *ports * [fifo])
@@ -192,6 +208,16 @@ class Layer:
     def trains(self) -> bool:
         """Whether a layer behind it needs to send gradients back."""
         return bool(self.parameters) or self.gradient
+
+
+def check_limits(layer: Layer) -> None:
+    """Raise ValueError for a layer whose costs are too large to reckon with."""
+    made = layer.output
+    check_sizes(vertical=made.h, horizontal=made.w, channels=made.c)
+    if made.words > MAX_WORDS:
+        raise ValueError(f"makes {made}; a frame has at most {MAX_WORDS} words")
+    if (cycles := layer.compute_cycles(Parallelism())) > MAX_CYCLES:
+        raise ValueError(f"multiplies {cycles} times a frame; at most {MAX_CYCLES} times are supported")
 
 
 def memory(words: int, lanes: int) -> Memory:

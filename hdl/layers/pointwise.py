@@ -22,6 +22,11 @@ class Bias(Layer):
         """One per channel."""
         return self.input.c
 
+    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """What comes from DRAM stays for the frame, where there is more than one position."""
+        again = storage is Storage.DRAM and self.input.h * self.input.w > 1
+        return again * self.resident(p)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Relu(Layer):

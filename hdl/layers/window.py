@@ -1,4 +1,4 @@
-"""Layers that move a window over their input: convolutions, im2col, pools; and dense, whose window is everything."""
+"""Layers that move a window over their input: convolutions, im2col, pools; and dense, whose window is all."""
 
 from __future__ import annotations
 
@@ -10,18 +10,10 @@ from itertools import product
 from typing import ClassVar
 
 from fanin.hdl.layers.family import Memory
-from fanin.hdl.layers.layer import Layer, Parallelism, Shape, Storage, divisors, memory
+from fanin.hdl.layers.layer import Layer, Parallelism, Shape, Storage, check_sizes, divisors, memory
 
 Pair = tuple[int, int]
 Padding = str | int | tuple[int, int, int, int]
-MAX_SIZE = 1 << 20  # of every dimension: far above any frame, far below where products get silly
-
-
-def check_sizes(**sizes: object) -> None:
-    """Raise ValueError for what is no positive integer."""
-    for name, value in sizes.items():
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
-            raise ValueError(f"{name} must be an integer in 1…{MAX_SIZE}, not {value!r}")
 
 
 def pair(name: str, value: object) -> Pair:
@@ -35,7 +27,7 @@ def pair(name: str, value: object) -> Pair:
 
 
 def find_padding(padding: Padding, shape: Shape, kernel: Pair, stride: Pair) -> tuple[int, int, int, int]:
-    """(top, left, bottom, right). "same": ⌈size / stride⌉ outputs, the odd pixel below and right; "valid": none."""
+    """(top, left, bottom, right). "same": ⌈size / stride⌉ outputs, odd pixels below and right."""
     if padding == "valid":
         return (0, 0, 0, 0)
     if padding == "same":
@@ -47,9 +39,9 @@ def find_padding(padding: Padding, shape: Shape, kernel: Pair, stride: Pair) -> 
         return (top, left, total[0] - top, total[1] - left)
     sides = 4 * (padding,) if isinstance(padding, int) else padding
     if (
-        isinstance(sides, str)
+        not isinstance(sides, (tuple, list))
         or len(sides) != 4
-        or not all(isinstance(side, int) and side >= 0 for side in sides)
+        or any(isinstance(side, bool) or not isinstance(side, int) or side < 0 for side in sides)
     ):
         raise ValueError(
             f'padding must be "same", "valid", a number or (top, left, bottom, right), not {padding!r}'
@@ -70,9 +62,8 @@ class Window(Layer):
         top, left, bottom, right = self.padding
         height, width = self.input.h + top + bottom, self.input.w + left + right
         if self.kernel[0] > height or self.kernel[1] > width:
-            raise ValueError(
-                f"a window of {self.kernel[0]}×{self.kernel[1]} does not fit {height}×{width} (padding included)"
-            )
+            window = f"{self.kernel[0]}×{self.kernel[1]}"
+            raise ValueError(f"a window of {window} does not fit {height}×{width} (padding included)")
 
     @property
     def channels(self) -> int:
@@ -92,7 +83,8 @@ class Window(Layer):
     @property
     def delay(self) -> Fraction:
         """The rows of the first window, a row of output being computed, and one being handed on."""
-        return Fraction(max(self.kernel[0] - self.padding[0], 1), self.input.h) + Fraction(2, self.output.h)
+        rows = min(max(self.kernel[0] - self.padding[0], 1), self.input.h)
+        return Fraction(rows, self.input.h) + Fraction(2, self.output.h)
 
     def line_words(self, p: Parallelism) -> int:
         """Words that one way keeps of its input: a window's rows but one, and those that come in meanwhile.
@@ -116,9 +108,8 @@ class Conv(Window):
         """Raise ValueError where groups do not divide the channels, too."""
         super().check()
         if self.input.c % self.groups or self.output_channels % self.groups:
-            raise ValueError(
-                f"{self.groups} groups do not divide {self.input.c} input and {self.output_channels} output channels"
-            )
+            channels = f"{self.input.c} input and {self.output_channels} output channels"
+            raise ValueError(f"{self.groups} groups do not divide {channels}")
 
     @property
     def channels(self) -> int:
@@ -183,6 +174,12 @@ class DepthwiseConv(Conv):
 
     kind: ClassVar[str] = "dwconv"
 
+    def check(self) -> None:
+        """Raise ValueError where a group is more than one channel, too."""
+        super().check()
+        if not self.groups == self.output_channels == self.input.c:
+            raise ValueError(f"{self.input.c} channels are not {self.groups} groups of one each")
+
     def parallelisms(self) -> Iterator[Parallelism]:
         """Every (poc, ph), with the narrowest streams that do not slow it down."""
         for poc, ph in product(divisors(self.input.c), divisors(self.output.w)):
@@ -194,8 +191,10 @@ class DepthwiseConv(Conv):
         return -(-self.input.c // p.poc) * positions * self.kernel[0] * self.kernel[1]
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Lines of each way: a channel's weights are few, and wait on chip for all of its positions."""
-        return (2 + self.gradient) * (memory(self.line_words(p), p.poc * p.ph),)
+        """Lines of each way. All positions need all weights, so that those from DRAM stay for the frame."""
+        lines = (2 + self.gradient) * (memory(self.line_words(p), p.poc * p.ph),)
+        again = storage is Storage.DRAM and self.output.h * self.output.w > 1
+        return (*lines, *again * self.resident(p))
 
 
 @dataclass(frozen=True, kw_only=True)
