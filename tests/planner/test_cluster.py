@@ -34,6 +34,7 @@ def write(tmp_path):
 
     def run(text):
         path = tmp_path / "rack.toml"
+        path.unlink(missing_ok=True)  # to overwrite it takes a disk longer
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         return str(path)
 
@@ -323,11 +324,12 @@ def test_any_damage_is_either_harmless_or_refused(write):
     first = {**PART, "name": '"left"', "count": "2", "ram": ram}
     whole = toml(first, {"part": '"u280"', "clock_mhz": "2.5"}, host='"left1"').encode()
     pieces = b'1 -1 0 "a" [] {} nan 1e999 true " [ = \xff a 2 3 4 5 6 7 8 9 #'.split()
+    digits = [at for at, byte in enumerate(whole) if byte in b"0123456789"]
     for _ in range(600):
         damaged = bytearray(whole)
-        at = rng.randrange(len(damaged))
+        at = rng.choice(digits) if rng.random() < 0.5 else rng.randrange(len(damaged))
         damaged[at : at + rng.choice([0, 1, 1, 3, 20])] = rng.choice(pieces)
         said = said_of(write(bytes(damaged)))
         assert len(said.splitlines()) <= 1
         outcomes["refused" if said else "cluster"] += 1
-    assert min(outcomes.values()) > 30, outcomes
+    assert min(outcomes.values()) > 60, outcomes
