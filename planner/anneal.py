@@ -17,7 +17,7 @@ from fanin.planner.cluster import Part
 from fanin.planner.instance import Instance, Option, Placement, paths_apart
 from fanin.planner.problem import fixed_limits
 
-COLD = 0.001  # temperature in the end, in shares of a device
+COLD = 0.002  # temperature in the end, in shares of a device
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
@@ -30,9 +31,11 @@ class Climb:
 
     instance: Instance
     start: Placement  #: anything, if need be no placement at all
+    known: bool  #: whether it is a placement
     aim: int
     least: int
     seed: int
+    end: float  #: of ``time.monotonic``, when the wall clock stops it
 
 
 def climb(given: Climb) -> tuple[Placement | None, float]:
@@ -40,17 +43,19 @@ def climb(given: Climb) -> tuple[Placement | None, float]:
     effort = 0.0
     best: Placement | None = None
     for number in range(FRESH_TRIES):
+        if time.monotonic() >= given.end:
+            break
         effort += STEPS / STEPS_A_SECOND
         best = anneal(Job(given.instance, given.start, given.aim, _seed(given, number), STEPS, HOT))
         if best is not None and choose_priorities(given.instance, best) is not None:
             break
         best = None
-    if best is None:
+    if best is None and not given.known:
         return None, effort
-    best, spent = _balance(given, best)
+    best, spent = _balance(given, best or given.start)
     effort += spent
     failed = 0
-    while failed < WARM_TRIES and _ticks(given.instance, best) > given.least:
+    while failed < WARM_TRIES and _ticks(given.instance, best) > given.least and time.monotonic() < given.end:
         period = _ticks(given.instance, best)
         aim = period - max(int((period - given.least) * NEARER), 1)
         hot = WARM[failed % len(WARM)]
@@ -79,7 +84,7 @@ def _balance(given: Climb, best: Placement) -> tuple[Placement, float]:
     effort = 0.0
     for _ in range(MOST_PAIRS):
         periods = _periods(given.instance, best)
-        if max(periods) <= given.least:
+        if max(periods) <= given.least or time.monotonic() >= given.end:
             break
         pairs = [p for p in itertools.combinations(devices, 2) if tried.get(p) != _on(best, p)]
         if not pairs:

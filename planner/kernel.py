@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 CONNECTION, HOP = 0.1, 0.2  # energy of one connection, and of one hop, too many; a whole device's worth is 1
 CURVE = 5.0  # energy of a share too much, beside the share itself, by its square
 MEAN_RUN, LONGEST_RUN = 4.0, 32  # layers that move at once
+COOLING = 100  # steps of one temperature
 REBUILDS, SHIFTS = 0.15, 0.75  # of the steps that build a layer anew, and, summed, that shift a boundary
 
 Ints = NDArray[np.int64]
@@ -200,13 +201,15 @@ def anneal(f, s, seed, steps, hot, cold):
     """Cool down from ``hot`` to ``cold``; whether energy 0 was met, at which it ends."""
     np.random.seed(seed)
     nodes, ways, before = np.empty((3, LONGEST_RUN), np.int64)
-    now, devices = energy(f, s), f.part.shape[0]
+    now, devices, temperature = energy(f, s), f.part.shape[0], hot
     for step in range(steps):
         if now < 1e-9:
             now = energy(f, s)  # without the rounding of the steps
             if now == 0.0:
                 return True
-        kind, temperature = np.random.random(), hot * (cold / hot) ** (step / steps)
+        if step % COOLING == 0:
+            temperature = hot * (cold / hot) ** (step / steps)
+        kind = np.random.random()
         node = f.movable[np.random.randint(f.movable.shape[0])]
         here = s.on[node]
         if kind < REBUILDS:

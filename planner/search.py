@@ -28,7 +28,7 @@ FIRST_AIM = (
     0.035  # so much longer than the bound is the period that climbs begin with; twice that where none begins
 )
 SMALL = 80  # layers, up to which CP-SAT is asked before annealing
-SETTLING = 0.1  # share of effort and time that is left for choosing among equal placements
+SETTLING = 0.08  # share of effort and time that is left for choosing among equal placements
 EXACT_EFFORT = 0.15  # share of the effort that CP-SAT has first, and again at the end
 SAME = 1e-9  # gaps below are rounding
 
@@ -72,8 +72,11 @@ class Search:
         for candidate in (start, None if start else first_placement(self.instance, least)):
             if candidate is not None:
                 self._take(candidate)
-        if len(self.instance.model.nodes) <= SMALL:
+        if self._small:
+            chosen = self._priorities
             self._exactly(self.limits.effort * EXACT_EFFORT)
+            if self._priorities and not chosen:  # the best could have none: once more, with them
+                self._exactly(self.limits.effort * EXACT_EFFORT)
         if self._going_on():
             self._climb()
         while self._going_on() and self._left() > 1:
@@ -90,6 +93,10 @@ class Search:
         if best is None:
             return slowest(self.instance)
         return self.instance.in_ticks(self.instance.period(best))
+
+    @property
+    def _small(self) -> bool:
+        return len(self.instance.model.nodes) <= SMALL
 
     @property
     def gap(self) -> float:
@@ -148,12 +155,13 @@ class Search:
     def _climb(self) -> None:
         """Rounds of climbs, each from a beginning of its own."""
         start = self.found.placement or self._anywhere()
-        reserve = self.limits.effort * EXACT_EFFORT
+        reserve = self.limits.effort * EXACT_EFFORT if self._small else 0.0
         aim, number = FIRST_AIM, 0
         while start is not None and self._going_on() and self._left() > reserve:
-            least = self.found.least
+            least, known = self.found.least, self.found.placement is not None
+            start = self.found.placement or start
             climbs = [
-                Climb(self.instance, start, int(least * (1 + aim)), least, 1000 * self.limits.seed + number + k)
+                Climb(self.instance, start, known, int(least * (1 + aim)), least, 1000 * self.limits.seed + number + k, self.end)
                 for k in range(SIDE_BY_SIDE)
             ]
             number += len(climbs)
@@ -161,10 +169,9 @@ class Search:
             for placement, effort in self.pool.map(climb, climbs) if self.pool else map(climb, climbs):
                 self.found.tries += 1
                 self.found.effort += effort
-                if placement is not None:
-                    began = True
-                    self._take(placement)
-            aim = aim if began else 2 * aim
+                began |= placement is not None and self._take(placement)
+            # Once there is a placement, others near the bound are begun with in vain now and then.
+            aim = aim if began or known else 2 * aim
 
     def _anywhere(self) -> Placement | None:
         """Every node on the first device that can hold it: a place to begin, seldom a placement."""

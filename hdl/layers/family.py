@@ -53,7 +53,7 @@ class Family:
     name: str
     dsp: tuple[tuple[str, int], ...]  #: DSP blocks per kind of operation
     ram: tuple[RamKind, ...]  #: by growing ``from_bits``
-    dram_fifo: Memory  #: of one DRAM port
+    dram_burst: Memory  #: what a DRAM port buffers of one burst
     registers_below: int  #: depth from which a memory takes blocks
 
     def dsp_blocks(self, operations: Operations) -> int:
@@ -91,7 +91,7 @@ def _families() -> Mapping[str, Family]:
                 RamKind(kind, ram["from_bits"], tuple((depth, width) for depth, width in ram["shapes"]))
                 for kind, ram in table["ram"].items()
             ),
-            dram_fifo=Memory(depth=table["dram_fifo"][0], width=table["dram_fifo"][1]),
+            dram_burst=Memory(depth=table["dram_burst"][0], width=table["dram_burst"][1]),
             registers_below=table["registers_below"],
         )
         for name, table in costs()["family"].items()

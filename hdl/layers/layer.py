@@ -94,6 +94,7 @@ class Layer:
     """
 
     kind: ClassVar[str]
+    bursts: ClassVar[int] = 1  #: that a DRAM port holds: words come and go in order
     inputs: tuple[Shape, ...]
     gradient: bool = False
 
@@ -180,8 +181,9 @@ class Layer:
         """Memories apart from DRAM FIFOs and parameters whose storage is the chip."""
         return ()
 
-    def memories(self, p: Parallelism, storage: Storage, fifo: Memory) -> tuple[Memory, ...]:
-        """All memories; ``fifo`` is that of one DRAM port."""
+    def memories(self, p: Parallelism, storage: Storage, burst: Memory) -> tuple[Memory, ...]:
+        """All memories; ``burst`` is what a DRAM port buffers of one burst."""
+        fifo = Memory(width=burst.width, depth=self.bursts * burst.depth)
         ports = 2 * bool(self.saved)
         found = list(self.buffers(p, storage))
         if self.parameters and storage is Storage.CHIP:
@@ -192,7 +194,7 @@ class Layer:
 
     def cost(self, p: Parallelism, storage: Storage, family: Family) -> Cost:
         """What it takes of a device of that family."""
-        memories = self.memories(p, storage, family.dram_fifo)
+        memories = self.memories(p, storage, family.dram_burst)
         spilled = self.parameters if storage is Storage.DRAM else 0
         return Cost(
             cycles=self.cycles(p),

@@ -101,6 +101,7 @@ class Conv(Window):
     """Two-dimensional convolution without bias, in ``groups``: pic × poc × ph multipliers each way."""
 
     kind: ClassVar[str] = "conv"
+    bursts: ClassVar[int] = 2  #: one is used again and again while the next comes
     output_channels: int
     groups: int = 1
 

@@ -106,9 +106,9 @@ def test_online_normalisation():
     # 2 lanes: forward 2 adders, 1 multiplier, 1 MAC; backward 2, 1, 2; per layer 2, 3, 3. State: 9 × 24 words.
     layer, dram = OnlineNorm(inputs=(Shape(7, 7, 24),), gradient=True), 32 * 7 * 7 * 24
     assert taken(layer, pi=2, po=2) == {
-        "arria10": (10 + 7 + 9, 6912 + 2 * 65536, (2 + 2 * 13,), dram, dram),
-        "ultrascale": (10 * 2 + 7 * 3 + 9 * 5, 6912 + 2 * 65536, (2 + 2 * 15, 0), dram, dram),
-        "ecp5": (7 * 4 + 9 * 4, 6912 + 2 * 8192, (2 + 2 * 2,), dram, dram),
+        "arria10": (10 + 7 + 9, 6912 + 2 * 32768, (2 + 2 * 13,), dram, dram),
+        "ultrascale": (10 * 2 + 7 * 3 + 9 * 5, 6912 + 2 * 32768, (2, 0), dram, dram),
+        "ecp5": (7 * 4 + 9 * 4, 6912 + 2 * 4096, (2 + 2 * 2,), dram, dram),
     }
     first = OnlineNorm(inputs=(Shape(7, 7, 24),))
     assert taken(first, pi=2, po=2)["arria10"] == (4 + 2 + 2 + 8, 6912, (2,), 0, 0)
@@ -123,17 +123,17 @@ def test_a_bias():
         "ecp5": (8, 2 * 64 * 20, (2 * 2,), 0, 0),
     }
     wide = taken(layer, DRAM, pi=2, po=2)["arria10"]
-    assert wide == (6, 2 * 64 * 20 + 4 * 65536, (4 * 13,), 3 * 32 * 40, 32 * 40)  # needed at every position
+    assert wide == (6, 2 * 64 * 20 + 4 * 32768, (4 * 13,), 3 * 32 * 40, 32 * 40)  # needed at every position
     flat = taken(Bias(inputs=(Shape(1, 1, 40),)), DRAM, pi=2, po=2)["arria10"]
-    assert flat == (6, 4 * 65536, (4 * 13,), 3 * 32 * 40, 32 * 40)
+    assert flat == (6, 4 * 32768, (4 * 13,), 3 * 32 * 40, 32 * 40)
 
 
 @pytest.mark.parametrize(
     ("layer", "lanes", "dsp", "bits", "dram"),
     [
-        (Relu(inputs=(Shape(4, 4, 6),), gradient=True), 3, 0, 2 * 65536, 32 * 96),
+        (Relu(inputs=(Shape(4, 4, 6),), gradient=True), 3, 0, 2 * 32768, 32 * 96),
         (Relu(inputs=(Shape(4, 4, 6),)), 3, 0, 0, 0),
-        (Relu6(inputs=(Shape(4, 4, 6),), gradient=True), 6, 0, 2 * 65536, 32 * 96),
+        (Relu6(inputs=(Shape(4, 4, 6),), gradient=True), 6, 0, 2 * 32768, 32 * 96),
         (Add(inputs=2 * (Shape(4, 4, 6),), gradient=True), 3, 3, 0, 0),
         (GlobalAvgPool(inputs=(Shape(4, 4, 6),), gradient=True), 3, 3 + 2, 2 * 12 * 32, 0),
         (GlobalAvgPool(inputs=(Shape(4, 4, 6),)), 3, 3 + 2, 12 * 32, 0),

@@ -162,7 +162,7 @@ def test_what_is_offered_costs_something_sensible_on_every_family(data, layer):
     p = data.draw(st.sampled_from(list(layer.parallelisms())))
     for found, storage in itertools.product(map(family, family_names()), layer.storages):
         cost = layer.cost(p, storage, found)
-        memories = layer.memories(p, storage, found.dram_fifo)
+        memories = layer.memories(p, storage, found.dram_burst)
         assert cost.cycles >= max(1, layer.compute_cycles(Parallelism()) // layer.lanes(p))
         assert cost.dsp >= 0
         assert cost.ram_bits == sum(memory.width * memory.depth for memory in memories)
