@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 from ortools.sat.python import cp_model
 
@@ -14,6 +15,7 @@ from fanin.planner.problem import RULES, Problem
 from fanin.planner.relax import slowest
 
 EFFORT = 5.0  # deterministic seconds for one set of rules
+PLENTY = 1 << 40  # of DSPs: more than any layer could take
 
 
 def misfit(instance: Instance) -> str | None:
@@ -33,7 +35,10 @@ def misfit(instance: Instance) -> str | None:
                     worst = max(over, key=lambda entry: entry[1] / max(entry[2], 1))
                     excess = worst[1] / max(worst[2], 1)
                     if best is None or excess < best[0]:
-                        best = excess, f"{worst[1]:,} {worst[0]} of the {worst[2]:,} of {device.name}, the closest"
+                        best = (
+                            excess,
+                            f"{worst[1]:,} {worst[0]} of the {worst[2]:,} of {device.name}, the closest",
+                        )
         assert best is not None
         where = " (the host's)" if number in instance.model.pinned else ""
         return f"{node.name} fits no device{where}: at least, it takes {best[1]}"
@@ -42,16 +47,32 @@ def misfit(instance: Instance) -> str | None:
 
 def smallest_conflict(instance: Instance) -> tuple[str, ...] | None:
     """The fewest rules that no placement keeps together at any throughput; None where none is proved."""
-    period = slowest(instance)
     for count in range(1, len(RULES) + 1):
         for rules in itertools.combinations(sorted(RULES), count):
-            if _impossible(instance, period, frozenset(rules)):
+            if _impossible(_without(instance, RULES.difference(rules)), frozenset(rules)):
                 return rules
     return None
 
 
-def _impossible(instance: Instance, period: int, rules: frozenset[str]) -> bool:
-    problem = Problem(instance, period, period, rules=rules)
+def _without(instance: Instance, rules: frozenset[str]) -> Instance:
+    """The same with plenty of what these rules limit, so that no choice is left out for them."""
+
+    def rich(part: Part) -> Part:
+        if "dsp" in rules:
+            part = replace(part, dsp=PLENTY)
+        if "ram" in rules:
+            part = replace(part, ram_bits=None, ram_blocks=None)
+        if "dram" in rules and not part.dram:
+            part = replace(part, dram=part.clock)
+        return part
+
+    devices = tuple(replace(device, part=rich(device.part)) for device in instance.cluster.devices)
+    return Instance(instance.model, replace(instance.cluster, devices=devices))
+
+
+def _impossible(instance: Instance, rules: frozenset[str]) -> bool:
+    period = slowest(instance)
+    problem = Problem(instance, period, period, rules=rules, priorities="connections" in rules)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.max_deterministic_time = EFFORT
@@ -65,7 +86,7 @@ def in_words(instance: Instance, rules: tuple[str, ...]) -> str:
         "ram": _ram(instance),
         "dram": "some devices have no DRAM",
         "network": "some devices have no network",
-        "connections": f"at most {_few(instance)} connections a device",
+        "connections": f"at most {_few(instance)} connections a device, each with a priority of its own",
         "hops": "as many hops on every way to a join",
         "host": "inputs, their consumers, losses and outputs on the host's device",
     }

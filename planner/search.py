@@ -161,7 +161,15 @@ class Search:
             least, known = self.found.least, self.found.placement is not None
             start = self.found.placement or start
             climbs = [
-                Climb(self.instance, start, known, int(least * (1 + aim)), least, 1000 * self.limits.seed + number + k, self.end)
+                Climb(
+                    self.instance,
+                    start,
+                    known,
+                    int(least * (1 + aim)),
+                    least,
+                    1000 * self.limits.seed + number + k,
+                    self.end,
+                )
                 for k in range(SIDE_BY_SIDE)
             ]
             number += len(climbs)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fanin.hdl.layers.ends import SoftCrossLoss
 from fanin.planner.choices import Choice, constrained
 from fanin.planner.cluster import Part
-from fanin.planner.instance import Instance, Placement
+from fanin.planner.instance import Instance, Placement, paths_apart
 from fanin.planner.problem import fixed_limits
 
 STEP = 1.02  # from one period that is tried to the next
@@ -62,17 +62,17 @@ def _in_order(instance: Instance, period: int) -> Placement | None:
         part = cluster.devices[device].part
         fixed = ends if device == cluster.host else []
         best: tuple[int, list[Choice]] | None = None
-        for end in range(begin + 1, tail + 1):
+        for end in range(min(begin + 1, tail), tail + 1):
             if end < tail and not allowed(last_cut, end):
                 continue
             chosen = _fit(instance, [*order[begin:end], *fixed], part, period)
             if chosen is None:
                 break
-            if _cuts_fit(instance, spans, (begin, end), tail, part, period):
+            if _cuts_fit(instance, spans, _here(begin, end, tail if fixed else None), part, period):
                 best = end, chosen
+        if best is None and device != cluster.host:
+            continue
         if best is None:
-            if begin == tail or device != cluster.host:
-                continue
             return None
         end, chosen = best
         if any(node in model.pinned and device != cluster.host for node in order[begin:end]):
@@ -83,7 +83,17 @@ def _in_order(instance: Instance, period: int) -> Placement | None:
             break
     if begin < tail:
         return None
-    return Placement(*(tuple(placed[n][k] for n in range(len(order))) for k in (0, 1)))  # type: ignore[arg-type]
+    found = Placement(*(tuple(placed[n][k] for n in range(len(order))) for k in (0, 1)))  # type: ignore[arg-type]
+    return found if _equal_hops(instance, found) else None
+
+
+def _equal_hops(instance: Instance, placement: Placement) -> bool:
+    """Whether all ways to a join have as many; those to the last layers, back on the host's device, may not."""
+    on, edges = placement.devices, instance.model.edges
+    return all(
+        len({sum(on[edges[e].source] != on[edges[e].target] for e in way) for way in pair}) == 1
+        for pair in paths_apart(instance.model)
+    )
 
 
 def _boundaries(spans: Sequence[tuple[int, int]], tail: int):
@@ -95,18 +105,18 @@ def _boundaries(spans: Sequence[tuple[int, int]], tail: int):
     return allowed
 
 
+def _here(begin: int, end: int, tail: int | None) -> Callable[[int], bool]:
+    """Whether a place in the order is on the device of that segment, which may have the tail, too."""
+    return lambda place: begin <= place < end or (tail is not None and place >= tail)
+
+
 def _cuts_fit(
-    instance: Instance,
-    spans: Sequence[tuple[int, int]],
-    segment: tuple[int, int],
-    tail: int,
-    part: Part,
-    period: int,
+    instance: Instance, spans: Sequence[tuple[int, int]], here: Callable[[int], bool], part: Part, period: int
 ) -> bool:
-    begin, end = segment
     edges = [e for e in instance.model.edges if not e.label]
-    cut = [e.bits for e, (a, b) in zip(edges, spans, strict=True) if (begin <= a < end) != (begin <= b < end)]
-    return len(cut) <= part.connections and sum(cut) * instance.per_bit(part.network) <= period
+    cut = [e.bits for e, (a, b) in zip(edges, spans, strict=True) if here(a) != here(b)]
+    most = part.connections if part.network else 0
+    return len(cut) <= most and sum(cut) * instance.per_bit(part.network) <= period
 
 
 def _fit(instance: Instance, nodes: Sequence[int], part: Part, period: int) -> list[Choice] | None:
