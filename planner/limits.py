@@ -14,7 +14,7 @@ LEAST_EFFORT = 0.5  # CP-SAT's interleaved search does not start with less
 class Limits:
     """``seconds`` is nominal: the deterministic effort of so long, and the wall clock behind it."""
 
-    seconds: float = 110.0
+    seconds: float = 100.0
     workers: int = 2
     seed: int = 0
 

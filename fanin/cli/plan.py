@@ -27,7 +27,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--mp", default="1", metavar="K,…", help="model parallelism: limiting groups in K parts")
     parser.add_argument("--devices", metavar="A..B", help="a plan for every number of the cluster's devices")
     parser.add_argument("--batch", type=int, default=256, metavar="N", help="frames from update to update")
-    parser.add_argument("--time-limit", type=float, metavar="S", help="of one search (110; in a sweep 12)")
+    parser.add_argument("--time-limit", type=float, metavar="S", help="of one search (100; in a sweep 12)")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="searches side by side")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the search")
     parser.set_defaults(run=run)
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         ("--batch", args.batch, 1),
         ("--workers", args.workers, 1),
         ("--seed", args.seed, 0),
-        ("--time-limit", 110.0 if args.time_limit is None else args.time_limit, 0.1),
+        ("--time-limit", 100.0 if args.time_limit is None else args.time_limit, 0.1),
     ):
         if not least <= value <= 1_000_000:
             raise InputError(f"{option} must be in {least}…1,000,000, not {value:g}")
