@@ -79,7 +79,8 @@ def test_cycles_are_right_where_nothing_divides(pic, poc, ph, name):
 
 @every_layer
 def test_a_frame_takes_as_long_as_the_slowest_of_compute_and_streams(layer):
-    for p in layer.parallelisms():
+    odd = [Parallelism(pi=5, po=3), Parallelism(pi=3, po=7), Parallelism(pi=1000, po=1000)]
+    for p in [*layer.parallelisms(), *odd]:
         streams = [len(steps(shape.words, p.pi)) for shape in layer.inputs]
         assert layer.cycles(p) == max(
             layer.compute_cycles(p), *streams, len(steps(layer.output.words, p.po)), 0
