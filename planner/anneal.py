@@ -1,7 +1,7 @@
 """Simulated annealing for a placement: many cheap steps, where CP-SAT sees few good ones.
 
-It aims at a period. What a device has too little of costs energy, in shares of what it has; so do connections beyond P
-and joins whose ways differ in hops. At energy 0 all of it is kept.
+It aims at a period. What a device has too little of costs energy, in shares of what it has; so do connections
+beyond P and joins whose ways differ in hops. At energy 0 all of it is kept.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class Choice:
 
 
 def constrained(cost: Cost, part: Part) -> tuple[int, ...]:
-    """What a part has limits for: DSPs, RAM (bits, blocks by kind, or both), bits read from and written to DRAM."""
+    """What a part has limits for: DSPs, RAM (bits, blocks by kind, or both), DRAM bits read and written."""
     ram = (cost.ram_bits,) if part.ram_bits is not None else ()
     blocks = cost.ram_blocks if part.ram_blocks is not None else ()
     return (cost.dsp, *ram, *blocks, cost.dram_read, cost.dram_write)

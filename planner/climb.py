@@ -1,4 +1,4 @@
-"""One way up: anneal afresh, let CP-SAT balance devices two by two, anneal again nearby. Runs in a process of its own."""
+"""One way up: anneal afresh, let CP-SAT balance devices two by two, anneal again nearby. A process' work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEAST_GAIN = 2000  # a balancing gains at least one part in so many
 
 @dataclass(frozen=True)
 class Climb:
-    """What one climb is given. ``aim`` and ``least``: periods in ticks, to begin with and that none is below."""
+    """What one climb is given. ``aim``, ``least``: periods in ticks, to begin with and that none is below."""
 
     instance: Instance
     start: Placement  #: anything, if need be no placement at all
@@ -114,7 +114,7 @@ def _periods(instance: Instance, placement: Placement) -> list[int]:
 def _solve_pair(
     given: Climb, best: Placement, pair: tuple[int, int], periods: list[int]
 ) -> tuple[Placement | None, float]:
-    """Share the layers of two devices anew: a shorter period of the slower one, and less DRAM traffic of both."""
+    """Share the layers of two devices anew: a shorter period of the slower, less DRAM traffic of both."""
     instance, both = given.instance, frozenset(pair)
     slower = max(max(periods[d] for d in pair), given.least)
     moves = {node: both for node, device in enumerate(best.devices) if device in both}

@@ -19,7 +19,7 @@ PLENTY = 1 << 40  # of DSPs: more than any layer could take
 
 
 def misfit(instance: Instance) -> str | None:
-    """One line about a layer that no device can hold, at whatever throughput: what it needs where it nearly fits."""
+    """One line about a layer that no device holds at any throughput: what it needs where it nearly fits."""
     for number, node in enumerate(instance.model.nodes):
         cluster = instance.cluster
         devices = cluster.devices

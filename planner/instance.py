@@ -1,4 +1,4 @@
-"""A model on a cluster: the period in ticks, what a placement loads its devices with, and the choices in a range."""
+"""A model on a cluster: its unit of time, what a placement loads devices with, the choices of a range."""
 
 from __future__ import annotations
 
@@ -52,14 +52,17 @@ class Instance:
     def __init__(self, model: Model, cluster: Cluster):
         self.model, self.cluster = model, cluster
         rates = {r for part in cluster.parts for r in (part.clock, part.dram, part.network) if r}
-        # A whole number of ticks for every cycle and bit; where rates are too odd for that, bounds round towards hope.
+        # Whole ticks for every cycle and bit; where rates are too odd for that, bounds round towards hope.
         self.ticks = min(math.lcm(*rates), MAX_TICKS)
 
     def __reduce__(self) -> tuple[type[Instance], tuple[Model, Cluster]]:
-        return Instance, (self.model, self.cluster)  # without the choices, which another process finds for itself
+        return Instance, (
+            self.model,
+            self.cluster,
+        )  # without the choices, which another process finds for itself
 
     def layer_ticks(self, choice: Choice, part: Part) -> int:
-        """Ticks of a frame in one layer: its cycles, and its bits at the device's DRAM if it had that for itself."""
+        """Ticks of a frame in one layer: its cycles, and its bits at the device's DRAM, were that its own."""
         bits = max(choice.cost.dram_read, choice.cost.dram_write)
         return max(choice.cost.cycles * self.ticks // part.clock, bits * self.per_bit(part.dram))
 
@@ -68,7 +71,7 @@ class Instance:
         return self.ticks // rate if rate else 0
 
     def options(self, node: int, part: Part, low: int, high: int) -> tuple[Option, ...]:
-        """The node's choices on a part, for periods from ``low`` to ``high``: no other beats them within that range."""
+        """A node's choices on a part, for periods from ``low`` to ``high``: no other beats them there."""
         layer = self.model.nodes[node].layer
         key = (layer, part, low, high)
         if key not in self._options:

@@ -1,7 +1,8 @@
 """The annealing's inner loop, compiled by numba: a million steps a second, where Python takes ten seconds.
 
-All state is in arrays: ``on`` and ``way`` per node; ``load`` per device and resource, ``net`` and ``connections`` per
-device, ``apart`` per join (the hops of its one way less those of the other). Every step restores what it does not keep.
+All state is in arrays: ``on`` and ``way`` per node; ``load`` per device and resource, ``net`` and
+``connections`` per device, ``apart`` per join (the hops of its one way less those of the other). Every step
+restores what it does not keep.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Ints = NDArray[np.int64]
 
 
 class Fixed(NamedTuple):
-    """What a search does not change. Devices d, parts p, nodes n, ways w, resources r, edge ends and joins in rows."""
+    """What a search does not change. Devices d, parts p, nodes n, ways w, resources r; rows of ends, joins."""
 
     part: Ints  #: of d
     limits: Ints  #: of d, r
@@ -74,7 +75,7 @@ def _bend(f, s, edge, sign):
 def _connect(f, s, a, b, sign):
     """One connection more or less between two devices; returns by how many more a triangle has too many.
 
-    Of three devices no two connections can have one priority, so together they have no more than one has priorities.
+    Among three devices no two connections can have one priority: they have no more than there are priorities.
     """
     more = 0
     s.connections[a] += sign
@@ -183,7 +184,7 @@ def _shift(f, s, nodes, count, there, ways):
 
 @njit(cache=True)
 def _run(f, s, node, there, stride, nodes, ways, before):
-    """Neighbours in the model's order that lie together, and how they would be built there; how many they are."""
+    """Neighbours in the model's order that lie together, and how they would be built there; their number."""
     here, count = s.on[node], 0
     length = min(int(-MEAN_RUN * np.log(1.0 - np.random.random())) + 1, LONGEST_RUN)
     while count < length and 0 <= node < s.on.shape[0] and s.on[node] == here and not f.stays[node]:

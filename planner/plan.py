@@ -137,7 +137,9 @@ def make_plan(
     )
 
 
-def _statistics(limits: Limits, search: Search, settled: Settled, seconds: float) -> tuple[tuple[str, object], ...]:
+def _statistics(
+    limits: Limits, search: Search, settled: Settled, seconds: float
+) -> tuple[tuple[str, object], ...]:
     return (
         ("seconds", round(seconds, 1)),
         ("effort", round(search.found.effort + settled.effort, 1)),
@@ -153,7 +155,7 @@ def _statistics(limits: Limits, search: Search, settled: Settled, seconds: float
 
 
 def hand_back(instance: Instance, placement: Placement) -> Placement:
-    """Every layer as small as the period allows: what the slowest does not need, the others need not have either."""
+    """Every layer as small as the period allows: none needs to be faster than the slowest."""
     period = instance.period(placement)
     choices = []
     for node, device, choice in zip(instance.model.nodes, placement.devices, placement.choices, strict=True):
@@ -173,7 +175,16 @@ def hand_back(instance: Instance, placement: Placement) -> Placement:
 def _size(choice: Choice) -> tuple[object, ...]:
     cost, p = choice.cost, choice.parallelism
     dram = cost.dram_read + cost.dram_write
-    return (cost.dsp, cost.ram_bits, cost.ram_blocks, dram, p.pi + p.po, p.pic * p.poc * p.ph, p, choice.storage)
+    return (
+        cost.dsp,
+        cost.ram_bits,
+        cost.ram_blocks,
+        dram,
+        p.pi + p.po,
+        p.pic * p.poc * p.ph,
+        p,
+        choice.storage,
+    )
 
 
 def bottleneck(plan: Plan) -> dict[str, str]:
@@ -191,6 +202,9 @@ def bottleneck(plan: Plan) -> dict[str, str]:
                 return {"device": device.name, "resource": resource}
         names = zip(plan.model.nodes, plan.placement.devices, plan.placement.choices, strict=True)
         for node, on, choice in names:
-            if plan.instance.cluster.devices[on] is device and Fraction(choice.cost.cycles, part.clock) == plan.period:
+            if (
+                plan.instance.cluster.devices[on] is device
+                and Fraction(choice.cost.cycles, part.clock) == plan.period
+            ):
                 return {"device": device.name, "resource": "cycles", "layer": node.name}
     raise AssertionError("some device sets the period")

@@ -1,4 +1,4 @@
-"""Priorities of connections: an edge colouring of the devices (NADA, section IV: one PFC priority a connection)."""
+"""Priorities of connections: an edge colouring of the devices (NADA, section IV: a PFC priority for each)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def cut_edges(instance: Instance, placement: Placement) -> list[int]:
 
 
 def choose_priorities(instance: Instance, placement: Placement) -> dict[int, int] | None:
-    """A priority for every cut edge, below P at both ends and different from all others there; None where there is none."""
+    """A priority for every cut edge, below P at both ends and unlike all others there; None without one."""
     edges = cut_edges(instance, placement)
-    ends = [(placement.devices[instance.model.edges[e].source], placement.devices[instance.model.edges[e].target])
-            for e in edges]  # fmt: skip
+    on, all_edges = placement.devices, instance.model.edges
+    ends = [(on[all_edges[e].source], on[all_edges[e].target]) for e in edges]
     limits = [device.part.connections for device in instance.cluster.devices]
     first = _first_free(ends, limits)
     chosen = first if first is not None else _search(ends, limits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -35,8 +36,8 @@ class Neighbourhood:
 class Problem:
     """Minimise the period, in ticks, within [low, high].
 
-    ``near``: look no further than this. ``priorities``: choose them, too. ``rules``: those that count (RULES), to
-    learn which of them conflict. ``counted``: devices without layers are told apart; for one period only.
+    ``near``: look no further than this. ``priorities``: choose them, too. ``rules``: those that count, to learn
+     which of them conflict. ``counted``: devices without layers are told apart; for one period only.
     """
 
     instance: Instance
@@ -255,11 +256,16 @@ def limits_of(part: Part) -> tuple[tuple[str, int | None], ...]:
     """(rule, limit) of every column of ``constrained``; None where a period limits it."""
     ram = (part.ram_bits,) if part.ram_bits is not None else ()
     dram = None if part.dram else 0
-    return (("dsp", part.dsp), *(("ram", r) for r in (*ram, *(part.ram_blocks or ()))), ("dram", dram), ("dram", dram))
+    return (
+        ("dsp", part.dsp),
+        *(("ram", r) for r in (*ram, *(part.ram_blocks or ()))),
+        ("dram", dram),
+        ("dram", dram),
+    )
 
 
 def fixed_limits(part: Part) -> tuple[int, ...]:
-    """Limits that do not depend on the period, in the order of ``constrained``: DSPs, RAM; without DRAM, its bits."""
+    """Limits that do not depend on the period, in the order of ``constrained``."""
     return tuple(limit for _, limit in limits_of(part) if limit is not None)
 
 
@@ -269,5 +275,5 @@ def interchangeable(instance: Instance) -> list[tuple[int, int]]:
     pairs = []
     for part in cluster.parts:
         group = [n for n, d in enumerate(cluster.devices) if d.part == part and n != cluster.host]
-        pairs += list(zip(group, group[1:], strict=False))
+        pairs += list(itertools.pairwise(group))
     return pairs

@@ -1,7 +1,7 @@
 """The search for a placement: a bound from pooled devices, annealing towards it, CP-SAT to prove or improve.
 
-Every step has a deterministic effort, so the same input gives the same placement; a wall clock stands behind it, and a
-result says so where that had to stop the search.
+Every step has a deterministic effort, so the same input gives the same placement; a wall clock stands behind,
+and a result says so where that had to stop the search.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Settled:
 
 
 def settle(instance: Instance, placement: Placement, limits: Limits, effort: float, end: float) -> Settled:
-    """Look for a better placement of the same period, within an effort; ``end``: when the wall clock stops it."""
+    """Look for a better one of the same period, within an effort; ``end``: when the wall clock stops it."""
     period = instance.in_ticks(instance.period(placement))
     state = _State(instance, period, placement, limits, effort, end)
     devices = state.improve(lambda problem: sum(problem.used.values()))

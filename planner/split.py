@@ -65,7 +65,7 @@ def _depthwise(model: Model, node: int) -> bool:
 
 
 def limiting(instance: Instance) -> list[Group]:
-    """Groups with a layer that takes more than ``LARGE`` of any device, at the throughput of all devices pooled."""
+    """Groups with a layer that takes more than ``LARGE`` of any device, at the throughput of all pooled."""
     period = least_period(instance)
     if period is None:
         return []
@@ -84,12 +84,17 @@ def _share(instance: Instance, node: int, period: int) -> float:
         limits = [limit if limit is not None else rate for _, limit in limits_of(part)]
         for option in instance.options(node, part, period, period):
             costs = constrained(option.choice.cost, part)
-            shares.append(max(cost / limit if limit else float(cost > 0) for cost, limit in zip(costs, limits, strict=True)))
+            shares.append(
+                max(
+                    cost / limit if limit else float(cost > 0)
+                    for cost, limit in zip(costs, limits, strict=True)
+                )
+            )
     return min(shares, default=1.0)
 
 
 def split(model: Model, groups: list[Group], ways: int) -> Model:
-    """The model with these groups in ``ways`` parts. Raises InputError where they do not divide the channels."""
+    """The model with these groups in ``ways`` parts. Raises InputError where that divides no channels."""
     first = {group.expansion: group for group in groups}
     inside = {node for group in groups for node in group.nodes}
     builder = Builder()
@@ -107,9 +112,8 @@ def _split_group(builder: Builder, model: Model, group: Group, ways: int, at: di
     expansion = model.nodes[group.expansion]
     assert isinstance(expansion.layer, Conv)
     if expansion.layer.output_channels % ways:
-        raise InputError(
-            f"{model.name}: {expansion.name}: {ways} parts do not divide {expansion.layer.output_channels} channels"
-        )
+        channels = expansion.layer.output_channels
+        raise InputError(f"{model.name}: {expansion.name}: {ways} parts do not divide {channels} channels")
     source = at[expansion.sources[0]]
     parts = []
     for part in range(ways):

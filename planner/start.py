@@ -120,7 +120,7 @@ def _cuts_fit(
 
 
 def _fit(instance: Instance, nodes: Sequence[int], part: Part, period: int) -> list[Choice] | None:
-    """Choices for all these nodes on one device; None where none are found. Greedy: cheap ones first, then swaps."""
+    """Choices for these nodes on one device; None where none are found. Greedy: cheap ones, then swaps."""
     limits = [*fixed_limits(part)]
     scale = [max(limit, 1) for limit in limits]
     if part.dram:

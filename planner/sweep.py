@@ -32,7 +32,7 @@ def sweep(
 ) -> Iterator[tuple[int, int, Plan]]:
     """(devices, model parallelism, plan), ascending. More devices or parallelism never give less throughput.
 
-    A plan with model parallelism k has its limiting groups split k ways where that is better than what is known.
+    With model parallelism k a plan has its limiting groups split k ways, where that is better than what was.
     """
     best: dict[tuple[int, int], Plan] = {}
     for ways in sorted(factors):
@@ -62,8 +62,8 @@ def best_plan(
 ) -> Plan:
     """The best plan with limiting groups split ``ways`` ways, or whole, or of those known already.
 
-    ``equal``: plans on this cluster with less parallelism, the whole model among them; ``smaller``: plans of fewer
-    devices, ``moved`` here. The bound is that of all models that were looked at.
+    ``equal``: plans on this cluster with less parallelism, the whole model among them; ``smaller``: plans of
+    fewer devices, ``moved`` here. The bound is that of all models that were looked at.
     """
     plans, bounds = [*equal, *smaller], [plan.bound for plan in equal]
     for parts, variant in _variants(model, cluster, ways, bool(equal)):

@@ -66,7 +66,12 @@ def _device(device: Device) -> dict[str, Any]:
         "dsp": part.dsp,
         "ram_bits": part.ram_bits,
         "ram": [
-            {"kind": ram.name, "from_bits": ram.from_bits, "shapes": [list(s) for s in ram.shapes], "blocks": count}
+            {
+                "kind": ram.name,
+                "from_bits": ram.from_bits,
+                "shapes": [list(s) for s in ram.shapes],
+                "blocks": count,
+            }
             for ram, count in zip(part.family.ram, counts, strict=True)
         ],
         "dram_bits_per_second": part.dram,
@@ -78,7 +83,9 @@ def _device(device: Device) -> dict[str, Any]:
 
 def _utilisation(plan: Plan, device: Device, load: Load) -> dict[str, float | None]:
     part, rate = device.part, float(plan.throughput)
-    blocks = part.ram_blocks and max(_share(n, there) for n, there in zip(load.ram_blocks, part.ram_blocks, strict=True))
+    blocks = part.ram_blocks and max(
+        _share(n, there) for n, there in zip(load.ram_blocks, part.ram_blocks, strict=True)
+    )
     return {
         "dsp": _share(load.dsp, part.dsp),
         "ram_bits": None if part.ram_bits is None else _share(load.ram_bits, part.ram_bits),
@@ -220,7 +227,11 @@ def specification(plan: Plan, number: int) -> dict[str, Any]:
     if isinstance(layer, Conv):
         said["output_channels"] = layer.output_channels
     if isinstance(layer, Window):
-        said |= {"kernel_shape": list(layer.kernel), "padding": list(layer.padding), "stride": list(layer.stride)}
+        said |= {
+            "kernel_shape": list(layer.kernel),
+            "padding": list(layer.padding),
+            "stride": list(layer.stride),
+        }
     if isinstance(layer, Conv):
         said |= {"parallel_input_channel": p.pic, "parallel_output_channel": p.poc, "parallel_horizontal": p.ph}
     said["parallel_io"] = [p.pi, p.po]

@@ -35,6 +35,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     allreduce = _benchmark(names, "allreduce", "AllReduce latency of both protocols, with and without loss")
     _add_output(allreduce)
     _benchmark(names, "switch", "the embedded switch: start and packets a second")
+    _benchmark(names, "plan", "the planner: time, throughput and gap of the paper's two models")
     area = _benchmark(names, "area", "LUTs, flip-flops and logic depth of one engine and a whole node")
     area.add_argument("--preset", choices=list(PRESETS), default="u280", help="the node that is mapped")
 
