@@ -6,6 +6,7 @@ beyond P and joins whose ways differ in hops. At energy 0 all of it is kept.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -116,7 +117,9 @@ def _limits(instance: Instance, part: Part, period: int) -> list[int]:
     return [*fixed_limits(part), *(2 * [part.dram * period // instance.ticks] if part.dram else [])]
 
 
-def _rows(name: str, first: str, lists: list, width: int) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+def _rows(
+    name: str, first: str, lists: Sequence[Sequence[tuple[int, ...]]], width: int
+) -> dict[str, kernel.Ints]:
     """Lists of tuples, one behind the other, and where each list begins."""
     flat = [row for rows in lists for row in rows]
     return {

@@ -13,6 +13,7 @@ from fanin.planner.cluster import Device, Part
 from fanin.planner.instance import Instance, Option, Placement, paths_apart
 
 Var = cp_model.IntVar
+Linear = cp_model.LinearExprT
 
 
 # What a placement can break, beside its period.
@@ -149,8 +150,8 @@ class Problem:
     def _limit(self, number: int, device: Device) -> None:
         """A device's DSPs, RAM, DRAM, network and connections."""
         part = device.part
-        period = self.near.period if self.near and self._stays(number) else self.period
-        there: Var | int = 1
+        period: Linear = self.near.period if self.near and self._stays(number) else self.period
+        there: Linear = 1
         if self.counted:
             there, period = self.used[number], self.high * self.used[number]
         built = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
@@ -10,9 +11,12 @@ from ortools.sat.python import cp_model
 from fanin.planner.instance import Instance, Placement
 from fanin.planner.limits import Limits, configure
 from fanin.planner.priorities import choose_priorities
-from fanin.planner.problem import Problem
+from fanin.planner.problem import Linear, Problem
 
 CHUNK_BITS = 40  # nodes whose devices, as digits of one number, fit so many bits are ordered at once
+
+
+Goal = Callable[[Problem], Linear]
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ def settle(instance: Instance, placement: Placement, limits: Limits, effort: flo
     return Settled(state.placement, devices, bits, order, state.spent)
 
 
-def _in_order(instance: Instance):  # type: ignore[no-untyped-def]
+def _in_order(instance: Instance) -> Iterator[Goal]:
     """Goals that together put the devices, read as the digits of a number, in the least order."""
     count = len(instance.cluster.devices)
     chunk = max(int(CHUNK_BITS / max(count.bit_length(), 1)), 1)
@@ -46,7 +50,7 @@ def _in_order(instance: Instance):  # type: ignore[no-untyped-def]
     for begin in range(0, len(nodes), chunk):
         part = nodes[begin : begin + chunk]
 
-        def goal(problem: Problem, part: list[int] = part) -> object:
+        def goal(problem: Problem, part: list[int] = part) -> Linear:
             return sum(
                 device * count ** (len(part) - 1 - place) * problem.on[node, device]
                 for place, node in enumerate(part)
@@ -67,7 +71,7 @@ class _State:
         self._effort, self.spent = effort, 0.0
         self._problem = Problem(instance, period, period, counted=True)
 
-    def improve(self, goal) -> bool:  # type: ignore[no-untyped-def]
+    def improve(self, goal: Goal) -> bool:
         """Minimise one more goal; whether its least is proved."""
         left = self._effort - self.spent
         if left <= 0 or time.monotonic() >= self.end:

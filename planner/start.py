@@ -31,7 +31,7 @@ def first_placement(instance: Instance, low: int) -> Placement | None:
 def _order(instance: Instance) -> list[int]:
     """The nodes in topological order, labels as late as can be."""
     model = instance.model
-    late = {}
+    late: dict[int, int] = {}
     for edge in model.edges:
         if edge.label:
             late.setdefault(edge.source, edge.target)
@@ -137,7 +137,8 @@ def _fit(instance: Instance, nodes: Sequence[int], part: Part, period: int) -> l
     def share(costs: Sequence[int]) -> float:
         return sum(cost / limit for cost, limit in zip(costs, scale, strict=True))
 
-    taken = [min(range(len(w)), key=lambda i, w=w: share(w[i][0])) for w in ways]
+    shares = [[share(costs) for costs, _ in w] for w in ways]
+    taken = [row.index(min(row)) for row in shares]
     total = [sum(w[i][0][k] for w, i in zip(ways, taken, strict=True)) for k in range(len(limits))]
 
     def excess(costs: Sequence[int]) -> float:

@@ -83,9 +83,8 @@ def _device(device: Device) -> dict[str, Any]:
 
 def _utilisation(plan: Plan, device: Device, load: Load) -> dict[str, float | None]:
     part, rate = device.part, float(plan.throughput)
-    blocks = part.ram_blocks and max(
-        _share(n, there) for n, there in zip(load.ram_blocks, part.ram_blocks, strict=True)
-    )
+    counts = zip(load.ram_blocks, part.ram_blocks or (), strict=part.ram_blocks is not None)
+    blocks = max((_share(n, there) for n, there in counts), default=None)
     return {
         "dsp": _share(load.dsp, part.dsp),
         "ram_bits": None if part.ram_bits is None else _share(load.ram_bits, part.ram_bits),

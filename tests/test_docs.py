@@ -13,6 +13,7 @@ import pytest
 from fanin.cli.main import build_parser
 
 ROOT = Path(__file__).parent.parent
+FOLDERS = ("fanin", "hdl", "p4", "planner", "sim")
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
@@ -50,14 +51,14 @@ def test_links_lead_somewhere(page):
 @each_page
 def test_files_that_are_named_exist(page):
     """Paths in backticks that start with a folder of ours."""
-    named = re.findall(r"`((?:fanin|hdl|p4|sim|tests|docs)/[\w/.]*\w)`", _prose(page))
+    named = re.findall(r"`((?:fanin|hdl|p4|planner|sim|tests|docs)/[\w/.]*\w)`", _prose(page))
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 def test_pages_and_headings_that_the_code_cites_exist():
     cited = {
         match
-        for folder in ("fanin", "hdl", "p4", "sim", "tests")
+        for folder in (*FOLDERS, "tests")
         for file in (ROOT / folder).rglob("*.py")
         for match in re.findall(r'(docs/\w+\.md)(?:, "([^"]+)")?', file.read_text())
     }
@@ -97,7 +98,7 @@ def test_every_target_of_the_makefile_is_listed():
 
 def test_every_package_is_in_the_wheel():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    folders = {"fanin": "fanin", "hdl": "fanin.hdl", "p4": "fanin.p4", "sim": "fanin.sim"}
+    folders = {name: "fanin" if name == "fanin" else f"fanin.{name}" for name in FOLDERS}
     packages = {
         ".".join([package, *init.parent.relative_to(ROOT / folder).parts])
         for folder, package in folders.items()
@@ -111,7 +112,7 @@ def test_everything_that_is_imported_is_a_declared_dependency():
     declared = {re.match(r"[\w-]+", line)[0].lower().replace("-", "_") for line in project["dependencies"]}
     distributions = packages_distributions()
     foreign = set()
-    for source in (file for folder in ("fanin", "hdl", "sim") for file in (ROOT / folder).rglob("*.py")):
+    for source in (file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")):
         for name in re.findall(r"^\s*(?:from|import) (\w+)", source.read_text(), re.MULTILINE):
             foreign |= {d.lower().replace("-", "_") for d in distributions.get(name, ())}
     assert foreign - declared - {"fanin"} == set()
