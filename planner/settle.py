@@ -69,7 +69,15 @@ class _State:
     ):
         self.instance, self.placement, self.limits, self.end = instance, placement, limits, end
         self._effort, self.spent = effort, 0.0
-        self._problem = Problem(instance, period, period, counted=True)
+        self._period, self._reached = period, []  # type: ignore[var-annotated]
+        self._priorities = False  # whether CP-SAT has to choose them
+        self._problem = self._with_reached()
+
+    def _with_reached(self) -> Problem:
+        problem = Problem(self.instance, self._period, self._period, counted=True, priorities=self._priorities)
+        for goal, value in self._reached:
+            problem.cp.add(goal(problem) <= value)
+        return problem
 
     def improve(self, goal: Goal) -> bool:
         """Minimise one more goal; whether its least is proved."""
@@ -91,8 +99,15 @@ class _State:
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return False
         found = self._problem.placement(solver)
+        if self.instance.period(found) > self.instance.period(self.placement):
+            return False  # the unit of time is too coarse to tell
         if choose_priorities(self.instance, found) is None:
-            return False
+            if self._priorities:
+                return False
+            self._priorities = True
+            self._problem = self._with_reached()
+            return self.improve(goal)
         self.placement = found
-        cp.add(expression <= round(solver.objective_value))
+        self._reached.append((goal, round(solver.objective_value)))
+        cp.add(expression <= self._reached[-1][1])
         return bool(status == cp_model.OPTIMAL)

@@ -1,17 +1,18 @@
 """The best placement by trying all of them, and random models and clusters that are small enough for that.
 
-It shares nothing with the solver: of the planner only its descriptions of models and clusters, of the layers their
-costs, for every parallelism. Periods are exact.
+It shares nothing with the solver: of the planner only its descriptions of models and clusters, of the layers
+their costs, for every parallelism. Periods are exact.
 """
 
 import random
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, product
 
 from fanin.errors import InputError
 from fanin.hdl.layers.family import family
 from fanin.planner import dsl
-from fanin.planner.cluster import Cluster, Device, Part
+from fanin.planner.cluster import Cluster, Device, Part, load_cluster
 
 RULES = ("connections", "dram", "dsp", "hops", "host", "network", "ram")
 NEVER = float("inf")
@@ -182,7 +183,7 @@ def has_hops(edges, on):
 
 
 def colours(ends, limits):
-    """A priority per connection, below both ends' limits, of which no device has one twice; None without any."""
+    """A priority per connection, below both ends' limits, none twice at a device; None where there are none."""
     chosen = []
 
     def go():
@@ -213,7 +214,7 @@ def smallest_conflicts(model, cluster):
 
 
 def random_case(seed, layers=8):
-    """A model of at most so many layers (inputs and outputs not counted), and a cluster that is tight for it."""
+    """A model of at most so many layers (inputs, loss and outputs apart), and a cluster tight for it."""
     order = random.Random(seed)
     model = random_model(order, layers)
     return model, random_cluster(order, model)
@@ -297,14 +298,14 @@ def _random_part(order, model, count):
         for node in model.nodes
     ]
 
-    pinned = pinned_nodes(model)
+    everything, pinned = range(len(costs)), pinned_nodes(model)
 
-    def least(of, nodes=range(len(costs))):
+    def least(of, nodes):
         return sum(min(of(cost) for cost in costs[node]) for node in nodes)
 
     def some(of):
         """Between too little and plenty, for one device."""
-        needed = max(least(of) / count, least(of, pinned), *(least(of, [node]) for node in range(len(costs))))
+        needed = max(least(of, everything) / count, least(of, pinned), *(least(of, [n]) for n in everything))
         return int(needed * order.choice((0.95, 1.05, 1.1, 1.2, 1.4, 1.7, 2, 3, 5, 20))) + 1
 
     clock = order.choice((50, 100, 125, 200)) * 10**6
@@ -313,7 +314,7 @@ def _random_part(order, model, count):
         max(max(c.cycles for c in ways) for ways in costs),
     )
     period = (slow[0] * slow[1]) ** 0.5 / clock
-    saved = least(lambda cost: cost.dram_write)
+    saved = least(lambda cost: cost.dram_write, everything)
     sent = 32 * sum(node.layer.output.words for node in model.nodes) / len(model.nodes)
     bits = some(lambda cost: cost.ram_bits)
     blocks = tuple(some(lambda cost, k=k: cost.ram_blocks[k]) for k in range(len(found.ram)))
@@ -335,3 +336,15 @@ def _rate(order, usual):
     rate = max(usual * order.choice((0.1, 0.3, 1, 1, 3, 10)) * order.uniform(0.8, 1.25), 1e6)
     unit = 10 ** (len(str(int(rate))) - 1)
     return round(rate / unit) * unit
+
+
+def two_ways(*, connections, dsp=14):
+    """Two convolutions side by side that gain by a device each; three devices, 4 connections at the host's."""
+    with dsl.new_model() as builder:
+        source = dsl.relu(dsl.add_input("in", [4, 4, 4]))
+        for number in range(2):
+            dsl.add_output(f"out{number}", dsl.conv(4, 3, 1, source))
+        model = builder.finish("ways", "ways.py")
+    part = load_cluster("arria10x1").devices[0].part
+    parts = [replace(part, dsp=dsp, connections=4), *2 * [replace(part, dsp=60, connections=connections)]]
+    return model, Cluster("three", tuple(Device(f"fpga{n}", p) for n, p in enumerate(parts)))

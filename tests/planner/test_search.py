@@ -1,0 +1,303 @@
+"""The search against exhaustive search, and its parts against what they promise."""
+
+import json
+import random
+import subprocess
+import sys
+from fractions import Fraction
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fanin.errors import InputError
+from fanin.planner import anneal, dsl, kernel
+from fanin.planner.check import check_plan
+from fanin.planner.cluster import Cluster, Device, load_cluster
+from fanin.planner.graph import Edge
+from fanin.planner.instance import Instance, Placement, paths_apart
+from fanin.planner.limits import Limits
+from fanin.planner.plan import make_plan
+from fanin.planner.priorities import choose_priorities
+from fanin.planner.relax import least_period
+from fanin.planner.start import first_placement
+from fanin.planner.write import plan_files
+from tests.planner.exhaustive import (
+    Exhaustive,
+    colours,
+    has_hops,
+    pinned_nodes,
+    random_case,
+    random_model,
+    two_ways,
+)
+
+CASES, QUICK = 300, 60
+SAME = 15  # of these, as many are planned again
+
+
+def _plan(case, **limits):
+    return make_plan(Instance(*random_case(case)), Limits(**{"seconds": 10, "workers": 1, "seed": 0, **limits}))
+
+
+@pytest.mark.parametrize(
+    "seed", [s if s < QUICK else pytest.param(s, marks=pytest.mark.slow) for s in range(CASES)]
+)
+def test_throughput_is_that_of_exhaustive_search_and_the_checker_finds_nothing(seed, tmp_path):
+    best = Exhaustive(*random_case(seed)).best()
+    if best is None:
+        with pytest.raises(InputError):
+            _plan(seed)
+        return
+    plan = _plan(seed)
+    assert plan.throughput == 1 / best
+    assert plan.optimal
+    assert plan.bound == plan.throughput
+    for name, text in plan_files(plan).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert check_plan(tmp_path) == []
+
+
+def test_the_random_cases_are_limited_by_everything():
+    found = set()
+    for seed in range(QUICK):
+        model, cluster = random_case(seed)
+        best = Exhaustive(model, cluster).best()
+        if best is None:
+            found.add("infeasible")
+            continue
+        instance = Instance(model, cluster)
+        plan = make_plan(instance, Limits(seconds=10, workers=1))
+        found.add(f"{plan.used} devices")
+        for load, device in zip(plan.loads, cluster.devices, strict=True):
+            if load.network and Fraction(load.network, device.part.network) == best:
+                found.add("network")
+            if load.dram_read and Fraction(load.dram_read, device.part.dram) == best:
+                found.add("dram")
+            if Fraction(load.cycles, device.part.clock) == best:
+                found.add("cycles")
+        for rule in ("dsp", "ram", "connections", "hops"):
+            rules = {"connections", "dram", "dsp", "hops", "host", "network", "ram"} - {rule}
+            if len(model.nodes) <= 9 and Exhaustive(model, cluster, rules).best() < best:
+                found.add(rule)
+    assert found == {
+        *("infeasible", "1 devices", "2 devices", "3 devices"),
+        *("network", "dram", "cycles", "dsp", "ram", "connections", "hops"),
+    }
+
+
+def _outcomes(workers):
+    """Of some cases what becomes of them, in words."""
+    said = []
+    for seed in range(SAME):
+        try:
+            plan = _plan(seed, workers=workers)
+            said.append(f"{plan.placement} {plan.priorities} {plan.bound}")
+        except InputError as error:
+            said.append(str(error))
+    return said
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_same_input_gives_the_same_placement_in_any_process(workers):
+    code = f"import json\nfrom tests.planner import test_search as t\nprint(json.dumps(t._outcomes({workers})))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(run.stdout) == _outcomes(workers)
+
+
+def test_another_seed_gives_the_same_throughput():
+    for case in range(SAME):
+        if Exhaustive(*random_case(case)).best() is not None:
+            assert len({_plan(case, seed=seed).throughput for seed in range(3)}) == 1, case
+
+
+def test_the_pooled_bound_is_no_longer_than_the_best_period_and_absent_only_without_any():
+    absent = 0
+    for seed in range(100):
+        model, cluster = random_case(seed, 6)
+        instance, best = Instance(model, cluster), Exhaustive(model, cluster).best()
+        least = least_period(instance)
+        absent += least is None
+        assert best is None if least is None else best is None or 0 < least <= best * instance.ticks, seed
+    assert absent > 5
+
+
+def test_a_first_placement_keeps_every_rule():
+    found = 0
+    for seed in range(100):
+        model, cluster = random_case(seed)
+        instance = Instance(model, cluster)
+        if any(
+            not instance.options(n, p, 1 << 60, 1 << 60) for n in range(len(model.nodes)) for p in cluster.parts
+        ):
+            continue
+        placement = first_placement(instance, least_period(instance) or 1)
+        if placement is not None:
+            found += len(set(placement.devices)) > 1
+            assert _broken(instance, placement) == [], seed
+    assert found > 10
+
+
+def _broken(instance, placement):
+    """Rules that a placement breaks, whatever its period."""
+    model, cluster = instance.model, instance.cluster
+    wrong = [f"host: {n}" for n in pinned_nodes(model) if placement.devices[n] != cluster.host]
+    if not has_hops(Exhaustive(model, cluster).edges, placement.devices):
+        wrong.append("hops")
+    for load, device in zip(instance.loads(placement), cluster.devices, strict=True):
+        part = device.part
+        limits = [("dsp", load.dsp, part.dsp), ("connections", load.connections, part.connections)]
+        limits += [("bits", load.ram_bits, part.ram_bits)] if part.ram_bits is not None else []
+        limits += [("blocks", *pair) for pair in zip(load.ram_blocks, part.ram_blocks or (), strict=False)]
+        limits += [("dram", load.dram_read + load.dram_write, 0)] if not part.dram else []
+        limits += [("network", load.network, 0)] if not part.network else []
+        wrong += [f"{device.name}: {name}" for name, needed, there in limits if needed > there]
+    return wrong
+
+
+def test_a_model_of_the_hosts_layers_alone_lies_on_the_host():
+    with dsl.new_model() as builder:
+        dsl.add_output("out", dsl.relu(dsl.add_input("in", [4, 4, 2])))
+        model = builder.finish("small", "small.py")
+    plan = make_plan(Instance(model, load_cluster("arria10x3")), Limits(seconds=5, workers=1))
+    assert plan.optimal
+    assert plan.placement.devices == (0, 0, 0)
+
+
+def test_ways_from_where_they_part_are_equal_exactly_where_hops_exist():
+    order, both = random.Random(1), set()
+    for _ in range(60):
+        model = random_model(order)
+        edges = Exhaustive(model, load_cluster("arria10x2")).edges
+        ways = list(paths_apart(model))
+        for _ in range(40):
+            on = [order.randrange(3) for _ in model.nodes]
+            cut = [on[source] != on[target] for source, target, _, _ in edges]
+            equal = all(sum(cut[e] for e in one) == sum(cut[e] for e in other) for one, other in ways)
+            assert equal == has_hops(edges, on)
+            both.add((equal, bool(ways)))
+    assert both == {(True, True), (True, False), (False, True)}
+
+
+def test_priorities_are_chosen_exactly_where_there_are_any():
+    order, both = random.Random(2), set()
+    for _ in range(400):
+        limits = [order.randint(0, 4) for _ in range(order.randint(2, 5))]
+        pairs = [order.sample(range(len(limits)), 2) for _ in range(order.randint(1, 8))]
+        instance = SimpleNamespace(
+            model=SimpleNamespace(edges=[Edge(a, b, 32) for a, b in pairs]),
+            cluster=SimpleNamespace(
+                devices=[SimpleNamespace(part=SimpleNamespace(connections=limit)) for limit in limits]
+            ),
+        )
+        chosen = choose_priorities(instance, Placement(tuple(range(len(limits))), ()))
+        assert (chosen is None) == (colours(pairs, limits) is None)
+        both.add(chosen is None)
+        if chosen is None:
+            continue
+        assert list(chosen) == list(range(len(pairs)))
+        for edge, priority in chosen.items():
+            assert 0 <= priority < min(limits[end] for end in pairs[edge])
+        for one, other in product(chosen, repeat=2):
+            if one < other and set(pairs[one]) & set(pairs[other]):
+                assert chosen[one] != chosen[other]
+    assert both == {True, False}
+
+
+def test_the_best_is_found_where_better_connections_could_have_no_priorities():
+    """Two layers, each on a device of its own, are four connections of the host, with priorities below 2."""
+    model, cluster = two_ways(connections=2)
+    _, free = two_ways(connections=4)
+    plans = [make_plan(Instance(model, c), Limits(seconds=10, workers=1)) for c in (cluster, free)]
+    assert [plan.throughput for plan in plans] == [1 / Exhaustive(model, c).best() for c in (cluster, free)]
+    assert [plan.used for plan in plans] == [2, 3]
+    assert plans[0].optimal
+
+
+def _annealing(seed):
+    """An annealing of a random case at a period that it cannot meet, begun on the host's device."""
+    order = random.Random(seed)
+    model = random_model(order, 8)
+    parts = [device.part for device in (*load_cluster("arria10x1").devices, *load_cluster("u280x1").devices)]
+    cluster = Cluster("mixed", tuple(Device(f"fpga{n}", parts[n % 2]) for n in range(4)))
+    instance = Instance(model, cluster)
+    nodes, period = range(len(model.nodes)), instance.ticks
+    options = [[instance.options(n, part, 1, period) for n in nodes] for part in cluster.parts]
+    fixed = anneal._fixed(instance, period, options, [n % 2 for n in range(4)])
+    fixed = fixed._replace(
+        limits=fixed.limits // 10**5, network=fixed.network // 10**9, most=np.array([1, 2, 1, 2], np.int64)
+    )
+    start = Placement((0,) * len(nodes), ())
+    state = anneal._state(fixed, start, [0] * len(nodes), len(list(paths_apart(model))))
+    kernel.begin(fixed, state)
+    return instance, fixed, state
+
+
+def _afresh(instance, fixed, state):
+    """The same state, from where the nodes lie and how they are built."""
+    start = Placement(tuple(state.on.tolist()), ())
+    other = anneal._state(fixed, start, state.way.tolist(), len(state.apart))
+    edges = instance.model.edges
+    for node, (device, way) in enumerate(zip(state.on, state.way, strict=True)):
+        other.load[device] += fixed.costs[device % 2, node, way]
+    for edge in edges:
+        ends = int(state.on[edge.source]), int(state.on[edge.target])
+        for here, there in (ends, ends[::-1]) if ends[0] != ends[1] else ():
+            other.net[here] += edge.bits
+            other.connections[here] += 1
+            other.between[here, there] += 1
+    cut = [int(state.on[e.source] != state.on[e.target]) for e in edges]
+    for join, (one, two) in enumerate(paths_apart(instance.model)):
+        other.apart[join] = sum(cut[e] for e in one) - sum(cut[e] for e in two)
+    return other
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_annealings_sums_stay_those_of_its_placement(seed):
+    instance, fixed, state = _annealing(seed)
+    if not len(fixed.movable):
+        pytest.skip("all layers are the host's")
+    assert not kernel.anneal(fixed, state, seed, 20_000, 0.5, 0.01)
+    assert len(set(state.on.tolist())) > 1
+    other = _afresh(instance, fixed, state)
+    for name in ("load", "net", "connections", "between", "apart"):
+        assert (getattr(state, name) == getattr(other, name)).all(), name
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_step_changes_the_energy_by_what_it_says(seed):
+    instance, fixed, state = _annealing(seed)
+    order = random.Random(seed)
+    for _ in range(300 if len(fixed.movable) else 0):
+        node, there = int(order.choice(fixed.movable)), order.randrange(4)
+        before = kernel.energy(fixed, state)
+        if there == state.on[node]:
+            change = kernel._rebuild(fixed, state, node, order.randrange(fixed.ways[there % 2, node]))
+        else:
+            ways = np.array([order.randrange(fixed.ways[there % 2, node])], np.int64)
+            change = kernel._shift(fixed, state, np.array([node], np.int64), 1, there, ways)
+        assert kernel.energy(fixed, state) == pytest.approx(before + change, abs=1e-6)
+        assert kernel.energy(fixed, state) == pytest.approx(
+            kernel.energy(fixed, _afresh(instance, fixed, state))
+        )
+
+
+def test_an_annealing_that_ends_well_gives_a_placement_of_that_period():
+    found = 0
+    for seed in range(40):
+        model, cluster = random_case(seed)
+        best = Exhaustive(model, cluster).best()
+        if best is None or len(pinned_nodes(model)) == len(model.nodes):
+            continue
+        instance = Instance(model, cluster)
+        start = make_plan(instance, Limits(seconds=5, workers=1)).placement
+        period = instance.in_ticks(best * 2)
+        job = anneal.Job(instance, start, period, seed, 20_000, 0.1)
+        placement = anneal.anneal(job)
+        if placement is not None:
+            found += 1
+            assert _broken(instance, placement) == []
+            assert instance.in_ticks(instance.period(placement)) <= period
+    assert found > 10
