@@ -13,7 +13,7 @@ from fanin.hdl.layers.layer import Storage
 from fanin.planner.choices import Choice, all_choices, constrained
 from fanin.planner.conflict import in_words, misfit, smallest_conflict
 from fanin.planner.graph import Model
-from fanin.planner.instance import Instance, Load, Placement, device_period
+from fanin.planner.instance import Instance, Load, Placement
 from fanin.planner.limits import Limits
 from fanin.planner.priorities import choose_priorities
 from fanin.planner.search import SETTLING, Search
@@ -189,22 +189,21 @@ def _size(choice: Choice) -> tuple[object, ...]:
 
 def bottleneck(plan: Plan) -> dict[str, str]:
     """What sets the period: the device, the resource, and where it is a layer's cycles, the layer."""
-    for device, load in zip(plan.instance.cluster.devices, plan.loads, strict=True):
-        part = device.part
-        if device_period(load, part) != plan.period:
-            continue
+    devices = plan.instance.cluster.devices
+    for device, load in zip(devices, plan.loads, strict=True):
         for resource, bits, rate in (
-            ("dram_read", load.dram_read, part.dram),
-            ("dram_write", load.dram_write, part.dram),
-            ("network", load.network, part.network),
+            ("dram_read", load.dram_read, device.part.dram),
+            ("dram_write", load.dram_write, device.part.dram),
+            ("network", load.network, device.part.network),
         ):
             if bits and Fraction(bits, rate) == plan.period:
                 return {"device": device.name, "resource": resource}
-        names = zip(plan.model.nodes, plan.placement.devices, plan.placement.choices, strict=True)
-        for node, on, choice in names:
-            if (
-                plan.instance.cluster.devices[on] is device
-                and Fraction(choice.cost.cycles, part.clock) == plan.period
-            ):
-                return {"device": device.name, "resource": "cycles", "layer": node.name}
-    raise AssertionError("some device sets the period")
+    # Of equally slow layers the largest: the others are that slow because they may be.
+    _, last = max(
+        (choice.cost.dsp, -number)
+        for number, (on, choice) in enumerate(zip(plan.placement.devices, plan.placement.choices, strict=True))
+        if Fraction(choice.cost.cycles, devices[on].part.clock) == plan.period
+    )
+    slowest = -last
+    name, device = plan.model.nodes[slowest].name, devices[plan.placement.devices[slowest]]
+    return {"device": device.name, "resource": "cycles", "layer": name}

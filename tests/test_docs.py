@@ -78,6 +78,14 @@ def test_commands_that_are_shown_exist(page):
             build_parser().parse_args(arguments)
 
 
+def test_every_rule_of_the_planner_is_the_line_that_its_page_quotes():
+    code = " ".join((ROOT / "planner/problem.py").read_text().split())
+    rows = re.findall(r"^\| .* \| .* \| (`.*`) \|$", (ROOT / "docs/planner.md").read_text(), re.MULTILINE)
+    quoted = [line for row in rows for line in re.findall(r"`([^`]+)`", row)]
+    assert len(quoted) > 12
+    assert [line for line in quoted if line != "planner/problem.py" and line not in code] == []
+
+
 def test_the_readme_shows_commands():
     assert len(list(_code_lines(ROOT / "README.md"))) > 8
 
