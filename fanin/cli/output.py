@@ -24,7 +24,9 @@ class Kind:
     """A kind of directory that a command writes."""
 
     name: str
-    mark: str  #: its JSON that describes it: a directory that holds one is such a directory, and may take another
+    mark: (
+        str  #: its JSON that describes it: a directory that holds one is such a directory, and may take another
+    )
     key: str  #: of that JSON, which nobody else's has
     others: tuple[str, ...]  #: what else belongs to it, files and folders
 
@@ -59,12 +61,14 @@ def check_writable(path: Path) -> None:
 
 
 def check_directory(path: Path, kind: Kind = RUN) -> None:
-    """Raise InputError unless ``path`` can be written and is free: absent, empty, or an earlier one of its kind."""
+    """Raise InputError unless ``path`` can be written and is free: absent, empty, or an earlier one."""
     with _reported(path):
         if path.exists() and not path.is_dir():
             raise InputError(f"{path}: is a file; -o names a directory")
         if path.exists() and any(path.iterdir()) and not is_kind(path, kind):
-            raise InputError(f"{path}: exists and holds no {kind.mark} of an earlier {kind.name}; choose another -o")
+            raise InputError(
+                f"{path}: exists and holds no {kind.mark} of an earlier {kind.name}; choose another -o"
+            )
         tempfile.TemporaryFile(dir=_nearest(path.absolute()), prefix=_SCRATCH).close()
 
 

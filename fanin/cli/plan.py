@@ -16,15 +16,21 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "plan",
         help="place a CNN's layers on a cluster of FPGAs",
-        description="Place the layers of a CNN on the devices of a cluster for the highest training throughput, "
-        "say how good the placement is, and draw it. With --check, verify plans that were written before.",
+        description="Place the layers of a CNN on the devices of a cluster for the highest training "
+        "throughput, say how good the placement is, and draw it. With --check, verify plans that were written before.",
     )
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="example_cnn, mobilenet_v2, listing1, a .py or .onnx file")
-    parser.add_argument("cluster", metavar="CLUSTER", nargs="?", help="arria10xN, u280xN, ecp5-85xN or a .toml file")
+    parser.add_argument(
+        "model", metavar="MODEL", nargs="?", help="example_cnn, mobilenet_v2, listing1, a .py or .onnx file"
+    )
+    parser.add_argument(
+        "cluster", metavar="CLUSTER", nargs="?", help="arria10xN, u280xN, ecp5-85xN or a .toml file"
+    )
     parser.add_argument("-o", dest="output", type=Path, metavar="DIR", help="where to write")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--check", type=Path, metavar="DIR", help="verify the plan or plans in DIR, and stop")
-    parser.add_argument("--mp", default="1", metavar="K,…", help="model parallelism: limiting groups in K parts")
+    parser.add_argument(
+        "--mp", default="1", metavar="K,…", help="model parallelism: limiting groups in K parts"
+    )
     parser.add_argument("--devices", metavar="A..B", help="a plan for every number of the cluster's devices")
     parser.add_argument("--batch", type=int, default=256, metavar="N", help="frames from update to update")
     parser.add_argument("--time-limit", type=float, metavar="S", help="of one search (100; in a sweep 12)")
@@ -44,14 +50,15 @@ def run(args: argparse.Namespace) -> int:
     for name, value in (("MODEL", args.model), ("CLUSTER", args.cluster), ("-o DIR", args.output)):
         if value is None:
             raise InputError(f"{name} is missing (fanin plan --help lists the options)")
-    for option, value, least in (
-        ("--batch", args.batch, 1),
-        ("--workers", args.workers, 1),
-        ("--seed", args.seed, 0),
-        ("--time-limit", 100.0 if args.time_limit is None else args.time_limit, 0.1),
+    seconds = 1.0 if args.time_limit is None else args.time_limit
+    for option, value, least, most in (
+        ("--batch", args.batch, 1, 1_000_000),
+        ("--workers", args.workers, 1, 64),
+        ("--seed", args.seed, 0, 1_000_000),
+        ("--time-limit", seconds, 0.1, 1_000_000),
     ):
-        if not least <= value <= 1_000_000:
-            raise InputError(f"{option} must be in {least}…1,000,000, not {value:g}")
+        if not least <= value <= most:
+            raise InputError(f"{option} must be in {least}…{most:,}, not {value:g}")
     return execute(args, factors(args.mp), counts(args.devices))
 
 
@@ -59,7 +66,9 @@ def factors(text: str) -> list[int]:
     """The values of ``--mp``. Raises InputError."""
     chosen = text.split(",")
     if not all(part.isdecimal() and int(part) in FACTORS for part in chosen):
-        raise InputError(f"--mp must be some of {', '.join(map(str, FACTORS))}, with commas between, not {text!r}")
+        raise InputError(
+            f"--mp must be some of {', '.join(map(str, FACTORS))}, with commas between, not {text!r}"
+        )
     return sorted({int(part) for part in chosen})
 
 

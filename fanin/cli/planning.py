@@ -3,27 +3,49 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
-from collections.abc import Mapping, Sequence
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from fanin.cli.output import PLAN, SWEEP, check_directory, is_kind, output_directory, print_json, table, write_file
+from fanin.cli.output import (
+    PLAN,
+    SWEEP,
+    check_directory,
+    is_kind,
+    output_directory,
+    print_json,
+    table,
+    write_file,
+)
 from fanin.cli.progress import StatusLine
-from fanin.errors import CheckFailed, InputError
+from fanin.errors import CheckFailed, InputError, ToolFailed
 from fanin.planner.check import check_plan
 from fanin.planner.cluster import Cluster, load_cluster
 from fanin.planner.graph import Model
 from fanin.planner.limits import Limits
 from fanin.planner.load import load_model
 from fanin.planner.plan import Plan
-from fanin.planner.search import worker_pool
-from fanin.planner.sweep import sweep
+from fanin.planner.search import SIDE_BY_SIDE
+from fanin.planner.sweep import Say, sweep
 from fanin.planner.write import CONNECTIONS_FILE, PLAN_FILE, plan_files
 from fanin.sim.report.plan import plan_page
 
 SECONDS, SWEEP_SECONDS = 100.0, 12.0  # of one search, alone and in a sweep
 PLANS = "plans"  # folder of a sweep's plans
+LOST = ToolFailed("a process of the search was killed, or failed; was there too little memory?")
+SET_PDEATHSIG = 1  # of Linux' prctl
+
+Found = tuple[int, int, Plan]  # devices, model parallelism
+Work = Callable[[ProcessPoolExecutor | None, Say], Iterator[Found]]
 
 
 def execute(args: argparse.Namespace, factors: list[int], counts: list[int] | None) -> int:
@@ -35,15 +57,19 @@ def execute(args: argparse.Namespace, factors: list[int], counts: list[int] | No
     seconds = args.time_limit or (SWEEP_SECONDS if many else SECONDS)
     limits = Limits(seconds=seconds, workers=args.workers, seed=args.seed)
     counts = counts or [len(cluster.devices)]
-    plans: list[tuple[int, int, Plan]] = []
-    with output_directory(args.output, kind) as folder, StatusLine() as status, worker_pool(args.workers) as pool:
+    cluster.first(max(counts))  # said before the search for fewer
+    plans: list[Found] = []
+    with output_directory(args.output, kind) as folder, StatusLine() as status:
+
+        def work(pool: ProcessPoolExecutor | None, say: Say) -> Iterator[Found]:
+            return sweep(model, cluster, counts, factors, limits, batch=args.batch, pool=pool, say=say)
 
         def say(devices: int, ways: int, best: float, bound: float) -> None:
-            parts = f", in {ways} parts" if ways > 1 else ""
-            status.show(f"{model.name} on {devices} devices{parts}: {best:,.2f} of at most {bound:,.2f} frames/s")
+            on = f"{devices} device{'s' * (devices != 1)}" + (f", in {ways} parts" if ways > 1 else "")
+            status.show(f"{model.name} on {on}: {best:,.2f} of at most {bound:,.2f} frames/s")
 
         try:
-            for found in sweep(model, cluster, counts, factors, limits, batch=args.batch, pool=pool, say=say):
+            for found in searched(work, args.workers, say):
                 plans.append(found)
                 if many:
                     _write(folder / PLANS / _folder(*found[:2]), found[2])
@@ -55,12 +81,78 @@ def execute(args: argparse.Namespace, factors: list[int], counts: list[int] | No
             _write(folder, plans[0][2])
     if args.json:
         mark = args.output / (SWEEP.mark if many else PLAN_FILE)
-        print_json(json.loads(mark.read_text()))
+        print_json(json.loads(mark.read_bytes()))
     elif many:
         _show_sweep(args.output, plans)
     else:
         _show(args.output, plans[0][2])
     return 0
+
+
+def searched(work: Work, workers: int, say: Say) -> Iterator[Found]:
+    """What ``work`` yields, in a process of its own that ends with this one, however that ends.
+
+    CP-SAT takes interrupts for itself, and does not come back for seconds; this process can be interrupted.
+    """
+    context = multiprocessing.get_context("fork")  # spawned, it would load OR-Tools for another second
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_search, args=(work, workers, sender, os.getpid()))
+    try:
+        process.start()
+        sender.close()
+        while True:
+            try:
+                message = receiver.recv() if receiver in wait([receiver, process.sentinel]) else LOST
+            except EOFError:
+                message = LOST
+            if message is None:
+                return
+            if isinstance(message, Exception):
+                raise message
+            kind, values = message
+            if kind == "say":
+                say(*values)
+            else:
+                yield values
+    finally:
+        if process.pid is not None:
+            process.kill()
+            process.join()
+        receiver.close()
+
+
+def _search(work: Work, workers: int, sender: Connection, parent: int) -> None:
+    """The process of ``searched``."""
+    _end_with(parent)
+    pool = None
+    if workers > 1:
+        pool = ProcessPoolExecutor(
+            min(workers, SIDE_BY_SIDE),
+            mp_context=multiprocessing.get_context("fork"),
+            initializer=_end_with,
+            initargs=(os.getpid(),),
+        )
+        pool.submit(int).result()  # all are started now, while there are no threads of CP-SAT's
+    try:
+        for found in work(pool, lambda *values: sender.send(("say", values))):
+            sender.send(("plan", found))
+        sender.send(None)
+    except (InputError, CheckFailed) as error:
+        sender.send(error)
+    except BrokenProcessPool:
+        sender.send(LOST)
+    if pool is not None:
+        pool.shutdown()
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent ends; the terminal's interrupt is the command's, not this one's."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _folder(devices: int, ways: int) -> str:
@@ -79,7 +171,7 @@ def _write(folder: Path, plan: Plan, others: Sequence[Mapping[str, Any]] = ()) -
     write_file(folder / "report.html", page)
 
 
-def _write_sweep(folder: Path, model: Model, cluster: Cluster, plans: list[tuple[int, int, Plan]]) -> None:
+def _write_sweep(folder: Path, model: Model, cluster: Cluster, plans: list[Found]) -> None:
     """sweep.json, and a page with the best plan and the throughput of all."""
     rows = [
         {
@@ -105,17 +197,17 @@ def _write_sweep(folder: Path, model: Model, cluster: Cluster, plans: list[tuple
 
 
 def _show(output: Path, plan: Plan) -> None:
-    values = json.loads((output / PLAN_FILE).read_text())
+    values = json.loads((output / PLAN_FILE).read_bytes())
     print(f"{values['model']} on {values['cluster']['name']}: {_rate(plan)}\n")
     heads = ["device", "layers", "DSP", "RAM", "DRAM read", "DRAM write", "network", "connections"]
     rows = [heads]
     for number, device in enumerate(plan.instance.cluster.devices):
         used = values["utilisation"][device.name]
-        ram = used["ram_bits"] if used["ram_bits"] is not None else used["ram_blocks"]
+        ram = max(used["ram_bits"] or 0, used["ram_blocks"] or 0)
         shares = [used["dsp"], ram, used["dram_read"], used["dram_write"], used["network"]]
         layers = plan.placement.devices.count(number)
         links = f"{plan.loads[number].connections} of {device.part.connections}"
-        rows.append([device.name, str(layers), *(f"{100 * (s or 0):.1f} %" for s in shares), links])
+        rows.append([device.name, str(layers), *(f"{100 * share:.1f} %" for share in shares), links])
     print(table(rows, right=range(1, len(heads))))
     limit = values["limit"]
     layer = f" of {limit['layer']}" if "layer" in limit else ""
@@ -137,7 +229,7 @@ def _rate(plan: Plan) -> str:
     return f"{float(plan.throughput):,.2f} frames/s, {proof}"
 
 
-def _show_sweep(output: Path, plans: list[tuple[int, int, Plan]]) -> None:
+def _show_sweep(output: Path, plans: list[Found]) -> None:
     factors = sorted({ways for _, ways, _ in plans})
     heads = ["devices", *("no MP" if ways == 1 else f"MP{ways}" for ways in factors)]
     rows = [heads]
@@ -157,7 +249,9 @@ def verify(directory: Path, as_json: bool) -> int:
     """``fanin plan --check``: print a line for every broken rule; 1 where there is one."""
     if is_kind(directory, SWEEP):
         folders = sorted(path.parent for path in (directory / PLANS).glob(f"*/{PLAN_FILE}"))
-        known = {str(directory / row["folder"]) for row in json.loads((directory / SWEEP.mark).read_bytes())["plans"]}
+        known = {
+            str(directory / row["folder"]) for row in json.loads((directory / SWEEP.mark).read_bytes())["plans"]
+        }
         lost = sorted(known - {str(folder) for folder in folders})
         if lost:
             raise InputError(f"{lost[0]}: holds no {PLAN_FILE}")
