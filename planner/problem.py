@@ -145,7 +145,8 @@ class Problem:
     def _count(self) -> None:
         for device in range(len(self.devices)):
             self.used[device] = self.cp.new_bool_var(f"d{device}")
-            self.cp.add_max_equality(self.used[device], [on for (_, d), on in self.on.items() if d == device])
+            here = [on for (_, d), on in self.on.items() if d == device]
+            self.cp.add_max_equality(self.used[device], here or [0])
 
     def _limit(self, number: int, device: Device) -> None:
         """A device's DSPs, RAM, DRAM, network and connections."""

@@ -95,6 +95,7 @@ def _share(instance: Instance, node: int, period: int) -> float:
 
 def split(model: Model, groups: list[Group], ways: int) -> Model:
     """The model with these groups in ``ways`` parts. Raises InputError where that divides no channels."""
+    groups = _apart(groups)
     first = {group.expansion: group for group in groups}
     inside = {node for group in groups for node in group.nodes}
     builder = Builder()
@@ -105,6 +106,15 @@ def split(model: Model, groups: list[Group], ways: int) -> Model:
         elif number not in inside:
             at[number] = builder.append(node.name, node.layer, [at[s] for s in node.sources], node.where)
     return builder.finish(model.name, model.name)
+
+
+def _apart(groups: list[Group]) -> list[Group]:
+    """Without those whose expansion is the projection of one before."""
+    kept: list[Group] = []
+    for group in sorted(groups, key=lambda group: group.expansion):
+        if not kept or group.expansion != kept[-1].projection:
+            kept.append(group)
+    return kept
 
 
 def _split_group(builder: Builder, model: Model, group: Group, ways: int, at: dict[int, int]) -> int:

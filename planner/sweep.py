@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 
-from fanin.errors import InputError
+from fanin.errors import CheckFailed, InputError
 from fanin.planner.cluster import Cluster
 from fanin.planner.graph import Model
 from fanin.planner.instance import Instance, Placement
@@ -80,6 +80,11 @@ def best_plan(
         except InputError:
             if not plans:
                 raise
+            continue
+        except CheckFailed:  # not found in time, nor known to be none
+            if not plans:
+                raise
+            bounds += [Fraction(instance.ticks, least)] if least else []
             continue
         plans.append(replace(plan, split=parts))
         bounds.append(plan.bound)

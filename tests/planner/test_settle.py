@@ -7,7 +7,7 @@ from fanin.planner.limits import Limits
 from fanin.planner.plan import make_plan
 from tests.planner.exhaustive import Exhaustive, pinned_nodes, random_case
 
-CASES = 40
+CASES = 80
 
 
 def _cases():
