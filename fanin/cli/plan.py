@@ -17,7 +17,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "plan",
         help="place a CNN's layers on a cluster of FPGAs",
         description="Place the layers of a CNN on the devices of a cluster for the highest training "
-        "throughput, say how good the placement is, and draw it. With --check, verify plans that were written before.",
+        "throughput, say how good it is, and draw it. With --check, verify plans that were written before.",
     )
     parser.add_argument(
         "model", metavar="MODEL", nargs="?", help="example_cnn, mobilenet_v2, listing1, a .py or .onnx file"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import itertools
 import json
 import multiprocessing
 import os
@@ -42,6 +43,7 @@ from fanin.sim.report.plan import plan_page
 SECONDS, SWEEP_SECONDS = 100.0, 12.0  # of one search, alone and in a sweep
 PLANS = "plans"  # folder of a sweep's plans
 LOST = ToolFailed("a process of the search was killed, or failed; was there too little memory?")
+SHOWN = 20  # complaints about one plan
 SET_PDEATHSIG = 1  # of Linux' prctl
 
 Found = tuple[int, int, Plan]  # devices, model parallelism
@@ -74,7 +76,9 @@ def execute(args: argparse.Namespace, factors: list[int], counts: list[int] | No
                 if many:
                     _write(folder / PLANS / _folder(*found[:2]), found[2])
         except InputError as error:
-            raise InputError(f"{args.model} on {args.cluster}: {error}") from None
+            _, count = list(itertools.product(factors, counts))[len(plans)]
+            on = args.cluster if count == len(cluster.devices) else f"{count} of {args.cluster}"
+            raise InputError(f"{args.model} on {on}: {error}") from None
         if many:
             _write_sweep(folder, model, cluster, plans)
         else:
@@ -249,12 +253,11 @@ def verify(directory: Path, as_json: bool) -> int:
     """``fanin plan --check``: print a line for every broken rule; 1 where there is one."""
     if is_kind(directory, SWEEP):
         folders = sorted(path.parent for path in (directory / PLANS).glob(f"*/{PLAN_FILE}"))
-        known = {
-            str(directory / row["folder"]) for row in json.loads((directory / SWEEP.mark).read_bytes())["plans"]
-        }
-        lost = sorted(known - {str(folder) for folder in folders})
-        if lost:
-            raise InputError(f"{lost[0]}: holds no {PLAN_FILE}")
+        known = _plans_of(directory)
+        for folder in sorted(known - set(folders)):
+            raise InputError(f"{folder}: holds no {PLAN_FILE}, but {directory / SWEEP.mark} names it")
+        for folder in sorted(set(folders) - known):
+            raise InputError(f"{directory / SWEEP.mark}: does not name {folder}")
     elif (directory / PLAN_FILE).is_file():
         folders = [directory]
     else:
@@ -265,8 +268,21 @@ def verify(directory: Path, as_json: bool) -> int:
         print_json({"plans": len(folders), "complaints": {k: v for k, v in complaints.items() if v}})
     else:
         for folder, lines in complaints.items():
-            for line in lines:
+            for line in lines[:SHOWN]:
                 print(f"{folder}: {line}")
+            if len(lines) > SHOWN:
+                print(f"{folder}: and {len(lines) - SHOWN:,} more, which --json has")
         plans = f"{len(folders)} plan{'s' * (len(folders) != 1)}"
-        print(f"{plans}: every rule is kept" if not count else f"{plans}: {count} complaints")
+        print(
+            f"{plans}: every rule is kept" if not count else f"{plans}: {count:,} complaint{'s' * (count != 1)}"
+        )
     return int(count > 0)
+
+
+def _plans_of(directory: Path) -> set[Path]:
+    """The folders that sweep.json names. Raises InputError."""
+    try:
+        rows = json.loads((directory / SWEEP.mark).read_bytes())[SWEEP.key]
+        return {directory / row["folder"] for row in rows}
+    except (TypeError, KeyError):
+        raise InputError(f"{directory / SWEEP.mark}: plans: must be a list of tables with a folder") from None
