@@ -38,7 +38,7 @@ def plan_page(
         title=f"{plan['model']} on {plan['cluster']['name']}",
         optimal=plan["solver"]["status"] == "optimal",
         gap=charts.percent(plan["gap"]),
-        about=_about(plan),
+        about=_about(plan, len(sweep)),
         headline=_headline(plan),
         mapping=mapping_chart(plan, connections, _notes(plan), plan["limit"]["device"]),
         kinds=_kinds(plan),
@@ -57,8 +57,10 @@ def plan_page(
 
 
 def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
-        return charts.figure(value)
+        return f"{value:,g}"
     return f"{value:,}" if type(value) is int else str(value)
 
 
@@ -75,12 +77,13 @@ def _headline(plan: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _about(plan: Mapping[str, Any]) -> str:
+def _about(plan: Mapping[str, Any], plans: int) -> str:
     """The model in a line."""
     layers = plan["layers"]
     words = sum(layer.get("parameter_words", 0) for layer in layers)
     split = "no model parallelism" if plan["split"] == 1 else f"model parallelism {plan['split']}"
-    return f"{len(layers):,} layers, {words:,} parameters, {split}, batches of {plan['batch']:,} frames"
+    best = f"the fastest of {plans} plans: " if plans > 1 else ""
+    return f"{best}{len(layers):,} layers, {words:,} parameters, {split}, batches of {plan['batch']:,} frames"
 
 
 def _notes(plan: Mapping[str, Any]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from fanin.sim.report.svg import Axis, Canvas
 
 WIDTH, LEFT, RIGHT = 960.0, 64.0, 944.0
 GROUPS = 16  # devices in a chart
+CROSSED = 0.9  # share from which the 100 % line and the figure above a bar meet
 
 RESOURCES = {
     "dsp": "DSPs",
@@ -72,7 +73,8 @@ def _utilisation(plan: Plan, devices: Sequence[str], highest: float) -> str:
             title = f"{device}, {name}: {100 * share:.1f} %"
             canvas.rect(x + 0.5, y(100 * share), width - 1, bottom - y(100 * share), f"bar use-{key}", title)
             if share and width >= 17:
-                canvas.text(x + width / 2, y(100 * share) - 4, f"{100 * share:.0f}", "value", "middle")
+                above = 1.0 if CROSSED < share < 1 else share  # a figure that the line would strike through
+                canvas.text(x + width / 2, y(100 * above) - 4, f"{100 * share:.0f}", "value", "middle")
     canvas.line((LEFT, bottom), (RIGHT, bottom), "axis")
     return canvas.svg()
 
