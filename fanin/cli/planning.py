@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -87,7 +88,7 @@ def execute(args: argparse.Namespace, factors: list[int], counts: list[int] | No
         mark = args.output / (SWEEP.mark if many else PLAN_FILE)
         print_json(json.loads(mark.read_bytes()))
     elif many:
-        _show_sweep(args.output, plans)
+        _show_sweep(args.output, f"{model.name} on {cluster.name}", plans)
     else:
         _show(args.output, plans[0][2])
     return 0
@@ -102,7 +103,9 @@ def searched(work: Work, workers: int, say: Say) -> Iterator[Found]:
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_search, args=(work, workers, sender, os.getpid()))
     try:
-        process.start()
+        with warnings.catch_warnings():  # Python 3.12's, of threads: numpy's, which are made for it
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process.start()
         sender.close()
         while True:
             try:
@@ -233,14 +236,14 @@ def _rate(plan: Plan) -> str:
     return f"{float(plan.throughput):,.2f} frames/s, {proof}"
 
 
-def _show_sweep(output: Path, plans: list[Found]) -> None:
+def _show_sweep(output: Path, what: str, plans: list[Found]) -> None:
     factors = sorted({ways for _, ways, _ in plans})
     heads = ["devices", *("no MP" if ways == 1 else f"MP{ways}" for ways in factors)]
     rows = [heads]
     for count in sorted({devices for devices, *_ in plans}):
         cells = [f"{float(p.throughput):,.2f} ({_proof(p)})" for n, _, p in plans if n == count]
         rows.append([str(count), *cells])
-    print("frames/s, and how much more there may be\n")
+    print(f"{what}: frames/s, and how much more there may be\n")
     print(table(rows, right=range(len(heads))))
     print(f"\n  report  {output / 'report.html'}")
 
