@@ -217,13 +217,14 @@ def _show(output: Path, plan: Plan) -> None:
         rows.append([device.name, str(layers), *(f"{100 * share:.1f} %" for share in shares), links])
     print(table(rows, right=range(1, len(heads))))
     limit = values["limit"]
+    resource = limit["resource"].replace("_", " ").replace("dram", "DRAM")
     layer = f" of {limit['layer']}" if "layer" in limit else ""
     print(
         "\n"
         + table(
             [
                 ["with updates", f"{plan.throughput_with_update:,.2f} frames/s (batch {plan.batch})"],
-                ["limit", f"{limit['resource'].replace('_', ' ')}{layer} on {limit['device']}"],
+                ["limit", f"{resource}{layer} on {limit['device']}"],
                 ["verified", f"yes: fanin plan --check {output}"],
                 ["report", str(output / "report.html")],
             ]
@@ -270,11 +271,11 @@ def verify(directory: Path, as_json: bool) -> int:
     if as_json:
         print_json({"plans": len(folders), "complaints": {k: v for k, v in complaints.items() if v}})
     else:
-        for folder, lines in complaints.items():
+        for name, lines in complaints.items():
             for line in lines[:SHOWN]:
-                print(f"{folder}: {line}")
+                print(f"{name}: {line}")
             if len(lines) > SHOWN:
-                print(f"{folder}: and {len(lines) - SHOWN:,} more, which --json has")
+                print(f"{name}: and {len(lines) - SHOWN:,} more, which --json has")
         plans = f"{len(folders)} plan{'s' * (len(folders) != 1)}"
         print(
             f"{plans}: every rule is kept" if not count else f"{plans}: {count:,} complaint{'s' * (count != 1)}"
