@@ -29,5 +29,6 @@ def configure(solver: cp_model.CpSolver, limits: Limits, effort: float, end: flo
     solver.parameters.num_workers = limits.workers
     solver.parameters.interleave_search = limits.workers > 1
     solver.parameters.random_seed = limits.seed
+    solver.parameters.catch_sigint_signal = False  # an interrupt is the caller's
     solver.parameters.max_deterministic_time = max(effort, LEAST_EFFORT)
     solver.parameters.max_time_in_seconds = max(end - time.monotonic(), LEAST_EFFORT)

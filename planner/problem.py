@@ -146,7 +146,7 @@ class Problem:
         for device in range(len(self.devices)):
             self.used[device] = self.cp.new_bool_var(f"d{device}")
             here = [on for (_, d), on in self.on.items() if d == device]
-            self.cp.add_max_equality(self.used[device], here or [0])
+            self.cp.add_max_equality(self.used[device], here) if here else self.cp.add(self.used[device] == 0)
 
     def _limit(self, number: int, device: Device) -> None:
         """A device's DSPs, RAM, DRAM, network and connections."""

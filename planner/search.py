@@ -6,11 +6,9 @@ and a result says so where that had to stop the search.
 
 from __future__ import annotations
 
-import multiprocessing
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ortools.sat.python import cp_model
@@ -24,9 +22,7 @@ from fanin.planner.relax import least_period, slowest
 from fanin.planner.start import first_placement
 
 SIDE_BY_SIDE = 2  # climbs of one round
-FIRST_AIM = (
-    0.035  # so much longer than the bound is the period that climbs begin with; twice that where none begins
-)
+FIRST_AIM = 0.025  # of the bound: by so much longer is the period that climbs begin with
 SMALL = 80  # layers, up to which CP-SAT is asked before annealing
 SETTLING = 0.08  # share of effort and time that is left for choosing among equal placements
 EXACT_EFFORT = 0.15  # share of the effort that CP-SAT has first, and again at the end
@@ -195,17 +191,3 @@ class Search:
             devices.append(place[0])
             choices.append(place[1])
         return Placement(tuple(devices), tuple(choices))
-
-
-@contextmanager
-def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor | None]:
-    """Processes for annealing; none for one worker."""
-    if workers == 1:
-        yield None
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        try:
-            yield pool
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)

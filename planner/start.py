@@ -10,8 +10,8 @@ from fanin.planner.cluster import Part
 from fanin.planner.instance import Instance, Placement, paths_apart
 from fanin.planner.problem import fixed_limits
 
-STEP = 1.02  # from one period that is tried to the next
-TRIES = 400
+GROWTH, GROWTHS = 1.4, 40  # from one period that is tried to the next, and how often: a million times the first
+HALVINGS = 6  # then, between the last two: to half a per cent
 
 
 def first_placement(instance: Instance, low: int) -> Placement | None:
@@ -19,13 +19,22 @@ def first_placement(instance: Instance, low: int) -> Placement | None:
 
     Cut so, every way between two layers crosses as many devices; but a way around a device has to be avoided.
     """
-    period = low
-    for _ in range(TRIES):
-        found = _in_order(instance, period)
-        if found is not None:
-            return found
-        period = int(period * STEP) + 1
-    return None
+    best, short, long = None, low, low
+    for _ in range(GROWTHS):
+        best = _in_order(instance, long)
+        if best is not None:
+            break
+        short, long = long, int(long * GROWTH) + 1
+    if best is None or long == low:
+        return best
+    for _ in range(HALVINGS):
+        middle = (short + long) // 2
+        found = _in_order(instance, middle)
+        if found is None:
+            short = middle
+        else:
+            best, long = found, middle
+    return best
 
 
 def _order(instance: Instance) -> list[int]:

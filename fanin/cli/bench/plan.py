@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 
 from fanin.cli.bench.result import Result
-from fanin.cli.planning import SECONDS, SWEEP_SECONDS
+from fanin.cli.planning import SECONDS, SWEEP_SECONDS, searched
 from fanin.planner.cluster import load_cluster
 from fanin.planner.limits import Limits
 from fanin.planner.load import load_model
-from fanin.planner.search import worker_pool
-from fanin.planner.sweep import sweep
+from fanin.planner.plan import Plan
+from fanin.planner.sweep import Say, sweep
 
 WORKERS = 2
 COUNTS, FACTORS = range(3, 10), (1, 2, 4)
@@ -23,19 +24,13 @@ PAPER = "the paper: 24 minutes, no bound; it measured 395"
 def measure(args: argparse.Namespace) -> Iterator[Result]:
     """Yield the figures as they are measured, in three minutes."""
     begin = time.perf_counter()
-    with worker_pool(WORKERS) as pool:
-        limits = Limits(seconds=SECONDS, workers=WORKERS)
-        cluster = load_cluster("arria10x6")
-        [(_, _, plan)] = sweep(load_model("mobilenet_v2"), cluster, [6], [1], limits, pool=pool)
+    [(_, _, plan)] = _plans("mobilenet_v2", "arria10x6", [6], [1], SECONDS)
     yield Result("MobileNetV2 on six Arria 10: time", time.perf_counter() - begin, "s", MAX_MOBILENET)
     yield Result("throughput", float(plan.throughput), "frames/s", note=PAPER)
     yield Result("gap to the proved bound", 100 * plan.gap, "%", MAX_GAP)
     yield Result("with updates, batch 256", plan.throughput_with_update, "frames/s", note="the paper: 359")
     begin = time.perf_counter()
-    with worker_pool(WORKERS) as pool:
-        limits = Limits(seconds=SWEEP_SECONDS, workers=WORKERS)
-        cluster = load_cluster("arria10x9")
-        plans = list(sweep(load_model("example_cnn"), cluster, COUNTS, FACTORS, limits, pool=pool))
+    plans = _plans("example_cnn", "arria10x9", COUNTS, FACTORS, SWEEP_SECONDS)
     yield Result(
         "example CNN, 3…9 Arria 10, no MP, MP2, MP4: time", time.perf_counter() - begin, "s", MAX_SWEEP
     )
@@ -46,3 +41,15 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     yield Result("largest gap of the others", 100 * max(p.gap for *_, p in plans), "%")
     for count in COUNTS:
         yield Result(f"throughput on {count}, no MP", rates[count, 1], "frames/s")
+
+
+def _plans(
+    model: str, cluster: str, counts: Sequence[int], factors: Sequence[int], seconds: float
+) -> list[tuple[int, int, Plan]]:
+    """What ``fanin plan`` would find."""
+    limits = Limits(seconds=seconds, workers=WORKERS)
+
+    def work(pool: ProcessPoolExecutor | None, say: Say) -> Iterator[tuple[int, int, Plan]]:
+        return sweep(load_model(model), load_cluster(cluster), counts, factors, limits, pool=pool, say=say)
+
+    return list(searched(work, WORKERS, lambda *values: None))
