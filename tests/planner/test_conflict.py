@@ -66,7 +66,7 @@ def test_the_smallest_set_of_rules_that_no_placement_keeps_is_found():
     sizes = set()
     for seed in range(130):
         model, cluster = random_case(seed, 4)
-        if len(cluster.devices) ** len(model.nodes) > 3**8:
+        if len(cluster.devices) ** len(model.nodes) > 3**7:
             continue
         instance = Instance(model, cluster)
         if Exhaustive(model, cluster).best() is not None or misfit(instance):

@@ -4,6 +4,7 @@ import json
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from types import SimpleNamespace
@@ -161,9 +162,24 @@ def test_a_model_of_the_hosts_layers_alone_lies_on_the_host():
     with dsl.new_model() as builder:
         dsl.add_output("out", dsl.relu(dsl.add_input("in", [4, 4, 2])))
         model = builder.finish("small", "small.py")
-    plan = make_plan(Instance(model, load_cluster("arria10x3")), Limits(seconds=5, workers=1))
+    instance = Instance(model, load_cluster("arria10x3"))
+    assert first_placement(instance, 1).devices == (0, 0, 0)
+    plan = make_plan(instance, Limits(seconds=5, workers=1))
     assert plan.optimal
     assert plan.placement.devices == (0, 0, 0)
+
+
+def test_a_short_cut_back_to_the_host_is_no_first_placement():
+    """The convolution's device is two hops away, the input none, and the last sum wants both."""
+    with dsl.new_model() as builder:
+        image = dsl.add_input("in", [4, 4, 2])
+        dsl.add_output("out", dsl.add(dsl.conv(2, 1, 1, dsl.relu(image)), image))
+        model = builder.finish("short", "short.py")
+    part = load_cluster("arria10x1").devices[0].part
+    instance = Instance(model, Cluster("two", (Device("a", replace(part, dsp=3)), Device("b", part))))
+    assert first_placement(instance, instance.ticks) is None
+    with pytest.raises(InputError, match="as many hops on every way to a join"):
+        make_plan(instance, Limits(seconds=5, workers=1))
 
 
 def test_ways_from_where_they_part_are_equal_exactly_where_hops_exist():

@@ -1,7 +1,12 @@
 """Among placements of the best throughput, the one that is told apart by a rule."""
 
+from dataclasses import replace
+
 import pytest
 
+from fanin.hdl.layers.family import family
+from fanin.planner import dsl
+from fanin.planner.cluster import Cluster, Device, Part
 from fanin.planner.instance import Instance
 from fanin.planner.limits import Limits
 from fanin.planner.plan import make_plan
@@ -51,3 +56,25 @@ def test_equal_devices_are_named_in_the_order_of_their_first_layers():
         instance = Instance(model, cluster)
         placement = make_plan(instance, Limits(seconds=20, workers=1)).placement
         assert instance.canonical(placement) == placement, seed
+
+
+def test_equal_plans_whose_connections_can_have_no_priorities_are_none():
+    """Two connections to a device of two priorities and two to one of three are four of three priorities."""
+    with dsl.new_model() as builder:
+        last = dsl.conv(3, 3, 1, dsl.add_input("in", [6, 6, 3]))
+        last = dsl.conv(8, 1, 2, dsl.conv(2, 3, 1, last))
+        dsl.add_output("out", dsl.bias(last))
+        model = builder.finish("chain", "chain.py")
+    part = Part(family("ecp5"), 30, 27527, None, 9 * 10**8, 8 * 10**9, 125 * 10**6, 8)
+
+    def cluster(*connections):
+        parts = [replace(part, connections=count) for count in connections]
+        return Cluster("three", tuple(Device(f"fpga{n}", p) for n, p in enumerate(parts)), 2)
+
+    search = Exhaustive(model, cluster(4, 2, 3))
+    assert len(search.optimal()) < len(Exhaustive(model, cluster(8, 8, 8)).optimal())
+    plan = make_plan(Instance(model, cluster(4, 2, 3)), Limits(seconds=5, workers=1))
+    assert dict(plan.statistics)["first_in_order_proved"]
+    assert plan.placement.devices == min(
+        search.optimal(), key=lambda on: (len(set(on)), search.cut_bits(on), on)
+    )
