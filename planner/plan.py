@@ -16,11 +16,10 @@ from fanin.planner.graph import Model
 from fanin.planner.instance import Instance, Load, Placement
 from fanin.planner.limits import Limits
 from fanin.planner.priorities import choose_priorities
-from fanin.planner.search import SETTLING, Search
+from fanin.planner.search import SAME, SETTLING, Search
 from fanin.planner.settle import Settled, settle
 
 UPDATE_BITS = 4 * 32  # of a parameter in DRAM, at an update: weight and velocity, read and written
-OPTIMAL = 1e-6  # gaps below are the rounding of the unit of time
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Plan:
     @property
     def optimal(self) -> bool:
         """Whether it is proved that there is no better one."""
-        return self.gap <= OPTIMAL
+        return self.gap <= SAME
 
     @property
     def drain(self) -> float:

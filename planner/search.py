@@ -26,7 +26,7 @@ FIRST_AIM = 0.025  # of the bound: by so much longer is the period that climbs b
 SMALL = 80  # layers, up to which CP-SAT is asked before annealing
 SETTLING = 0.08  # share of effort and time that is left for choosing among equal placements
 EXACT_EFFORT = 0.15  # share of the effort that CP-SAT has first, and again at the end
-SAME = 1e-9  # gaps below are rounding
+SAME = 1e-6  # gaps below are the rounding of odd rates to ticks
 
 
 @dataclass

@@ -12,8 +12,9 @@ from fanin.planner.cluster import Cluster
 from fanin.planner.graph import Model
 from fanin.planner.instance import Instance, Placement
 from fanin.planner.limits import Limits
-from fanin.planner.plan import OPTIMAL, Plan, make_plan
+from fanin.planner.plan import Plan, make_plan
 from fanin.planner.relax import least_period
+from fanin.planner.search import SAME
 from fanin.planner.split import limiting, split
 
 Say = Callable[[int, int, float, float], None]  #: devices, parts, best throughput, bound
@@ -70,7 +71,7 @@ def best_plan(
         instance = Instance(variant, cluster)
         least = least_period(instance)
         top = max((plan.throughput for plan in plans), default=0)
-        if least is not None and instance.ticks / least <= top * (1 + OPTIMAL):
+        if least is not None and instance.ticks / least <= top * (1 + SAME):
             bounds.append(Fraction(instance.ticks, least))
             continue
         starts = [plan for plan in plans if plan.model.nodes == variant.nodes]
