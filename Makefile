@@ -53,7 +53,7 @@ p4-shell: $(P4_SHELL)/.ready ## p4runtime-shell against a running switch (SWITCH
 
 clean: ## what these targets made, but .venv
 	rm -rf build runs *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
-	find fanin hdl sim tests -name __pycache__ -prune -exec rm -rf {} +
+	find fanin hdl p4 planner sim tests -name __pycache__ -prune -exec rm -rf {} +
 
 # A virtual environment for users (what `fanin` needs) and, on top of it, for developers (tests and lint).
 need = @command -v $(1) >/dev/null || { echo "fanin: $(1) is missing; install it (Debian: $(2))" >&2; exit 2; }
