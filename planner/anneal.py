@@ -16,7 +16,7 @@ from fanin.planner import kernel
 from fanin.planner.choices import Choice, constrained
 from fanin.planner.cluster import Part
 from fanin.planner.instance import Instance, Option, Placement, paths_apart
-from fanin.planner.problem import fixed_limits
+from fanin.planner.problem import limits_at
 
 COLD = 0.002  # temperature in the end, in shares of a device
 
@@ -69,7 +69,7 @@ def _fixed(
 ) -> kernel.Fixed:
     model, cluster = instance.model, instance.cluster
     parts, nodes = cluster.parts, range(len(model.nodes))
-    limits = [_limits(instance, part, period) for part in parts]
+    limits = [limits_at(instance, part, period) for part in parts]
     most_ways = max(len(ways) for rows in options for ways in rows)
     columns = max(map(len, limits))
     costs = np.zeros((len(parts), len(nodes), most_ways, columns), np.int64)
@@ -110,11 +110,6 @@ def _fixed(
 
 def _both(a: int, b: int) -> tuple[tuple[int, int], ...]:
     return (a, b), (b, a)
-
-
-def _limits(instance: Instance, part: Part, period: int) -> list[int]:
-    """Of the resources of ``constrained``, those of DRAM in bits of a period."""
-    return [*fixed_limits(part), *(2 * [part.dram * period // instance.ticks] if part.dram else [])]
 
 
 def _rows(

@@ -117,8 +117,7 @@ def _solve_pair(
     """Share the layers of two devices anew: a shorter period of the slower, less DRAM traffic of both."""
     instance, both = given.instance, frozenset(pair)
     slower = max(max(periods[d] for d in pair), given.least)
-    moves = {node: both for node, device in enumerate(best.devices) if device in both}
-    problem = Problem(instance, given.least, slower, Neighbourhood(best, moves, both, max(periods)))
+    problem = Problem(instance, given.least, slower, Neighbourhood(best, both, max(periods)))
     per_bit = {d: instance.per_bit(instance.cluster.devices[d].part.dram) for d in pair}
     traffic = [
         (per_bit[device] * (option.choice.cost.dram_read + option.choice.cost.dram_write), way)

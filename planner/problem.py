@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
@@ -22,14 +21,13 @@ RULES = frozenset(("dsp", "ram", "dram", "network", "connections", "hops", "host
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """What may change of a placement: nodes may move as ``moves`` says, and be built anew on ``devices``.
+    """What may change of a placement: what lies on ``devices`` is shared among them anew, all else stays.
 
     ``period``: ticks, which the other devices may take; those of ``devices`` are minimised alone.
     """
 
     base: Placement
-    moves: Mapping[int, frozenset[int]]  #: nodes that may move, and where to; all others stay
-    devices: frozenset[int]  #: at least those that ``moves`` names
+    devices: frozenset[int]
     period: int
 
 
@@ -38,7 +36,7 @@ class Problem:
     """Minimise the period, in ticks, within [low, high].
 
     ``near``: look no further than this. ``priorities``: choose them, too. ``rules``: those that count, to learn
-     which of them conflict. ``counted``: devices without layers are told apart; for one period only.
+    which of them conflict. ``counted``: devices without layers are told apart; for one period only.
     """
 
     instance: Instance
@@ -84,7 +82,8 @@ class Problem:
             return frozenset([host])
         if self.near is None:
             return frozenset(range(len(self.devices)))
-        return self.near.moves.get(node, frozenset([self.near.base.devices[node]]))
+        here = self.near.base.devices[node]
+        return frozenset([here]) if self._stays(here) else self.near.devices
 
     def _options(self, node: int, device: int) -> tuple[Option, ...]:
         if self._stays(device):
@@ -266,9 +265,10 @@ def limits_of(part: Part) -> tuple[tuple[str, int | None], ...]:
     )
 
 
-def fixed_limits(part: Part) -> tuple[int, ...]:
-    """Limits that do not depend on the period, in the order of ``constrained``."""
-    return tuple(limit for _, limit in limits_of(part) if limit is not None)
+def limits_at(instance: Instance, part: Part, period: int) -> list[int]:
+    """Limits at a period (ticks), in the order of ``constrained``."""
+    bits = part.dram * period // instance.ticks
+    return [bits if limit is None else limit for _, limit in limits_of(part)]
 
 
 def interchangeable(instance: Instance) -> list[tuple[int, int]]:

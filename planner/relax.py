@@ -7,7 +7,7 @@ from ortools.sat.python import cp_model
 from fanin.planner.choices import constrained, front
 from fanin.planner.cluster import Part
 from fanin.planner.instance import Instance
-from fanin.planner.problem import fixed_limits
+from fanin.planner.problem import limits_of
 
 PRECISION = 200  # the period is bounded to one part in so many before it is minimised
 POOL_EFFORT = 5.0  # deterministic seconds of a pooled problem
@@ -93,10 +93,9 @@ def _limit(
     count: int,
     period: cp_model.IntVar,
 ) -> None:
-    limits = fixed_limits(part)
-    for column, limit in enumerate(limits):
-        cp.add(sum(cost[column] * way for cost, way, _ in costs) <= limit * count)
-    if part.dram:
-        for column in (len(limits), len(limits) + 1):
-            per_bit = instance.per_bit(part.dram)
+    per_bit = instance.per_bit(part.dram)
+    for column, (_, limit) in enumerate(limits_of(part)):
+        if limit is not None:
+            cp.add(sum(cost[column] * way for cost, way, _ in costs) <= limit * count)
+        else:
             cp.add(sum(per_bit * cost[column] * way for cost, way, _ in costs) <= period * count)

@@ -142,10 +142,7 @@ class Search:
             return
         if status == cp_model.UNKNOWN:
             return
-        known = self._priorities
-        taken = self._take(problem.placement(solver))
-        if not taken and self._priorities and not known:
-            return  # its bound is none of placements that can have priorities, but still a bound
+        self._take(problem.placement(solver))
         self.found.least = max(self.found.least, round(solver.best_objective_bound))
 
     def _climb(self) -> None:

@@ -69,7 +69,8 @@ class _State:
     ):
         self.instance, self.placement, self.limits, self.end = instance, placement, limits, end
         self._effort, self.spent = effort, 0.0
-        self._period, self._reached = period, []  # type: ignore[var-annotated]
+        self._period = period
+        self._reached: list[tuple[Goal, int]] = []
         self._priorities = False  # whether CP-SAT has to choose them
         self._problem = self._with_reached()
 

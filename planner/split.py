@@ -12,7 +12,7 @@ from fanin.hdl.layers.window import Conv, DepthwiseConv
 from fanin.planner.choices import constrained
 from fanin.planner.graph import Builder, Model
 from fanin.planner.instance import Instance
-from fanin.planner.problem import limits_of
+from fanin.planner.problem import limits_at
 from fanin.planner.relax import least_period
 
 LARGE = 0.25  # of a device: what larger layers leave free of one is too much for the throughput
@@ -80,8 +80,7 @@ def _share(instance: Instance, node: int, period: int) -> float:
     """The least share of a device that a node takes, of the resource that it takes most of."""
     shares = []
     for part in instance.cluster.parts:
-        rate = part.dram * period / instance.ticks
-        limits = [limit if limit is not None else rate for _, limit in limits_of(part)]
+        limits = limits_at(instance, part, period)
         for option in instance.options(node, part, period, period):
             costs = constrained(option.choice.cost, part)
             shares.append(

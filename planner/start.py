@@ -8,7 +8,7 @@ from fanin.hdl.layers.ends import SoftCrossLoss
 from fanin.planner.choices import Choice, constrained
 from fanin.planner.cluster import Part
 from fanin.planner.instance import Instance, Placement, paths_apart
-from fanin.planner.problem import fixed_limits
+from fanin.planner.problem import limits_at
 
 GROWTH, GROWTHS = 1.4, 40  # from one period that is tried to the next, and how often: a million times the first
 HALVINGS = 6  # then, between the last two: to half a per cent
@@ -105,7 +105,7 @@ def _equal_hops(instance: Instance, placement: Placement) -> bool:
     )
 
 
-def _boundaries(spans: Sequence[tuple[int, int]], tail: int):
+def _boundaries(spans: Sequence[tuple[int, int]], tail: int) -> Callable[[int, int], bool]:
     """Whether a cut may follow one at ``last``: no edge may reach over both."""
 
     def allowed(last: int, cut: int) -> bool:
@@ -130,12 +130,8 @@ def _cuts_fit(
 
 def _fit(instance: Instance, nodes: Sequence[int], part: Part, period: int) -> list[Choice] | None:
     """Choices for these nodes on one device; None where none are found. Greedy: cheap ones, then swaps."""
-    limits = [*fixed_limits(part)]
+    limits = limits_at(instance, part, period)
     scale = [max(limit, 1) for limit in limits]
-    if part.dram:
-        per_bit = instance.per_bit(part.dram)
-        limits += 2 * [period // per_bit]
-        scale += 2 * [max(period // per_bit, 1)]
     ways = [
         [(constrained(o.choice.cost, part), o.choice) for o in instance.options(n, part, period, period)]
         for n in nodes
