@@ -1,0 +1,117 @@
+"""Gradient codecs: their parameters, tags and limits, declared once for RTL, NumPy, PyTorch and docs (docs/codecs.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+FLOAT_BITS = 32
+EXPONENT_BITS = 8
+FRACTION_BITS = 23  # of binary32, without the leading one
+EXPONENT_BIAS = 127  # the exponent of 1.0
+SPECIAL_EXPONENT = 255  # infinities and NaN
+QUIET_NAN = 0x7FC00000  # the one NaN that arithmetic and BFP return
+
+MIN_BOUND, MAX_BOUND = 1, 15  # error bound 2^-b
+GROUPS = (8, 16)  # values of a group: a 256-bit and a 512-bit burst
+BLOCKS = (4, 8, 16, 32, 64)  # values of a BFP block
+MIN_MANTISSA, MAX_MANTISSA = 3, 15  # bits of a BFP magnitude, its leading one among them
+
+TOS_COMPRESSIBLE = 0x28  # what the host asks for, and what a compressed packet carries
+TOS_RAW = 0x2C  # on the wire only: asked for, but it would not have shrunk
+
+
+class Tag(IntEnum):
+    """How a value travels (INCEPTIONN, algorithm 2)."""
+
+    ZERO = 0b00
+    BITS8 = 0b01
+    BITS16 = 0b10
+    RAW = 0b11
+
+
+TAG_BITS = 2
+TAG_BYTES = {Tag.ZERO: 0, Tag.BITS8: 1, Tag.BITS16: 2, Tag.RAW: 4}  # of the value behind the tag
+SHORT_FRACTION = {Tag.BITS8: 7, Tag.BITS16: 15}  # fraction bits that a short form keeps
+
+
+class Mode(IntEnum):
+    """Which form a value takes: as the run-time register holds it."""
+
+    PUBLISHED = 0  # algorithm 2 to the letter; errors reach 2^-7 whatever the bound
+    STRICT = 1  # the shortest form whose decoded value is within the bound
+
+
+class Codec(StrEnum):
+    """What shrinks a gradient on the wire; ``id`` is its number in the ring's header."""
+
+    NONE = "none"
+    INCEPTIONN = "inceptionn"
+    BFP = "bfp"
+
+    @property
+    def id(self) -> int:
+        """Number of the codec on the wire."""
+        return list(Codec).index(self)
+
+
+@dataclass(frozen=True)
+class Inceptionn:
+    """Parameters of the error-bounded codec: bound 2^-``bound``, mode, values of a group.
+
+    Raises ValueError that names the parameter, the value and the limit.
+    """
+
+    bound: int = 10
+    mode: Mode = Mode.STRICT
+    group: int = 8
+
+    def __post_init__(self) -> None:
+        if self.bound not in range(MIN_BOUND, MAX_BOUND + 1):
+            raise ValueError(f"bound must be from 2^-{MAX_BOUND} to 2^-{MIN_BOUND}, not 2^-{self.bound!r}")
+        if self.group not in GROUPS:
+            raise ValueError(f"group must be 8 or 16 values, not {self.group!r}")
+
+    @property
+    def tag_bytes(self) -> int:
+        """Bytes of the tags of a group."""
+        return self.group * TAG_BITS // 8
+
+    @property
+    def max_group_bytes(self) -> int:
+        """Bytes of a group that does not compress: 34 for 8 values, 68 for 16."""
+        return self.tag_bytes + self.group * FLOAT_BITS // 8
+
+
+@dataclass(frozen=True)
+class Bfp:
+    """Parameters of block floating point: ``block`` values share an exponent, ``mantissa`` bits of magnitude.
+
+    Raises ValueError that names the parameter, the value and the limit.
+    """
+
+    block: int = 16
+    mantissa: int = 7
+
+    def __post_init__(self) -> None:
+        if self.block not in BLOCKS:
+            raise ValueError(f"block must be one of {', '.join(map(str, BLOCKS))}, not {self.block!r}")
+        if self.mantissa not in range(MIN_MANTISSA, MAX_MANTISSA + 1):
+            raise ValueError(
+                f"mantissa must be {MIN_MANTISSA} to {MAX_MANTISSA} bits, not {self.mantissa!r}"
+            )
+
+    @property
+    def code_bits(self) -> int:
+        """Bits of a value: sign and magnitude."""
+        return 1 + self.mantissa
+
+    @property
+    def block_bits(self) -> int:
+        """Bits of a block: its exponent and its values."""
+        return EXPONENT_BITS + self.block * self.code_bits
+
+    @property
+    def ratio(self) -> float:
+        """Compression ratio, the same for all data."""
+        return self.block * FLOAT_BITS / self.block_bits
