@@ -1,0 +1,1 @@
+"""``fanin codec``: gradients through a codec, and what becomes of them."""

@@ -1,0 +1,1 @@
+"""Gradient codecs: INCEPTIONN truncation, block floating point, and the NIC stages around them (docs/codecs.md)."""

@@ -1,0 +1,1 @@
+"""INCEPTIONN: the blocks of algorithms 2 and 3, the burst compressor and decompressor."""

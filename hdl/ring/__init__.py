@@ -1,0 +1,1 @@
+"""The ring all-reduce engine: reliable link, sequencer, adders, node (docs/ring.md)."""
