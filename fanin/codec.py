@@ -97,9 +97,7 @@ class Bfp:
         if self.block not in BLOCKS:
             raise ValueError(f"block must be one of {', '.join(map(str, BLOCKS))}, not {self.block!r}")
         if self.mantissa not in range(MIN_MANTISSA, MAX_MANTISSA + 1):
-            raise ValueError(
-                f"mantissa must be {MIN_MANTISSA} to {MAX_MANTISSA} bits, not {self.mantissa!r}"
-            )
+            raise ValueError(f"mantissa must be {MIN_MANTISSA} to {MAX_MANTISSA} bits, not {self.mantissa!r}")
 
     @property
     def code_bits(self) -> int:

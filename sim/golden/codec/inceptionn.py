@@ -54,9 +54,7 @@ def _published(shift: npt.NDArray[np.int64], bound: int) -> npt.NDArray[np.int64
     return tags
 
 
-def _strict(
-    shift: npt.NDArray[np.int64], whole: npt.NDArray[np.int64], bound: int
-) -> npt.NDArray[np.int64]:
+def _strict(shift: npt.NDArray[np.int64], whole: npt.NDArray[np.int64], bound: int) -> npt.NDArray[np.int64]:
     """The shortest form whose error is at most 2^-bound, decided on exact integers in units of 2^-(23 + 16)."""
     finest = MAX_BOUND + 1  # whole >> shift is exact in these units for every shift up to 16
     exact = whole << finest - np.clip(shift, 0, finest)
@@ -75,7 +73,9 @@ def decompress(tags: UInt8, words: UInt32) -> Float32:
     bits = np.where(tags == Tag.RAW, word, 0)
     for tag, kept in SHORT_FRACTION.items():
         magnitude = word & (1 << kept) - 1
-        place = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)  # of the leading one, from 1; 0: none
+        place = np.frexp(magnitude.astype(np.float64))[1].astype(
+            np.int64
+        )  # of the leading one, from 1; 0: none
         exponent = EXPONENT_BIAS - (kept + 1 - place)
         fraction = (magnitude << FRACTION_BITS + 1 - np.maximum(place, 1)) & (1 << FRACTION_BITS) - 1
         value = (word >> kept) << 31 | exponent << FRACTION_BITS | fraction
