@@ -1,0 +1,92 @@
+"""The ring all-reduce: its sizes, and how a vector is cut into slices; for RTL, NumPy, driver and docs (docs/ring.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fanin.codec import FLOAT_BITS, Bfp, Codec, Inceptionn
+
+MIN_NODES, MAX_NODES = 2, 255
+LANES = (8, 16)
+MAX_FRAME_WORDS = 128
+MAX_SLICE_FRAMES = 256
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A slice of a segment: its first word in the vector and its words, those behind the vector's end included."""
+
+    start: int
+    words: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingConfig:
+    """Sizes of a ring node, all nodes alike.
+
+    ``lanes`` values make a word, ``frame_words`` words a frame, ``slice_frames`` frames a slice;
+    ``buffer_frames`` is the receive buffer, ``replay_frames`` what may be unacknowledged. The defaults are
+    those of a 100 Gb/s node with frames of 4 KiB. Raises ValueError that names parameter, value and limit.
+    """
+
+    lanes: int = 16
+    frame_words: int = 64
+    slice_frames: int = 16
+    buffer_frames: int = 32
+    replay_frames: int = 32
+    codec: Inceptionn | Bfp | None = None
+
+    def __post_init__(self) -> None:
+        if self.lanes not in LANES:
+            raise ValueError(f"lanes must be 8 or 16, not {self.lanes!r}")
+        if self.frame_words not in range(1, MAX_FRAME_WORDS + 1):
+            raise ValueError(f"frame_words must be 1 to {MAX_FRAME_WORDS}, not {self.frame_words!r}")
+        if self.slice_frames not in range(1, MAX_SLICE_FRAMES + 1):
+            raise ValueError(f"slice_frames must be 1 to {MAX_SLICE_FRAMES}, not {self.slice_frames!r}")
+        if self.buffer_frames <= self.slice_frames:
+            raise ValueError(
+                f"buffer_frames must be more than slice_frames, {self.slice_frames}, not {self.buffer_frames!r}"
+            )
+        if self.replay_frames < 2:
+            raise ValueError(f"replay_frames must be at least 2, not {self.replay_frames!r}")
+        if isinstance(self.codec, Inceptionn) and self.codec.group != self.lanes:
+            raise ValueError(f"group must be the lanes, {self.lanes}, not {self.codec.group!r}")
+        if isinstance(self.codec, Bfp) and self.frame_values % self.codec.block:
+            raise ValueError(
+                f"block must divide a frame's {self.frame_values} values, not be {self.codec.block!r}"
+            )
+
+    @property
+    def width(self) -> int:
+        """Bits of a word: of the MAC's and the memory's data, too."""
+        return self.lanes * FLOAT_BITS
+
+    @property
+    def frame_values(self) -> int:
+        """Values of a whole frame."""
+        return self.frame_words * self.lanes
+
+    @property
+    def slice_words(self) -> int:
+        """Words of a whole slice."""
+        return self.slice_frames * self.frame_words
+
+    @property
+    def codec_kind(self) -> Codec:
+        """Which codec is on the link."""
+        if self.codec is None:
+            return Codec.NONE
+        return Codec.BFP if isinstance(self.codec, Bfp) else Codec.INCEPTIONN
+
+    def words(self, count: int) -> int:
+        """Words of a vector of ``count`` values."""
+        return -(-count // self.lanes)
+
+    def segments(self, count: int, nodes: int) -> Iterator[list[Slice]]:
+        """The slices of each segment of a vector; slice c begins at node c."""
+        words, start = self.words(count), 0
+        while start < words:
+            size = min(self.slice_words, -(-(words - start) // nodes))
+            yield [Slice(start + c * size, size) for c in range(nodes)]
+            start += nodes * size
