@@ -1,4 +1,4 @@
-"""Gradient codecs: their parameters, tags and limits, declared once for RTL, NumPy, PyTorch and docs (docs/codecs.md)."""
+"""Gradient codecs: parameters, tags and limits, declared once for RTL, NumPy and docs (docs/codecs.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ring all-reduce: its sizes, and how a vector is cut into slices; for RTL, NumPy, driver and docs (docs/ring.md)."""
+"""The ring all-reduce: its sizes, and how a vector is cut into slices (docs/ring.md)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_SLICE_FRAMES = 256
 
 @dataclass(frozen=True)
 class Slice:
-    """A slice of a segment: its first word in the vector and its words, those behind the vector's end included."""
+    """A slice of a segment: its first word in the vector; its words, those behind the vector's end included."""
 
     start: int
     words: int

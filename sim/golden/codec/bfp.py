@@ -64,7 +64,7 @@ def roundtrip(values: Float32, config: Bfp) -> Float32:
 
 
 def encode(values: Float32, config: Bfp) -> bytes:
-    """The bit stream of ``values``, lowest bit of a byte first: per block its exponent, then its codes in order."""
+    """The bit stream of ``values``, lowest bit of a byte first: per block its exponent, then its codes."""
     exponents, codes = compress(values, config)
     blocks = np.concatenate(
         [
