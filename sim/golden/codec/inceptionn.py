@@ -1,4 +1,4 @@
-"""INCEPTIONN's error-bounded codec (algorithms 2 and 3), in both modes, and its byte stream (docs/codecs.md)."""
+"""INCEPTIONN's error-bounded codec (algorithms 2 and 3) in both modes, and its byte stream (docs/codecs.md)."""
 
 from __future__ import annotations
 
