@@ -36,6 +36,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _add_output(allreduce)
     _benchmark(names, "switch", "the embedded switch: start and packets a second")
     _benchmark(names, "plan", "the planner: time, throughput and gap of the paper's two models")
+    ring = _benchmark(names, "ring", "AI Smart NIC's performance model beside its published figures")
+    _add_output(ring)
     area = _benchmark(names, "area", "LUTs, flip-flops and logic depth of one engine and a whole node")
     area.add_argument("--preset", choices=list(PRESETS), default="u280", help="the node that is mapped")
 

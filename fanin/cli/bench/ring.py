@@ -1,0 +1,88 @@
+"""The ring all-reduce NIC: AI Smart NIC's performance model beside its published figures, and figure 4b.
+
+An input is the paper's or fitted to a published figure; the model is then held to those that were not used.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from fanin.cli.bench.figure import Figure, outputs, write
+from fanin.cli.bench.result import Result, number
+from fanin.sim.models import smart_nic_paper as paper
+from fanin.sim.models.collectives import binomial, rabenseifner, ring
+from fanin.sim.models.smart_nic_paper import BFP16, Fact, Inputs
+from fanin.sim.models.timeline import Span, makespan
+
+NODES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
+MAX_DEVIATION = 10.0  # % of each published figure that the model predicts
+NOT_MET = {"B = 1792, 6 nodes: exposed, naive over overlapped"}  # why: docs/gradient-training.md
+SERIES = {"smart NIC with BFP": BFP16, "smart NIC": 1.0, "conventional NIC": None}
+SCHEMES = {"ring": ring, "Rabenseifner": rabenseifner, "binomial gather, scatter": binomial}
+
+
+def measure(args: argparse.Namespace) -> Iterator[Result]:
+    """Yield inputs, facts and curves; write figure 4b into ``args.output``. Raises InputError."""
+    paths = outputs("smart-nic", args.output)
+    inputs = paper.fitted()
+    yield from _inputs(inputs)
+    yield from (_fact(fact, inputs) for fact in paper.FACTS)
+    figures = [
+        Figure(f"figure 4b, B = {batch}", f"B = {batch}", "nodes", "speed-up") for batch in paper.BATCHES
+    ]
+    for figure, batch in zip(figures, paper.BATCHES, strict=True):
+        figure.log_x, figure.over, figure.note = False, "ideal", _NOTE
+        yield from _curves(figure, batch, inputs)
+    write(figures, paths)
+    for name, scheme in SCHEMES.items():
+        spans = paper.conventional(inputs, 1792, 12, scheme)
+        yield Result(f"figure 2b: 12 nodes, {name}", paper.speedup(inputs, 1792, 12, spans), "speed-up")
+
+
+_NOTE = "Model of section IV-C; 20 layers of 2048 × 2048. Dots: ideal."
+
+
+def _inputs(inputs: Inputs) -> Iterator[Result]:
+    for batch, flops in zip(paper.BATCHES, inputs.flops, strict=True):
+        yield Result(f"P_Worker at B = {batch}", flops / 1e12, "TFLOPS", note="fitted; peak of 28 cores: 4.3")
+    yield Result("P_FPGA", inputs.adds / 1e9, "GFLOPS", note=f"fitted: 8 lanes at {inputs.adds / 8e6:.0f} MHz")
+    yield Result("conventional NIC: α", 1e6 * inputs.latency, "µs", note="fitted: a step of MPI's ring")
+    yield Result("conventional NIC: β", 1e9 * paper.BASELINE_BYTE, "ns/byte", note="the paper: 100 Gb/s")
+    yield Result("conventional NIC: γ, two threads", 1e9 * inputs.add, "ns/byte", note="fitted")
+    yield Result("conventional NIC: γ, one thread", 1e9 * inputs.lone_add, "ns/byte", note="fitted")
+    yield Result("backward pass beside two threads", 11, "% slower", note="the paper")
+    yield Result("smart NIC: link", paper.ETHERNET / 1e9, "Gb/s", note="the paper")
+    yield Result("smart NIC: BFP16", BFP16, "×", note="the paper: 136 bits for 512")
+    yield Result("smart NIC: PCIe", paper.PCIE / 1e9, "Gb/s", note="Gen3 x8 both ways, 81 % of it payload")
+    yield Result("T_U", paper.UPDATE, "s", note="no time is left for it by the published figures")
+
+
+def _fact(fact: Fact, inputs: Inputs) -> Result:
+    """What is fitted as it is; what is predicted as its deviation from what was published."""
+    value = fact.model(inputs)
+    if fact.fitted:
+        return Result(fact.name, value, fact.unit, note=f"the paper: {number(fact.published)}; fitted")
+    deviation = abs(100 * (value / fact.published - 1))
+    note = f"{number(value)} {fact.unit}, the paper: {number(fact.published)}; predicted"
+    if fact.name in NOT_MET:
+        return Result(fact.name, deviation, "% off", note=f"{note}, not met")
+    return Result(fact.name, deviation, "% off", MAX_DEVIATION, note=note)
+
+
+def _curves(figure: Figure, batch: int, inputs: Inputs) -> Iterator[Result]:
+    for nodes in NODES:
+        for name, ratio in SERIES.items():
+            spans = _iteration(inputs, batch, nodes, ratio)
+            speedup = paper.speedup(inputs, batch, nodes, spans)
+            figure.add(name, nodes, speedup)
+            note = f"speed-up {number(speedup)}"
+            yield Result(f"B = {batch}, {nodes} nodes, {name}", 1e3 * makespan(spans), "ms", note=note)
+        figure.add("ideal", nodes, nodes)
+
+
+def _iteration(inputs: Inputs, batch: int, nodes: int, ratio: float | None) -> list[Span]:
+    """An iteration with smart NICs of this compression ratio; None: with conventional ones."""
+    if ratio is None:
+        return paper.conventional(inputs, batch, nodes)
+    return paper.smart(inputs, batch, nodes, ratio)
