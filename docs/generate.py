@@ -22,6 +22,11 @@ Ethernet without preamble and FCS, padded with zeros to {minimum} bytes: {l2} by
 Ethernet, {udp} bytes in UDP over IPv4, port {port}.
 """
 
+BEHIND_HEADERS = """
+The aggregation header is followed by the values, {bits} bits each, signed; the ring's header, which follows an
+Ethernet header, by the payload of [the ring's frames](ring.md#frames).
+"""
+
 REGISTERS = """# Registers of a node
 
 Generated from `hdl/glm/node_registers.py` by `docs/generate.py`, for the `u280` preset; other presets differ in
@@ -107,10 +112,11 @@ def packet_page() -> str:
         ("Ethernet", wire.ETHERNET),
         ("IPv4, in front of UDP", wire.IPV4),
         ("UDP", wire.UDP),
+        ("Ring header", wire.RING),
     ):
         rows = "\n".join(f"| {field.name} | {field.bits} | {field.meaning} |" for field in fields)
         page += f"\n## {title}\n\n| field | bits | meaning |\n|---|---|---|\n{rows}\n"
-    return page + f"\nThe aggregation header is followed by the values, {wire.VALUE_BITS} bits each, signed.\n"
+    return page + BEHIND_HEADERS.format(bits=wire.VALUE_BITS)
 
 
 def registers_page() -> str:

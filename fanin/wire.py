@@ -1,7 +1,7 @@
-"""The aggregation packet: declared once, for RTL, P4, Python, tests and docs.
+"""The aggregation packet and the ring's header: declared once, for RTL, P4, Python, tests and docs.
 
-Contract: docs/packet.md and docs/protocol.md. Everything is in network byte order. A frame is Ethernet without
-preamble and without FCS, padded with zeros to 60 bytes.
+Contract: docs/packet.md, docs/protocol.md, docs/ring.md. Everything is in network byte order. A frame is
+Ethernet without preamble and without FCS, padded with zeros: to 60 bytes, the ring's to whole beats.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
 ETHERTYPE_AGGREGATION = 0x88B5  # IEEE 802 local experimental
+ETHERTYPE_RING = 0x88B6  # likewise
 ETHERTYPE_IPV4 = 0x0800
+IP_PROTOCOL_TCP = 6
 IP_PROTOCOL_UDP = 17
 UDP_PORT = 34997
 VERSION = 1
@@ -30,6 +32,15 @@ class Kind(IntEnum):
     RESULT = 1
     ACK = 2
     CONFIRM = 3
+
+
+class RingKind(IntEnum):
+    """What a frame of the ring is: words for the node behind, its two answers, and the question for one."""
+
+    DATA = 0
+    ACK = 1
+    NAK = 2
+    PROBE = 3
 
 
 class Protocol(StrEnum):
@@ -78,7 +89,7 @@ class Field:
 ETHERNET = (
     Field("destination", 48, "destination MAC"),
     Field("source", 48, "source MAC"),
-    Field("ethertype", 16, "0x88B5 aggregation, 0x0800 IPv4"),
+    Field("ethertype", 16, "0x88B5 aggregation, 0x88B6 ring, 0x0800 IPv4"),
 )
 IPV4 = (
     Field("version", 4, "4"),
@@ -100,6 +111,17 @@ UDP = (
     Field("length", 16, "8 + aggregation bytes"),
     Field("checksum", 16, "0: none"),
 )
+TCP = (
+    Field("source_port", 16, "as the host sent it"),
+    Field("destination_port", 16, "as the host sent it"),
+    Field("sequence", 32, "of the payload before compression"),
+    Field("acknowledgement", 32, "as the host sent it"),
+    Field("offset", 4, "words of the header, options among them: 5 to 15"),
+    Field("flags", 12, "as the host sent it"),
+    Field("window", 16, "as the host sent it"),
+    Field("checksum", 16, "of pseudo-header, header and payload"),
+    Field("urgent", 16, "as the host sent it"),
+)
 AGGREGATION = (
     Field("version", 4, "1"),
     Field("kind", 4, "0 AGG (PA to the switch), 1 RESULT (FA to the workers), 2 ACK, 3 CONFIRM"),
@@ -107,6 +129,19 @@ AGGREGATION = (
     Field("slot", 16, "aggregation slot, absolute in the switch"),
     Field("round", 32, "how often the slot was used; the first use is 1, 0 is malformed"),
     Field("bitmap", 32, "one-hot: the worker; in RESULT and CONFIRM all members"),
+)
+
+RING = (
+    Field("version", 4, "1"),
+    Field("kind", 4, "0 DATA, 1 ACK, 2 NAK, 3 PROBE"),
+    Field("job", 8, "which ring; a restart takes a new one"),
+    Field("nodes", 8, "nodes of the ring"),
+    Field("codec", 8, "0 none, 1 INCEPTIONN, 2 BFP"),
+    Field("parameters", 16, "bound and mode; block and mantissa; lanes, as the codec's file header has them"),
+    Field("operation", 16, "DATA: number of the descriptor"),
+    Field("sequence", 32, "DATA: this frame's, 0 first; ACK and NAK: the next one expected"),
+    Field("count", 32, "DATA: values of the operation; ACK and NAK: first sequence number without room"),
+    Field("length", 16, "DATA: words in the payload when decompressed"),
 )
 
 
@@ -229,3 +264,42 @@ def decode_payload(data: bytes, values: int = DEFAULT_VALUES) -> Packet:
     offset = byte_length(AGGREGATION)
     numbers = struct.unpack_from(f">{values}i", data, offset)
     return Packet(values=numbers, **header)
+
+
+RING_HEADER_BYTES = byte_length(ETHERNET) + byte_length(RING)
+RING_CONTROL_BYTES = 64  # of all kinds but DATA, zeros behind the header
+
+
+@dataclass(frozen=True)
+class RingFrame:
+    """A frame of the ring; only DATA has a ``payload``, at least one beat and whole beats."""
+
+    kind: int
+    job: int
+    nodes: int
+    codec: int = 0
+    parameters: int = 0
+    operation: int = 0
+    sequence: int = 0
+    count: int = 0
+    length: int = 0
+    payload: bytes = b""
+    version: int = VERSION
+
+
+def encode_ring(frame: RingFrame, *, beat_bytes: int, source: int, destination: int) -> bytes:
+    """The frame between two MAC addresses, padded with zeros to whole beats, without FCS."""
+    ethernet = {"destination": destination, "source": source, "ethertype": ETHERTYPE_RING}
+    data = pack_fields(ETHERNET, ethernet)
+    data += pack_fields(RING, {f.name: getattr(frame, f.name) for f in RING}) + frame.payload
+    return data.ljust(max(-(-len(data) // beat_bytes) * beat_bytes, RING_CONTROL_BYTES), b"\0")
+
+
+def decode_ring(data: bytes, *, beat_bytes: int) -> RingFrame:
+    """The frame of the ring in ``data``, Ethernet header included. Raises ValueError when it is too short.
+
+    A payload of n beats makes a frame of n + 1: with 64-byte beats the last one is half padding.
+    """
+    header = unpack_fields(RING, data[byte_length(ETHERNET) :])
+    size = len(data) - beat_bytes if header["kind"] == RingKind.DATA else 0
+    return RingFrame(payload=data[RING_HEADER_BYTES : RING_HEADER_BYTES + size], **header)
