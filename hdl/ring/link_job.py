@@ -1,0 +1,122 @@
+"""What the ring's link is told (the job), what it tells (status, counters), and the beats of its payloads."""
+# Amaranth takes widths as annotations, and a shape as an argument of the class:
+# mypy: disable-error-code="valid-type, call-arg"
+
+from typing import Any
+
+from amaranth.lib import data, enum
+
+from fanin.wire import ETHERNET, RING, Field
+
+
+def _bits(fields: tuple[Field, ...], name: str) -> int:
+    return next(f.bits for f in fields if f.name == name)
+
+
+MAC_BITS = _bits(ETHERNET, "source")
+JOB_BITS = _bits(RING, "job")
+NODES_BITS = _bits(RING, "nodes")
+CODEC_BITS = _bits(RING, "codec")
+PARAMETERS_BITS = _bits(RING, "parameters")
+OPERATION_BITS = _bits(RING, "operation")
+SEQUENCE_BITS = _bits(RING, "sequence")
+COUNT_BITS = _bits(RING, "count")
+LENGTH_BITS = _bits(RING, "length")
+TIMEOUT_BITS = 32
+RETRY_BITS = 16
+ACK_FRAMES_BITS = 8
+ACK_DELAY_BITS = 16
+MAC_WIDTHS = (256, 512)
+MAX_FRAMES = 256  # of a buffer
+
+
+def link_beat(width: int) -> data.StructLayout:
+    """A beat of a frame's payload: ``data``, and whether it is the frame's ``last``.
+
+    ``operation`` (number of the descriptor), ``count`` (values of the operation) and ``length`` (words of the
+    payload when decompressed) are the frame's: steady over its beats. The first byte on the wire has the lowest
+    bits of ``data``.
+    """
+    members: dict[str, Any] = {
+        "data": width,
+        "last": 1,
+        "operation": OPERATION_BITS,
+        "count": COUNT_BITS,
+        "length": LENGTH_BITS,
+    }
+    return data.StructLayout(members)
+
+
+class RingJob(data.Struct):
+    """One node's part in one ring, as registers hold it; steady from ``start`` to ``reset`` and then until idle.
+
+    ``job`` numbers the ring, ``nodes`` counts its nodes, ``codec`` and ``parameters`` say how payloads are
+    compressed: all as in the header, alike at all nodes. ``previous_mac`` sends to this node, this node to
+    ``next_mac``. After ``timeout`` cycles (at least 1) without progress frames are sent again, after ``retries``
+    (at least 1) such times in a row without any answer the job ends. Received frames are acknowledged once
+    ``ack_frames`` (at least 1) were taken or consumed, or ``ack_delay`` cycles after the first of them.
+    """
+
+    job: JOB_BITS
+    nodes: NODES_BITS
+    codec: CODEC_BITS
+    parameters: PARAMETERS_BITS
+    own_mac: MAC_BITS
+    previous_mac: MAC_BITS
+    next_mac: MAC_BITS
+    timeout: TIMEOUT_BITS
+    retries: RETRY_BITS
+    ack_frames: ACK_FRAMES_BITS
+    ack_delay: ACK_DELAY_BITS
+
+
+class LinkFailure(enum.Enum, shape=2):
+    """Why a link stopped: the node behind is silent, or the node before has another idea of the job."""
+
+    NONE = 0
+    TIMEOUT = 1
+    MISMATCH = 2
+
+
+class LinkStatus(data.Struct):
+    """``running``: between ``start`` and failure or ``reset``. ``idle``: all frames taken on ``tx`` are
+    acknowledged, and none is being sent. ``failed`` and its ``cause`` hold until ``reset``.
+    """
+
+    running: 1
+    idle: 1
+    failed: 1
+    cause: LinkFailure
+
+
+class LinkCounters(data.Struct):
+    """One-cycle pulses, for counters outside.
+
+    ``sent``: DATA frames, each once; ``retransmitted``: DATA frames again; ``acks``, ``naks``, ``probes``: those
+    sent. ``received``: DATA frames taken. Dropped: ``bad_fcs`` (the MAC flagged it), ``foreign`` (another ring's,
+    or no frame of a ring at all), ``duplicates`` (DATA that had been taken), ``out_of_order`` (DATA behind a gap,
+    or beyond the room that was granted). Frames that arrive while the link does not run are not counted.
+    """
+
+    sent: 1
+    retransmitted: 1
+    acks: 1
+    naks: 1
+    probes: 1
+    received: 1
+    bad_fcs: 1
+    foreign: 1
+    duplicates: 1
+    out_of_order: 1
+
+
+def check_link(*, width: int, frame_beats: int, buffer_frames: int, replay_frames: int) -> None:
+    """Raises ValueError that names the first parameter of a link that is out of its limits."""
+    if width not in MAC_WIDTHS:
+        raise ValueError(f"width must be 256 or 512, not {width!r}")
+    if frame_beats not in range(1, 1 << LENGTH_BITS):
+        raise ValueError(f"frame_beats must be 1 to {(1 << LENGTH_BITS) - 1}, not {frame_beats!r}")
+    if buffer_frames not in range(2, MAX_FRAMES + 1):
+        raise ValueError(f"buffer_frames must be 2 to {MAX_FRAMES}, not {buffer_frames!r}")
+    if replay_frames not in (1 << n for n in range(1, MAX_FRAMES.bit_length())):
+        raise ValueError(f"replay_frames must be a power of two from 2 to {MAX_FRAMES}, not {replay_frames!r}")
