@@ -1,0 +1,401 @@
+"""What a node does, frame by frame: descriptors in, orders for the engine's four paths out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.ring import MAX_NODES, RingConfig
+
+NODE_BITS = MAX_NODES.bit_length()
+OPERATION_BITS = 16
+COUNT_BITS = 32
+SPARE_ORDERS = 16  # room in a path's queue beyond two slices' frames
+
+
+class Step(enum.Enum, shape=3):  # type: ignore[call-arg]
+    """What becomes of a slice at a node (docs/ring.md, "The engine")."""
+
+    LOCAL = 0  #: own words are sent
+    ADD = 1  #: own words are added to what comes, and the sum is sent
+    TOTAL = 2  #: likewise, and what the others make of the sum is stored: it is complete
+    FORWARD = 3  #: what comes is stored, and sent on as it is
+    STORE = 4  #: what comes is stored
+
+
+#: Which steps a path takes part in, and what it is told of a frame.
+PATH_STEPS = {
+    "rx": (Step.ADD, Step.TOTAL, Step.FORWARD, Step.STORE),
+    "local": (Step.LOCAL, Step.ADD, Step.TOTAL),
+    "tx": (Step.LOCAL, Step.ADD, Step.TOTAL, Step.FORWARD),
+    "store": (Step.TOTAL, Step.FORWARD, Step.STORE),
+}
+PATH_FIELDS = {
+    "rx": ("step", "words", "operation", "count"),
+    "local": ("step", "words", "inside", "lanes", "address"),
+    "tx": ("step", "words", "operation", "count"),
+    "store": ("step", "words", "inside", "lanes", "address", "final"),
+}
+
+
+def word_address_bits(config: RingConfig, address_width: int) -> int:
+    """Bits of a word's number in memory."""
+    return address_width - (config.width // 8).bit_length() + 1
+
+
+def descriptor_layout(address_width: int) -> data.StructLayout:
+    """A vector to be reduced: ``count`` values, at least 1, from byte ``address`` on, a multiple of the word."""
+    return data.StructLayout({"address": address_width, "count": COUNT_BITS, "operation": OPERATION_BITS})
+
+
+def path_layout(config: RingConfig, address_width: int, path: str) -> data.StructLayout:
+    """An order: what a path is told of a frame.
+
+    ``words``: of the frame; ``inside``: how many of them, from the first on, lie inside the vector;
+    ``lanes``: values of the last of those, 0 if all; ``address``: the first word's number in memory;
+    ``final``: the descriptor's last frame to be stored.
+    """
+    shapes = {
+        "step": Step,
+        "words": range(config.frame_words + 1),
+        "inside": range(config.frame_words + 1),
+        "lanes": (config.lanes - 1).bit_length(),
+        "address": word_address_bits(config, address_width),
+        "operation": OPERATION_BITS,
+        "count": COUNT_BITS,
+        "final": 1,
+    }
+    return data.StructLayout({name: shapes[name] for name in PATH_FIELDS[path]})
+
+
+def segment_layout(config: RingConfig, address_width: int) -> data.StructLayout:
+    """A segment: slices of ``size`` words; ``own`` and ``top`` are where the node's and the last one begin.
+
+    ``address``: the first word's number in memory; ``behind``: words of the vector behind that one.
+    """
+    offset_bits = (MAX_NODES * config.slice_words).bit_length()
+    return data.StructLayout(
+        {
+            "address": word_address_bits(config, address_width),
+            "behind": signed(COUNT_BITS - (config.lanes - 1).bit_length() + 1),
+            "size": range(config.slice_words + 1),
+            "own": offset_bits,
+            "top": offset_bits,
+            "lanes": (config.lanes - 1).bit_length(),
+            "operation": OPERATION_BITS,
+            "count": COUNT_BITS,
+            "final": 1,
+        }
+    )
+
+
+class RingSegments(wiring.Component):
+    """Cut a descriptor's vector into segments: N slices of min(slice_words, ceil(rest / N)) words each.
+
+    Members
+    -------
+    ``nodes``, ``rank`` : In, 8 bits
+        N, 2…255, and which of the slices this node begins with; they hold while a descriptor is inside.
+    ``i`` : In, stream of :func:`descriptor_layout`
+    ``o`` : Out, stream of :func:`segment_layout`
+
+    Parameters
+    ----------
+    ``config`` : RingConfig
+    ``address_width`` : int, bits
+
+    Latency
+    -------
+    A segment every 13 cycles and one for each bit of a word's number in the vector (29 with 8 lanes, 28 with
+    16): one quotient bit, and one bit of the products with N and rank, a cycle. A descriptor's first is on
+    ``o`` that many cycles after it was taken.
+
+    Source
+    ------
+    docs/ring.md; ``fanin.ring.RingConfig.segments``.
+    """
+
+    def __init__(self, *, config: RingConfig, address_width: int = 40):
+        self.config = config
+        self.address_width = address_width
+        super().__init__(
+            {
+                "nodes": In(NODE_BITS),
+                "rank": In(NODE_BITS),
+                "i": In(stream.Signature(descriptor_layout(address_width))),
+                "o": Out(stream.Signature(segment_layout(config, address_width))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Restoring division, then two products by shifting and adding; no carry chain follows another."""
+        m = Module()
+        segment = self.o.payload
+        following = Signal.like(segment.behind)  # ``behind`` of the next segment; negative: there is none
+        whole = Signal.like(segment.own)  # words of all slices
+        descriptor = self.i.payload
+        lane_bits = len(segment.lanes)
+        word_bits = self.address_width - len(segment.address)
+        last_word = (descriptor.count - 1)[lane_bits:COUNT_BITS]
+        quotient = Signal(len(segment.behind) - 1)  # of ``behind`` by N: one less than a slice's words
+        remainder = Signal(NODE_BITS)
+        steps = Signal(signed(len(quotient).bit_length() + 1))
+        with m.FSM() as fsm:
+            m.d.comb += [self.i.ready.eq(fsm.ongoing("IDLE")), self.o.valid.eq(fsm.ongoing("OFFER"))]
+            with m.State("IDLE"), m.If(self.i.valid):
+                m.d.sync += [segment[name].eq(descriptor[name]) for name in ("operation", "count")]
+                m.d.sync += segment.address.eq(descriptor.address[word_bits:])
+                m.d.sync += [segment.behind.eq(last_word), segment.lanes.eq(descriptor.count)]
+                m.next = "BEGIN"
+            with m.State("BEGIN"):
+                m.d.sync += [quotient.eq(segment.behind), remainder.eq(0), steps.eq(len(quotient) - 2)]
+                m.next = "DIVIDE"
+            with m.State("DIVIDE"):
+                self._divide(m, quotient, remainder)
+                m.d.sync += steps.eq(steps - 1)
+                with m.If(steps[-1]):
+                    m.next = "LIMIT"
+            with m.State("LIMIT"):
+                with m.If(quotient >= self.config.slice_words):
+                    m.d.sync += quotient.eq(self.config.slice_words - 1)
+                m.next = "ROUND"
+            with m.State("ROUND"):
+                m.d.sync += [segment.size.eq(quotient + 1), steps.eq(NODE_BITS - 2)]
+                m.next = "MULTIPLY"
+            with m.State("MULTIPLY"):
+                m.d.sync += steps.eq(steps - 1)
+                with m.If(steps[-1]):
+                    m.next = "SUBTRACT"
+            with m.State("SUBTRACT"):
+                m.d.sync += [following.eq(segment.behind - whole), segment.top.eq(whole - segment.size)]
+                m.next = "OFFER"
+            with m.State("OFFER"), m.If(self.o.ready):
+                m.d.sync += [segment.address.eq(segment.address + whole), segment.behind.eq(following)]
+                m.next = "BEGIN"
+                with m.If(following[-1]):
+                    m.next = "IDLE"
+            begin, multiplying = fsm.ongoing("BEGIN"), fsm.ongoing("MULTIPLY")
+        m.d.comb += segment.final.eq(following[-1])
+        for product, factor in (whole, self.nodes), (segment.own, self.rank):
+            self._multiply(m, product, factor, begin, multiplying)
+        return m
+
+    def _divide(self, m: Module, quotient: Signal, remainder: Signal) -> None:
+        """One step of the restoring division by ``nodes``: the quotient's bits follow the dividend's out."""
+        shifted = Cat(quotient[-1], remainder)
+        difference = Signal(signed(NODE_BITS + 2))
+        m.d.comb += difference.eq(shifted - self.nodes)
+        m.d.sync += [
+            remainder.eq(Mux(difference[-1], shifted, difference)),
+            quotient.eq(Cat(~difference[-1], quotient)),
+        ]
+
+    def _multiply(self, m: Module, product: Any, factor: Signal, begin: Any, enable: Any) -> None:
+        """``product`` = size · ``factor`` once ``enable`` was high for as many cycles as it has bits."""
+        bits = Signal.like(factor)
+        with m.If(begin):
+            m.d.sync += [bits.eq(factor), product.eq(0)]
+        with m.Elif(enable):
+            addend = Mux(bits[-1], self.o.payload.size, 0)
+            m.d.sync += [bits.eq(Cat(0, bits)), product.eq(Cat(0, product) + addend)]
+
+
+class RingFrames(wiring.Component):
+    """A segment's 2N − 1 steps, frame by frame, as orders for the paths that they concern.
+
+    At step t the node works on slice (rank − t) mod N: LOCAL, N − 2 times ADD, TOTAL, N − 2 times FORWARD, STORE.
+
+    Members
+    -------
+    ``nodes``, ``rank`` : In, 8 bits
+    ``i`` : In, stream of :func:`segment_layout`
+    ``rx``, ``local``, ``tx``, ``store`` : Out, streams of :func:`path_layout`
+        Each takes an order when it can; the next one is made when all have.
+
+    Parameters
+    ----------
+    ``config`` : RingConfig
+    ``address_width`` : int, bits
+
+    Latency
+    -------
+    The first order is out 5 cycles after the segment came; then a frame every 3 cycles, and 2 more
+    between slices.
+
+    Source
+    ------
+    docs/ring.md, "The engine".
+    """
+
+    def __init__(self, *, config: RingConfig, address_width: int = 40):
+        self.config = config
+        self.address_width = address_width
+        orders = {path: Out(stream.Signature(path_layout(config, address_width, path))) for path in PATH_STEPS}
+        segments = stream.Signature(segment_layout(config, address_width))
+        super().__init__({"nodes": In(NODE_BITS), "rank": In(NODE_BITS), "i": In(segments), **orders})
+
+    def elaborate(self, platform: Any) -> Module:
+        """A slice begins with SLICE; MEASURE, COMPARE and OFFER make an order."""
+        m = Module()
+        segment, frame_words = self.i.payload, self.config.frame_words
+        step = Signal(Step)
+        offset = Signal.like(segment.own)  # of the slice in the segment
+        left = Signal(range(self.config.slice_words))  # words of the slice behind the frame's first
+        address = Signal.like(segment.address)  # of the frame's first word
+        behind = Signal.like(segment.behind)  # words of the vector behind that one
+        words = Signal(range(frame_words + 1))
+        past = Signal(signed(len(behind) + 1))  # ``behind`` less the frame's words
+        last = Signal()
+        pending = Signal(len(PATH_STEPS))
+        with m.FSM() as fsm:
+            with m.State("IDLE"), m.If(self.i.valid):
+                m.d.sync += [offset.eq(segment.own), step.eq(Step.LOCAL)]
+                m.next = "SLICE"
+            with m.State("SLICE"):
+                m.d.sync += [address.eq(segment.address + offset), behind.eq(segment.behind - offset)]
+                m.d.sync += left.eq(segment.size - 1)
+                m.next = "MEASURE"
+            with m.State("MEASURE"):
+                m.d.sync += [words.eq(frame_words), last.eq(left < frame_words)]
+                with m.If(left < frame_words):
+                    m.d.sync += words.eq(left + 1)
+                m.next = "COMPARE"
+            with m.State("COMPARE"):
+                m.d.sync += past.eq(behind - words)
+                m.next = "OFFER"
+            with m.State("OFFER"), m.If(~pending.any()):
+                m.d.sync += [address.eq(address + frame_words), behind.eq(behind - frame_words)]
+                m.d.sync += left.eq(left - frame_words)
+                m.next = "MEASURE"
+                with m.If(last):
+                    m.next = "ADVANCE"
+            with m.State("ADVANCE"):
+                m.next = "SLICE"
+                with m.If(step == Step.STORE):
+                    m.d.comb += self.i.ready.eq(1)
+                    m.next = "IDLE"
+            idle, advance = fsm.ongoing("IDLE"), fsm.ongoing("ADVANCE")
+            offering = fsm.ongoing("OFFER") & ~pending.any()
+        self._advance(m, idle, advance, step, offset)
+        order = {
+            "step": step,
+            "words": words,
+            "inside": Mux(behind[-1], 0, Mux(past[-1], behind[: len(words)] + 1, words)),
+            "lanes": Mux(past[-1] & ~behind[-1], segment.lanes, 0),
+            "address": address,
+            "operation": segment.operation,
+            "count": segment.count,
+            "final": last & segment.final & (step == Step.STORE),
+        }
+        self._offer(m, offering, order, pending)
+        return m
+
+    def _offer(self, m: Module, offering: Any, order: dict[str, Any], pending: Signal) -> None:
+        """One set of registers, and a bit of ``pending`` for each path that has not yet taken them."""
+        step = order["step"]
+        for name, value in order.items():
+            ports = [getattr(self, path).payload[name] for path in PATH_STEPS if name in PATH_FIELDS[path]]
+            register = Signal.like(ports[0], name=name, reset_less=True)
+            with m.If(offering):
+                m.d.sync += register.eq(value)
+            m.d.comb += [port.eq(register) for port in ports]
+        for bit, (path, steps) in zip(pending, PATH_STEPS.items(), strict=True):
+            port = getattr(self, path)
+            m.d.comb += port.valid.eq(bit)
+            with m.If(offering):
+                m.d.sync += bit.eq(step.as_value().matches(*(s.value for s in steps)))
+            with m.Elif(port.ready):
+                m.d.sync += bit.eq(0)
+
+    def _advance(self, m: Module, idle: Any, advance: Any, step: Signal, offset: Signal) -> None:
+        """From a slice to the one before it, and from its step to the next."""
+        segment = self.i.payload
+        index = Signal(NODE_BITS)  # of the slice
+        repeats = Signal(signed(NODE_BITS + 1))  # of ADD and FORWARD, behind the next one
+        pair = Signal()  # N = 2: neither
+        with m.If(idle):
+            m.d.sync += [index.eq(self.rank), repeats.eq(self.nodes - 4), pair.eq(self.nodes == 2)]
+        with m.If(advance):
+            m.d.sync += [index.eq(index - 1), offset.eq(offset - segment.size), repeats.eq(repeats - 1)]
+            with m.If(index == 0):
+                m.d.sync += [index.eq(self.nodes - 1), offset.eq(segment.top)]
+            with m.Switch(step):
+                with m.Case(Step.LOCAL, Step.TOTAL):
+                    m.d.sync += repeats.eq(self.nodes - 4)
+                    middle = Mux(step == Step.LOCAL, Step.ADD, Step.FORWARD)
+                    m.d.sync += step.eq(middle)
+                    with m.If(pair):
+                        m.d.sync += step.eq(Mux(step == Step.LOCAL, Step.TOTAL, Step.STORE))
+                with m.Case(Step.ADD), m.If(repeats[-1]):
+                    m.d.sync += step.eq(Step.TOTAL)
+                with m.Case(Step.FORWARD), m.If(repeats[-1]):
+                    m.d.sync += step.eq(Step.STORE)
+
+
+class RingSequencer(wiring.Component):
+    """From descriptors to orders, with a queue for each path.
+
+    Each path takes its orders in the ring's order and at its own pace. A queue holds two slices' frames and some:
+    STORE of one segment never keeps LOCAL of the next from beginning.
+
+    Members
+    -------
+    ``nodes``, ``rank`` : In, 8 bits
+        N, 2…255, and the node's place in the ring; they hold while a descriptor is inside.
+    ``descriptor`` : In, stream of :func:`descriptor_layout`
+    ``rx``, ``local``, ``tx``, ``store`` : Out, streams of :func:`path_layout`
+        In the order of the steps, without those that do not concern the path (``PATH_STEPS``).
+
+    Parameters
+    ----------
+    ``config`` : RingConfig
+    ``address_width`` : int, bits
+
+    Latency
+    -------
+    ``LATENCY`` + the bits of a word's number in the vector (28 with 16 lanes, 29 with 8) cycles from a
+    descriptor to its first order; then a frame every 3 cycles, 2 more between slices, and 2 more between
+    segments. The next segment, also that of the next descriptor, is prepared meanwhile.
+
+    Source
+    ------
+    docs/ring.md, "The engine"; AI Smart NIC, section IV-A.
+    """
+
+    LATENCY = 20
+
+    def __init__(self, *, config: RingConfig, address_width: int = 40):
+        self.config = config
+        self.address_width = address_width
+        orders = {path: Out(stream.Signature(path_layout(config, address_width, path))) for path in PATH_STEPS}
+        descriptors = stream.Signature(descriptor_layout(address_width))
+        super().__init__(
+            {"nodes": In(NODE_BITS), "rank": In(NODE_BITS), "descriptor": In(descriptors), **orders}
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Descriptor, segment, frame, queues."""
+        m = Module()
+        sizes: dict[str, Any] = {"config": self.config, "address_width": self.address_width}
+        m.submodules.segments = segments = RingSegments(**sizes)
+        m.submodules.frames = frames = RingFrames(**sizes)
+        m.submodules.segment = segment = StreamFIFO(shape=segments.o.payload.shape(), depth=1)
+        connect_typed(m, flipped(self.descriptor), segments.i)
+        connect_typed(m, segments.o, segment.i)
+        connect_typed(m, segment.o, frames.i)
+        for part in segments, frames:
+            m.d.comb += [part.nodes.eq(self.nodes), part.rank.eq(self.rank)]
+        for path in PATH_STEPS:
+            queue = StreamFIFO(
+                shape=path_layout(self.config, self.address_width, path),
+                depth=2 * self.config.slice_frames + SPARE_ORDERS,
+            )
+            m.submodules[path] = queue
+            connect_typed(m, getattr(frames, path), queue.i)
+            connect_typed(m, queue.o, flipped(getattr(self, path)))
+        return m
