@@ -104,20 +104,22 @@ def build(
     sources: Mapping[str, str],
     *,
     models: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    own_main: bool = False,
     quiet: bool = False,
 ) -> Path:
     """Directory of the Verilated build of ``sources`` (text by file name) with top module ``top``.
 
     ``models`` are modules that are Verilated on their own, each from the sources given with it, as classes
-    ``V<module>`` whose headers the top's C++ may include. The result's ``EXECUTABLE`` runs under cocotb. Two
-    processes may build the same at once: each builds in a directory of its own, and the first to finish puts
-    it in place. Raises InputError for a missing tool, ToolFailed with the tool's last lines when a build
+    ``V<module>`` whose headers the top's C++ may include. The result's ``EXECUTABLE`` runs under cocotb or, with
+    ``own_main``, is what the sources' own ``main()`` does with the class ``Vtop``. Two processes may build the
+    same at once: each builds in a directory of its own, and the first to finish puts it in place. Raises InputError for a missing tool, ToolFailed with the tool's last lines when a build
     fails.
     """
     verilator = find_verilator()
     check_tools()
     jobs = [_Job(name, part, _model_arguments(name, part, verilator)) for name, part in models.items()]
-    jobs.append(_Job("", sources, _top_arguments(sources, models, verilator)))
+    arguments = _own_arguments(sources, verilator) if own_main else _top_arguments(sources, models, verilator)
+    jobs.append(_Job("", sources, arguments))
     place = cache_directory() / "verilated" / _digest(jobs, verilator)
     if (place / EXECUTABLE).exists():
         return place
@@ -201,6 +203,10 @@ def _top_arguments(sources: Iterable[str], models: Iterable[str], verilator: Ver
         str(_main()),
         *sources,
     ]
+
+
+def _own_arguments(sources: Iterable[str], verilator: Verilator) -> list[str]:
+    return [*_common_arguments("top", "Vtop", verilator), "--exe", "-o", f"../{EXECUTABLE}", *sources]
 
 
 def _main() -> Path:

@@ -1,0 +1,131 @@
+"""A Verilated component between two files: frames into its packet stream ``i``, and those that leave ``o``.
+
+Nothing of Python runs per cycle: a C++ main of its own drives the model, at hundreds of thousands of cycles a
+second. Inputs that are no stream are set once per run, so that one build serves all values of a register.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+
+import jinja2
+import numpy as np
+import numpy.typing as npt
+from amaranth.lib import wiring
+
+from fanin.errors import CheckFailed
+from fanin.hdl.emit import FlatPort, emit_verilog, flat_ports
+from fanin.sim.cosim.build import EXECUTABLE, build
+
+UInt32 = npt.NDArray[np.uint32]
+
+_STREAMS = ("i_", "o_", "length_")
+_MAX_REGISTER_BITS = 64
+_STALL_UNITS = 256
+
+
+@dataclass(frozen=True)
+class StreamRun:
+    """What a run yields; cycles are counted from the reset, per beat that was transferred."""
+
+    frames: list[bytes]  #: that left ``o``, one for each that entered
+    errors: npt.NDArray[np.bool_]  #: ``error`` of each, if ``o`` has it
+    taken: UInt32  #: cycle in which each beat entered
+    given: UInt32  #: cycle in which each beat left
+    seconds: float
+
+    @property
+    def cycles(self) -> int:
+        """From the first beat in to the last one out, both counted."""
+        return int(self.given[-1]) - int(self.taken[0]) + 1
+
+
+class StreamFile:
+    """A built simulation of one component; each ``run`` is a new process.
+
+    The component has packet streams ``i`` and ``o``, and may have a stream ``length`` that gets a number per
+    frame; its other inputs are registers of at most 64 bits. Raises ValueError for a component that has not.
+    """
+
+    def __init__(self, component: wiring.Component, *, quiet: bool = False):
+        ports = {port.name: port for port in flat_ports(component)}
+        for name in ("i_tdata", "i_tvalid", "o_tdata", "o_tvalid", "o_tready"):
+            if name not in ports:
+                raise ValueError(f"{type(component).__name__} must have packet streams i and o: no {name}")
+        self.registers = {
+            name: port for name, port in ports.items() if not port.output and not name.startswith(_STREAMS)
+        }
+        if wide := [name for name, port in self.registers.items() if len(port.value) > _MAX_REGISTER_BITS]:
+            raise ValueError(f"register {wide[0]} must have at most {_MAX_REGISTER_BITS} bits")
+        self.has_lengths = "length_payload" in ports
+        sources = {"top.v": emit_verilog(component, name="top"), "main.cpp": self._main(ports)}
+        self._program = build(sources, own_main=True, quiet=quiet) / EXECUTABLE
+
+    def _main(self, ports: Mapping[str, FlatPort]) -> str:
+        text = (files("fanin.sim.cosim") / "stream_file.cpp.j2").read_text()
+        template = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True).from_string(
+            text
+        )
+        return template.render(
+            in_bytes=len(ports["i_tdata"].value) // 8,
+            out_bytes=len(ports["o_tdata"].value) // 8,
+            registers=self.registers.values(),
+            length=self.has_lengths,
+            ready="i_tready" in ports,
+            error="o_tuser" in ports,
+        )
+
+    def run(
+        self,
+        frames: Sequence[bytes],
+        *,
+        lengths: Sequence[int] = (),
+        registers: Mapping[str, int] = MappingProxyType({}),
+        stalls: tuple[float, float] = (0.0, 0.0),
+        seed: int = 0,
+    ) -> StreamRun:
+        """Send ``frames`` through, and as many must come out.
+
+        ``lengths`` go to the stream ``length``. ``stalls`` are the shares of cycles in which nothing is offered
+        to ``i`` and ``length``, and in which ``o`` is not ready. Raises CheckFailed when nothing moves any more,
+        when ``o`` breaks the rules of streams, or has more frames than ``i``.
+        """
+        if not frames or not all(frames):
+            raise ValueError("frames must be one at least, of one byte at least")
+        if self.has_lengths and len(lengths) != len(frames):
+            raise ValueError(f"lengths must be as many as frames, {len(frames)}, not {len(lengths)}")
+        if unknown := set(registers) - set(self.registers):
+            raise ValueError(f"registers must be among {', '.join(self.registers)}, not {min(unknown)}")
+        settings = [f"{name}={int(value)}" for name, value in registers.items()]
+        units = [str(min(round(share * _STALL_UNITS), _STALL_UNITS - 1)) for share in stalls]
+        with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
+            work = Path(folder)
+            (work / "data").write_bytes(b"".join(frames))
+            np.array([len(frame) for frame in frames], dtype=np.uint32).tofile(work / "sizes")
+            np.array(lengths, dtype=np.uint32).tofile(work / "lengths")
+            begin = time.perf_counter()
+            command = [str(self._program), folder, str(seed), *units, *settings]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise CheckFailed(f"simulation: {done.stderr.strip() or f'status {done.returncode}'}")
+            return _result(work, time.perf_counter() - begin)
+
+
+def _result(work: Path, seconds: float) -> StreamRun:
+    data = (work / "output").read_bytes()
+    ends = np.cumsum(np.fromfile(work / "output_sizes", dtype=np.uint32), dtype=np.int64).tolist()
+    return StreamRun(
+        frames=[data[first:end] for first, end in pairwise([0, *ends])],
+        errors=np.fromfile(work / "output_errors", dtype=np.bool_),
+        taken=np.fromfile(work / "input_cycles", dtype=np.uint32),
+        given=np.fromfile(work / "output_cycles", dtype=np.uint32),
+        seconds=seconds,
+    )
