@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +25,13 @@ def roundtrip(values: Float32, codec: Inceptionn | Bfp | None) -> Float32:
     return inceptionn.roundtrip(values, codec)
 
 
-def all_reduce(gradients: Sequence[Float32], config: RingConfig) -> Float32:
+def all_reduce(
+    gradients: Sequence[Float32], config: RingConfig, hop: Callable[[Float32], Float32] | None = None
+) -> Float32:
     """The sum that every node ends with; ``gradients`` are theirs, in the order of the ring.
+
+    ``hop``: what arrives of what a node sends, instead of the round trip of ``config``'s codec. Of each slice it
+    is called with the N - 1 partial sums in order, then with the total.
 
     Raises ValueError unless there are 2 to 255 of them, of one length, at least 1.
     """
@@ -34,6 +40,7 @@ def all_reduce(gradients: Sequence[Float32], config: RingConfig) -> Float32:
         raise ValueError(f"nodes must be {MIN_NODES} to {MAX_NODES}, not {nodes}")
     if count < 1 or any(np.size(gradient) != count for gradient in gradients):
         raise ValueError(f"gradients must have one length, at least 1, not {[np.size(g) for g in gradients]}")
+    hop = hop or partial(roundtrip, codec=config.codec)
     segments = list(config.segments(count, nodes))
     last = segments[-1][-1]
     padded = np.zeros((nodes, (last.start + last.words) * config.lanes), dtype=np.float32)
@@ -43,13 +50,13 @@ def all_reduce(gradients: Sequence[Float32], config: RingConfig) -> Float32:
     for segment in segments:
         for first, piece in enumerate(segment):
             at = slice(piece.start * config.lanes, (piece.start + piece.words) * config.lanes)
-            total[at] = _slice(np.roll(padded[:, at], -first, axis=0), config.codec)
+            total[at] = _slice(np.roll(padded[:, at], -first, axis=0), hop)
     return total[:count]
 
 
-def _slice(own: Float32, codec: Inceptionn | Bfp | None) -> Float32:
+def _slice(own: Float32, hop: Callable[[Float32], Float32]) -> Float32:
     """One slice round the ring: ``own`` are the nodes' words, that of the slice's first node first."""
     travelling = own[0]
     for mine in own[1:]:
-        travelling = fp32.add(roundtrip(travelling, codec), mine)
-    return roundtrip(travelling, codec)
+        travelling = fp32.add(hop(travelling), mine)
+    return hop(travelling)
