@@ -25,9 +25,9 @@ class RingLink(wiring.Component):
         ``replay_frames`` are unacknowledged, else always while running.
     ``rx`` : Out, stream of :func:`link_beat`
         Payloads from the node before. Room is granted anew as a frame's last beat leaves.
-    ``mac_tx`` : Out, packet stream of ``width`` bits
+    ``mac_tx`` : Out, packet stream of ``data_width`` bits
         Does not pause inside a frame; all beats are whole.
-    ``mac_rx`` : In, packet stream of ``width`` bits with ``error``
+    ``mac_rx`` : In, packet stream of ``data_width`` bits with ``error``
         Always ready: a MAC does not wait.
     ``job`` : In, RingJob
     ``start`` : In, 1
@@ -40,13 +40,15 @@ class RingLink(wiring.Component):
 
     Parameters
     ----------
-    ``width`` : int, 256 or 512, bits
-    ``frame_beats`` : int, at least 1
+    ``data_width`` : int, 256 or 512, bits
+    ``frame_beats`` : int, 1 to 4096
         Beats of a payload at most: the frame's words and what a codec may add to them.
     ``buffer_frames`` : int, 2 to 256
         Frames received that ``rx`` has not taken yet.
     ``replay_frames`` : int, a power of two, 2 to 256
-        Frames sent that are not acknowledged yet.
+        Frames taken on ``tx`` that are not acknowledged yet.
+    ``first_sequence`` : int, 0 to 2^32 − 1
+        Of the first frame, at all nodes alike; 0 but in tests.
 
     Latency
     -------
@@ -59,21 +61,34 @@ class RingLink(wiring.Component):
     docs/ring.md, "The link"; AI Smart NIC, section IV-A.
     """
 
-    def __init__(self, *, width: int, frame_beats: int, buffer_frames: int = 32, replay_frames: int = 32):
+    def __init__(
+        self,
+        *,
+        frame_beats: int,
+        data_width: int = 512,
+        buffer_frames: int = 32,
+        replay_frames: int = 32,
+        first_sequence: int = 0,
+    ):
         check_link(
-            width=width, frame_beats=frame_beats, buffer_frames=buffer_frames, replay_frames=replay_frames
+            data_width=data_width,
+            frame_beats=frame_beats,
+            buffer_frames=buffer_frames,
+            replay_frames=replay_frames,
+            first_sequence=first_sequence,
         )
-        self.width = width
+        self.data_width = data_width
         self.frame_beats = frame_beats
         self.buffer_frames = buffer_frames
         self.replay_frames = replay_frames
-        beats = stream.Signature(link_beat(width))
+        self.first_sequence = first_sequence
+        beats = stream.Signature(link_beat(data_width))
         super().__init__(
             {
                 "tx": In(beats),
                 "rx": Out(beats),
-                "mac_tx": Out(packet_stream(width)),
-                "mac_rx": In(packet_stream(width, error=True)),
+                "mac_tx": Out(packet_stream(data_width)),
+                "mac_rx": In(packet_stream(data_width, error=True)),
                 "job": In(RingJob),
                 "start": In(1),
                 "reset": In(1),

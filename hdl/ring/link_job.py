@@ -28,14 +28,14 @@ ACK_FRAMES_BITS = 8
 ACK_DELAY_BITS = 16
 MAC_WIDTHS = (256, 512)
 MAX_FRAMES = 256  # of a buffer
+MAX_FRAME_BEATS = 1 << 12  # beyond any MAC's frames
 
 
 def link_beat(width: int) -> data.StructLayout:
-    """A beat of a frame's payload: ``data``, and whether it is the frame's ``last``.
+    """A beat of a frame's payload: ``data``, first byte on the wire lowest, and whether it is the ``last``.
 
     ``operation`` (number of the descriptor), ``count`` (values of the operation) and ``length`` (words of the
-    payload when decompressed) are the frame's: steady over its beats. The first byte on the wire has the lowest
-    bits of ``data``.
+    payload when decompressed) are the frame's: steady over its beats.
     """
     members: dict[str, Any] = {
         "data": width,
@@ -48,13 +48,14 @@ def link_beat(width: int) -> data.StructLayout:
 
 
 class RingJob(data.Struct):
-    """One node's part in one ring, as registers hold it; steady from ``start`` to ``reset`` and then until idle.
+    """One node's part in one ring, as registers hold it; steady from ``start`` until idle after ``reset``.
 
     ``job`` numbers the ring, ``nodes`` counts its nodes, ``codec`` and ``parameters`` say how payloads are
     compressed: all as in the header, alike at all nodes. ``previous_mac`` sends to this node, this node to
-    ``next_mac``. After ``timeout`` cycles (at least 1) without progress frames are sent again, after ``retries``
-    (at least 1) such times in a row without any answer the job ends. Received frames are acknowledged once
-    ``ack_frames`` (at least 1) were taken or consumed, or ``ack_delay`` cycles after the first of them.
+    ``next_mac``. After ``timeout`` cycles (1 to 2^31) without progress frames are sent again, after
+    ``retries`` (at least 1) such times in a row without any answer the job ends. Received frames are
+    acknowledged once ``ack_frames`` (at least 1) were taken or consumed, or ``ack_delay`` cycles (at least 1)
+    after the first of them.
     """
 
     job: JOB_BITS
@@ -92,10 +93,11 @@ class LinkStatus(data.Struct):
 class LinkCounters(data.Struct):
     """One-cycle pulses, for counters outside.
 
-    ``sent``: DATA frames, each once; ``retransmitted``: DATA frames again; ``acks``, ``naks``, ``probes``: those
-    sent. ``received``: DATA frames taken. Dropped: ``bad_fcs`` (the MAC flagged it), ``foreign`` (another ring's,
-    or no frame of a ring at all), ``duplicates`` (DATA that had been taken), ``out_of_order`` (DATA behind a gap,
-    or beyond the room that was granted). Frames that arrive while the link does not run are not counted.
+    ``sent``: DATA frames, each once; ``retransmitted``: DATA frames again; ``acks``, ``naks``, ``probes``:
+    those sent. ``received``: DATA frames taken. Dropped: ``bad_fcs`` (the MAC flagged it), ``foreign``
+    (another ring's, or no frame of a ring at all), ``duplicates`` (DATA that had been taken),
+    ``out_of_order`` (DATA behind a gap, or beyond the room that was granted). Frames that arrive while the
+    link does not run are not counted.
     """
 
     sent: 1
@@ -110,13 +112,22 @@ class LinkCounters(data.Struct):
     out_of_order: 1
 
 
-def check_link(*, width: int, frame_beats: int, buffer_frames: int, replay_frames: int) -> None:
-    """Raises ValueError that names the first parameter of a link that is out of its limits."""
-    if width not in MAC_WIDTHS:
-        raise ValueError(f"width must be 256 or 512, not {width!r}")
-    if frame_beats not in range(1, 1 << LENGTH_BITS):
-        raise ValueError(f"frame_beats must be 1 to {(1 << LENGTH_BITS) - 1}, not {frame_beats!r}")
+def check_link(
+    *,
+    data_width: int = 512,
+    frame_beats: int = 1,
+    buffer_frames: int = 2,
+    replay_frames: int = 2,
+    first_sequence: int = 0,
+) -> None:
+    """Raises ValueError that names the first parameter of a link, or of its part, that is out of limits."""
+    if data_width not in MAC_WIDTHS:
+        raise ValueError(f"data_width must be 256 or 512, not {data_width!r}")
+    if frame_beats not in range(1, MAX_FRAME_BEATS + 1):
+        raise ValueError(f"frame_beats must be 1 to {MAX_FRAME_BEATS}, not {frame_beats!r}")
     if buffer_frames not in range(2, MAX_FRAMES + 1):
         raise ValueError(f"buffer_frames must be 2 to {MAX_FRAMES}, not {buffer_frames!r}")
     if replay_frames not in (1 << n for n in range(1, MAX_FRAMES.bit_length())):
         raise ValueError(f"replay_frames must be a power of two from 2 to {MAX_FRAMES}, not {replay_frames!r}")
+    if first_sequence not in range(1 << SEQUENCE_BITS):
+        raise ValueError(f"first_sequence must be 0 to 2^{SEQUENCE_BITS} - 1, not {first_sequence!r}")
