@@ -33,6 +33,7 @@ SMALL = {
     "lanes": 4,
     "limit": 4,
     "mac_width": 64,
+    "max_bytes": 34,
     "max_mini_batch": 16,
     "operand": signed(8),
     "output_width": 16,
@@ -40,7 +41,7 @@ SMALL = {
     "shape": 8,
     "slots": 4,
     "values": 8,
-    "width": 8,
+    "width": 256,
     "word_bytes": 8,
     "words": 10,
 }

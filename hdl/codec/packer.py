@@ -1,0 +1,153 @@
+"""The alignment unit: pieces of any number of bytes become words without gaps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.stream.packet import packet_stream
+
+
+def piece_layout(max_bytes: int) -> data.StructLayout:
+    """A piece of a frame: the lowest ``count`` bytes of ``data``, the first lowest; the others mean nothing.
+
+    ``last`` ends the frame, and comes with at least one byte.
+    """
+    return data.StructLayout({"data": 8 * max_bytes, "count": range(max_bytes + 1), "last": 1})
+
+
+def rotated(value: Any, places: Any, *, unit: int = 8) -> Any:
+    """``value`` rotated towards its top by ``places`` units: 4:1 multiplexers, two bits of ``places`` each.
+
+    ``value`` has 2^len(``places``) units.
+    """
+    for low in range(0, len(places), 2):
+        steps = [value.rotate_left(unit * (n << low)) for n in range(4)]
+        value = Mux(places[low], steps[1], steps[0])
+        if low + 1 < len(places):
+            value = Mux(places[low + 1], Mux(places[low], steps[3], steps[2]), value)
+    return value
+
+
+def _padded(value: Any, width: int) -> Any:
+    return Cat(value, Const(0, width - len(value)))
+
+
+def _from(first: Any, size: int) -> Any:
+    """Ones from bit ``first`` on, of ``size``; upper and lower half apart, to be quick."""
+    split = (len(first) + 1) // 2
+    low, high = first[:split], first[split:]
+    above, same = [high < n for n in range(1 << len(high))], [high == n for n in range(1 << len(high))]
+    reached = [low <= n for n in range(1 << split)]
+    return Cat(above[n >> split] | same[n >> split] & reached[n % (1 << split)] for n in range(size))
+
+
+def _chosen(mask: Any, a: Any, b: Any) -> Any:
+    """The bytes of ``a`` where ``mask`` is set, those of ``b`` elsewhere."""
+    return Cat(Mux(mask[n], a.word_select(n, 8), b.word_select(n, 8)) for n in range(len(mask)))
+
+
+def _sum_is_not_zero(a: Any, b: Any) -> Any:
+    """Whether ``a + b``, cut to the bits of ``a``, is not 0: known without waiting for the sum's carries."""
+    return ((a ^ b) ^ ((a | b) << 1))[: len(a)].any()
+
+
+class BytePacker(wiring.Component):
+    """Join the pieces of a frame, byte to byte, into the words of a packet stream.
+
+    A word leaves when it is full; on ``last`` what is left leaves, too. Data bits of bytes that ``keep``
+    leaves out mean nothing.
+
+    Members
+    -------
+    ``i`` : In, stream of :func:`piece_layout`
+        ``ready`` follows ``o.ready`` through one LUT.
+    ``o`` : Out, packet stream of ``width``
+
+    Parameters
+    ----------
+    ``width`` : int, bits; a power of two, at least 16
+    ``max_bytes`` : int
+        The longest piece; 1 to twice the bytes of a word.
+
+    Latency
+    -------
+    2 cycles from a piece to the word that it completes. A piece takes a cycle for every word that it
+    completes, what is left at ``last`` being one, and at least one: pieces of up to a word go in at one a
+    cycle, and only the last of a frame may take a second.
+
+    Source
+    ------
+    INCEPTIONN, section VI-A: the compression engine's alignment unit.
+    """
+
+    def __init__(self, *, width: int, max_bytes: int):
+        if width < 16 or width & (width - 1):
+            raise ValueError(f"width must be a power of two, at least 16, not {width!r}")
+        if max_bytes not in range(1, width // 4 + 1):
+            raise ValueError(f"max_bytes must be 1 to {width // 4} at width {width}, not {max_bytes!r}")
+        self.width = width
+        self.max_bytes = max_bytes
+        super().__init__({"i": In(stream.Signature(piece_layout(max_bytes))), "o": Out(packet_stream(width))})
+
+    def elaborate(self, platform: Any) -> Module:
+        """Turn a piece to its place in the word; then choose, byte by byte, between it and what is held.
+
+        From the byte in which it begins, a piece has the bytes of the word; those before it are held. What
+        was turned past the end of the word is held for the next one, as are the bytes of a piece beyond a
+        word, which follow in registers of their own.
+        """
+        m = Module()
+        i, o, size = self.i, self.o, self.width // 8
+        begin = Signal(range(size))  # where the next piece begins in its word
+        valid = Signal()  # there is a piece in the registers
+        words = Signal(3)  # a one for each that it has still to give
+        last = Signal(reset_less=True)
+        end = Signal(range(size), reset_less=True)  # of the piece in its last word
+        partial = Signal(reset_less=True)  # that word is the frame's last and not full
+        piece = Signal(self.width, reset_less=True)
+        behind = Signal(self.width, reset_less=True)  # of the piece, beyond a word
+        ahead = Signal(size, reset_less=True)  # the bytes of this word that are the piece's
+        beyond = Signal(size, reset_less=True)  # the bytes of the next word that are of ``behind``
+        held = Signal(self.width, reset_less=True)
+        advance, take = Signal(), Signal()
+        m.d.comb += [
+            advance.eq(o.ready | ~o.valid),
+            take.eq(~words[1]),
+            i.ready.eq(advance & take),
+        ]
+        with m.If(advance):
+            final = last & ~words[1]
+            m.d.sync += [
+                o.valid.eq(words[0]),
+                o.p.data.eq(_chosen(ahead, piece, held)),
+                o.p.last.eq(final),
+                o.p.keep.eq(Mux(partial & ~words[1], ~_from(end, size), -1)),
+            ]
+            with m.If(valid):
+                next_word = piece if self.max_bytes <= size else _chosen(beyond, behind, piece)
+                m.d.sync += held.eq(Mux(words[0], next_word, _chosen(ahead, piece, held)))
+            with m.If(take):
+                m.d.sync += [valid.eq(i.valid), last.eq(i.p.last)]
+                m.d.sync += [ahead.eq(_from(begin, size)), beyond.eq(_from(begin, size))]
+                m.d.sync += piece.eq(rotated(_padded(i.p.data[: self.width], self.width), begin))
+                m.d.sync += behind.eq(rotated(_padded(i.p.data[self.width :], self.width), begin))
+                self._count(m, begin, words, partial, end)
+            with m.Else():  # the next word is whole in ``held``, and ``behind`` has what follows
+                m.d.sync += [words.eq(words[1:]), ahead.eq(0), beyond.eq(-1)]
+        return m
+
+    def _count(self, m: Module, begin: Signal, words: Signal, partial: Signal, end: Signal) -> None:
+        """How many words the next piece gives, and where the one behind it begins."""
+        i, place = self.i, len(begin)
+        total = Signal(place + 2)
+        m.d.comb += total.eq(begin + i.p.count)
+        one, two, rest = total[place], total[place + 1], total[:place]
+        more = i.p.last & _sum_is_not_zero(begin, i.p.count[:place])
+        gives = Cat(one | two | more, two | one & more, two & more)
+        m.d.sync += [words.eq(Mux(i.valid, gives, 0)), partial.eq(more), end.eq(rest)]
+        with m.If(i.valid):
+            m.d.sync += begin.eq(Mux(i.p.last, 0, rest))
