@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fanin.errors import InputError
 
@@ -38,13 +38,22 @@ SWEEP = Kind("sweep", "sweep.json", "plans", (REPORT_FILE, "plans"))
 
 def write_file(path: Path, content: bytes | str) -> None:
     """Write a file whole or not at all. Raises InputError when its folder cannot be written."""
-    data = content.encode() if isinstance(content, str) else content
+    with output_file(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def output_file(path: Path) -> Iterator[BinaryIO]:
+    """A binary file that becomes ``path``, whole, at the end; nothing is left of it if the body fails.
+
+    What the system refuses in the body is taken for a refused write. Raises InputError for it.
+    """
     with _reported(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=_SCRATCH)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(data)
+                yield file
             os.chmod(name, 0o666 & ~_umask())
             os.replace(name, path)
         except BaseException:

@@ -110,10 +110,10 @@ def build(
     """Directory of the Verilated build of ``sources`` (text by file name) with top module ``top``.
 
     ``models`` are modules that are Verilated on their own, each from the sources given with it, as classes
-    ``V<module>`` whose headers the top's C++ may include. The result's ``EXECUTABLE`` runs under cocotb or, with
-    ``own_main``, is what the sources' own ``main()`` does with the class ``Vtop``. Two processes may build the
-    same at once: each builds in a directory of its own, and the first to finish puts it in place. Raises InputError for a missing tool, ToolFailed with the tool's last lines when a build
-    fails.
+    ``V<module>`` whose headers the top's C++ may include. The result's ``EXECUTABLE`` runs under cocotb; with
+    ``own_main``, it is a ``main()`` among the sources that drives the class ``Vtop``. Two processes may build
+    the same at once: each builds in a directory of its own, and the first to finish puts it in place. Raises
+    InputError for a missing tool, ToolFailed with the tool's last lines when a build fails.
     """
     verilator = find_verilator()
     check_tools()

@@ -95,8 +95,8 @@ class StreamFile:
         """Send ``frames`` through, and as many must come out.
 
         ``lengths`` go to the stream ``length``. ``stalls`` are the shares of cycles in which nothing is offered
-        to ``i`` and ``length``, and in which ``o`` is not ready. Raises CheckFailed when nothing moves any more,
-        when ``o`` breaks the rules of streams, or has more frames than ``i``.
+        to ``i`` and ``length``, and in which ``o`` is not ready. Raises CheckFailed when nothing moves any
+        more, when ``o`` breaks the rules of streams, or has more frames than ``i``.
         """
         if not frames or not all(frames):
             raise ValueError("frames must be one at least, of one byte at least")

@@ -1,1 +1,22 @@
-"""``fanin codec``: gradients through a codec, and what becomes of them."""
+"""``fanin codec``: the gradient codecs on files, and their hardware against NumPy; a part per file."""
+
+from __future__ import annotations
+
+import argparse
+
+from fanin.cli.codec import convert, stats, verify
+
+PARTS = (convert, stats, verify)
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command and, below it, its parts."""
+    parser = commands.add_parser(
+        "codec",
+        help="gradient codecs: files, statistics, RTL against NumPy",
+        description="Compress gradients as the hardware does, and check the hardware against NumPy. "
+        "Values are files of raw binary32, lowest byte first.",
+    )
+    parts = parser.add_subparsers(title="parts", metavar="PART", required=True)
+    for part in PARTS:
+        part.add_parser(parts)

@@ -121,9 +121,21 @@ def decode(stream: bytes, count: int, config: Inceptionn) -> Float32:
 
     Raises InputError when the stream ends before them or goes on behind the last group.
     """
+    values, end = decode_prefix(stream, count, config)
+    if end < len(stream):
+        groups = -(-count // config.group)
+        raise InputError(f"compressed stream: {len(stream) - end} bytes behind its {groups} groups")
+    return values
+
+
+def decode_prefix(stream: bytes, count: int, config: Inceptionn) -> tuple[Float32, int]:
+    """The first ``count`` values of a byte stream that may go on, and the bytes of their groups.
+
+    Raises InputError when the stream ends before them.
+    """
     data = np.frombuffer(stream, dtype=np.uint8)
     groups = -(-count // config.group)
-    starts = _group_starts(data, groups, config)
+    starts, end = _group_starts(data, groups, config)
     tag_bytes = data[starts[:, None] + np.arange(config.tag_bytes)]
     shifts = TAG_BITS * np.arange(8 // TAG_BITS)
     tags = (tag_bytes[:, :, None] >> shifts & (1 << TAG_BITS) - 1).reshape(groups, config.group)
@@ -133,11 +145,11 @@ def decode(stream: bytes, count: int, config: Inceptionn) -> Float32:
     for byte in range(_VALUE_BYTES):
         chosen = sizes.reshape(-1) > byte
         words[chosen] |= data[at[chosen] + byte].astype(np.int64) << 8 * byte
-    return decompress(tags.reshape(-1).astype(np.uint8), words.astype(np.uint32))[:count]
+    return decompress(tags.reshape(-1).astype(np.uint8), words.astype(np.uint32))[:count], end
 
 
-def _group_starts(data: UInt8, groups: int, config: Inceptionn) -> npt.NDArray[np.int64]:
-    """Where each group begins: a chain, as each one's tags say how long it is."""
+def _group_starts(data: UInt8, groups: int, config: Inceptionn) -> tuple[npt.NDArray[np.int64], int]:
+    """Where each group begins and the last one ends: a chain, as each one's tags say how long it is."""
     pairs = np.array([sum(TAG_BYTES[Tag(byte >> k & 3)] for k in range(0, 8, TAG_BITS)) for byte in range(256)])
     lengths = pairs.tolist()
     stream, starts, at = data.tobytes(), [], 0
@@ -148,6 +160,4 @@ def _group_starts(data: UInt8, groups: int, config: Inceptionn) -> npt.NDArray[n
         at += config.tag_bytes + sum(lengths[byte] for byte in stream[at : at + config.tag_bytes])
     if at > len(stream):
         raise InputError(f"compressed stream: it ends in group {groups - 1} of {groups}")
-    if at < len(stream):
-        raise InputError(f"compressed stream: {len(stream) - at} bytes behind its {groups} groups")
-    return np.array(starts, dtype=np.int64)
+    return np.array(starts, dtype=np.int64), at

@@ -109,9 +109,9 @@ def test_what_a_run_cannot_do_is_refused(misbehaving):
         misbehaving.run([b"a"])
     with pytest.raises(ValueError, match="registers must be among flip, fault, not speed"):
         misbehaving.run([b"a"], lengths=[1], registers={"speed": 1})
+    component = _NoStreams()
+    component._MustUse__used = True  # it never gets so far
     with pytest.raises(ValueError, match="must have packet streams i and o"):
-        component = _NoStreams()
-        component._MustUse__used = True  # it never gets so far
         StreamFile(component)
 
 

@@ -1,0 +1,94 @@
+"""``fanin codec encode`` and ``decode``: raw values to a compressed file, and back."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fanin.cli.codec.options import add_codec, configuration, describe, given
+from fanin.cli.output import check_writable, output_file
+from fanin.codec import Bfp, Codec, Inceptionn
+from fanin.errors import InputError
+
+if TYPE_CHECKING:  # NumPy takes a moment to load, which --help need not pay
+    import numpy as np
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare both parts and their options."""
+    encode = parts.add_parser(
+        "encode",
+        help="compress a file of values",
+        description="Compress a file of raw binary32 values. The result begins with a header of 16 bytes that "
+        "says how (docs/codecs.md).",
+    )
+    add_codec(encode, required=True)
+    encode.set_defaults(run=run_encode)
+    decode = parts.add_parser(
+        "decode",
+        help="the values of a compressed file",
+        description="Write the values of a compressed file. Its header says which codec; options that are "
+        "given must agree with it.",
+    )
+    add_codec(decode, required=False)
+    decode.set_defaults(run=run_decode)
+    for part in (encode, decode):
+        part.add_argument("input", type=Path, metavar="IN")
+        part.add_argument("output", type=Path, metavar="OUT")
+
+
+def run_encode(args: argparse.Namespace) -> int:
+    """Compress IN to OUT, piece by piece."""
+    from fanin.cli.codec.values import open_values
+    from fanin.sim.golden.codec.file import Header, encode
+
+    config = configuration(args)
+    check_writable(args.output)
+    with open_values(args.input) as (pieces, count), output_file(args.output) as file:
+        file.write(Header(config, count).pack())
+        for piece in pieces:
+            file.write(encode(piece, config))
+        size = file.tell()
+    ratio = 4 * count / size
+    print(
+        f"{args.output}: {count:,} values in {size:,} bytes, {ratio:.2f}× ({describe(config)})", file=sys.stderr
+    )
+    return 0
+
+
+def run_decode(args: argparse.Namespace) -> int:
+    """Decompress IN to OUT, piece by piece."""
+    from fanin.cli.codec.values import bar, naming, open_input
+    from fanin.sim.golden.codec.file import HEADER_BYTES, Header, decode_pieces
+
+    parameters = given(args)
+    check_writable(args.output)
+    with open_input(args.input) as (file, size):
+        with naming(args.input):
+            header = Header.unpack(file.read(HEADER_BYTES))
+            _check_agreement(args.codec, parameters, header.config)
+            header.check_size(size - HEADER_BYTES)
+
+        def pieces() -> Iterator[np.ndarray]:
+            with naming(args.input):
+                yield from decode_pieces(file, header)
+
+        with bar(header.count) as progress, output_file(args.output) as output:
+            for values in pieces():
+                output.write(values.astype("<f4").tobytes())
+                progress.update(len(values))
+    print(f"{args.output}: {header.count:,} values ({describe(header.config)})", file=sys.stderr)
+    return 0
+
+
+def _check_agreement(codec: str | None, parameters: Mapping[str, object], config: Inceptionn | Bfp) -> None:
+    """Raise InputError for a codec or a parameter that is not the file's."""
+    own = Codec.BFP if isinstance(config, Bfp) else Codec.INCEPTIONN
+    wrong = [name for name, value in parameters.items() if getattr(config, name, None) != value]
+    if codec not in (None, own):
+        wrong.insert(0, "codec")
+    if wrong:
+        raise InputError(f"is {describe(config)}; --{wrong[0]} says otherwise")

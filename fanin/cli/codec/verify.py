@@ -1,0 +1,118 @@
+"""``fanin codec verify``: NumPy against a scalar reading of the codecs, or RTL against NumPy."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Any
+
+from fanin.cli.codec.options import add_codec, configuration, describe
+from fanin.cli.output import print_json
+from fanin.codec import Bfp, Inceptionn
+from fanin.errors import CheckFailed, InputError
+
+if TYPE_CHECKING:  # NumPy takes a moment to load, which --help need not pay
+    import numpy as np
+
+VALUES, RTL_VALUES = 100_000, 1_000_000
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the part and its options."""
+    verify = parts.add_parser(
+        "verify",
+        help="NumPy against a scalar reading, or RTL against NumPy",
+        description="Compare a codec's NumPy, bit for bit, with a plain scalar reading of its description; "
+        "with --rtl its compressor and decompressor in Verilator with NumPy. The values are all exponents, "
+        "special values, places at which choices change, random bits and gradients. Exit status 1 when a "
+        "value differs.",
+    )
+    add_codec(verify, required=True)
+    verify.add_argument("--rtl", action="store_true", help="the RTL against NumPy, both ways")
+    verify.add_argument(
+        "--values", type=int, metavar="N", help=f"how many (default: {VALUES:,}, {RTL_VALUES:,} with --rtl)"
+    )
+    verify.add_argument("--seed", type=int, default=1, metavar="S", help="of values, frames and stalls")
+    verify.add_argument(
+        "--stalls", type=float, default=0.0, metavar="P", help="with --rtl, share of cycles that streams wait"
+    )
+    verify.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    verify.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare. Raises CheckFailed when a value differs."""
+    config = configuration(args)
+    count = (RTL_VALUES if args.rtl else VALUES) if args.values is None else args.values
+    if count < 1:
+        raise InputError(f"--values {count}: must be at least 1")
+    if args.seed < 0:
+        raise InputError(f"--seed {args.seed}: must be at least 0")
+    if not 0 <= args.stalls < 1:
+        raise InputError(f"--stalls {args.stalls:g}: must be at least 0 and less than 1")
+    from fanin.sim.golden.codec.samples import samples
+
+    values = samples(count, args.seed)
+    lines = _rtl(config, values, args) if args.rtl else [_scalar(config, values)]
+    if args.json:
+        print_json({"codec": describe(config), "seed": args.seed, "checks": lines})
+    else:
+        print(f"{describe(config)}, seed {args.seed}")
+        for line in lines:
+            cycles = f", {line['cycles_per_group']:.4f} cycles per group" if args.rtl else ""
+            rate = f"{line['values'] / line['seconds']:,.0f} values/s"
+            print(f"  {line['check']}: {line['values']:,} values, {line['mismatches']} differ{cycles}, {rate}")
+    for line in lines:
+        if line["mismatches"]:
+            raise CheckFailed(
+                f"{line['check']}: {line['mismatches']} of {line['values']} differ: {line['first']}"
+            )
+    return 0
+
+
+def _rtl(config: Inceptionn | Bfp, values: np.ndarray, args: argparse.Namespace) -> list[dict[str, Any]]:
+    from fanin.sim.cosim.codec import CodecRtl
+
+    stalls = (args.stalls, args.stalls)
+    return [
+        {
+            "check": f"RTL against NumPy, {outcome.direction}",
+            "values": outcome.values,
+            "mismatches": outcome.mismatches,
+            "first": outcome.first,
+            "seconds": outcome.run.seconds,
+            "cycles": outcome.run.cycles,
+            "cycles_per_group": outcome.cycles_per_group,
+        }
+        for outcome in CodecRtl(config).check(config, values, seed=args.seed, stalls=stalls)
+    ]
+
+
+def _scalar(config: Inceptionn | Bfp, values: np.ndarray) -> dict[str, Any]:
+    """Compare stream and decoded values with the scalar reading's."""
+    import numpy as np
+
+    from fanin.sim.golden.codec import scalar
+    from fanin.sim.golden.codec.file import decode, encode
+
+    begin = time.perf_counter()
+    bits = values.view(np.uint32).tolist()
+    decoded = decode(encode(values, config), len(values), config).view(np.uint32).tolist()
+    if isinstance(config, Bfp):
+        stream, own = scalar.bfp_encode(bits, config), scalar.bfp_roundtrip(bits, config)
+    else:
+        stream, own = scalar.inceptionn_encode(bits, config), scalar.inceptionn_roundtrip(bits, config)
+    wrong = [index for index, (a, b) in enumerate(zip(decoded, own, strict=True)) if a != b]
+    first = ""
+    if wrong:
+        index = wrong[0]
+        first = f"0x{bits[index]:08x} becomes 0x{decoded[index]:08x}, not 0x{own[index]:08x}"
+    elif stream != encode(values, config):
+        wrong, first = [0], "the streams"
+    return {
+        "check": "NumPy against the scalar reading",
+        "values": len(values),
+        "mismatches": len(wrong),
+        "first": first,
+        "seconds": time.perf_counter() - begin,
+    }

@@ -1,0 +1,42 @@
+"""Values that show what a codec gets wrong: all exponents, special values, places at which choices change."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Float32 = npt.NDArray[np.float32]
+UInt32 = npt.NDArray[np.uint32]
+
+_FRACTION_BITS, _SIGN = 23, 1 << 31
+_ENDS = 4  # fractions at either end of an exponent's range that always occur
+
+
+def corners() -> UInt32:
+    """Bits of values of every exponent and sign: the first and last fractions, single ones, rows of ones.
+
+    Zeros, subnormals, infinities and NaN are among them, as is every power of two with its neighbours.
+    """
+    top = 1 << _FRACTION_BITS
+    powers = [1 << bit for bit in range(_FRACTION_BITS)]
+    fractions = {*range(_ENDS), *range(top - _ENDS, top), *powers, *(top - power for power in powers)}
+    fractions |= {power - 1 for power in powers} | {power + 1 for power in powers}
+    exponents = np.arange(1 << 8, dtype=np.uint32) << _FRACTION_BITS
+    positive = (exponents[:, None] | np.array(sorted(fractions), dtype=np.uint32)).reshape(-1)
+    return np.concatenate([positive, positive | _SIGN])
+
+
+def samples(count: int, seed: int) -> Float32:
+    """``count`` values: the corners, as far as there is room, random bits, and what looks like gradients.
+
+    Those have runs of equal magnitude, from compressible to not, as layers of a network have.
+    """
+    rng = np.random.default_rng(seed)
+    corner = rng.permutation(corners())[: count // 2]
+    rest = count - len(corner)
+    bits = rng.integers(0, 1 << 32, rest // 2, dtype=np.uint32)
+    scales = np.exp2(rng.uniform(-24, 2, -(-(rest - len(bits)) // 256))).repeat(256)[: rest - len(bits)]
+    gradients = (rng.standard_normal(len(scales)) * scales).astype(np.float32)
+    scattered = rng.permutation(np.concatenate([corner, bits]))
+    cut = rng.integers(0, len(scattered) + 1)  # gradients stay together, but begin anywhere
+    return np.concatenate([scattered[:cut], gradients.view(np.uint32), scattered[cut:]]).view(np.float32)
