@@ -28,9 +28,14 @@ struct HostOperation {  // poll repeats its read until (value & mask) == data; c
 };
 
 struct Region {
-  const uint8_t *bytes = nullptr;
+  uint8_t *bytes = nullptr;
   uint64_t size = 0;
   uint64_t bytes_read = 0;
+  uint64_t bytes_written = 0;
+};
+
+struct Interval {  // of rising edges, the last one not included
+  uint64_t begin, end;
 };
 
 struct FrameOut {
@@ -59,6 +64,7 @@ struct Node {
   FrameIn current;
   size_t offset = 0;
   bool presenting = false;
+  std::vector<Interval> occupied;  // when the link from this node's MAC was
 };
 
 struct Event {  // as it stands in the trace file
@@ -82,6 +88,7 @@ uint64_t last_progress = 0;
 uint64_t event_mask = 0;
 uint64_t events_left = 0;
 int memory_latency = 0;
+int mac_rate = 0;
 size_t hosts_busy = 0;
 bool wake = false;
 FILE *trace = nullptr;
@@ -104,9 +111,10 @@ extern "C" {
 
 // ---- called by the top ----
 
-void fanin_start(int *period_ps, int *latency) {
+void fanin_start(int *period_ps, int *latency, int *rate) {
   *period_ps = static_cast<int>(period);
   *latency = memory_latency;
+  *rate = mac_rate;
 }
 
 // At every falling edge: whether Python is to be woken at the coming rising one.
@@ -141,6 +149,31 @@ void fanin_read(int node, int port, long long address, int bytes, svBitVecVal *d
   memset(data, 0, bytes);
   fail(name(node) + ", memory port " + std::to_string(port) + ": read at " + std::to_string(begin) +
        " beyond its " + std::to_string(region.size) + " bytes");
+}
+
+void fanin_write(int node, int port, long long address, int bytes, const svBitVecVal *data, const svBitVecVal *strobes) {
+  Region &region = nodes[node].regions[port];
+  uint64_t begin = static_cast<uint64_t>(address);
+  const uint8_t *from = reinterpret_cast<const uint8_t *>(data);
+  last_progress = cycle;
+  for (int i = 0; i < bytes; ++i) {
+    if (!(strobes[i / 32] >> i % 32 & 1)) continue;
+    if (begin + i >= region.size)
+      return fail(name(node) + ", memory port " + std::to_string(port) + ": write at " + std::to_string(begin + i) +
+                  " beyond its " + std::to_string(region.size) + " bytes");
+    region.bytes[begin + i] = from[i];
+    ++region.bytes_written;
+  }
+}
+
+// The link from a node's MAC begins or ends to be occupied.
+void fanin_occupied(int index, svBit occupied, long long coming) {
+  std::vector<Interval> &intervals = nodes[index].occupied;
+  uint64_t now = static_cast<uint64_t>(coming);
+  if (occupied)
+    intervals.push_back({now, UINT64_MAX});
+  else if (!intervals.empty())
+    intervals.back().end = now;
 }
 
 int fanin_host_next(int index, int *address, int *data) {
@@ -227,24 +260,27 @@ void fanin_event(int node, long long events) {
 
 // ---- called by Python ----
 
-void cosim_setup(uint32_t count, uint64_t period_ps, int latency, uint64_t watchdog_cycles) {
+void cosim_setup(uint32_t count, uint64_t period_ps, int latency, uint64_t watchdog_cycles, int rate) {
   nodes.assign(count, Node());
   period = period_ps;
   memory_latency = latency;
+  mac_rate = rate;
   watchdog = watchdog_cycles;
 }
 
-// Map a file as the next memory port of a node. Returns false, with errno set, when that fails.
-bool cosim_map(uint32_t node, const char *path) {
+// Map a file as the next memory port of a node; what a writable one is written goes to the file. Returns false,
+// with errno set, when that fails.
+bool cosim_map(uint32_t node, const char *path, bool writable) {
   Region region;
-  int file = open(path, O_RDONLY);
+  int file = open(path, writable ? O_RDWR : O_RDONLY);
   struct stat status;
   if (file < 0 || fstat(file, &status)) return false;
   region.size = status.st_size;
   if (region.size) {
-    void *bytes = mmap(nullptr, region.size, PROT_READ, MAP_PRIVATE, file, 0);
+    int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+    void *bytes = mmap(nullptr, region.size, protection, writable ? MAP_SHARED : MAP_PRIVATE, file, 0);
     if (bytes == MAP_FAILED) return false;
-    region.bytes = static_cast<const uint8_t *>(bytes);
+    region.bytes = static_cast<uint8_t *>(bytes);
   }
   close(file);
   nodes[node].regions.push_back(region);
@@ -277,6 +313,9 @@ size_t cosim_hosts_busy() { return hosts_busy; }
 size_t cosim_read_count(uint32_t node) { return nodes[node].reads.size(); }
 const uint32_t *cosim_reads(uint32_t node) { return nodes[node].reads.data(); }
 uint64_t cosim_bytes_read(uint32_t node, uint32_t port) { return nodes[node].regions[port].bytes_read; }
+uint64_t cosim_bytes_written(uint32_t node, uint32_t port) { return nodes[node].regions[port].bytes_written; }
+size_t cosim_interval_count(uint32_t node) { return nodes[node].occupied.size(); }
+const Interval *cosim_intervals(uint32_t node) { return nodes[node].occupied.data(); }
 
 // The oldest frame that has left a node, or false. ``bytes`` is valid until the next call.
 bool cosim_pop_frame(uint32_t *node, uint64_t *when, const uint8_t **bytes, size_t *size) {

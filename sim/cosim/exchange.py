@@ -9,9 +9,10 @@ from typing import Protocol
 
 from fanin import wire
 from fanin.sim.network import Network
-from fanin.wire import ETHERTYPE_AGGREGATION, Encap, Kind, header_length
+from fanin.wire import ETHERTYPE_AGGREGATION, ETHERTYPE_IPV4, Encap, Kind, header_length
 
 _HEADER = struct.Struct(">BBHI")  # version and kind, job, slot, round
+_ENCAPS = {ETHERTYPE_AGGREGATION: Encap.L2, ETHERTYPE_IPV4: Encap.UDP}
 
 _ACKNOWLEDGEMENT = ("ACK left the node", "CONFIRM arrived at the node")
 
@@ -48,9 +49,8 @@ class Top(Protocol):
 
 def _operation(frame: bytes) -> tuple[int, tuple[int, int, int]] | None:
     """Kind of an aggregation packet, and (job, slot, round); None for other traffic."""
-    l2 = int.from_bytes(frame[12:14], "big") == ETHERTYPE_AGGREGATION
-    offset = header_length(Encap.L2 if l2 else Encap.UDP)
-    if len(frame) < offset + _HEADER.size:
+    encap = _ENCAPS.get(int.from_bytes(frame[12:14], "big"))
+    if encap is None or len(frame) < (offset := header_length(encap)) + _HEADER.size:
         return None
     head, job, slot, number = _HEADER.unpack_from(frame, offset)
     return head & 15, (job, slot, number)

@@ -14,9 +14,10 @@ from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import FailedCheck
 
 _NEVER = 2**64 - 1
+_RATE_UNITS = 65536  # a MAC's rate is counted in parts of a byte
 _SIGNATURES: dict[str, tuple[object, Sequence[object]]] = {
-    "cosim_setup": (None, (c_uint32, c_uint64, c_int, c_uint64)),
-    "cosim_map": (c_bool, (c_uint32, c_char_p)),
+    "cosim_setup": (None, (c_uint32, c_uint64, c_int, c_uint64, c_int)),
+    "cosim_map": (c_bool, (c_uint32, c_char_p, c_bool)),
     "cosim_trace": (c_bool, (c_char_p, c_uint64, c_uint64)),
     "cosim_close_trace": (None, ()),
     "cosim_run_host": (None, (c_uint32, POINTER(c_uint32), c_size_t)),
@@ -24,6 +25,9 @@ _SIGNATURES: dict[str, tuple[object, Sequence[object]]] = {
     "cosim_read_count": (c_size_t, (c_uint32,)),
     "cosim_reads": (POINTER(c_uint32), (c_uint32,)),
     "cosim_bytes_read": (c_uint64, (c_uint32, c_uint32)),
+    "cosim_bytes_written": (c_uint64, (c_uint32, c_uint32)),
+    "cosim_interval_count": (c_size_t, (c_uint32,)),
+    "cosim_intervals": (POINTER(c_uint64), (c_uint32,)),
     "cosim_pop_frame": (
         c_bool,
         (POINTER(c_uint32), POINTER(c_uint64), POINTER(POINTER(c_uint8)), POINTER(c_size_t)),
@@ -46,13 +50,16 @@ class Library:
             function = getattr(self._functions, name)
             function.restype, function.argtypes = result, arguments
 
-    def setup(self, *, nodes: int, period_ps: int, latency: int, watchdog: int) -> None:
-        """Number of nodes, clock period, cycles from a read address to its data, cycles without progress."""
-        self._functions.cosim_setup(nodes, period_ps, latency, watchdog)
+    def setup(
+        self, *, nodes: int, period_ps: int, latency: int, watchdog: int, mac_bytes_per_cycle: float
+    ) -> None:
+        """Number of nodes, clock period, cycles of a memory's latency, cycles without progress, links' rate."""
+        rate = round(mac_bytes_per_cycle * _RATE_UNITS)
+        self._functions.cosim_setup(nodes, period_ps, latency, watchdog, rate)
 
-    def map_memory(self, node: int, path: Path) -> None:
-        """Put a file behind the next memory port of a node, at address 0."""
-        if not self._functions.cosim_map(node, str(path).encode()):
+    def map_memory(self, node: int, path: Path, *, writable: bool = False) -> None:
+        """Put a file behind the next memory port of a node, at address 0; a writable one is written to."""
+        if not self._functions.cosim_map(node, str(path).encode(), writable):
             raise OSError(f"{path} cannot be mapped")
 
     def open_trace(self, path: Path, *, mask: int, limit: int) -> None:
@@ -83,6 +90,17 @@ class Library:
     def bytes_read(self, node: int, port: int) -> int:
         """Bytes that a memory port has delivered."""
         return int(self._functions.cosim_bytes_read(node, port))
+
+    def bytes_written(self, node: int, port: int) -> int:
+        """Bytes that a memory port has stored."""
+        return int(self._functions.cosim_bytes_written(node, port))
+
+    def occupied(self, node: int) -> npt.NDArray[np.uint64]:
+        """When the link from a node's MAC was occupied: (begin, end) in rising edges; 2^64 − 1: not ended."""
+        count = self._functions.cosim_interval_count(node)
+        if not count:
+            return np.zeros((0, 2), dtype=np.uint64)
+        return np.ctypeslib.as_array(self._functions.cosim_intervals(node), (count, 2)).copy()
 
     def frames(self) -> Iterator[tuple[int, int, bytes]]:
         """Frames that have left since the last call, as (cycle, node, bytes)."""

@@ -78,6 +78,77 @@ module fanin_memory #(
   end
 endmodule
 
+// An AXI4 write slave beside it: takes a burst's words once it has its address, one a cycle; answers LATENCY later.
+module fanin_memory_write #(
+    parameter int NODE = 0, parameter int PORT = 0, parameter int ADDRESS = 64, parameter int WIDTH = 256,
+    parameter int ID = 1
+) (
+    input bit clk, input bit rst, input int latency,
+    input bit [ID-1:0] awid, input bit [ADDRESS-1:0] awaddr, input bit [7:0] awlen,
+    input bit awvalid, output bit awready,
+    input bit [WIDTH-1:0] wdata, input bit [WIDTH/8-1:0] wstrb, input bit wlast, input bit wvalid, output bit wready,
+    output bit [ID-1:0] bid, output bit [1:0] bresp, output bit bvalid, input bit bready
+);
+  localparam int SHARE = 256;  // bits that a call takes, as a read's
+  import "DPI-C" function void fanin_write(
+      input int node, input int port, input longint address, input int bytes, input bit [SHARE-1:0] data,
+      input bit [SHARE/8-1:0] strobes);
+  import "DPI-C" function void fanin_violation(input int node, input string name, input string text);
+  localparam int DEPTH = 64;  // bursts under way
+  localparam int SHARES = (WIDTH + SHARE - 1) / SHARE;
+  typedef struct packed { bit [ID-1:0] id; bit [63:0] address; bit [7:0] beats; } burst_t;
+  typedef struct packed { bit [ID-1:0] id; bit [31:0] due; } answer_t;
+  burst_t bursts[DEPTH];
+  answer_t answers[DEPTH];
+  bit [5:0] head = 0, tail = 0, answered = 0;  // bursts[head..tail) wait for words, answers[answered..head) for B
+  bit [7:0] beat = 0;
+  bit [31:0] now = 0;
+  burst_t current;
+  assign current = bursts[head];
+  assign wready = head != tail;
+  wire last = beat == current.beats;
+  wire due = answered != head && $signed(now - answers[answered].due) >= 0;
+  bit [SHARES*SHARE-1:0] word;
+  bit [SHARES*SHARE/8-1:0] strobes;
+  assign word = (SHARES*SHARE)'(wdata);
+  assign strobes = (SHARES*SHARE/8)'(wstrb);
+  assign bresp = 0;
+  always @(posedge clk) begin
+    now <= now + 1;
+    awready <= 6'(tail + 2) != answered && 6'(tail + 1) != answered;
+    if (awvalid && awready) begin
+      bursts[tail] <= '{id: awid, address: 64'(awaddr), beats: awlen};
+      tail <= tail + 1;
+    end
+    if (wvalid && wready) begin
+      for (int i = 0; i < SHARES; i++)
+        fanin_write(NODE, PORT, current.address + beat * (WIDTH / 8) + i * (SHARE / 8),
+                    WIDTH < SHARE ? WIDTH / 8 : SHARE / 8, word[i*SHARE +: SHARE], strobes[i*SHARE/8 +: SHARE/8]);
+      if (wlast != last) fanin_violation(NODE, "w", "wlast is not at the end of its burst");
+      beat <= last ? 0 : beat + 1;
+      if (last) begin
+        answers[head] <= '{id: current.id, due: now + latency};
+        head <= head + 1;
+      end
+    end
+    if (!bvalid || bready) begin
+      bvalid <= due;
+      if (due) begin
+        bid <= answers[answered].id;
+        answered <= answered + 1;
+      end
+    end
+    if (rst) begin
+      head <= 0;
+      tail <= 0;
+      answered <= 0;
+      beat <= 0;
+      bvalid <= 0;
+      awready <= 0;
+    end
+  end
+endmodule
+
 // An AXI4-Lite master: carries out the sequence of operations that fanin_host_next hands out, one at a time.
 module fanin_host #(parameter int NODE = 0, parameter int ADDRESS = 32) (
     input bit clk, input bit rst,
@@ -113,10 +184,14 @@ module fanin_host #(parameter int NODE = 0, parameter int ADDRESS = 32) (
   end
 endmodule
 
-// A MAC: takes every frame at once, presents received ones without a pause inside.
+// A MAC: takes a frame without a pause inside, a beat a cycle; presents received ones likewise. With a rate (in
+// 1/65536 bytes a cycle; 0: none), it takes the next frame only when the last one, with preamble, FCS and gap, has
+// left at that rate.
 module fanin_mac #(parameter int NODE = 0, parameter int WIDTH = 512) (
     input bit clk, input bit rst, input longint coming,  // the number of the coming rising edge
+    input int rate,
     input bit [WIDTH-1:0] tx_data, input bit [WIDTH/8-1:0] tx_keep, input bit tx_last, input bit tx_valid,
+    output bit tx_ready,
     output bit [WIDTH-1:0] rx_data, output bit [WIDTH/8-1:0] rx_keep, output bit rx_last, output bit rx_error,
     output bit rx_valid, input bit rx_ready,
     output bit frame_out  // the last beat of a frame leaves at the coming edge
@@ -127,15 +202,27 @@ module fanin_mac #(parameter int NODE = 0, parameter int WIDTH = 512) (
       input int node, output bit [511:0] data, output bit [63:0] keep, input int bytes, input longint coming);
   import "DPI-C" function void fanin_rx_taken(input int node);
   import "DPI-C" function void fanin_violation(input int node, input string name, input string text);
-  bit open = 0, taken = 0;
+  import "DPI-C" function void fanin_occupied(input int node, input bit occupied, input longint coming);
+  localparam int OVERHEAD = 24;  // bytes of preamble, FCS and gap
+  bit open = 0, taken = 0, occupied = 0;
+  longint debt = 0;  // what is still to leave, in 1/65536 bytes; a remainder below a cycle's share is kept
+  wire accept = tx_valid && tx_ready;
+  wire busy = rate == 0 ? accept : accept || debt > 0;
+  longint owed;
+  assign tx_ready = open || rate == 0 || debt <= 0;
   int beat;
   bit [511:0] data;
   bit [63:0] keep;
-  assign frame_out = tx_valid && tx_last && !rst;
+  assign frame_out = accept && tx_last && !rst;
   always @(posedge clk) begin
     if (open && !tx_valid) fanin_violation(NODE, "mac_tx", "a frame pauses inside");
-    open <= tx_valid && !tx_last && !rst;
-    if (tx_valid && !rst) fanin_tx(NODE, 512'(tx_data), 64'(tx_keep), tx_last, WIDTH / 8);
+    if (accept || rst) open <= accept && !tx_last && !rst;
+    if (accept && !rst) fanin_tx(NODE, 512'(tx_data), 64'(tx_keep), tx_last, WIDTH / 8);
+    if (!rst && busy != occupied) fanin_occupied(NODE, busy, coming);
+    if (!rst) occupied <= busy;
+    owed = debt - 64'(rate);
+    if (accept) owed += 65536 * ($countones(tx_keep) + (tx_last ? OVERHEAD : 0));
+    debt <= rst ? 0 : owed < -64'(rate) ? -64'(rate) : owed;
     if (rx_valid && rx_ready && rx_last) fanin_rx_taken(NODE);
     taken <= rx_valid && rx_ready;
   end

@@ -9,9 +9,13 @@ from amaranth.lib import wiring
 
 from fanin.hdl.emit import flat_ports
 
-_MEMORY = (
+_READ = (
     *("arid", "araddr", "arlen", "arvalid", "arready"),
     *("rid", "rdata", "rresp", "rlast", "rvalid", "rready"),
+)
+_WRITE = (
+    *("awid", "awaddr", "awlen", "awvalid", "awready"),
+    *("wdata", "wstrb", "wlast", "wvalid", "wready", "bid", "bresp", "bvalid", "bready"),
 )
 _HOST = (
     *("awaddr", "awvalid", "awready", "wdata", "wvalid", "wready", "bresp", "bvalid", "bready"),
@@ -34,13 +38,23 @@ class Port:
 
 @dataclass(frozen=True)
 class Bus:
-    """An AXI4 read port or an AXI4-Lite port; ``signals`` are those that the node has."""
+    """An AXI4 port (reading, writing or both) or an AXI4-Lite port; ``signals`` are those that the node has."""
 
     name: str
     address_bits: int
     data_bits: int
     signals: frozenset[str]
-    id_bits: int = 0  # of a read port
+    id_bits: int = 0  # of an AXI4 port
+
+    @property
+    def reads(self) -> bool:
+        """Whether an AXI4 port has the channels for reading."""
+        return "arlen" in self.signals
+
+    @property
+    def writes(self) -> bool:
+        """Whether an AXI4 port has the channels for writing."""
+        return "awlen" in self.signals
 
     @property
     def constants(self) -> dict[str, str]:
@@ -50,7 +64,7 @@ class Bus:
 
 @dataclass(frozen=True)
 class NodePorts:
-    """A node: AXI4 read ports, one AXI4-Lite port, ``mac_tx`` and ``mac_rx``, and outputs named ``event…``."""
+    """A node: AXI4 ports, one AXI4-Lite port, ``mac_tx`` and ``mac_rx``, and outputs named ``event…``."""
 
     all: tuple[Port, ...]
     memories: tuple[Bus, ...]
@@ -68,8 +82,13 @@ class NodePorts:
         """Find them by name. Raises ValueError for a port that the top would leave open."""
         flat = flat_ports(component)
         ports = {port.name: Port(port.name, len(port.value)) for port in flat}
-        memories = [_bus(ports, name, _MEMORY) for name in _buses(ports, "arlen")]
-        hosts = [_bus(ports, name, _HOST) for name in _buses(ports, "awaddr")]
+        readable, writable = _buses(ports, "arlen"), _buses(ports, "awlen")
+        names = [*readable, *(name for name in writable if name not in readable)]
+        memories = [
+            _bus(ports, name, (*(_READ if name in readable else ()), *(_WRITE if name in writable else ())))
+            for name in names
+        ]
+        hosts = [_bus(ports, name, _HOST) for name in _buses(ports, "awaddr") if name not in writable]
         if len(hosts) != 1:
             raise ValueError(f"{type(component).__name__} must have one AXI4-Lite port, not {len(hosts)}")
         mac_width = _mac_width(ports)
@@ -102,7 +121,10 @@ def _bus(ports: dict[str, Port], name: str, needed: Sequence[str]) -> Bus:
     if missing:
         raise ValueError(f"bus {name} lacks {', '.join(missing)}")
     signals = frozenset(p.removeprefix(f"{name}_") for p in ports if p.startswith(f"{name}_"))
-    widths = [ports[f"{name}_{s}"].width if s in signals else 0 for s in ("araddr", "rdata", "arid")]
+    widths = [
+        next((ports[f"{name}_{s}"].width for s in pair if s in signals), 0)
+        for pair in (("araddr", "awaddr"), ("rdata", "wdata"), ("arid", "awid"))
+    ]
     return Bus(name, widths[0], widths[1], signals, widths[2])
 
 

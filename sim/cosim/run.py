@@ -30,7 +30,9 @@ class RunRequest:
 
     nodes: int
     period_ps: int
-    memories: list[list[Path]]  # per node, per memory port, in the order of the ports
+    memories: list[
+        list[Path]
+    ]  # per node, per memory port, in the ports' order; written to
     phases: list[Phase]
     switch: Callable[[], Switch]
     jobs: list[Job]
@@ -38,9 +40,11 @@ class RunRequest:
     switch_ns: float
     seed: int
     memory_latency: int = 64
+    mac_bytes_per_cycle: float = 0.0  # the links' rate, to which a MAC holds its node; 0: a beat a cycle
     watchdog: int = 200_000
     event_mask: int = 0
     event_limit: int = 1_000_000
+    writable: tuple[bool, ...] = ()  # which memory ports are; the simulator fills it in
     trace: Path | None = None
     pcap: Path | None = None
 
@@ -89,5 +93,9 @@ class RunResult:
     jobs: dict[int, dict[str, int]] = field(default_factory=dict)
     first_packet: list[dict[str, int]] = field(default_factory=list)  # per node: cycle of each step it reached
     bytes_read: list[list[int]] = field(default_factory=list)  # per node, per memory port
+    bytes_written: list[list[int]] = field(default_factory=list)  # likewise
+    occupied: list[npt.NDArray[np.uint64]] = field(
+        default_factory=list
+    )  # per node: (begin, end)
     seconds: float = 0.0
     cpu_seconds: float = 0.0  # of the simulator's one thread

@@ -133,6 +133,7 @@ class Simulator:
         Raises SimulationFailed; nothing is left running, not on KeyboardInterrupt either.
         """
         self._check(request)
+        request.writable = tuple(memory.writes for memory in self.ports.memories)
         with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
             work = Path(temporary)
             (work / "request").write_bytes(pickle.dumps(request))

@@ -93,10 +93,10 @@ class Session:
         result.first_packet = exchange.first_packets()
         result.failed_check = self.library.failed_check()
         result.last_reads = [self.library.reads(node) for node in range(request.nodes)]
-        result.bytes_read = [
-            [self.library.bytes_read(node, port) for port in range(len(files))]
-            for node, files in enumerate(request.memories)
-        ]
+        ports = [(node, range(len(files))) for node, files in enumerate(request.memories)]
+        result.bytes_read = [[self.library.bytes_read(node, port) for port in own] for node, own in ports]
+        result.bytes_written = [[self.library.bytes_written(node, port) for port in own] for node, own in ports]
+        result.occupied = [self.library.occupied(node) for node in range(request.nodes)]
         with contextlib.suppress(ToolFailed):  # what ended the run may be the switch
             result.switch = self.switch.counters().as_dict()
             result.jobs = {job.id: self.switch.job_counters(job.id).as_dict() for job in request.jobs}
@@ -109,10 +109,11 @@ def _prepare(request: RunRequest) -> Library:
         period_ps=request.period_ps,
         latency=request.memory_latency,
         watchdog=request.watchdog,
+        mac_bytes_per_cycle=request.mac_bytes_per_cycle,
     )
     for node, files in enumerate(request.memories):
-        for path in files:
-            library.map_memory(node, path)
+        for path, writable in zip(files, request.writable, strict=True):
+            library.map_memory(node, path, writable=writable)
     if request.trace:
         library.open_trace(request.trace, mask=request.event_mask, limit=request.event_limit)
     return library

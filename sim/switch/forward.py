@@ -1,0 +1,54 @@
+"""A plain Ethernet switch: frames go to the port of their destination, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fanin.job import Job, JobCounters, SwitchCounters
+from fanin.sim.switch.base import Delivery, Switch
+
+_MAC_BYTES = 6
+
+
+class Forwarder(Switch):
+    """Forwards by a fixed table, port by MAC; a frame to any other address is dropped and counted ``foreign``.
+
+    It aggregates nothing: there are no jobs. A frame too short for a destination is ``malformed``.
+    """
+
+    def __init__(self, ports: Mapping[int, int]):
+        self._ports = dict(ports)
+        self._counters = SwitchCounters()
+
+    @classmethod
+    def of(cls, macs: Sequence[int]) -> Forwarder:
+        """The switch whose port n leads to the n-th of these addresses."""
+        return cls({mac: port for port, mac in enumerate(macs)})
+
+    def add_job(self, job: Job) -> None:
+        """Refuse it. Raises ValueError."""
+        raise ValueError(f"job {job.id}: this switch forwards and does not aggregate")
+
+    def remove_job(self, job_id: int) -> None:
+        """There is none. Raises ValueError."""
+        raise ValueError(f"no job {job_id}: this switch forwards and does not aggregate")
+
+    def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:
+        """The frame at its destination's port."""
+        if len(frame) < _MAC_BYTES:
+            self._counters.malformed += 1
+            return []
+        out = self._ports.get(int.from_bytes(frame[:_MAC_BYTES], "big"))
+        if out is None:
+            self._counters.foreign += 1
+            return []
+        self._counters.forwarded += 1
+        return [(out, frame, time)]
+
+    def job_counters(self, job_id: int) -> JobCounters:
+        """There is no job. Raises ValueError."""
+        raise ValueError(f"no job {job_id}: this switch forwards and does not aggregate")
+
+    def counters(self) -> SwitchCounters:
+        """Forwarded, foreign and malformed frames."""
+        return self._counters
