@@ -2,8 +2,9 @@
 
 import pytest
 
-from fanin.job import Job
+from fanin.job import Job, Member
 from fanin.sim.switch.forward import Forwarder
+from fanin.wire import Endpoint
 
 MACS = (0x02_00_00_00_00_01, 0x02_00_00_00_00_02)
 
@@ -36,7 +37,7 @@ def test_a_frame_without_a_whole_destination_is_malformed():
 def test_it_has_no_jobs():
     switch = Forwarder.of(MACS)
     with pytest.raises(ValueError, match="does not aggregate"):
-        switch.add_job(Job(1, 0, 4, ()))
+        switch.add_job(Job(1, 0, 4, (Member(0, 1, Endpoint(mac=MACS[0])),)))
     with pytest.raises(ValueError, match="does not aggregate"):
         switch.remove_job(1)
     with pytest.raises(ValueError, match="does not aggregate"):
