@@ -2,12 +2,18 @@
 
 from typing import Any
 
-from amaranth import Module
+from amaranth import Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.ring.link_job import LinkCounters, LinkStatus, RingJob, check_link, link_beat
+from fanin.hdl.ring.link_buffer import ReceiveBuffer, ReplayBuffer
+from fanin.hdl.ring.link_job import LinkCounters, LinkFailure, LinkStatus, RingJob, check_link, link_beat
+from fanin.hdl.ring.link_receive import RingReceiver
+from fanin.hdl.ring.link_transmit import RingTransmitter
+from fanin.hdl.ring.link_window import Acknowledger, SendWindow
+from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
+from fanin.wire import RingKind
 
 
 class RingLink(wiring.Component):
@@ -98,5 +104,111 @@ class RingLink(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """To be filled."""
-        return Module()
+        """All but the transmitter, which may be inside a frame, starts over on ``reset``."""
+        m = Module()
+        beats: dict[str, Any] = {"data_width": self.data_width, "frame_beats": self.frame_beats}
+        sequence: dict[str, Any] = {"first_sequence": self.first_sequence}
+        kept: dict[str, Any] = {"frame_beats": self.frame_beats, "replay_frames": self.replay_frames}
+        transmitter = RingTransmitter(data_width=self.data_width, **kept)
+        receiver = RingReceiver(**beats, **sequence)
+        buffer = ReceiveBuffer(**beats, buffer_frames=self.buffer_frames)
+        replay = ReplayBuffer(data_width=self.data_width, **kept)
+        window = SendWindow(**kept, **sequence)
+        acknowledger = Acknowledger(buffer_frames=self.buffer_frames, **sequence)
+        m.submodules.transmitter = transmitter
+        for name, part in (
+            ("receiver", receiver),
+            ("buffer", buffer),
+            ("replay", replay),
+            ("window", window),
+            ("acknowledger", acknowledger),
+        ):
+            m.submodules[name] = ResetInserter(self.reset)(part)
+        for port, inner in (self.tx, replay.i), (self.mac_rx, receiver.i):
+            connect_typed(m, wiring.flipped(port), inner)
+        for inner, port in (buffer.o, self.rx), (transmitter.o, self.mac_tx):
+            connect_typed(m, inner, wiring.flipped(port))
+        m.d.comb += [part.job.eq(self.job) for part in (transmitter, receiver, window, acknowledger)]
+
+        running = self._run(m, transmitter.busy, window, receiver.verdict)
+        m.d.comb += [window.running.eq(running), receiver.running.eq(running)]
+        self._send(m, running, transmitter, window, replay)
+        self._receive(m, receiver, buffer, acknowledger, window)
+        self._control(m, running, transmitter, window, acknowledger, receiver.expected)
+        return m
+
+    def _run(self, m: Module, busy: Value, window: Any, verdict: Any) -> Signal:
+        """Run from ``start`` until something fails."""
+        status = self.status
+        starting = Signal()
+        m.d.comb += status.idle.eq(window.idle & ~busy)
+        with m.If(self.start):
+            m.d.sync += starting.eq(1)
+        with m.If(starting & ~busy & ~status.failed):
+            m.d.sync += [starting.eq(0), status.running.eq(1)]
+        for event, cause in (window.failed, LinkFailure.TIMEOUT), (verdict.mismatch, LinkFailure.MISMATCH):
+            with m.If(event):
+                m.d.sync += [status.running.eq(0), status.failed.eq(1), status.cause.eq(cause)]
+        with m.If(self.reset):
+            m.d.sync += [starting.eq(0), status.running.eq(0), status.failed.eq(0)]
+            m.d.sync += status.cause.eq(LinkFailure.NONE)
+        return status.running
+
+    def _send(self, m: Module, running: Signal, transmitter: Any, window: Any, replay: Any) -> None:
+        """DATA: from the replay buffer, when the window says so."""
+        m.d.comb += [
+            replay.open.eq(window.open),
+            replay.number.eq(window.number),
+            replay.read.eq(transmitter.read),
+            transmitter.data.eq(replay.data),
+            window.taken.eq(replay.taken),
+            window.record.eq(replay.record),
+            transmitter.offer.eq(window.offer),
+            transmitter.offer.valid.eq(window.offer.valid & running),
+            window.sent.eq(transmitter.data_taken),
+        ]
+        m.d.sync += [
+            self.counters.sent.eq(transmitter.data_taken & ~window.again),
+            self.counters.retransmitted.eq(transmitter.data_taken & window.again),
+        ]
+
+    def _receive(self, m: Module, receiver: Any, buffer: Any, acknowledger: Any, window: Any) -> None:
+        """Payloads go to the buffer, answers to the window; either side hears what is to be answered."""
+        verdict = receiver.verdict
+        m.d.comb += [
+            buffer.write.eq(receiver.write),
+            buffer.close.eq(receiver.close),
+            receiver.full.eq(buffer.full),
+            window.answer.eq(receiver.answer),
+            acknowledger.received.eq(verdict.received),
+            acknowledger.consumed.eq(buffer.consumed),
+            acknowledger.asked.eq(verdict.probe | verdict.duplicate),
+            acknowledger.ahead.eq(verdict.ahead),
+        ]
+        m.d.sync += [
+            self.counters.received.eq(verdict.received),
+            self.counters.bad_fcs.eq(verdict.bad_fcs),
+            self.counters.foreign.eq(verdict.foreign),
+            self.counters.duplicates.eq(verdict.duplicate),
+            self.counters.out_of_order.eq(verdict.ahead | verdict.no_room),
+        ]
+
+    def _control(
+        self, m: Module, running: Signal, transmitter: Any, window: Any, acknowledger: Any, expected: Value
+    ) -> None:
+        """NAK before ACK before PROBE; each says how far this node is, which a PROBE's receiver ignores."""
+        control, taken = transmitter.control, transmitter.control_taken
+        answer = acknowledger.ack | acknowledger.nak
+        m.d.comb += [
+            control.valid.eq(running & (answer | window.probe)),
+            control.kind.eq(Mux(acknowledger.nak, RingKind.NAK, Mux(answer, RingKind.ACK, RingKind.PROBE))),
+            control.sequence.eq(expected),
+            control.count.eq(acknowledger.limit),
+            acknowledger.answered.eq(taken & answer),
+            window.probed.eq(taken & ~answer),
+        ]
+        m.d.sync += [
+            self.counters.acks.eq(taken & answer & ~acknowledger.nak),
+            self.counters.naks.eq(taken & acknowledger.nak),
+            self.counters.probes.eq(taken & ~answer),
+        ]

@@ -2,10 +2,9 @@
 # Amaranth takes widths as annotations, and a shape as an argument of the class:
 # mypy: disable-error-code="valid-type, call-arg"
 
-from typing import Any
-
 from amaranth.lib import data, enum
 
+from fanin.hdl.net.headers import header_layout
 from fanin.wire import ETHERNET, RING, Field
 
 
@@ -30,6 +29,10 @@ MAC_WIDTHS = (256, 512)
 MAX_FRAMES = 256  # of a buffer
 MAX_FRAME_BEATS = 1 << 12  # beyond any MAC's frames
 
+# The headers in front of a payload, as a big-endian number, and what they say of the payload alone.
+HEADER = data.StructLayout({"ring": header_layout(RING), "ethernet": header_layout(ETHERNET)})
+FRAME = data.StructLayout({"operation": OPERATION_BITS, "count": COUNT_BITS, "length": LENGTH_BITS})
+
 
 def link_beat(width: int) -> data.StructLayout:
     """A beat of a frame's payload: ``data``, first byte on the wire lowest, and whether it is the ``last``.
@@ -37,14 +40,7 @@ def link_beat(width: int) -> data.StructLayout:
     ``operation`` (number of the descriptor), ``count`` (values of the operation) and ``length`` (words of the
     payload when decompressed) are the frame's: steady over its beats.
     """
-    members: dict[str, Any] = {
-        "data": width,
-        "last": 1,
-        "operation": OPERATION_BITS,
-        "count": COUNT_BITS,
-        "length": LENGTH_BITS,
-    }
-    return data.StructLayout(members)
+    return data.StructLayout({"data": width, "last": 1, **FRAME.members})
 
 
 class RingJob(data.Struct):

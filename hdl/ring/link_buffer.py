@@ -1,0 +1,221 @@
+"""The two buffers of the ring's link: frames that were received, and frames that may have to be sent again."""
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.ring.link_job import FRAME, check_link, link_beat
+from fanin.hdl.stream.fifo import StreamFIFO
+
+
+def record_layout(frames: int, frame_beats: int) -> data.StructLayout:
+    """What is known of a frame: the ``index`` of its first beat, its ``beats``, and what its header says."""
+    return data.StructLayout(
+        {"index": range(frames * frame_beats), "beats": range(frame_beats + 1), "frame": FRAME}
+    )
+
+
+def following(index: Any, size: int) -> Any:
+    """The place behind ``index`` in a ring of ``size`` places."""
+    return Mux(index == size - 1, 0, index + 1)
+
+
+class ReceiveBuffer(wiring.Component):
+    """Queue of frames, into which a frame is written before it is known to be right.
+
+    ``write`` puts beats behind the frames that were kept; ``close`` then keeps them as a frame, or forgets
+    them. A frame has ``frame_beats`` beats at most, and nothing is written while ``full``.
+
+    Members
+    -------
+    ``write`` : In, ``en``, ``data`` and ``last``
+    ``close`` : In, ``en``, ``keep`` and ``frame``
+        The frame that was being written has ended: ``operation``, ``count`` and ``length`` of it. Not together
+        with ``write``.
+    ``o`` : Out, stream of :func:`~fanin.hdl.ring.link_job.link_beat`
+    ``full`` : Out, 1
+        There is no room for a whole frame; follows ``close`` by 1 cycle.
+    ``consumed`` : Out, 1
+        The last beat of a frame leaves on ``o``.
+
+    Parameters
+    ----------
+    ``data_width`` : int, 256 or 512, bits
+    ``frame_beats`` : int, 1 to 4096
+    ``buffer_frames`` : int, 2 to 256
+
+    Latency
+    -------
+    2 cycles from ``close`` to ``o`` when empty; one beat a cycle in and out, across frames.
+
+    Source
+    ------
+    docs/ring.md, "The link".
+    """
+
+    def __init__(self, *, frame_beats: int, data_width: int = 512, buffer_frames: int = 32):
+        check_link(data_width=data_width, frame_beats=frame_beats, buffer_frames=buffer_frames)
+        self.data_width = data_width
+        self.frame_beats = frame_beats
+        self.buffer_frames = buffer_frames
+        self.beats = buffer_frames * frame_beats
+        super().__init__(
+            {
+                "write": In(data.StructLayout({"en": 1, "data": data_width, "last": 1})),
+                "close": In(data.StructLayout({"en": 1, "keep": 1, "frame": FRAME})),
+                "o": Out(stream.Signature(link_beat(data_width))),
+                "full": Out(1),
+                "consumed": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """``written`` runs ahead of ``kept``; the reader follows ``kept``. The memory's register is ``o``."""
+        m = Module()
+        m.submodules.frames = frames = StreamFIFO(shape=FRAME, depth=self.buffer_frames)
+        m.submodules.storage = storage = Memory(
+            shape=data.StructLayout({"data": self.data_width, "last": 1}), depth=self.beats, init=[]
+        )
+        write, read = storage.write_port(), storage.read_port()
+        # ``lap`` changes at each wrap: without it a full buffer would look empty.
+        place = data.StructLayout({"index": range(self.beats), "lap": 1})
+        written, kept, reading = Signal(place), Signal(place), Signal(place)
+        level = Signal(range(self.buffer_frames + 1))
+        keep = Signal()
+        m.d.comb += [
+            keep.eq(self.close.en & self.close.keep),
+            write.en.eq(self.write.en),
+            write.addr.eq(written.index),
+            write.data.data.eq(self.write.data),
+            write.data.last.eq(self.write.last),
+            frames.i.valid.eq(keep),
+            frames.i.payload.eq(self.close.frame),
+            self.full.eq(level == self.buffer_frames),
+        ]
+        with m.If(self.write.en):
+            m.d.sync += self._step(written)
+        with m.If(keep):
+            m.d.sync += kept.eq(written)
+        with m.Elif(self.close.en):
+            m.d.sync += written.eq(kept)
+        with m.If(keep != self.consumed):
+            m.d.sync += level.eq(Mux(keep, level + 1, level - 1))
+        self._read(m, read, reading, kept, frames.o)
+        return m
+
+    def _step(self, place: Any) -> list[Any]:
+        wraps = place.index == self.beats - 1
+        return [place.index.eq(following(place.index, self.beats)), place.lap.eq(place.lap ^ wraps)]
+
+    def _read(self, m: Module, read: Any, reading: Any, kept: Any, frames: Any) -> None:
+        o = self.o
+        free = ~o.valid | o.ready
+        m.d.comb += [
+            read.en.eq(free & (reading != kept)),
+            read.addr.eq(reading.index),
+            o.payload.data.eq(read.data.data),
+            o.payload.last.eq(read.data.last),
+            *(o.payload[name].eq(frames.payload[name]) for name in FRAME.members),
+            self.consumed.eq(o.valid & o.ready & read.data.last),
+            frames.ready.eq(self.consumed),
+        ]
+        with m.If(free):
+            m.d.sync += o.valid.eq(read.en)
+        with m.If(read.en):
+            m.d.sync += self._step(reading)
+
+
+class ReplayBuffer(wiring.Component):
+    """Frames to be sent, and sent again: written in order, read from anywhere.
+
+    Frames are numbered modulo ``replay_frames``. A frame's place is taken again once ``replay_frames`` others
+    have been ``taken``; it is the user's part to close ``open`` before.
+
+    Members
+    -------
+    ``i`` : In, stream of :func:`~fanin.hdl.ring.link_job.link_beat`
+        Ready while ``open``.
+    ``open`` : In, 1
+        There is place for another frame; constant inside a frame.
+    ``taken`` : Out, 1
+        The last beat of a frame is transferred on ``i``; the frame can be read from the next cycle on.
+    ``number`` : In, range(replay_frames)
+    ``record`` : Out, :func:`record_layout`
+        Of frame ``number``, in the same cycle.
+    ``read`` : In, ``en`` and ``index`` of a beat
+    ``data`` : Out, ``data_width`` bits
+        That beat, 1 cycle later; held while ``read.en`` is low.
+
+    Parameters
+    ----------
+    ``data_width`` : int, 256 or 512, bits
+    ``frame_beats`` : int, 1 to 4096
+    ``replay_frames`` : int, a power of two, 2 to 256
+
+    Latency
+    -------
+    1 cycle from ``read`` to ``data``; one beat a cycle in and out.
+
+    Source
+    ------
+    docs/ring.md, "The link".
+    """
+
+    def __init__(self, *, frame_beats: int, data_width: int = 512, replay_frames: int = 32):
+        check_link(data_width=data_width, frame_beats=frame_beats, replay_frames=replay_frames)
+        self.data_width = data_width
+        self.frame_beats = frame_beats
+        self.replay_frames = replay_frames
+        self.beats = replay_frames * frame_beats
+        index = range(self.beats)
+        super().__init__(
+            {
+                "i": In(stream.Signature(link_beat(data_width))),
+                "open": In(1),
+                "taken": Out(1),
+                "number": In(range(replay_frames)),
+                "record": Out(record_layout(replay_frames, frame_beats)),
+                "read": In(data.StructLayout({"en": 1, "index": index})),
+                "data": Out(data_width),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Beats lie behind one another, whatever their frames; a record is written with the last beat."""
+        m = Module()
+        m.submodules.storage = storage = Memory(shape=self.data_width, depth=self.beats, init=[])
+        m.submodules.records = records = Memory(
+            shape=record_layout(self.replay_frames, self.frame_beats), depth=self.replay_frames, init=[]
+        )
+        write, read = storage.write_port(), storage.read_port()
+        note, lookup = records.write_port(), records.read_port(domain="comb")
+        number = Signal(range(self.replay_frames))
+        first = Signal(range(self.beats))  # where the frame begins
+        place = Signal(range(self.beats))  # where its next beat goes
+        beats = Signal(range(self.frame_beats + 1))  # how many it has so far
+        beat = self.i.payload
+        m.d.comb += [
+            self.i.ready.eq(self.open),
+            self.taken.eq(self.i.valid & self.i.ready & beat.last),
+            write.en.eq(self.i.valid & self.i.ready),
+            write.addr.eq(place),
+            write.data.eq(beat.data),
+            note.en.eq(self.taken),
+            note.addr.eq(number),
+            note.data.index.eq(first),
+            note.data.beats.eq(beats + 1),
+            *(note.data.frame[name].eq(beat[name]) for name in FRAME.members),
+            lookup.addr.eq(self.number),
+            self.record.eq(lookup.data),
+            read.en.eq(self.read.en),
+            read.addr.eq(self.read.index),
+            self.data.eq(read.data),
+        ]
+        with m.If(write.en):
+            m.d.sync += [place.eq(following(place, self.beats)), beats.eq(beats + 1)]
+        with m.If(self.taken):
+            m.d.sync += [number.eq(number + 1), first.eq(following(place, self.beats)), beats.eq(0)]
+        return m

@@ -1,0 +1,222 @@
+"""From frames of the ring to payloads and answers."""
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.net.headers import swap_bytes
+from fanin.hdl.ring.link_job import COUNT_BITS, FRAME, HEADER, SEQUENCE_BITS, RingJob, check_link
+from fanin.hdl.stream.packet import packet_stream
+from fanin.wire import ETHERTYPE_RING, RING_CONTROL_BYTES, RING_HEADER_BYTES, VERSION, RingKind
+
+HEADER_BITS = 8 * RING_HEADER_BYTES
+
+# An ACK or a NAK that has come.
+ANSWER = data.StructLayout({"valid": 1, "nak": 1, "sequence": SEQUENCE_BITS, "count": COUNT_BITS})
+
+# What a frame was; one pulse at most, when it has ended.
+VERDICT = data.StructLayout(
+    dict.fromkeys(("bad_fcs", "foreign", "mismatch", "received", "duplicate", "ahead", "no_room", "probe"), 1)
+)
+
+
+class RingReceiver(wiring.Component):
+    """Judge frames: a DATA frame that is whole, right and the next one is kept, answers are handed on.
+
+    The payload is written while it arrives, and kept or forgotten when the frame has ended. A frame is foreign
+    unless EtherType, version, job, kind, source and length are right: DATA and PROBE come from the node before,
+    ACK and NAK from the node behind; beats are whole, DATA has at most ``frame_beats`` of payload, at least
+    one, others are 64 bytes. The destination is not looked at: it follows from source and kind.
+
+    Members
+    -------
+    ``i`` : In, packet stream of ``data_width`` bits with ``error``
+        Always ready: a MAC does not wait.
+    ``job`` : In, RingJob
+    ``running`` : In, 1
+        Frames that begin or end without it are dropped.
+    ``full`` : In, 1
+        There is no room for another frame; follows ``close`` by 1 cycle.
+    ``write`` : Out, ``en``, ``data`` and ``last``
+        A beat of the payload.
+    ``close`` : Out, ``en``, ``keep`` and ``frame``
+        The frame has ended; not together with ``write``.
+    ``answer`` : Out, ``valid``, ``nak``, ``sequence`` and ``count``
+        An ACK or NAK has come.
+    ``verdict`` : Out, one bit each
+        What the frame that has ended was: ``bad_fcs``, ``foreign``, ``mismatch`` (nodes, codec or parameters
+        are not the job's), ``received`` (and kept), ``duplicate``, ``ahead`` (there is a gap before it),
+        ``no_room``, ``probe``. None for ACK and NAK.
+    ``expected`` : Out, 32
+        Sequence number of the next frame to be kept; follows ``close`` by 1 cycle.
+
+    Parameters
+    ----------
+    ``data_width`` : int, 256 or 512, bits
+    ``frame_beats`` : int, 1 to 4096
+    ``first_sequence`` : int, 0 to 2^32 − 1
+
+    Latency
+    -------
+    From a frame's last beat to ``close``, ``answer`` and ``verdict``: 2 cycles; one beat a cycle, frames back
+    to back.
+
+    Source
+    ------
+    docs/ring.md, "Frames".
+    """
+
+    def __init__(self, *, frame_beats: int, data_width: int = 512, first_sequence: int = 0):
+        check_link(data_width=data_width, frame_beats=frame_beats, first_sequence=first_sequence)
+        self.data_width = data_width
+        self.frame_beats = frame_beats
+        self.first_sequence = first_sequence
+        super().__init__(
+            {
+                "i": In(packet_stream(data_width, error=True)),
+                "job": In(RingJob),
+                "running": In(1),
+                "full": In(1),
+                "write": Out(data.StructLayout({"en": 1, "data": data_width, "last": 1})),
+                "close": Out(data.StructLayout({"en": 1, "keep": 1, "frame": FRAME})),
+                "answer": Out(ANSWER),
+                "verdict": Out(VERDICT),
+                "expected": Out(SEQUENCE_BITS, init=first_sequence),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Compare and realign (a register); the distance from ``expected`` (another); judge.
+
+        The shortest DATA frame has two beats, so the verdict on one moves ``expected`` in time for the next.
+        """
+        m = Module()
+        header = Signal(HEADER)
+        beat = self.i.payload
+        first = Signal(init=1, reset_less=True)  # a reset comes at any time, and frames go on
+        m.d.comb += [self.i.ready.eq(1), header.eq(swap_bytes(beat.data[:HEADER_BITS]))]
+        with m.If(self.i.valid):
+            m.d.sync += first.eq(beat.last)
+
+        found = self._compare(m, self.i.valid & first, header)
+        late = self._realign(m, first)
+        over = self._write(m, late)
+        self._judge(m, found, late, over)
+        return m
+
+    def _compare(self, m: Module, begins: Value, header: Any) -> Any:
+        """What the header says, held until the next one: fields, and which of them are wrong."""
+        ring, ethernet, job = header.ring, header.ethernet, self.job
+        found = Signal(
+            data.StructLayout(
+                {"ring": ring.shape(), "strange": 1, "not_previous": 1, "not_next": 1, "mismatch": 1}
+            ),
+            init={"strange": 1},  # until a frame begins: a reset drops the rest of one
+        )
+        with m.If(begins):
+            m.d.sync += [
+                found.ring.eq(ring),
+                found.strange.eq(
+                    (ethernet.ethertype != ETHERTYPE_RING)
+                    | (Cat(ring.version, ring.job) != Cat(VERSION, job.job))
+                    | (ring.kind > max(RingKind))
+                    | ~self.running
+                ),
+                found.not_previous.eq(ethernet.source != job.previous_mac),
+                found.not_next.eq(ethernet.source != job.next_mac),
+                found.mismatch.eq(
+                    Cat(ring.nodes, ring.codec, ring.parameters) != Cat(job.nodes, job.codec, job.parameters)
+                ),
+            ]
+        return found
+
+    def _realign(self, m: Module, first: Signal) -> Any:
+        """The beat a cycle later, its payload whole; ``behind`` counts the beats behind the first, up to 2."""
+        beat = self.i.payload
+        late = Signal(
+            data.StructLayout({"valid": 1, "first": 1, "last": 1, "bad_fcs": 1, "partial": 1, "behind": 2})
+        )
+        payload = Signal(self.data_width, reset_less=True)
+        m.d.sync += [
+            late.valid.eq(self.i.valid),
+            late.first.eq(first),
+            late.last.eq(beat.last),
+            late.bad_fcs.eq(beat.error),
+            late.partial.eq(~beat.keep[-1]),
+        ]
+        with m.If(self.i.valid):
+            m.d.sync += late.behind.eq(Mux(first, 0, Mux(late.behind[1], 2, late.behind + 1)))
+            m.d.sync += payload.eq(beat.data)
+            if self.data_width > HEADER_BITS:
+                rest = Signal(self.data_width - HEADER_BITS, reset_less=True)
+                m.d.sync += [rest.eq(beat.data[HEADER_BITS:]), payload.eq(Cat(rest, beat.data[:HEADER_BITS]))]
+        m.d.comb += [self.write.data.eq(payload), self.write.last.eq(late.last)]
+        return late
+
+    def _write(self, m: Module, late: Any) -> Any:
+        """Write while there is room; whether a beat was ``long`` (one too many) or found no room."""
+        beats = Signal(range(self.frame_beats + 1))
+        over = Signal(data.StructLayout({"long": 1, "no_room": 1}))
+        too_many = beats == self.frame_beats
+        m.d.comb += self.write.en.eq(late.valid & ~late.first & ~self.full & ~too_many)
+        with m.If(late.valid & late.first):
+            m.d.sync += [beats.eq(0), over.eq(0)]
+        with m.Elif(late.valid):
+            with m.If(too_many):
+                m.d.sync += over.long.eq(1)
+            with m.Else():
+                m.d.sync += beats.eq(beats + 1)
+            with m.If(self.full):
+                m.d.sync += over.no_room.eq(1)
+        return over
+
+    def _judge(self, m: Module, found: Any, late: Any, over: Any) -> None:
+        """``end`` is the frame that has ended, ``distance`` how far it is ahead of the expected one."""
+        ring = found.ring
+        end = Signal(data.StructLayout({"valid": 1, "foreign": 1, "bad_fcs": 1, "mismatch": 1, "kind": 2}))
+        said = Signal(data.StructLayout({**FRAME.members, "sequence": SEQUENCE_BITS}), reset_less=True)
+        distance = Signal(SEQUENCE_BITS, reset_less=True)
+        is_answer = ring.kind[0] ^ ring.kind[1]
+        is_data = ring.kind[:2] == RingKind.DATA
+        control_beats = -(-8 * RING_CONTROL_BYTES // self.data_width)
+        misfit = Mux(is_data, late.behind == 0, late.behind != control_beats - 1)
+        m.d.sync += [
+            end.valid.eq(late.valid & late.last & self.running),
+            end.foreign.eq(
+                found.strange | Mux(is_answer, found.not_next, found.not_previous) | misfit | late.partial
+            ),
+            end.bad_fcs.eq(late.bad_fcs),
+            end.mismatch.eq(found.mismatch),
+            end.kind.eq(ring.kind),
+            *(said[name].eq(ring[name]) for name in said.shape().members),
+            distance.eq(ring.sequence - self.expected),
+        ]
+        good = end.valid & ~end.bad_fcs & ~end.foreign
+        right = good & (end.kind == RingKind.DATA) & ~over.long
+        next_one = distance == 0
+        verdict = self.verdict
+        m.d.comb += [
+            verdict.bad_fcs.eq(end.valid & end.bad_fcs),
+            verdict.foreign.eq(
+                end.valid & ~end.bad_fcs & (end.foreign | (over.long & (end.kind == RingKind.DATA)))
+            ),
+            verdict.mismatch.eq(right & end.mismatch),
+            verdict.received.eq(right & ~end.mismatch & next_one & ~over.no_room),
+            verdict.no_room.eq(right & ~end.mismatch & next_one & over.no_room),
+            verdict.duplicate.eq(right & ~end.mismatch & distance[-1]),
+            verdict.ahead.eq(right & ~end.mismatch & ~next_one & ~distance[-1]),
+            verdict.probe.eq(good & (end.kind == RingKind.PROBE)),
+            self.answer.valid.eq(good & (end.kind[0] ^ end.kind[1])),
+            self.answer.nak.eq(end.kind == RingKind.NAK),
+            self.answer.sequence.eq(said.sequence),
+            self.answer.count.eq(said.count),
+            self.close.keep.eq(verdict.received),
+            *(self.close.frame[name].eq(said[name]) for name in FRAME.members),
+        ]
+        closing = Signal()
+        m.d.sync += closing.eq(late.valid & late.last)
+        m.d.comb += self.close.en.eq(closing)
+        with m.If(verdict.received):
+            m.d.sync += self.expected.eq(self.expected + 1)

@@ -1,0 +1,168 @@
+"""From payloads and answers to frames of the ring."""
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.net.headers import swap_bytes
+from fanin.hdl.ring.link_buffer import following, record_layout
+from fanin.hdl.ring.link_job import COUNT_BITS, FRAME, HEADER, SEQUENCE_BITS, RingJob, check_link
+from fanin.hdl.stream.packet import packet_stream
+from fanin.wire import ETHERTYPE_RING, RING_HEADER_BYTES, VERSION, RingKind
+
+HEADER_BITS = 8 * RING_HEADER_BYTES
+# What the header says of this very frame; the rest is the job's.
+SAID = data.StructLayout({"kind": RingKind, "sequence": SEQUENCE_BITS, **FRAME.members})
+CONTROL = data.StructLayout({"valid": 1, "kind": RingKind, "sequence": SEQUENCE_BITS, "count": COUNT_BITS})
+
+
+def data_offer(frames: int, frame_beats: int) -> data.StructLayout:
+    """A DATA frame that may be sent: if ``valid``, its ``sequence`` number and its ``record``."""
+    record = record_layout(frames, frame_beats)
+    return data.StructLayout({"valid": 1, "sequence": SEQUENCE_BITS, "record": record})
+
+
+class RingTransmitter(wiring.Component):
+    """Send frames: between two of them, what ``control`` asks for goes first, then what ``offer`` has.
+
+    A frame, once begun, has its next beat ready in every cycle, and is never cut short: a link that is reset
+    leaves its transmitter alone. At 512 bits the header takes the first half of the first beat, so that the
+    payload lies half a beat behind; at 256 it is a beat of its own.
+
+    Members
+    -------
+    ``job`` : In, RingJob
+    ``control`` : In, ``valid``, ``kind``, ``sequence`` and ``count``
+        May change and be withdrawn at any time.
+    ``offer`` : In, :func:`data_offer`
+        Likewise.
+    ``control_taken`` : Out, 1
+        The frame that ``control`` asks for is begun.
+    ``data_taken`` : Out, 1
+        The frame that ``offer`` has is begun.
+    ``read`` : Out, ``en`` and ``index`` of a beat
+    ``data`` : In, ``data_width`` bits
+        That beat, 1 cycle later; held while ``read.en`` is low.
+    ``o`` : Out, packet stream of ``data_width`` bits
+    ``busy`` : Out, 1
+        A frame is being sent.
+
+    Parameters
+    ----------
+    ``data_width`` : int, 256 or 512, bits
+    ``frame_beats`` : int, 1 to 4096
+    ``replay_frames`` : int, a power of two, 2 to 256
+
+    Latency
+    -------
+    2 cycles from ``offer`` or ``control`` to the first beat on ``o``; then one beat a cycle, frames back to
+    back.
+
+    Source
+    ------
+    docs/ring.md, "Frames".
+    """
+
+    def __init__(self, *, frame_beats: int, data_width: int = 512, replay_frames: int = 32):
+        check_link(data_width=data_width, frame_beats=frame_beats, replay_frames=replay_frames)
+        self.data_width = data_width
+        self.frame_beats = frame_beats
+        self.replay_frames = replay_frames
+        self.beats = replay_frames * frame_beats
+        super().__init__(
+            {
+                "job": In(RingJob),
+                "control": In(CONTROL),
+                "offer": In(data_offer(replay_frames, frame_beats)),
+                "control_taken": Out(1),
+                "data_taken": Out(1),
+                "read": Out(data.StructLayout({"en": 1, "index": range(self.beats)})),
+                "data": In(data_width),
+                "o": Out(packet_stream(data_width)),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Choose and read; then the header or the data read; then ``o``. All move when ``o`` does."""
+        m = Module()
+        free = Signal()
+        beat = Signal(data.StructLayout({"valid": 1, "first": 1, "last": 1, "blank": 1}))
+        header = Signal(SAID, reset_less=True)
+        m.d.comb += free.eq(~self.o.valid | self.o.ready)
+        inside = self._choose(m, free, beat, header)
+        self._assemble(m, free, beat, header)
+        m.d.comb += self.busy.eq(inside | beat.valid | self.o.valid)
+        return m
+
+    def _choose(self, m: Module, free: Signal, beat: Any, header: Any) -> Signal:
+        """What is the next beat? Sets ``beat`` and, with the first one, ``header``; whether inside a frame."""
+        inside = Signal()
+        control = Signal()  # the frame has no payload
+        left = Signal(range(self.frame_beats + 1))  # beats behind this one
+        place = Signal(range(self.beats))
+        begin = Signal()
+        begin_control = self.control.valid
+        wide = self.data_width > HEADER_BITS
+        final = Signal()
+        offer = self.offer
+        m.d.comb += [
+            begin.eq(~inside & (self.control.valid | offer.valid)),
+            self.control_taken.eq(free & ~inside & self.control.valid),
+            self.data_taken.eq(free & ~inside & ~self.control.valid & offer.valid),
+            # At 512 bits a control frame is a single beat.
+            final.eq(Mux(inside, left == 1, begin_control & wide)),
+            self.read.en.eq(free),
+            self.read.index.eq(Mux(inside | (not wide), place, offer.record.index)),
+        ]
+        with m.If(free):
+            m.d.sync += [
+                beat.valid.eq(inside | begin),
+                beat.first.eq(~inside),
+                beat.last.eq(final),
+                beat.blank.eq(final if wide else control),
+                inside.eq((inside | begin) & ~final),
+                left.eq(left - 1),
+                place.eq(following(self.read.index, self.beats)),
+            ]
+            with m.If(~inside):
+                m.d.sync += [control.eq(begin_control), left.eq(Mux(begin_control, 1, offer.record.beats))]
+                m.d.sync += self._header(header)
+                if not wide:
+                    m.d.sync += place.eq(offer.record.index)
+        return inside
+
+    def _header(self, header: Any) -> list[Any]:
+        control, offer = self.control, self.offer
+        frame = offer.record.frame
+        of_data = {"kind": RingKind.DATA, "sequence": offer.sequence, "count": frame.count}
+        return [
+            *(header[name].eq(Mux(control.valid, control[name], value)) for name, value in of_data.items()),
+            header.operation.eq(frame.operation),
+            header.length.eq(frame.length),
+        ]
+
+    def _assemble(self, m: Module, free: Signal, beat: Any, header: Any) -> None:
+        job, o = self.job, self.o
+        whole = Signal(HEADER)
+        answer = (header.kind == RingKind.ACK) | (header.kind == RingKind.NAK)
+        m.d.comb += [
+            whole.ethernet.destination.eq(Mux(answer, job.previous_mac, job.next_mac)),
+            whole.ethernet.source.eq(job.own_mac),
+            whole.ethernet.ethertype.eq(ETHERTYPE_RING),
+            whole.ring.version.eq(VERSION),
+            *(whole.ring[name].eq(job[name]) for name in ("job", "nodes", "codec", "parameters")),
+            *(whole.ring[name].eq(header[name]) for name in SAID.members),
+            o.payload.keep.eq(-1),
+        ]
+        fresh = Mux(beat.blank, 0, self.data)
+        front = Mux(beat.first, swap_bytes(whole), fresh)
+        if self.data_width > HEADER_BITS:
+            rest = Signal(self.data_width - HEADER_BITS, reset_less=True)
+            front = Cat(Mux(beat.first, swap_bytes(whole), rest), fresh[: len(rest)])
+            with m.If(free):
+                m.d.sync += rest.eq(self.data[len(rest) :])
+        with m.If(free):
+            m.d.sync += [o.valid.eq(beat.valid), o.payload.last.eq(beat.last), o.payload.data.eq(front)]

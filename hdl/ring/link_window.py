@@ -1,0 +1,272 @@
+"""What may be sent, what must be sent again, and what is to be answered."""
+
+from typing import Any
+
+from amaranth import Module, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.ring.link_buffer import record_layout
+from fanin.hdl.ring.link_job import (
+    ACK_DELAY_BITS,
+    ACK_FRAMES_BITS,
+    RETRY_BITS,
+    SEQUENCE_BITS,
+    TIMEOUT_BITS,
+    RingJob,
+    check_link,
+)
+from fanin.hdl.ring.link_receive import ANSWER
+from fanin.hdl.ring.link_transmit import data_offer
+
+
+class SendWindow(wiring.Component):
+    """Go-back-N: which frame is next, how long to wait for its acknowledgement, when to give up.
+
+    Frames from the oldest that is not acknowledged to the newest are kept. The next one is offered while the
+    node behind has room for it. A NAK goes back to the frame that it names, a timeout to the oldest; where none
+    has gone out since, it asks for a PROBE instead. So does a reset, to learn of the first room.
+
+    Members
+    -------
+    ``job`` : In, RingJob
+    ``running`` : In, 1
+    ``taken`` : In, 1
+        A frame more is kept.
+    ``open`` : Out, 1
+        There is place for another.
+    ``number`` : Out, range(replay_frames)
+        Of the frame that is looked up.
+    ``record`` : In, :func:`~fanin.hdl.ring.link_buffer.record_layout`
+        That frame's.
+    ``offer`` : Out, :func:`~fanin.hdl.ring.link_transmit.data_offer`
+    ``sent`` : In, 1
+        The frame on offer is begun.
+    ``again`` : Out, 1
+        The frame on offer was sent before.
+    ``answer`` : In, ``valid``, ``nak``, ``sequence`` and ``count``
+        An ACK or NAK has come. One that acknowledges what was never sent, or less than another did, only
+        proves that the node behind lives.
+    ``probe`` : Out, 1
+        A PROBE is due.
+    ``probed`` : In, 1
+        It is begun.
+    ``failed`` : Out, 1
+        ``job.retries`` timeouts in a row without an answer.
+    ``idle`` : Out, 1
+        No frame is kept.
+
+    Parameters
+    ----------
+    ``frame_beats`` : int, 1 to 4096
+    ``replay_frames`` : int, a power of two, 2 to 256
+    ``first_sequence`` : int, 0 to 2^32 − 1
+
+    Latency
+    -------
+    2 cycles from ``taken``, ``sent`` or ``answer`` to the next offer. ``job.timeout`` is over 2 cycles late;
+    ``failed`` follows 1 cycle after the last.
+
+    Source
+    ------
+    docs/ring.md, "The link".
+    """
+
+    def __init__(self, *, frame_beats: int, replay_frames: int = 32, first_sequence: int = 0):
+        check_link(frame_beats=frame_beats, replay_frames=replay_frames, first_sequence=first_sequence)
+        self.frame_beats = frame_beats
+        self.replay_frames = replay_frames
+        self.first_sequence = first_sequence
+        super().__init__(
+            {
+                "job": In(RingJob),
+                "running": In(1),
+                "taken": In(1),
+                "open": Out(1),
+                "number": Out(range(replay_frames)),
+                "record": In(record_layout(replay_frames, frame_beats)),
+                "offer": Out(data_offer(replay_frames, frame_beats)),
+                "sent": In(1),
+                "again": Out(1),
+                "answer": In(ANSWER),
+                "probe": Out(1, init=1),
+                "probed": In(1),
+                "failed": Out(1),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Sequence numbers count modulo 2^32; the low bits, ``near``, tell apart frames that are kept."""
+        m = Module()
+        oldest, following, fresh, written, limit = (
+            Signal(SEQUENCE_BITS, name=name, init=self.first_sequence)
+            for name in ("oldest", "following", "fresh", "written", "limit")
+        )
+        bits = (self.replay_frames - 1).bit_length()
+        near = slice(0, bits + 1)
+        back = Signal()
+        progress = Signal()
+        moves = self._answer(m, oldest, following, fresh, limit, progress)
+        with m.If(self.taken):
+            m.d.sync += written.eq(written + 1)
+        with m.If(self.sent & ~self.again):
+            m.d.sync += fresh.eq(fresh + 1)
+        with m.If(moves):
+            m.d.sync += following.eq(self.answer.sequence)
+        with m.Elif(back):
+            m.d.sync += following.eq(oldest)
+        with m.Elif(self.sent):
+            m.d.sync += following.eq(following + 1)
+        m.d.sync += [
+            self.offer.record.eq(self.record),
+            self.offer.valid.eq(
+                (following[near] != written[near]) & (following != limit) & ~(self.sent | moves | back)
+            ),
+        ]
+        m.d.comb += [
+            self.number.eq(following),
+            self.offer.sequence.eq(following),
+            self.again.eq(following[near] != fresh[near]),
+            self.idle.eq(oldest[near] == written[near]),
+            self.open.eq(self.running & ((oldest ^ written)[near] != self.replay_frames)),
+        ]
+        self._time(m, back, progress, following[near] == oldest[near])
+        return m
+
+    def _answer(
+        self, m: Module, oldest: Signal, following: Signal, fresh: Signal, limit: Signal, progress: Signal
+    ) -> Signal:
+        """Let go of what is acknowledged, take the new limit; whether the answer says what is next.
+
+        Whether one number is behind another is the sign of their difference: all in one cycle, since answers
+        can come in a row.
+        """
+        answer = self.answer
+        accept = Signal()
+        moves = Signal()
+        more_room = Signal()
+
+        def behind(one: Value, other: Value) -> Value:
+            return (one - other)[SEQUENCE_BITS - 1]
+
+        m.d.comb += [
+            accept.eq(answer.valid & ~behind(answer.sequence, oldest) & ~behind(fresh, answer.sequence)),
+            moves.eq(accept & (answer.nak | behind(following, answer.sequence))),
+            more_room.eq(answer.valid & behind(limit, answer.count)),
+        ]
+        with m.If(accept):
+            m.d.sync += oldest.eq(answer.sequence)
+        with m.If(more_room):
+            m.d.sync += limit.eq(answer.count)
+        m.d.sync += progress.eq((accept & (answer.sequence != oldest)) | more_room)
+        return moves
+
+    def _time(self, m: Module, back: Signal, progress: Signal, nothing_sent: Value) -> None:
+        """Count down while frames are kept and nothing moves; then go back, or ask."""
+        timer = Signal(signed(TIMEOUT_BITS + 1))
+        timeouts = Signal(RETRY_BITS)
+        waiting = self.running & ~self.idle
+        m.d.comb += [
+            back.eq(waiting & timer[-1]),
+            self.failed.eq(self.running & (timeouts == self.job.retries)),
+        ]
+        m.d.sync += timer.eq(timer - 1)
+        with m.If(~waiting | progress | back):
+            m.d.sync += timer.eq(self.job.timeout)
+        with m.If(self.answer.valid):
+            m.d.sync += timeouts.eq(0)
+        with m.Elif(back):
+            m.d.sync += timeouts.eq(timeouts + 1)
+        with m.If(self.probed):
+            m.d.sync += self.probe.eq(0)
+        with m.If(back & nothing_sent):
+            m.d.sync += self.probe.eq(1)
+
+
+class Acknowledger(wiring.Component):
+    """Decide when to answer the node before, and how.
+
+    A NAK is due once a gap shows, and not again until the frame that is missing has come. An ACK is due when
+    ``job.ack_frames`` frames were received or consumed since the last answer, ``job.ack_delay`` cycles after
+    the first of them, when asked, and after a reset, to grant the first room.
+
+    Members
+    -------
+    ``job`` : In, RingJob
+    ``received`` : In, 1
+        A frame was kept.
+    ``consumed`` : In, 1
+        A frame left the buffer.
+    ``asked`` : In, 1
+        A PROBE came, or a frame that had been received.
+    ``ahead`` : In, 1
+        A frame came behind a gap.
+    ``ack`` : Out, 1
+        An answer is due, an ACK unless ``nak``.
+    ``nak`` : Out, 1
+        It is a NAK.
+    ``answered`` : In, 1
+        The answer is begun, with ``limit`` of this cycle. Only while ``ack`` or ``nak``.
+    ``limit`` : Out, 32
+        The first sequence number for which there is no room.
+
+    Parameters
+    ----------
+    ``buffer_frames`` : int, 2 to 256
+    ``first_sequence`` : int, 0 to 2^32 − 1
+
+    Latency
+    -------
+    1 cycle from ``asked`` and ``ahead``, 2 from ``received`` and ``consumed``.
+
+    Source
+    ------
+    docs/ring.md, "The link".
+    """
+
+    def __init__(self, *, buffer_frames: int = 32, first_sequence: int = 0):
+        check_link(buffer_frames=buffer_frames, first_sequence=first_sequence)
+        self.buffer_frames = buffer_frames
+        self.first_sequence = first_sequence
+        super().__init__(
+            {
+                "job": In(RingJob),
+                "received": In(1),
+                "consumed": In(1),
+                "asked": In(1),
+                "ahead": In(1),
+                "ack": Out(1, init=1),
+                "nak": Out(1),
+                "answered": In(1),
+                "limit": Out(SEQUENCE_BITS, init=(first_sequence + buffer_frames) % (1 << SEQUENCE_BITS)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """``events`` that no answer covers yet; it stops counting when one is due."""
+        m = Module()
+        events = Signal(ACK_FRAMES_BITS + 1)
+        delay = Signal(signed(ACK_DELAY_BITS + 1))
+        gap = Signal()  # a NAK was asked for, and what is missing has not come
+        new = self.received + self.consumed
+        with m.If(self.consumed):
+            m.d.sync += self.limit.eq(self.limit + 1)
+        with m.If(~self.ack):
+            m.d.sync += events.eq(events + new)
+        m.d.sync += delay.eq(delay - 1)
+        with m.If((events == 0) | self.answered):
+            m.d.sync += delay.eq(self.job.ack_delay)
+        with m.If((events >= self.job.ack_frames) | (delay[-1] & (events != 0))):
+            m.d.sync += self.ack.eq(1)
+        with m.If(self.answered):
+            m.d.sync += [self.ack.eq(0), self.nak.eq(0), events.eq(new)]
+        with m.If(self.received):
+            m.d.sync += [gap.eq(0), self.nak.eq(0)]
+        with m.If(self.ahead):
+            m.d.sync += gap.eq(1)
+        with m.If(self.ahead & ~gap):
+            m.d.sync += self.nak.eq(1)
+        with m.If(self.asked | (self.received & self.nak)):
+            m.d.sync += self.ack.eq(1)
+        return m
