@@ -20,16 +20,25 @@ def piece_layout(max_bytes: int) -> data.StructLayout:
 
 
 def rotated(value: Any, places: Any, *, unit: int = 8) -> Any:
-    """``value`` rotated towards its top by ``places`` units: 4:1 multiplexers, two bits of ``places`` each.
-
-    ``value`` has 2^len(``places``) units.
-    """
+    """``value`` rotated towards its top by ``places`` times ``unit`` bits, in 4:1 multiplexers."""
     for low in range(0, len(places), 2):
         steps = [value.rotate_left(unit * (n << low)) for n in range(4)]
         value = Mux(places[low], steps[1], steps[0])
         if low + 1 < len(places):
             value = Mux(places[low + 1], Mux(places[low], steps[3], steps[2]), value)
     return value
+
+
+def _turning(width: int) -> data.StructLayout:
+    """A piece that is turned within its quarter, in a word and in what it has ``behind`` that.
+
+    ``ahead`` marks the bytes of the coming word that are the piece's, ``beyond`` those of the word after it
+    that are of ``behind``; ``end`` is where the piece ends in its last word, and ``partial`` that this word
+    is the frame's last and not full.
+    """
+    size = width // 8
+    members = {"data": width, "behind": width, "quarters": 2, "ahead": size, "beyond": size}
+    return data.StructLayout(members | {"last": 1, "partial": 1, "end": range(size)})
 
 
 def _padded(value: Any, width: int) -> Any:
@@ -69,7 +78,7 @@ class BytePacker(wiring.Component):
 
     Parameters
     ----------
-    ``width`` : int, bits; a power of two, at least 16
+    ``width`` : int, bits; a power of two, at least 32
     ``max_bytes`` : int
         The longest piece; 1 to twice the bytes of a word.
 
@@ -85,8 +94,8 @@ class BytePacker(wiring.Component):
     """
 
     def __init__(self, *, width: int, max_bytes: int):
-        if width < 16 or width & (width - 1):
-            raise ValueError(f"width must be a power of two, at least 16, not {width!r}")
+        if width < 32 or width & (width - 1):
+            raise ValueError(f"width must be a power of two, at least 32, not {width!r}")
         if max_bytes not in range(1, width // 4 + 1):
             raise ValueError(f"max_bytes must be 1 to {width // 4} at width {width}, not {max_bytes!r}")
         self.width = width
@@ -101,53 +110,54 @@ class BytePacker(wiring.Component):
         word, which follow in registers of their own.
         """
         m = Module()
-        i, o, size = self.i, self.o, self.width // 8
+        o, size = self.o, self.width // 8
         begin = Signal(range(size))  # where the next piece begins in its word
-        valid = Signal()  # there is a piece in the registers
+        valid = Signal()  # ``piece`` has a piece
         words = Signal(3)  # a one for each that it has still to give
-        last = Signal(reset_less=True)
-        end = Signal(range(size), reset_less=True)  # of the piece in its last word
-        partial = Signal(reset_less=True)  # that word is the frame's last and not full
-        piece = Signal(self.width, reset_less=True)
-        behind = Signal(self.width, reset_less=True)  # of the piece, beyond a word
-        ahead = Signal(size, reset_less=True)  # the bytes of this word that are the piece's
-        beyond = Signal(size, reset_less=True)  # the bytes of the next word that are of ``behind``
+        piece = Signal(_turning(self.width), reset_less=True)
         held = Signal(self.width, reset_less=True)
         advance, take = Signal(), Signal()
+        here, behind = (rotated(v, piece.quarters, unit=self.width // 4) for v in (piece.data, piece.behind))
         m.d.comb += [
             advance.eq(o.ready | ~o.valid),
             take.eq(~words[1]),
-            i.ready.eq(advance & take),
+            self.i.ready.eq(advance & take),
         ]
         with m.If(advance):
-            final = last & ~words[1]
             m.d.sync += [
                 o.valid.eq(words[0]),
-                o.p.data.eq(_chosen(ahead, piece, held)),
-                o.p.last.eq(final),
-                o.p.keep.eq(Mux(partial & ~words[1], ~_from(end, size), -1)),
+                o.p.data.eq(_chosen(piece.ahead, here, held)),
+                o.p.last.eq(piece.last & take),
+                o.p.keep.eq(Mux(piece.partial & take, ~_from(piece.end, size), -1)),
             ]
             with m.If(valid):
-                next_word = piece if self.max_bytes <= size else _chosen(beyond, behind, piece)
-                m.d.sync += held.eq(Mux(words[0], next_word, _chosen(ahead, piece, held)))
+                next_word = here if self.max_bytes <= size else _chosen(piece.beyond, behind, here)
+                m.d.sync += held.eq(Mux(words[0], next_word, _chosen(piece.ahead, here, held)))
             with m.If(take):
-                m.d.sync += [valid.eq(i.valid), last.eq(i.p.last)]
-                m.d.sync += [ahead.eq(_from(begin, size)), beyond.eq(_from(begin, size))]
-                m.d.sync += piece.eq(rotated(_padded(i.p.data[: self.width], self.width), begin))
-                m.d.sync += behind.eq(rotated(_padded(i.p.data[self.width :], self.width), begin))
-                self._count(m, begin, words, partial, end)
+                m.d.sync += valid.eq(self.i.valid)
+                self._take(m, begin, words, piece)
             with m.Else():  # the next word is whole in ``held``, and ``behind`` has what follows
-                m.d.sync += [words.eq(words[1:]), ahead.eq(0), beyond.eq(-1)]
+                m.d.sync += [words.eq(words[1:]), piece.ahead.eq(0), piece.beyond.eq(-1)]
         return m
 
-    def _count(self, m: Module, begin: Signal, words: Signal, partial: Signal, end: Signal) -> None:
-        """How many words the next piece gives, and where the one behind it begins."""
-        i, place = self.i, len(begin)
-        total = Signal(place + 2)
+    def _take(self, m: Module, begin: Signal, words: Signal, piece: Any) -> None:
+        """Turn a piece within a quarter of the word; how many words it gives, and where the next one begins."""
+        i, bits, size = self.i, len(begin), self.width // 8
+        total = Signal(bits + 2)
         m.d.comb += total.eq(begin + i.p.count)
-        one, two, rest = total[place], total[place + 1], total[:place]
-        more = i.p.last & _sum_is_not_zero(begin, i.p.count[:place])
+        rest, one, two = total[:bits], total[bits], total[bits + 1]
+        more = i.p.last & _sum_is_not_zero(begin, i.p.count[:bits])
         gives = Cat(one | two | more, two | one & more, two & more)
-        m.d.sync += [words.eq(Mux(i.valid, gives, 0)), partial.eq(more), end.eq(rest)]
+        m.d.sync += [
+            words.eq(Mux(i.valid, gives, 0)),
+            piece.last.eq(i.p.last),
+            piece.partial.eq(more),
+            piece.end.eq(rest),
+            piece.quarters.eq(begin[-2:]),
+            piece.ahead.eq(_from(begin, size)),
+            piece.beyond.eq(_from(begin, size)),
+            piece.data.eq(rotated(_padded(i.p.data[: self.width], self.width), begin[:-2])),
+            piece.behind.eq(rotated(_padded(i.p.data[self.width :], self.width), begin[:-2])),
+        ]
         with m.If(i.valid):
             m.d.sync += begin.eq(Mux(i.p.last, 0, rest))
