@@ -10,7 +10,7 @@ from fanin.codec import FLOAT_BITS, Bfp, Codec, Inceptionn
 MIN_NODES, MAX_NODES = 2, 255
 LANES = (8, 16)
 MAX_FRAME_WORDS = 128
-MAX_SLICE_FRAMES = 256
+MAX_FRAMES = 256  # of a buffer
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,17 @@ class RingConfig:
             raise ValueError(f"lanes must be 8 or 16, not {self.lanes!r}")
         if self.frame_words not in range(1, MAX_FRAME_WORDS + 1):
             raise ValueError(f"frame_words must be 1 to {MAX_FRAME_WORDS}, not {self.frame_words!r}")
-        if self.slice_frames not in range(1, MAX_SLICE_FRAMES + 1):
-            raise ValueError(f"slice_frames must be 1 to {MAX_SLICE_FRAMES}, not {self.slice_frames!r}")
-        if self.buffer_frames <= self.slice_frames:
+        if self.slice_frames not in range(1, MAX_FRAMES):
+            raise ValueError(f"slice_frames must be 1 to {MAX_FRAMES - 1}, not {self.slice_frames!r}")
+        if self.buffer_frames not in range(self.slice_frames + 1, MAX_FRAMES + 1):
             raise ValueError(
-                f"buffer_frames must be more than slice_frames, {self.slice_frames}, not {self.buffer_frames!r}"
+                f"buffer_frames must be more than slice_frames, {self.slice_frames}, and at most {MAX_FRAMES}, "
+                f"not {self.buffer_frames!r}"
             )
-        if self.replay_frames < 2:
-            raise ValueError(f"replay_frames must be at least 2, not {self.replay_frames!r}")
+        if self.replay_frames not in (1 << n for n in range(1, MAX_FRAMES.bit_length())):
+            raise ValueError(
+                f"replay_frames must be a power of two from 2 to {MAX_FRAMES}, not {self.replay_frames!r}"
+            )
         if isinstance(self.codec, Inceptionn) and self.codec.group != self.lanes:
             raise ValueError(f"group must be the lanes, {self.lanes}, not {self.codec.group!r}")
         if isinstance(self.codec, Bfp) and self.frame_values % self.codec.block:
@@ -73,6 +76,12 @@ class RingConfig:
         return self.slice_frames * self.frame_words
 
     @property
+    def frame_beats(self) -> int:
+        """Beats of a frame's payload at most: INCEPTIONN's tags come on top of what does not compress."""
+        group_bytes = self.codec.max_group_bytes if isinstance(self.codec, Inceptionn) else self.width // 8
+        return -(-self.frame_words * group_bytes // (self.width // 8))
+
+    @property
     def codec_kind(self) -> Codec:
         """Which codec is on the link."""
         if self.codec is None:
@@ -90,3 +99,10 @@ class RingConfig:
             size = min(self.slice_words, -(-(words - start) // nodes))
             yield [Slice(start + c * size, size) for c in range(nodes)]
             start += nodes * size
+
+
+#: Named sizes, without a codec: ``tiny`` for tests, ``u280`` for a 100 Gb/s card.
+PRESETS = {
+    "tiny": RingConfig(lanes=8, frame_words=4, slice_frames=2, buffer_frames=4, replay_frames=4),
+    "u280": RingConfig(),
+}

@@ -84,7 +84,7 @@ def test_orders_are_the_slices_of_every_step(nodes):
 
 def test_255_nodes_and_the_largest_counts():
     """The first segment of a vector of 2^32 - 1 values; numbers of words need all their bits."""
-    config = RingConfig(lanes=8, frame_words=128, slice_frames=256, buffer_frames=257)
+    config = RingConfig(lanes=8, frame_words=128, slice_frames=255, buffer_frames=256)
     for nodes, rank in (255, 254), (2, 1):
         dut = RingSegments(config=config)
         drive = {"i": [{"address": (1 << 40) - WORD_BYTES, "count": (1 << 32) - 1, "operation": 0}]}

@@ -1,0 +1,113 @@
+"""The descriptors that the host posts: looked at, numbered, and queued."""
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.codec import FLOAT_BITS
+from fanin.hdl.ring.sequencer import COUNT_BITS, OPERATION_BITS, descriptor_layout
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+
+POST_ADDRESS_BITS = 64
+MAX_ADDRESS_WIDTH = 47  # an addition must have at most 48 bits
+_VALUE_SHIFT = (FLOAT_BITS // 8).bit_length() - 1
+
+
+class Post(data.Struct):
+    """What the host posts: ``count`` values from byte ``address`` on."""
+
+    address: POST_ADDRESS_BITS
+    count: COUNT_BITS
+
+
+class DescriptorQueue(wiring.Component):
+    """Take the host's descriptors, of which ``queue`` may be unfinished, and refuse what cannot be done.
+
+    Refused is a count of 0, an address that is no multiple of the word, a vector that ends beyond the address
+    space, and one descriptor too many. The others are numbered from 0 on. A reset forgets all.
+
+    Members
+    -------
+    ``post`` : In, stream of Post, always ready
+        At most one in 3 cycles.
+    ``finished`` : In, 1
+        Pulse: the oldest descriptor is done.
+    ``o`` : Out, stream of :func:`descriptor_layout`
+    ``accepted``, ``refused`` : Out, 1
+        Pulse, for every descriptor one of them.
+    ``unfinished`` : Out, range(queue + 1)
+        Descriptors accepted and not finished.
+
+    Parameters
+    ----------
+    ``width`` : int, bits of a word
+    ``address_width`` : int, bits; 12…47
+    ``queue`` : int, at least 1
+
+    Latency
+    -------
+    ``accepted`` or ``refused`` 3 cycles after ``post``, ``o`` 1 cycle later.
+
+    Source
+    ------
+    docs/ring.md, "The engine"; AI Smart NIC, section IV-A.
+    """
+
+    def __init__(self, *, width: int = 512, address_width: int = 40, queue: int = 8):
+        if address_width not in range(12, MAX_ADDRESS_WIDTH + 1):
+            raise ValueError(f"address_width must be from 12 to {MAX_ADDRESS_WIDTH}, not {address_width!r}")
+        if queue < 1:
+            raise ValueError(f"queue must be at least 1, not {queue!r}")
+        self.width = width
+        self.address_width = address_width
+        self.queue = queue
+        super().__init__(
+            {
+                "post": In(stream.Signature(Post, always_ready=True)),
+                "finished": In(1),
+                "o": Out(stream.Signature(descriptor_layout(address_width))),
+                "accepted": Out(1),
+                "refused": Out(1),
+                "unfinished": Out(range(queue + 1)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Add; look at the sum; decide."""
+        m = Module()
+        m.submodules.fifo = fifo = StreamFIFO(shape=self.o.payload.shape(), depth=self.queue)
+        connect_typed(m, fifo.o, flipped(self.o))
+        post, word_bits = self.post.payload, (self.width // 8).bit_length() - 1
+        address, above = post.address[: self.address_width], post.address[self.address_width :]
+        size = Cat(Const(0, _VALUE_SHIFT), post.count)
+        end = Signal(max(self.address_width, len(size)) + 1)  # one past the last byte
+        beyond = end[self.address_width + 1 :].any() | end[self.address_width] & end[: self.address_width].any()
+        crooked, bad = Signal(), Signal()
+        added, compared = Signal(), Signal()
+        descriptor, operation = fifo.i.payload, Signal(OPERATION_BITS)
+        with m.If(self.post.valid):
+            m.d.sync += [
+                descriptor.address.eq(address),
+                descriptor.count.eq(post.count),
+                end.eq(address + size),
+                crooked.eq(above.any() | address[:word_bits].any() | (post.count == 0)),
+            ]
+        full = Signal()
+        m.d.sync += [
+            added.eq(self.post.valid),
+            compared.eq(added),
+            bad.eq(crooked | beyond),
+            full.eq(self.unfinished == self.queue),
+            self.accepted.eq(compared & ~bad & ~full),
+            self.refused.eq(compared & (bad | full)),
+        ]
+        m.d.comb += [fifo.i.valid.eq(self.accepted), descriptor.operation.eq(operation)]
+        m.d.sync += operation.eq(operation + self.accepted)
+        with m.If(self.accepted & ~self.finished):
+            m.d.sync += self.unfinished.eq(self.unfinished + 1)
+        with m.Elif(self.finished & ~self.accepted):
+            m.d.sync += self.unfinished.eq(self.unfinished - 1)
+        return m

@@ -1,0 +1,120 @@
+"""The adders: what is received and a node's own values, a word a cycle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.codec import FLOAT_BITS
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.arith.fp32 import FP32Adder
+from fanin.hdl.emit import shared
+from fanin.hdl.ring.words import word_layout
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+
+FIFO_WORDS = 16  # more than are inside the adders, so that a taker's pause empties them and none is lost
+
+
+def own_layout(width: int) -> data.StructLayout:
+    """A word of the node's own: ``add`` it to the next received one, or let it pass; ``last`` of its frame."""
+    return data.StructLayout({"data": width, "last": 1, "add": 1})
+
+
+class RingLanes(wiring.Component):
+    """Add received words to the node's own; words that are not to be added pass, bit for bit, in order.
+
+    Members
+    -------
+    ``own`` : In, stream of :func:`own_layout`
+    ``received`` : In, stream of :func:`word_layout`
+        One word for each own one that is to be added.
+    ``o`` : Out, stream of :func:`word_layout`
+        ``received`` + ``own``, lane by lane.
+    ``mismatch`` : Out, 1
+        Pulse: two words were added of which one alone is the last of its frame.
+
+    Parameters
+    ----------
+    ``lanes`` : int, values of a word; at least 1
+
+    Latency
+    -------
+    ``LATENCY``, 8 cycles; one word a cycle.
+
+    Source
+    ------
+    AI Smart NIC, section IV-A; docs/ring.md.
+    """
+
+    LATENCY = FP32Adder.LATENCY + 2
+    assert FIFO_WORDS > LATENCY + 1
+
+    def __init__(self, *, lanes: int = 16):
+        if lanes < 1:
+            raise ValueError(f"lanes must be at least 1, not {lanes!r}")
+        self.lanes = lanes
+        words = stream.Signature(word_layout(lanes * FLOAT_BITS))
+        super().__init__(
+            {
+                "own": In(stream.Signature(own_layout(lanes * FLOAT_BITS))),
+                "received": In(words),
+                "o": Out(words),
+                "mismatch": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """The adders never wait: a word enters when the FIFO behind them has a place for it."""
+        m = Module()
+        own, received = self.own, self.received
+        m.submodules.fifo = fifo = StreamFIFO(shape=self.o.payload.shape(), depth=FIFO_WORDS)
+        connect_typed(m, fifo.o, flipped(self.o))
+        complete = Signal()  # all that the next word needs is there
+        enter = Signal()
+        has_place = self._places(m, enter)
+        m.d.comb += [
+            complete.eq(own.valid & (received.valid | ~own.payload.add)),
+            enter.eq(complete & has_place),
+            own.ready.eq((received.valid | ~own.payload.add) & has_place),
+            received.ready.eq(own.valid & own.payload.add & has_place),
+        ]
+        differ = own.payload.last ^ received.payload.last
+        m.d.sync += self.mismatch.eq(enter & own.payload.add & differ)
+
+        def stage(value: Any, cycles: int, name: str, **options: bool) -> Any:
+            return delayed(m, value, cycles, name=name, **options)[-1]
+
+        depth = FP32Adder.LATENCY + 1
+        a, b = stage(received.payload.data, 1, "received"), stage(own.payload.data, 1, "own")
+        passing = stage(b, FP32Adder.LATENCY, "passing")
+        add = stage(own.payload.add, depth, "add")
+        sums = []
+        for lane in range(self.lanes):
+            m.submodules[f"adder_{lane}"] = adder = shared(FP32Adder())
+            m.d.comb += [
+                adder.a.eq(a.word_select(lane, FLOAT_BITS)),
+                adder.b.eq(b.word_select(lane, FLOAT_BITS)),
+            ]
+            m.d.comb += adder.enable.eq(1)
+            sums.append(adder.o)
+        m.d.comb += [
+            fifo.i.valid.eq(stage(enter, depth, "enter", reset_less=False)),
+            fifo.i.payload.data.eq(Mux(add, Cat(sums), passing)),
+            fifo.i.payload.last.eq(stage(own.payload.last, depth, "last")),
+        ]
+        return m
+
+    def _places(self, m: Module, enter: Signal) -> Signal:
+        """Whether the FIFO has a place that no word under way will take."""
+        places = Signal(range(FIFO_WORDS + 1), init=FIFO_WORDS)
+        has_place = Signal(init=1)
+        leave = self.o.valid & self.o.ready
+        with m.If(enter & ~leave):
+            m.d.sync += [places.eq(places - 1), has_place.eq(places != 1)]
+        with m.Elif(leave & ~enter):
+            m.d.sync += [places.eq(places + 1), has_place.eq(1)]
+        return has_place

@@ -1,0 +1,131 @@
+"""Words of a frame: how the engine's parts hand them on, and what an order says of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.ring import RingConfig
+
+
+def word_layout(width: int) -> data.StructLayout:
+    """A word, and whether it is its frame's ``last``."""
+    return data.StructLayout({"data": width, "last": 1})
+
+
+def frame_layout(config: RingConfig) -> data.StructLayout:
+    """A frame's ``words``, how many of them are ``inside`` the vector, and ``lanes`` of the last of those.
+
+    ``tag`` is the user's.
+    """
+    counter = range(config.frame_words + 1)
+    lane_bits = (config.lanes - 1).bit_length()
+    return data.StructLayout({"words": counter, "inside": counter, "lanes": lane_bits, "tag": 1})
+
+
+class FrameWords(wiring.Component):
+    """Which of a frame's words and lanes lie inside the vector, word by word.
+
+    Members
+    -------
+    ``i`` : In, stream of :func:`frame_layout`
+    ``o`` : Out, stream of ``inside`` (the word lies inside), ``mask`` (a bit for each lane that does),
+        ``last`` (of the frame) and the frame's ``tag``
+
+    Parameters
+    ----------
+    ``config`` : RingConfig
+
+    Latency
+    -------
+    1 cycle; one word a cycle, across frames.
+
+    Source
+    ------
+    docs/ring.md, "The engine".
+    """
+
+    def __init__(self, *, config: RingConfig):
+        self.config = config
+        words = data.StructLayout({"inside": 1, "mask": config.lanes, "last": 1, "tag": 1})
+        frames = stream.Signature(frame_layout(config))
+        super().__init__({"i": In(frames), "o": Out(stream.Signature(words))})
+
+    def elaborate(self, platform: Any) -> Module:
+        """Counters that are negative at the last word: their signs tell."""
+        m = Module()
+        frame = self.i.payload
+        left = Signal(signed(len(frame.words) + 1))  # words behind the next one
+        inner = Signal.like(left)  # likewise inside
+        inside = Signal()
+        valid = Signal()
+        lanes = Signal.like(frame.lanes)
+        tag = Signal()
+        load = Signal()
+        partial = inner[-1] & (lanes != 0)
+        m.d.comb += [
+            load.eq(~valid | self.o.ready & left[-1]),
+            self.i.ready.eq(load),
+            self.o.valid.eq(valid),
+            self.o.payload.inside.eq(inside),
+            self.o.payload.mask.eq(Mux(partial, (1 << lanes) - 1, -1) & inside.replicate(self.config.lanes)),
+            self.o.payload.last.eq(left[-1]),
+            self.o.payload.tag.eq(tag),
+        ]
+        with m.If(load):
+            m.d.sync += [valid.eq(self.i.valid), inside.eq(frame.inside != 0)]
+            m.d.sync += [left.eq(frame.words - 2), inner.eq(frame.inside - 2)]
+            m.d.sync += [lanes.eq(frame.lanes), tag.eq(frame.tag)]
+        with m.Elif(self.o.ready):
+            m.d.sync += [left.eq(left - 1), inner.eq(inner - 1), inside.eq(inside & ~inner[-1])]
+        return m
+
+
+class StreamFork(wiring.Component):
+    """Give every payload to all of several takers, each when it is ready.
+
+    Members
+    -------
+    ``i`` : In, stream of ``shape``
+        Ready when the last of the takers is.
+    ``o`` : Out, array of ``outputs`` streams of ``shape``
+        Follow ``i`` within the cycle.
+
+    Parameters
+    ----------
+    ``shape`` : any shape
+    ``outputs`` : int, at least 1
+
+    Latency
+    -------
+    0 cycles; one payload a cycle.
+
+    Source
+    ------
+    docs/streams.md.
+    """
+
+    def __init__(self, *, shape: Any, outputs: int = 2):
+        if outputs < 1:
+            raise ValueError(f"outputs must be at least 1, not {outputs!r}")
+        self.shape = shape
+        self.outputs = outputs
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape)).array(outputs)})
+
+    def elaborate(self, platform: Any) -> Module:
+        """A bit remembers who has taken the payload while others have not."""
+        m = Module()
+        taken = Signal(self.outputs)
+        served = Signal(self.outputs)
+        m.d.comb += self.i.ready.eq(served.all())
+        m.d.sync += taken.eq(served & ~(served.all() | ~self.i.valid).replicate(self.outputs))
+        for port, has, is_served in zip(self.o, taken, served, strict=True):
+            m.d.comb += [
+                port.payload.eq(self.i.payload),
+                port.valid.eq(self.i.valid & ~has),
+                is_served.eq(has | port.ready),
+            ]
+        return m
