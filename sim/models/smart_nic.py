@@ -141,7 +141,7 @@ def overlapped(
     nodes: int,
     scheme: collectives.Scheme = collectives.ring,
 ) -> list[Span]:
-    """The paper's baseline: some cores all-reduce and update, the others compute, slower; all do on one node."""
+    """The paper's baseline: some cores all-reduce and update, the others compute, slower; one node computes."""
     slowdown = baseline.slowdown if nodes > 1 else 1.0
     count = len(widths)
     tasks = [Task(f"F{k}", WORKER, 2 * widths[k] ** 2 * batch / worker.flops) for k in range(count)]

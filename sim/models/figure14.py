@@ -1,0 +1,78 @@
+"""INCEPTIONN's figure 14 on scikit-learn's digits: accuracy and compression ratio of each codec and exchange.
+
+``python -m fanin.sim.models.figure14 --seeds 3`` prints the tables of docs/gradient-training.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from fanin.codec import Bfp, Inceptionn, Mode
+from fanin.sim.models.exchanges import (
+    AggregatorTree,
+    Exchange,
+    Ring,
+    RingOfRings,
+    RingsUnderAggregator,
+    WorkerAggregator,
+)
+from fanin.sim.models.tags import BOUNDS
+from fanin.sim.models.trainers import Training
+from fanin.sim.models.wire import Truncation, together
+
+STRICT = Inceptionn()
+CODECS: dict[str, Exchange] = {
+    "none": Ring(),
+    **{f"INCEPTIONN 2^-{b}, {mode.name.lower()}": Ring(Inceptionn(b, mode)) for b in BOUNDS for mode in Mode},
+    **{f"{dropped} LSBs truncated": Ring(Truncation(dropped)) for dropped in (16, 22, 24)},
+    "BFP16": Ring(Bfp()),
+}
+EXCHANGES: dict[str, Exchange] = {
+    "WA": WorkerAggregator(),
+    "WA+C": WorkerAggregator(STRICT),
+    "INC": Ring(),
+    "INC+C": Ring(STRICT),
+    "figure 1(a), +C": AggregatorTree(2, STRICT),
+    "figure 1(b), +C": RingsUnderAggregator(2, STRICT),
+    "figure 1(c), +C": RingOfRings(2, STRICT),
+}
+SHOWN = (1, 2, 5, 10, 20)  # epochs
+
+
+def accuracies(exchanges: Mapping[str, Exchange], seeds: int, epochs: int) -> Iterator[str]:
+    """A Markdown row for each exchange: its ratio, and the mean accuracy after some epochs."""
+    shown = [epoch for epoch in SHOWN if epoch <= epochs]
+    yield f"| | ratio | {' | '.join(f'epoch {epoch}' for epoch in shown)} | lowest, highest |"
+    yield "|" + "---|" * (len(shown) + 3)
+    for name, exchange in exchanges.items():
+        runs = [list(Training(epochs=epochs, seed=seed).run(exchange)) for seed in range(seeds)]
+        last = [100 * run[-1].accuracy for run in runs]
+        means = [f"{100 * np.mean([run[epoch - 1].accuracy for run in runs]):.1f} %" for epoch in shown]
+        ratio = together(epoch.traffic.total for run in runs for epoch in run).ratio
+        yield f"| {name} | {ratio:.2f} | {' | '.join(means)} | {min(last):.1f}, {max(last):.1f} % |"
+
+
+def traffic(exchanges: Mapping[str, Exchange], epochs: int) -> Iterator[str]:
+    """A Markdown row for each leg of each exchange, with the bytes of all nodes in an average iteration."""
+    yield "| | leg | MB an iteration | ratio |"
+    yield "|---|---|---|---|"
+    for name, exchange in exchanges.items():
+        run = list(Training(epochs=epochs, seed=0).run(exchange))
+        iterations = sum(epoch.iterations for epoch in run)
+        for leg in run[0].traffic.legs:
+            whole = together(epoch.traffic.legs[leg] for epoch in run)
+            yield f"| {name} | {leg} | {whole.sent / iterations / 1e6:.2f} | {whole.ratio:.2f} |"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m fanin.sim.models.figure14", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=20)
+    args = parser.parse_args()
+    for row in accuracies(CODECS, args.seeds, args.epochs):
+        print(row, flush=True)
+    for row in traffic(EXCHANGES, args.epochs):
+        print(row, flush=True)

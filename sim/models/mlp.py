@@ -1,0 +1,135 @@
+"""INCEPTIONN's handwritten digit classifier (section VII-A, table I) in NumPy: float32, flat gradients.
+
+The same seed gives the same bits on one machine; matrix products are the BLAS library's, whose last bits differ
+between processors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from sklearn import datasets
+from sklearn.model_selection import train_test_split
+
+Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
+
+HIDDEN = 500
+PIXELS, CLASSES = 64, 10
+TEST = 0.25
+BRIGHTEST = 16  # of scikit-learn's digits
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Images, one per row, from 0 to 1, and the digits they show."""
+
+    images: Float32
+    digits: Int64
+
+    def __len__(self) -> int:
+        return len(self.digits)
+
+    def __getitem__(self, chosen: slice | Int64) -> Samples:
+        return Samples(self.images[chosen], self.digits[chosen])
+
+
+def load_digits(seed: int) -> tuple[Samples, Samples]:
+    """scikit-learn's 1,797 digits: to train on, and a stratified quarter to test with."""
+    images, digits = datasets.load_digits(return_X_y=True)
+    parts = train_test_split(
+        (images / BRIGHTEST).astype(np.float32),
+        digits.astype(np.int64),
+        test_size=TEST,
+        stratify=digits,
+        random_state=seed,
+    )
+    return Samples(parts[0], parts[2]), Samples(parts[1], parts[3])
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """Fully connected layers of these ``widths``, ReLU between them, softmax cross-entropy behind.
+
+    Parameters and gradients are one vector each: for every layer its matrix, row by row, then its biases.
+    """
+
+    widths: tuple[int, ...] = (PIXELS, HIDDEN, HIDDEN, HIDDEN, HIDDEN, CLASSES)
+
+    @property
+    def count(self) -> int:
+        """Values of the vector."""
+        return sum((rows + 1) * columns for rows, columns in self._shapes())
+
+    def _shapes(self) -> list[tuple[int, int]]:
+        return list(zip(self.widths, self.widths[1:], strict=False))
+
+    def initial(self, seed: int) -> Float32:
+        """Normal weights of variance 2/inputs (He), biases of 0."""
+        rng = np.random.default_rng(seed)
+        vector = np.zeros(self.count, dtype=np.float32)
+        for (rows, columns), (weights, _) in zip(self._shapes(), self._layers(vector), strict=True):
+            weights[:] = rng.standard_normal((rows, columns), dtype=np.float32) * np.float32((2 / rows) ** 0.5)
+        return vector
+
+    def _layers(self, vector: Float32) -> list[tuple[Float32, Float32]]:
+        """Views of the matrices and biases in a vector."""
+        found, at = [], 0
+        for rows, columns in self._shapes():
+            middle, end = at + rows * columns, at + (rows + 1) * columns
+            found.append((vector[at:middle].reshape(rows, columns), vector[middle:end]))
+            at = end
+        return found
+
+    def _activations(self, vector: Float32, images: Float32) -> list[Float32]:
+        """The images, what each hidden layer makes of them, and the scores of the classes."""
+        layers = self._layers(vector)
+        found = [images]
+        for weights, biases in layers[:-1]:
+            found.append(np.maximum(found[-1] @ weights + biases, 0))
+        weights, biases = layers[-1]
+        return [*found, found[-1] @ weights + biases]
+
+    def gradient(self, vector: Float32, samples: Samples) -> Float32:
+        """Of the samples' mean loss, at the parameters ``vector``."""
+        *inputs, scores = self._activations(vector, samples.images)
+        likely = np.exp(scores - scores.max(axis=1, keepdims=True))
+        delta = likely / likely.sum(axis=1, keepdims=True)
+        delta[np.arange(len(samples)), samples.digits] -= 1
+        delta /= np.float32(len(samples))
+        found = np.empty_like(vector)
+        layers, slopes = self._layers(vector), self._layers(found)
+        for k in reversed(range(len(layers))):
+            slopes[k][0][:] = inputs[k].T @ delta
+            slopes[k][1][:] = delta.sum(axis=0)
+            if k:
+                delta = (delta @ layers[k][0].T) * (inputs[k] > 0)
+        return found
+
+    def accuracy(self, vector: Float32, samples: Samples) -> float:
+        """Share of the digits that are recognised."""
+        guesses = self._activations(vector, samples.images)[-1].argmax(axis=1)
+        return float((guesses == samples.digits).mean())
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Table I's hyperparameters of HDC; the rate is divided by ``reduction`` so many times, evenly spread."""
+
+    rate: float = 0.1
+    reduction: float = 5.0
+    reductions: int = 4  # 10,000 iterations, one each 2,000
+    momentum: float = 0.9
+    decay: float = 0.00005
+
+    def rate_at(self, done: float) -> float:
+        """The rate when this share of the training is done."""
+        return self.rate / self.reduction ** int(done * (self.reductions + 1))
+
+    def step(self, vector: Float32, velocity: Float32, gradient: Float32, done: float) -> None:
+        """Update parameters and velocity in place, in float32."""
+        velocity *= np.float32(self.momentum)
+        velocity -= np.float32(self.rate_at(done)) * (gradient + np.float32(self.decay) * vector)
+        vector += velocity
