@@ -1,0 +1,279 @@
+"""IEEE 754 binary32 addition and multiplication, pipelined, with subnormals as zeros."""
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.codec import EXPONENT_BIAS, EXPONENT_BITS, FLOAT_BITS, FRACTION_BITS, QUIET_NAN, SPECIAL_EXPONENT
+
+_NAN_FRACTION = QUIET_NAN & (1 << FRACTION_BITS) - 1
+_DSP_BITS = 17  # of the narrower operand of a DSP48E2, unsigned
+
+
+class _Pipeline:
+    """Registers that advance together, when ``enable`` is high."""
+
+    def __init__(self, m: Module, enable: Value):
+        self._m = m
+        self._enable = enable
+
+    def __call__(self, name: str, value: Value, cycles: int = 1) -> Value:
+        """``value`` as it was ``cycles`` steps ago."""
+        for cycle in range(1, cycles + 1):
+            stage = Signal(value.shape(), name=f"{name}_{cycle}", reset_less=True)
+            with self._m.If(self._enable):
+                self._m.d.sync += stage.eq(value)
+            value = stage
+        return value
+
+
+def _signature() -> dict[str, Any]:
+    return {"a": In(FLOAT_BITS), "b": In(FLOAT_BITS), "enable": In(1, init=1), "o": Out(FLOAT_BITS)}
+
+
+class _Number(data.Struct):
+    """A number of which subnormals have become zeros, with its leading one."""
+
+    significand: FRACTION_BITS + 1
+    exponent: EXPONENT_BITS
+    sign: 1
+
+
+def _unpacked(bits: Value) -> Value:
+    """The bits of a :class:`_Number`."""
+    significand = Mux(_is_zero(bits), 0, Cat(_fraction(bits), 1))
+    return Cat(significand, _exponent(bits), bits[-1])
+
+
+def _fraction(bits: Value) -> Value:
+    return bits[:FRACTION_BITS]
+
+
+def _exponent(bits: Value) -> Value:
+    return bits[FRACTION_BITS : FLOAT_BITS - 1]
+
+
+def _is_special(bits: Value) -> Value:
+    """Infinity or NaN."""
+    return _exponent(bits) == SPECIAL_EXPONENT
+
+
+def _is_zero(bits: Value) -> Value:
+    """A zero, or a subnormal, which counts as one."""
+    return _exponent(bits) == 0
+
+
+def _rounded(significand: Value, exponent: Value, sticky: Value) -> Value:
+    """Exponent and fraction to nearest, ties to even; ``significand`` has a guard bit below its 24.
+
+    A carry out of the fraction raises the exponent, as far as infinity.
+    """
+    up = significand[0] & (sticky | significand[1])
+    return (Cat(significand[1:-1], exponent[:EXPONENT_BITS]) + up)[: FLOAT_BITS - 1]
+
+
+def _packed(sign: Value, rounded: Value, *, zero: Value, infinite: Value, nan: Value) -> Value:
+    """The 32 bits of a result, one LUT behind ``rounded``; of the conditions a later one outweighs."""
+    exponent = Mux(infinite | nan, SPECIAL_EXPONENT, Mux(zero, 0, rounded[FRACTION_BITS:]))
+    fraction = Mux(nan, _NAN_FRACTION, Mux(zero | infinite, 0, _fraction(rounded)))
+    return Cat(fraction, exponent, sign & ~nan)
+
+
+class FP32Adder(wiring.Component):
+    """Sum of two binary32 numbers, rounded to nearest, ties to even.
+
+    Subnormal operands count as zeros of their sign. A sum below 2^-126 becomes a zero of its sign; it is
+    exact, so that rounding plays no part in that. x + -x is +0, -0 + -0 is -0. A NaN, or infinities of both
+    signs, give the NaN 0x7FC00000. What rounds to 2^128 or more is infinite.
+
+    Members
+    -------
+    ``a``, ``b`` : In(32)
+        Bits of the operands.
+    ``enable`` : In(1)
+        Advance all registers; 1 when left unconnected.
+    ``o`` : Out(32)
+        Bits of the sum; registered.
+
+    Parameters
+    ----------
+    None.
+
+    Latency
+    -------
+    ``LATENCY``, 6 cycles with ``enable``; one sum a cycle.
+
+    Source
+    ------
+    AI Smart NIC, section IV-A: FP32 adders in the path. IEEE 754; docs/ring.md.
+    """
+
+    LATENCY = 6
+
+    def __init__(self) -> None:
+        super().__init__(_signature())
+
+    def elaborate(self, platform: Any) -> Module:
+        """Order by magnitude; align; add; find the leading one, by eights and then by ones; round."""
+        m = Module()
+        delay = _Pipeline(m, self.enable)
+        swap = _below(self.a[:-1], self.b[:-1])
+        ahead = (_exponent(self.a) - _exponent(self.b))[:EXPONENT_BITS]
+        behind = (_exponent(self.b) - _exponent(self.a))[:EXPONENT_BITS]
+        distance = delay("distance", Mux(swap, behind, ahead))
+        a, b = _unpacked(self.a), _unpacked(self.b)
+        big, small = _Number(delay("big", Mux(swap, b, a))), _Number(delay("small", Mux(swap, a, b)))
+
+        subtract = big.sign ^ small.sign
+        total = _sum(delay, big.significand, small.significand, distance, subtract)
+        exponent = delay("with_carry", big.exponent + 1, 2)
+        normal, shift = _normalised(delay, total)
+        lower = delay("exponent", delay("with_carry", exponent) - shift)
+        tiny = delay("near_zero", exponent[5:] == 0, 2) & (lower[5] | (lower[:5] == 0))  # 0 or less
+
+        special = big.exponent == SPECIAL_EXPONENT
+        opposite = (small.exponent == SPECIAL_EXPONENT) & subtract  # of infinities
+        overflow = total[-1] & (exponent == SPECIAL_EXPONENT)
+        result = _packed(
+            Mux(normal[-1], delay("sign", big.sign, 4), delay("sign_of_zero", big.sign & small.sign, 4)),
+            _rounded(normal[3:], lower, normal[:3].any()),
+            zero=tiny | ~normal[-1],
+            infinite=delay("infinite", delay("special", special, 2) | overflow, 2),
+            nan=delay("nan", special & (_fraction(big.significand).any() | opposite), 4),
+        )
+        m.d.comb += self.o.eq(delay("sum", result))
+        return m
+
+
+def _below(a: Value, b: Value) -> Value:
+    """a < b: a carry that pairs of bits generate or hand on, in half the chain of a subtraction."""
+    pairs = [(a[k : k + 2], b[k : k + 2]) for k in range(0, len(a), 2)]
+    return (Cat(x < y for x, y in pairs) + Cat(x <= y for x, y in pairs))[-1]
+
+
+def _sum(delay: _Pipeline, whole: Value, part: Value, distance: Value, subtract: Value) -> Value:
+    """``whole`` ± ``part`` · 2^-``distance``, 2 cycles later: carry, significand, guard, round, sticky.
+
+    A shift by up to 15 keeps every bit; 16 more, or a part that is 32 or more away, are dealt with in front of
+    the adder. What leaves at the bottom counts as one sticky bit, for which a subtraction borrows.
+    """
+    shifted = delay("shifted", _shifted(Cat(Const(0, 15), part), distance[:4], -1))
+    by_16, far = delay("by_16", distance[4]), delay("far", distance[5:].any())
+    whole, subtract = delay("whole", whole), delay("subtract", subtract)
+    kept = Mux(far, 0, Mux(by_16, shifted[29:], shifted[13:]))
+    sticky = shifted[:13].any() | (by_16 | far) & shifted[13:29].any() | far & shifted[29:].any()
+    addend = Cat(kept, Const(0, 1)) ^ subtract.replicate(len(kept) + 1)
+    # The carry enters as one more bit at the bottom, so that there is one chain.
+    upper = Cat(Const(0b001, 3), whole) + Cat(subtract & ~sticky, addend)
+    return delay("total", Cat(sticky, upper[1 : len(addend) + 1]))
+
+
+def _normalised(delay: _Pipeline, total: Value) -> tuple[Value, Value]:
+    """``total`` with its leading one on top, 2 cycles later, and a cycle before that how far it is shifted."""
+    size = len(total)
+    eights = _leading_zeros(Cat(total[max(k, 0) : k + 8].any() for k in range(size - 32, size, 8)))
+    coarse = delay("coarse", _shifted(total, eights, 8))
+    ones = _leading_zeros(coarse[-8:])
+    return delay("normal", _shifted(coarse, ones, 1)), Cat(ones, delay("eights", eights))
+
+
+def _leading_zeros(bits: Value) -> Value:
+    """Zeros above the first one in a power of two of ``bits``; one too few if there is no one."""
+    if len(bits) == 1:
+        return Const(0, 0)
+    half = len(bits) // 2
+    empty = ~bits[half:].any()
+    return Cat(_leading_zeros(Mux(empty, bits[:half], bits[half:])), empty)
+
+
+def _shifted(value: Value, amount: Value, unit: int) -> Value:
+    """``value`` shifted left by ``amount`` times ``unit``, right if negative; its upper bits come first."""
+    for bit in reversed(range(len(amount))):
+        value = Mux(amount[bit], value.shift_left(unit << bit)[: len(value)], value)
+    return value
+
+
+class FP32Multiplier(wiring.Component):
+    """Product of two binary32 numbers, rounded to nearest, ties to even.
+
+    Subnormal operands count as zeros of their sign. A product whose exact magnitude, before rounding, is below
+    2^-126 becomes a zero of its sign. A NaN, or zero times infinity, gives the NaN 0x7FC00000. What rounds to
+    2^128 or more is infinite.
+
+    The significands are multiplied in two pieces, 24 × 17 and 24 × 7 bits, with registers as two DSP48E2 have
+    them: A, B, M and P; the second piece's P adds the first one's, shifted right by 17 (``PCIN``).
+
+    Members
+    -------
+    ``a``, ``b`` : In(32)
+        Bits of the operands.
+    ``enable`` : In(1)
+        Advance all registers; 1 when left unconnected.
+    ``o`` : Out(32)
+        Bits of the product; registered.
+
+    Parameters
+    ----------
+    None.
+
+    Latency
+    -------
+    ``LATENCY``, 6 cycles with ``enable``; one product a cycle.
+
+    Source
+    ------
+    IEEE 754; AMD UG579 (the DSP48E2).
+    """
+
+    LATENCY = 6
+
+    def __init__(self) -> None:
+        super().__init__(_signature())
+
+    def elaborate(self, platform: Any) -> Module:
+        """Classify; multiply; take 24 bits and the guard; round."""
+        m = Module()
+        delay = _Pipeline(m, self.enable)
+        a, b = delay("a", self.a), delay("b", self.b)
+        zero, special, nan = self._kinds(delay)
+        upper, sticky = self._product(delay, a, b)
+        large = upper[-1]  # the significands' product is 2 or more
+
+        exponent = delay("exponent", delay("exponents", _exponent(a) + _exponent(b)) - EXPONENT_BIAS)
+        tiny, least = delay("tiny", zero | exponent[-1]), delay("least", exponent == 0)
+        too_large = ~exponent[-1] & (exponent >= SPECIAL_EXPONENT)
+        huge, most = delay("huge", special | too_large), delay("most", exponent == SPECIAL_EXPONENT - 1)
+        final = delay("final", delay("small_exponent", exponent[:EXPONENT_BITS]) + large)
+        significand = delay("significand", Mux(large, upper[-25:], upper[-26:-1]))
+        result = _packed(
+            delay("sign", a[-1] ^ b[-1], 4),
+            _rounded(significand, final, delay("below", sticky | upper[:-26].any() | large & upper[-26])),
+            zero=delay("zero", tiny | least & ~large),
+            infinite=delay("infinite", huge | most & large),
+            nan=nan,
+        )
+        m.d.comb += self.o.eq(delay("product", result))
+        return m
+
+    def _kinds(self, delay: _Pipeline) -> tuple[Value, Value, Value]:
+        """Whether the product is zero, infinite, 3 cycles later, or no number, 5 cycles later."""
+        operands = {"a": self.a, "b": self.b}
+        zero = Cat(delay(f"{name}_zero", _is_zero(bits)) for name, bits in operands.items())
+        special = Cat(delay(f"{name}_special", _is_special(bits)) for name, bits in operands.items())
+        fraction = Cat(delay(f"{name}_fraction", _fraction(bits).any()) for name, bits in operands.items())
+        nan = (special & fraction).any() | zero.any() & special.any()
+        return delay("zero", zero.any(), 2), delay("special", special.any(), 2), delay("nan", nan, 4)
+
+    @staticmethod
+    def _product(delay: _Pipeline, a: Value, b: Value) -> tuple[Value, Value]:
+        """The upper 31 of the 48 bits of the significands' product, and any of the others, 3 cycles later.
+
+        The leading ones are there for zeros and subnormals, too: their product is not used.
+        """
+        whole, pieces = Cat(_fraction(a), 1), Cat(_fraction(b), 1)
+        low = delay("low", whole * pieces[:_DSP_BITS], 2)
+        high = delay("high", delay("whole", whole) * delay("piece", pieces[_DSP_BITS:]))
+        sticky = delay("sticky", low[:_DSP_BITS].any())
+        return delay("upper", (high + low[_DSP_BITS:])[: len(high)]), sticky

@@ -1,0 +1,41 @@
+"""Binary32 arithmetic of ``fanin.hdl.arith.fp32``, bit for bit: NumPy's, without subnormals, and with one NaN.
+
+Rounding is to nearest, ties to even. Subnormal operands count as zeros of their sign; results below 2^-126 become
+zeros of theirs, judged by the exact result, before it is rounded.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.codec import QUIET_NAN
+
+Float32 = npt.NDArray[np.float32]
+_LEAST = np.float32(2.0**-126)  # the least normal magnitude
+_NAN = np.uint32(QUIET_NAN).view(np.float32)
+
+
+def add(a: npt.ArrayLike, b: npt.ArrayLike) -> Float32:
+    """a + b, elementwise, broadcast; as FP32Adder adds."""
+    with np.errstate(all="ignore"):
+        total = _flushed(a) + _flushed(b)
+        return _canonical(_flushed(total))  # it is exact where it is subnormal
+
+
+def multiply(a: npt.ArrayLike, b: npt.ArrayLike) -> Float32:
+    """a · b, elementwise, broadcast; as FP32Multiplier multiplies."""
+    with np.errstate(all="ignore"):
+        exact = np.multiply(_flushed(a), _flushed(b), dtype=np.float64)  # has 48 bits
+        return _canonical(np.where(np.abs(exact) < _LEAST, np.copysign(0, exact), exact).astype(np.float32))
+
+
+def _flushed(values: npt.ArrayLike) -> Float32:
+    """Subnormals as zeros of their sign."""
+    x = np.asarray(values, dtype=np.float32)
+    return np.where(np.abs(x) < _LEAST, np.copysign(np.float32(0), x), x)
+
+
+def _canonical(values: Float32) -> Float32:
+    """With the one NaN."""
+    return np.where(np.isnan(values), _NAN, values)

@@ -1,0 +1,84 @@
+# amaranth: UnusedElaboratable=no
+"""FP32Adder and FP32Multiplier against NumPy's arithmetic, bit for bit, as late as they say."""
+
+import random
+
+import numpy as np
+import pytest
+
+from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
+from fanin.sim.golden import fp32
+from tests.fp32_values import SPECIAL, close_pairs
+from tests.support import new_seed, simulate
+
+OPERATIONS = pytest.mark.parametrize(
+    ("component", "golden"), [(FP32Adder, fp32.add), (FP32Multiplier, fp32.multiply)], ids=["add", "multiply"]
+)
+
+
+def run(dut, pairs, *, stall=0.0, seed=0):
+    """What leaves ``LATENCY`` enabled cycles after each pair entered; pairs enter in all enabled cycles."""
+    rng, results = random.Random(seed), []
+
+    async def process(ctx):
+        for a, b in [*pairs, *[(0, 0)] * dut.LATENCY]:
+            ctx.set(dut.a, a)
+            ctx.set(dut.b, b)
+            while (
+                rng.random() < stall
+            ):  # what is on the inputs meanwhile must not matter, nor what is inside move
+                ctx.set(dut.enable, 0)
+                ctx.set(dut.a, rng.getrandbits(32))
+                before = ctx.get(dut.o)
+                await ctx.tick()
+                assert ctx.get(dut.o) == before
+            ctx.set(dut.a, a)
+            ctx.set(dut.enable, 1)
+            await ctx.tick()
+            results.append(ctx.get(dut.o))
+        finished.append(True)
+
+    finished: list[bool] = []
+    idle = round((len(pairs) + dut.LATENCY) / (1 - stall) * 1.3) + 100
+    simulate(dut, processes=[process], idle=idle, seed=seed, limit=2 * idle)
+    assert finished
+    return results[dut.LATENCY - 1 :][: len(pairs)]
+
+
+def check(dut, golden, pairs, **options):
+    a, b = (np.array(column, dtype=np.uint32).view(np.float32) for column in zip(*pairs, strict=True))
+    expected = golden(a, b).view(np.uint32).tolist()
+    got = run(dut, pairs, **options)
+    wrong = [
+        f"{x:08x} {y:08x}: {z:08x}, not {e:08x}"
+        for (x, y), z, e in zip(pairs, got, expected, strict=True)
+        if z != e
+    ]
+    assert wrong == []
+
+
+@OPERATIONS
+def test_special_values_in_all_pairs(component, golden):
+    check(component(), golden, [(a, b) for a in SPECIAL for b in SPECIAL])
+
+
+@OPERATIONS
+def test_random_values_near_and_far_one_a_cycle(component, golden):
+    seed = new_seed()
+    check(component(), golden, close_pairs(random.Random(seed), 2000))
+
+
+@OPERATIONS
+def test_nothing_moves_while_enable_is_low(component, golden):
+    seed = new_seed()
+    check(component(), golden, close_pairs(random.Random(seed), 300), stall=0.5, seed=seed)
+
+
+@pytest.mark.parametrize(("component", "cycles"), [(FP32Adder, 6), (FP32Multiplier, 6)])
+def test_a_result_comes_exactly_latency_cycles_later(component, cycles):
+    """A pulse of 1.0 in zeros: 1 + 0, or 1 · 1 among zeros."""
+    one = 0x3F800000
+    dut = component()
+    seen = run(dut, [(0, 0), (one, one), *[(0, 0)] * 10])
+    assert [cycle for cycle, bits in enumerate(seen) if bits] == [1]
+    assert cycles == component.LATENCY
