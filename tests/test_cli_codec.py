@@ -7,14 +7,15 @@ import struct
 import numpy as np
 import pytest
 
+from fanin.cli.codec.measure import Meter
 from fanin.cli.codec.options import parse_bound
-from fanin.cli.codec.stats import FORM_BITS, Meter
 from fanin.cli.main import main
 from fanin.codec import MAX_BOUND, MIN_BOUND, Bfp, Inceptionn, Mode
 from fanin.errors import InputError
 from fanin.sim.golden.codec import bfp, inceptionn
 from fanin.sim.golden.codec.file import PIECE
 from fanin.sim.golden.codec.samples import samples
+from fanin.sim.models import gradients
 
 
 def _run(capsys, *arguments):
@@ -209,7 +210,6 @@ def test_statistics_of_pieces_are_those_of_the_whole(config):
     assert whole.row().max_error == pieces.row().max_error
     golden = bfp if isinstance(config, Bfp) else inceptionn
     assert whole.row().bytes == len(golden.encode(own, config))
-    assert sum(FORM_BITS) == 64
     if isinstance(config, Inceptionn) and config.mode is Mode.STRICT:
         assert whole.row().max_error <= 2.0**-config.bound
 
@@ -236,6 +236,30 @@ def test_verify_compares_numpy_with_the_scalar_reading(capsys, monkeypatch):
     assert "differ: 0x" in err
     status, out, err = _run(capsys, *verify, "--json")
     assert json.loads(out)["checks"][0]["mismatches"] > 0
+
+
+@pytest.mark.parametrize("part", [[], ["encode"], ["decode"], ["stats"], ["gradients"], ["verify"]])
+def test_every_part_has_help_of_complete_sentences(capsys, part):
+    with pytest.raises(SystemExit, match="0"):
+        main(["codec", *part, "--help"])
+    description = capsys.readouterr().out.split("\n\n")[1]
+    assert description.endswith(".")
+
+
+def test_gradients_are_files_of_values(capsys, monkeypatch, tmp_path):
+    trained = {stage: np.full(5, at, dtype=np.float32) for at, stage in enumerate(gradients.STAGES)}
+    monkeypatch.setattr(
+        gradients, "gradients", lambda stages, seed: {stage: trained[stage] for stage in stages}
+    )
+    status, out, _ = _run(capsys, "gradients", "-o", tmp_path / "new")
+    assert (status, out.count("\n")) == (0, 3)
+    for stage, values in trained.items():
+        assert (tmp_path / "new" / f"gradient-{stage}.f32").read_bytes() == values.tobytes()
+    assert _refused(capsys, "gradients", "--seed", "-1") == "--seed -1: must be 0 to 4294967295"
+    path = tmp_path / "new" / "gradient-early.f32"
+    assert _refused(capsys, "gradients", "-o", path).startswith(
+        f"{path}/gradient-early.f32: cannot be written: "
+    )
 
 
 @pytest.mark.parametrize(

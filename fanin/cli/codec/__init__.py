@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from fanin.cli.codec import convert, stats, verify
+from fanin.cli.codec import convert, gradients, stats, verify
 
-PARTS = (convert, stats, verify)
+PARTS = (convert, stats, gradients, verify)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -1,0 +1,45 @@
+"""``fanin codec gradients``: real gradients to try the codecs on."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fanin.cli.output import check_writable, write_file
+from fanin.errors import InputError
+
+MAX_SEED = (1 << 32) - 1  # what scikit-learn takes
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the part and its options."""
+    gradients = parts.add_parser(
+        "gradients",
+        help="gradients of a trained network, as files",
+        description="Train INCEPTIONN's handwritten-digit network with four workers, which takes a minute, and "
+        "write a worker's gradient from the beginning, the middle and the end as a file of values each.",
+    )
+    gradients.add_argument(
+        "-o", dest="output", metavar="DIR", type=Path, default="runs", help="where the files go"
+    )
+    gradients.add_argument("--seed", type=int, default=0, metavar="S", help="of split, weights and order")
+    gradients.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, and write the files."""
+    if not 0 <= args.seed <= MAX_SEED:
+        raise InputError(f"--seed {args.seed}: must be 0 to {MAX_SEED}")
+    from fanin.cli.progress import StatusLine
+    from fanin.sim.models.gradients import STAGES, gradients
+
+    paths = {stage: args.output / f"gradient-{stage}.f32" for stage in STAGES}
+    for path in paths.values():
+        check_writable(path)
+    with StatusLine() as line:
+        line.show("training …")
+        found = gradients(tuple(STAGES), args.seed)
+    for stage, path in paths.items():
+        write_file(path, found[stage].astype("<f4").tobytes())
+        print(f"{path}: {len(found[stage]):,} values")
+    return 0
