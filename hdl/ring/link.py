@@ -112,7 +112,7 @@ class RingLink(wiring.Component):
         transmitter = RingTransmitter(data_width=self.data_width, **kept)
         receiver = RingReceiver(**beats, **sequence)
         buffer = ReceiveBuffer(**beats, buffer_frames=self.buffer_frames)
-        replay = ReplayBuffer(data_width=self.data_width, **kept)
+        replay = ReplayBuffer(data_width=self.data_width, **kept, **sequence)
         window = SendWindow(**kept, **sequence)
         acknowledger = Acknowledger(buffer_frames=self.buffer_frames, **sequence)
         m.submodules.transmitter = transmitter
@@ -174,7 +174,9 @@ class RingLink(wiring.Component):
 
     def _receive(self, m: Module, receiver: Any, buffer: Any, acknowledger: Any, window: Any) -> None:
         """Payloads go to the buffer, answers to the window; either side hears what is to be answered."""
-        verdict = receiver.verdict
+        verdict = Signal.like(receiver.verdict)
+        counters = self.counters
+        m.d.sync += verdict.eq(receiver.verdict)
         m.d.comb += [
             buffer.write.eq(receiver.write),
             buffer.close.eq(receiver.close),
@@ -184,13 +186,11 @@ class RingLink(wiring.Component):
             acknowledger.consumed.eq(buffer.consumed),
             acknowledger.asked.eq(verdict.probe | verdict.duplicate),
             acknowledger.ahead.eq(verdict.ahead),
-        ]
-        m.d.sync += [
-            self.counters.received.eq(verdict.received),
-            self.counters.bad_fcs.eq(verdict.bad_fcs),
-            self.counters.foreign.eq(verdict.foreign),
-            self.counters.duplicates.eq(verdict.duplicate),
-            self.counters.out_of_order.eq(verdict.ahead | verdict.no_room),
+            counters.received.eq(verdict.received),
+            counters.bad_fcs.eq(verdict.bad_fcs),
+            counters.foreign.eq(verdict.foreign),
+            counters.duplicates.eq(verdict.duplicate),
+            counters.out_of_order.eq(verdict.ahead | verdict.no_room),
         ]
 
     def _control(

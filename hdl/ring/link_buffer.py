@@ -91,10 +91,9 @@ class ReceiveBuffer(wiring.Component):
             write.addr.eq(written.index),
             write.data.data.eq(self.write.data),
             write.data.last.eq(self.write.last),
-            frames.i.valid.eq(keep),
-            frames.i.payload.eq(self.close.frame),
             self.full.eq(level == self.buffer_frames),
         ]
+        m.d.sync += [frames.i.valid.eq(keep), frames.i.payload.eq(self.close.frame)]  # as early as the beats
         with m.If(self.write.en):
             m.d.sync += self._step(written)
         with m.If(keep):
@@ -131,7 +130,7 @@ class ReceiveBuffer(wiring.Component):
 class ReplayBuffer(wiring.Component):
     """Frames to be sent, and sent again: written in order, read from anywhere.
 
-    Frames are numbered modulo ``replay_frames``. A frame's place is taken again once ``replay_frames`` others
+    Frames are numbered from ``first_sequence`` on, modulo ``replay_frames``. A frame's place is taken again once ``replay_frames`` others
     have been ``taken``; it is the user's part to close ``open`` before.
 
     Members
@@ -154,6 +153,7 @@ class ReplayBuffer(wiring.Component):
     ``data_width`` : int, 256 or 512, bits
     ``frame_beats`` : int, 1 to 4096
     ``replay_frames`` : int, a power of two, 2 to 256
+    ``first_sequence`` : int, 0 to 2^32 − 1
 
     Latency
     -------
@@ -164,11 +164,19 @@ class ReplayBuffer(wiring.Component):
     docs/ring.md, "The link".
     """
 
-    def __init__(self, *, frame_beats: int, data_width: int = 512, replay_frames: int = 32):
-        check_link(data_width=data_width, frame_beats=frame_beats, replay_frames=replay_frames)
+    def __init__(
+        self, *, frame_beats: int, data_width: int = 512, replay_frames: int = 32, first_sequence: int = 0
+    ):
+        check_link(
+            data_width=data_width,
+            frame_beats=frame_beats,
+            replay_frames=replay_frames,
+            first_sequence=first_sequence,
+        )
         self.data_width = data_width
         self.frame_beats = frame_beats
         self.replay_frames = replay_frames
+        self.first_sequence = first_sequence
         self.beats = replay_frames * frame_beats
         index = range(self.beats)
         super().__init__(
@@ -192,7 +200,7 @@ class ReplayBuffer(wiring.Component):
         )
         write, read = storage.write_port(), storage.read_port()
         note, lookup = records.write_port(), records.read_port(domain="comb")
-        number = Signal(range(self.replay_frames))
+        number = Signal(range(self.replay_frames), init=self.first_sequence % self.replay_frames)
         first = Signal(range(self.beats))  # where the frame begins
         place = Signal(range(self.beats))  # where its next beat goes
         beats = Signal(range(self.frame_beats + 1))  # how many it has so far

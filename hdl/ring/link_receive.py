@@ -120,7 +120,8 @@ class RingReceiver(wiring.Component):
                 found.ring.eq(ring),
                 found.strange.eq(
                     (ethernet.ethertype != ETHERTYPE_RING)
-                    | (Cat(ring.version, ring.job) != Cat(VERSION, job.job))
+                    | (ring.version != VERSION)
+                    | (ring.job != job.job)
                     | (ring.kind > max(RingKind))
                     | ~self.running
                 ),

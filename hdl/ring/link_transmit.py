@@ -136,13 +136,10 @@ class RingTransmitter(wiring.Component):
 
     def _header(self, header: Any) -> list[Any]:
         control, offer = self.control, self.offer
-        frame = offer.record.frame
-        of_data = {"kind": RingKind.DATA, "sequence": offer.sequence, "count": frame.count}
-        return [
-            *(header[name].eq(Mux(control.valid, control[name], value)) for name, value in of_data.items()),
-            header.operation.eq(frame.operation),
-            header.length.eq(frame.length),
-        ]
+        of_data = {"kind": RingKind.DATA, "sequence": offer.sequence}
+        of_data |= {name: offer.record.frame[name] for name in FRAME.members}
+        of_control = dict.fromkeys(of_data, 0) | {n: control[n] for n in ("kind", "sequence", "count")}
+        return [header[n].eq(Mux(control.valid, of_control[n], value)) for n, value in of_data.items()]
 
     def _assemble(self, m: Module, free: Signal, beat: Any, header: Any) -> None:
         job, o = self.job, self.o

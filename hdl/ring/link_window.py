@@ -121,7 +121,9 @@ class SendWindow(wiring.Component):
         m.d.sync += [
             self.offer.record.eq(self.record),
             self.offer.valid.eq(
-                (following[near] != written[near]) & (following != limit) & ~(self.sent | moves | back)
+                (following[near] != written[near])
+                & (following != limit)
+                & ~(self.sent | self.answer.valid | back)
             ),
         ]
         m.d.comb += [

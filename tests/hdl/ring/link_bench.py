@@ -1,0 +1,218 @@
+"""Around a link: a network that carries, loses, repeats, delays and spoils frames, and other nodes."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Out
+
+from fanin.hdl.ring.link import RingLink
+from fanin.hdl.ring.link_job import LinkCounters
+from fanin.wire import RingFrame, RingKind, decode_ring, encode_ring
+from tests.hdl.net.bench import beats_of
+
+RING = 5
+COUNTERS = list(LinkCounters.as_shape().members)
+
+
+def mac(node: int) -> int:
+    """Address of a node."""
+    return 0x02_00_00_00_03_00 + node
+
+
+def job(node: int = 0, nodes: int = 2, **other: int) -> dict[str, int]:
+    """RingJob of a node."""
+    return {
+        "job": RING,
+        "nodes": nodes,
+        "codec": 1,
+        "parameters": 0x0A12,
+        "own_mac": mac(node),
+        "previous_mac": mac((node - 1) % nodes),
+        "next_mac": mac((node + 1) % nodes),
+        "timeout": 200,
+        "retries": 1000,
+        "ack_frames": 4,
+        "ack_delay": 30,
+    } | other
+
+
+class Links(wiring.Component):
+    """Links side by side, as ``link``, not connected."""
+
+    def __init__(self, count: int, **parameters: Any):
+        self.parts = [RingLink(**parameters) for _ in range(count)]
+        super().__init__({"link": Out(self.parts[0].signature).array(count)})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        for port, part in zip(self.link, self.parts, strict=True):
+            m.submodules += part
+            wiring.connect(m, part, wiring.flipped(port))
+        return m
+
+
+def payloads(rng: random.Random, lengths: Iterable[int], width: int) -> list[list[dict[str, int]]]:
+    """Frames' payloads as beats for ``tx``."""
+    frames = []
+    for number, length in enumerate(lengths):
+        said = {"operation": number & 0xFFFF, "count": rng.getrandbits(32), "length": rng.getrandbits(16)}
+        beats = [{"data": rng.getrandbits(width), "last": int(k == length - 1), **said} for k in range(length)]
+        frames.append(beats)
+    return frames
+
+
+def as_frame(beats: list[dict[str, int]], sequence: int, width: int, **other: int) -> RingFrame:
+    """The DATA frame that carries a payload."""
+    said = {name: beats[0][name] for name in ("operation", "count", "length")}
+    data = b"".join(beat["data"].to_bytes(width // 8, "little") for beat in beats)
+    return ring_frame(RingKind.DATA, sequence=sequence, payload=data, **(said | other))
+
+
+def ring_frame(kind: RingKind, **other: Any) -> RingFrame:
+    """A frame of the ring that :func:`job` describes."""
+    return RingFrame(**({"kind": kind, "job": RING, "nodes": 2, "codec": 1, "parameters": 0x0A12} | other))
+
+
+class Delivery(NamedTuple):
+    """A frame that reaches a link ``delay`` cycles from now; ``error``: flagged by its MAC."""
+
+    link: int
+    frame: bytes
+    delay: int = 1
+    error: bool = False
+
+
+class Sent(NamedTuple):
+    """A frame that left a link: cycles of its first and last beat."""
+
+    link: int
+    first: int
+    last: int
+    frame: bytes
+
+
+@dataclass
+class Wires:
+    """Carries frames from ``mac_tx`` of links to ``mac_rx`` of links, and remembers them.
+
+    ``route(link, frame, cycle)`` says what becomes of a frame; ``at`` maps cycles to deliveries of others. A
+    link starts at its cycle in ``start``. With ``pause`` the MAC waits so often between frames, with ``stall``
+    anywhere, and so does the arrival of beats.
+    """
+
+    dut: Links
+    route: Callable[[int, bytes, int], Iterable[Delivery]]
+    rng: random.Random
+    start: list[int]
+    pause: float = 0.0
+    stall: float = 0.0
+    at: dict[int, list[Delivery]] = field(default_factory=dict)
+    sent: list[Sent] = field(default_factory=list)
+    arrived: list[tuple[int, int, bytes]] = field(default_factory=list)  # link, last beat, frame
+    failed: dict[int, tuple[int, int]] = field(default_factory=dict)  # per link: cycle and cause
+    idle: list[int] = field(default_factory=list)
+    cycle: int = 0
+
+    def __post_init__(self) -> None:
+        count = len(self.dut.link)
+        self.width = self.dut.parts[0].data_width
+        self.counts = [Counter() for _ in range(count)]
+        self.order = itertools.count()
+        self.pending: list[list[Any]] = [[] for _ in range(count)]
+        self.feeding: list[list[Any]] = [[] for _ in range(count)]
+        self.building = [b""] * count
+        self.began = [0] * count
+        self.idle = [1] * count
+
+    async def process(self, ctx: Any) -> None:
+        """The testbench process."""
+        links = self.dut.link
+        while True:
+            for index, link in enumerate(links):
+                ctx.set(link.start, self.cycle == self.start[index])
+                odds = self.stall if self.building[index] else max(self.pause, self.stall)
+                ctx.set(link.mac_tx.ready, self.rng.random() >= odds)
+                self._feed(ctx, index, link.mac_rx)
+            seen = await ctx.tick().sample(
+                *(
+                    signal
+                    for link in links
+                    for signal in (
+                        link.mac_tx.valid & link.mac_tx.ready,
+                        link.mac_tx.valid,
+                        link.mac_tx.payload,
+                        link.mac_rx.valid & link.mac_rx.ready,
+                        link.counters.as_value(),
+                        link.status.as_value(),
+                    )
+                )
+            )
+            for index in range(len(links)):
+                self._note(index, *seen[2 + 6 * index : 8 + 6 * index])
+            for delivery in self.at.get(self.cycle, ()):
+                self._deliver(delivery)
+            self.cycle += 1
+
+    def _deliver(self, delivery: Delivery) -> None:
+        due = self.cycle + delivery.delay
+        heapq.heappush(self.pending[delivery.link], (due, next(self.order), delivery))
+
+    def _feed(self, ctx: Any, index: int, port: Any) -> None:
+        feeding, pending = self.feeding[index], self.pending[index]
+        if not feeding and pending and pending[0][0] <= self.cycle:
+            delivery = heapq.heappop(pending)[2]
+            beats = beats_of(delivery.frame, self.width, error=delivery.error)
+            feeding += [(beat, delivery.frame) for beat in beats]
+        valid = bool(feeding) and (ctx.get(port.valid) or self.rng.random() >= self.stall)
+        ctx.set(port.valid, valid)
+        if valid:
+            ctx.set(port.payload, feeding[0][0])
+
+    def _note(
+        self, index: int, moved: int, valid: int, beat: Any, fed: int, counters: int, status: int
+    ) -> None:
+        assert valid or not self.building[index], "paused inside a frame"
+        if moved:
+            if not self.building[index]:
+                self.began[index] = self.cycle
+            assert beat.keep == (1 << self.width // 8) - 1
+            self.building[index] += beat.data.to_bytes(self.width // 8, "little")
+            if beat.last:
+                frame, self.building[index] = self.building[index], b""
+                self.sent.append(Sent(index, self.began[index], self.cycle, frame))
+                for delivery in self.route(index, frame, self.cycle):
+                    self._deliver(delivery)
+        if self.feeding[index]:
+            assert fed or not self.stall == 0, "a MAC does not wait"
+        if fed:
+            beat, frame = self.feeding[index].pop(0)
+            if beat["last"]:
+                self.arrived.append((index, self.cycle, frame))
+        for bit, name in enumerate(COUNTERS):
+            self.counts[index][name] += counters >> bit & 1
+        self.idle[index] = status >> 1 & 1
+        if status >> 2 & 1 and index not in self.failed:
+            self.failed[index] = (self.cycle, status >> 3)
+
+    def kinds(self, link: int) -> list[RingKind]:
+        """What a link has sent."""
+        return [decode_ring(s.frame, beat_bytes=self.width // 8).kind for s in self.sent if s.link == link]
+
+
+def beats_as_dicts(log: list[tuple[int, Any]]) -> list[dict[str, int]]:
+    """What a stream of beats has given."""
+    return [{name: beat[name] for name in ("data", "last", "operation", "count", "length")} for _, beat in log]
+
+
+def encoded(frame: RingFrame, width: int, *, source: int, destination: int) -> bytes:
+    """The bytes of a frame between two nodes."""
+    return encode_ring(frame, beat_bytes=width // 8, source=mac(source), destination=mac(destination))
