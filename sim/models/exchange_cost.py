@@ -119,7 +119,7 @@ def _total(of: Benchmark, communicate: float) -> float:
     return of.local + of.sum / WORKERS + communicate
 
 
-def scaling(workers: int, size: float) -> tuple[float, float]:
+def scaling(workers: int, size: float = ALEXNET.size) -> tuple[float, float]:
     """Figure 15: exchange times of WA and INC without compression, over WA's with four workers."""
     one = worker_aggregator(WORKERS, size, aggregator_link())
     return worker_aggregator(workers, size, aggregator_link()) / one, ring(workers, size, ring_link()) / one

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -42,25 +42,25 @@ EXCHANGES: dict[str, Exchange] = {
 SHOWN = (1, 2, 5, 10, 20)  # epochs
 
 
-def accuracies(exchanges: Mapping[str, Exchange], seeds: int, epochs: int) -> Iterator[str]:
-    """A Markdown row for each exchange: its ratio, and the mean accuracy after some epochs."""
-    shown = [epoch for epoch in SHOWN if epoch <= epochs]
+def accuracies(exchanges: Mapping[str, Exchange], trainings: Sequence[Training]) -> Iterator[str]:
+    """A Markdown row for each exchange: its ratio, and the mean accuracy of the trainings after some epochs."""
+    shown = [epoch for epoch in SHOWN if epoch <= trainings[0].epochs]
     yield f"| | ratio | {' | '.join(f'epoch {epoch}' for epoch in shown)} | lowest, highest |"
     yield "|" + "---|" * (len(shown) + 3)
     for name, exchange in exchanges.items():
-        runs = [list(Training(epochs=epochs, seed=seed).run(exchange)) for seed in range(seeds)]
+        runs = [list(training.run(exchange)) for training in trainings]
         last = [100 * run[-1].accuracy for run in runs]
         means = [f"{100 * np.mean([run[epoch - 1].accuracy for run in runs]):.1f} %" for epoch in shown]
         ratio = together(epoch.traffic.total for run in runs for epoch in run).ratio
         yield f"| {name} | {ratio:.2f} | {' | '.join(means)} | {min(last):.1f}, {max(last):.1f} % |"
 
 
-def traffic(exchanges: Mapping[str, Exchange], epochs: int) -> Iterator[str]:
+def traffic(exchanges: Mapping[str, Exchange], training: Training) -> Iterator[str]:
     """A Markdown row for each leg of each exchange, with the bytes of all nodes in an average iteration."""
     yield "| | leg | MB an iteration | ratio |"
     yield "|---|---|---|---|"
     for name, exchange in exchanges.items():
-        run = list(Training(epochs=epochs, seed=0).run(exchange))
+        run = list(training.run(exchange))
         iterations = sum(epoch.iterations for epoch in run)
         for leg in run[0].traffic.legs:
             whole = together(epoch.traffic.legs[leg] for epoch in run)
@@ -72,7 +72,8 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=20)
     args = parser.parse_args()
-    for row in accuracies(CODECS, args.seeds, args.epochs):
+    trainings = [Training(epochs=args.epochs, seed=seed) for seed in range(args.seeds)]
+    for row in accuracies(CODECS, trainings):
         print(row, flush=True)
-    for row in traffic(EXCHANGES, args.epochs):
+    for row in traffic(EXCHANGES, trainings[0]):
         print(row, flush=True)

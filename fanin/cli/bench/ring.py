@@ -1,6 +1,7 @@
 """The ring all-reduce NIC: AI Smart NIC's performance model beside its published figures, and figure 4b.
 
 An input is the paper's or fitted to a published figure; the model is then held to those that were not used.
+INCEPTIONN's exchange times follow.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 
 from fanin.cli.bench.figure import Figure, outputs, write
 from fanin.cli.bench.result import Result, number
+from fanin.sim.models import exchange_cost
 from fanin.sim.models import smart_nic_paper as paper
 from fanin.sim.models.collectives import binomial, rabenseifner, ring
 from fanin.sim.models.smart_nic_paper import BFP16, Fact, Inputs
@@ -38,6 +40,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     for name, scheme in SCHEMES.items():
         spans = paper.conventional(inputs, 1792, 12, scheme)
         yield Result(f"figure 2b: 12 nodes, {name}", paper.speedup(inputs, 1792, 12, spans), "speed-up")
+    yield from _exchange_times()
 
 
 _NOTE = "Model of section IV-C; 20 layers of 2048 × 2048. Dots: ideal."
@@ -79,6 +82,17 @@ def _curves(figure: Figure, batch: int, inputs: Inputs) -> Iterator[Result]:
             note = f"speed-up {number(speedup)}"
             yield Result(f"B = {batch}, {nodes} nodes, {name}", 1e3 * makespan(spans), "ms", note=note)
         figure.add("ideal", nodes, nodes)
+
+
+def _exchange_times() -> Iterator[Result]:
+    """INCEPTIONN's analytic exchange times; figure 15 has curves alone."""
+    for each in exchange_cost.comparisons():
+        deviation = 100 * (each.model / each.published - 1)
+        note = f"the paper: {number(each.published)}, " + ("fitted" if each.fitted else f"{deviation:+.1f} %")
+        yield Result(f"INCEPTIONN: {each.name}", each.model, each.unit, note=note)
+    for workers in (4, 6, 8):
+        for name, value in zip(("WA", "INC"), exchange_cost.scaling(workers), strict=True):
+            yield Result(f"INCEPTIONN, figure 15: {name}, {workers} workers", value, "× WA of 4")
 
 
 def _iteration(inputs: Inputs, batch: int, nodes: int, ratio: float | None) -> list[Span]:
