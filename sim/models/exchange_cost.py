@@ -87,26 +87,33 @@ def compressed(share: float, ratio: float) -> float:
 
 def comparisons() -> Iterator[Comparison]:
     """Table II and figure 12, model beside paper."""
-    up, share = aggregator_link(), fixed_share()
     for of in BENCHMARKS:
-        wire = ITERATIONS * worker_aggregator(WORKERS, of.size, Link(0, up.byte, 0))
-        yield Comparison(f"{of.name}: WA, communicate", wire, of.communicate, "s", of is ALEXNET)
-        add = ITERATIONS * worker_aggregator(WORKERS, of.size, Link(0, 0, up.add))
-        yield Comparison(f"{of.name}: WA, gradient sum", add, of.sum, "s", of is ALEXNET)
-        wire = ITERATIONS * ring(WORKERS, of.size, Link(0, ring_link().byte, 0))
-        saved = 100 * (1 - wire / of.communicate)
-        yield Comparison(
-            f"{of.name}: INC, communication saved", saved, of.saved_communication, "%", of is ALEXNET
-        )
-        measured = (1 - of.saved_communication / 100) * of.communicate
-        yield Comparison(
-            f"{of.name}: INC, time saved", 100 * (1 - _total(of, measured) / of.total), of.saved_total, "%"
-        )
-    left = {of.name: (1 - of.saved_communication / 100) * compressed(share, of.ratio) for of in BENCHMARKS}
-    saved = [100 * (1 - part) for part in left.values()]
-    yield Comparison("INC+C, communication saved, least", min(saved), 70.9, "%")
-    yield Comparison("INC+C, communication saved, most", max(saved), 80.7, "%", True)
-    faster = [of.total / _total(of, left[of.name] * of.communicate) for of in BENCHMARKS]
+        yield from _uncompressed(of)
+    yield from _with_compression()
+
+
+def _uncompressed(of: Benchmark) -> Iterator[Comparison]:
+    fitted = of is ALEXNET
+    byte, add = Link(0, aggregator_link().byte, 0), Link(0, 0, aggregator_link().add)
+    communicate = ITERATIONS * worker_aggregator(WORKERS, of.size, byte)
+    yield Comparison(f"{of.name}: WA, communicate", communicate, of.communicate, "s", fitted)
+    summing = ITERATIONS * worker_aggregator(WORKERS, of.size, add)
+    yield Comparison(f"{of.name}: WA, gradient sum", summing, of.sum, "s", fitted)
+    left = ITERATIONS * ring(WORKERS, of.size, Link(0, ring_link().byte, 0)) / of.communicate
+    name = f"{of.name}: INC, communication saved"
+    yield Comparison(name, 100 * (1 - left), of.saved_communication, "%", fitted)
+    measured = (1 - of.saved_communication / 100) * of.communicate
+    saved = 100 * (1 - _total(of, measured) / of.total)
+    yield Comparison(f"{of.name}: INC, time saved", saved, of.saved_total, "%")
+
+
+def _with_compression() -> Iterator[Comparison]:
+    share = fixed_share()
+    left = [(1 - of.saved_communication / 100) * compressed(share, of.ratio) for of in BENCHMARKS]
+    yield Comparison("INC+C, communication saved, least", 100 * (1 - max(left)), 70.9, "%")
+    yield Comparison("INC+C, communication saved, most", 100 * (1 - min(left)), 80.7, "%", True)
+    pairs = zip(BENCHMARKS, left, strict=True)
+    faster = [of.total / _total(of, part * of.communicate) for of, part in pairs]
     yield Comparison("INC+C, faster, least", min(faster), 2.2, "×")
     yield Comparison("INC+C, faster, most", max(faster), 3.1, "×")
     legs = worker_aggregator(WORKERS, 1, Link(0, 1, 0))
