@@ -103,14 +103,14 @@ class FP32Adder(wiring.Component):
 
     Latency
     -------
-    ``LATENCY``, 6 cycles with ``enable``; one sum a cycle.
+    ``LATENCY``, 7 cycles with ``enable``; one sum a cycle.
 
     Source
     ------
     AI Smart NIC, section IV-A: FP32 adders in the path. IEEE 754; docs/ring.md.
     """
 
-    LATENCY = 6
+    LATENCY = 7
 
     def __init__(self) -> None:
         super().__init__(_signature())
@@ -130,18 +130,19 @@ class FP32Adder(wiring.Component):
         total = _sum(delay, big.significand, small.significand, distance, subtract)
         exponent = delay("with_carry", big.exponent + 1, 2)
         normal, shift = _normalised(delay, total)
-        lower = delay("exponent", delay("with_carry", exponent) - shift)
-        tiny = delay("near_zero", exponent[5:] == 0, 2) & (lower[5] | (lower[:5] == 0))  # 0 or less
+        lower = delay("lower", delay("with_carry", exponent) - shift)
+        near_zero = delay("near_zero", exponent[5:] == 0, 2)
+        tiny = delay("tiny", near_zero & (lower[5] | (lower[:5] == 0)))  # 0 or less
 
         special = big.exponent == SPECIAL_EXPONENT
         opposite = (small.exponent == SPECIAL_EXPONENT) & subtract  # of infinities
         overflow = total[-1] & (exponent == SPECIAL_EXPONENT)
         result = _packed(
-            Mux(normal[-1], delay("sign", big.sign, 4), delay("sign_of_zero", big.sign & small.sign, 4)),
-            _rounded(normal[3:], lower, normal[:3].any()),
+            Mux(normal[-1], delay("sign", big.sign, 5), delay("sign_of_zero", big.sign & small.sign, 5)),
+            _rounded(normal[3:], delay("exponent", lower), normal[:3].any()),
             zero=tiny | ~normal[-1],
-            infinite=delay("infinite", delay("special", special, 2) | overflow, 2),
-            nan=delay("nan", special & (_fraction(big.significand).any() | opposite), 4),
+            infinite=delay("infinite", delay("special", special, 2) | overflow, 3),
+            nan=delay("nan", special & (_fraction(big.significand).any() | opposite), 5),
         )
         m.d.comb += self.o.eq(delay("sum", result))
         return m
@@ -171,12 +172,17 @@ def _sum(delay: _Pipeline, whole: Value, part: Value, distance: Value, subtract:
 
 
 def _normalised(delay: _Pipeline, total: Value) -> tuple[Value, Value]:
-    """``total`` with its leading one on top, 2 cycles later, and a cycle before that how far it is shifted."""
-    size = len(total)
-    eights = _leading_zeros(Cat(total[max(k, 0) : k + 8].any() for k in range(size - 32, size, 8)))
-    coarse = delay("coarse", _shifted(total, eights, 8))
-    ones = _leading_zeros(coarse[-8:])
-    return delay("normal", _shifted(coarse, ones, 1)), Cat(ones, delay("eights", eights))
+    """``total`` with its leading one on top, 3 cycles later, and 2 cycles before that how far it is shifted.
+
+    Its place within eight bits is looked for in every eight, before it is known in which it lies.
+    """
+    whole = Cat(Const(0, 32 - len(total)), total)
+    parts = [whole[k : k + 8] for k in range(0, 32, 8)]
+    eights = delay("eights", _leading_zeros(Cat(part.any() for part in parts)))
+    places = [delay(f"place_{k}", _leading_zeros(part)) for k, part in enumerate(parts)]
+    ones = Mux(eights[1], Mux(eights[0], places[0], places[1]), Mux(eights[0], places[2], places[3]))
+    coarse = delay("coarse", _shifted(delay("total", total), eights, 8))
+    return delay("normal", _shifted(coarse, delay("ones", ones), 1)), Cat(ones, eights)
 
 
 def _leading_zeros(bits: Value) -> Value:
@@ -202,8 +208,9 @@ class FP32Multiplier(wiring.Component):
     2^-126 becomes a zero of its sign. A NaN, or zero times infinity, gives the NaN 0x7FC00000. What rounds to
     2^128 or more is infinite.
 
-    The significands are multiplied in two pieces, 24 × 17 and 24 × 7 bits, with registers as two DSP48E2 have
-    them: A, B, M and P; the second piece's P adds the first one's, shifted right by 17 (``PCIN``).
+    The significands are multiplied in two pieces, 24 × 17 and 24 × 7 bits, with registers where two DSP48E2
+    have theirs: A and B (twice in the second), M, P, and ``PCIN`` shifted right by 17 into the second one's P.
+    yosys maps the two multiplications to a DSP48E2 each and leaves registers and addition outside.
 
     Members
     -------

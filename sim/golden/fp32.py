@@ -1,7 +1,7 @@
 """Binary32 arithmetic of ``fanin.hdl.arith.fp32``, bit for bit: NumPy's, without subnormals, and with one NaN.
 
-Rounding is to nearest, ties to even. Subnormal operands count as zeros of their sign; results below 2^-126 become
-zeros of theirs, judged by the exact result, before it is rounded.
+Rounding is to nearest, ties to even. Subnormal operands count as zeros of their sign; a result whose
+exact magnitude, before it is rounded, is below 2^-126 becomes a zero of its sign.
 """
 
 from __future__ import annotations
