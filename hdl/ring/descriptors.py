@@ -26,13 +26,15 @@ class Post(data.Struct):
 class DescriptorQueue(wiring.Component):
     """Take the host's descriptors, of which ``queue`` may be unfinished, and refuse what cannot be done.
 
-    Refused is a count of 0, an address that is no multiple of the word, a vector that ends beyond the address
-    space, and one descriptor too many. The others are numbered from 0 on. A reset forgets all.
+    Refused is every one while not ``enable``d, a count of 0, an address that is no multiple of the word, what
+    ends beyond the address space, and one descriptor too many. The others are numbered from 0 on. A reset
+    forgets all.
 
     Members
     -------
     ``post`` : In, stream of Post, always ready
         At most one in 3 cycles.
+    ``enable`` : In, 1
     ``finished`` : In, 1
         Pulse: the oldest descriptor is done.
     ``o`` : Out, stream of :func:`descriptor_layout`
@@ -67,6 +69,7 @@ class DescriptorQueue(wiring.Component):
         super().__init__(
             {
                 "post": In(stream.Signature(Post, always_ready=True)),
+                "enable": In(1),
                 "finished": In(1),
                 "o": Out(stream.Signature(descriptor_layout(address_width))),
                 "accepted": Out(1),
@@ -100,7 +103,7 @@ class DescriptorQueue(wiring.Component):
             added.eq(self.post.valid),
             compared.eq(added),
             bad.eq(crooked | beyond),
-            full.eq(self.unfinished == self.queue),
+            full.eq((self.unfinished == self.queue) | ~self.enable),
             self.accepted.eq(compared & ~bad & ~full),
             self.refused.eq(compared & (bad | full)),
         ]

@@ -34,6 +34,8 @@ class RingLanes(wiring.Component):
         One word for each own one that is to be added.
     ``o`` : Out, stream of :func:`word_layout`
         ``received`` + ``own``, lane by lane.
+    ``added`` : Out, 1
+        Pulse: two words go into the adders.
     ``mismatch`` : Out, 1
         Pulse: two words were added of which one alone is the last of its frame.
 
@@ -63,6 +65,7 @@ class RingLanes(wiring.Component):
                 "own": In(stream.Signature(own_layout(lanes * FLOAT_BITS))),
                 "received": In(words),
                 "o": Out(words),
+                "added": Out(1),
                 "mismatch": Out(1),
             }
         )
@@ -82,8 +85,8 @@ class RingLanes(wiring.Component):
             own.ready.eq((received.valid | ~own.payload.add) & has_place),
             received.ready.eq(own.valid & own.payload.add & has_place),
         ]
-        differ = own.payload.last ^ received.payload.last
-        m.d.sync += self.mismatch.eq(enter & own.payload.add & differ)
+        m.d.comb += self.added.eq(enter & own.payload.add)
+        m.d.sync += self.mismatch.eq(self.added & (own.payload.last ^ received.payload.last))
 
         def stage(value: Any, cycles: int, name: str, **options: bool) -> Any:
             return delayed(m, value, cycles, name=name, **options)[-1]

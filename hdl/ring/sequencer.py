@@ -49,7 +49,7 @@ def word_address_bits(config: RingConfig, address_width: int) -> int:
 
 
 def descriptor_layout(address_width: int) -> data.StructLayout:
-    """A vector to be reduced: ``count`` values, at least 1, from byte ``address`` on, a multiple of the word."""
+    """A vector: ``count`` values, at least 1, from byte ``address`` on, a multiple of the word."""
     return data.StructLayout({"address": address_width, "count": COUNT_BITS, "operation": OPERATION_BITS})
 
 
@@ -208,7 +208,7 @@ class RingSegments(wiring.Component):
 class RingFrames(wiring.Component):
     """A segment's 2N − 1 steps, frame by frame, as orders for the paths that they concern.
 
-    At step t the node works on slice (rank − t) mod N: LOCAL, N − 2 times ADD, TOTAL, N − 2 times FORWARD, STORE.
+    Step t is about slice (rank − t) mod N: LOCAL, N − 2 times ADD, TOTAL, N − 2 times FORWARD, STORE.
 
     Members
     -------
@@ -340,7 +340,7 @@ class RingFrames(wiring.Component):
 class RingSequencer(wiring.Component):
     """From descriptors to orders, with a queue for each path.
 
-    Each path takes its orders in the ring's order and at its own pace. A queue holds two slices' frames and some:
+    Each path takes its orders in the ring's order, at its own pace. A queue holds two slices' frames and some:
     STORE of one segment never keeps LOCAL of the next from beginning.
 
     Members

@@ -1,0 +1,176 @@
+"""The codec on the ring's link: frames of words in and out, whichever codec it is."""
+
+from typing import Any
+
+from amaranth import Cat, Const, Module
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.codec import MAX_BOUND, Bfp, Mode
+
+try:
+    from fanin.hdl.codec.bfp import BfpCompressor, BfpDecompressor
+    from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
+    from fanin.hdl.codec.inceptionn.decompressor import InceptionnDecompressor
+except ImportError:
+    pass
+from fanin.hdl.ring.words import word_layout
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.ring import RingConfig
+
+FRAMES = 8  # that a decoder knows of before their words leave
+
+
+class CodecSettings(data.Struct):
+    """INCEPTIONN's run-time registers, steady during a job; no other codec looks at them."""
+
+    bound: range(MAX_BOUND + 1)
+    mode: Mode
+
+
+def make_compressor(config: RingConfig) -> Any:
+    """The codec's compressor."""
+    if isinstance(config.codec, Bfp):
+        return BfpCompressor(width=config.width, block=config.codec.block, mantissa=config.codec.mantissa)
+    return InceptionnCompressor(group=config.lanes)
+
+
+def make_decompressor(config: RingConfig) -> Any:
+    """The codec's decompressor."""
+    if isinstance(config.codec, Bfp):
+        return BfpDecompressor(width=config.width, block=config.codec.block, mantissa=config.codec.mantissa)
+    return InceptionnDecompressor(group=config.lanes)
+
+
+class RingEncoder(wiring.Component):
+    """Compress frames; without a codec a wire.
+
+    Members
+    -------
+    ``settings`` : In, CodecSettings
+    ``i`` : In, stream of :func:`word_layout`
+    ``o`` : Out, stream of :func:`word_layout`
+        Zeros behind the compressed bytes.
+
+    Parameters
+    ----------
+    ``config`` : RingConfig
+
+    Latency
+    -------
+    The compressor's; 0 cycles without a codec. One word a cycle.
+
+    Source
+    ------
+    docs/codecs.md, docs/ring.md.
+    """
+
+    def __init__(self, *, config: RingConfig):
+        self.config = config
+        words = stream.Signature(word_layout(config.width))
+        super().__init__({"settings": In(CodecSettings), "i": In(words), "o": Out(words)})
+
+    def elaborate(self, platform: Any) -> Module:
+        """Words become packets and packets words."""
+        m = Module()
+        if self.config.codec is None:
+            connect_typed(m, flipped(self.i), flipped(self.o))
+            return m
+        m.submodules.compressor = compressor = make_compressor(self.config)
+        if hasattr(compressor, "bound"):
+            m.d.comb += [compressor.bound.eq(self.settings.bound), compressor.mode.eq(self.settings.mode)]
+        packed = compressor.o.payload
+        mask = Cat(bit.replicate(8) for bit in packed.keep)
+        m.d.comb += [
+            compressor.i.valid.eq(self.i.valid),
+            self.i.ready.eq(compressor.i.ready),
+            compressor.i.payload.data.eq(self.i.payload.data),
+            compressor.i.payload.keep.eq(Const(-1, len(packed.keep))),
+            compressor.i.payload.last.eq(self.i.payload.last),
+            self.o.valid.eq(compressor.o.valid),
+            compressor.o.ready.eq(self.o.ready),
+            self.o.payload.data.eq(packed.data & mask),
+            self.o.payload.last.eq(packed.last),
+        ]
+        return m
+
+
+class RingDecoder(wiring.Component):
+    """Decompress frames, and say of each word what its frame was announced with.
+
+    Members
+    -------
+    ``frame`` : In, stream of ``words`` (of the frame when decompressed, at least 1) and ``tag``
+        Comes with the frame or before it.
+    ``i`` : In, stream of :func:`word_layout`
+    ``o`` : Out, stream of ``data``, ``last`` and ``tag``
+    ``mismatch`` : Out, 1
+        Pulse: a compressed frame ended before its words did. Without a codec nothing is checked.
+
+    Parameters
+    ----------
+    ``config`` : RingConfig
+
+    Latency
+    -------
+    The decompressor's; 0 cycles without a codec. One word a cycle.
+
+    Source
+    ------
+    docs/codecs.md, docs/ring.md.
+    """
+
+    def __init__(self, *, config: RingConfig):
+        self.config = config
+        frame = data.StructLayout({"words": range(config.frame_words + 1), "tag": 1})
+        words = data.StructLayout({"data": config.width, "last": 1, "tag": 1})
+        super().__init__(
+            {
+                "frame": In(stream.Signature(frame)),
+                "i": In(stream.Signature(word_layout(config.width))),
+                "o": Out(stream.Signature(words)),
+                "mismatch": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """The tag waits beside the decompressor until its frame's last word leaves."""
+        m = Module()
+        m.submodules.tags = tags = StreamFIFO(shape=1, depth=FRAMES)
+        m.d.comb += [tags.i.payload.eq(self.frame.payload.tag), self.o.payload.tag.eq(tags.o.payload)]
+        words = self.i if self.config.codec is None else self._decompressed(m, tags)
+        leave = self.o.ready & tags.o.valid
+        m.d.comb += [
+            self.o.valid.eq(words.valid & tags.o.valid),
+            words.ready.eq(leave),
+            tags.o.ready.eq(self.o.ready & words.valid & words.payload.last),
+            self.o.payload.data.eq(words.payload.data),
+            self.o.payload.last.eq(words.payload.last),
+        ]
+        if self.config.codec is None:
+            m.d.comb += [tags.i.valid.eq(self.frame.valid), self.frame.ready.eq(tags.i.ready)]
+        return m
+
+    def _decompressed(self, m: Module, tags: Any) -> Any:
+        """The decompressor's stream; a frame is announced to it and to the tags at once."""
+        m.submodules.decompressor = decompressor = make_decompressor(self.config)
+        m.submodules.lengths = lengths = StreamFIFO(shape=self.frame.payload.words.shape(), depth=FRAMES)
+        word_bytes = self.config.width // 8
+        m.d.comb += [
+            lengths.i.payload.eq(self.frame.payload.words),
+            lengths.i.valid.eq(self.frame.valid & tags.i.ready),
+            tags.i.valid.eq(self.frame.valid & lengths.i.ready),
+            self.frame.ready.eq(tags.i.ready & lengths.i.ready),
+            decompressor.length.valid.eq(lengths.o.valid),
+            lengths.o.ready.eq(decompressor.length.ready),
+            decompressor.length.payload.eq(lengths.o.payload * word_bytes),
+            decompressor.i.valid.eq(self.i.valid),
+            self.i.ready.eq(decompressor.i.ready),
+            decompressor.i.payload.data.eq(self.i.payload.data),
+            decompressor.i.payload.keep.eq(Const(-1, word_bytes)),
+            decompressor.i.payload.last.eq(self.i.payload.last),
+        ]
+        o = decompressor.o
+        m.d.sync += self.mismatch.eq(o.valid & o.ready & o.payload.last & o.payload.error)
+        return o

@@ -1,0 +1,158 @@
+"""The ring engine: descriptors, sequencer, four paths and the adders between them."""
+
+from typing import Any
+
+from amaranth import Module
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.hdl.bus.axi4 import AXI4ReadSignature, AXI4WriteSignature
+from fanin.hdl.ring.codec import CodecSettings
+from fanin.hdl.ring.descriptors import DescriptorQueue, Post
+from fanin.hdl.ring.lanes import RingLanes
+from fanin.hdl.ring.link_job import link_beat
+from fanin.hdl.ring.local import LocalPath
+from fanin.hdl.ring.receive import ReceivePath
+from fanin.hdl.ring.send import SendPath
+from fanin.hdl.ring.sequencer import NODE_BITS, PATH_STEPS, RingSequencer
+from fanin.hdl.ring.store import StorePath
+from fanin.hdl.stream.connect import connect_typed
+from fanin.ring import RingConfig
+
+
+class RingEvents(data.Struct):
+    """One-cycle pulses for measurement.
+
+    ``accepted``, ``refused``: a descriptor was looked at; ``finished``: the oldest one's sums are in memory.
+    ``added``: a word was added; ``stored``: one is given to the memory's writer; ``sent``: a beat is given
+    to the link; ``received``: one is taken from it.
+    """
+
+    accepted: 1
+    refused: 1
+    finished: 1
+    added: 1
+    stored: 1
+    sent: 1
+    received: 1
+
+
+class RingEngine(wiring.Component):
+    """Reduce vectors in memory over the ring, one descriptor after the other, without a pause between them.
+
+    Members
+    -------
+    ``nodes``, ``rank`` : In, 8 bits
+        N and the node's place; like ``settings`` steady from a reset to the next.
+    ``settings`` : In, CodecSettings
+    ``post`` : In, stream of Post, always ready
+    ``rx`` : In, stream of :func:`link_beat`
+    ``tx`` : Out, stream of :func:`link_beat`
+    ``read`` : Out, :class:`AXI4ReadSignature`
+    ``write`` : Out, :class:`AXI4WriteSignature`
+    ``halt`` : In, 1
+        Ask nothing more of memory. Held until ``moving`` falls; then only a reset makes the engine useful.
+    ``moving`` : Out, 1
+        Memory has not answered everything yet.
+    ``memory_error`` : Out, 1
+        Memory answered with an error.
+    ``mismatch`` : Out, 1
+        The node before sent a frame that is not the one to come.
+    ``unfinished`` : Out, range(queue + 1)
+        Descriptors accepted and not finished.
+    ``events`` : Out, RingEvents
+
+    Parameters
+    ----------
+    ``config`` : RingConfig
+    ``address_width`` : int, bits; 12…47
+    ``queue`` : int, descriptors that may be unfinished; at least 1
+
+    Latency
+    -------
+    See docs/ring.md, "The engine". One beat a cycle on ``tx`` while there are words in memory and from the node
+    before; with a codec, one word a cycle.
+
+    Source
+    ------
+    AI Smart NIC, section IV-A; docs/ring.md.
+    """
+
+    def __init__(self, *, config: RingConfig, address_width: int = 40, queue: int = 8):
+        self.config = config
+        self.address_width = address_width
+        self.queue = queue
+        beats = stream.Signature(link_beat(config.width))
+        axi: dict[str, int] = {"data_width": config.width, "address_width": address_width}
+        super().__init__(
+            {
+                "nodes": In(NODE_BITS),
+                "rank": In(NODE_BITS),
+                "settings": In(CodecSettings),
+                "post": In(stream.Signature(Post, always_ready=True)),
+                "rx": In(beats),
+                "tx": Out(beats),
+                "read": Out(AXI4ReadSignature(**axi)),
+                "write": Out(AXI4WriteSignature(**axi)),
+                "halt": In(1),
+                "moving": Out(1),
+                "memory_error": Out(1),
+                "mismatch": Out(1),
+                "unfinished": Out(range(queue + 1)),
+                "events": Out(RingEvents),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Orders from above, words from left to right."""
+        m = Module()
+        config = self.config
+        sizes: dict[str, Any] = {"config": config, "address_width": self.address_width}
+        m.submodules.descriptors = descriptors = DescriptorQueue(
+            width=config.width, address_width=self.address_width, queue=self.queue
+        )
+        m.submodules.sequencer = sequencer = RingSequencer(**sizes)
+        m.submodules.local = local = LocalPath(**sizes)
+        m.submodules.receive = receive = ReceivePath(config=config)
+        m.submodules.lanes = lanes = RingLanes(lanes=config.lanes)
+        m.submodules.send = send = SendPath(config=config)
+        m.submodules.store = store = StorePath(**sizes)
+        connect_typed(m, flipped(self.post), descriptors.post)
+        connect_typed(m, descriptors.o, sequencer.descriptor)
+        for name, path in zip(PATH_STEPS, (receive, local, send, store), strict=True):
+            connect_typed(m, getattr(sequencer, name), path.orders)
+        connect_typed(m, flipped(self.rx), receive.i)
+        connect_typed(m, receive.added, lanes.received)
+        connect_typed(m, receive.verbatim, send.verbatim)
+        connect_typed(m, receive.stored, store.received)
+        connect_typed(m, local.o, lanes.own)
+        connect_typed(m, lanes.o, send.words)
+        connect_typed(m, send.o, flipped(self.tx))
+        connect_typed(m, send.totals, store.totals)
+        connect_typed(m, local.axi, flipped(self.read))
+        connect_typed(m, store.axi, flipped(self.write))
+        m.d.comb += [
+            sequencer.nodes.eq(self.nodes),
+            sequencer.rank.eq(self.rank),
+            send.settings.eq(self.settings),
+            local.stop.eq(self.halt),
+            store.stop.eq(self.halt),
+            descriptors.enable.eq(~self.halt),
+            descriptors.finished.eq(store.finished),
+            self.unfinished.eq(descriptors.unfinished),
+        ]
+        m.d.sync += [
+            self.moving.eq(local.busy | store.busy),
+            self.memory_error.eq(local.error | store.error),
+            self.mismatch.eq(receive.mismatch | lanes.mismatch | store.mismatch),
+        ]
+        m.d.comb += [
+            self.events.accepted.eq(descriptors.accepted),
+            self.events.refused.eq(descriptors.refused),
+            self.events.finished.eq(store.finished),
+            self.events.added.eq(lanes.added),
+            self.events.stored.eq(store.stored),
+            self.events.sent.eq(self.tx.valid & self.tx.ready),
+            self.events.received.eq(self.rx.valid & self.rx.ready),
+        ]
+        return m

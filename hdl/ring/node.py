@@ -1,0 +1,191 @@
+"""The ring node: engine and link with registers, memory and MAC ports; ready for a board."""
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, ResetInserter, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.codec import Bfp, Inceptionn
+from fanin.hdl.bus.axi4 import AXI4LiteSignature, AXI4ReadSignature, AXI4WriteSignature
+from fanin.hdl.bus.registers import RegisterFile
+from fanin.hdl.ring.control import RingControl
+from fanin.hdl.ring.engine import RingEngine, RingEvents
+from fanin.hdl.ring.link import RingLink
+from fanin.hdl.ring.link_job import RingJob
+from fanin.hdl.ring.registers import ENGINE_COUNTERS, IDENTITY, LINK_COUNTERS, VERSION, ring_registers
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.packet import packet_stream
+from fanin.ring import MIN_NODES, RingConfig
+
+
+def memory_signature(config: RingConfig, address_width: int) -> wiring.Signature:
+    """All five channels of the memory's port."""
+    axi = {"data_width": config.width, "address_width": address_width}
+    return wiring.Signature(dict(AXI4ReadSignature(**axi).members) | dict(AXI4WriteSignature(**axi).members))
+
+
+class RingNode(wiring.Component):
+    """One node of the ring all-reduce, ready for a board.
+
+    Members
+    -------
+    ``axil`` : In, AXI4-Lite, 32 bits
+        The registers of ``ring_registers(config)``.
+    ``memory`` : Out, AXI4, 32 · lanes bits
+    ``mac_tx`` : Out, packet stream of 32 · lanes bits
+    ``mac_rx`` : In, packet stream of 32 · lanes bits with ``error``
+    ``events`` : Out, RingEvents
+        For measurement; a board leaves them open.
+
+    Parameters
+    ----------
+    ``config`` : RingConfig
+    ``address_width`` : int, bits; 12…47
+    ``queue`` : int, descriptors that may be unfinished; 1…255
+
+    Latency
+    -------
+    See docs/ring.md, "The engine".
+
+    Source
+    ------
+    AI Smart NIC, sections II-B and IV-A; docs/ring.md.
+    """
+
+    def __init__(self, *, config: RingConfig, address_width: int = 40, queue: int = 8):
+        if queue not in range(1, 256):
+            raise ValueError(f"queue must be from 1 to 255, not {queue!r}")
+        self.config = config
+        self.address_width = address_width
+        self.queue = queue
+        super().__init__(
+            {
+                "axil": In(AXI4LiteSignature(address_width=ring_registers(config).address_bits)),
+                "memory": Out(memory_signature(config, address_width)),
+                "mac_tx": Out(packet_stream(config.width)),
+                "mac_rx": In(packet_stream(config.width, error=True)),
+                "events": Out(RingEvents),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Registers above, memory on the left, network on the right, control beside them."""
+        m = Module()
+        config = self.config
+        m.submodules.registers = registers = RegisterFile(registers=ring_registers(config))
+        m.submodules.control = control = RingControl()
+        engine = RingEngine(config=config, address_width=self.address_width, queue=self.queue)
+        m.submodules.engine = ResetInserter(control.reset)(engine)
+        m.submodules.link = link = RingLink(
+            data_width=config.width,
+            frame_beats=config.frame_beats,
+            buffer_frames=config.buffer_frames,
+            replay_frames=config.replay_frames,
+        )
+        connect_typed(m, flipped(self.axil), registers.axil)
+        connect_typed(m, link.mac_tx, flipped(self.mac_tx))
+        connect_typed(m, flipped(self.mac_rx), link.mac_rx)
+        connect_typed(m, engine.tx, link.tx)
+        connect_typed(m, link.rx, engine.rx)
+        self._memory(m, engine)
+        self._settings(m, registers, control, engine, link)
+        self._control(m, registers, control, engine, link)
+        self._status(m, registers, control, engine)
+        self._counters(m, registers, engine, link)
+        m.d.comb += self.events.eq(engine.events)
+        return m
+
+    def _memory(self, m: Module, engine: RingEngine) -> None:
+        """Reading and writing are one port to the outside."""
+        for port in engine.read, engine.write:
+            for name, member in port.signature.members.items():
+                inner, outer = getattr(port, name), getattr(self.memory, name)
+                m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
+
+    def _settings(self, m: Module, registers: Any, control: Any, engine: Any, link: Any) -> None:
+        """What the registers say, to the parts that need it, and whether a ring can be run so."""
+        job = link.job
+        names = {name: name for name in RingJob.as_shape().members} | {"job": "job_id"}
+        for name in names.keys() - {"codec", "parameters"}:
+            m.d.comb += job[name].eq(getattr(registers, names[name]))
+        m.d.comb += [
+            job.codec.eq(self.config.codec_kind.id),
+            job.parameters.eq(self._parameters(registers)),
+            engine.nodes.eq(registers.nodes),
+            engine.rank.eq(registers.rank),
+            engine.settings.bound.eq(registers.bound),
+            engine.settings.mode.eq(registers.mode),
+        ]
+        positive = ("timeout", "retries", "ack_frames", "bound")
+        m.d.sync += control.valid_settings.eq(
+            Cat(getattr(registers, name).any() for name in positive).all()
+            & (registers.nodes >= MIN_NODES)
+            & (registers.rank < registers.nodes)
+        )
+
+    def _parameters(self, registers: Any) -> Any:
+        """The header's: two bytes as in a codec's file, the first one above; without a codec, the lanes."""
+        codec = self.config.codec
+        if isinstance(codec, Bfp):
+            return Const(codec.block << 8 | codec.mantissa, 16)
+        if isinstance(codec, Inceptionn):
+            return Cat(registers.mode, Const(0, 6), codec.group == 16, registers.bound)
+        return Const(self.config.lanes, 16)
+
+    def _control(self, m: Module, registers: Any, control: Any, engine: Any, link: Any) -> None:
+        m.d.comb += [
+            control.start.eq(registers.start),
+            control.stop.eq(registers.stop),
+            control.link.eq(link.status),
+            control.mismatch.eq(engine.mismatch),
+            control.memory_error.eq(engine.memory_error),
+            control.moving.eq(engine.moving),
+            engine.halt.eq(control.halt),
+            link.reset.eq(control.reset | control.silence),
+            link.start.eq(control.begin),
+            engine.post.payload.address.eq(registers.address),
+            engine.post.payload.count.eq(registers.count),
+        ]
+        m.d.sync += engine.post.valid.eq(registers.post_descriptor)
+
+    def _status(self, m: Module, registers: Any, control: Any, engine: Any) -> None:
+        """What the node is, what it does, and what has become of the job's descriptors."""
+        config, codec = self.config, self.config.codec
+        block = {name: getattr(codec, name) if isinstance(codec, Bfp) else 0 for name in ("block", "mantissa")}
+        constants = {
+            "id": IDENTITY,
+            "version": VERSION,
+            "lanes": config.lanes,
+            "frame_words": config.frame_words,
+            "slice_frames": config.slice_frames,
+            "codec_kind": config.codec_kind.id,
+            "queue": self.queue,
+        }
+        m.d.comb += [getattr(registers, name).eq(value) for name, value in (constants | block).items()]
+        m.d.comb += [
+            getattr(registers, name).eq(getattr(control, name))
+            for name in ("running", "changing", "failed", "cause")
+        ]
+        events = {"posted": "accepted", "completed": "finished", "refused": "refused"}
+        for name, event in events.items():
+            count = getattr(registers, name)
+            counter = Signal.like(count, name=f"{name}_counter")
+            m.d.comb += count.eq(counter)
+            with m.If(control.reset):
+                m.d.sync += counter.eq(0)
+            with m.Elif(engine.events[event]):
+                m.d.sync += counter.eq(counter + 1)
+        m.d.comb += registers.refused_any.eq(registers.refused.any())
+
+    def _counters(self, m: Module, registers: Any, engine: Any, link: Any) -> None:
+        """Every counter has a source."""
+        sources = {
+            "cycles": engine.unfinished.any(),
+            "added": engine.events.added,
+            "stored": engine.events.stored,
+            "sent_beats": engine.events.sent,
+        }
+        assert sources.keys() == ENGINE_COUNTERS.keys()
+        sources |= {name: link.counters[name] for name in LINK_COUNTERS}
+        m.d.sync += [getattr(registers, name).eq(source) for name, source in sources.items()]

@@ -1,0 +1,125 @@
+"""The receive path: frames from the node before, checked, decoded, and handed to who needs them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.hdl.ring.codec import RingDecoder
+from fanin.hdl.ring.link_job import link_beat
+from fanin.hdl.ring.sequencer import Step, path_layout
+from fanin.hdl.ring.words import word_layout
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.ring import RingConfig
+
+FIFO_WORDS = 32  # of decoded words, while those of the total before are still on their way through the codec
+BEATS = 4  # between check and codec, and between check and sender
+
+
+class ReceivePath(wiring.Component):
+    """Match each received frame with an order, decode it, and give its words to the lanes or to the store.
+
+    A frame to be forwarded goes to the sender as well, beat for beat as it came. A frame whose operation, count
+    or length is not the order's does not pass, nor does a later one.
+
+    Members
+    -------
+    ``orders`` : In, stream of ``path_layout(…, "rx")``
+    ``i`` : In, stream of :func:`link_beat`
+    ``added`` : Out, stream of :func:`word_layout`
+        Decoded words of ADD and TOTAL.
+    ``stored`` : Out, stream of :func:`word_layout`
+        Decoded words of FORWARD and STORE.
+    ``verbatim`` : Out, stream of :func:`word_layout`
+        Beats of FORWARD.
+    ``mismatch`` : Out, 1
+        The node before has another idea of the operation. Nothing passes any more, until a reset.
+
+    Parameters
+    ----------
+    ``config`` : RingConfig
+
+    Latency
+    -------
+    From ``i``: 2 cycles to ``verbatim``, 3 to ``added`` and ``stored`` and the decompressor's. One beat a
+    cycle, across frames; with a codec one word a cycle.
+
+    Source
+    ------
+    docs/ring.md, "The engine".
+    """
+
+    def __init__(self, *, config: RingConfig):
+        self.config = config
+        words = stream.Signature(word_layout(config.width))
+        super().__init__(
+            {
+                "orders": In(stream.Signature(path_layout(config, 40, "rx"))),
+                "i": In(stream.Signature(link_beat(config.width))),
+                "added": Out(words),
+                "stored": Out(words),
+                "verbatim": Out(words),
+                "mismatch": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A register holds a beat and whether its frame is right; queues behind it cut what follows."""
+        m = Module()
+        words = word_layout(self.config.width)
+        m.submodules.decoder = decoder = RingDecoder(config=self.config)
+        m.submodules.beats = beats = StreamFIFO(shape=words, depth=BEATS)
+        m.submodules.verbatim = verbatim = StreamFIFO(shape=words, depth=BEATS)
+        connect_typed(m, beats.o, decoder.i)
+        connect_typed(m, verbatim.o, flipped(self.verbatim))
+        move, leave = Signal(), Signal()  # the register takes a beat, and gives it on
+        valid, first, good, forward = Signal(), Signal(init=1), Signal(), Signal()
+        beat = Signal(words, reset_less=True)
+        order, source = self.orders.payload, self.i.payload
+        frame = decoder.frame.payload
+        free = ~valid | leave
+        m.d.comb += [
+            move.eq(self.i.valid & self.orders.valid & free),
+            self.i.ready.eq(self.orders.valid & free),
+            self.orders.ready.eq(self.i.valid & source.last & free),
+            self.mismatch.eq(valid & ~good | decoder.mismatch),
+        ]
+        with m.If(free):
+            m.d.sync += [valid.eq(move), beat.data.eq(source.data), beat.last.eq(source.last)]
+            m.d.sync += [
+                good.eq(self._agrees(source, order)),
+                forward.eq(order.step == Step.FORWARD),
+                frame.words.eq(order.words),
+                frame.tag.eq(order.step.as_value().matches(Step.FORWARD.value, Step.STORE.value)),
+            ]
+        able = beats.i.ready & decoder.frame.ready & (verbatim.i.ready | ~forward)
+        m.d.comb += [leave.eq(good & able), beats.i.payload.eq(beat), verbatim.i.payload.eq(beat)]
+        for port, wanted in (beats.i, 1), (verbatim.i, forward), (decoder.frame, first):
+            m.d.comb += port.valid.eq(valid & leave & wanted)
+        with m.If(valid & leave):
+            m.d.sync += first.eq(beat.last)
+        self._deliver(m, decoder)
+        return m
+
+    @staticmethod
+    def _agrees(beat: Any, order: Any) -> Any:
+        """Whether the frame is the one that is to come."""
+        pairs = ((beat.operation, order.operation), (beat.count, order.count), (beat.length, order.words))
+        return Cat(found == wanted for found, wanted in pairs).all()
+
+    def _deliver(self, m: Module, decoder: RingDecoder) -> None:
+        """Decoded words by their tag, which says that they are to be stored."""
+        m.submodules.stored = stored = StreamFIFO(shape=word_layout(self.config.width), depth=FIFO_WORDS)
+        connect_typed(m, stored.o, flipped(self.stored))
+        word = decoder.o.payload
+        for port, wanted in (self.added, ~word.tag), (stored.i, word.tag):
+            m.d.comb += [
+                port.valid.eq(decoder.o.valid & wanted),
+                port.payload.data.eq(word.data),
+                port.payload.last.eq(word.last),
+            ]
+        m.d.comb += decoder.o.ready.eq(Mux(word.tag, stored.i.ready, self.added.ready))

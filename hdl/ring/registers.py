@@ -1,0 +1,162 @@
+"""The registers of a ring node, declared once: RTL, host driver, C header and documentation follow."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from fanin.codec import MAX_BOUND, Codec, Mode
+from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
+from fanin.hdl.ring.link_job import LinkCounters, RingJob
+from fanin.hdl.ring.sequencer import COUNT_BITS, NODE_BITS
+from fanin.ring import RingConfig
+
+IDENTITY = 0x464E5247  # "GRNF" in memory order: fanin ring
+VERSION = 1
+
+
+class Failure(IntEnum):
+    """Why a node stopped; holds until the next ``start`` or ``stop``."""
+
+    NONE = 0
+    TIMEOUT = 1  #: the node behind stayed silent
+    MISMATCH = 2  #: the node before has another idea of the job or of an operation
+    MEMORY = 3  #: memory answered a read or a write with an error
+    SETTINGS = 4  #: the registers ask for what no ring can do
+
+
+FAILURE_BITS = max(Failure).bit_length()
+
+
+def _width(name: str) -> int:
+    """Width of a member of the job."""
+    return RingJob.as_shape()[name].width
+
+
+def _identity() -> tuple[Register, ...]:
+    codecs = ", ".join(f"{codec.id} {codec}" for codec in Codec)
+    return (
+        Register("id", Access.RO, f"{IDENTITY:#010x}"),
+        Register("version", Access.RO, f"version of this register map: {VERSION}"),
+        Register(
+            "shape",
+            Access.RO,
+            "what was fixed when this node was made",
+            (
+                Field("lanes", 5, "values of a word"),
+                Field("frame_words", 8, "words of a frame"),
+                Field("slice_frames", 9, "frames of a slice"),
+                Field("codec_kind", 2, codecs),
+                Field("queue", 8, "descriptors that may be unfinished"),
+            ),
+        ),
+        Register(
+            "block_format",
+            Access.RO,
+            "of a BFP codec, else 0",
+            (Field("block", 7, "values that share an exponent"), Field("mantissa", 4, "bits of a magnitude")),
+        ),
+    )
+
+
+def _control() -> tuple[Register, ...]:
+    causes = ", ".join(f"{cause.value} {cause.name}" for cause in Failure)
+    return (
+        Register(
+            "control",
+            Access.PULSE,
+            "commands",
+            (
+                Field("start", 1, "a new job, with the registers below; whatever the node did before ends"),
+                Field("stop", 1, "whatever the node does ends"),
+                Field("clear_counters", 1, "all counters become 0"),
+            ),
+        ),
+        Register(
+            "status",
+            Access.RO,
+            "what the node does",
+            (
+                Field("running", 1, "a job is under way; descriptors are taken"),
+                Field("changing", 1, "`start` or `stop` has not been carried out yet: memory is at work"),
+                Field("failed", 1, "the job has ended; `cause` says why"),
+                Field("cause", FAILURE_BITS, causes),
+                Field("refused_any", 1, "a descriptor of this job was refused"),
+            ),
+        ),
+        Register("posted", Access.RO, "descriptors of this job that were accepted"),
+        Register("completed", Access.RO, "and whose sums are in memory; in order"),
+        Register("refused", Access.RO, "descriptors of this job that were refused"),
+    )
+
+
+def _job() -> tuple[Register, ...]:
+    modes = ", ".join(f"{mode.value} {mode.name.lower()}" for mode in Mode)
+    macs = {"own_mac": "this node's", "previous_mac": "the node before's", "next_mac": "the node behind's"}
+    return (
+        Register(
+            "job",
+            Access.RW,
+            "the ring; this and what follows, up to the descriptor, must hold still until the next `start`",
+            (
+                Field("job_id", _width("job"), "which ring: another number at every start, at all nodes"),
+                Field("nodes", NODE_BITS, "N: 2…255"),
+                Field("rank", NODE_BITS, "this node's place, 0…N - 1; the node behind has the next"),
+            ),
+        ),
+        Register(
+            "codec",
+            Access.RW,
+            "of INCEPTIONN, alike at all nodes",
+            (
+                Field("bound", MAX_BOUND.bit_length(), f"errors are at most 2^-bound a hop: 1…{MAX_BOUND}", 10),
+                Field("mode", 1, modes, Mode.STRICT),
+            ),
+        ),
+        *(Register(name, Access.RW, f"{whose} MAC address", bits=_width(name)) for name, whose in macs.items()),
+        Register("timeout", Access.RW, "cycles without progress until frames are sent again", reset=50_000),
+        Register("retries", Access.RW, "such times in a row until TIMEOUT", bits=_width("retries"), reset=1000),
+        Register(
+            "acknowledge",
+            Access.RW,
+            "when received frames are acknowledged",
+            (
+                Field("ack_frames", _width("ack_frames"), "after so many were taken or consumed", 4),
+                Field("ack_delay", _width("ack_delay"), "or so many cycles after the first of them", 500),
+            ),
+        ),
+        Register(
+            "address", Access.RW, "descriptor: byte address of the vector, a multiple of the word", bits=64
+        ),
+        Register("count", Access.RW, "descriptor: values, at least 1", bits=COUNT_BITS),
+        Register("post", Access.PULSE, "reduce that vector", (Field("post_descriptor", 1, "1"),)),
+    )
+
+
+#: What the node counts, of its engine and of its link.
+ENGINE_COUNTERS = {
+    "cycles": "cycles with a descriptor unfinished",
+    "added": "words added",
+    "stored": "words written to memory",
+    "sent_beats": "beats given to the link for the node behind, retransmissions and headers apart",
+}
+LINK_COUNTERS = {
+    "sent": "DATA frames sent, each once",
+    "retransmitted": "DATA frames sent again",
+    "acks": "ACKs sent",
+    "naks": "NAKs sent",
+    "probes": "PROBEs sent",
+    "received": "DATA frames taken",
+    "bad_fcs": "frames dropped: the MAC found an error",
+    "foreign": "frames dropped: other traffic, or another ring's",
+    "duplicates": "frames dropped: taken before",
+    "out_of_order": "frames dropped: behind a gap, or without room",
+}
+assert LINK_COUNTERS.keys() == LinkCounters.as_shape().members.keys()
+
+
+def ring_registers(config: RingConfig) -> RegisterMap:
+    """The register map of a ring node; the same for all of them."""
+    counters = (
+        Register(name, Access.COUNTER, doc, bits=64) for name, doc in (ENGINE_COUNTERS | LINK_COUNTERS).items()
+    )
+    return RegisterMap(registers=(*_identity(), *_control(), *_job(), *counters), clear="clear_counters")

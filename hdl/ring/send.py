@@ -1,0 +1,109 @@
+"""The send path: frames for the node behind, compressed here or passed on as they came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.hdl.ring.codec import CodecSettings, RingDecoder, RingEncoder
+from fanin.hdl.ring.link_job import link_beat
+from fanin.hdl.ring.sequencer import Step, path_layout
+from fanin.hdl.ring.words import word_layout
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.ring import RingConfig
+
+BEATS = 4  # between sender and decoder
+
+
+class SendPath(wiring.Component):
+    """Encode what the lanes give, and put it and what is to be forwarded on the link in the ring's order.
+
+    Of a TOTAL the node keeps what the others will make of it: its compressed frames are decoded here, too.
+
+    Members
+    -------
+    ``settings`` : In, CodecSettings
+    ``orders`` : In, stream of ``path_layout(…, "tx")``
+    ``words`` : In, stream of :func:`word_layout`
+        From the lanes: frames of LOCAL, ADD and TOTAL.
+    ``verbatim`` : In, stream of :func:`word_layout`
+        From the receive path: beats of FORWARD.
+    ``o`` : Out, stream of :func:`link_beat`
+    ``totals`` : Out, stream of :func:`word_layout`
+        Decoded words of TOTAL.
+
+    Parameters
+    ----------
+    ``config`` : RingConfig
+
+    Latency
+    -------
+    0 cycles from ``verbatim`` to ``o``; from ``words`` those of the compressor; 1 cycle and those of the
+    decompressor more to ``totals``. One beat a cycle, across frames and steps; with a codec one word a cycle.
+
+    Source
+    ------
+    docs/ring.md, "The engine".
+    """
+
+    def __init__(self, *, config: RingConfig):
+        self.config = config
+        words = stream.Signature(word_layout(config.width))
+        super().__init__(
+            {
+                "settings": In(CodecSettings),
+                "orders": In(stream.Signature(path_layout(config, 40, "tx"))),
+                "words": In(words),
+                "verbatim": In(words),
+                "o": Out(stream.Signature(link_beat(config.width))),
+                "totals": Out(words),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """The order says where the beat comes from, and whether the decoder gets it, too."""
+        m = Module()
+        m.submodules.encoder = encoder = RingEncoder(config=self.config)
+        m.submodules.decoder = decoder = RingDecoder(config=self.config)
+        m.submodules.beats = beats = StreamFIFO(shape=word_layout(self.config.width), depth=BEATS)
+        connect_typed(m, flipped(self.words), encoder.i)
+        connect_typed(m, beats.o, decoder.i)
+        m.d.comb += encoder.settings.eq(self.settings)
+        order, encoded, verbatim = self.orders.payload, encoder.o, self.verbatim
+        forward, total, first, able = Signal(), Signal(), Signal(init=1), Signal()
+        valid, ready = Signal(), Signal()
+        beat = Signal(word_layout(self.config.width))
+        m.d.comb += [
+            forward.eq(order.step == Step.FORWARD),
+            total.eq(order.step == Step.TOTAL),
+            able.eq(self.orders.valid & (~total | beats.i.ready & decoder.frame.ready)),
+            valid.eq(Mux(forward, verbatim.valid, encoded.valid) & able),
+            ready.eq(self.o.ready & able),
+            beat.eq(Mux(forward, verbatim.payload, encoded.payload)),
+            encoded.ready.eq(ready & ~forward),
+            verbatim.ready.eq(ready & forward),
+            self.o.valid.eq(valid),
+            self.o.payload.data.eq(beat.data),
+            self.o.payload.last.eq(beat.last),
+            self.o.payload.operation.eq(order.operation),
+            self.o.payload.count.eq(order.count),
+            self.o.payload.length.eq(order.words),
+            self.orders.ready.eq(valid & self.o.ready & beat.last),
+            beats.i.payload.eq(beat),
+            beats.i.valid.eq(valid & self.o.ready & total),
+            decoder.frame.valid.eq(valid & self.o.ready & total & first),
+            decoder.frame.payload.words.eq(order.words),
+        ]
+        with m.If(valid & self.o.ready):
+            m.d.sync += first.eq(beat.last)
+        m.d.comb += [
+            self.totals.valid.eq(decoder.o.valid),
+            decoder.o.ready.eq(self.totals.ready),
+            self.totals.payload.data.eq(decoder.o.payload.data),
+            self.totals.payload.last.eq(decoder.o.payload.last),
+        ]
+        return m

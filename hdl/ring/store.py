@@ -1,0 +1,177 @@
+"""The store path: sums into memory, and word of those that are there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.codec import FLOAT_BITS
+from fanin.hdl.bus.axi4 import AXI4WriteSignature
+from fanin.hdl.bus.axi_writer import AxiWriter
+from fanin.hdl.ring.sequencer import Step, path_layout
+from fanin.hdl.ring.words import FrameWords, StreamFork, word_layout
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.ring import RingConfig
+
+BURST = 16  # words of a burst at most
+AHEAD = 16  # words behind two frames: while the writer begins with one, the next one comes
+FRAMES = 8  # whose words are being gathered
+ANSWERS = 32  # frames given to the writer that memory has not answered
+
+
+class StorePath(wiring.Component):
+    """Write the frames of its orders to memory, and tell of each descriptor whose last word has been answered.
+
+    What lies behind the vector's end is dropped: words, and lanes of its last word by their strobes. A frame is
+    written when all of it is there: no burst ever waits for the network, and a job that ends leaves none open.
+
+    Members
+    -------
+    ``orders`` : In, stream of ``path_layout(…, "store")``
+    ``totals`` : In, stream of :func:`word_layout`
+        Words of TOTAL.
+    ``received`` : In, stream of :func:`word_layout`
+        Words of FORWARD and STORE.
+    ``axi`` : Out, :class:`AXI4WriteSignature`
+    ``stop`` : In, 1
+        Nothing more is asked of memory. Held until ``busy`` falls; a reset of the path then makes it new.
+    ``busy`` : Out, 1
+        Memory has not answered everything yet.
+    ``error`` : Out, 1
+        Memory answered with an error.
+    ``mismatch`` : Out, 1
+        Pulse: a frame had fewer or more words than its order.
+    ``finished`` : Out, 1
+        Pulse: a descriptor is done, in order.
+    ``stored`` : Out, 1
+        Pulse: a word is given to the writer.
+
+    Parameters
+    ----------
+    ``config`` : RingConfig
+    ``address_width`` : int, bits
+
+    Latency
+    -------
+    9 cycles from a frame's last word to ``awvalid``; ``finished`` 3 cycles after the last response. One word a
+    cycle, as far as ``AxiWriter``, a command for each frame, has it.
+
+    Source
+    ------
+    docs/ring.md, "The engine".
+    """
+
+    def __init__(self, *, config: RingConfig, address_width: int = 40):
+        self.config = config
+        self.address_width = address_width
+        words = stream.Signature(word_layout(config.width))
+        super().__init__(
+            {
+                "orders": In(stream.Signature(path_layout(config, address_width, "store"))),
+                "totals": In(words),
+                "received": In(words),
+                "axi": Out(AXI4WriteSignature(data_width=config.width, address_width=address_width)),
+                "stop": In(1),
+                "busy": Out(1),
+                "error": Out(1),
+                "mismatch": Out(1),
+                "finished": Out(1),
+                "stored": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Words are gathered in a FIFO; an order becomes a command when its frame's last word has come."""
+        m = Module()
+        fork = StreamFork(shape=self.orders.payload.shape())
+        words = FrameWords(config=self.config)
+        m.submodules.fork, m.submodules.words = fork, words
+        gathered = data.StructLayout({"data": self.config.width, "mask": self.config.lanes})
+        m.submodules.fifo = fifo = StreamFIFO(shape=gathered, depth=2 * self.config.frame_words + AHEAD)
+        m.submodules.pending = pending = StreamFIFO(shape=self.orders.payload.shape(), depth=FRAMES)
+        m.submodules.writer = writer = AxiWriter(
+            data_width=self.config.width, address_width=self.address_width, burst=BURST
+        )
+        connect_typed(m, flipped(self.orders), fork.i)
+        connect_typed(m, fork.o[0], pending.i)
+        connect_typed(m, writer.axi, flipped(self.axi))
+        order = fork.o[1].payload
+        m.d.comb += [
+            words.i.valid.eq(fork.o[1].valid),
+            fork.o[1].ready.eq(words.i.ready),
+            words.i.payload.tag.eq(order.step == Step.TOTAL),
+            fifo.o.ready.eq(writer.i.ready),
+            writer.i.valid.eq(fifo.o.valid),
+            writer.i.payload.data.eq(fifo.o.payload.data),
+            writer.i.payload.strobe.eq(Cat(bit.replicate(FLOAT_BITS // 8) for bit in fifo.o.payload.mask)),
+            self.error.eq(writer.error),
+            self.busy.eq(writer.busy),
+        ]
+        m.d.comb += [words.i.payload[name].eq(order[name]) for name in ("words", "inside", "lanes")]
+        gathered_frame = self._gather(m, words.o, fifo.i)
+        self._answers(m, writer, self._commands(m, pending.o, writer.command, gathered_frame))
+        return m
+
+    def _gather(self, m: Module, words: Any, fifo: Any) -> Signal:
+        """From the one or the other source into the FIFO, or nowhere; whether a frame's last word moves."""
+        wanted, moves, ends = words.payload, Signal(), Signal()
+        word = Signal(word_layout(self.config.width))
+        free = fifo.ready | ~wanted.inside
+        m.d.comb += [
+            word.eq(Mux(wanted.tag, self.totals.payload, self.received.payload)),
+            moves.eq(words.valid & Mux(wanted.tag, self.totals.valid, self.received.valid) & free),
+            ends.eq(moves & wanted.last),
+            words.ready.eq(moves),
+            self.totals.ready.eq(words.valid & wanted.tag & free),
+            self.received.ready.eq(words.valid & ~wanted.tag & free),
+            fifo.valid.eq(moves & wanted.inside),
+            fifo.payload.data.eq(word.data),
+            fifo.payload.mask.eq(wanted.mask),
+            self.stored.eq(moves & wanted.inside),
+        ]
+        m.d.sync += self.mismatch.eq(moves & (word.last ^ wanted.last))
+        return ends
+
+    def _commands(self, m: Module, pending: Any, command: Any, gathered: Signal) -> Any:
+        """Orders whose frames are whole, to the writer and to those that wait for an answer."""
+        m.submodules.answers = answers = StreamFIFO(
+            shape=data.StructLayout({"writes": 1, "final": 1}), depth=ANSWERS
+        )
+        whole = Signal(range(FRAMES + 1))  # frames gathered and not given to the writer
+        given, may_give = Signal(), Signal()
+        order, word_bits = pending.payload, self.address_width - len(pending.payload.address)
+        with m.If(gathered & ~given):
+            m.d.sync += whole.eq(whole + 1)
+        with m.Elif(given & ~gathered):
+            m.d.sync += whole.eq(whole - 1)
+        m.d.comb += [
+            may_give.eq(pending.valid & (whole != 0) & answers.i.ready & ~self.stop),
+            given.eq(may_give & command.ready),
+            pending.ready.eq(given),
+            command.valid.eq(may_give),
+            command.payload.address.eq(Cat(Const(0, word_bits), order.address)),
+            command.payload.beats.eq(order.inside),
+            answers.i.valid.eq(given),
+            answers.i.payload.writes.eq(order.inside != 0),
+            answers.i.payload.final.eq(order.final),
+        ]
+        return answers.o
+
+    def _answers(self, m: Module, writer: AxiWriter, awaited: Any) -> None:
+        """Frames leave in order; one of which nothing was written waits for nothing."""
+        answered = Signal(range(ANSWERS + 1))
+        leaves, counts = Signal(), Signal()
+        m.d.comb += [
+            leaves.eq(awaited.valid & (~awaited.payload.writes | (answered != 0))),
+            counts.eq(leaves & awaited.payload.writes),
+            awaited.ready.eq(leaves),
+        ]
+        with m.If(writer.done & ~counts):
+            m.d.sync += answered.eq(answered + 1)
+        with m.Elif(counts & ~writer.done):
+            m.d.sync += answered.eq(answered - 1)
+        m.d.sync += self.finished.eq(leaves & awaited.payload.final)
