@@ -37,6 +37,7 @@ SMALL = {
     "max_mini_batch": 16,
     "operand": signed(8),
     "output_width": 16,
+    "receive": True,
     "registers": node_registers(PRESETS["tiny"]),
     "shape": 8,
     "slots": 4,

@@ -1,0 +1,231 @@
+"""Headers and payload of a frame, joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.codec import TOS_COMPRESSIBLE, TOS_RAW
+from fanin.hdl.codec.nic.shapes import (
+    BEAT,
+    BEAT_BITS,
+    BEAT_BYTES,
+    IP_START,
+    LANE_BITS,
+    LENGTH_BYTES,
+    TRANSPORT_START,
+    WORD_BYTES,
+    Job,
+    Kind,
+    chosen,
+    first_lanes,
+)
+from fanin.hdl.codec.packer import rotated
+from fanin.hdl.net.headers import swap_bytes
+from fanin.hdl.stream.buffer import RegisterSlice
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.packet import packet_stream
+from fanin.wire import IPV4, TCP, UDP, Field
+
+
+class FrameAssembler(wiring.Component):
+    """Put frames together as their jobs say, from the frame as it came and the payload from the codec.
+
+    Both have to be there in full when the job is: so a frame, once begun, has its next beat ready in every
+    cycle. Of both, what is not used is thrown away, at the same time. A payload's beats have zeros behind
+    its last byte, which become the padding of a short frame.
+
+    Members
+    -------
+    ``job`` : In, stream of Job
+    ``frame`` : In, stream of beats
+    ``payload`` : In, stream of beats
+        For jobs with ``cut``.
+    ``o`` : Out, packet stream of 256 bits
+
+    Parameters
+    ----------
+    ``receive`` : bool
+        No length in front of the payload.
+
+    Latency
+    -------
+    4 cycles from ``job`` to the first beat on ``o``; then one beat a cycle, 3 cycles more a frame. A frame takes
+    at least as long as the longer of ``frame`` and ``payload`` has beats.
+
+    Source
+    ------
+    INCEPTIONN, section VI-A; docs/inceptionn-nic.md.
+    """
+
+    def __init__(self, *, receive: bool):
+        self.receive = receive
+        self._place = TRANSPORT_START + (0 if receive else LENGTH_BYTES)  # of the codec's bytes, less ``words``
+        super().__init__(
+            {
+                "job": In(stream.Signature(Job)),
+                "frame": In(stream.Signature(BEAT)),
+                "payload": In(stream.Signature(BEAT)),
+                "o": Out(packet_stream(BEAT_BITS)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """LOAD a job, RUN a beat at a time, END when both inputs are past the frame.
+
+        A beat is put into ``patched`` (of the frame) or ``turned`` (of the codec), then moves on to ``older``. It
+        goes out as it is once a beat of the frame follows it; else it is filled up, from the lane on where the
+        codec's bytes begin, by the beat of the codec that follows.
+        """
+        m = Module()
+        m.submodules.slice = register = RegisterSlice(shape=self.o.p.shape())
+        connect_typed(m, register.o, wiring.flipped(self.o))
+        w = _Work(register.i.ready)
+        m.d.comb += w.start.eq(self.job.p.words + self._place // WORD_BYTES)
+        self._sequence(m, w)
+        self._take(m, w)
+        self._join(m, w, register.i)
+        return m
+
+    def _sequence(self, m: Module, w: _Work) -> None:
+        """A step for every beat of the frame that is made, and one more, which lets the last one out."""
+        job = self.job.p
+        rest = Signal(len(job.final) - LANE_BITS)  # steps behind the next one, but for the first
+        with m.FSM():
+            with m.State("LOAD"):
+                m.d.comb += w.load.eq(self.job.valid & ~w.full)
+                m.d.sync += [rest.eq(job.final[LANE_BITS:]), w.number.eq(0)]
+                with m.If(w.load):
+                    m.next = "RUN"
+                    with m.If(job.kind == Kind.DROP):
+                        m.next = "END"
+            with m.State("RUN"):
+                m.d.comb += [
+                    w.running.eq(1),
+                    w.step.eq(w.advance),
+                    w.final.eq((w.number != 0) & (rest == 0)),
+                ]
+                with m.If(w.step):
+                    m.d.sync += w.number.eq(Mux(w.number == 3, 3, w.number + 1))
+                    with m.If(w.number != 0):
+                        m.d.sync += rest.eq(rest - 1)
+                    with m.If(w.final):
+                        m.next = "END"
+            with m.State("END"):
+                m.d.comb += [
+                    w.end.eq(1),
+                    self.job.ready.eq(w.frame_done & w.payload_done),
+                ]
+                with m.If(self.job.ready):
+                    m.next = "LOAD"
+
+    def _take(self, m: Module, w: _Work) -> None:
+        """The frame's beats up to the last one of its headers, then the codec's; the others are thrown away."""
+        job = self.job.p
+        in_two = (2 * BEAT_BYTES - self._place % WORD_BYTES) // WORD_BYTES
+        three = w.start > in_two  # beats that the headers, and the length, take
+        with m.If(w.load):
+            m.d.sync += [
+                w.coded.eq(job.kind == Kind.CODED),
+                w.from_frame.eq(1),
+                w.frame_done.eq(0),
+                w.payload_done.eq(~job.cut),
+            ]
+        with m.Elif(w.step):
+            m.d.sync += w.from_frame.eq(~w.coded | (w.number == 0) | (w.number == 1) & three)
+        m.d.comb += [
+            w.last_header.eq(w.coded & (w.number == Mux(three, 2, 1))),
+            self.frame.ready.eq(~w.frame_done & (w.step & w.from_frame | w.running & ~w.from_frame | w.end)),
+            self.payload.ready.eq(~w.payload_done & (w.step & ~w.from_frame | w.running & ~w.coded | w.end)),
+        ]
+        with m.If(self.frame.ready & self.frame.valid & self.frame.p.last):
+            m.d.sync += w.frame_done.eq(1)
+        with m.If(self.payload.ready & self.payload.valid & self.payload.p.last):
+            m.d.sync += w.payload_done.eq(1)
+
+    def _join(self, m: Module, w: _Work, o: Any) -> None:
+        patched, turned, older = (
+            Signal(BEAT_BITS, name=name, reset_less=True) for name in ("patched", "turned", "older")
+        )
+        turn = Signal(3, reset_less=True)
+        mine = Signal(BEAT_BYTES, reset_less=True)  # lanes in front of the codec's bytes
+        lanes = Signal(LANE_BITS, reset_less=True)
+        whole, first, final = Signal(), Signal(), Signal()  # of what is in the first register
+        odd = self._place % WORD_BYTES
+        with m.If(w.load):
+            m.d.sync += [
+                turn.eq(w.start[:3]),
+                mine.eq(first_lanes(Cat(Const((odd - 1) % WORD_BYTES, 2), (w.start - (odd == 0))[:3]))),
+                lanes.eq(self.job.p.final[:LANE_BITS]),
+            ]
+        with m.If(w.advance):
+            m.d.sync += [
+                w.full.eq(w.step),
+                whole.eq(w.from_frame),
+                first.eq(w.number == 0),
+                final.eq(w.final),
+                patched.eq(self._patched(m, w)),
+                turned.eq(rotated(self.payload.p.data, turn, unit=8 * WORD_BYTES).rotate_left(8 * odd)),
+            ]
+            with m.If(w.full):
+                m.d.sync += older.eq(Mux(whole, patched, turned))
+        m.d.comb += [
+            o.valid.eq(w.full & ~first),
+            o.p.data.eq(chosen(mine | whole.replicate(BEAT_BYTES), older, turned)),
+            o.p.keep.eq(Mux(final, first_lanes(lanes), -1)),
+            o.p.last.eq(final),
+        ]
+
+    def _patched(self, m: Module, w: _Work) -> Signal:
+        """The frame's beat with the fields that change in it."""
+        job = self.job.p
+        beat = Signal(BEAT_BITS)
+        tos = TOS_COMPRESSIBLE if self.receive else TOS_RAW
+        raw = job.kind == Kind.RAW
+        patches = [
+            (raw, _place(IPV4, "tos", IP_START), Const(tos, 8)),
+            (raw | w.coded, _place(IPV4, "checksum", IP_START), job.ip_checksum),
+            (w.coded, _place(IPV4, "length", IP_START), job.length),
+            (w.coded & job.udp, _place(UDP, "length", TRANSPORT_START), job.segment),
+            (w.coded & job.udp, _place(UDP, "checksum", TRANSPORT_START), job.checksum),
+            (w.coded & ~job.udp, _place(TCP, "checksum", TRANSPORT_START), job.checksum),
+        ]
+        m.d.comb += beat.eq(self.frame.p.data)
+        for condition, at, value in patches:
+            number, lane = divmod(at, BEAT_BYTES)
+            with m.If(condition & (w.number == number)):
+                m.d.comb += beat[8 * lane : 8 * lane + len(value)].eq(swap_bytes(value))
+        if not self.receive:
+            for word in range(
+                BEAT_BYTES // WORD_BYTES
+            ):  # the length follows the headers, which end half in a word
+                with m.If(w.last_header & (job.words[:3] == word)):
+                    half = beat.word_select(2 * word + 1, 8 * LENGTH_BYTES)
+                    m.d.comb += half.eq(swap_bytes(job.stated))
+        return beat
+
+
+def _place(fields: Sequence[Field], name: str, start: int) -> int:
+    """Index in the frame of a field's first byte."""
+    names = [field.name for field in fields]
+    return start + sum(field.bits for field in fields[: names.index(name)]) // 8
+
+
+class _Work:
+    """Where the assembler is in a frame."""
+
+    def __init__(self, advance: Value) -> None:
+        self.advance = advance  # the first register may be loaded
+        self.full = Signal()  # it is
+        self.load, self.running, self.end = Signal(), Signal(), Signal()  # states
+        self.start = Signal(5)  # words in front of the codec's bytes, besides what is no whole word
+        self.step, self.final = Signal(), Signal()  # one is taken, the last one
+        self.number = Signal(2)  # steps taken, up to 3
+        self.coded = Signal()
+        self.from_frame = Signal()  # the next step takes a beat of the frame
+        self.last_header = Signal()  # the last one that it takes
+        self.frame_done, self.payload_done = Signal(), Signal()  # both inputs are past the frame

@@ -1,0 +1,228 @@
+"""The payload of a frame, cut out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.codec.nic.shapes import (
+    BEAT_BITS,
+    BEAT_BYTES,
+    LANE_BITS,
+    LENGTH_BYTES,
+    MAX_FRAME,
+    TRANSPORT_START,
+    WORD_BYTES,
+    Header,
+    Record,
+    beats_of,
+    check_max_frame,
+    chosen,
+    first_lanes,
+    kept,
+)
+from fanin.hdl.codec.packer import rotated
+from fanin.hdl.net.headers import swap_bytes
+from fanin.hdl.stream.packet import packet_stream
+
+LENGTH_STREAM_BITS = 32
+MAX_START = 3  # the last beat in which a payload can begin
+
+
+class PayloadCutter(wiring.Component):
+    """Take the payload out of compressible frames, for the codec, and say of every frame what was seen.
+
+    A receiver's payload begins with the stated length, which is taken off and given to the decompressor on
+    ``length``. It is believed if it is more than the payload that came and the restored frame fits
+    ``max_frame``; else, and if nothing follows it, the payload is not cut out.
+    A frame that ends before its payload does gives what it has. Bytes that ``keep`` leaves out mean nothing.
+
+    Members
+    -------
+    ``i`` : In, packet stream of 256 bits with ``error``
+    ``header`` : In, stream of Header
+        Of the same frames, in order.
+    ``payload`` : Out, packet stream of 256 bits
+        At least one byte a frame.
+    ``length`` : Out, stream of 32 bits
+        Receiver only: the bytes of the same frame of ``payload`` behind the decompressor.
+    ``record`` : Out, stream of Record
+        After ``payload``.
+
+    Parameters
+    ----------
+    ``receive`` : bool
+    ``max_frame`` : int, 128 to 16384
+
+    Latency
+    -------
+    3 cycles from a beat to the payload's beat that it completes. One beat a cycle, 4 more a frame.
+
+    Source
+    ------
+    INCEPTIONN, section VI-A; docs/inceptionn-nic.md.
+    """
+
+    def __init__(self, *, receive: bool, max_frame: int = MAX_FRAME):
+        check_max_frame(max_frame)
+        self.receive = receive
+        self.max_frame = max_frame
+        self._place = TRANSPORT_START + (LENGTH_BYTES if receive else 0)  # of the codec's bytes, less ``words``
+        members: dict[str, Any] = {
+            "i": In(packet_stream(BEAT_BITS, error=True)),
+            "header": In(stream.Signature(Header)),
+            "payload": Out(packet_stream(BEAT_BITS)),
+            "record": Out(stream.Signature(Record)),
+        }
+        if receive:
+            members["length"] = Out(stream.Signature(LENGTH_STREAM_BITS))
+        super().__init__(members)
+
+    def elaborate(self, platform: Any) -> Module:
+        """PREPARE a frame, TAKE its beats, FLUSH the last through the registers, FINISH with its record.
+
+        A beat is turned to its place in ``newer``, then moves on to ``older``: a beat of the payload is the end
+        of the one and the beginning of the other or, behind the last, the end alone.
+        """
+        m = Module()
+        w = _Work()
+        self._sequence(m, w)
+        newer = self._send(m, w)
+        believed = self._state_length(m, w, newer) if self.receive else Const(1)
+        self._record(m, w)
+        m.d.comb += [
+            w.start.eq(self.header.p.words + self._place // WORD_BYTES),
+            w.free.eq(self.payload.ready | ~self.payload.valid),
+            w.sent.eq(w.wanted & w.due & believed & w.free),
+        ]
+        return m
+
+    def _sequence(self, m: Module, w: _Work) -> None:
+        """The states; and whether ``newer`` and ``older`` have a beat to send, or may take the next step."""
+        waiting = w.wanted & w.due
+        with m.FSM():
+            with m.State("PREPARE"):
+                m.d.comb += w.prepare.eq(self.header.valid & (~self.length.valid if self.receive else 1))
+                with m.If(w.prepare):
+                    m.d.sync += [w.position.eq(0), w.due.eq(0), w.over.eq(0)]
+                    m.next = "TAKE"
+            with m.State("TAKE"):
+                m.d.comb += [
+                    self.i.ready.eq(~waiting | w.sent),
+                    w.step.eq(self.i.valid & self.i.ready),
+                ]
+                with m.If(w.step & self.i.p.last):
+                    m.next = "FLUSH"
+            with m.State("FLUSH"):
+                m.d.comb += w.step.eq(~waiting | w.sent)
+                with m.If(w.step):
+                    m.d.sync += w.over.eq(1)
+                    m.next = "FINISH"
+            with m.State("FINISH"):
+                m.d.comb += [
+                    self.record.valid.eq(~waiting),
+                    self.header.ready.eq(self.record.valid & self.record.ready),
+                ]
+                with m.If(self.header.ready):
+                    m.next = "PREPARE"
+        with m.If(w.step):
+            m.d.sync += [
+                w.due.eq(w.position > w.start[3:]),
+                w.position.eq(w.position + (w.position <= MAX_START)),
+            ]
+        with m.Elif(w.sent):
+            m.d.sync += w.due.eq(0)
+
+    def _send(self, m: Module, w: _Work) -> Signal:
+        """The payload's beats, each from two of the frame; returns the register with the newer."""
+        newer, older = (Signal(BEAT_BITS, name=name, reset_less=True) for name in ("newer", "older"))
+        mine = Signal(BEAT_BYTES, reset_less=True)  # lanes of a beat of the payload that ``older`` has
+        turn = Signal(3, reset_less=True)
+        rest = Signal(16 - LANE_BITS, reset_less=True)  # beats behind the next one, and whether there is none
+        none = Signal(reset_less=True)
+        lanes = Signal(LANE_BITS, reset_less=True)  # of the last one's last byte
+        odd = self._place % WORD_BYTES
+        final = none | w.over
+        with m.If(w.step):
+            m.d.sync += [newer.eq(rotated(self.i.p.data.rotate_right(8 * odd), turn, unit=32)), older.eq(newer)]
+        with m.If(w.free):
+            m.d.sync += [
+                self.payload.valid.eq(w.sent),
+                self.payload.p.data.eq(chosen(mine, older, newer)),
+                self.payload.p.keep.eq(Mux(final, first_lanes(lanes), -1)),
+                self.payload.p.last.eq(final),
+            ]
+        with m.If(w.sent):
+            m.d.sync += [rest.eq(rest - 1), none.eq(rest == 1), w.record.cut.eq(1)]
+            with m.If(final):
+                m.d.sync += w.wanted.eq(0)
+        with m.If(w.prepare):
+            m.d.sync += [
+                turn.eq(-w.start[:3]),
+                mine.eq(first_lanes(Cat(Const(WORD_BYTES - 1 - odd, 2), ~w.start[:3]))),
+                Cat(lanes, rest).eq(self.header.p.span),
+                none.eq(self.header.p.span[LANE_BITS:] == 0),
+                w.wanted.eq(self.header.p.compressible & ~self.header.p.nothing),
+                w.record.cut.eq(0),
+            ]
+        return newer
+
+    def _state_length(self, m: Module, w: _Work, newer: Signal) -> Value:
+        """Take the stated length from the end of the turned beat in front of the payload, and judge it."""
+        header, stated = self.header.p, w.record.stated
+        seen = Signal(3)  # it is in ``newer``, in ``stated``, judged
+        most = Signal(16, reset_less=True)
+        fits = Signal(reset_less=True)
+        m.d.sync += [
+            seen.eq(Cat(w.step & (w.position == (w.start - 1)[3:5]), seen[0], seen[1] | seen[2])),
+            fits.eq((stated > header.payload) & (stated <= most)),
+            most.eq(self.max_frame - TRANSPORT_START - WORD_BYTES * header.words),
+        ]
+        with m.If(seen[0]):
+            m.d.sync += stated.eq(swap_bytes(newer[-8 * LENGTH_BYTES :]))
+        with m.If(w.prepare):
+            m.d.sync += seen.eq(0)
+        with m.Elif(seen[2] & ~fits):
+            m.d.sync += w.wanted.eq(0)
+        m.d.comb += self.length.p.eq(stated)
+        with m.If(self.length.ready):
+            m.d.sync += self.length.valid.eq(0)
+        with m.If(w.sent & ~w.record.cut):
+            m.d.sync += self.length.valid.eq(1)
+        return seen[2] & fits
+
+    def _record(self, m: Module, w: _Work) -> None:
+        """Length and end of the frame, from its beats."""
+        beat, record, end = self.i.p, w.record, self.header.p.end
+        beats = Signal(range(beats_of(self.max_frame) + 1))
+        tail = Signal(BEAT_BYTES, reset_less=True)
+        count = Signal(range(BEAT_BYTES + 1), reset_less=True)
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += [beats.eq(beats + 1), tail.eq(beat.keep), record.bad.eq(beat.error & beat.last)]
+            with m.If(beats == end[LANE_BITS:]):
+                m.d.sync += record.whole.eq(beat.keep.bit_select(end[:LANE_BITS], 1))
+        with m.If(w.prepare):
+            m.d.sync += [beats.eq(0), record.whole.eq(0)]
+        m.d.sync += count.eq(kept(tail))
+        full = count[LANE_BITS]
+        m.d.comb += [
+            self.record.p.eq(record),
+            self.record.p.header.eq(self.header.p),
+            self.record.p.bytes.eq(Cat(count[:LANE_BITS], (beats - ~full)[: len(beats)])),
+        ]
+
+
+class _Work:
+    """Where the cutter is in a frame."""
+
+    def __init__(self) -> None:
+        self.start = Signal(5)  # words in front of what goes to the codec, besides what is no whole word
+        self.position = Signal(range(MAX_START + 2))  # steps taken, up to that
+        self.wanted = Signal()  # some of the payload has still to be sent
+        self.due = Signal()  # a beat of it is in the registers
+        self.over = Signal()  # the last one that there is
+        self.prepare, self.step, self.sent, self.free = Signal(), Signal(), Signal(), Signal()
+        self.record = Signal(Record)  # but for what is elsewhere: header and bytes

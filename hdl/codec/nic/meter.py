@@ -1,0 +1,135 @@
+"""How long a payload is, and its sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.codec.nic.shapes import BEAT_BITS, BEAT_BYTES, LANE_BITS, Total, kept
+from fanin.hdl.net.headers import swap_bytes
+from fanin.hdl.stream.buffer import RegisterSlice
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.packet import packet_stream
+
+SUM_BITS = 16
+WORDS = BEAT_BITS // SUM_BITS
+PARTS = 4  # sums of a beat in the first cycle
+QUEUE = 8  # totals; a frame may begin while fewer than two wait, and six more can be on their way
+LATENCY = 5  # from a beat to the sum that it ends, in the queue a cycle later
+
+
+class PayloadMeter(wiring.Component):
+    """Measure the frames of a packet stream that passes.
+
+    Every frame of ``i`` appears on ``o``, with zeros in the bytes that ``keep`` leaves out, and once on
+    ``total``, in order. All paths of the stream are cut by registers, but for ``i.ready``'s one LUT.
+
+    Members
+    -------
+    ``i`` : In, packet stream of 256 bits
+        With ``error`` where the parameter says so. ``ready`` is low between frames while two totals wait.
+    ``o`` : Out, packet stream of 256 bits
+    ``total`` : Out, stream of Total
+        Bytes (up to 65535), ones' complement sum of the 16-bit words in network order, the last one filled up
+        with a zero byte, and ``error``.
+
+    Parameters
+    ----------
+    ``error`` : bool
+        The stream has errors.
+
+    Latency
+    -------
+    1 cycle from ``i`` to ``o``; 7 from the last beat to ``total``. One beat a cycle, frames back to back.
+
+    Source
+    ------
+    RFC 1071.
+    """
+
+    def __init__(self, *, error: bool = False):
+        self.error = error
+        super().__init__(
+            {
+                "i": In(packet_stream(BEAT_BITS, error=error)),
+                "o": Out(packet_stream(BEAT_BITS)),
+                "total": Out(stream.Signature(Total)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A register slice carries the stream; beside it, the sum is built in five registers."""
+        m = Module()
+        beat = self.i.p
+        m.submodules.slice = register = RegisterSlice(shape=self.o.p.shape())
+        m.submodules.totals = totals = StreamFIFO(shape=Total, depth=QUEUE)
+        inside, room = Signal(), Signal(init=1)
+        taken = Signal()
+        clean = Signal(data.ArrayLayout(8, BEAT_BYTES))
+        go = inside | room
+        m.d.sync += room.eq(totals.level < 2)
+        m.d.comb += [
+            clean[lane].eq(beat.data.word_select(lane, 8) & beat.keep[lane].replicate(8))
+            for lane in range(BEAT_BYTES)
+        ]
+        m.d.comb += [
+            self.i.ready.eq(go & register.i.ready),
+            register.i.valid.eq(go & self.i.valid),
+            register.i.p.data.eq(clean),
+            register.i.p.keep.eq(beat.keep),
+            register.i.p.last.eq(beat.last),
+            taken.eq(self.i.valid & self.i.ready),
+        ]
+        with m.If(taken):
+            m.d.sync += inside.eq(~beat.last)
+        ended = delayed(m, taken & beat.last, LATENCY, name="ended", reset_less=False)
+        m.d.comb += [
+            totals.i.valid.eq(ended[-1]),
+            totals.i.p.sum.eq(self._sum(m, clean.as_value(), taken, ended)),
+            totals.i.p.bytes.eq(self._bytes(m, taken, ended)),
+        ]
+        if self.error:
+            m.d.comb += totals.i.p.error.eq(delayed(m, beat.error, LATENCY, name="error")[-1])
+        connect_typed(m, register.o, wiring.flipped(self.o))
+        connect_typed(m, totals.o, wiring.flipped(self.total))
+        return m
+
+    def _sum(self, m: Module, beat: Any, taken: Signal, ended: list[Any]) -> Signal:
+        """Four sums of four words, their sum, all beats', then the carries are added back, twice."""
+        here = delayed(m, taken, 2, name="here", reset_less=False)
+        words = [swap_bytes(beat.word_select(word, SUM_BITS)) for word in range(WORDS)]
+        parts = [Signal(SUM_BITS + 2, name=f"part{k}", reset_less=True) for k in range(PARTS)]
+        total = Signal(SUM_BITS + 4, reset_less=True)
+        frame = Signal(2 * SUM_BITS, reset_less=True)
+        folded = Signal(SUM_BITS + 1, reset_less=True)
+        o = Signal(SUM_BITS, reset_less=True)
+        m.d.sync += [part.eq(sum(words[k::PARTS])) for k, part in enumerate(parts)]
+        m.d.sync += [
+            total.eq(sum(parts)),
+            folded.eq(frame[:SUM_BITS] + frame[SUM_BITS:]),
+            o.eq(folded[:SUM_BITS] + folded[SUM_BITS]),
+        ]
+        with m.If(here[2]):
+            m.d.sync += frame.eq(Mux(ended[3], 0, frame) + total)
+        with m.Elif(ended[3]):
+            m.d.sync += frame.eq(0)
+        return o
+
+    def _bytes(self, m: Module, taken: Signal, ended: list[Any]) -> Any:
+        """Beats in front of the last one, and what that one has."""
+        before = Signal(SUM_BITS - LANE_BITS)
+        tail = Signal(BEAT_BYTES, reset_less=True)
+        late = Signal.like(before, reset_less=True)
+        count = Signal(range(BEAT_BYTES + 1), reset_less=True)
+        with m.If(taken):
+            m.d.sync += before.eq(Mux(self.i.p.last, 0, before + 1))
+        m.d.sync += [tail.eq(self.i.p.keep), late.eq(before), count.eq(kept(tail))]
+        size = Signal(SUM_BITS, reset_less=True)
+        later = delayed(m, late, 1, name="before")[-1]
+        m.d.sync += size.eq(Cat(count[:LANE_BITS], (later + count[LANE_BITS])[: len(before)]))
+        return delayed(m, size, LATENCY - 3, name="size")[-1]

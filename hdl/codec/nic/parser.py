@@ -1,0 +1,202 @@
+"""What the headers of a frame say."""
+# Amaranth takes widths as annotations, and a shape as an argument of the class:
+# mypy: disable-error-code="valid-type, call-arg"
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.codec import TOS_COMPRESSIBLE, TOS_RAW
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.codec.nic.shapes import (
+    BEAT_BITS,
+    BEAT_BYTES,
+    IP_START,
+    LENGTH_BYTES,
+    MAX_FRAME,
+    TRANSPORT_START,
+    WORD_BYTES,
+    Header,
+    beats_of,
+    check_max_frame,
+)
+from fanin.hdl.net.headers import header_layout, swap_bytes
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.packet import packet_stream
+from fanin.wire import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_TCP, IP_PROTOCOL_UDP, IPV4, TCP, UDP, byte_length
+
+QUEUE = 8  # headers; a frame may begin while fewer than two wait, and five more can be on their way
+
+
+class HeaderParser(wiring.Component):
+    """Read the headers of frames that pass.
+
+    Every frame of ``i`` appears on ``o``, and once on ``header``, in order. A frame above ``max_frame`` is cut
+    off in the beat that exceeds it, which is its last and has ``error``. Whether a frame holds what its lengths
+    say is not judged here.
+
+    Members
+    -------
+    ``i`` : In, packet stream of 256 bits with ``error``
+        ``ready`` follows ``o.ready``; low between frames while two headers wait.
+    ``enable`` : In, 1
+        0: no frame is compressible, or marked raw.
+    ``o`` : Out, packet stream of 256 bits with ``error``
+    ``header`` : Out, stream of Header
+
+    Parameters
+    ----------
+    ``receive`` : bool
+        Look for frames that are marked raw, too.
+    ``max_frame`` : int, 128 to 16384
+        Bytes of the longest frame.
+
+    Latency
+    -------
+    0 cycles from ``i`` to ``o``; 4 from the second beat (the last, if there is only one) to ``header``. One
+    beat a cycle, frames back to back.
+
+    Source
+    ------
+    INCEPTIONN, section VI-A: sequence matching in the first burst; docs/inceptionn-nic.md.
+    """
+
+    def __init__(self, *, receive: bool, max_frame: int = MAX_FRAME):
+        check_max_frame(max_frame)
+        self.receive = receive
+        self.max_frame = max_frame
+        super().__init__(
+            {
+                "i": In(packet_stream(BEAT_BITS, error=True)),
+                "enable": In(1),
+                "o": Out(packet_stream(BEAT_BITS, error=True)),
+                "header": Out(stream.Signature(Header)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Two beats are kept; two registers later their header is in the queue."""
+        m = Module()
+        m.submodules.headers = headers = StreamFIFO(shape=Header, depth=QUEUE)
+        room = Signal(init=1)
+        position = Signal(2)  # beats seen, up to two
+        taken = Signal()
+        kept = [Signal(BEAT_BITS, name=f"beat{k}", reset_less=True) for k in range(2)]
+        collected, both = Signal(), Signal()
+
+        m.d.sync += room.eq(headers.level < 2)
+        m.d.comb += taken.eq(self.i.valid & self.i.ready)
+        self._forward(m, (position != 0) | room, taken)
+        m.d.sync += [
+            collected.eq(taken & ((position == 1) | (position == 0) & self.i.p.last)),
+            both.eq(position == 1),
+        ]
+        with m.If(taken):
+            m.d.sync += position.eq(Mux(self.i.p.last, 0, Mux(position == 0, 1, 2)))
+            for k, beat in enumerate(kept):
+                with m.If(position == k):
+                    m.d.sync += beat.eq(self.i.p.data)
+        m.d.comb += headers.i.payload.eq(self._judged(m, self._found(m, Cat(kept), both)))
+        m.d.comb += headers.i.valid.eq(delayed(m, collected, 2, name="collected", reset_less=False)[-1])
+        connect_typed(m, headers.o, wiring.flipped(self.header))
+        return m
+
+    def _forward(self, m: Module, go: Any, taken: Signal) -> None:
+        """Pass frames on, those that are too long cut off; ``go`` says that a beat may be taken."""
+        limit = beats_of(self.max_frame)
+        beats = Signal(range(limit))
+        cut_off = Signal()  # the rest of the frame is thrown away
+        at_limit = Signal()
+        spare = self.max_frame % BEAT_BYTES
+        over = at_limit & (~self.i.p.last | (self.i.p.keep[spare] if spare else 0))
+        m.d.comb += [
+            self.i.ready.eq(go & (self.o.ready | cut_off)),
+            self.o.valid.eq(go & self.i.valid & ~cut_off),
+            self.o.p.eq(self.i.p),
+            self.o.p.last.eq(self.i.p.last | at_limit),
+            self.o.p.error.eq(self.i.p.error | over),
+        ]
+        with m.If(taken):
+            m.d.sync += [
+                beats.eq(Mux(self.i.p.last, 0, beats + 1)),
+                at_limit.eq((beats == limit - 2) & ~self.i.p.last),
+                cut_off.eq((cut_off | at_limit) & ~self.i.p.last),
+            ]
+
+    def _found(self, m: Module, frame: Any, both: Any) -> Any:
+        """What the fields say, each for itself, a cycle later."""
+
+        def view(fields: Any, start: int) -> Any:
+            return header_layout(fields)(swap_bytes(frame[8 * start : 8 * (start + byte_length(fields))]))
+
+        ethernet, ip = view(ETHERNET, 0), view(IPV4, IP_START)
+        udp, tcp = view(UDP, TRANSPORT_START), view(TCP, TRANSPORT_START)
+        more_fragments = ip.flags[0]
+        is_udp = ip.protocol == IP_PROTOCOL_UDP
+        found = Signal(_Found)
+        m.d.sync += [
+            found.both.eq(both),
+            found.ipv4.eq(ethernet.ethertype == ETHERTYPE_IPV4),
+            found.plain.eq((ip.version == 4) & (ip.ihl == byte_length(IPV4) // WORD_BYTES)),
+            found.entire.eq(~more_fragments & (ip.fragment == 0)),
+            found.udp.eq(is_udp),
+            found.tcp.eq((ip.protocol == IP_PROTOCOL_TCP) & (tcp.offset >= byte_length(TCP) // WORD_BYTES)),
+            found.compressible.eq(ip.tos == TOS_COMPRESSIBLE),
+            found.raw.eq((ip.tos == TOS_RAW) & int(self.receive)),
+            found.words.eq(Mux(is_udp, byte_length(UDP) // WORD_BYTES, tcp.offset)),
+            found.segment.eq(ip.length - byte_length(IPV4)),
+            found.most.eq(ip.length - (byte_length(IPV4) + 1 + (LENGTH_BYTES if self.receive else 0))),
+            found.udp_length.eq(udp.length),
+            found.length.eq(ip.length),
+            found.end.eq(ip.length + IP_START - 1),
+            found.ip_checksum.eq(ip.checksum),
+            found.checksum.eq(Mux(is_udp, udp.checksum, tcp.checksum)),
+        ]
+        return found
+
+    def _judged(self, m: Module, found: Any) -> Any:
+        """The header, a cycle later."""
+        header, o = Signal(Header), Signal(Header)
+        payload = Signal(signed(18))  # below 0: the packet ends in its headers
+        fits = Signal()
+        ours = found.both & found.ipv4 & found.plain & found.entire & self.enable
+        span = Signal(signed(18))
+        m.d.comb += [
+            payload.eq(found.segment - WORD_BYTES * found.words),
+            span.eq(found.most - WORD_BYTES * found.words),
+        ]
+        m.d.sync += [
+            fits.eq((payload >= 0) & (found.tcp | found.udp & (found.segment == found.udp_length))),
+            header.compressible.eq(ours & found.compressible),
+            header.raw.eq(ours & found.raw),
+            header.payload.eq(payload),
+            header.span.eq(span),
+            header.nothing.eq(span < 0),
+        ]
+        names = ("udp", "words", "length", "end", "ip_checksum", "checksum")
+        m.d.sync += [header[name].eq(found[name]) for name in names]
+        m.d.comb += [o[name].eq(header[name]) for name in (*names, "payload", "span", "nothing")]
+        m.d.comb += [o.compressible.eq(header.compressible & fits), o.raw.eq(header.raw & fits)]
+        return o
+
+
+class _Found(data.Struct):
+    both: 1  # there are two beats
+    ipv4: 1
+    plain: 1  # no options
+    entire: 1  # no fragment
+    udp: 1
+    tcp: 1
+    compressible: 1
+    raw: 1
+    words: 4
+    segment: signed(17)  # bytes of the UDP or TCP packet
+    most: signed(17)  # the same as index of the last byte, without the stated length
+    udp_length: 16
+    length: 16
+    end: 17
+    ip_checksum: 16
+    checksum: 16

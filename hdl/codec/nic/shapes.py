@@ -1,0 +1,128 @@
+"""What the parts of a NIC stage tell each other about a frame."""
+# Amaranth takes widths as annotations, and a shape as an argument of the class:
+# mypy: disable-error-code="valid-type, call-arg"
+
+from typing import Any
+
+from amaranth import Cat, Value
+from amaranth.lib import data, enum
+
+from fanin.wire import ETHERNET, IPV4, byte_length
+
+BEAT_BITS = 256  # a burst of the paper; the headers that are looked at lie in the first two
+BEAT_BYTES = BEAT_BITS // 8
+GROUP = 8  # values of a burst
+WORD_BYTES = 4
+LENGTH_BYTES = 2  # in front of a compressed payload: its bytes before compression
+IP_START = byte_length(ETHERNET)
+TRANSPORT_START = IP_START + byte_length(IPV4)
+LANE_BITS = (BEAT_BYTES - 1).bit_length()
+MAX_FRAME = 9216  # bytes, by default
+MIN_MAX_FRAME, MAX_MAX_FRAME = 128, 16384
+
+BEAT = data.StructLayout(
+    {"data": BEAT_BITS, "last": 1}
+)  # as the queues hold it; its keep follows from a length
+
+
+class Header(data.Struct):
+    """What the headers of a frame say; all but the first two fields count only with one of these."""
+
+    compressible: 1  # to be compressed or decompressed, if the frame is as long as it says
+    raw: 1  # receiver only: marked as not compressed, likewise
+    udp: 1  # UDP, else TCP
+    words: 4  # 32-bit words of the UDP or TCP header
+    payload: 16  # bytes behind that header
+    span: 16  # index of the last of them that go to the codec
+    nothing: 1  # there is none
+    length: 16  # IPv4 total length
+    end: 17  # index of the packet's last byte in the frame
+    ip_checksum: 16
+    checksum: 16  # of UDP or TCP
+
+
+class Record(data.Struct):
+    """A frame whose last beat has been seen."""
+
+    header: Header
+    bytes: 16  # of the frame
+    bad: 1  # the MAC says so, or it is too long
+    whole: 1  # the packet's last byte is there
+    cut: 1  # its payload went to the codec
+    stated: 16  # receiver: bytes of the payload before compression
+
+
+class Total(data.Struct):
+    """A frame of a packet stream, measured."""
+
+    bytes: 16
+    sum: 16  # ones' complement, of 16-bit words in network order
+    error: 1
+
+
+class Kind(enum.IntEnum, shape=2):
+    """What becomes of a frame."""
+
+    DROP = 0
+    PASS = 1  # untouched
+    RAW = 2  # ToS and IPv4 checksum change
+    CODED = 3  # the payload comes from the codec
+
+
+class Job(data.Struct):
+    """How a frame is to be put together."""
+
+    kind: Kind
+    cut: 1  # there is a payload from the codec, to be used or thrown away
+    udp: 1
+    words: 4
+    final: 14  # index of the frame's last byte
+    length: 16  # IPv4 total length
+    segment: 16  # the same less the IPv4 header
+    ip_checksum: 16
+    checksum: 16
+    stated: 16  # transmitter: bytes of the payload before compression
+
+
+class Events(data.Struct):
+    """What to count: a frame's kind and bytes, in the cycle in which it is decided."""
+
+    coded: 1
+    raw: 1
+    bypassed: 1
+    dropped: 1
+    bytes_in: 16
+    bytes_out: 16
+
+
+def check_max_frame(max_frame: int) -> None:
+    """Raises ValueError unless frames of ``max_frame`` bytes can be held."""
+    if max_frame not in range(MIN_MAX_FRAME, MAX_MAX_FRAME + 1):
+        raise ValueError(f"max_frame must be {MIN_MAX_FRAME} to {MAX_MAX_FRAME} bytes, not {max_frame!r}")
+
+
+def beats_of(size: int) -> int:
+    """Beats of a frame of ``size`` bytes."""
+    return -(-size // BEAT_BYTES)
+
+
+def first_lanes(index: Value) -> Value:
+    """``keep`` of a beat whose last byte is in lane ``index``."""
+    return Cat(index >= lane for lane in range(BEAT_BYTES))
+
+
+def kept(keep: Value) -> Value:
+    """How many bytes a beat has: the run of ones, as a number."""
+    edges = [keep[n - 1] & (~keep[n] if n < BEAT_BYTES else 1) for n in range(1, BEAT_BYTES + 1)]
+    return Cat(
+        Cat(edge for n, edge in enumerate(edges, 1) if n >> bit & 1).any()
+        for bit in range(BEAT_BYTES.bit_length())
+    )
+
+
+def chosen(mask: Value, ones: Value, zeros: Any) -> Value:
+    """The bytes of ``ones`` where ``mask`` has a one, those of ``zeros`` elsewhere."""
+    return Cat(
+        (ones.word_select(n, 8) & mask[n].replicate(8)) | (zeros.word_select(n, 8) & ~mask[n].replicate(8))
+        for n in range(len(mask))
+    )

@@ -1,0 +1,100 @@
+"""What both NIC stages are made of, around their codec."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module
+from amaranth.lib import wiring
+
+from fanin.codec import FLOAT_BITS, Inceptionn
+from fanin.hdl.codec.nic.assembler import FrameAssembler
+from fanin.hdl.codec.nic.cutter import PayloadCutter
+from fanin.hdl.codec.nic.meter import PayloadMeter
+from fanin.hdl.codec.nic.parser import HeaderParser
+from fanin.hdl.codec.nic.shapes import BEAT, BEAT_BITS, GROUP, Job, Record, beats_of
+from fanin.hdl.codec.nic.verdict import FrameVerdict
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.packet import packet_layout
+
+EARLY_BEATS = 16  # wait for their header: more than that takes
+RECORDS = 16  # small frames that can be inside the codec
+JOBS = 2
+
+
+def queue_beats(max_frame: int) -> int:
+    """Beats that a queue holds: two of the longest frames, as the codec leaves them where nothing shrinks."""
+    longest = max_frame * Inceptionn(group=GROUP).max_group_bytes // (GROUP * FLOAT_BITS // 8)
+    return 1 << (2 * beats_of(longest) - 1).bit_length()
+
+
+def connect_stage(m: Module, ports: Any, codec: Any, *, receive: bool) -> None:
+    """Build a stage between the ``ports`` of its component: ``i``, ``o``, ``enable`` and ``events``.
+
+    The picture is in docs/inceptionn-nic.md.
+    """
+    size = {"max_frame": ports.max_frame}
+    m.submodules.parser = parser = HeaderParser(receive=receive, **size)
+    m.submodules.cutter = cutter = PayloadCutter(receive=receive, **size)
+    m.submodules.verdict = verdict = FrameVerdict(receive=receive)
+    m.submodules.assembler = assembler = FrameAssembler(receive=receive)
+    m.submodules.records = records = StreamFIFO(shape=Record, depth=RECORDS)
+    m.submodules.jobs = jobs = StreamFIFO(shape=Job, depth=JOBS)
+    m.d.comb += parser.enable.eq(ports.enable)
+    _connect_input(m, ports.i, parser.i)
+    connect_typed(m, parser.header, cutter.header)
+    frames = _fork(m, parser.o, cutter.i, depth=queue_beats(ports.max_frame))
+    payloads = _through_codec(m, cutter, codec, verdict, depth=queue_beats(ports.max_frame), receive=receive)
+    for source, queue, sink in (cutter.record, records, verdict.record), (verdict.job, jobs, assembler.job):
+        connect_typed(m, source, queue.i)
+        connect_typed(m, queue.o, sink)
+    connect_typed(m, frames.o, assembler.frame)
+    connect_typed(m, payloads.o, assembler.payload)
+    connect_typed(m, assembler.o, wiring.flipped(ports.o))
+    m.d.comb += ports.events.eq(verdict.events)
+
+
+def _connect_input(m: Module, i: Any, parser: Any) -> None:
+    """The host's frames have no errors."""
+    m.d.comb += [parser.valid.eq(i.valid), i.ready.eq(parser.ready)]
+    m.d.comb += [parser.p[name].eq(i.p[name]) for name in i.p.shape().members]
+
+
+def _fork(m: Module, source: Any, cutter: Any, *, depth: int) -> StreamFIFO:
+    """Frames to the cutter, where they wait for their header, and into a queue: that is returned."""
+    m.submodules.early = early = StreamFIFO(shape=packet_layout(BEAT_BITS, error=True), depth=EARLY_BEATS)
+    m.submodules.frames = frames = StreamFIFO(shape=BEAT, depth=depth)
+    m.d.comb += [
+        source.ready.eq(early.i.ready & frames.i.ready),
+        early.i.valid.eq(source.valid & frames.i.ready),
+        early.i.p.eq(source.p),
+        frames.i.valid.eq(source.valid & early.i.ready),
+        frames.i.p.data.eq(source.p.data),
+        frames.i.p.last.eq(source.p.last),
+    ]
+    connect_typed(m, early.o, cutter)
+    return frames
+
+
+def _through_codec(
+    m: Module, cutter: Any, codec: Any, verdict: Any, *, depth: int, receive: bool
+) -> StreamFIFO:
+    """Payloads measured, through the codec, measured again, and into a queue: that is returned."""
+    m.submodules.taken = taken = PayloadMeter()
+    m.submodules.put = put = PayloadMeter(error=receive)
+    m.submodules.payloads = payloads = StreamFIFO(shape=BEAT, depth=depth)
+    connect_typed(m, cutter.payload, taken.i)
+    connect_typed(m, taken.o, codec.i)
+    connect_typed(m, codec.o, put.i)
+    if receive:
+        connect_typed(m, cutter.length, codec.length)
+    m.d.comb += [
+        put.o.ready.eq(payloads.i.ready),
+        payloads.i.valid.eq(put.o.valid),
+        payloads.i.p.data.eq(put.o.p.data),
+        payloads.i.p.last.eq(put.o.p.last),
+    ]
+    connect_typed(m, taken.total, verdict.taken)
+    connect_typed(m, put.total, verdict.put)
+    return payloads

@@ -1,0 +1,174 @@
+"""What becomes of a frame, and the lengths and checksums that it gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.codec import TOS_COMPRESSIBLE, TOS_RAW
+from fanin.hdl.codec.nic.shapes import IP_START, LENGTH_BYTES, Events, Job, Kind, Record, Total
+from fanin.wire import IPV4, MIN_FRAME_BYTES, byte_length
+
+SUM_BITS = 16
+STEPS = 8  # behind the one that waits for a record
+
+
+class FrameVerdict(wiring.Component):
+    """Decide frame after frame what becomes of it, and update its lengths and checksums.
+
+    A frame is dropped if it is bad or, in the receiver, compressed but broken; passed if it is not compressible
+    or not whole; else its payload comes from the codec, or stays and the ToS changes to the other side's.
+    Checksums are updated by what is taken out and put in (RFC 1624, equation 3): one that was wrong stays so.
+    A UDP checksum of 0, none, stays 0; one that becomes 0 is 0xFFFF.
+
+    Members
+    -------
+    ``record`` : In, stream of Record
+    ``taken`` : In, stream of Total
+        The payload in front of the codec: one for every record with ``cut``.
+    ``put`` : In, stream of Total
+        The same behind the codec.
+    ``job`` : Out, stream of Job
+    ``events`` : Out, Events
+        For one cycle a frame, with its job.
+
+    Parameters
+    ----------
+    ``receive`` : bool
+
+    Latency
+    -------
+    9 cycles from ``record``, and its totals if it has them, to ``job``; a frame every 9 cycles.
+
+    Source
+    ------
+    RFC 1624; RFC 768; docs/inceptionn-nic.md.
+    """
+
+    def __init__(self, *, receive: bool):
+        self.receive = receive
+        super().__init__(
+            {
+                "record": In(stream.Signature(Record)),
+                "taken": In(stream.Signature(Total)),
+                "put": In(stream.Signature(Total)),
+                "job": Out(stream.Signature(Job)),
+                "events": Out(Events),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """The inputs hold while ``step`` counts, longer than lengths and sums take to settle."""
+        m = Module()
+        header, cut = self.record.p.header, self.record.p.cut
+        step = Signal(range(STEPS + 1))
+        done = Signal()
+        job = Signal(Job)
+        m.d.comb += [
+            done.eq(step == STEPS),
+            self.record.ready.eq(done),
+            self.taken.ready.eq(done & cut),
+            self.put.ready.eq(done & cut),
+            job.cut.eq(cut),
+            job.udp.eq(header.udp),
+            job.words.eq(header.words),
+            job.stated.eq(header.payload),
+        ]
+        with m.If(step != 0):
+            m.d.sync += step.eq(Mux(done, 0, step + 1))
+        with m.Elif(~self.job.valid):
+            m.d.sync += step.eq(self.record.valid & (~cut | self.taken.valid & self.put.valid))
+        with m.If(done):
+            m.d.sync += [self.job.valid.eq(1), self.job.p.eq(job)]
+        with m.Elif(self.job.ready):
+            m.d.sync += self.job.valid.eq(0)
+
+        change = self._lengths(m, job)
+        self._checksums(m, job, step, change)
+        m.d.sync += [
+            self.events.coded.eq(done & (job.kind == Kind.CODED)),
+            self.events.raw.eq(done & (job.kind == Kind.RAW)),
+            self.events.bypassed.eq(done & (job.kind == Kind.PASS)),
+            self.events.dropped.eq(done & (job.kind == Kind.DROP)),
+            self.events.bytes_in.eq(Mux(done, self.record.p.bytes, 0)),
+            self.events.bytes_out.eq(Mux(done & (job.kind != Kind.DROP), job.final + 1, 0)),
+        ]
+        return m
+
+    def _lengths(self, m: Module, job: Any) -> Signal:
+        """Kind and lengths, register by register; returns new less old length, in ones' complement."""
+        record = self.record.p
+        old, new, change = record.header.payload, Signal(16), Signal(16)
+        shrinks = Signal()
+        kind = Signal(Kind)
+        length, segment, coded_end, final = Signal(16), Signal(16), Signal(14), Signal(14)
+        m.d.sync += [
+            new.eq(record.stated if self.receive else self.put.p.bytes + LENGTH_BYTES),
+            change.eq(new - old if self.receive else ~(old - new)),  # more bytes in the receiver, else fewer
+            shrinks.eq(new < old),
+            kind.eq(self._kind(shrinks)),
+            length.eq(record.header.length + change if self.receive else record.header.length - ~change),
+            segment.eq(length - byte_length(IPV4)),
+            coded_end.eq(length + (IP_START - 1)),
+            final.eq(record.bytes - 1),
+        ]
+        with m.If(kind == Kind.CODED):
+            m.d.sync += final.eq(Mux(coded_end < MIN_FRAME_BYTES - 1, MIN_FRAME_BYTES - 1, coded_end))
+        m.d.comb += [job.kind.eq(kind), job.length.eq(length), job.segment.eq(segment), job.final.eq(final)]
+        return change
+
+    def _kind(self, shrinks: Signal) -> Any:
+        record, header = self.record.p, self.record.p.header
+        if self.receive:
+            coded = header.compressible & record.cut & ~self.put.p.error
+            raw = header.raw
+            broken = header.compressible & ~coded
+        else:
+            coded = header.compressible & record.cut & shrinks
+            raw = header.compressible & ~coded
+            broken = Const(0)
+        seen = Mux(coded, Kind.CODED, Mux(raw, Kind.RAW, Mux(broken, Kind.DROP, Kind.PASS)))
+        return Mux(record.bad, Kind.DROP, Mux(record.whole, seen, Kind.PASS))
+
+    def _checksums(self, m: Module, job: Any, step: Signal, change: Signal) -> None:
+        """Two sums in ones' complement, one term a step; a carry goes in with the next step's term.
+
+        Behind the last term two steps without one follow: the carry of the first may carry again.
+        """
+        header = self.record.p.header
+        here, there = (TOS_RAW, TOS_COMPRESSIBLE) if self.receive else (TOS_COMPRESSIBLE, TOS_RAW)
+        mark = (there - here) % 0xFFFF
+        stated = ~self.record.p.stated if self.receive else header.payload
+        ip_terms = {3: Mux(job.kind == Kind.CODED, change, mark)}
+        terms = {
+            1: self.put.p.sum,
+            2: ~self.taken.p.sum,
+            3: stated,
+            4: change,
+            5: Mux(header.udp, change, 0),  # in the pseudo-header and in the header
+        }
+        ip_sum = _ones_complement_sum(m, step, header.ip_checksum, ip_terms, name="ip")
+        checksum = _ones_complement_sum(m, step, header.checksum, terms, name="transport")
+        none = header.udp & (header.checksum == 0)
+        m.d.comb += [
+            job.ip_checksum.eq(~ip_sum),
+            job.checksum.eq(Mux(none, 0, Mux(header.udp & checksum.all(), 0xFFFF, ~checksum))),
+        ]
+
+
+def _ones_complement_sum(m: Module, step: Signal, old: Any, terms: dict[int, Any], *, name: str) -> Signal:
+    """~``old`` in step 0, to which every later step adds its term and the carry of the one before."""
+    value = Signal(SUM_BITS, name=f"{name}_sum")
+    carry = Signal(name=f"{name}_carry")
+    term = Signal(SUM_BITS, name=f"{name}_term")
+    with m.Switch(step):
+        for number, summand in terms.items():
+            with m.Case(number):
+                m.d.comb += term.eq(summand)
+    m.d.sync += Cat(value, carry).eq((Cat(1, value) + Cat(carry, term))[1:])  # the carry enters the chain below
+    with m.If(step == 0):
+        m.d.sync += [value.eq(~old), carry.eq(0)]
+    return value
