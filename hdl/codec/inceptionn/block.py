@@ -30,8 +30,9 @@ class CompressionBlock(wiring.Component):
     -------
     ``i`` : In, 32
         A binary32.
-    ``raw`` : In, 1
-        The value travels as it is, whatever it is.
+    ``keep`` : In, 4
+        Its bytes that there are, a run from the lowest. Missing ones are zero; a value that misses some of
+        its bytes travels raw, one that misses all takes the form 00.
     ``bound`` : In, 4
         b of the error bound 2^-b, 1 to 15.
     ``mode`` : In, Mode
@@ -57,7 +58,7 @@ class CompressionBlock(wiring.Component):
         super().__init__(
             {
                 "i": In(FLOAT_BITS),
-                "raw": In(1),
+                "keep": In(FLOAT_BITS // 8),
                 "bound": In(range(MAX_BOUND + 1)),
                 "mode": In(Mode),
                 "enable": In(1),
@@ -84,11 +85,11 @@ class CompressionBlock(wiring.Component):
         )
         with m.If(self.enable):
             m.d.sync += [
-                bits.eq(self.i),
+                bits.eq(Cat(self.i.word_select(n, 8) & keep.replicate(8) for n, keep in enumerate(self.keep))),
                 magnitude.eq((Cat(fraction, 1) >> shift)[_BELOW:]),
                 rest.eq(_lost(fraction, shift)),
-                raw.eq(self.raw | (exponent >= EXPONENT_BIAS)),
-                small.eq(~near | (shift > self.bound)),
+                raw.eq(self.keep[0] & (~self.keep[-1] | (exponent >= EXPONENT_BIAS))),
+                small.eq(~self.keep[0] | ~near | (shift > self.bound)),
                 equal.eq(strict & (shift == self.bound)),
                 more.eq(fraction.any()),
                 half.eq(~strict & (shift <= self.bound >> 1)),

@@ -28,7 +28,7 @@ class RoundTrip(wiring.Component):
 
     def __init__(self):
         block = CompressionBlock().signature.members
-        names = ("i", "raw", "bound", "mode", "enable")
+        names = ("i", "keep", "bound", "mode", "enable")
         super().__init__(
             {name: block[name] for name in names} | {"tag": Out(2), "value": Out(32), "o": Out(32)}
         )
@@ -37,7 +37,7 @@ class RoundTrip(wiring.Component):
         m = Module()
         m.submodules.compress = compress = CompressionBlock()
         m.submodules.decompress = decompress = DecompressionBlock()
-        for name in ("i", "raw", "bound", "mode", "enable"):
+        for name in ("i", "keep", "bound", "mode", "enable"):
             m.d.comb += getattr(compress, name).eq(getattr(self, name))
         m.d.comb += [
             decompress.tag.eq(compress.tag),
@@ -66,7 +66,7 @@ def golden(words, config):
     return list(zip(tags.tolist(), values.tolist(), decoded.tolist(), strict=True))
 
 
-def through(words, *, bound, mode, raw=(), stall=0.0):
+def through(words, *, bound, mode, keep=15, stall=0.0):
     """Tag, value and decoded bits of each word, from blocks that pause at random."""
     dut = RoundTrip()
     rng = random.Random(new_seed())
@@ -77,7 +77,7 @@ def through(words, *, bound, mode, raw=(), stall=0.0):
         ctx.set(dut.mode, mode)
         for n in range(len(words) + LATENCY):
             ctx.set(dut.i, words[n] if n < len(words) else 0)
-            ctx.set(dut.raw, n in raw)
+            ctx.set(dut.keep, keep)
             while rng.random() < stall:
                 ctx.set(dut.enable, 0)
                 await ctx.tick()
@@ -104,10 +104,17 @@ def test_blocks_hold_while_they_are_not_enabled():
     assert through(words, bound=9, mode=Mode.STRICT, stall=0.5) == golden(words, Inceptionn(bound=9))
 
 
-def test_a_value_that_must_go_raw_goes_raw():
-    words = [0, 1, 0x3C000001, 0x38800000, 0x3F000000, 0x7F800001]
-    got = through(words, bound=10, mode=Mode.STRICT, raw=range(len(words)))
-    assert got == [(Tag.RAW, word, word) for word in words]
+@pytest.mark.parametrize("keep", [0b1, 0b11, 0b111])
+def test_a_value_that_misses_bytes_goes_raw_with_zeros_for_them(keep):
+    words = values_of_every_kind(random.Random(new_seed()))[::9]
+    kept = [word & (1 << 8 * keep.bit_count()) - 1 for word in words]
+    got = through(words, bound=10, mode=Mode.STRICT, keep=keep)
+    assert got == [(Tag.RAW, word, word) for word in kept]
+
+
+def test_a_value_without_bytes_is_a_zero():
+    words = values_of_every_kind(random.Random(new_seed()))[::9]
+    assert through(words, bound=10, mode=Mode.STRICT, keep=0) == [(Tag.ZERO, 0, 0)] * len(words)
 
 
 # ---- Proofs -----------------------------------------------------------------------------------------
@@ -161,14 +168,14 @@ def prove(proof, path):
 
 @pytest.mark.formal
 def test_strict_mode_is_within_the_bound_for_every_value_and_bound(tmp_path):
-    kept = kept_at_the_inputs(mode=Mode.STRICT, raw=0)
+    kept = kept_at_the_inputs(mode=Mode.STRICT, keep=15)
     check_error(*kept)
     prove(kept[0], tmp_path)
 
 
 @pytest.mark.formal
 def test_strict_mode_takes_no_longer_form_than_it_must(tmp_path):
-    kept = proof, word, _, through = kept_at_the_inputs(mode=Mode.STRICT, raw=0)
+    kept = proof, word, _, through = kept_at_the_inputs(mode=Mode.STRICT, keep=15)
     ours, limit = check_error(*kept)
     tag = proof.component.tag
     lost = ours[: UNIT - 7]  # by a form that ends at 2^-7
@@ -180,7 +187,7 @@ def test_strict_mode_takes_no_longer_form_than_it_must(tmp_path):
 
 @pytest.mark.formal
 def test_published_mode_is_within_bounds_down_to_2_to_the_minus_7(tmp_path):
-    kept = kept_at_the_inputs(mode=Mode.PUBLISHED, raw=0)
+    kept = kept_at_the_inputs(mode=Mode.PUBLISHED, keep=15)
     kept[0].assume(kept[2] <= 7)
     check_error(*kept)
     prove(kept[0], tmp_path)
@@ -189,7 +196,7 @@ def test_published_mode_is_within_bounds_down_to_2_to_the_minus_7(tmp_path):
 @pytest.mark.formal
 @pytest.mark.parametrize("bound", [8, 15])
 def test_published_mode_breaks_smaller_bounds(bound, tmp_path):
-    kept = kept_at_the_inputs(mode=Mode.PUBLISHED, raw=0)
+    kept = kept_at_the_inputs(mode=Mode.PUBLISHED, keep=15)
     kept[0].assume(kept[2] == bound)
     check_error(*kept)
     with pytest.raises(AssertionError, match="Assert failed"):

@@ -1,0 +1,102 @@
+"""Frames of gradients in, compressed frames out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.codec import FLOAT_BITS, MAX_BOUND, Inceptionn, Mode
+from fanin.hdl.codec.inceptionn.block import COMPRESSION_LATENCY, CompressionBlock
+from fanin.hdl.codec.inceptionn.shifter import Pipeline, join, shifter_latency
+from fanin.hdl.codec.packer import BytePacker
+from fanin.hdl.stream.buffer import SkidBuffer
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.packet import packet_layout, packet_stream
+
+
+class InceptionnCompressor(wiring.Component):
+    """Compress frames of binary32 values, a beat of ``group`` values a cycle.
+
+    A frame is any number of bytes, at least 1. Its groups follow one another without gaps, each its tags and
+    then its values' bytes (docs/codecs.md). A value of which the frame has some bytes and not all is filled
+    up with zero bytes and travels raw; those that fill up the last group are zeros.
+
+    A group of which no value shrinks is 34 bytes (68), a beat 32 (64): where nothing shrinks, ``i`` waits one
+    cycle in 17, and else never for itself.
+
+    Members
+    -------
+    ``i`` : In, packet stream of 32 · ``group`` bits
+    ``bound`` : In, 4
+        b of the error bound 2^-b, 1 to 15; steady while a frame is inside.
+    ``mode`` : In, Mode
+        Steady likewise.
+    ``o`` : Out, packet stream of 32 · ``group`` bits
+
+    Parameters
+    ----------
+    ``group`` : int, 8 or 16
+        Values of a group.
+
+    Latency
+    -------
+    6 cycles (``group`` 16: 7) from a beat on ``i`` to the beat on ``o`` that it completes or ends. One group a
+    cycle.
+
+    Source
+    ------
+    INCEPTIONN, section VI-A and figure 9.
+    """
+
+    def __init__(self, *, group: int = 8):
+        self.config = Inceptionn(group=group)
+        self.group = group
+        width = FLOAT_BITS * group
+        super().__init__(
+            {
+                "i": In(packet_stream(width)),
+                "bound": In(range(MAX_BOUND + 1)),
+                "mode": In(Mode),
+                "o": Out(packet_stream(width)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Blocks and shifters move on together, when the packer takes what they hold."""
+        m = Module()
+        width, config = FLOAT_BITS * self.group, self.config
+        m.submodules.packer = packer = BytePacker(width=width, max_bytes=config.max_group_bytes)
+        m.submodules.skid = skid = SkidBuffer(shape=packet_layout(width))
+        connect_typed(m, packer.o, skid.i)
+        connect_typed(m, skid.o, wiring.flipped(self.o))
+        enable = Signal()
+        m.d.comb += [enable.eq(packer.i.ready), self.i.ready.eq(enable)]
+        pipeline = Pipeline(m, enable)
+        tags, values = self._blocks(m, enable)
+        row, count = join(pipeline, tags, values, extra=config.tag_bytes)
+        shifting = shifter_latency(self.group)
+        steps = COMPRESSION_LATENCY + shifting
+        m.d.comb += [
+            packer.i.valid.eq(pipeline.delay(self.i.valid, steps, name="valid", reset_less=False)),
+            packer.i.p.last.eq(pipeline.delay(self.i.p.last, steps, name="last")),
+            packer.i.p.data.eq(Cat(pipeline.delay(tags, shifting, name="tags"), row)),
+            packer.i.p.count.eq(count),
+        ]
+        return m
+
+    def _blocks(self, m: Module, enable: Signal) -> tuple[Any, list[Any]]:
+        """Tags and values of a beat."""
+        blocks = [CompressionBlock() for _ in range(self.group)]
+        for n, block in enumerate(blocks):
+            m.submodules[f"block{n}"] = block
+            m.d.comb += [
+                block.i.eq(self.i.p.data.word_select(n, FLOAT_BITS)),
+                block.keep.eq(self.i.p.keep.word_select(n, FLOAT_BITS // 8)),
+                block.bound.eq(self.bound),
+                block.mode.eq(self.mode),
+                block.enable.eq(enable),
+            ]
+        return Cat(block.tag for block in blocks), [block.value for block in blocks]

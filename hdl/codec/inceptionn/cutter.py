@@ -1,0 +1,157 @@
+"""Groups cut out of a compressed stream, one a cycle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from fanin.codec import FLOAT_BITS, TAG_BITS, Inceptionn
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.codec.inceptionn.shifter import Pipeline, bytes_of, moved_down
+from fanin.hdl.codec.inceptionn.starts import BURST_BITS, SLOTS, StartTable, place_bits
+from fanin.hdl.codec.inceptionn.stepper import HALVES, LENGTH_BITS, GroupStepper
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.packet import packet_stream
+
+_FULL = 0b011  # 12 to 15 bursts are held: the other slots are for those in flight and those still read
+_FINE = 2  # bits of a position that the second cycle shifts by
+
+
+def group_layout(group: int) -> data.StructLayout:
+    """A group: its ``tags``, its values' bytes in a row, from the lowest of ``data``.
+
+    ``low_bytes`` is what the lower half of the values takes. ``last``: it ends its frame, of whose last beat
+    ``tail`` + 1 bytes are wanted. ``missing``: the frame ended before the group did; all tags are 00, then.
+    """
+    half = group // 2 * FLOAT_BITS // 8
+    return data.StructLayout(
+        {
+            "tags": TAG_BITS * group,
+            "low_bytes": range(half + 1),
+            "data": FLOAT_BITS * group,
+            "tail": place_bits(group),
+            "last": 1,
+            "missing": 1,
+        }
+    )
+
+
+class GroupCutter(wiring.Component):
+    """Cut the groups of compressed frames apart.
+
+    Where a group begins follows from the tags of the one before, within a cycle: a table has, for every byte of
+    a burst, where a group that began there would end, so that one multiplexer steps from group to group. The
+    table runs ahead of the steps, and the groups' bytes are fetched behind them.
+
+    A frame of n bytes, decompressed, has ceil(n / 4 · ``group``) groups. A group whose bytes are not all in the
+    frame, and every one behind it, is missing; bytes behind the last group are dropped.
+
+    Members
+    -------
+    ``length`` : In, stream(32)
+        Bytes of a frame when decompressed, at least 1; one for each frame.
+    ``i`` : In, packet stream of 32 · ``group`` bits
+        ``ready`` comes from a register.
+    ``o`` : Out, stream of :func:`group_layout`
+        ``ready`` enables the registers behind the steps, and reaches the step within the cycle.
+
+    Parameters
+    ----------
+    ``group`` : int, 8 or 16
+
+    Latency
+    -------
+    From the burst in which a group begins, with the one behind it a cycle later or the frame's end in it, to
+    ``o``: 6 cycles (``group`` 16: 7). One group a cycle.
+
+    Source
+    ------
+    docs/codecs.md; INCEPTIONN, section VI-A and figure 10 (burst buffer and tag decoder).
+    """
+
+    def __init__(self, *, group: int):
+        self.config = Inceptionn(group=group)
+        self.group = group
+        super().__init__(
+            {
+                "length": In(stream.Signature(LENGTH_BITS)),
+                "i": In(packet_stream(FLOAT_BITS * group)),
+                "o": Out(stream.Signature(group_layout(group))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Bursts go to the table, which steps through them, and to the store, from which groups are cut."""
+        m = Module()
+        m.submodules.table = table = StartTable(group=self.group)
+        m.submodules.stepper = stepper = GroupStepper(group=self.group)
+        connect_typed(m, wiring.flipped(self.length), stepper.length)
+        connect_typed(m, table.ends, stepper.ends)
+        taken = Signal(BURST_BITS)
+        room = Signal(init=1)
+        write = Signal()
+        m.d.comb += [
+            write.eq(self.i.valid & room),
+            self.i.ready.eq(room),
+            table.i.valid.eq(write),
+            table.i.p.eq(self.i.p),
+            table.slot.eq(stepper.slot),
+            stepper.row.eq(table.row),
+            stepper.rows.eq(table.rows),
+            # not before the end of a frame that ends there could be known
+            stepper.there.eq(delayed(m, taken, 2, name="there", reset_less=False)[-1]),
+        ]
+        m.d.sync += [taken.eq(taken + write), room.eq((taken - stepper.oldest)[2:BURST_BITS] != _FULL)]
+        self._cut(m, stepper.o, self._store(m, write, taken, stepper.o.p))
+        return m
+
+    def _store(self, m: Module, write: Signal, taken: Signal, group: Any) -> list[Value]:
+        """The bursts, by halves; what is read: the half in which the group begins, and the three behind it."""
+        half = FLOAT_BITS * self.group // 2
+        halves = []
+        for n in range(HALVES):
+            m.submodules[f"half{n}"] = store = Memory(shape=half, depth=SLOTS // 2, init=[])
+            port, read = store.write_port(), store.read_port(domain="comb")
+            m.d.comb += [
+                port.en.eq(write & (taken[0] == n // 2)),
+                port.addr.eq(taken[1:]),
+                port.data.eq(self.i.p.data.word_select(n % 2, half)),
+                read.addr.eq(group.pairs[n]),
+            ]
+            halves.append(read.data)
+        return halves
+
+    def _cut(self, m: Module, step: Any, halves: list[Value]) -> None:
+        """First the tags and, but for its last places, the group; then the values from their first byte on."""
+        pipeline = Pipeline(m, self.o.ready)
+        register = pipeline.register
+        place_width = place_bits(self.group) - 1
+        place, first = step.p.position[:place_width], step.p.position[place_width:][:2]
+        turned = [Cat(*halves[n:], *halves[:n]) for n in range(HALVES)]
+        window = Mux(first[1], Mux(first[0], turned[3], turned[2]), Mux(first[0], turned[1], turned[0]))
+        unit = 8 << _FINE
+        size = 8 * self.config.max_group_bytes
+        coarse = moved_down(window, place[_FINE:], size + unit - 8, unit=unit)
+
+        tags = register(moved_down(window, place, TAG_BITS * self.group), name="tags")
+        values = moved_down(register(coarse, name="coarse"), register(place[:_FINE], name="fine"), size)
+        missing = register(step.p.missing, name="missing")
+        fields = {
+            "tags": Mux(missing, 0, tags),
+            "low_bytes": bytes_of(tags[: len(tags) // 2]),
+            "data": values[len(tags) :],
+            "tail": register(step.p.tail, name="tail"),
+            "last": register(step.p.last, name="last"),
+            "missing": missing,
+        }
+        m.d.comb += [
+            getattr(self.o.p, name).eq(register(value, name=f"o_{name}")) for name, value in fields.items()
+        ]
+        m.d.comb += [
+            step.ready.eq(self.o.ready),
+            self.o.valid.eq(pipeline.delay(step.valid, 2, name="valid", reset_less=False)),
+        ]

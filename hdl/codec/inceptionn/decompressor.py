@@ -1,0 +1,97 @@
+"""Compressed frames in, frames of gradients out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.codec import FLOAT_BITS, TAG_BITS, Inceptionn
+from fanin.hdl.codec.inceptionn.block import DECOMPRESSION_LATENCY, DecompressionBlock
+from fanin.hdl.codec.inceptionn.cutter import GroupCutter
+from fanin.hdl.codec.inceptionn.shifter import Pipeline, cut, shifter_latency
+from fanin.hdl.codec.inceptionn.stepper import LENGTH_BITS
+from fanin.hdl.stream.buffer import SkidBuffer
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.packet import packet_layout, packet_stream
+
+
+class InceptionnDecompressor(wiring.Component):
+    """Decompress frames, a beat of ``group`` values a cycle.
+
+    Every frame on ``i`` becomes one of exactly ``length`` bytes, in either mode and with any bound. Where the
+    compressed frame ends before its groups do, the group that is cut short and those behind it are zeros, and
+    the last beat has ``error``. What it has beyond its groups is dropped up to its ``last``. The next
+    frame begins clean, whatever the one before was.
+
+    Members
+    -------
+    ``length`` : In, stream(32)
+        Bytes of a frame when decompressed, at least 1; one for each frame on ``i``, before or after it.
+    ``i`` : In, packet stream of 32 · ``group`` bits
+    ``o`` : Out, packet stream of 32 · ``group`` bits with ``error``
+
+    Parameters
+    ----------
+    ``group`` : int, 8 or 16
+        Values of a group.
+
+    Latency
+    -------
+    10 cycles (``group`` 16: 12) from the beat on ``i`` in which a group begins to its values on ``o``, where the
+    beat behind it comes a cycle later or the frame ends with it, and ``length`` came 2 cycles before. One group a
+    cycle, across frames.
+
+    Source
+    ------
+    INCEPTIONN, section VI-A and figure 10.
+    """
+
+    def __init__(self, *, group: int = 8):
+        self.config = Inceptionn(group=group)
+        self.group = group
+        width = FLOAT_BITS * group
+        super().__init__(
+            {
+                "length": In(stream.Signature(LENGTH_BITS)),
+                "i": In(packet_stream(width)),
+                "o": Out(packet_stream(width, error=True)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Behind the cutter all move on together, when ``o`` does."""
+        m = Module()
+        width = FLOAT_BITS * self.group
+        m.submodules.cutter = cutter = GroupCutter(group=self.group)
+        m.submodules.skid = skid = SkidBuffer(shape=packet_layout(width, error=True))
+        connect_typed(m, wiring.flipped(self.length), cutter.length)
+        connect_typed(m, wiring.flipped(self.i), cutter.i)
+        connect_typed(m, skid.o, wiring.flipped(self.o))
+        pipeline = Pipeline(m, skid.i.ready)
+        groups = cutter.o
+        tags, values = cut(pipeline, groups.p.tags, groups.p.data, groups.p.low_bytes)
+        outputs = []
+        for n, value in enumerate(values):
+            m.submodules[f"block{n}"] = block = DecompressionBlock()
+            m.d.comb += [
+                block.tag.eq(tags.word_select(n, TAG_BITS)),
+                block.value.eq(value),
+                block.enable.eq(skid.i.ready),
+            ]
+            outputs.append(block.o)
+        steps = shifter_latency(self.group) + DECOMPRESSION_LATENCY
+        last = pipeline.delay(groups.p.last, steps - 1, name="last")
+        tail = pipeline.delay(groups.p.tail, steps - 1, name="tail")
+        keep = Cat(~last | (tail >= n) for n in range(width // 8))
+        m.d.comb += [
+            groups.ready.eq(skid.i.ready),
+            skid.i.valid.eq(pipeline.delay(groups.valid, steps, name="valid", reset_less=False)),
+            skid.i.p.data.eq(Cat(outputs)),
+            skid.i.p.keep.eq(pipeline.register(keep, name="keep")),
+            skid.i.p.last.eq(pipeline.register(last, name="last_beat")),
+            skid.i.p.error.eq(pipeline.delay(groups.p.last & groups.p.missing, steps, name="error")),
+        ]
+        return m

@@ -1,0 +1,148 @@
+"""Pieces of 0 to 4 bytes joined without gaps, and cut apart again: two binary trees of byte shifters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value
+
+from fanin.codec import FLOAT_BITS, TAG_BITS, TAG_BYTES, Tag
+
+QUAD = 4  # pieces that are joined, or cut apart, in one cycle
+QUAD_BITS = QUAD * FLOAT_BITS
+
+
+def shifter_latency(group: int) -> int:
+    """Cycles of :func:`join` and of :func:`cut`: 2 for 8 values, 3 for 16."""
+    return group.bit_length() - 2
+
+
+class Pipeline:
+    """Registers that move on together, in the cycles in which ``enable`` is high."""
+
+    def __init__(self, m: Module, enable: Value):
+        self.m = m
+        self.enable = enable
+
+    def register(self, value: Any, *, name: str, reset_less: bool = True) -> Signal:
+        """``value``, one step later."""
+        later = Signal(Value.cast(value).shape(), name=name, reset_less=reset_less)
+        with self.m.If(self.enable):
+            self.m.d.sync += later.eq(value)
+        return later
+
+    def delay(self, value: Any, steps: int, *, name: str, reset_less: bool = True) -> Any:
+        """``value``, ``steps`` steps later."""
+        for step in range(1, steps + 1):
+            value = self.register(value, name=f"{name}_{step}", reset_less=reset_less)
+        return value
+
+
+def by_size(tag: Value, moved: Callable[[int], Value]) -> Value:
+    """``moved`` by the bytes behind a tag: one 4:1 multiplexer."""
+    by = [moved(8 * TAG_BYTES[form]) for form in Tag]
+    return Mux(tag[1], Mux(tag[0], by[3], by[2]), Mux(tag[0], by[1], by[0]))
+
+
+def bytes_of(tags: Value, extra: int = 0) -> Value:
+    """Bytes behind two, four or eight tags, and ``extra`` more: pairs by table, then carry chains."""
+    if len(tags) > 2 * TAG_BITS:
+        half = len(tags) // 2
+        return bytes_of(tags[:half]) + bytes_of(tags[half:], extra)
+    sizes = [TAG_BYTES[Tag(pair & 3)] + TAG_BYTES[Tag(pair >> TAG_BITS)] + extra for pair in range(16)]
+    width = max(sizes).bit_length()
+    return Cat(Cat(Const(size >> bit & 1) for size in sizes).bit_select(tags, 1) for bit in range(width))
+
+
+def moved_up(value: Value, places: Value) -> Value:
+    """``value``, ``places`` bytes further up: 4:1 multiplexers, the small steps first."""
+    for low in range(0, len(places), 2):
+        value = _step(places[low : low + 2], [value << (8 * n << low) for n in range(4)])
+    return value
+
+
+def moved_down(value: Value, places: Value, size: int, *, unit: int = 8) -> Value:
+    """The ``size`` bits of ``value`` from ``places`` units above its lowest: the large steps first."""
+    for low in reversed(range(0, len(places), 2)):
+        kept = size + unit * ((1 << low) - 1)  # what later steps can still reach
+        value = _step(places[low : low + 2], [value[unit * n << low :][:kept] for n in range(4)])
+    return value
+
+
+def _step(choice: Value, moved: Sequence[Value]) -> Value:
+    low = Mux(choice[0], moved[1], moved[0])
+    return Mux(choice[1], Mux(choice[0], moved[3], moved[2]), low) if len(choice) == 2 else low
+
+
+def _pair(low: Value, high: Value, tag: Value) -> Value:
+    """The bytes of ``low``, which are as many as ``tag`` says, then those of ``high``."""
+    return (low | by_size(tag, lambda bits: high << bits))[: 2 * FLOAT_BITS]
+
+
+def _joined(low: Value, high: Value, low_bytes: Value) -> Value:
+    """The bytes of ``low``, which are zero from ``low_bytes`` on, then those of ``high``."""
+    return (low | moved_up(high, low_bytes))[: 2 * len(low)]
+
+
+def join(pipeline: Pipeline, tags: Value, values: Sequence[Value], *, extra: int) -> tuple[Value, Value]:
+    """The bytes of 8 or 16 values in a row, and how many, plus ``extra``.
+
+    ``values`` are zero beyond what their tags say. Latency: :func:`shifter_latency`.
+    """
+    rows = [_pair(*values[n : n + 2], tags.word_select(n, TAG_BITS)) for n in range(0, len(values), 2)]
+    pair_tags = _words(tags, 2 * TAG_BITS)
+    # the last count moves nothing, so that it may have something added
+    counts = [bytes_of(pair) for pair in pair_tags[:-1]] + [bytes_of(pair_tags[-1], extra)]
+    while len(rows) > 1:
+        name = f"row{len(rows) // 2}"
+        pairs = range(0, len(rows), 2)
+        rows = [
+            pipeline.register(_joined(rows[n], rows[n + 1], counts[n]), name=f"{name}_{n // 2}") for n in pairs
+        ]
+        counts = [pipeline.register(counts[n] + counts[n + 1], name=f"{name}_count{n // 2}") for n in pairs]
+    return rows[0], counts[0]
+
+
+def cut(pipeline: Pipeline, tags: Value, row: Value, low_bytes: Value) -> tuple[Value, list[Value]]:
+    """The tags and the values of a row of bytes; ``low_bytes`` is what the lower half of the values takes.
+
+    A value's bits beyond what its tag says are any. Latency: :func:`shifter_latency`.
+    """
+    rows, lows = [row], [low_bytes]
+    while len(rows[0]) > QUAD_BITS:
+        size = len(rows[0]) // 2
+        halves = [
+            half
+            for row, low in zip(rows, lows, strict=True)
+            for half in (row[:size], moved_down(row, low, size))
+        ]
+        rows = [pipeline.register(half, name=f"part{len(halves)}_{n}") for n, half in enumerate(halves)]
+        if size > QUAD_BITS:
+            parts = _words(tags, len(tags) // len(rows))
+            sums = [bytes_of(part[: len(part) // 2]) for part in parts]
+            lows = [pipeline.register(low, name=f"low{len(halves)}_{n}") for n, low in enumerate(sums)]
+        tags = pipeline.register(tags, name=f"tags{len(rows)}")
+    values = [
+        value
+        for row, quad in zip(rows, _words(tags, QUAD * TAG_BITS), strict=True)
+        for value in _quad(row, quad)
+    ]
+    return pipeline.register(tags, name="value_tags"), [
+        pipeline.register(value, name=f"value{n}") for n, value in enumerate(values)
+    ]
+
+
+def _quad(row: Value, tags: Value) -> list[Value]:
+    """The values of a row of four."""
+    size = 2 * FLOAT_BITS
+    pairs = row[:size], moved_down(row, bytes_of(tags[: 2 * TAG_BITS]), size)
+    values = []
+    for n, pair in enumerate(pairs):
+        tag = tags.word_select(2 * n, TAG_BITS)
+        values += [pair[:FLOAT_BITS], by_size(tag, lambda bits, pair=pair: pair[bits:][:FLOAT_BITS])]
+    return values
+
+
+def _words(value: Value, width: int) -> list[Value]:
+    return [value[at : at + width] for at in range(0, len(value), width)]

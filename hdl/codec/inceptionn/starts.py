@@ -1,0 +1,163 @@
+"""Where a group would end, for every byte of a burst in which it may begin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from fanin.codec import FLOAT_BITS, Inceptionn
+from fanin.hdl.codec.inceptionn.shifter import bytes_of
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.packet import packet_stream
+
+SLOTS = 16  # bursts that are held
+BURST_BITS = (
+    SLOTS.bit_length()
+)  # of a burst's number: its slot, and one bit more, by which empty and full differ
+
+
+def place_bits(group: int) -> int:
+    """Bits of a byte's place in a burst."""
+    return (FLOAT_BITS // 8 * group).bit_length() - 1
+
+
+def end_layout(position_bits: int) -> data.StructLayout:
+    """End of a frame: the ``position`` behind its last byte, the number of the burst in which the next begins."""
+    return data.StructLayout({"position": position_bits, "next": BURST_BITS})
+
+
+class StartTable(wiring.Component):
+    """For every byte position of a burst: the position behind a group that begins there.
+
+    Bursts are numbered, modulo 32; a position is a burst's number and, in the low bits, a byte's in the burst.
+    Tags that go on in the next burst are found there, so that the row of a burst follows when that has come, or
+    when the burst is the last of its frame; bytes that a frame has not are tags of zeros.
+
+    The writer keeps to the slots: a burst comes at most 15 after the oldest one whose row or end is still
+    read.
+
+    Members
+    -------
+    ``i`` : In, packet stream of 32 · ``group`` bits
+        Always ready.
+    ``rows`` : Out, 5
+        The number of the burst that gets the next row.
+    ``slot`` : In, 4
+        The row that is read.
+    ``row`` : Out, array of positions, one for each byte of a burst
+        Within the cycle.
+    ``ends`` : Out, stream of :func:`end_layout`
+        One for each frame.
+
+    Parameters
+    ----------
+    ``group`` : int, 8 or 16
+
+    Latency
+    -------
+    A row: 2 cycles after the burst behind it, or after a frame's last burst 3 cycles (``group`` 16: one more).
+    An end: 2 cycles after the last burst. One burst a cycle.
+
+    Source
+    ------
+    docs/codecs.md.
+    """
+
+    def __init__(self, *, group: int):
+        self.config = Inceptionn(group=group)
+        self.group = group
+        self.size = FLOAT_BITS // 8 * group  # bytes of a burst
+        self.place = place_bits(group)
+        self.position_bits = BURST_BITS + self.place
+        super().__init__(
+            {
+                "i": In(packet_stream(8 * self.size)),
+                "rows": Out(BURST_BITS),
+                "slot": In(range(SLOTS)),
+                "row": Out(data.ArrayLayout(self.position_bits, self.size)),
+                "ends": Out(stream.Signature(end_layout(self.position_bits))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A burst waits for the next one's first bytes; behind that, all flows."""
+        m = Module()
+        i = self.i
+        valid = Signal()
+        held = Signal(i.p.shape(), reset_less=True)
+        number = Signal(BURST_BITS, init=-1)  # of the burst that is held
+        kept = Signal(8 * self.size)
+        complete = Signal()
+        m.d.comb += [
+            i.ready.eq(1),
+            kept.eq(Cat(i.p.data.word_select(n, 8) & keep.replicate(8) for n, keep in enumerate(i.p.keep))),
+            complete.eq(valid & (held.last | i.valid)),
+        ]
+        m.d.sync += valid.eq(i.valid | valid & ~complete)
+        with m.If(i.valid):
+            m.d.sync += [held.eq(i.p), held.data.eq(kept), number.eq(number + 1)]
+        ahead = kept[: 8 * (self.config.tag_bytes - 1)]
+        self._rows(m, complete, Cat(held.data, Mux(held.last, 0, ahead)))
+
+        m.submodules.ends = ends = StreamFIFO(shape=end_layout(self.position_bits), depth=SLOTS)
+        connect_typed(m, ends.o, wiring.flipped(self.ends))
+        m.d.comb += [
+            ends.i.valid.eq(valid & held.last),
+            ends.i.p.position.eq(Cat(_count(held.keep), number + held.keep[-1])),
+            ends.i.p.next.eq(number + 1),
+        ]
+        return m
+
+    def _rows(self, m: Module, complete: Signal, tags: Value) -> None:
+        """Add up what the tag bytes behind each position stand for, the position in the first sum."""
+        span = self.config.tag_bytes
+        sizes = [bytes_of(tags.word_select(n, 8)) for n in range(len(tags) // 8)]
+        ends = [bytes_of(tags.word_select(n, 8), n + span) for n in range(self.size)]
+        reach = 1
+        while reach < span:
+            complete, sizes, ends = _later(m, complete, sizes, ends, name=f"tags{reach}")
+            ends = [ends[n] + sizes[n + reach] for n in range(self.size)]
+            sizes = [sizes[n] + sizes[n + reach] for n in range(len(sizes) - reach)]
+            reach *= 2
+        m.submodules.table = table = Memory(
+            shape=data.ArrayLayout(self.position_bits, self.size), depth=SLOTS, init=[]
+        )
+        write, read = table.write_port(), table.read_port(domain="comb")
+        m.d.comb += [
+            write.en.eq(complete),
+            write.addr.eq(self.rows),
+            read.addr.eq(self.slot),
+            self.row.eq(read.data),
+        ]
+        for n, end in enumerate(ends):
+            total = Signal(self.place + 2, name=f"end{n}")
+            m.d.comb += [
+                total.eq(end),
+                write.data[n].eq(Cat(total[: self.place], self.rows + total[self.place :])),
+            ]
+        m.d.sync += self.rows.eq(self.rows + complete)
+
+
+def _later(m: Module, valid: Signal, *words: list[Value], name: str) -> tuple[Signal, list[Value], list[Value]]:
+    """A register for each."""
+    registers = [
+        [Signal(word.shape(), name=f"{name}_{k}_{n}", reset_less=True) for n, word in enumerate(row)]
+        for k, row in enumerate(words)
+    ]
+    for row, later in zip(words, registers, strict=True):
+        m.d.sync += [register.eq(word) for register, word in zip(later, row, strict=True)]
+    flag = Signal(name=f"{name}_valid")
+    m.d.sync += flag.eq(valid)
+    return flag, *registers
+
+
+def _count(keep: Value) -> Value:
+    """How many bytes are kept, modulo their number."""
+    edges = [keep[n - 1] & ~keep[n] for n in range(1, len(keep))]
+    bits = range(len(keep).bit_length() - 1)
+    return Cat(Cat(edge for n, edge in enumerate(edges, 1) if n >> bit & 1).any() for bit in bits)

@@ -1,0 +1,172 @@
+"""From group to group of a compressed stream, one a cycle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.codec import FLOAT_BITS, Inceptionn
+from fanin.hdl.codec.inceptionn.starts import BURST_BITS, SLOTS, end_layout, place_bits
+from fanin.hdl.stream.fifo import StreamFIFO
+
+LENGTH_BITS = 32
+HALVES = 4  # of bursts; a group spans no more
+
+
+def step_layout(group: int) -> data.StructLayout:
+    """A group: the ``position`` of its first byte; ``missing``: the frame ended before the group did.
+
+    ``last``: it ends its frame, of whose last beat ``tail`` + 1 bytes are wanted. ``pairs``: of the half bursts
+    from that in which the group begins, the first one whose number is n modulo 4 is in this pair of slots.
+    """
+    place = place_bits(group)
+    return data.StructLayout(
+        {
+            "position": BURST_BITS + place,
+            "pairs": data.ArrayLayout(range(SLOTS // 2), HALVES),
+            "tail": place,
+            "last": 1,
+            "missing": 1,
+        }
+    )
+
+
+class GroupStepper(wiring.Component):
+    """Step from group to group through the rows of a :class:`StartTable`.
+
+    A frame of n bytes, decompressed, has ceil(n / 4 · ``group``) groups. The next frame begins with the burst
+    behind the frame's last one, wherever its groups ended. A group whose bytes are not all in the frame is
+    missing, and so are all behind it.
+
+    Members
+    -------
+    ``length`` : In, stream(32)
+        Bytes of a frame when decompressed, at least 1; one for each frame.
+    ``rows``, ``row``, ``slot``, ``ends`` : as the table's, the other way round
+    ``there`` : In, 5
+        The number of the first burst whose bytes cannot be read yet. When it passes a frame's last burst, the
+        frame's end has been on ``ends`` for a cycle.
+    ``oldest`` : Out, 5
+        Bursts more than two before this one are not needed any more.
+    ``o`` : Out, stream of :func:`step_layout`
+        ``ready`` reaches the step within the cycle. When it is valid, the group's bytes are there.
+
+    Parameters
+    ----------
+    ``group`` : int, 8 or 16
+
+    Latency
+    -------
+    1 cycle from a row to ``o``; one group a cycle. A frame whose end is known costs no cycle more.
+
+    Source
+    ------
+    docs/codecs.md.
+    """
+
+    def __init__(self, *, group: int):
+        self.config = Inceptionn(group=group)
+        self.group = group
+        self.place = place_bits(group)
+        position = BURST_BITS + self.place
+        super().__init__(
+            {
+                "length": In(stream.Signature(LENGTH_BITS)),
+                "rows": In(BURST_BITS),
+                "row": In(data.ArrayLayout(position, FLOAT_BITS // 8 * group)),
+                "slot": Out(range(SLOTS)),
+                "ends": In(stream.Signature(end_layout(position))),
+                "there": In(BURST_BITS),
+                "oldest": Out(BURST_BITS),
+                "o": Out(stream.Signature(step_layout(group))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A step takes a group from the table; a cycle later it is checked whether its bytes are there."""
+        m = Module()
+        position = Signal(BURST_BITS + self.place)  # of the next group
+        following = Signal.like(position)
+        place, burst = position[: self.place], position[self.place :]
+        m.d.comb += [
+            self.slot.eq(burst),
+            self.oldest.eq(burst),
+            # bit by bit, so that each is one multiplexer
+            following.eq(
+                Cat(Cat(end[bit] for end in self.row).bit_select(place, 1) for bit in range(len(position)))
+            ),
+        ]
+        step, free = Signal(), Signal()
+        valid, last = self._frames(m, step)
+        past, seeking = (
+            Signal(),
+            Signal(),
+        )  # the frame ended before this group; its groups have gone, its end not come
+        ahead = (self.rows - burst)[:BURST_BITS]  # rows; or up to two that are missing
+        into = self.ends.p.next
+        m.d.comb += [
+            past.eq(self.ends.valid & ((burst == into) | (burst == (into + 1)[:BURST_BITS]))),
+            step.eq(valid & ~seeking & free & (past | ahead.any() & ~ahead[-1])),
+            self.ends.ready.eq(seeking | step & last),
+        ]
+        self._check(m, step, free, past, position, following)
+
+        with m.If(seeking | step & last):
+            m.d.sync += seeking.eq(~self.ends.valid)
+            with m.If(self.ends.valid):
+                m.d.sync += position.eq(Cat(Const(0, self.place), into))
+            with m.Elif(seeking & free):  # what came of the frame meanwhile is dropped
+                m.d.sync += position.eq(Cat(Const(0, self.place), self.there))
+        with m.Elif(step & ~past):
+            m.d.sync += position.eq(following)
+        return m
+
+    def _frames(self, m: Module, step: Signal) -> tuple[Signal, Signal]:
+        """Count the groups of a frame down: whether there is a group to step to, and whether it is the last."""
+        layout = data.StructLayout({"left": LENGTH_BITS - self.place, "tail": self.place, "last": 1})
+        m.submodules.frames = frames = StreamFIFO(shape=layout, depth=2)
+        length = self.length.p
+        one, rest = length[self.place], length[: self.place]
+        m.d.comb += [
+            frames.i.valid.eq(self.length.valid),
+            self.length.ready.eq(frames.i.ready),
+            Cat(frames.i.p.tail, frames.i.p.left).eq(length - 1),
+            frames.i.p.last.eq(~length[self.place + 1 :].any() & ~(one & rest.any())),
+        ]
+        valid = Signal()
+        frame = Signal(layout, reset_less=True)  # ``left``: groups behind the next
+        m.d.comb += frames.o.ready.eq(~valid | step & frame.last)
+        with m.If(frames.o.ready):
+            m.d.sync += [valid.eq(frames.o.valid), frame.eq(frames.o.p)]
+        with m.Elif(step):
+            m.d.sync += [frame.left.eq(frame.left - 1), frame.last.eq(frame.left == 1)]
+        with m.If(step):
+            m.d.sync += [self.o.p.last.eq(frame.last), self.o.p.tail.eq(frame.tail)]
+        return valid, frame.last
+
+    def _check(
+        self, m: Module, step: Signal, free: Signal, past: Signal, position: Signal, following: Signal
+    ) -> None:
+        """Hold a group until its bytes are there, or are known to be missing."""
+        waiting = Signal()
+        ended = Signal()  # the end of its frame is known
+        end, behind = Signal.like(position, reset_less=True), Signal.like(position, reset_less=True)
+        skipped = Signal(reset_less=True)
+        beyond = Signal()  # it goes on behind the frame's end, or behind what is there
+        limit = Mux(ended, end, Cat(Const(0, self.place), self.there))
+        m.d.comb += [
+            beyond.eq((limit - behind)[len(position) - 1]),
+            self.o.p.missing.eq(skipped | ended & beyond),
+            self.o.valid.eq(waiting & (ended | ~beyond)),
+            free.eq(~waiting | self.o.valid & self.o.ready),
+        ]
+        m.d.sync += waiting.eq(step | ~free)
+        with m.If(step):
+            m.d.sync += [self.o.p.position.eq(position), behind.eq(following), skipped.eq(past)]
+            half = position[self.place - 1 :]
+            m.d.sync += [pair.eq((half + (HALVES - 1 - n)) >> 2) for n, pair in enumerate(self.o.p.pairs)]
+        with m.If(step | ~ended):  # no step: that frame's, or, if it has gone, nobody's
+            m.d.sync += [ended.eq(self.ends.valid), end.eq(self.ends.p.position)]

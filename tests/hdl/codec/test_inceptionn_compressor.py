@@ -1,0 +1,115 @@
+# amaranth: UnusedElaboratable=no
+"""InceptionnCompressor: the golden model's bytes, a group a cycle, in the cycles that it states."""
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from fanin.codec import GROUPS, Inceptionn, Mode
+from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
+from fanin.hdl.emit import emit_verilog
+from tests.hdl.codec.inceptionn_bench import compressed, frames_of, incompressible, mixed, zeros
+from tests.hdl.stream.frames import beats, frames
+from tests.support import new_seed, simulate
+
+LATENCY = {8: 6, 16: 7}
+STALLS = {"full rate": 0.0, "idle": {"i": 0.6}, "backpressure": {"o": 0.6}, "both": 0.4}
+every_group = pytest.mark.parametrize("group", GROUPS)
+
+
+def compress(sent, config, *, stall=0.0, seed=0):
+    """The log of a run, and the frames that came out."""
+    dut = InceptionnCompressor(group=config.group)
+    width = 32 * config.group
+    expected = [compressed(frame, config) for frame in sent]
+    log = simulate(
+        dut,
+        drive={"i": list(beats(sent, width, errors=None))},
+        collect={"o": sum(-(-len(frame) * 8 // width) for frame in expected)},
+        settings={"bound": config.bound, "mode": config.mode},
+        stall=stall,
+        seed=seed,
+    )
+    return log, frames(beat for _, beat in log["o"]), expected
+
+
+@pytest.mark.parametrize("mode", Mode, ids=lambda mode: mode.name.lower())
+@pytest.mark.parametrize("bound", [1, 8, 10, 15])
+@every_group
+def test_frames_are_the_golden_models(group, bound, mode):
+    seed = new_seed()
+    rng = random.Random(seed)
+    sent = frames_of([rng.randrange(1, 300) for _ in range(5)] + [1500], rng)
+    config = Inceptionn(bound=bound, mode=mode, group=group)
+    _, got, expected = compress(sent, config, stall=rng.choice([0.0, 0.4]), seed=seed)
+    assert got == expected
+
+
+@pytest.mark.parametrize("stall", STALLS.values(), ids=STALLS)
+@every_group
+def test_every_length_up_to_200_bytes(group, stall):
+    seed = new_seed()
+    rng = random.Random(seed)
+    sent = frames_of(rng.sample(range(1, 201), 200), rng)
+    _, got, expected = compress(sent, Inceptionn(group=group), stall=stall, seed=seed)
+    assert got == expected
+
+
+@every_group
+def test_the_bytes_of_a_value_that_is_cut_short_travel_as_they_are(group):
+    config = Inceptionn(group=group)
+    sent = [bytes(4 * k) + b"\1\2\3\4"[:tail] for k in range(group) for tail in (1, 2, 3)]
+    _, got, _ = compress(sent, config)
+    for frame, one in zip(sent, got, strict=True):
+        tail = frame.lstrip(b"\0")
+        assert one[config.tag_bytes :] == tail.ljust(4, b"\0")
+
+
+@every_group
+def test_what_does_not_shrink_stalls_the_input_one_cycle_in_17(group):
+    """17 words for 16 beats: the output never pauses, and the input waits for it in one cycle of 17."""
+    log, _, _ = compress([incompressible(17 * 16 * 4 * group, random.Random(1))], Inceptionn(group=group))
+    taken, given = ([cycle for cycle, _ in log[name]] for name in ("i", "o"))
+    assert [b - a for a, b in pairwise(given)] == [1] * (len(given) - 1)
+    assert sorted({b - a for a, b in zip(taken, taken[16:], strict=False)}) == [17]
+
+
+@every_group
+def test_what_shrinks_never_stalls_the_input(group):
+    """Frames of one group and of many, back to back; three values of four take two bytes at most."""
+    rng = random.Random(new_seed())
+    size = 4 * group
+    sent = [zeros(size * n, rng) for n in (1, 1, 1, 40, 1, 7)] + [bytes(size - 4) + incompressible(4, rng)] * 30
+    log, got, expected = compress(sent, Inceptionn(group=group))
+    assert got == expected
+    taken = [cycle for cycle, _ in log["i"]]
+    assert taken == list(range(taken[0], taken[0] + len(taken)))
+
+
+@every_group
+def test_latency_is_as_documented(group):
+    """A group that ends its frame is in the word that it completes or ends; so are those that fill a word."""
+    rng = random.Random(new_seed())
+    for frame in (zeros(4 * group, rng), mixed(4, rng), mixed(40 * 4 * group, rng)):
+        log, _, expected = compress([frame], Inceptionn(group=group))
+        size, total, words = 4 * group, 0, 0
+        starts = range(0, len(frame), size)
+        for (cycle, _), start in zip(log["i"], starts, strict=True):
+            end = start + size
+            total = len(compressed(frame[:end], Inceptionn(group=group)))
+            complete = -(-total // size) if end >= len(frame) else total // size
+            if complete == words + 1:  # a second word follows the first, a cycle later
+                assert log["o"][words][0] == cycle + LATENCY[group]
+            words = complete
+        assert len(expected[0]) == total
+
+
+@every_group
+def test_verilog_comes_out(group):
+    assert "module inceptionn_compressor(" in emit_verilog(InceptionnCompressor(group=group))
+
+
+def test_bad_parameters_are_refused():
+    with pytest.raises(ValueError, match="group must be 8 or 16 values, not 4"):
+        InceptionnCompressor(group=4)
