@@ -1,4 +1,4 @@
-"""AXI4 read port and AXI4-Lite port as wiring signatures, with Arm's signal names."""
+"""AXI4 read and write ports and AXI4-Lite port as wiring signatures, with Arm's signal names."""
 
 from typing import Any
 
@@ -26,7 +26,9 @@ class Burst(enum.Enum, shape=2):  # type: ignore[call-arg]
     WRAP = 2
 
 
-CACHE_BUFFERABLE_MODIFIABLE = 0b0011  # arcache: normal memory, not cached, what Xilinx' interconnects expect
+CACHE_BUFFERABLE_MODIFIABLE = (
+    0b0011  # arcache, awcache: normal memory, not cached, what Xilinx' interconnects expect
+)
 
 
 class _Signature(wiring.Signature):
@@ -45,7 +47,48 @@ class _Signature(wiring.Signature):
         return f"{type(self).__name__}({arguments})"
 
 
-class AXI4ReadSignature(_Signature):
+def check_bursts(*, data_width: int, address_width: int, burst: int, outstanding: int) -> None:
+    """Raise ValueError unless a master with these parameters can keep its bursts within 4 KiB."""
+    if address_width not in range(12, 65):
+        raise ValueError(f"address_width must be from 12 to 64, not {address_width!r}")
+    limit = min(MAX_BURST, BOUNDARY * 8 // data_width)
+    if burst not in (1 << n for n in range(limit.bit_length())):
+        raise ValueError(f"burst must be a power of two from 1 to {limit} words, not {burst!r}")
+    if outstanding < 1:
+        raise ValueError(f"outstanding must be at least 1, not {outstanding!r}")
+
+
+def _address_channel(prefix: str, address_width: int, id_width: int) -> dict[str, Any]:
+    """The channel AR or AW."""
+    shapes = {"id": id_width, "addr": address_width, "len": 8, "size": 3, "burst": Burst}
+    shapes |= {"lock": 1, "cache": 4, "prot": 3, "qos": 4, "valid": 1}
+    return {f"{prefix}{name}": Out(shape) for name, shape in shapes.items()} | {f"{prefix}ready": In(1)}
+
+
+class _AXI4Signature(_Signature):
+    """One direction of AXI4: the address channel of that prefix, and the other channels' members."""
+
+    def __init__(
+        self, prefix: str, others: dict[str, Any], *, data_width: int, address_width: int, id_width: int
+    ):
+        if data_width not in (8 << n for n in range(8)):
+            raise ValueError(f"data_width must be a power of two from 8 to 1024, not {data_width!r}")
+        if address_width not in range(1, 65):
+            raise ValueError(f"address_width must be from 1 to 64, not {address_width!r}")
+        if id_width not in range(33):
+            raise ValueError(f"id_width must be from 0 to 32, not {id_width!r}")
+        self.data_width = data_width
+        self.address_width = address_width
+        self.id_width = id_width
+        super().__init__(
+            _address_channel(prefix, address_width, id_width) | others,
+            data_width=data_width,
+            address_width=address_width,
+            id_width=id_width,
+        )
+
+
+class AXI4ReadSignature(_AXI4Signature):
     """The two read channels of AXI4, as the master sees them.
 
     Members
@@ -63,38 +106,50 @@ class AXI4ReadSignature(_Signature):
     """
 
     def __init__(self, *, data_width: int, address_width: int, id_width: int = 1):
-        if data_width not in (8 << n for n in range(8)):
-            raise ValueError(f"data_width must be a power of two from 8 to 1024, not {data_width!r}")
-        if address_width not in range(1, 65):
-            raise ValueError(f"address_width must be from 1 to 64, not {address_width!r}")
-        if id_width not in range(33):
-            raise ValueError(f"id_width must be from 0 to 32, not {id_width!r}")
-        self.data_width = data_width
-        self.address_width = address_width
-        self.id_width = id_width
+        response = {
+            "rid": In(id_width),
+            "rdata": In(data_width),
+            "rresp": In(Resp),
+            "rlast": In(1),
+            "rvalid": In(1),
+            "rready": Out(1),
+        }
+        super().__init__("ar", response, data_width=data_width, address_width=address_width, id_width=id_width)
+
+
+class AXI4WriteSignature(_AXI4Signature):
+    """The three write channels of AXI4, as the master sees them.
+
+    Members
+    -------
+    ``awid awaddr awlen awsize awburst awlock awcache awprot awqos awvalid`` : Out
+    ``awready`` : In
+    ``wdata wstrb wlast wvalid`` : Out
+    ``wready`` : In
+    ``bid bresp bvalid`` : In
+    ``bready`` : Out
+
+    Parameters
+    ----------
+    ``data_width`` : int, bits; a power of two, 8…1024
+    ``address_width`` : int, bits; 1…64
+    ``id_width`` : int, bits; 0…32; 0 leaves ``awid`` and ``bid`` out of the Verilog
+    """
+
+    def __init__(self, *, data_width: int, address_width: int, id_width: int = 1):
+        data_and_response = {
+            "wdata": Out(data_width),
+            "wstrb": Out(data_width // 8),
+            "wlast": Out(1),
+            "wvalid": Out(1),
+            "wready": In(1),
+            "bid": In(id_width),
+            "bresp": In(Resp),
+            "bvalid": In(1),
+            "bready": Out(1),
+        }
         super().__init__(
-            {
-                "arid": Out(id_width),
-                "araddr": Out(address_width),
-                "arlen": Out(8),
-                "arsize": Out(3),
-                "arburst": Out(Burst),
-                "arlock": Out(1),
-                "arcache": Out(4),
-                "arprot": Out(3),
-                "arqos": Out(4),
-                "arvalid": Out(1),
-                "arready": In(1),
-                "rid": In(id_width),
-                "rdata": In(data_width),
-                "rresp": In(Resp),
-                "rlast": In(1),
-                "rvalid": In(1),
-                "rready": Out(1),
-            },
-            data_width=data_width,
-            address_width=address_width,
-            id_width=id_width,
+            "aw", data_and_response, data_width=data_width, address_width=address_width, id_width=id_width
         )
 
 

@@ -8,7 +8,7 @@ from amaranth import Cat, Const, Module, Mux, ResetInserter, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.bus.axi4 import BOUNDARY, CACHE_BUFFERABLE_MODIFIABLE, MAX_BURST, AXI4ReadSignature, Burst, Resp
+from fanin.hdl.bus.axi4 import CACHE_BUFFERABLE_MODIFIABLE, AXI4ReadSignature, Burst, Resp, check_bursts
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
@@ -30,7 +30,8 @@ class BurstSplitter(wiring.Component):
     Members
     -------
     ``command`` : In, stream of :func:`command_layout`
-    ``o`` : Out, stream of ``address`` in bytes and ``length``, the burst's words less one
+    ``o`` : Out, stream of ``address`` in bytes, ``length``, the burst's words less one, and ``last``
+        The last burst of its command.
     ``busy`` : Out(1)
         A command is under way; the last burst may still wait on ``o``.
 
@@ -57,7 +58,7 @@ class BurstSplitter(wiring.Component):
         self.word_bytes = word_bytes
         self.address_width = address_width
         self.burst = burst
-        burst_layout = data.StructLayout({"address": address_width, "length": range(max(burst, 2))})
+        burst_layout = data.StructLayout({"address": address_width, "length": range(max(burst, 2)), "last": 1})
         super().__init__(
             {
                 "command": In(stream.Signature(command_layout(address_width))),
@@ -112,6 +113,7 @@ class BurstSplitter(wiring.Component):
                     self.o.valid.eq(1),
                     self.o.payload.address.eq(Cat(Const(0, word_bits), offset, block)),
                     self.o.payload.length.eq(Mux(is_first, first_length, length)),
+                    self.o.payload.last.eq(is_last & passes[-1]),
                     within.eq(within + 1),
                     left.eq(left - 1),
                     is_first.eq(0),
@@ -178,14 +180,8 @@ class AxiReader(wiring.Component):
         outstanding: int = 64,
         fifo_depth: int = 512,
     ):
-        if address_width not in range(12, 65):
-            raise ValueError(f"address_width must be from 12 to 64, not {address_width!r}")
         axi = AXI4ReadSignature(data_width=data_width, address_width=address_width)
-        limit = min(MAX_BURST, BOUNDARY * 8 // data_width)
-        if burst not in (1 << n for n in range(limit.bit_length())):
-            raise ValueError(f"burst must be a power of two from 1 to {limit} words, not {burst!r}")
-        if outstanding < 1:
-            raise ValueError(f"outstanding must be at least 1, not {outstanding!r}")
+        check_bursts(data_width=data_width, address_width=address_width, burst=burst, outstanding=outstanding)
         if fifo_depth < 2 * burst:
             raise ValueError(f"fifo_depth must be at least two bursts, {2 * burst} words, not {fifo_depth!r}")
         self.data_width = data_width

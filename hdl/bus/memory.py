@@ -1,13 +1,21 @@
-"""A memory behind an AXI4 read port, for Amaranth's simulator: latency, stalls, errors, and a strict eye."""
+"""Memories behind AXI4 ports, for Amaranth's simulator: latency, stalls, errors, and a strict eye."""
 
 from __future__ import annotations
 
 import random
 from collections import deque
 from collections.abc import Callable, Collection
+from enum import Enum
 from typing import Any
 
 from fanin.hdl.bus.axi4 import BOUNDARY, Burst, Resp
+
+
+def _check_burst(address: int, words: int, size: int, burst: Burst, step: int) -> None:
+    assert 1 << size == step, f"the size is {size}"
+    assert burst is Burst.INCR, f"the burst is {burst}"
+    assert address % step == 0, f"{address:#x} is unaligned"
+    assert address // BOUNDARY == (address + words * step - 1) // BOUNDARY, f"{address:#x} crosses 4 KiB"
 
 
 class ReadMemory:
@@ -66,11 +74,8 @@ class ReadMemory:
             cycle += 1
 
     def _accept(self, cycle: int, address: int, length: int, size: int, burst: Burst) -> None:
-        step, count = 1 << size, length + 1
-        assert step == len(self.port.rdata) // 8, f"arsize is {size}"
-        assert burst is Burst.INCR, f"arburst is {burst}"
-        assert address % step == 0, f"araddr {address:#x} is unaligned"
-        assert address // BOUNDARY == (address + count * step - 1) // BOUNDARY, f"{address:#x} crosses 4 KiB"
+        step, count = len(self.port.rdata) // 8, length + 1
+        _check_burst(address, count, size, burst, step)
         self.requests.append((cycle, address, count))
         for n in range(count):
             self._beats.append((cycle + self.latency, address + n * step, n == count - 1))
@@ -86,3 +91,121 @@ class ReadMemory:
         ctx.set(self.port.rresp, Resp.SLVERR if address in self.errors else Resp.OKAY)
         ctx.set(self.port.rvalid, 1)
         return True
+
+
+class Order(Enum):
+    """What a slave may wait for before it takes a burst's address or words."""
+
+    ANY = "any"
+    ADDRESS_FIRST = "address first"
+    WORDS_FIRST = "words first"
+
+
+class WriteMemory:
+    """Takes an AXI4 write port's bursts; add ``process`` to a simulation as a testbench.
+
+    ``port``: the master's port; ``latency``: cycles from the transfer of a burst's last part to its response,
+    at least 1; ``stall``: the probability that AW or W is not ready, and that a response is late; ``errors``:
+    byte addresses of words whose burst answers SLVERR, and is stored all the same; ``order``: what comes first.
+
+    Raises AssertionError when the master withdraws or changes what it offers, is not ready for a response, puts
+    ``wlast`` in the wrong place, or asks for a burst that is not INCR, not of whole words, or crosses 4 KiB.
+    ``content`` has the bytes written, by address; ``requests`` keeps ``(cycle, address, words)`` of every
+    burst, ``words`` the cycle of every word, and ``responses`` that of every response.
+    """
+
+    def __init__(
+        self,
+        port: Any,
+        *,
+        latency: int = 1,
+        stall: float = 0.0,
+        seed: int = 0,
+        errors: Collection[int] = (),
+        order: Order = Order.ANY,
+    ):
+        if latency < 1:
+            raise ValueError(f"latency must be at least 1, not {latency!r}")
+        self.port = port
+        self.latency = latency
+        self.stall = stall
+        self.errors = errors
+        self.order = order
+        self.content: dict[int, int] = {}
+        self.requests: list[tuple[int, int, int]] = []
+        self.words: list[int] = []
+        self.responses: list[int] = []
+        self._rng = random.Random(seed)
+        self._bursts: deque[tuple[int, int]] = deque()  # address and words, of which not all words have come
+        self._waiting: deque[list[tuple[int, int]]] = deque([[]])  # words of bursts that are not stored yet
+        self._due: deque[tuple[int, Resp]] = deque()
+
+    async def process(self, ctx: Any) -> None:
+        """Run for ever."""
+        port, cycle = self.port, 0
+        address = [getattr(port, name) for name in ("awvalid", "awaddr", "awlen", "awsize", "awburst")]
+        word = [getattr(port, name) for name in ("wvalid", "wdata", "wstrb", "wlast")]
+        shown, waiting = False, [None, None]
+        while True:
+            shown = self._answer(ctx, cycle, shown)
+            ready = self._ready()
+            ctx.set(port.awready, ready[0])
+            ctx.set(port.wready, ready[1])
+            _, _, taken, *seen = await ctx.tick().sample(port.bready, *address, *word)
+            assert taken or not shown, "bready is low"
+            if shown:
+                self._due.popleft()
+                self.responses.append(cycle)
+                shown = False
+            for n, offer in enumerate((seen[:5], seen[5:])):
+                assert waiting[n] is None or offer == waiting[n], f"changed from {waiting[n]} to {offer}"
+                waiting[n] = offer if offer[0] and not ready[n] else None
+            if seen[0] and ready[0]:
+                self._accept(cycle, *seen[1:5])
+            if seen[5] and ready[1]:
+                self._take(cycle, *seen[6:])
+            self._store(cycle)
+            cycle += 1
+
+    def _ready(self) -> tuple[bool, bool]:
+        """Whether an address, and a word, is taken in this cycle."""
+        address, word = (self._rng.random() >= self.stall for _ in range(2))
+        complete = len(self._waiting) - 1
+        return (
+            address and (self.order is not Order.WORDS_FIRST or complete > len(self._bursts)),
+            word and (self.order is not Order.ADDRESS_FIRST or len(self._bursts) > complete),
+        )
+
+    def _accept(self, cycle: int, address: int, length: int, size: int, burst: Burst) -> None:
+        _check_burst(address, length + 1, size, burst, len(self.port.wdata) // 8)
+        self.requests.append((cycle, address, length + 1))
+        self._bursts.append((address, length + 1))
+
+    def _take(self, cycle: int, data: int, strobe: int, last: bool) -> None:
+        self.words.append(cycle)
+        self._waiting[-1].append((data, strobe))
+        if last:
+            self._waiting.append([])
+
+    def _store(self, cycle: int) -> None:
+        """Write the oldest burst when all of it is there."""
+        if not self._bursts or len(self._waiting) == 1:
+            return
+        (address, count), words = self._bursts.popleft(), self._waiting.popleft()
+        assert len(words) == count, f"{len(words)} words up to wlast, not {count}"
+        step = len(self.port.wdata) // 8
+        for n, (data, strobe) in enumerate(words):
+            for byte in range(step):
+                if strobe >> byte & 1:
+                    self.content[address + n * step + byte] = data >> 8 * byte & 0xFF
+        bad = any(address + n * step in self.errors for n in range(count))
+        self._due.append((cycle + self.latency, Resp.SLVERR if bad else Resp.OKAY))
+
+    def _answer(self, ctx: Any, cycle: int, shown: bool) -> bool:
+        """Offer the next response when it is due; whether one is offered."""
+        due = self._due and self._due[0][0] <= cycle
+        offered = bool(due and (shown or self._rng.random() >= self.stall))
+        ctx.set(self.port.bvalid, offered)
+        if offered:
+            ctx.set(self.port.bresp, self._due[0][1])
+        return offered

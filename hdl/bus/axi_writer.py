@@ -1,0 +1,177 @@
+"""AXI4 write master: a stream into a run of memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.bus.axi4 import CACHE_BUFFERABLE_MODIFIABLE, AXI4WriteSignature, Burst, Resp, check_bursts
+from fanin.hdl.bus.axi_reader import COUNT_BITS, BurstSplitter
+from fanin.hdl.stream.buffer import RegisterSlice
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+
+_AHEAD = 16  # bursts of which the length waits for its data: as many addresses may come before the data
+
+
+def command_layout(address_width: int) -> data.StructLayout:
+    """A writer's command: ``beats`` words from byte ``address`` on."""
+    return data.StructLayout({"address": address_width, "beats": COUNT_BITS})
+
+
+def word_layout(data_width: int) -> data.StructLayout:
+    """A word and its ``strobe``: which of its bytes are written."""
+    return data.StructLayout({"data": data_width, "strobe": data_width // 8})
+
+
+class AxiWriter(wiring.Component):
+    """Write a stream to consecutive words of memory.
+
+    A command writes the next ``beats`` words of ``i`` from ``address`` on; zero beats do nothing. ``address``
+    counts bytes; it must be a multiple of the word, its lower bits are taken as 0. The run must not wrap past
+    the end of the address space. Commands are carried out in order, the next one's addresses and words while
+    responses of earlier ones are still to come.
+
+    Bursts are INCR and end at multiples of ``burst`` words, which is at most 4 KiB: none crosses a 4 KiB
+    boundary. All carry the ID 0, so that responses come back in order; ``bready`` is always high. AW and W wait
+    for one another in no order that a slave may choose: the words of a burst are offered whether or not its
+    address has been taken. A burst is asked for when its command comes, not when its words are there: between
+    two words of a burst the interconnect waits for ``i``.
+
+    Members
+    -------
+    ``command`` : In, stream of :func:`command_layout`
+    ``i`` : In, stream of :func:`word_layout`
+        ``ready`` follows ``axi.wready`` within the cycle.
+    ``busy`` : Out(1)
+        From the cycle after a command is taken until all responses are in and 1 cycle more.
+    ``done`` : Out(1)
+        A command's last response came in the cycle before, one pulse for each that has words.
+    ``error`` : Out(1)
+        A response was not OKAY since the last command that came while not busy.
+    ``axi`` : Out, :class:`AXI4WriteSignature`
+        Registered.
+
+    Parameters
+    ----------
+    ``data_width`` : int, bits; a power of two, 8…1024
+    ``address_width`` : int, bits; 12…64
+    ``burst`` : int, words; a power of two, 1…256, and at most 4 KiB
+    ``outstanding`` : int, bursts whose response is to come; at least 1
+
+    Latency
+    -------
+    The first ``awvalid`` is 6 cycles after the command, its first word on ``axi`` 1 cycle later; from then on
+    a word is there 1 cycle after it is on ``i``. One word a cycle across bursts, as long as ``outstanding``
+    bursts cover the time until a response; and across commands, which take 3 cycles more than they have bursts.
+
+    Source
+    ------
+    docs/buses.md; Arm IHI 0022.
+    """
+
+    def __init__(
+        self, *, data_width: int = 256, address_width: int = 40, burst: int = 16, outstanding: int = 64
+    ):
+        axi = AXI4WriteSignature(data_width=data_width, address_width=address_width)
+        check_bursts(data_width=data_width, address_width=address_width, burst=burst, outstanding=outstanding)
+        self.data_width = data_width
+        self.address_width = address_width
+        self.burst = burst
+        self.outstanding = outstanding
+        super().__init__(
+            {
+                "command": In(stream.Signature(command_layout(address_width))),
+                "i": In(stream.Signature(word_layout(data_width))),
+                "busy": Out(1),
+                "done": Out(1),
+                "error": Out(1),
+                "axi": Out(axi),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Each burst goes three ways: its address to AW, its length to the words, and a claim on a response."""
+        m = Module()
+        splitter = BurstSplitter(
+            word_bytes=self.data_width // 8, address_width=self.address_width, burst=self.burst
+        )
+        m.submodules.splitter = splitter
+        m.submodules.bursts = bursts = RegisterSlice(shape=splitter.o.payload.shape())
+        m.submodules.lengths = lengths = StreamFIFO(shape=bursts.o.payload.length.shape(), depth=_AHEAD)
+        m.submodules.awaited = awaited = StreamFIFO(shape=1, depth=self.outstanding)
+        connect_typed(m, splitter.o, bursts.i)
+        m.d.comb += [
+            splitter.command.valid.eq(self.command.valid),
+            splitter.command.payload.address.eq(self.command.payload.address),
+            splitter.command.payload.beats.eq(self.command.payload.beats),
+            splitter.command.payload.repeats.eq(1),
+            self.command.ready.eq(splitter.command.ready),
+        ]
+        self._addresses(m, bursts.o, lengths.i, awaited.i)
+        self._words(m, lengths.o)
+        taken = self.command.valid & self.command.ready
+        m.d.sync += self.busy.eq(taken | splitter.busy | splitter.o.valid | bursts.o.valid | awaited.o.valid)
+        self._responses(m, awaited.o, taken & ~self.busy)
+        return m
+
+    def _addresses(self, m: Module, bursts: Any, lengths: Any, awaited: Any) -> None:
+        """Move a burst when all three have room for it."""
+        axi = self.axi
+        free = ~axi.awvalid | axi.awready
+        m.d.comb += [
+            lengths.valid.eq(bursts.valid & free & awaited.ready),
+            lengths.payload.eq(bursts.payload.length),
+            awaited.valid.eq(bursts.valid & free & lengths.ready),
+            awaited.payload.eq(bursts.payload.last),
+            bursts.ready.eq(free & lengths.ready & awaited.ready),
+            axi.awsize.eq((self.data_width // 8).bit_length() - 1),
+            axi.awburst.eq(Burst.INCR),
+            axi.awcache.eq(CACHE_BUFFERABLE_MODIFIABLE),
+        ]
+        with m.If(axi.awready):
+            m.d.sync += axi.awvalid.eq(0)
+        with m.If(bursts.valid & bursts.ready):
+            m.d.sync += [
+                axi.awvalid.eq(1),
+                axi.awaddr.eq(bursts.payload.address),
+                axi.awlen.eq(bursts.payload.length),
+            ]
+
+    def _words(self, m: Module, lengths: Any) -> None:
+        """Count the words of the oldest burst that is not complete."""
+        axi = self.axi
+        beat = Signal.like(lengths.payload)
+        last = beat == lengths.payload
+        free = ~axi.wvalid | axi.wready
+        moves = Signal()
+        m.d.comb += [
+            moves.eq(self.i.valid & lengths.valid & free),
+            self.i.ready.eq(lengths.valid & free),
+            lengths.ready.eq(self.i.valid & free & last),
+        ]
+        with m.If(axi.wready):
+            m.d.sync += axi.wvalid.eq(0)
+        with m.If(moves):
+            m.d.sync += [
+                axi.wvalid.eq(1),
+                axi.wdata.eq(self.i.payload.data),
+                axi.wstrb.eq(self.i.payload.strobe),
+                axi.wlast.eq(last),
+                beat.eq(beat + 1),
+            ]
+            with m.If(last):
+                m.d.sync += beat.eq(0)
+
+    def _responses(self, m: Module, awaited: Any, anew: Any) -> None:
+        """Responses come in the order of the bursts, each in one cycle."""
+        axi = self.axi
+        m.d.comb += [axi.bready.eq(1), awaited.ready.eq(axi.bvalid)]
+        m.d.sync += self.done.eq(axi.bvalid & awaited.valid & awaited.payload)
+        with m.If(axi.bvalid & (axi.bresp != Resp.OKAY)):
+            m.d.sync += self.error.eq(1)
+        with m.Elif(anew):
+            m.d.sync += self.error.eq(0)
