@@ -167,6 +167,12 @@ class RingNode(wiring.Component):
             getattr(registers, name).eq(getattr(control, name))
             for name in ("running", "changing", "failed", "cause")
         ]
+        posting = Signal(8)  # a descriptor is counted some cycles after its post
+        pending = registers.post_descriptor | posting.any() | engine.unfinished.any()
+        m.d.sync += [
+            posting.eq(Cat(registers.post_descriptor, posting)),
+            registers.busy.eq(control.changing | control.running & pending),
+        ]
         events = {"posted": "accepted", "completed": "finished", "refused": "refused"}
         for name, event in events.items():
             count = getattr(registers, name)

@@ -81,6 +81,7 @@ def _control() -> tuple[Register, ...]:
                 Field("failed", 1, "the job has ended; `cause` says why"),
                 Field("cause", FAILURE_BITS, causes),
                 Field("refused_any", 1, "a descriptor of this job was refused"),
+                Field("busy", 1, "0: nothing is to be waited for, every descriptor is done or never will be"),
             ),
         ),
         Register("posted", Access.RO, "descriptors of this job that were accepted"),
