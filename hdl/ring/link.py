@@ -58,7 +58,7 @@ class RingLink(wiring.Component):
 
     Latency
     -------
-    Last beat of a payload transferred on ``tx`` to the frame's first beat transferred on ``mac_tx``: 4 cycles.
+    Last beat of a payload transferred on ``tx`` to the frame's first beat transferred on ``mac_tx``: 5 cycles.
     Last beat of a frame transferred on ``mac_rx`` to its payload's first beat on ``rx``: 4 cycles. Every stream
     takes one beat a cycle, across frames; a payload of n beats is a frame of n + 1 beats at both widths.
 
@@ -178,12 +178,12 @@ class RingLink(wiring.Component):
         counters = self.counters
         m.d.sync += verdict.eq(receiver.verdict)
         m.d.comb += [
+            acknowledger.consumed.eq(buffer.consumed),
             buffer.write.eq(receiver.write),
             buffer.close.eq(receiver.close),
             receiver.full.eq(buffer.full),
             window.answer.eq(receiver.answer),
             acknowledger.received.eq(verdict.received),
-            acknowledger.consumed.eq(buffer.consumed),
             acknowledger.asked.eq(verdict.probe | verdict.duplicate),
             acknowledger.ahead.eq(verdict.ahead),
             counters.received.eq(verdict.received),
@@ -197,18 +197,20 @@ class RingLink(wiring.Component):
         self, m: Module, running: Signal, transmitter: Any, window: Any, acknowledger: Any, expected: Value
     ) -> None:
         """NAK before ACK before PROBE; each says how far this node is, which a PROBE's receiver ignores."""
-        control, taken = transmitter.control, transmitter.control_taken
+        control = transmitter.control
         answer = acknowledger.ack | acknowledger.nak
+        taken = Signal()  # a cycle ago: what was due then is only now seen to be answered
+        kind = Signal.like(control.kind)
+        m.d.sync += [taken.eq(transmitter.control_taken), kind.eq(control.kind)]
         m.d.comb += [
-            control.valid.eq(running & (answer | window.probe)),
+            control.valid.eq(running & ~taken & (answer | window.probe)),
             control.kind.eq(Mux(acknowledger.nak, RingKind.NAK, Mux(answer, RingKind.ACK, RingKind.PROBE))),
             control.sequence.eq(expected),
             control.count.eq(acknowledger.limit),
-            acknowledger.answered.eq(taken & answer),
-            window.probed.eq(taken & ~answer),
-        ]
-        m.d.sync += [
-            self.counters.acks.eq(taken & answer & ~acknowledger.nak),
-            self.counters.naks.eq(taken & acknowledger.nak),
-            self.counters.probes.eq(taken & ~answer),
+            self.counters.acks.eq(taken & (kind == RingKind.ACK)),
+            self.counters.naks.eq(taken & (kind == RingKind.NAK)),
+            self.counters.probes.eq(taken & (kind == RingKind.PROBE)),
+            acknowledger.answered.eq(self.counters.acks | self.counters.naks),
+            acknowledger.answered_nak.eq(self.counters.naks),
+            window.probed.eq(self.counters.probes),
         ]

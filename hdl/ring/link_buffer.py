@@ -39,7 +39,7 @@ class ReceiveBuffer(wiring.Component):
     ``full`` : Out, 1
         There is no room for a whole frame; follows ``close`` by 1 cycle.
     ``consumed`` : Out, 1
-        The last beat of a frame leaves on ``o``.
+        The last beat of a frame left on ``o`` a cycle ago.
 
     Parameters
     ----------
@@ -118,9 +118,9 @@ class ReceiveBuffer(wiring.Component):
             o.payload.data.eq(read.data.data),
             o.payload.last.eq(read.data.last),
             *(o.payload[name].eq(frames.payload[name]) for name in FRAME.members),
-            self.consumed.eq(o.valid & o.ready & read.data.last),
-            frames.ready.eq(self.consumed),
+            frames.ready.eq(o.valid & o.ready & read.data.last),
         ]
+        m.d.sync += self.consumed.eq(frames.ready)
         with m.If(free):
             m.d.sync += o.valid.eq(read.en)
         with m.If(read.en):
@@ -130,8 +130,8 @@ class ReceiveBuffer(wiring.Component):
 class ReplayBuffer(wiring.Component):
     """Frames to be sent, and sent again: written in order, read from anywhere.
 
-    Frames are numbered from ``first_sequence`` on, modulo ``replay_frames``. A frame's place is taken again once ``replay_frames`` others
-    have been ``taken``; it is the user's part to close ``open`` before.
+    Frames are numbered from ``first_sequence`` on, modulo ``replay_frames``. A frame's place is taken again
+    once ``replay_frames`` others have been ``taken``; it is the user's part to close ``open`` before.
 
     Members
     -------

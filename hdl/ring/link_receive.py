@@ -7,6 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.net.headers import swap_bytes
+from fanin.hdl.net.slots import equal_parts
 from fanin.hdl.ring.link_job import COUNT_BITS, FRAME, HEADER, SEQUENCE_BITS, RingJob, check_link
 from fanin.hdl.stream.packet import packet_stream
 from fanin.wire import ETHERTYPE_RING, RING_CONTROL_BYTES, RING_HEADER_BYTES, VERSION, RingKind
@@ -88,7 +89,7 @@ class RingReceiver(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Compare and realign (a register); the distance from ``expected`` (another); judge.
+        """Compare and realign (a register); compare with ``expected`` (another); judge.
 
         The shortest DATA frame has two beats, so the verdict on one moves ``expected`` in time for the next.
         """
@@ -111,7 +112,7 @@ class RingReceiver(wiring.Component):
         ring, ethernet, job = header.ring, header.ethernet, self.job
         found = Signal(
             data.StructLayout(
-                {"ring": ring.shape(), "strange": 1, "not_previous": 1, "not_next": 1, "mismatch": 1}
+                {"ring": ring.shape(), "strange": 3, "not_previous": 3, "not_next": 3, "mismatch": 3}
             ),
             init={"strange": 1},  # until a frame begins: a reset drops the rest of one
         )
@@ -119,17 +120,15 @@ class RingReceiver(wiring.Component):
             m.d.sync += [
                 found.ring.eq(ring),
                 found.strange.eq(
-                    (ethernet.ethertype != ETHERTYPE_RING)
-                    | (ring.version != VERSION)
-                    | (ring.job != job.job)
-                    | (ring.kind > max(RingKind))
-                    | ~self.running
+                    Cat(
+                        ethernet.ethertype != ETHERTYPE_RING,
+                        (ring.version != VERSION) | (ring.kind > max(RingKind)) | ~self.running,
+                        ring.job != job.job,
+                    )
                 ),
-                found.not_previous.eq(ethernet.source != job.previous_mac),
-                found.not_next.eq(ethernet.source != job.next_mac),
-                found.mismatch.eq(
-                    Cat(ring.nodes, ring.codec, ring.parameters) != Cat(job.nodes, job.codec, job.parameters)
-                ),
+                found.not_previous.eq(~equal_parts(ethernet.source, job.previous_mac, 3)),
+                found.not_next.eq(~equal_parts(ethernet.source, job.next_mac, 3)),
+                found.mismatch.eq(Cat(ring[name] != job[name] for name in ("nodes", "codec", "parameters"))),
             ]
         return found
 
@@ -174,50 +173,52 @@ class RingReceiver(wiring.Component):
         return over
 
     def _judge(self, m: Module, found: Any, late: Any, over: Any) -> None:
-        """``end`` is the frame that has ended, ``distance`` how far it is ahead of the expected one."""
+        """``end`` is the frame that has ended: the ``next_one``, or ``behind`` that, or ahead of it."""
         ring = found.ring
-        end = Signal(data.StructLayout({"valid": 1, "foreign": 1, "bad_fcs": 1, "mismatch": 1, "kind": 2}))
+        end = Signal(data.StructLayout({"valid": 1, "bad_fcs": 1, "foreign": 1, "mismatch": 1, "kind": 2}))
         said = Signal(data.StructLayout({**FRAME.members, "sequence": SEQUENCE_BITS}), reset_less=True)
-        distance = Signal(SEQUENCE_BITS, reset_less=True)
+        closing = Signal()
+        next_one = Signal()
+        behind = Signal()
         is_answer = ring.kind[0] ^ ring.kind[1]
         is_data = ring.kind[:2] == RingKind.DATA
         control_beats = -(-8 * RING_CONTROL_BYTES // self.data_width)
         misfit = Mux(is_data, late.behind == 0, late.behind != control_beats - 1)
         m.d.sync += [
-            end.valid.eq(late.valid & late.last & self.running),
+            closing.eq(late.valid & late.last),
+            end.valid.eq(late.valid & late.last & self.running & ~late.bad_fcs),
             end.foreign.eq(
-                found.strange | Mux(is_answer, found.not_next, found.not_previous) | misfit | late.partial
+                found.strange.any()
+                | Mux(is_answer, found.not_next, found.not_previous).any()
+                | misfit
+                | late.partial
             ),
-            end.bad_fcs.eq(late.bad_fcs),
-            end.mismatch.eq(found.mismatch),
+            end.bad_fcs.eq(late.valid & late.last & self.running & late.bad_fcs),
+            end.mismatch.eq(found.mismatch.any()),
             end.kind.eq(ring.kind),
             *(said[name].eq(ring[name]) for name in said.shape().members),
-            distance.eq(ring.sequence - self.expected),
+            next_one.eq(ring.sequence == self.expected),
+            behind.eq((ring.sequence - self.expected)[SEQUENCE_BITS - 1]),
         ]
-        good = end.valid & ~end.bad_fcs & ~end.foreign
+        good = end.valid & ~end.foreign
         right = good & (end.kind == RingKind.DATA) & ~over.long
-        next_one = distance == 0
         verdict = self.verdict
         m.d.comb += [
-            verdict.bad_fcs.eq(end.valid & end.bad_fcs),
-            verdict.foreign.eq(
-                end.valid & ~end.bad_fcs & (end.foreign | (over.long & (end.kind == RingKind.DATA)))
-            ),
+            verdict.bad_fcs.eq(end.bad_fcs),
+            verdict.foreign.eq(end.valid & (end.foreign | (over.long & (end.kind == RingKind.DATA)))),
             verdict.mismatch.eq(right & end.mismatch),
             verdict.received.eq(right & ~end.mismatch & next_one & ~over.no_room),
             verdict.no_room.eq(right & ~end.mismatch & next_one & over.no_room),
-            verdict.duplicate.eq(right & ~end.mismatch & distance[-1]),
-            verdict.ahead.eq(right & ~end.mismatch & ~next_one & ~distance[-1]),
+            verdict.duplicate.eq(right & ~end.mismatch & behind),
+            verdict.ahead.eq(right & ~end.mismatch & ~next_one & ~behind),
             verdict.probe.eq(good & (end.kind == RingKind.PROBE)),
             self.answer.valid.eq(good & (end.kind[0] ^ end.kind[1])),
             self.answer.nak.eq(end.kind == RingKind.NAK),
             self.answer.sequence.eq(said.sequence),
             self.answer.count.eq(said.count),
+            self.close.en.eq(closing),
             self.close.keep.eq(verdict.received),
             *(self.close.frame[name].eq(said[name]) for name in FRAME.members),
         ]
-        closing = Signal()
-        m.d.sync += closing.eq(late.valid & late.last)
-        m.d.comb += self.close.en.eq(closing)
         with m.If(verdict.received):
             m.d.sync += self.expected.eq(self.expected + 1)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -39,9 +39,9 @@ class RingTransmitter(wiring.Component):
     ``offer`` : In, :func:`data_offer`
         Likewise.
     ``control_taken`` : Out, 1
-        The frame that ``control`` asks for is begun.
+        The frame that ``control`` asks for is next.
     ``data_taken`` : Out, 1
-        The frame that ``offer`` has is begun.
+        The frame that ``offer`` has is next.
     ``read`` : Out, ``en`` and ``index`` of a beat
     ``data`` : In, ``data_width`` bits
         That beat, 1 cycle later; held while ``read.en`` is low.
@@ -57,7 +57,7 @@ class RingTransmitter(wiring.Component):
 
     Latency
     -------
-    2 cycles from ``offer`` or ``control`` to the first beat on ``o``; then one beat a cycle, frames back to
+    3 cycles from ``offer`` or ``control`` to the first beat on ``o``; then one beat a cycle, frames back to
     back.
 
     Source
@@ -86,60 +86,83 @@ class RingTransmitter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Choose and read; then the header or the data read; then ``o``. All move when ``o`` does."""
+        """Choose; read; then the header or the data read; then ``o``. The last three move when ``o`` does."""
         m = Module()
+        chosen = Signal(
+            data.StructLayout(
+                {
+                    "valid": 1,
+                    "control": 1,
+                    "index": range(self.beats),
+                    "beats": range(self.frame_beats + 1),
+                    "said": SAID,
+                }
+            )
+        )
         free = Signal()
         beat = Signal(data.StructLayout({"valid": 1, "first": 1, "last": 1, "blank": 1}))
         header = Signal(SAID, reset_less=True)
+        inside = Signal()  # a frame
+        left = Signal(range(self.frame_beats + 1))  # beats of it
         m.d.comb += free.eq(~self.o.valid | self.o.ready)
-        inside = self._choose(m, free, beat, header)
+        self._choose(m, chosen, ~inside | (left <= 2))
+        self._read(m, free, chosen, inside, left, beat)
+        with m.If(free & ~inside):
+            m.d.sync += header.eq(chosen.said)
         self._assemble(m, free, beat, header)
-        m.d.comb += self.busy.eq(inside | beat.valid | self.o.valid)
+        m.d.comb += self.busy.eq(chosen.valid | inside | beat.valid | self.o.valid)
         return m
 
-    def _choose(self, m: Module, free: Signal, beat: Any, header: Any) -> Signal:
-        """What is the next beat? Sets ``beat`` and, with the first one, ``header``; whether inside a frame."""
-        inside = Signal()
-        control = Signal()  # the frame has no payload
-        left = Signal(range(self.frame_beats + 1))  # beats behind this one
+    def _choose(self, m: Module, chosen: Any, soon: Value) -> None:
+        """Choose the next frame shortly before its turn, so that an answer is fresh, and waits for no MAC."""
+        control, offer = self.control, self.offer
+        load = Signal()
+        m.d.comb += [
+            load.eq(~chosen.valid & soon),
+            self.control_taken.eq(load & control.valid),
+            self.data_taken.eq(load & ~control.valid & offer.valid),
+        ]
+        of_data = {"kind": RingKind.DATA, "sequence": offer.sequence}
+        of_data |= {name: offer.record.frame[name] for name in FRAME.members}
+        of_control = dict.fromkeys(of_data, 0) | {n: control[n] for n in ("kind", "sequence", "count")}
+        with m.If(load):
+            m.d.sync += [
+                chosen.valid.eq(control.valid | offer.valid),
+                chosen.control.eq(control.valid),
+                chosen.index.eq(offer.record.index),
+                chosen.beats.eq(offer.record.beats),
+                *(chosen.said[n].eq(Mux(control.valid, of_control[n], of_data[n])) for n in of_data),
+            ]
+
+    def _read(self, m: Module, free: Signal, chosen: Any, inside: Signal, left: Signal, beat: Any) -> None:
+        """Begin the frame that is chosen, or go on; read a beat of the payload for it."""
+        wide = self.data_width > HEADER_BITS  # the first beat takes payload, and a control frame has no other
+        blank = Signal()  # beats behind the first have no payload
         place = Signal(range(self.beats))
         begin = Signal()
-        begin_control = self.control.valid
-        wide = self.data_width > HEADER_BITS
         final = Signal()
-        offer = self.offer
         m.d.comb += [
-            begin.eq(~inside & (self.control.valid | offer.valid)),
-            self.control_taken.eq(free & ~inside & self.control.valid),
-            self.data_taken.eq(free & ~inside & ~self.control.valid & offer.valid),
-            # At 512 bits a control frame is a single beat.
-            final.eq(Mux(inside, left == 1, begin_control & wide)),
+            begin.eq(chosen.valid & ~inside),
+            final.eq(Mux(inside, left == 1, chosen.control & wide)),
             self.read.en.eq(free),
-            self.read.index.eq(Mux(inside | (not wide), place, offer.record.index)),
+            self.read.index.eq(Mux(inside | (not wide), place, chosen.index)),
         ]
         with m.If(free):
             m.d.sync += [
                 beat.valid.eq(inside | begin),
                 beat.first.eq(~inside),
                 beat.last.eq(final),
-                beat.blank.eq(final if wide else control),
+                beat.blank.eq(final if wide else blank),
                 inside.eq((inside | begin) & ~final),
                 left.eq(left - 1),
                 place.eq(following(self.read.index, self.beats)),
             ]
             with m.If(~inside):
-                m.d.sync += [control.eq(begin_control), left.eq(Mux(begin_control, 1, offer.record.beats))]
-                m.d.sync += self._header(header)
+                m.d.sync += [blank.eq(chosen.control), left.eq(Mux(chosen.control, 1, chosen.beats))]
                 if not wide:
-                    m.d.sync += place.eq(offer.record.index)
-        return inside
-
-    def _header(self, header: Any) -> list[Any]:
-        control, offer = self.control, self.offer
-        of_data = {"kind": RingKind.DATA, "sequence": offer.sequence}
-        of_data |= {name: offer.record.frame[name] for name in FRAME.members}
-        of_control = dict.fromkeys(of_data, 0) | {n: control[n] for n in ("kind", "sequence", "count")}
-        return [header[n].eq(Mux(control.valid, of_control[n], value)) for n, value in of_data.items()]
+                    m.d.sync += place.eq(chosen.index)
+            with m.If(begin):
+                m.d.sync += chosen.valid.eq(0)
 
     def _assemble(self, m: Module, free: Signal, beat: Any, header: Any) -> None:
         job, o = self.job, self.o

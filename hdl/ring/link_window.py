@@ -20,6 +20,11 @@ from fanin.hdl.ring.link_receive import ANSWER
 from fanin.hdl.ring.link_transmit import data_offer
 
 
+def _behind(one: Value, other: Value) -> Value:
+    """Whether a sequence number is behind another, modulo 2^32: the sign of their difference."""
+    return (one - other)[SEQUENCE_BITS - 1]
+
+
 class SendWindow(wiring.Component):
     """Go-back-N: which frame is next, how long to wait for its acknowledgement, when to give up.
 
@@ -50,7 +55,7 @@ class SendWindow(wiring.Component):
     ``probe`` : Out, 1
         A PROBE is due.
     ``probed`` : In, 1
-        It is begun.
+        It was begun.
     ``failed`` : Out, 1
         ``job.retries`` timeouts in a row without an answer.
     ``idle`` : Out, 1
@@ -65,7 +70,7 @@ class SendWindow(wiring.Component):
     Latency
     -------
     2 cycles from ``taken``, ``sent`` or ``answer`` to the next offer. ``job.timeout`` is over 2 cycles late;
-    ``failed`` follows 1 cycle after the last.
+    ``failed`` follows 2 cycles after the last.
 
     Source
     ------
@@ -99,17 +104,15 @@ class SendWindow(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Sequence numbers count modulo 2^32; the low bits, ``near``, tell apart frames that are kept."""
         m = Module()
-        oldest, following, fresh, written, limit = (
+        oldest, following, fresh, limit = (
             Signal(SEQUENCE_BITS, name=name, init=self.first_sequence)
-            for name in ("oldest", "following", "fresh", "written", "limit")
+            for name in ("oldest", "following", "fresh", "limit")
         )
-        bits = (self.replay_frames - 1).bit_length()
-        near = slice(0, bits + 1)
+        near = slice(0, self.replay_frames.bit_length())
+        written = self._keep(m, oldest[near])
         back = Signal()
         progress = Signal()
         moves = self._answer(m, oldest, following, fresh, limit, progress)
-        with m.If(self.taken):
-            m.d.sync += written.eq(written + 1)
         with m.If(self.sent & ~self.again):
             m.d.sync += fresh.eq(fresh + 1)
         with m.If(moves):
@@ -121,8 +124,8 @@ class SendWindow(wiring.Component):
         m.d.sync += [
             self.offer.record.eq(self.record),
             self.offer.valid.eq(
-                (following[near] != written[near])
-                & (following != limit)
+                (following[near] != written)
+                & _behind(following, limit)
                 & ~(self.sent | self.answer.valid | back)
             ),
         ]
@@ -130,49 +133,56 @@ class SendWindow(wiring.Component):
             self.number.eq(following),
             self.offer.sequence.eq(following),
             self.again.eq(following[near] != fresh[near]),
-            self.idle.eq(oldest[near] == written[near]),
-            self.open.eq(self.running & ((oldest ^ written)[near] != self.replay_frames)),
+            self.idle.eq(oldest[near] == written),
         ]
         self._time(m, back, progress, following[near] == oldest[near])
         return m
+
+    def _keep(self, m: Module, oldest: Value) -> Signal:
+        """The low bits of the number behind the newest frame; ``open`` foresees that it moves on."""
+        bits = len(oldest)
+        written = Signal(bits, init=self.first_sequence % (1 << bits))
+        behind = Signal(bits, init=(self.first_sequence + 1) % (1 << bits))
+        full = (oldest ^ written) == self.replay_frames
+        then_full = (oldest ^ behind) == self.replay_frames
+        m.d.sync += self.open.eq(self.running & ~full & ~(self.taken & then_full))
+        with m.If(self.taken):
+            m.d.sync += [written.eq(behind), behind.eq(behind + 1)]
+        return written
 
     def _answer(
         self, m: Module, oldest: Signal, following: Signal, fresh: Signal, limit: Signal, progress: Signal
     ) -> Signal:
         """Let go of what is acknowledged, take the new limit; whether the answer says what is next.
 
-        Whether one number is behind another is the sign of their difference: all in one cycle, since answers
-        can come in a row.
+        All in one cycle, since answers can come in a row.
         """
         answer = self.answer
         accept = Signal()
         moves = Signal()
         more_room = Signal()
-
-        def behind(one: Value, other: Value) -> Value:
-            return (one - other)[SEQUENCE_BITS - 1]
-
         m.d.comb += [
-            accept.eq(answer.valid & ~behind(answer.sequence, oldest) & ~behind(fresh, answer.sequence)),
-            moves.eq(accept & (answer.nak | behind(following, answer.sequence))),
-            more_room.eq(answer.valid & behind(limit, answer.count)),
+            accept.eq(answer.valid & ~_behind(answer.sequence, oldest) & ~_behind(fresh, answer.sequence)),
+            moves.eq(accept & (answer.nak | _behind(following, answer.sequence))),
+            more_room.eq(answer.valid & _behind(limit, answer.count)),
         ]
         with m.If(accept):
             m.d.sync += oldest.eq(answer.sequence)
         with m.If(more_room):
             m.d.sync += limit.eq(answer.count)
-        m.d.sync += progress.eq((accept & (answer.sequence != oldest)) | more_room)
+        m.d.sync += progress.eq((accept & _behind(oldest, answer.sequence)) | more_room)
         return moves
 
     def _time(self, m: Module, back: Signal, progress: Signal, nothing_sent: Value) -> None:
         """Count down while frames are kept and nothing moves; then go back, or ask."""
         timer = Signal(signed(TIMEOUT_BITS + 1))
         timeouts = Signal(RETRY_BITS)
-        waiting = self.running & ~self.idle
-        m.d.comb += [
-            back.eq(waiting & timer[-1]),
+        waiting = Signal()
+        m.d.sync += [
+            waiting.eq(self.running & ~self.idle),
             self.failed.eq(self.running & (timeouts == self.job.retries)),
         ]
+        m.d.comb += back.eq(waiting & timer[-1])
         m.d.sync += timer.eq(timer - 1)
         with m.If(~waiting | progress | back):
             m.d.sync += timer.eq(self.job.timeout)
@@ -199,7 +209,7 @@ class Acknowledger(wiring.Component):
     ``received`` : In, 1
         A frame was kept.
     ``consumed`` : In, 1
-        A frame left the buffer.
+        A frame left the buffer, at least a cycle ago.
     ``asked`` : In, 1
         A PROBE came, or a frame that had been received.
     ``ahead`` : In, 1
@@ -209,7 +219,9 @@ class Acknowledger(wiring.Component):
     ``nak`` : Out, 1
         It is a NAK.
     ``answered`` : In, 1
-        The answer is begun, with ``limit`` of this cycle. Only while ``ack`` or ``nak``.
+        An answer was begun a cycle ago, with what was known then.
+    ``answered_nak`` : In, 1
+        It was a NAK.
     ``limit`` : Out, 32
         The first sequence number for which there is no room.
 
@@ -241,6 +253,7 @@ class Acknowledger(wiring.Component):
                 "ack": Out(1, init=1),
                 "nak": Out(1),
                 "answered": In(1),
+                "answered_nak": In(1),
                 "limit": Out(SEQUENCE_BITS, init=(first_sequence + buffer_frames) % (1 << SEQUENCE_BITS)),
             }
         )
@@ -262,7 +275,9 @@ class Acknowledger(wiring.Component):
         with m.If((events >= self.job.ack_frames) | (delay[-1] & (events != 0))):
             m.d.sync += self.ack.eq(1)
         with m.If(self.answered):
-            m.d.sync += [self.ack.eq(0), self.nak.eq(0), events.eq(new)]
+            m.d.sync += [self.ack.eq(0), events.eq(new)]
+        with m.If(self.answered_nak):
+            m.d.sync += self.nak.eq(0)
         with m.If(self.received):
             m.d.sync += [gap.eq(0), self.nak.eq(0)]
         with m.If(self.ahead):

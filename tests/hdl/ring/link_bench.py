@@ -150,14 +150,15 @@ class Wires:
                         link.mac_tx.valid & link.mac_tx.ready,
                         link.mac_tx.valid,
                         link.mac_tx.payload,
-                        link.mac_rx.valid & link.mac_rx.ready,
+                        link.mac_rx.valid,
+                        link.mac_rx.ready,
                         link.counters.as_value(),
                         link.status.as_value(),
                     )
                 )
             )
             for index in range(len(links)):
-                self._note(index, *seen[2 + 6 * index : 8 + 6 * index])
+                self._note(index, *seen[2 + 7 * index : 9 + 7 * index])
             for delivery in self.at.get(self.cycle, ()):
                 self._deliver(delivery)
             self.cycle += 1
@@ -178,7 +179,7 @@ class Wires:
             ctx.set(port.payload, feeding[0][0])
 
     def _note(
-        self, index: int, moved: int, valid: int, beat: Any, fed: int, counters: int, status: int
+        self, index: int, moved: int, valid: int, beat: Any, fed: int, ready: int, counters: int, status: int
     ) -> None:
         assert valid or not self.building[index], "paused inside a frame"
         if moved:
@@ -191,8 +192,7 @@ class Wires:
                 self.sent.append(Sent(index, self.began[index], self.cycle, frame))
                 for delivery in self.route(index, frame, self.cycle):
                     self._deliver(delivery)
-        if self.feeding[index]:
-            assert fed or not self.stall == 0, "a MAC does not wait"
+        assert ready, "a MAC does not wait"
         if fed:
             beat, frame = self.feeding[index].pop(0)
             if beat["last"]:
