@@ -154,11 +154,12 @@ void fanin_read(int node, int port, long long address, int bytes, svBitVecVal *d
 void fanin_write(int node, int port, long long address, int bytes, const svBitVecVal *data, const svBitVecVal *strobes) {
   Region &region = nodes[node].regions[port];
   uint64_t begin = static_cast<uint64_t>(address);
+  uint64_t room = begin < region.size ? region.size - begin : 0;
   const uint8_t *from = reinterpret_cast<const uint8_t *>(data);
   last_progress = cycle;
   for (int i = 0; i < bytes; ++i) {
     if (!(strobes[i / 32] >> i % 32 & 1)) continue;
-    if (begin + i >= region.size)
+    if (static_cast<uint64_t>(i) >= room)
       return fail(name(node) + ", memory port " + std::to_string(port) + ": write at " + std::to_string(begin + i) +
                   " beyond its " + std::to_string(region.size) + " bytes");
     region.bytes[begin + i] = from[i];

@@ -9,10 +9,24 @@ from typing import Protocol
 
 from fanin import wire
 from fanin.sim.network import Network
-from fanin.wire import ETHERTYPE_AGGREGATION, ETHERTYPE_IPV4, Encap, Kind, header_length
+from fanin.wire import (
+    ETHERNET,
+    ETHERTYPE_AGGREGATION,
+    ETHERTYPE_IPV4,
+    IP_PROTOCOL_UDP,
+    IPV4,
+    UDP_PORT,
+    Encap,
+    Kind,
+    byte_length,
+    header_length,
+)
 
 _HEADER = struct.Struct(">BBHI")  # version and kind, job, slot, round
 _ENCAPS = {ETHERTYPE_AGGREGATION: Encap.L2, ETHERTYPE_IPV4: Encap.UDP}
+_UDP = byte_length(ETHERNET) + byte_length(IPV4)  # where its header begins
+_PROTOCOL = byte_length(ETHERNET) + 9  # where IPv4 names the protocol
+_PORTS = struct.Struct(">HH")
 
 _ACKNOWLEDGEMENT = ("ACK left the node", "CONFIRM arrived at the node")
 
@@ -52,6 +66,10 @@ def _operation(frame: bytes) -> tuple[int, tuple[int, int, int]] | None:
     encap = _ENCAPS.get(int.from_bytes(frame[12:14], "big"))
     if encap is None or len(frame) < (offset := header_length(encap)) + _HEADER.size:
         return None
+    if encap is Encap.UDP and (
+        frame[_PROTOCOL] != IP_PROTOCOL_UDP or UDP_PORT not in _PORTS.unpack_from(frame, _UDP)
+    ):
+        return None
     head, job, slot, number = _HEADER.unpack_from(frame, offset)
     return head & 15, (job, slot, number)
 
@@ -86,7 +104,7 @@ class Exchange:
     def first_packets(self) -> list[dict[str, int]]:
         """Per node, the cycle in which its first packet reached each of ``STEPS``, as far as it came."""
         for steps, arrival in zip(self.steps, self._network.first_arrival, strict=True):
-            if arrival is not None:
+            if arrival is not None and STEPS[1] in steps:  # other traffic has no steps
                 steps[STEPS[2]] = arrival // self._period
         return [{step: steps[step] for step in STEPS if step in steps} for steps in self.steps]
 

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.sim.cosim.program import HostProgram
-from fanin.sim.cosim.run import FailedCheck
+from fanin.sim.cosim.run import FailedCheck, Intervals
 
 _NEVER = 2**64 - 1
-_RATE_UNITS = 65536  # a MAC's rate is counted in parts of a byte
+_RATE_UNITS = 65536  # parts of a byte, in which a MAC's rate is counted
 _SIGNATURES: dict[str, tuple[object, Sequence[object]]] = {
     "cosim_setup": (None, (c_uint32, c_uint64, c_int, c_uint64, c_int)),
     "cosim_map": (c_bool, (c_uint32, c_char_p, c_bool)),
@@ -95,8 +95,8 @@ class Library:
         """Bytes that a memory port has stored."""
         return int(self._functions.cosim_bytes_written(node, port))
 
-    def occupied(self, node: int) -> npt.NDArray[np.uint64]:
-        """When the link from a node's MAC was occupied: (begin, end) in rising edges; 2^64 − 1: not ended."""
+    def occupied(self, node: int) -> Intervals:
+        """When the link from a node's MAC was occupied."""
         count = self._functions.cosim_interval_count(node)
         if not count:
             return np.zeros((0, 2), dtype=np.uint64)

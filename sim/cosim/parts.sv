@@ -185,8 +185,8 @@ module fanin_host #(parameter int NODE = 0, parameter int ADDRESS = 32) (
 endmodule
 
 // A MAC: takes a frame without a pause inside, a beat a cycle; presents received ones likewise. With a rate (in
-// 1/65536 bytes a cycle; 0: none), it takes the next frame only when the last one, with preamble, FCS and gap, has
-// left at that rate.
+// 1/65536 bytes a cycle; 0: none), it takes the next frame only when the last one, padded, with preamble, FCS and
+// gap, has left at that rate.
 module fanin_mac #(parameter int NODE = 0, parameter int WIDTH = 512) (
     input bit clk, input bit rst, input longint coming,  // the number of the coming rising edge
     input int rate,
@@ -204,10 +204,12 @@ module fanin_mac #(parameter int NODE = 0, parameter int WIDTH = 512) (
   import "DPI-C" function void fanin_violation(input int node, input string name, input string text);
   import "DPI-C" function void fanin_occupied(input int node, input bit occupied, input longint coming);
   localparam int OVERHEAD = 24;  // bytes of preamble, FCS and gap
+  localparam int LEAST = 60;  // bytes of a frame
   bit open = 0, taken = 0, occupied = 0;
-  longint debt = 0;  // what is still to leave, in 1/65536 bytes; a remainder below a cycle's share is kept
+  longint debt = 0;  // what has still to leave, in 1/65536 bytes; below 0: that much earlier the link was free
   wire accept = tx_valid && tx_ready;
-  wire busy = rate == 0 ? accept : accept || debt > 0;
+  wire busy = accept || debt > 0;
+  int size = 0;  // bytes of a frame so far
   longint owed;
   assign tx_ready = open || rate == 0 || debt <= 0;
   int beat;
@@ -221,8 +223,13 @@ module fanin_mac #(parameter int NODE = 0, parameter int WIDTH = 512) (
     if (!rst && busy != occupied) fanin_occupied(NODE, busy, coming);
     if (!rst) occupied <= busy;
     owed = debt - 64'(rate);
-    if (accept) owed += 65536 * ($countones(tx_keep) + (tx_last ? OVERHEAD : 0));
-    debt <= rst ? 0 : owed < -64'(rate) ? -64'(rate) : owed;
+    if (accept) size += $countones(tx_keep);
+    if (accept && tx_last) begin
+      owed += 65536 * (OVERHEAD + (size < LEAST ? LEAST : size));
+      if (owed < -64'(rate)) owed = -64'(rate);  // the beats were slower than the link
+      size = 0;
+    end
+    debt <= rst || rate == 0 || !busy ? 0 : owed;
     if (rx_valid && rx_ready && rx_last) fanin_rx_taken(NODE);
     taken <= rx_valid && rx_ready;
   end

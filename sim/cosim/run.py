@@ -14,6 +14,7 @@ from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Job, Switch
 
 Words = npt.NDArray[np.uint32]
+Intervals = npt.NDArray[np.uint64]  # rows of rising edges: the first of an interval, and the first behind it
 
 
 @dataclass
@@ -30,9 +31,7 @@ class RunRequest:
 
     nodes: int
     period_ps: int
-    memories: list[
-        list[Path]
-    ]  # per node, per memory port, in the ports' order; written to
+    memories: list[list[Path]]  # per node, per memory port, in their order; a port that writes changes its file
     phases: list[Phase]
     switch: Callable[[], Switch]
     jobs: list[Job]
@@ -44,7 +43,7 @@ class RunRequest:
     watchdog: int = 200_000
     event_mask: int = 0
     event_limit: int = 1_000_000
-    writable: tuple[bool, ...] = ()  # which memory ports are; the simulator fills it in
+    writable: tuple[bool, ...] = ()  # which memory ports write; the simulator says it
     trace: Path | None = None
     pcap: Path | None = None
 
@@ -94,8 +93,6 @@ class RunResult:
     first_packet: list[dict[str, int]] = field(default_factory=list)  # per node: cycle of each step it reached
     bytes_read: list[list[int]] = field(default_factory=list)  # per node, per memory port
     bytes_written: list[list[int]] = field(default_factory=list)  # likewise
-    occupied: list[npt.NDArray[np.uint64]] = field(
-        default_factory=list
-    )  # per node: (begin, end)
+    occupied: list[Intervals] = field(default_factory=list)  # per node, when its MAC's link was
     seconds: float = 0.0
     cpu_seconds: float = 0.0  # of the simulator's one thread

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from fanin.sim.cosim.run import Progress, RunRequest, RunResult
 
 _LOG_LINES = 15
 _GRACE_SECONDS = 5
+_MAX_MAC_BYTES = 1024  # a cycle: more than any MAC stream has
 _ENVIRONMENT = {
     "COCOTB_TEST_MODULES": "fanin.sim.cosim.testbench",
     "COCOTB_TOPLEVEL": "top",
@@ -133,7 +134,7 @@ class Simulator:
         Raises SimulationFailed; nothing is left running, not on KeyboardInterrupt either.
         """
         self._check(request)
-        request.writable = tuple(memory.writes for memory in self.ports.memories)
+        request = replace(request, writable=tuple(memory.writes for memory in self.ports.memories))
         with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
             work = Path(temporary)
             (work / "request").write_bytes(pickle.dumps(request))
@@ -151,6 +152,10 @@ class Simulator:
     def _check(self, request: RunRequest) -> None:
         if request.nodes != self.nodes:
             raise ValueError(f"nodes must be {self.nodes}, as built, not {request.nodes}")
+        if not 0 <= request.mac_bytes_per_cycle <= _MAX_MAC_BYTES:
+            raise ValueError(
+                f"mac_bytes_per_cycle must be 0 to {_MAX_MAC_BYTES}, not {request.mac_bytes_per_cycle!r}"
+            )
         for node, paths in enumerate(request.memories):
             if len(paths) != len(self.ports.memories):
                 raise ValueError(

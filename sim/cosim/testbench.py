@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import cocotb
+import numpy as np
 from cocotb.triggers import ValueChange
 
 from fanin.errors import ToolFailed
@@ -96,7 +97,8 @@ class Session:
         ports = [(node, range(len(files))) for node, files in enumerate(request.memories)]
         result.bytes_read = [[self.library.bytes_read(node, port) for port in own] for node, own in ports]
         result.bytes_written = [[self.library.bytes_written(node, port) for port in own] for node, own in ports]
-        result.occupied = [self.library.occupied(node) for node in range(request.nodes)]
+        ended = np.uint64(result.cycles)
+        result.occupied = [np.minimum(self.library.occupied(node), ended) for node in range(request.nodes)]
         with contextlib.suppress(ToolFailed):  # what ended the run may be the switch
             result.switch = self.switch.counters().as_dict()
             result.jobs = {job.id: self.switch.job_counters(job.id).as_dict() for job in request.jobs}

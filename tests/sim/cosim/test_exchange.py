@@ -6,7 +6,7 @@ from fanin.sim.cosim.exchange import STEPS, Exchange
 from fanin.sim.network import LinkConfig, Network
 from fanin.sim.switch.base import Job, Member
 from fanin.sim.switch.reference import ReferenceSwitch
-from fanin.wire import Encap, Endpoint, Kind, Packet, encode
+from fanin.wire import UDP_PORT, Encap, Endpoint, Kind, Packet, encode
 
 PERIOD = 4000
 SWITCH = Endpoint(mac=99, ip=9)
@@ -107,3 +107,34 @@ def test_the_first_packet_is_followed_as_far_as_it_comes():
     assert list(first[0]) == list(STEPS[1:3])
     assert first[0]["AGG left the node"] == 5
     assert first[2] == {}
+
+
+def _udp(port, protocol=17):
+    """An IPv4 datagram whose payload looks like an AGG of slot 0, round 1."""
+    packet = Packet(Kind.AGG, 1, 0, 1, 1)
+    frame = encode(packet, encap=Encap.UDP, source=Endpoint(mac=1, ip=1, port=port), destination=SWITCH)
+    frame = bytearray(frame)
+    frame[23] = protocol
+    frame[36:38] = port.to_bytes(2, "big")
+    return bytes(frame)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        bytes(12) + b"\x88\xb6" + bytes(50),
+        bytes(12) + b"\x08\x06" + bytes(46),
+        _udp(4791),
+        _udp(UDP_PORT, protocol=6),
+        b"\x00" * 12 + b"\x88",
+        bytes(12) + b"\x08\x00" + bytes(20),
+    ],
+    ids=["ring", "ARP", "another UDP port", "TCP", "half an EtherType", "a short datagram"],
+)
+def test_other_traffic_is_carried_and_no_operation_is_seen_in_it(frame):
+    bench = Bench(delay_ns=0, gbps=float("inf"))
+    bench.top.outgoing.append((3, 0, frame))
+    bench.exchange.serve(3)
+    assert bench.exchange.sent == {"other": 1}
+    assert bench.exchange.first_packets() == [{}, {}]
+    assert bench.network.up[0].statistics.frames == 1

@@ -6,7 +6,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.config import PRESETS
-from fanin.hdl.bus.axi4 import AXI4LiteSignature, AXI4ReadSignature
+from fanin.hdl.bus.axi4 import AXI4LiteSignature, AXI4ReadSignature, AXI4WriteSignature
 from fanin.hdl.glm.node import GlmNode
 from fanin.hdl.stream.packet import packet_stream
 from fanin.sim.cosim.ports import NodePorts
@@ -40,6 +40,20 @@ def test_buses_and_widths_are_found():
     assert ports.event_bits == 3
 
 
+def test_a_port_may_read_write_or_both():
+    axi = {"data_width": 128, "address_width": 36}
+    read, write = AXI4ReadSignature(**axi), AXI4WriteSignature(**axi)
+    both = wiring.Signature(dict(read.members) | dict(write.members))
+    ports = NodePorts.of(Node(GOOD | {"memory": Out(both), "results": Out(write)}))
+    assert {m.name: (m.reads, m.writes, m.data_bits, m.id_bits) for m in ports.memories} == {
+        "samples0": (True, False, 64, 1),
+        "samples1": (True, False, 64, 1),
+        "memory": (True, True, 128, 1),
+        "results": (False, True, 128, 1),
+    }
+    assert ports.host.name == "axil"
+
+
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_every_preset_of_the_node_fits(preset):
     config = PRESETS[preset]
@@ -57,6 +71,10 @@ def test_every_preset_of_the_node_fits(preset):
         (
             {"samples": Out(AXI4ReadSignature(data_width=64, address_width=34, id_width=0))},
             "lacks samples_arid",
+        ),
+        (
+            {"results": Out(AXI4WriteSignature(data_width=64, address_width=34, id_width=0))},
+            "lacks results_awid, results_bid",
         ),
     ],
 )
