@@ -40,6 +40,7 @@ EXCHANGES: dict[str, Exchange] = {
     "figure 1(c), +C": RingOfRings(2, STRICT),
 }
 SHOWN = (1, 2, 5, 10, 20)  # epochs
+TRAFFIC_EPOCHS = 5
 
 
 def accuracies(exchanges: Mapping[str, Exchange], trainings: Sequence[Training]) -> Iterator[str]:
@@ -75,5 +76,5 @@ if __name__ == "__main__":
     trainings = [Training(epochs=args.epochs, seed=seed) for seed in range(args.seeds)]
     for row in accuracies(CODECS, trainings):
         print(row, flush=True)
-    for row in traffic(EXCHANGES, trainings[0]):
+    for row in traffic(EXCHANGES, Training(epochs=TRAFFIC_EPOCHS)):
         print(row, flush=True)

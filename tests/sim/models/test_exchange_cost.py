@@ -45,3 +45,9 @@ def test_published_figures_are_met_but_for_vgg_and_hdcs_wires():
         },
         abs=0.01,
     )
+
+
+def test_with_the_ring_every_worker_sums_a_share_and_updates_on_its_gpu():
+    """AlexNet's 52 % of figure 12 come out to a tenth of a per cent so, and in no other way that was tried."""
+    (saved,) = (each for each in exchange_cost.comparisons() if each.name == "AlexNet: INC, time saved")
+    assert saved.model == pytest.approx(52, abs=0.1)
