@@ -10,6 +10,8 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.stream.packet import packet_stream
 
+LATENCY = 2
+
 
 def piece_layout(max_bytes: int) -> data.StructLayout:
     """A piece of a frame: the lowest ``count`` bytes of ``data``, the first lowest; the others mean nothing.
@@ -20,7 +22,7 @@ def piece_layout(max_bytes: int) -> data.StructLayout:
 
 
 def rotated(value: Any, places: Any, *, unit: int = 8) -> Any:
-    """``value`` rotated towards its top by ``places`` times ``unit`` bits, in 4:1 multiplexers."""
+    """``value`` rotated up by ``places`` times ``unit`` bits, or down if that is negative; 4:1 multiplexers."""
     for low in range(0, len(places), 2):
         steps = [value.rotate_left(unit * (n << low)) for n in range(4)]
         value = Mux(places[low], steps[1], steps[0])
@@ -45,7 +47,7 @@ def _padded(value: Any, width: int) -> Any:
     return Cat(value, Const(0, width - len(value)))
 
 
-def _from(first: Any, size: int) -> Any:
+def ones_from(first: Any, size: int) -> Any:
     """Ones from bit ``first`` on, of ``size``; upper and lower half apart, to be quick."""
     split = (len(first) + 1) // 2
     low, high = first[:split], first[split:]
@@ -117,18 +119,20 @@ class BytePacker(wiring.Component):
         piece = Signal(_turning(self.width), reset_less=True)
         held = Signal(self.width, reset_less=True)
         advance, take = Signal(), Signal()
-        here, behind = (rotated(v, piece.quarters, unit=self.width // 4) for v in (piece.data, piece.behind))
+        here, behind = Signal(self.width), Signal(self.width)  # the piece, and what follows, in their place
         m.d.comb += [
             advance.eq(o.ready | ~o.valid),
             take.eq(~words[1]),
             self.i.ready.eq(advance & take),
+            here.eq(rotated(piece.data, piece.quarters, unit=self.width // 4)),
+            behind.eq(rotated(piece.behind, piece.quarters, unit=self.width // 4)),
         ]
         with m.If(advance):
             m.d.sync += [
                 o.valid.eq(words[0]),
                 o.p.data.eq(_chosen(piece.ahead, here, held)),
                 o.p.last.eq(piece.last & take),
-                o.p.keep.eq(Mux(piece.partial & take, ~_from(piece.end, size), -1)),
+                o.p.keep.eq(Mux(piece.partial & take, ~ones_from(piece.end, size), -1)),
             ]
             with m.If(valid):
                 next_word = here if self.max_bytes <= size else _chosen(piece.beyond, behind, here)
@@ -154,8 +158,8 @@ class BytePacker(wiring.Component):
             piece.partial.eq(more),
             piece.end.eq(rest),
             piece.quarters.eq(begin[-2:]),
-            piece.ahead.eq(_from(begin, size)),
-            piece.beyond.eq(_from(begin, size)),
+            piece.ahead.eq(ones_from(begin, size)),
+            piece.beyond.eq(ones_from(begin, size)),
             piece.data.eq(rotated(_padded(i.p.data[: self.width], self.width), begin[:-2])),
             piece.behind.eq(rotated(_padded(i.p.data[self.width :], self.width), begin[:-2])),
         ]

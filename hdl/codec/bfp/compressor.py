@@ -1,0 +1,98 @@
+"""Block floating point, compressing: a word of binary32 values a cycle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.codec import EXPONENT_BITS, FLOAT_BITS, FRACTION_BITS, Bfp
+from fanin.hdl.codec.bfp.maximum import BlockMaximum, maximum_latency
+from fanin.hdl.codec.bfp.quantiser import STAGES, Quantiser
+from fanin.hdl.codec.bfp.shapes import Words
+from fanin.hdl.codec.packer import LATENCY as PACKER_LATENCY
+from fanin.hdl.codec.packer import BytePacker
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.packet import packet_stream
+
+
+class BfpCompressor(wiring.Component):
+    """Compress frames of binary32 values to blocks that share an exponent.
+
+    A frame has at least one byte; bytes that its last value lacks are zeros, values that its last block lacks
+    are +0. What comes out are the bytes of ``sim/golden/codec/bfp.py``'s ``encode``.
+
+    Members
+    -------
+    ``i`` : In, packet stream of ``width``
+        ``ready`` follows ``o.ready`` within the cycle, but for blocks of several words.
+    ``o`` : Out, packet stream of ``width``
+
+    Parameters
+    ----------
+    ``width`` : int, bits; 256 or 512
+    ``block`` : int, values that share an exponent; 4, 8, 16, 32 or 64
+    ``mantissa`` : int, bits of a magnitude; 3 to 15
+
+    Latency
+    -------
+    ``latency`` cycles from a word to the word that its piece completes: 8, or 7 for blocks of 4 values, or
+    8 + S for blocks of S > 1 words. One word a cycle. At a frame's end the words that a block of several
+    words lacks take a cycle each, and one is lost when the last piece fills a word and leaves bytes.
+
+    Source
+    ------
+    AI Smart NIC, section IV-B; docs/codecs.md.
+    """
+
+    def __init__(self, *, width: int = 512, block: int = 16, mantissa: int = 7):
+        self.width = width
+        self.block = block
+        self.mantissa = mantissa
+        self.words = Words(width, Bfp(block, mantissa))
+        self.latency = 1 + maximum_latency(self.words) + STAGES + PACKER_LATENCY
+        super().__init__({"i": In(packet_stream(width)), "o": Out(packet_stream(width))})
+
+    def elaborate(self, platform: Any) -> Module:
+        """Reduce the values, complete the block, find its exponent, quantise, pack."""
+        m = Module()
+        parameters = {"width": self.width, "block": self.block, "mantissa": self.mantissa}
+        m.submodules.maximum = maximum = BlockMaximum(**parameters)
+        m.submodules.quantiser = quantiser = Quantiser(**parameters)
+        m.submodules.packer = packer = BytePacker(width=self.width, max_bytes=self.words.piece_bytes)
+        connect_typed(m, maximum.o, quantiser.i)
+        connect_typed(m, quantiser.o, packer.i)
+        connect_typed(m, packer.o, wiring.flipped(self.o))
+        self._reduce(m, maximum.i)
+        return m
+
+    def _reduce(self, m: Module, o: Any) -> None:
+        """A register of reduced values; behind a frame that ends within a block, the words that it lacks."""
+        i, words, word = self.i, self.words, o.payload
+        place = Signal(range(words.per_block))  # of the word in its block
+        filling = Signal()
+        ends = place == words.per_block - 1
+        advance = Signal()
+        block_bytes = self.block * FLOAT_BITS // 8
+        m.d.comb += [advance.eq(o.ready | ~o.valid), i.ready.eq(advance & ~filling)]
+        with m.If(advance):
+            m.d.sync += [
+                o.valid.eq(i.valid | filling),
+                word.last.eq((i.p.last | filling) & ends),
+                word.first.eq(place == 0),
+                word.end.eq(ends),
+                word.present.eq(Cat(i.p.keep[k * block_bytes] for k in range(words.blocks))),
+            ]
+            m.d.sync += [word.values[n].eq(self._reduced(n, ~filling)) for n in range(words.lanes)]
+            with m.If(i.valid | filling):
+                m.d.sync += [place.eq(place + 1), filling.eq((i.p.last | filling) & ~ends)]
+
+    def _reduced(self, lane: int, there: Any) -> Any:
+        """A value without the bytes that it lacks; its lower fraction bits as one."""
+        keep = self.i.p.keep.word_select(lane, FLOAT_BITS // 8)
+        bits = self.i.p.data.word_select(lane, FLOAT_BITS) & Cat((k & there).replicate(8) for k in keep)
+        cut = FRACTION_BITS - self.mantissa
+        exponent = bits[FRACTION_BITS : FRACTION_BITS + EXPONENT_BITS]
+        return Cat(bits[cut:FRACTION_BITS], bits[:cut].any(), exponent, bits[-1])

@@ -1,0 +1,139 @@
+"""Block floating point, decompressing: a word of binary32 values a cycle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.codec import EXPONENT_BITS, FRACTION_BITS, QUIET_NAN, SPECIAL_EXPONENT, Bfp
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.codec.bfp.cutter import LENGTH_BITS, PieceCutter
+from fanin.hdl.codec.bfp.shapes import Words
+from fanin.hdl.codec.packer import ones_from
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.packet import packet_stream
+
+STAGES = 3
+
+
+class BfpDecompressor(wiring.Component):
+    """Decompress frames of blocks to binary32 values.
+
+    A frame that leaves has exactly ``length`` bytes. ``error``, valid with ``last``, says that the compressed
+    frame ended before the codes of its last word; of blocks of several words those behind ``length`` are not
+    asked for. What a compressed frame has beyond them is dropped.
+
+    Members
+    -------
+    ``length`` : In, stream of 32 bits
+        Bytes of the coming frame when decompressed, at least 1.
+    ``i`` : In, packet stream of ``width``
+        ``ready`` follows ``o.ready`` within the cycle.
+    ``o`` : Out, packet stream of ``width`` with ``error``
+
+    Parameters
+    ----------
+    ``width`` : int, bits; 256 or 512
+    ``block`` : int, values that share an exponent; 4, 8, 16, 32 or 64
+    ``mantissa`` : int, bits of a magnitude; 3 to 15
+
+    Latency
+    -------
+    6 cycles from a word to the last word of values that it completes, if the length is there; 6 from the
+    length. One word of values a cycle; between two frames at most one cycle is lost, and those of surplus
+    words.
+
+    Source
+    ------
+    AI Smart NIC, section IV-B; docs/codecs.md.
+    """
+
+    def __init__(self, *, width: int = 512, block: int = 16, mantissa: int = 7):
+        self.width = width
+        self.block = block
+        self.mantissa = mantissa
+        self.words = Words(width, Bfp(block, mantissa))
+        super().__init__(
+            {
+                "length": In(stream.Signature(LENGTH_BITS)),
+                "i": In(packet_stream(width)),
+                "o": Out(packet_stream(width, error=True)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Cut, then lanes that stall as one: leading zeros, shift, special values."""
+        m = Module()
+        m.submodules.cutter = cutter = PieceCutter(width=self.width, block=self.block, mantissa=self.mantissa)
+        connect_typed(m, wiring.flipped(self.length), cutter.length)
+        connect_typed(m, wiring.flipped(self.i), cutter.i)
+        piece, o = cutter.o.payload, self.o
+        advance = Signal()
+        arrived = Signal(STAGES)
+        m.d.comb += [advance.eq(o.ready | ~o.valid), cutter.o.ready.eq(advance), o.valid.eq(arrived[-1])]
+        with m.If(advance):
+            m.d.sync += arrived.eq(Cat(cutter.o.valid, arrived))
+            beside = Cat(piece.tail, piece.last, piece.missing)
+            beside = delayed(m, beside, STAGES - 1, name="beside")[-1]
+            tail, last, missing = beside[:-2], beside[-2], beside[-1]
+            keep = Mux(last, Cat(1, ~ones_from(tail, self.width // 8)), -1)
+            m.d.sync += [o.p.keep.eq(keep), o.p.last.eq(last), o.p.error.eq(missing)]
+            exponents = self._exponents(m, cutter.o)
+            for n, code in enumerate(self._codes(piece.data)):
+                exponent = exponents[n * self.words.blocks // self.words.lanes]
+                m.d.sync += o.p.data.word_select(n, 32).eq(self._lane(m, code, exponent, str(n)))
+        return m
+
+    def _exponents(self, m: Module, piece: Any) -> list[Any]:
+        """The exponents of a piece, or, if it has none, of its block's first piece."""
+        words = self.words
+        if words.per_block == 1:
+            step = 8 * words.piece_bytes // words.blocks
+            return [piece.payload.data[k * step :][:EXPONENT_BITS] for k in range(words.blocks)]
+        held = Signal(EXPONENT_BITS, reset_less=True)
+        now = Mux(piece.payload.first, piece.payload.data[:EXPONENT_BITS], held)
+        with m.If(piece.valid):
+            m.d.sync += held.eq(now)
+        return [now]
+
+    def _codes(self, bits: Any) -> list[Any]:
+        words, width = self.words, self.words.config.code_bits
+        per_exponent = words.lanes // words.blocks
+        starts = [EXPONENT_BITS * (1 + n // per_exponent) + n * width for n in range(words.lanes)]
+        return [bits[start : start + width] for start in starts]
+
+    def _lane(self, m: Module, code: Any, block_exponent: Any, name: str) -> Any:
+        """A value, of the magnitude's leading one and the distance of that from the top."""
+        bits = self.mantissa
+        magnitude, sign = code[:-1], code[-1]
+        zeros = Signal(range(bits), name=f"zeros_{name}", reset_less=True)  # above the leading one
+        first = Signal(
+            data.StructLayout({"magnitude": bits, "exponent": EXPONENT_BITS, "sign": 1}),
+            name=f"first_{name}",
+            reset_less=True,
+        )
+        leading = bits - 1
+        for place in range(bits):
+            leading = Mux(magnitude[place], bits - 1 - place, leading)
+        m.d.sync += [zeros.eq(leading), first.eq(Cat(magnitude, block_exponent, sign))]
+
+        nan = (first.exponent == SPECIAL_EXPONENT) & first.magnitude[-1] & first.magnitude[:-1].any()
+        below = Signal(EXPONENT_BITS + 1, name=f"below_{name}")  # the exponent, less 1
+        m.d.comb += below.eq(first.exponent - zeros - 1)
+        flags = data.StructLayout(
+            {"fraction": bits - 1, "exponent": EXPONENT_BITS, "sign": 1, "zero": 1, "nan": 1}
+        )
+        second = Signal(flags, name=f"second_{name}", reset_less=True)
+        m.d.sync += [
+            second.fraction.eq((first.magnitude << zeros)[: bits - 1]),
+            second.exponent.eq(first.exponent - zeros),
+            second.sign.eq(first.sign),
+            second.zero.eq(below[-1] | ~first.magnitude.any()),
+            second.nan.eq(nan),
+        ]
+        fraction = Cat(Const(0, FRACTION_BITS + 1 - bits), second.fraction)
+        value = Mux(second.zero, 0, Cat(fraction, second.exponent, second.sign))
+        return Mux(second.nan, QUIET_NAN, value)

@@ -1,0 +1,135 @@
+"""Values to codes: aligned to their block's exponent, rounded, clamped."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.codec import SPECIAL_EXPONENT, Bfp
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.codec.bfp.shapes import Words, scaled_layout
+from fanin.hdl.codec.packer import piece_layout
+
+STAGES = 3
+
+
+class Quantiser(wiring.Component):
+    """Words and the exponents of their blocks to pieces of the compressed stream.
+
+    A magnitude is rounded to nearest, ties to even, and clamped (docs/codecs.md has the special values).
+
+    Members
+    -------
+    ``i`` : In, stream of :func:`scaled_layout`
+        ``ready`` follows ``o.ready`` within the cycle.
+    ``o`` : Out, stream of :func:`piece_layout`
+        The last piece has only the blocks that are present.
+
+    Parameters
+    ----------
+    ``width`` : int, bits of a word of binary32 values; 256 or 512
+    ``block`` : int, values; 4, 8, 16, 32 or 64
+    ``mantissa`` : int, bits; 3 to 15
+
+    Latency
+    -------
+    3 cycles: distance to the block's exponent, shift, rounding. One word a cycle.
+
+    Source
+    ------
+    docs/codecs.md; AI Smart NIC, section IV-B.
+    """
+
+    def __init__(self, *, width: int = 512, block: int = 16, mantissa: int = 7):
+        self.width = width
+        self.block = block
+        self.mantissa = mantissa
+        self.words = Words(width, Bfp(block, mantissa))
+        super().__init__(
+            {
+                "i": In(stream.Signature(scaled_layout(self.words))),
+                "o": Out(stream.Signature(piece_layout(self.words.piece_bytes))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Lanes that stall as one; beside them the exponents and the word's place."""
+        m = Module()
+        words, i = self.words, self.i.payload
+        advance = Signal()
+        arrived = Signal(STAGES)
+        m.d.comb += [
+            advance.eq(self.o.ready | ~arrived[-1]),
+            self.i.ready.eq(advance),
+            self.o.valid.eq(arrived[-1]),
+        ]
+        codes = []
+        with m.If(advance):
+            m.d.sync += arrived.eq(Cat(self.i.valid, arrived))
+            beside = Cat(i.exponents, i.word.present, i.word.first, i.word.last)
+            beside = delayed(m, beside, STAGES, name="beside")[-1]
+            for n, value in enumerate(i.word.values):
+                exponent = i.exponents[n * words.blocks // words.lanes]
+                codes.append(self._lane(m, value, exponent, str(n)))
+        self._piece(m, beside, codes)
+        return m
+
+    def _lane(self, m: Module, value: Any, block_exponent: Any, name: str) -> Any:
+        """Sign and magnitude of a value. Below it a guard bit is kept, and ``sticky`` for the rest."""
+        bits = self.mantissa
+        distance = Signal(range(bits + 1), name=f"distance_{name}", reset_less=True)
+        whole = Signal(bits + 1, name=f"whole_{name}", reset_less=True)
+        sticky = Signal(2, name=f"sticky_{name}", reset_less=True)  # in the first stage, in the second
+        special = value.exponent == SPECIAL_EXPONENT
+        flags = data.StructLayout({"sign": 1, "nan": 1, "bounded": 1})
+        flag = Signal(flags, name=f"flag_{name}", reset_less=True)
+        full_distance = Signal(len(block_exponent), name=f"full_distance_{name}")
+        near = (full_distance <= bits) & (value.exponent != 0)  # not flushed, not shifted away
+        m.d.comb += full_distance.eq(block_exponent - value.exponent)
+        m.d.sync += [
+            distance.eq(full_distance),
+            whole.eq(Mux(near, Cat(value.fraction, 1), 0)),
+            sticky[0].eq(value.sticky),
+            flag.sign.eq(value.sign),
+            flag.nan.eq(special & (value.fraction.any() | value.sticky)),
+            flag.bounded.eq((block_exponent == SPECIAL_EXPONENT) & ~special),
+        ]
+        shifted = Signal(bits + 1, name=f"shifted_{name}", reset_less=True)
+        lost = reduce(or_, (whole[k] & (distance > k) for k in range(bits)))
+        m.d.sync += [shifted.eq(whole >> distance), sticky[1].eq(sticky[0] | lost)]
+        return self._round(m, shifted, sticky[1], delayed(m, flag, 1, name=f"flag_{name}")[-1], name)
+
+    def _round(self, m: Module, shifted: Signal, sticky: Any, flag: Any, name: str) -> Signal:
+        """Nearest, ties to even; too large becomes the largest, in a special block the largest finite one."""
+        bits = self.mantissa
+        kept, guard = shifted[1:], shifted[0]
+        up = guard & (kept[0] | sticky)
+        total = Signal(bits + 1, name=f"total_{name}")
+        m.d.comb += total.eq(kept + up)
+        largest_finite = (1 << bits - 1) - 1
+        magnitude = Mux(total[-1] | flag.nan, (1 << bits) - 1, total[:-1])
+        magnitude = Mux(flag.bounded & total[bits - 1], largest_finite, magnitude)
+        code = Signal(bits + 1, name=f"code_{name}", reset_less=True)
+        m.d.sync += code.eq(Cat(magnitude[:bits], flag.sign & (kept.any() | up | flag.nan)))
+        return code
+
+    def _piece(self, m: Module, beside: Any, codes: list[Any]) -> None:
+        """Exponents and codes in their order; the bytes of the blocks that are present."""
+        words, piece = self.words, self.o.payload
+        exponents = [beside.word_select(k, 8) for k in range(words.blocks)]
+        present, first, last = beside[8 * words.blocks : -2], beside[-2], beside[-1]
+        per_exponent = words.lanes // words.blocks
+        parts = [Cat(e, codes[k * per_exponent :][:per_exponent]) for k, e in enumerate(exponents)]
+        m.d.comb += [piece.last.eq(last), piece.data.eq(Cat(parts)), piece.count.eq(words.piece_bytes)]
+        with m.If(last):
+            for count in range(1, words.blocks):
+                with m.If(~present[count] & present[count - 1]):
+                    m.d.comb += piece.count.eq(words.bytes_of(count))
+        if words.per_block > 1:
+            with m.If(~first):
+                m.d.comb += [piece.data.eq(Cat(codes)), piece.count.eq(words.code_bytes)]

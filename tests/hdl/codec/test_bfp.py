@@ -1,0 +1,189 @@
+# amaranth: UnusedElaboratable=no
+"""BfpCompressor and BfpDecompressor against the golden codec: bytes, errors, latency, throughput."""
+
+import random
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from fanin.codec import Bfp
+from fanin.hdl.codec.bfp import BfpCompressor, BfpDecompressor
+from fanin.sim.golden.codec import bfp
+from tests.hdl.stream.frames import beats, frames
+from tests.support import new_seed, simulate
+
+SHAPES = [(256, 4, 3), (256, 8, 8), (256, 16, 7), (256, 32, 15), (256, 64, 3), (256, 4, 8)]
+SHAPES += [(512, 4, 15), (512, 8, 3), (512, 16, 7), (512, 32, 8), (512, 64, 7), (512, 4, 8)]
+SPECIAL = [0x00000000, 0x80000000, 0x00000001, 0x807FFFFF, 0x00800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x3F800000]
+SPECIAL += [0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00001, 0x7F800001, 0xBF7FFFFF, 0x33800000]
+
+
+def gradients(rng, count):
+    """Bytes of values a few powers of two apart, so that they round and tie, with special ones among them."""
+    base, spread = rng.randrange(1, 255), rng.choice([1, 6, 20])
+    values = []
+    for _ in range(count):
+        exponent = min(254, max(0, base + rng.randrange(-spread, spread)))
+        fraction = rng.getrandbits(23) & rng.choice([0x7FFFFF, 0x7F0000, 0x7F8000, 0, 0x7F0001])
+        values.append(rng.getrandbits(1) << 31 | exponent << 23 | fraction)
+        if rng.random() < 0.04:
+            values[-1] = rng.choice(SPECIAL)
+    return np.array(values, dtype=np.uint32).tobytes()
+
+
+def random_frames(rng, count):
+    """Ragged frames, some of a single byte or of whole words."""
+    sizes = [rng.choice([1, 3, 4, 32, 64, 128, 256, 257, rng.randrange(1, 700)]) for _ in range(count)]
+    return [gradients(rng, size // 4 + 1)[:size] for size in sizes]
+
+
+def encoded(frame, config):
+    return bfp.encode(np.frombuffer(frame + bytes(-len(frame) % 4), dtype=np.float32), config)
+
+
+def decoded(frame, config):
+    values = np.frombuffer(frame + bytes(-len(frame) % 4), dtype=np.float32)
+    return bfp.roundtrip(values, config).tobytes()[: len(frame)]
+
+
+def parameters(shape):
+    return dict(zip(("width", "block", "mantissa"), shape, strict=True))
+
+
+def compress(shape, sent, *, stall=0.0, seed=None):
+    words = sum(-(-len(encoded(f, Bfp(*shape[1:]))) * 8 // shape[0]) for f in sent)
+    drive = {"i": list(beats(sent, shape[0], errors=None))}
+    return simulate(
+        BfpCompressor(**parameters(shape)), drive=drive, collect={"o": words}, stall=stall, seed=seed
+    )
+
+
+def decompress(shape, streams, lengths, *, stall=0.0, seed=None):
+    words = sum(-(-length * 8 // shape[0]) for length in lengths)
+    drive = {"i": list(beats(streams, shape[0], errors=None)), "length": lengths}
+    dut = BfpDecompressor(**parameters(shape))
+    return simulate(dut, drive=drive, collect={"o": words}, stall=stall, seed=seed)
+
+
+def errors_of(log):
+    return [bool(payload.error) for _, payload in log["o"] if payload.last]
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.4], ids=["full rate", "stalls"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_compressor_gives_the_golden_bytes(shape, stall):
+    seed = new_seed()
+    sent = random_frames(random.Random(seed), 5)
+    log = compress(shape, sent, stall=stall, seed=seed)
+    assert frames(payload for _, payload in log["o"]) == [encoded(frame, Bfp(*shape[1:])) for frame in sent]
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.4], ids=["full rate", "stalls"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_decompressor_gives_the_golden_values(shape, stall):
+    """Any bits are a compressed stream, too."""
+    seed = new_seed()
+    rng, config = random.Random(seed), Bfp(*shape[1:])
+    sent = random_frames(rng, 4)
+    streams = [encoded(frame, config) for frame in sent]
+    expected = [decoded(frame, config) for frame in sent]
+    noise = rng.randbytes(len(encoded(bytes(4 * 150), config)))
+    streams.append(noise)
+    expected.append(bfp.decode(noise, 150, config).tobytes())
+    log = decompress(shape, streams, [len(frame) for frame in expected], stall=stall, seed=seed)
+    assert frames(payload for _, payload in log["o"]) == expected
+    assert errors_of(log) == [False] * len(expected)
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.4], ids=["full rate", "stalls"])
+@pytest.mark.parametrize("shape", [(256, 4, 4), (256, 8, 15), (512, 16, 7), (512, 4, 8), (512, 8, 3)], ids=str)
+def test_a_stream_that_is_too_short_is_an_error_and_one_too_long_is_cut(shape, stall):
+    """Of each length around the right one; the frames behind them are whole."""
+    seed = new_seed()
+    rng, config = random.Random(seed), Bfp(*shape[1:])
+    sent, streams, errors = [], [], []
+    for change in (-200, -65, -33, -1, 0, 1, 33, 64, 200, 0):
+        frame = random_frames(rng, 1)[0]
+        stream = encoded(frame, config)
+        size = max(1, len(stream) + change)
+        sent.append(frame)
+        streams.append((stream + rng.randbytes(200))[:size])
+        errors.append(size < len(stream))
+    log = decompress(shape, streams, [len(frame) for frame in sent], stall=stall, seed=seed)
+    got = frames(payload for _, payload in log["o"])
+    assert errors_of(log) == errors
+    assert [len(frame) for frame in got] == [len(frame) for frame in sent]
+    whole = [n for n, error in enumerate(errors) if not error]
+    assert [got[n] for n in whole] == [decoded(sent[n], config) for n in whole]
+
+
+@pytest.mark.parametrize("shape", [(256, 32, 7), (512, 64, 7)], ids=str)
+def test_words_of_a_block_behind_the_length_are_not_asked_for(shape):
+    config = Bfp(*shape[1:])
+    lanes = shape[0] // 32
+    frame = gradients(random.Random(new_seed()), 5 * lanes)
+    needed = len(encoded(frame[: 16 * config.block], config)) + 1 + lanes * config.code_bits // 8
+    stream = encoded(frame, config)
+    needed = (5 * lanes // config.block) * config.block_bits // 8 + 1
+    needed += (5 * lanes % config.block) * config.code_bits // 8
+    log = decompress(shape, [stream[:needed], stream[: needed - 1]], [len(frame)] * 2)
+    assert errors_of(log) == [False, True]
+    assert frames(payload for _, payload in log["o"])[0] == decoded(frame, config)
+
+
+@pytest.mark.parametrize(
+    ("shape", "cycles"),
+    [((512, 16, 7), 8), ((256, 8, 7), 8), ((512, 4, 7), 7), ((512, 32, 7), 10), ((512, 64, 3), 12)],
+)
+def test_latency_of_the_compressor(shape, cycles):
+    """Of a frame of one block: its last piece ends the only word."""
+    log = compress(shape, [bytes(4 * shape[1])])
+    assert log["o"][0][0] - log["i"][-1][0] == cycles == BfpCompressor(**parameters(shape)).latency
+
+
+@pytest.mark.parametrize(
+    "shape", [(512, 16, 7), (256, 8, 15), (512, 4, 15), (512, 64, 15), (256, 64, 3)], ids=str
+)
+def test_compressor_takes_a_word_a_cycle(shape):
+    log = compress(shape, [bytes(5 * shape[0])])
+    taken = [cycle for cycle, _ in log["i"]]
+    assert taken == list(range(taken[0], taken[0] + 40))
+
+
+@pytest.mark.parametrize(("words", "extra"), [(3, 0), (4, 1)])
+def test_a_last_piece_that_fills_a_word_and_leaves_bytes_costs_a_cycle(words, extra):
+    """Pieces of 17 bytes: the fourth ends 4 bytes behind the first word of the stream."""
+    log = compress((512, 16, 7), [bytes(64 * words)] * 10)
+    taken = [cycle for cycle, _ in log["i"]]
+    assert taken[-1] - taken[0] == 10 * words - 1 + extra * 8  # the last two frames end behind it
+
+
+def test_words_that_a_block_lacks_take_a_cycle_each():
+    log = compress((256, 32, 7), [bytes(32), bytes(64), bytes(96), bytes(128), bytes(4)])
+    taken = [cycle for cycle, _ in log["i"]]
+    assert [b - a for a, b in pairwise(taken)] == [4, 1, 3, 1, 1, 2, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("shape", [(512, 16, 7), (256, 8, 7), (512, 4, 15), (256, 64, 15)], ids=str)
+def test_decompressor_latency_and_rate(shape):
+    config = Bfp(*shape[1:])
+    frame = gradients(random.Random(new_seed()), 8 * 64)
+    log = decompress(shape, [encoded(frame, config)] * 3, [len(frame)] * 3)
+    given = [cycle for cycle, _ in log["o"]]
+    gaps = [b - a for a, b in pairwise(given)]
+    each = len(frame) * 8 // shape[0]
+    assert given[0] - log["i"][0][0] == 6
+    assert all(gap == 1 for n, gap in enumerate(gaps, 1) if n % each)
+    assert all(gap <= 2 for n, gap in enumerate(gaps, 1) if n % each == 0)
+
+
+@pytest.mark.parametrize("component", [BfpCompressor, BfpDecompressor])
+def test_bad_parameters_are_refused(component):
+    for bad, message in [
+        ({"width": 128}, "width must be 256 or 512 bits, not 128"),
+        ({"block": 12}, "block must be one of 4, 8, 16, 32, 64, not 12"),
+        ({"mantissa": 2}, "mantissa must be 3 to 15 bits, not 2"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            component(**bad)
