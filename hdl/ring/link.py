@@ -27,8 +27,8 @@ class RingLink(wiring.Component):
     Members
     -------
     ``tx`` : In, stream of :func:`link_beat`
-        Payloads for the node behind, at most ``frame_beats`` beats each. Not ready between frames while
-        ``replay_frames`` are unacknowledged, else always while running.
+        Payloads for the node behind, at most ``frame_beats`` beats each. Ready inside frames; between two not
+        for a cycle, which the header takes on ``mac_tx``, nor while ``replay_frames`` are unacknowledged.
     ``rx`` : Out, stream of :func:`link_beat`
         Payloads from the node before. Room is granted anew as a frame's last beat leaves.
     ``mac_tx`` : Out, packet stream of ``data_width`` bits
@@ -59,8 +59,10 @@ class RingLink(wiring.Component):
     Latency
     -------
     Last beat of a payload transferred on ``tx`` to the frame's first beat transferred on ``mac_tx``: 5 cycles.
-    Last beat of a frame transferred on ``mac_rx`` to its payload's first beat on ``rx``: 4 cycles. Every stream
-    takes one beat a cycle, across frames; a payload of n beats is a frame of n + 1 beats at both widths.
+    Last beat of a frame transferred on ``mac_rx`` to its payload's first beat on ``rx``: 4 cycles. A payload of
+    n beats is a frame of n + 1 at both widths. Every stream moves a beat in every cycle, across frames, but:
+    ``tx``, as stated; ``mac_tx`` at 512 bits, which pauses for a cycle behind an ACK, NAK or PROBE, and between
+    payloads of one beat for an ACK or NAK that arrives.
 
     Source
     ------

@@ -8,7 +8,6 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.ring.link_job import FRAME, check_link, link_beat
-from fanin.hdl.stream.fifo import StreamFIFO
 
 
 def record_layout(frames: int, frame_beats: int) -> data.StructLayout:
@@ -75,7 +74,7 @@ class ReceiveBuffer(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """``written`` runs ahead of ``kept``; the reader follows ``kept``. The memory's register is ``o``."""
         m = Module()
-        m.submodules.frames = frames = StreamFIFO(shape=FRAME, depth=self.buffer_frames)
+        m.submodules.frames = frames = Memory(shape=FRAME, depth=self.buffer_frames, init=[])
         m.submodules.storage = storage = Memory(
             shape=data.StructLayout({"data": self.data_width, "last": 1}), depth=self.beats, init=[]
         )
@@ -85,15 +84,19 @@ class ReceiveBuffer(wiring.Component):
         written, kept, reading = Signal(place), Signal(place), Signal(place)
         level = Signal(range(self.buffer_frames + 1))
         keep = Signal()
+        note = frames.write_port()
+        with m.If(keep):
+            m.d.sync += note.addr.eq(following(note.addr, self.buffer_frames))
         m.d.comb += [
             keep.eq(self.close.en & self.close.keep),
+            note.en.eq(keep),
+            note.data.eq(self.close.frame),
             write.en.eq(self.write.en),
             write.addr.eq(written.index),
             write.data.data.eq(self.write.data),
             write.data.last.eq(self.write.last),
             self.full.eq(level == self.buffer_frames),
         ]
-        m.d.sync += [frames.i.valid.eq(keep), frames.i.payload.eq(self.close.frame)]  # as early as the beats
         with m.If(self.write.en):
             m.d.sync += self._step(written)
         with m.If(keep):
@@ -102,7 +105,7 @@ class ReceiveBuffer(wiring.Component):
             m.d.sync += written.eq(kept)
         with m.If(keep != self.consumed):
             m.d.sync += level.eq(Mux(keep, level + 1, level - 1))
-        self._read(m, read, reading, kept, frames.o)
+        self._read(m, read, reading, kept, frames.read_port(domain="comb"))
         return m
 
     def _step(self, place: Any) -> list[Any]:
@@ -117,10 +120,12 @@ class ReceiveBuffer(wiring.Component):
             read.addr.eq(reading.index),
             o.payload.data.eq(read.data.data),
             o.payload.last.eq(read.data.last),
-            *(o.payload[name].eq(frames.payload[name]) for name in FRAME.members),
-            frames.ready.eq(o.valid & o.ready & read.data.last),
+            *(o.payload[name].eq(frames.data[name]) for name in FRAME.members),
         ]
-        m.d.sync += self.consumed.eq(frames.ready)
+        leaves = o.valid & o.ready & read.data.last
+        m.d.sync += self.consumed.eq(leaves)
+        with m.If(leaves):
+            m.d.sync += frames.addr.eq(following(frames.addr, self.buffer_frames))
         with m.If(free):
             m.d.sync += o.valid.eq(read.en)
         with m.If(read.en):

@@ -156,67 +156,74 @@ class RingReceiver(wiring.Component):
         return late
 
     def _write(self, m: Module, late: Any) -> Any:
-        """Write while there is room; whether a beat was ``long`` (one too many) or found no room."""
+        """Write while there is room; whether a beat was too many (``long``), had no room, or ``any`` of it."""
         beats = Signal(range(self.frame_beats + 1))
-        over = Signal(data.StructLayout({"long": 1, "no_room": 1}))
-        too_many = beats == self.frame_beats
+        over = Signal(data.StructLayout({"long": 1, "no_room": 1, "any": 1}))
+        too_many = Signal()
         m.d.comb += self.write.en.eq(late.valid & ~late.first & ~self.full & ~too_many)
         with m.If(late.valid & late.first):
-            m.d.sync += [beats.eq(0), over.eq(0)]
+            m.d.sync += [beats.eq(0), too_many.eq(0), over.eq(0)]
         with m.Elif(late.valid):
-            with m.If(too_many):
-                m.d.sync += over.long.eq(1)
-            with m.Else():
-                m.d.sync += beats.eq(beats + 1)
-            with m.If(self.full):
-                m.d.sync += over.no_room.eq(1)
+            m.d.sync += [
+                over.long.eq(over.long | too_many),
+                over.no_room.eq(over.no_room | self.full),
+                over.any.eq(over.any | too_many | self.full),
+                beats.eq(beats + 1),
+                too_many.eq(too_many | (beats == self.frame_beats - 1)),
+            ]
         return over
 
     def _judge(self, m: Module, found: Any, late: Any, over: Any) -> None:
         """``end`` is the frame that has ended: the ``next_one``, or ``behind`` that, or ahead of it."""
         ring = found.ring
-        end = Signal(data.StructLayout({"valid": 1, "bad_fcs": 1, "foreign": 1, "mismatch": 1, "kind": 2}))
+        # Registers in small parts: the verdict has a LUT or two, since buffer and ``expected`` wait for it.
+        end = Signal(
+            data.StructLayout(
+                dict.fromkeys(
+                    ("closing", "valid", "bad_fcs", "foreign", "data", "mismatch", "probe", "answer", "nak"), 1
+                )
+            )
+        )
         said = Signal(data.StructLayout({**FRAME.members, "sequence": SEQUENCE_BITS}), reset_less=True)
-        closing = Signal()
         next_one = Signal()
         behind = Signal()
+        ends = late.valid & late.last
         is_answer = ring.kind[0] ^ ring.kind[1]
         is_data = ring.kind[:2] == RingKind.DATA
         control_beats = -(-8 * RING_CONTROL_BYTES // self.data_width)
         misfit = Mux(is_data, late.behind == 0, late.behind != control_beats - 1)
+        elsewhere = Mux(is_answer, found.not_next, found.not_previous)
         m.d.sync += [
-            closing.eq(late.valid & late.last),
-            end.valid.eq(late.valid & late.last & self.running & ~late.bad_fcs),
-            end.foreign.eq(
-                found.strange.any()
-                | Mux(is_answer, found.not_next, found.not_previous).any()
-                | misfit
-                | late.partial
-            ),
-            end.bad_fcs.eq(late.valid & late.last & self.running & late.bad_fcs),
-            end.mismatch.eq(found.mismatch.any()),
-            end.kind.eq(ring.kind),
+            end.closing.eq(ends),
+            end.valid.eq(ends & self.running & ~late.bad_fcs),
+            end.bad_fcs.eq(ends & self.running & late.bad_fcs),
+            end.foreign.eq(Cat(found.strange, elsewhere, misfit, late.partial).any()),
+            end.data.eq(is_data & ~found.mismatch.any()),
+            end.mismatch.eq(is_data & found.mismatch.any()),
+            end.probe.eq(ring.kind == RingKind.PROBE),
+            end.answer.eq(is_answer),
+            end.nak.eq(ring.kind == RingKind.NAK),
             *(said[name].eq(ring[name]) for name in said.shape().members),
             next_one.eq(ring.sequence == self.expected),
             behind.eq((ring.sequence - self.expected)[SEQUENCE_BITS - 1]),
         ]
         good = end.valid & ~end.foreign
-        right = good & (end.kind == RingKind.DATA) & ~over.long
+        right = good & end.data & ~over.long
         verdict = self.verdict
         m.d.comb += [
             verdict.bad_fcs.eq(end.bad_fcs),
-            verdict.foreign.eq(end.valid & (end.foreign | (over.long & (end.kind == RingKind.DATA)))),
-            verdict.mismatch.eq(right & end.mismatch),
-            verdict.received.eq(right & ~end.mismatch & next_one & ~over.no_room),
-            verdict.no_room.eq(right & ~end.mismatch & next_one & over.no_room),
-            verdict.duplicate.eq(right & ~end.mismatch & behind),
-            verdict.ahead.eq(right & ~end.mismatch & ~next_one & ~behind),
-            verdict.probe.eq(good & (end.kind == RingKind.PROBE)),
-            self.answer.valid.eq(good & (end.kind[0] ^ end.kind[1])),
-            self.answer.nak.eq(end.kind == RingKind.NAK),
+            verdict.foreign.eq(end.valid & (end.foreign | (over.long & (end.data | end.mismatch)))),
+            verdict.mismatch.eq(good & end.mismatch & ~over.long),
+            verdict.received.eq(good & end.data & next_one & ~over.any),
+            verdict.no_room.eq(right & next_one & over.no_room),
+            verdict.duplicate.eq(right & behind),
+            verdict.ahead.eq(right & ~next_one & ~behind),
+            verdict.probe.eq(good & end.probe),
+            self.answer.valid.eq(good & end.answer),
+            self.answer.nak.eq(end.nak),
             self.answer.sequence.eq(said.sequence),
             self.answer.count.eq(said.count),
-            self.close.en.eq(closing),
+            self.close.en.eq(end.closing),
             self.close.keep.eq(verdict.received),
             *(self.close.frame[name].eq(said[name]) for name in FRAME.members),
         ]

@@ -39,7 +39,7 @@ class SendWindow(wiring.Component):
     ``taken`` : In, 1
         A frame more is kept.
     ``open`` : Out, 1
-        There is place for another.
+        There is place for another; low for a cycle behind ``taken``.
     ``number`` : Out, range(replay_frames)
         Of the frame that is looked up.
     ``record`` : In, :func:`~fanin.hdl.ring.link_buffer.record_layout`
@@ -139,15 +139,12 @@ class SendWindow(wiring.Component):
         return m
 
     def _keep(self, m: Module, oldest: Value) -> Signal:
-        """The low bits of the number behind the newest frame; ``open`` foresees that it moves on."""
-        bits = len(oldest)
-        written = Signal(bits, init=self.first_sequence % (1 << bits))
-        behind = Signal(bits, init=(self.first_sequence + 1) % (1 << bits))
+        """The low bits of the number behind the newest frame; ``open`` waits until they count it."""
+        written = Signal(len(oldest), init=self.first_sequence % (1 << len(oldest)))
         full = (oldest ^ written) == self.replay_frames
-        then_full = (oldest ^ behind) == self.replay_frames
-        m.d.sync += self.open.eq(self.running & ~full & ~(self.taken & then_full))
+        m.d.sync += self.open.eq(self.running & ~full & ~self.taken)
         with m.If(self.taken):
-            m.d.sync += [written.eq(behind), behind.eq(behind + 1)]
+            m.d.sync += written.eq(written + 1)
         return written
 
     def _answer(

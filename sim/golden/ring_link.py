@@ -31,6 +31,7 @@ class Answer:
 class Sender:
     """Keeps what is not acknowledged, in ``frames``, the oldest first; ``next`` is what goes out next.
 
+    ``fresh`` is the first that has never gone out.
     It begins without credit: the node behind grants it, on its own start and when asked by a PROBE.
     """
 
@@ -38,6 +39,7 @@ class Sender:
     retries: int
     oldest: int = 0
     next: int = 0
+    fresh: int = 0
     limit: int = 0
     timeouts: int = 0
     frames: deque[bytes] = field(default_factory=deque)
@@ -60,6 +62,8 @@ class Sender:
         if self.failed or place == len(self.frames) or distance(self.next, self.limit) <= 0:
             return None
         self.next = (self.next + 1) % SEQUENCES
+        if distance(self.fresh, self.next) > 0:
+            self.fresh = self.next
         return (self.oldest + place) % SEQUENCES, self.frames[place]
 
     def answer(self, answer: Answer) -> None:
@@ -67,7 +71,7 @@ class Sender:
         self.timeouts = 0 if not self.failed else self.timeouts
         if distance(self.limit, answer.count) > 0:
             self.limit = answer.count
-        if not 0 <= distance(self.oldest, answer.sequence) <= len(self.frames):
+        if not 0 <= distance(self.oldest, answer.sequence) <= distance(self.oldest, self.fresh):
             return
         for _ in range(distance(self.oldest, answer.sequence)):
             self.frames.popleft()
@@ -108,6 +112,8 @@ class Receiver:
         elif len(self.frames) < self.buffer_frames:
             self.frames.append(payload)
             self.expected = (self.expected + 1) % SEQUENCES
+            if self.due is RingKind.NAK:
+                self.due = RingKind.ACK
             self.gap = False
             self._event()
             return True

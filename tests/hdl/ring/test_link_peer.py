@@ -1,0 +1,241 @@
+"""One link and frames that a test chooses: when it speaks, what it drops, and when it gives up."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from scapy.layers.l2 import Ether
+from scapy.packet import Raw
+
+from fanin.hdl.ring.link_job import LinkFailure
+from fanin.wire import ETHERTYPE_RING, RingKind, decode_ring
+from tests.hdl.ring.link_bench import (
+    Delivery,
+    Links,
+    Wires,
+    as_frame,
+    beats_as_dicts,
+    encoded,
+    job,
+    mac,
+    payloads,
+    ring_frame,
+)
+from tests.support import new_seed, simulate
+
+BEATS = 3
+START = 5
+JOB = job(0, nodes=3)  # node 1 is behind, node 2 before
+BEHIND, BEFORE = 1, 2
+SIZES = {"frame_beats": BEATS, "buffer_frames": 4, "replay_frames": 4}
+each_width = pytest.mark.parametrize("width", [256, 512])
+
+
+def run(width, *, at=(), tx=(), received=0, cycles=600, settings=None, stall=0.0, seed=0):
+    """Run a link for ``cycles``; its wires, and what ``tx`` and ``rx`` transferred.
+
+    ``at`` has ``(cycle, source, frame of the ring)`` or ``(cycle, Delivery)``. ``received`` beats are awaited
+    on ``rx``; 0 leaves it stalled.
+    """
+    script = {}
+    for cycle, *what in at:
+        delivery = (
+            what[0] if len(what) == 1 else Delivery(0, encoded(what[1], width, source=what[0], destination=0))
+        )
+        script.setdefault(cycle, []).append(delivery)
+    dut = Links(1, data_width=width, **SIZES)
+    wires = Wires(dut, lambda *_: (), random.Random(seed), start=[START], at=script)
+    log = simulate(
+        dut,
+        drive={"link[0].tx": [beat for frame in tx for beat in frame]} if tx else {},
+        collect={"link[0].rx": received} if received else {},
+        stall=stall,
+        settings={"link[0].job": JOB | (settings or {})},
+        processes=[wires.process],
+        seed=seed,
+        idle=cycles,
+        limit=cycles + 1,
+    )
+    return wires, log
+
+
+def of_kind(wires, kind):
+    """Frames of one kind that were sent, as ``(cycle of the first beat, frame)``."""
+    frames = [(s.first, decode_ring(s.frame, beat_bytes=wires.width // 8)) for s in wires.sent]
+    return [(cycle, frame) for cycle, frame in frames if frame.kind == kind]
+
+
+def answer(sequence, count, kind=RingKind.ACK):
+    return ring_frame(kind, nodes=3, sequence=sequence, count=count)
+
+
+def data(beats, sequence, width, **other):
+    return as_frame(beats, sequence, width, **({"nodes": 3} | other))
+
+
+@each_width
+def test_latencies_are_those_of_the_docstring(width):
+    *mine, theirs = payloads(random.Random(1), [BEATS] * 3, width)
+    at = [(START + 10, BEHIND, answer(0, 9)), (90, BEFORE, data(theirs, 0, width))]
+    settings = {"timeout": 1000, "ack_delay": 1000}
+    stall = {"link[0].tx": 0.9}
+    wires, log = run(width, at=at, tx=mine, received=BEATS, cycles=300, settings=settings, stall=stall)
+    assert beats_as_dicts(log["link[0].rx"]) == theirs
+    assert log["link[0].rx"][0][0] - wires.arrived[1][1] == 4
+    assert [frame for _, frame in of_kind(wires, RingKind.DATA)] == [
+        data(beats, k, width) for k, beats in enumerate(mine)
+    ]
+    assert of_kind(wires, RingKind.DATA)[-1][0] - log["link[0].tx"][-1][0] == 5
+
+
+@each_width
+def test_frames_of_other_traffic_are_dropped_and_counted(width):
+    """Each wrong in one way; then one that is right, which is the first to be taken."""
+    beats = payloads(random.Random(2), [BEATS], width)[0]
+    right = data(beats, 0, width)
+    bytes_of = lambda frame, source: encoded(frame, width, source=source, destination=0)  # noqa: E731
+    other_type = bytearray(bytes_of(right, BEFORE))
+    other_type[13] ^= 1
+    size = width // 8
+    foreign = [
+        bytes(other_type),
+        bytes_of(data(beats, 0, width, version=2), BEFORE),
+        bytes_of(data(beats, 0, width, job=6), BEFORE),
+        bytes_of(replace(right, kind=4), BEFORE),
+        bytes_of(right, BEHIND),
+        bytes_of(right, 3),
+        bytes_of(answer(0, 9), BEFORE),
+        bytes_of(ring_frame(RingKind.PROBE, nodes=3), BEHIND),
+        bytes_of(right, BEFORE)[:size],  # no payload
+        bytes_of(right, BEFORE)[:-1],  # not whole beats
+        bytes_of(right, BEFORE) + bytes(size),  # a beat too many
+        bytes_of(right, BEFORE) + bytes(20 * size),
+        bytes_of(answer(0, 9), BEHIND) + bytes(size),
+    ]
+    frames = [*foreign, bytes_of(right, BEFORE)]
+    at = [(START + 20, Delivery(0, frame)) for frame in frames]
+    mine = payloads(random.Random(3), [1], width)
+    wires, log = run(width, at=at, tx=mine, received=BEATS, cycles=300, settings={"timeout": 1000})
+    assert beats_as_dicts(log["link[0].rx"]) == beats
+    assert wires.counts[0]["foreign"] == len(foreign)
+    assert wires.counts[0]["received"] == 1
+    assert of_kind(wires, RingKind.DATA) == []  # no credit was taken from a foreign answer
+    assert wires.failed == {}
+
+
+@each_width
+def test_garbage_between_frames_changes_nothing(width):
+    seed = new_seed()
+    rng = random.Random(seed)
+    frames = payloads(rng, [rng.randint(1, BEATS) for _ in range(12)], width)
+    at, junk, spoilt = [], 0, 0
+    for sequence, beats in enumerate(frames):
+        good = encoded(data(beats, sequence, width), width, source=BEFORE, destination=0)
+        for _ in range(rng.randrange(3)):
+            if rng.random() < 0.5:
+                at.append(Delivery(0, rng.randbytes(rng.randint(1, 300)), error=False))
+                junk += 1
+            else:
+                at.append(Delivery(0, good[: rng.randint(1, len(good))], error=True))
+                spoilt += 1
+        at.append(Delivery(0, good))
+    script = [(START + 10, delivery) for delivery in at]
+    beats = [beat for frame in frames for beat in frame]
+    wires, log = run(width, at=script, received=len(beats), cycles=400, seed=seed)
+    assert beats_as_dicts(log["link[0].rx"]) == beats
+    assert (wires.counts[0]["foreign"], wires.counts[0]["bad_fcs"]) == (junk, spoilt)
+
+
+@pytest.mark.parametrize("field", ["nodes", "codec", "parameters"])
+def test_a_frame_of_another_idea_of_the_job_ends_it(field):
+    beats = payloads(random.Random(4), [1], 512)[0]
+    right = data(beats, 0, 512)
+    wrong = data(beats, 0, 512, **{field: getattr(right, field) ^ 1})
+    mine = payloads(random.Random(5), [1] * 2, 512)
+    at = [(START + 20, BEFORE, wrong), (START + 40, BEHIND, answer(0, 9)), (START + 40, BEFORE, right)]
+    wires, _ = run(512, at=at, tx=mine, cycles=200, settings={"timeout": 20})
+    cycle, cause = wires.failed[0]
+    assert cause == LinkFailure.MISMATCH.value
+    assert cycle <= wires.arrived[0][1] + 4
+    assert max(sent.first for sent in wires.sent) <= cycle + 4
+    assert wires.counts[0]["received"] == 0
+
+
+def test_a_silent_neighbour_ends_the_job_in_time():
+    timeout, retries = 30, 4
+    mine = payloads(random.Random(6), [1], 256)
+    at = [(START + 10, BEHIND, answer(0, 9))]
+    wires, _ = run(256, at=at, tx=mine, cycles=300, settings={"timeout": timeout, "retries": retries})
+    cycle, cause = wires.failed[0]
+    assert cause == LinkFailure.TIMEOUT.value
+    waited = cycle - wires.arrived[0][1]  # the last that was heard
+    assert retries * timeout < waited <= retries * (timeout + 2) + 8
+    assert len(of_kind(wires, RingKind.DATA)) == retries
+    assert max(sent.last for sent in wires.sent) < cycle + 4
+
+
+def test_without_room_nothing_is_sent_again_but_a_probe():
+    """More timeouts than retries pass, each answered: the link waits, and goes on when there is room."""
+    mine = payloads(random.Random(7), [1] * 4, 256)
+    at = [(START + 10, BEHIND, answer(0, 2)), (60, BEHIND, answer(2, 2))]
+    at += [(120 + 50 * k, BEHIND, answer(2, 2)) for k in range(8)]
+    at += [(520, BEHIND, answer(2, 4)), (560, BEHIND, answer(4, 8))]
+    wires, _ = run(256, at=at, tx=mine, cycles=700, settings={"timeout": 50, "retries": 3})
+    assert wires.failed == {}
+    assert [frame.sequence for _, frame in of_kind(wires, RingKind.DATA)] == [0, 1, 2, 3]
+    assert 7 <= len(of_kind(wires, RingKind.PROBE)) <= 10
+    assert wires.idle == [1]
+
+
+@each_width
+def test_a_full_buffer_takes_no_more_and_answers_probes(width):
+    frames = payloads(random.Random(8), [BEATS] * 5, width)
+    at = [(START + 10, BEFORE, data(beats, k, width)) for k, beats in enumerate(frames)]
+    at += [(200, BEFORE, ring_frame(RingKind.PROBE, nodes=3))]
+    wires, _ = run(width, at=at, cycles=260, settings={"ack_frames": 2})
+    assert wires.counts[0]["received"] == 4
+    assert wires.counts[0]["out_of_order"] == 1
+    acks = of_kind(wires, RingKind.ACK)
+    assert (acks[-1][1].sequence, acks[-1][1].count) == (4, 4)
+    assert 200 < acks[-1][0] < 215
+
+
+def test_answers_come_when_they_should():
+    """ACK at the start, after two frames, after a delay, at a duplicate; one NAK a gap."""
+    frames = payloads(random.Random(9), [1] * 4, 256)
+    order = [(40, 0), (42, 1), (100, 2), (200, 1), (220, 4), (224, 5), (230, 3)]
+    at = [(cycle, BEFORE, data(frames[min(k, 3)], k, 256)) for cycle, k in order]
+    settings = {"ack_frames": 2, "ack_delay": 40}
+    wires, _ = run(256, at=at, received=4, cycles=300, settings=settings)
+    acks = [(cycle, frame.sequence) for cycle, frame in of_kind(wires, RingKind.ACK)]
+    naks = [(cycle, frame.sequence) for cycle, frame in of_kind(wires, RingKind.NAK)]
+    assert [sequence for _, sequence in naks] == [3]
+    assert 220 < naks[0][0] < 235
+    assert [sequence for _, sequence in acks[:1]] == [0]
+    assert acks[0][0] < START + 10
+    assert [cycle for cycle, _ in acks if 200 < cycle < 215] != []
+    assert wires.counts[0]["out_of_order"] == 2
+    assert wires.counts[0]["duplicates"] == 1
+
+
+@each_width
+def test_frames_that_scapy_builds_are_taken(width):
+    beats = payloads(random.Random(10), [BEATS], width)[0]
+    payload = b"".join(beat["data"].to_bytes(width // 8, "little") for beat in beats)
+    said = beats[0]
+    header = bytes([0x10, JOB["job"], JOB["nodes"], JOB["codec"]]) + JOB["parameters"].to_bytes(2, "big")
+    header += said["operation"].to_bytes(2, "big") + (0).to_bytes(4, "big")
+    header += said["count"].to_bytes(4, "big") + said["length"].to_bytes(2, "big")
+    padding = bytes(32 if width == 512 else 0)
+    address = ":".join(f"{byte:02x}" for byte in mac(BEFORE).to_bytes(6, "big"))
+    frame = bytes(Ether(src=address, type=ETHERTYPE_RING) / Raw(header + payload + padding))
+    wires, log = run(width, at=[(START + 9, Delivery(0, frame))], received=BEATS, cycles=100)
+    assert beats_as_dicts(log["link[0].rx"]) == beats
+    assert wires.counts[0]["received"] == 1
+
+
+def test_nothing_is_taken_before_the_start():
+    beats = payloads(random.Random(11), [1], 256)[0]
+    wires, _ = run(256, at=[(0, BEFORE, data(beats, 0, 256))], cycles=100)
+    assert wires.counts[0]["received"] == 0
+    assert wires.counts[0]["foreign"] <= 1
