@@ -78,7 +78,7 @@ def encode(values: Float32, config: Bfp) -> bytes:
 
 def _bits(numbers: UInt32, width: int) -> UInt8:
     spread = numbers[:, :, None] >> np.arange(width, dtype=np.uint32) & 1
-    return spread.reshape(len(numbers), -1).astype(np.uint8)
+    return spread.reshape(len(numbers), numbers.shape[1] * width).astype(np.uint8)
 
 
 def decode(stream: bytes, count: int, config: Bfp) -> Float32:
