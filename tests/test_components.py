@@ -28,6 +28,7 @@ SMALL = {
     "engines": 2,
     "fifo_depth": 16,
     "frac": 24,
+    "frame_beats": 4,
     "input_width": 8,
     "inputs": 4,
     "lanes": 4,

@@ -199,20 +199,23 @@ class RingLink(wiring.Component):
         self, m: Module, running: Signal, transmitter: Any, window: Any, acknowledger: Any, expected: Value
     ) -> None:
         """NAK before ACK before PROBE; each says how far this node is, which a PROBE's receiver ignores."""
-        control = transmitter.control
-        answer = acknowledger.ack | acknowledger.nak
+        control, counters = transmitter.control, self.counters
+        nak = acknowledger.nak
+        answer = acknowledger.ack | nak
+        chosen = transmitter.control_taken
         taken = Signal()  # a cycle ago: what was due then is only now seen to be answered
-        kind = Signal.like(control.kind)
-        m.d.sync += [taken.eq(transmitter.control_taken), kind.eq(control.kind)]
         m.d.comb += [
             control.valid.eq(running & ~taken & (answer | window.probe)),
-            control.kind.eq(Mux(acknowledger.nak, RingKind.NAK, Mux(answer, RingKind.ACK, RingKind.PROBE))),
+            control.kind.eq(Mux(nak, RingKind.NAK, Mux(answer, RingKind.ACK, RingKind.PROBE))),
             control.sequence.eq(expected),
             control.count.eq(acknowledger.limit),
-            self.counters.acks.eq(taken & (kind == RingKind.ACK)),
-            self.counters.naks.eq(taken & (kind == RingKind.NAK)),
-            self.counters.probes.eq(taken & (kind == RingKind.PROBE)),
-            acknowledger.answered.eq(self.counters.acks | self.counters.naks),
-            acknowledger.answered_nak.eq(self.counters.naks),
-            window.probed.eq(self.counters.probes),
+            acknowledger.answered.eq(counters.acks | counters.naks),
+            acknowledger.answered_nak.eq(counters.naks),
+            window.probed.eq(counters.probes),
+        ]
+        m.d.sync += [
+            taken.eq(chosen),
+            counters.naks.eq(chosen & nak),
+            counters.acks.eq(chosen & answer & ~nak),
+            counters.probes.eq(chosen & ~answer),
         ]

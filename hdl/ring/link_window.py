@@ -121,14 +121,14 @@ class SendWindow(wiring.Component):
             m.d.sync += following.eq(oldest)
         with m.Elif(self.sent):
             m.d.sync += following.eq(following + 1)
+        there, room, settled = Signal(), Signal(), Signal()
         m.d.sync += [
             self.offer.record.eq(self.record),
-            self.offer.valid.eq(
-                (following[near] != written)
-                & _behind(following, limit)
-                & ~(self.sent | self.answer.valid | back)
-            ),
+            there.eq(following[near] != written),
+            room.eq(_behind(following, limit)),
+            settled.eq(~(self.sent | self.answer.valid | back)),
         ]
+        m.d.comb += self.offer.valid.eq(there & room & settled)
         m.d.comb += [
             self.number.eq(following),
             self.offer.sequence.eq(following),

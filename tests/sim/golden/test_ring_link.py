@@ -1,4 +1,4 @@
-"""The ring's link as a model: exactly once and in order, whatever the network does, and an end when it stops."""
+"""The ring's link as a model: exactly once, in order, whatever the network does; an end when it stops."""
 
 import copy
 import random
@@ -92,8 +92,8 @@ def test_a_random_network_delivers_everything_once_and_in_order(seed, first):
 
 
 def test_every_order_of_events_of_a_small_link_is_safe_and_can_finish():
-    """Explicit states: three payloads; whatever was sent may come at any time, again, or never."""
-    start = Node([b"a", b"b", b"c"], replay_frames=2, buffer_frames=2)
+    """All states: whatever was sent may come at any time, again, or never; one in twenty is finished."""
+    start = Node([b"a", b"b"], replay_frames=2, buffer_frames=2)
     seen, waiting = {start.state()}, [start]
     while waiting:
         node = waiting.pop()
@@ -105,10 +105,10 @@ def test_every_order_of_events_of_a_small_link_is_safe_and_can_finish():
             if then.state() not in seen:
                 seen.add(then.state())
                 waiting.append(then)
-        if len(seen) > 4000:
-            break
+                if len(seen) % 20 == 0:
+                    assert copy.deepcopy(then).finish()
+    print(len(seen), "states")
     assert len(seen) > 1000
-    assert start.finish()
 
 
 def test_a_silent_peer_fails_the_sender_and_any_answer_does_not():
