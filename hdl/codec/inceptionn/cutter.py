@@ -11,14 +11,14 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.codec import FLOAT_BITS, TAG_BITS, Inceptionn
 from fanin.hdl.arith.delay import delayed
-from fanin.hdl.codec.inceptionn.shifter import Pipeline, bytes_of, moved_down
+from fanin.hdl.codec.inceptionn.shifter import Pipeline, bytes_of, moved_down, picked
 from fanin.hdl.codec.inceptionn.starts import BURST_BITS, SLOTS, StartTable, place_bits
 from fanin.hdl.codec.inceptionn.stepper import HALVES, LENGTH_BITS, GroupStepper
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 
 _FULL = 0b011  # 12 to 15 bursts are held: the other slots are for those in flight and those still read
-_FINE = 2  # bits of a position that the second cycle shifts by
+_COARSE = 2  # bits of a place in half a burst by which the first cycle shifts
 
 
 def group_layout(group: int) -> data.StructLayout:
@@ -126,24 +126,25 @@ class GroupCutter(wiring.Component):
         return halves
 
     def _cut(self, m: Module, step: Any, halves: list[Value]) -> None:
-        """First the tags and, but for its last places, the group; then the values from their first byte on."""
+        """Two cycles, of which the first shifts by halves and quarters of them, the second by bytes."""
         pipeline = Pipeline(m, self.o.ready)
         register = pipeline.register
         place_width = place_bits(self.group) - 1
         place, first = step.p.position[:place_width], step.p.position[place_width:][:2]
-        turned = [Cat(*halves[n:], *halves[:n]) for n in range(HALVES)]
-        window = Mux(first[1], Mux(first[0], turned[3], turned[2]), Mux(first[0], turned[1], turned[0]))
-        unit = 8 << _FINE
+        window = picked([Cat(*halves[n:], *halves[:n]) for n in range(HALVES)], first)
+        fine = place_width - _COARSE
         size = 8 * self.config.max_group_bytes
-        coarse = moved_down(window, place[_FINE:], size + unit - 8, unit=unit)
-
-        tags = register(moved_down(window, place, TAG_BITS * self.group), name="tags")
-        values = moved_down(register(coarse, name="coarse"), register(place[:_FINE], name="fine"), size)
+        kept = size + 8 * ((1 << fine) - 1)
+        coarse = picked([window[8 * n << fine :][:kept] for n in range(1 << _COARSE)], place[fine:])
+        group = moved_down(
+            register(coarse, name="coarse"), register(place[:fine], name="fine"), size, most=(1 << fine) - 1
+        )
+        tags, values = group[: TAG_BITS * self.group], group[TAG_BITS * self.group :]
         missing = register(step.p.missing, name="missing")
         fields = {
             "tags": Mux(missing, 0, tags),
-            "low_bytes": bytes_of(tags[: len(tags) // 2]),
-            "data": values[len(tags) :],
+            "low_bytes": bytes_of(tags[: len(tags) // 2], judged=4),
+            "data": values,
             "tail": register(step.p.tail, name="tail"),
             "last": register(step.p.last, name="last"),
             "missing": missing,

@@ -45,34 +45,48 @@ def by_size(tag: Value, moved: Callable[[int], Value]) -> Value:
     return Mux(tag[1], Mux(tag[0], by[3], by[2]), Mux(tag[0], by[1], by[0]))
 
 
-def bytes_of(tags: Value, extra: int = 0) -> Value:
-    """Bytes behind two, four or eight tags, and ``extra`` more: pairs by table, then carry chains."""
-    if len(tags) > 2 * TAG_BITS:
+def bytes_of(tags: Value, extra: int = 0, *, judged: int = 2) -> Value:
+    """Bytes behind a power of two of tags, and ``extra`` more: ``judged`` tags by table, then carry chains."""
+    if len(tags) > judged * TAG_BITS:
         half = len(tags) // 2
-        return bytes_of(tags[:half]) + bytes_of(tags[half:], extra)
-    sizes = [TAG_BYTES[Tag(pair & 3)] + TAG_BYTES[Tag(pair >> TAG_BITS)] + extra for pair in range(16)]
+        return bytes_of(tags[:half], judged=judged) + bytes_of(tags[half:], extra, judged=judged)
+    sizes = [
+        extra + sum(TAG_BYTES[Tag(word >> at & 3)] for at in range(0, len(tags), TAG_BITS))
+        for word in range(1 << len(tags))
+    ]
     width = max(sizes).bit_length()
     return Cat(Cat(Const(size >> bit & 1) for size in sizes).bit_select(tags, 1) for bit in range(width))
 
 
-def moved_up(value: Value, places: Value) -> Value:
-    """``value``, ``places`` bytes further up: 4:1 multiplexers, the small steps first."""
+def picked(choices: Sequence[Value], index: Value) -> Value:
+    """The choice that ``index`` says: 4:1 multiplexers. Of four, those that are not there are never said."""
+    for low in range(0, len(index), 2):
+        choices = [_picked(choices[at : at + 4], index[low : low + 2]) for at in range(0, len(choices), 4)]
+    return choices[0]
+
+
+def _picked(choices: Sequence[Value], index: Value) -> Value:
+    low = Mux(index[0], choices[1], choices[0]) if len(choices) > 1 else choices[0]
+    if len(choices) < 3:
+        return low
+    return Mux(index[1], Mux(index[0], choices[3], choices[2]) if len(choices) > 3 else choices[2], low)
+
+
+def moved_up(value: Value, places: Value, most: int) -> Value:
+    """``value``, ``places`` bytes further up, ``most`` at the most: the small steps first."""
     for low in range(0, len(places), 2):
-        value = _step(places[low : low + 2], [value << (8 * n << low) for n in range(4)])
+        steps = min(4, (most >> low) + 1)
+        value = _picked([value << (8 * n << low) for n in range(steps)], places[low : low + 2])
     return value
 
 
-def moved_down(value: Value, places: Value, size: int, *, unit: int = 8) -> Value:
-    """The ``size`` bits of ``value`` from ``places`` units above its lowest: the large steps first."""
+def moved_down(value: Value, places: Value, size: int, *, most: int) -> Value:
+    """``size`` bits of ``value``, from ``places`` bytes up, ``most`` at the most: the large steps first."""
     for low in reversed(range(0, len(places), 2)):
-        kept = size + unit * ((1 << low) - 1)  # what later steps can still reach
-        value = _step(places[low : low + 2], [value[unit * n << low :][:kept] for n in range(4)])
+        kept = size + 8 * ((1 << low) - 1)  # what later steps can still reach
+        steps = min(4, (most >> low) + 1)
+        value = _picked([value[8 * n << low :][:kept] for n in range(steps)], places[low : low + 2])
     return value
-
-
-def _step(choice: Value, moved: Sequence[Value]) -> Value:
-    low = Mux(choice[0], moved[1], moved[0])
-    return Mux(choice[1], Mux(choice[0], moved[3], moved[2]), low) if len(choice) == 2 else low
 
 
 def _pair(low: Value, high: Value, tag: Value) -> Value:
@@ -82,7 +96,7 @@ def _pair(low: Value, high: Value, tag: Value) -> Value:
 
 def _joined(low: Value, high: Value, low_bytes: Value) -> Value:
     """The bytes of ``low``, which are zero from ``low_bytes`` on, then those of ``high``."""
-    return (low | moved_up(high, low_bytes))[: 2 * len(low)]
+    return (low | moved_up(high, low_bytes, len(low) // 8))[: 2 * len(low)]
 
 
 def join(pipeline: Pipeline, tags: Value, values: Sequence[Value], *, extra: int) -> tuple[Value, Value]:
@@ -115,7 +129,7 @@ def cut(pipeline: Pipeline, tags: Value, row: Value, low_bytes: Value) -> tuple[
         halves = [
             half
             for row, low in zip(rows, lows, strict=True)
-            for half in (row[:size], moved_down(row, low, size))
+            for half in (row[:size], moved_down(row, low, size, most=size // 8))
         ]
         rows = [pipeline.register(half, name=f"part{len(halves)}_{n}") for n, half in enumerate(halves)]
         if size > QUAD_BITS:
@@ -136,7 +150,7 @@ def cut(pipeline: Pipeline, tags: Value, row: Value, low_bytes: Value) -> tuple[
 def _quad(row: Value, tags: Value) -> list[Value]:
     """The values of a row of four."""
     size = 2 * FLOAT_BITS
-    pairs = row[:size], moved_down(row, bytes_of(tags[: 2 * TAG_BITS]), size)
+    pairs = row[:size], moved_down(row, bytes_of(tags[: 2 * TAG_BITS]), size, most=size // 8)
     values = []
     for n, pair in enumerate(pairs):
         tag = tags.word_select(2 * n, TAG_BITS)

@@ -10,7 +10,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin.codec import FLOAT_BITS, Inceptionn
-from fanin.hdl.codec.inceptionn.shifter import bytes_of
+from fanin.hdl.codec.inceptionn.shifter import bytes_of, picked
+from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_stream
@@ -27,8 +28,8 @@ def place_bits(group: int) -> int:
 
 
 def end_layout(position_bits: int) -> data.StructLayout:
-    """End of a frame: the ``position`` behind its last byte, the number of the burst in which the next begins."""
-    return data.StructLayout({"position": position_bits, "next": BURST_BITS})
+    """End of a frame: ``position`` behind its last byte; ``into``: the first two bursts behind it."""
+    return data.StructLayout({"position": position_bits, "into": data.ArrayLayout(BURST_BITS, 2)})
 
 
 class StartTable(wiring.Component):
@@ -90,7 +91,7 @@ class StartTable(wiring.Component):
         i = self.i
         valid = Signal()
         held = Signal(i.p.shape(), reset_less=True)
-        number = Signal(BURST_BITS, init=-1)  # of the burst that is held
+        number = Signal(BURST_BITS)  # of the next burst
         kept = Signal(8 * self.size)
         complete = Signal()
         m.d.comb += [
@@ -105,11 +106,14 @@ class StartTable(wiring.Component):
         self._rows(m, complete, Cat(held.data, Mux(held.last, 0, ahead)))
 
         m.submodules.ends = ends = StreamFIFO(shape=end_layout(self.position_bits), depth=SLOTS)
-        connect_typed(m, ends.o, wiring.flipped(self.ends))
+        m.submodules.slice = end = RegisterSlice(shape=end_layout(self.position_bits))
+        connect_typed(m, ends.o, end.i)
+        connect_typed(m, end.o, wiring.flipped(self.ends))
         m.d.comb += [
-            ends.i.valid.eq(valid & held.last),
-            ends.i.p.position.eq(Cat(_count(held.keep), number + held.keep[-1])),
-            ends.i.p.next.eq(number + 1),
+            ends.i.valid.eq(i.valid & i.p.last),
+            ends.i.p.position.eq(Cat(_count(i.p.keep), number + i.p.keep[-1])),
+            ends.i.p.into[0].eq(number + 1),
+            ends.i.p.into[1].eq(number + 2),
         ]
         return m
 
@@ -134,11 +138,12 @@ class StartTable(wiring.Component):
             read.addr.eq(self.slot),
             self.row.eq(read.data),
         ]
+        bursts = [(self.rows + n)[:BURST_BITS] for n in range(3)]
         for n, end in enumerate(ends):
             total = Signal(self.place + 2, name=f"end{n}")
             m.d.comb += [
                 total.eq(end),
-                write.data[n].eq(Cat(total[: self.place], self.rows + total[self.place :])),
+                write.data[n].eq(Cat(total[: self.place], picked(bursts, total[self.place :]))),
             ]
         m.d.sync += self.rows.eq(self.rows + complete)
 

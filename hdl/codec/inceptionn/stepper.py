@@ -9,8 +9,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.codec import FLOAT_BITS, Inceptionn
+from fanin.hdl.codec.inceptionn.shifter import picked
 from fanin.hdl.codec.inceptionn.starts import BURST_BITS, SLOTS, end_layout, place_bits
-from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.buffer import RegisterSlice
 
 LENGTH_BITS = 32
 HALVES = 4  # of bursts; a group spans no more
@@ -50,7 +51,7 @@ class GroupStepper(wiring.Component):
         The number of the first burst whose bytes cannot be read yet. When it passes a frame's last burst, the
         frame's end has been on ``ends`` for a cycle.
     ``oldest`` : Out, 5
-        Bursts more than two before this one are not needed any more.
+        Bursts before this one are not needed any more. It may go back, by two at the most.
     ``o`` : Out, stream of :func:`step_layout`
         ``ready`` reaches the step within the cycle. When it is valid, the group's bytes are there.
 
@@ -91,43 +92,32 @@ class GroupStepper(wiring.Component):
         position = Signal(BURST_BITS + self.place)  # of the next group
         following = Signal.like(position)
         place, burst = position[: self.place], position[self.place :]
-        m.d.comb += [
-            self.slot.eq(burst),
-            self.oldest.eq(burst),
-            # bit by bit, so that each is one multiplexer
-            following.eq(
-                Cat(Cat(end[bit] for end in self.row).bit_select(place, 1) for bit in range(len(position)))
-            ),
-        ]
+        m.d.comb += [self.slot.eq(burst), following.eq(picked(list(self.row), place))]
         step, free = Signal(), Signal()
         valid, last = self._frames(m, step)
-        past, seeking = (
-            Signal(),
-            Signal(),
-        )  # the frame ended before this group; its groups have gone, its end not come
-        ahead = (self.rows - burst)[:BURST_BITS]  # rows; or up to two that are missing
-        into = self.ends.p.next
+        missing = Signal()  # the group's row: its burst, or that and the one before, is still to come
+        past = Signal()  # the frame ended before this group
+        seeking = Signal()  # the frame's groups have gone, its end has not come
+        ends = self.ends
         m.d.comb += [
-            past.eq(self.ends.valid & ((burst == into) | (burst == (into + 1)[:BURST_BITS]))),
-            step.eq(valid & ~seeking & free & (past | ahead.any() & ~ahead[-1])),
-            self.ends.ready.eq(seeking | step & last),
+            missing.eq((burst == self.rows) | (burst == (self.rows + 1)[:BURST_BITS])),
+            past.eq(ends.valid & ((burst == ends.p.into[0]) | (burst == ends.p.into[1]))),
+            step.eq(valid & ~seeking & free & (past | ~missing)),
+            ends.ready.eq(seeking | step & last),
         ]
-        self._check(m, step, free, past, position, following)
-
+        # to the next frame; while that is not known, along with what comes, so that it is dropped
+        target = Cat(Const(0, self.place), Mux(ends.valid, ends.p.into[0], self.there))
         with m.If(seeking | step & last):
-            m.d.sync += seeking.eq(~self.ends.valid)
-            with m.If(self.ends.valid):
-                m.d.sync += position.eq(Cat(Const(0, self.place), into))
-            with m.Elif(seeking & free):  # what came of the frame meanwhile is dropped
-                m.d.sync += position.eq(Cat(Const(0, self.place), self.there))
-        with m.Elif(step & ~past):
-            m.d.sync += position.eq(following)
+            m.d.sync += seeking.eq(~ends.valid)
+        with m.If(seeking | step & (last | ~past)):
+            m.d.sync += position.eq(Mux(seeking | last, target, following))
+        self._check(m, step, free, past, position, following)
         return m
 
     def _frames(self, m: Module, step: Signal) -> tuple[Signal, Signal]:
         """Count the groups of a frame down: whether there is a group to step to, and whether it is the last."""
         layout = data.StructLayout({"left": LENGTH_BITS - self.place, "tail": self.place, "last": 1})
-        m.submodules.frames = frames = StreamFIFO(shape=layout, depth=2)
+        m.submodules.frames = frames = RegisterSlice(shape=layout)
         length = self.length.p
         one, rest = length[self.place], length[: self.place]
         m.d.comb += [
@@ -161,6 +151,7 @@ class GroupStepper(wiring.Component):
             beyond.eq((limit - behind)[len(position) - 1]),
             self.o.p.missing.eq(skipped | ended & beyond),
             self.o.valid.eq(waiting & (ended | ~beyond)),
+            self.oldest.eq(Mux(waiting, self.o.p.position, position)[self.place :]),
             free.eq(~waiting | self.o.valid & self.o.ready),
         ]
         m.d.sync += waiting.eq(step | ~free)

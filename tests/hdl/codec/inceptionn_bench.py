@@ -6,7 +6,8 @@ import random
 
 import numpy as np
 
-from fanin.codec import Inceptionn
+from fanin.codec import TAG_BYTES, Inceptionn, Tag
+from fanin.sim.golden.codec import inceptionn
 from fanin.sim.golden.codec.packet import LENGTH_BYTES, compress_payload
 from fanin.sim.golden.codec.samples import samples
 
@@ -39,3 +40,19 @@ KINDS = (mixed, mixed, incompressible, zeros)
 def frames_of(sizes: list[int], rng: random.Random) -> list[bytes]:
     """Frames of the given sizes, of random kinds."""
     return [rng.choice(KINDS)(size, rng) for size in sizes]
+
+
+def decompressed(data: bytes, length: int, config: Inceptionn) -> tuple[bytes, bool]:
+    """``length`` bytes, whatever ``data`` is, and the error.
+
+    The first group that is not all there, and all behind it, are zeros.
+    """
+    values, at, missing = [], 0, False
+    for _ in range(-(-length // (4 * config.group))):
+        tags = data[at : at + config.tag_bytes]
+        size = config.tag_bytes + sum(TAG_BYTES[Tag(byte >> k & 3)] for byte in tags for k in range(0, 8, 2))
+        missing |= at + size > len(data)
+        group = bytes(config.tag_bytes) if missing else data[at : at + size]
+        values.append(inceptionn.decode(group, config.group, config))
+        at += size
+    return np.concatenate(values).astype(np.dtype("<f4")).tobytes()[:length], missing
