@@ -93,10 +93,15 @@ class RingConfig:
         return -(-count // self.lanes)
 
     def segments(self, count: int, nodes: int) -> Iterator[list[Slice]]:
-        """The slices of each segment of a vector; slice c begins at node c."""
+        """The slices of each segment of a vector; slice c begins at node c.
+
+        What is left after the whole segments is one of shorter slices or, so that these are not much shorter
+        than a hop, two together with the last whole one.
+        """
         words, start = self.words(count), 0
         while start < words:
-            size = min(self.slice_words, -(-(words - start) // nodes))
+            rest = -(-(words - start) // nodes)
+            size = rest if rest <= self.slice_words else min(self.slice_words, -(-rest // 2))
             yield [Slice(start + c * size, size) for c in range(nodes)]
             start += nodes * size
 

@@ -95,7 +95,9 @@ def segment_layout(config: RingConfig, address_width: int) -> data.StructLayout:
 
 
 class RingSegments(wiring.Component):
-    """Cut a descriptor's vector into segments: N slices of min(slice_words, ceil(rest / N)) words each.
+    """Cut a descriptor's vector into segments of N slices, as ``RingConfig.segments`` says.
+
+    A slice is ceil(rest / N) words, half of that where it is too long, or ``slice_words`` if that is, too.
 
     Members
     -------
@@ -161,8 +163,10 @@ class RingSegments(wiring.Component):
                 with m.If(steps[-1]):
                     m.next = "LIMIT"
             with m.State("LIMIT"):
-                with m.If(quotient >= self.config.slice_words):
+                with m.If(quotient >= 2 * self.config.slice_words):
                     m.d.sync += quotient.eq(self.config.slice_words - 1)
+                with m.Elif(quotient >= self.config.slice_words):
+                    m.d.sync += quotient.eq(quotient >> 1)
                 m.next = "ROUND"
             with m.State("ROUND"):
                 m.d.sync += [segment.size.eq(quotient + 1), steps.eq(NODE_BITS - 2)]
