@@ -62,6 +62,7 @@ class GroupCutter(wiring.Component):
     Parameters
     ----------
     ``group`` : int, 8 or 16
+        Values of a group.
 
     Latency
     -------
@@ -73,7 +74,7 @@ class GroupCutter(wiring.Component):
     docs/codecs.md; INCEPTIONN, section VI-A and figure 10 (burst buffer and tag decoder).
     """
 
-    def __init__(self, *, group: int):
+    def __init__(self, *, group: int = 8):
         self.config = Inceptionn(group=group)
         self.group = group
         super().__init__(

@@ -58,6 +58,7 @@ class StartTable(wiring.Component):
     Parameters
     ----------
     ``group`` : int, 8 or 16
+        Values of a group.
 
     Latency
     -------
@@ -69,7 +70,7 @@ class StartTable(wiring.Component):
     docs/codecs.md.
     """
 
-    def __init__(self, *, group: int):
+    def __init__(self, *, group: int = 8):
         self.config = Inceptionn(group=group)
         self.group = group
         self.size = FLOAT_BITS // 8 * group  # bytes of a burst

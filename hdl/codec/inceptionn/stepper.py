@@ -46,7 +46,7 @@ class GroupStepper(wiring.Component):
     -------
     ``length`` : In, stream(32)
         Bytes of a frame when decompressed, at least 1; one for each frame.
-    ``rows``, ``row``, ``slot``, ``ends`` : as the table's, the other way round
+    ``rows``, ``row``, ``slot``, ``ends`` : the table's, the other way round
     ``there`` : In, 5
         The number of the first burst whose bytes cannot be read yet. When it passes a frame's last burst, the
         frame's end has been on ``ends`` for a cycle.
@@ -58,6 +58,7 @@ class GroupStepper(wiring.Component):
     Parameters
     ----------
     ``group`` : int, 8 or 16
+        Values of a group.
 
     Latency
     -------
@@ -68,7 +69,7 @@ class GroupStepper(wiring.Component):
     docs/codecs.md.
     """
 
-    def __init__(self, *, group: int):
+    def __init__(self, *, group: int = 8):
         self.config = Inceptionn(group=group)
         self.group = group
         self.place = place_bits(group)
