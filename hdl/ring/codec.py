@@ -7,13 +7,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.codec import MAX_BOUND, Bfp, Mode
-
-try:
-    from fanin.hdl.codec.bfp import BfpCompressor, BfpDecompressor
-    from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
-    from fanin.hdl.codec.inceptionn.decompressor import InceptionnDecompressor
-except ImportError:
-    pass
+from fanin.hdl.codec.bfp import BfpCompressor, BfpDecompressor
+from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
+from fanin.hdl.codec.inceptionn.decompressor import InceptionnDecompressor
 from fanin.hdl.ring.words import word_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO

@@ -51,7 +51,7 @@ class RingStatus:
     """What a node does; ``posted`` of the job's descriptors were accepted, ``completed`` of these are done."""
 
     running: bool
-    changing: bool
+    busy: bool
     failed: bool
     cause: Failure
     posted: int
@@ -61,7 +61,7 @@ class RingStatus:
     @property
     def finished(self) -> bool:
         """Nothing is to be waited for: every accepted descriptor is done, or none will ever be."""
-        return not self.changing and (not self.running or self.posted == self.completed)
+        return not self.busy
 
 
 class RingDriver:
@@ -145,7 +145,7 @@ class RingDriver:
         assert isinstance(posted, int)
         assert isinstance(completed, int)
         assert isinstance(refused, int)
-        flags = (bool(fields[name]) for name in ("running", "changing", "failed"))
+        flags = (bool(fields[name]) for name in ("running", "busy", "failed"))
         cause = Failure(fields["cause"]) if fields["failed"] else Failure.NONE
         return RingStatus(*flags, cause, posted, completed, refused)
 

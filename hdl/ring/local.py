@@ -15,7 +15,6 @@ from fanin.hdl.ring.lanes import own_layout
 from fanin.hdl.ring.sequencer import Step, path_layout
 from fanin.hdl.ring.words import FrameWords, StreamFork
 from fanin.hdl.stream.connect import connect_typed
-from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.ring import RingConfig
 
 BURST = 16  # words of a burst at most
@@ -76,12 +75,9 @@ class LocalPath(wiring.Component):
         m.submodules.reader = reader = AxiReader(
             data_width=config.width, address_width=self.address_width, burst=BURST
         )
-        m.submodules.words = words = FrameWords(config=config)
-        fork = StreamFork(shape=self.orders.payload.shape())
-        frames = StreamFIFO(shape=words.i.payload.shape(), depth=FRAMES)
-        m.submodules.fork, m.submodules.frames = fork, frames
+        m.submodules.words = words = FrameWords(config=config, depth=FRAMES)
+        m.submodules.fork = fork = StreamFork(shape=self.orders.payload.shape())
         connect_typed(m, flipped(self.orders), fork.i)
-        connect_typed(m, frames.o, words.i)
         connect_typed(m, reader.axi, flipped(self.axi))
         to_reader, to_words = fork.o
         order, word_bits = to_reader.payload, self.address_width - len(self.orders.payload.address)
@@ -94,11 +90,11 @@ class LocalPath(wiring.Component):
             reader.stop.eq(self.stop),
             self.busy.eq(reader.busy),
             self.error.eq(reader.error),
-            frames.i.valid.eq(to_words.valid),
-            to_words.ready.eq(frames.i.ready),
-            frames.i.payload.tag.eq(to_words.payload.step != Step.LOCAL),
+            words.i.valid.eq(to_words.valid),
+            to_words.ready.eq(words.i.ready),
+            words.i.payload.tag.eq(to_words.payload.step != Step.LOCAL),
         ]
-        m.d.comb += [frames.i.payload[name].eq(to_words.payload[name]) for name in ("words", "inside", "lanes")]
+        m.d.comb += [words.i.payload[name].eq(to_words.payload[name]) for name in ("words", "inside", "lanes")]
         word, mask = words.o.payload, Cat(bit.replicate(FLOAT_BITS) for bit in words.o.payload.mask)
         m.d.comb += [
             self.o.valid.eq(words.o.valid & (reader.o.valid | ~word.inside) & ~self.stop),

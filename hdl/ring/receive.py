@@ -77,7 +77,8 @@ class ReceivePath(wiring.Component):
         connect_typed(m, beats.o, decoder.i)
         connect_typed(m, verbatim.o, flipped(self.verbatim))
         move, leave = Signal(), Signal()  # the register takes a beat, and gives it on
-        valid, first, good, forward = Signal(), Signal(init=1), Signal(), Signal()
+        valid, first, forward = Signal(), Signal(init=1), Signal()
+        agrees = Signal(3)
         beat = Signal(words, reset_less=True)
         order, source = self.orders.payload, self.i.payload
         frame = decoder.frame.payload
@@ -86,18 +87,18 @@ class ReceivePath(wiring.Component):
             move.eq(self.i.valid & self.orders.valid & free),
             self.i.ready.eq(self.orders.valid & free),
             self.orders.ready.eq(self.i.valid & source.last & free),
-            self.mismatch.eq(valid & ~good | decoder.mismatch),
+            self.mismatch.eq(valid & ~agrees.all() | decoder.mismatch),
         ]
         with m.If(free):
             m.d.sync += [valid.eq(move), beat.data.eq(source.data), beat.last.eq(source.last)]
             m.d.sync += [
-                good.eq(self._agrees(source, order)),
+                agrees.eq(self._agrees(source, order)),
                 forward.eq(order.step == Step.FORWARD),
                 frame.words.eq(order.words),
                 frame.tag.eq(order.step.as_value().matches(Step.FORWARD.value, Step.STORE.value)),
             ]
         able = beats.i.ready & decoder.frame.ready & (verbatim.i.ready | ~forward)
-        m.d.comb += [leave.eq(good & able), beats.i.payload.eq(beat), verbatim.i.payload.eq(beat)]
+        m.d.comb += [leave.eq(agrees.all() & able), beats.i.payload.eq(beat), verbatim.i.payload.eq(beat)]
         for port, wanted in (beats.i, 1), (verbatim.i, forward), (decoder.frame, first):
             m.d.comb += port.valid.eq(valid & leave & wanted)
         with m.If(valid & leave):
@@ -107,9 +108,9 @@ class ReceivePath(wiring.Component):
 
     @staticmethod
     def _agrees(beat: Any, order: Any) -> Any:
-        """Whether the frame is the one that is to come."""
+        """Whether the frame is the one that is to come, a bit for each field."""
         pairs = ((beat.operation, order.operation), (beat.count, order.count), (beat.length, order.words))
-        return Cat(found == wanted for found, wanted in pairs).all()
+        return Cat(found == wanted for found, wanted in pairs)
 
     def _deliver(self, m: Module, decoder: RingDecoder) -> None:
         """Decoded words by their tag, which says that they are to be stored."""

@@ -6,8 +6,10 @@ from typing import Any
 
 from amaranth import Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, flipped
 
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.ring import RingConfig
 
 
@@ -38,18 +40,20 @@ class FrameWords(wiring.Component):
     Parameters
     ----------
     ``config`` : RingConfig
+    ``depth`` : int, frames that are queued; at least 1
 
     Latency
     -------
-    1 cycle; one word a cycle, across frames.
+    2 cycles; one word a cycle, across frames.
 
     Source
     ------
     docs/ring.md, "The engine".
     """
 
-    def __init__(self, *, config: RingConfig):
+    def __init__(self, *, config: RingConfig, depth: int = 2):
         self.config = config
+        self.depth = depth
         words = data.StructLayout({"inside": 1, "mask": config.lanes, "last": 1, "tag": 1})
         frames = stream.Signature(frame_layout(config))
         super().__init__({"i": In(frames), "o": Out(stream.Signature(words))})
@@ -57,30 +61,27 @@ class FrameWords(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Counters that are negative at the last word: their signs tell."""
         m = Module()
-        frame = self.i.payload
+        m.submodules.frames = frames = StreamFIFO(shape=self.i.payload.shape(), depth=self.depth)
+        connect_typed(m, flipped(self.i), frames.i)
+        frame, word = frames.o.payload, self.o.payload
         left = Signal(signed(len(frame.words) + 1))  # words behind the next one
         inner = Signal.like(left)  # likewise inside
-        inside = Signal()
         valid = Signal()
-        lanes = Signal.like(frame.lanes)
-        tag = Signal()
+        end = Signal(self.config.lanes)  # mask of the last word inside
         load = Signal()
-        partial = inner[-1] & (lanes != 0)
         m.d.comb += [
             load.eq(~valid | self.o.ready & left[-1]),
-            self.i.ready.eq(load),
+            frames.o.ready.eq(load),
             self.o.valid.eq(valid),
-            self.o.payload.inside.eq(inside),
-            self.o.payload.mask.eq(Mux(partial, (1 << lanes) - 1, -1) & inside.replicate(self.config.lanes)),
-            self.o.payload.last.eq(left[-1]),
-            self.o.payload.tag.eq(tag),
+            word.mask.eq((end | ~inner[-1].replicate(len(end))) & word.inside.replicate(len(end))),
+            word.last.eq(left[-1]),
         ]
         with m.If(load):
-            m.d.sync += [valid.eq(self.i.valid), inside.eq(frame.inside != 0)]
+            m.d.sync += [valid.eq(frames.o.valid), word.inside.eq(frame.inside != 0)]
             m.d.sync += [left.eq(frame.words - 2), inner.eq(frame.inside - 2)]
-            m.d.sync += [lanes.eq(frame.lanes), tag.eq(frame.tag)]
+            m.d.sync += [end.eq(Mux(frame.lanes == 0, -1, (1 << frame.lanes) - 1)), word.tag.eq(frame.tag)]
         with m.Elif(self.o.ready):
-            m.d.sync += [left.eq(left - 1), inner.eq(inner - 1), inside.eq(inside & ~inner[-1])]
+            m.d.sync += [left.eq(left - 1), inner.eq(inner - 1), word.inside.eq(word.inside & ~inner[-1])]
         return m
 
 

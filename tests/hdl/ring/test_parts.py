@@ -44,7 +44,7 @@ def test_words_of_a_frame_know_what_lies_inside_the_vector(stall):
     assert [(w.inside, w.mask, w.last, w.tag) for _, w in log["o"]] == expected
     if not stall:
         cycles = [cycle for cycle, _ in log["o"]]
-        assert cycles == list(range(log["i"][0][0] + 1, log["i"][0][0] + 1 + len(expected)))
+        assert cycles == list(range(log["i"][0][0] + 2, log["i"][0][0] + 2 + len(expected)))
 
 
 def test_a_fork_gives_every_payload_once_to_each_taker_at_its_own_pace():
@@ -98,7 +98,7 @@ def test_words_of_frames_that_end_at_different_places_do_not_match():
     assert sum(seen) == 1
 
 
-def decisions(posts, *, finish=(), queue=2, cycles=10):
+def decisions(posts, *, finish=(), queue=2, enable=1):
     """What becomes of posts 8 cycles apart; ``finish`` names those before which the oldest is done."""
     dut, log, taken = DescriptorQueue(width=256, address_width=16, queue=queue), [], []
 
@@ -120,7 +120,7 @@ def decisions(posts, *, finish=(), queue=2, cycles=10):
             ctx.set(dut.post.valid, 0)
             await ctx.tick().repeat(6)
 
-    simulate(dut, processes=[watch, post], idle=8 * len(posts) + cycles)
+    simulate(dut, processes=[watch, post], settings={"enable": enable}, idle=8 * len(posts) + 10)
     return log, taken
 
 
@@ -151,3 +151,7 @@ def test_one_descriptor_too_many_is_refused_and_a_finished_one_makes_room():
     log, taken = decisions([(0, 1), (32, 0), (32, 2), (64, 3), (96, 4)], finish={4})
     assert log == ["accepted", "refused", "accepted", "refused", "accepted"]
     assert taken == [(0, 1, 0), (32, 2, 1), (96, 4, 2)]
+
+
+def test_without_a_job_every_descriptor_is_refused():
+    assert decisions([(0, 1)], enable=0) == (["refused"], [])
