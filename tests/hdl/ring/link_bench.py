@@ -105,8 +105,8 @@ class Wires:
     """Carries frames from ``mac_tx`` of links to ``mac_rx`` of links, and remembers them.
 
     ``route(link, frame, cycle)`` says what becomes of a frame; ``at`` maps cycles to deliveries of others. A
-    link starts at its cycle in ``start``. With ``pause`` the MAC waits so often between frames, with ``stall``
-    anywhere, and so does the arrival of beats.
+    link starts at its cycle in ``start``; ``restart`` resets all, and starts them a cycle later. With
+    ``pause`` the MAC waits so often between frames, with ``stall`` anywhere, and so does the arrival of beats.
     """
 
     dut: Links
@@ -115,6 +115,7 @@ class Wires:
     start: list[int]
     pause: float = 0.0
     stall: float = 0.0
+    restart: int = -2
     at: dict[int, list[Delivery]] = field(default_factory=dict)
     sent: list[Sent] = field(default_factory=list)
     arrived: list[tuple[int, int, bytes]] = field(default_factory=list)  # link, last beat, frame
@@ -138,7 +139,8 @@ class Wires:
         links = self.dut.link
         while True:
             for index, link in enumerate(links):
-                ctx.set(link.start, self.cycle == self.start[index])
+                ctx.set(link.reset, self.cycle == self.restart)
+                ctx.set(link.start, self.cycle in (self.start[index], self.restart + 1))
                 odds = self.stall if self.building[index] else max(self.pause, self.stall)
                 ctx.set(link.mac_tx.ready, self.rng.random() >= odds)
                 self._feed(ctx, index, link.mac_rx)
