@@ -117,17 +117,17 @@ class PieceCutter(wiring.Component):
         size, words = self.width // 8, self.words
         place = Signal(range(size))
         number = Signal(range(words.per_block))  # of the word in its block
-        bytes_now, bytes_next = (
-            Mux(n == 0, words.piece_bytes, words.code_bytes) for n in (number, (number + 1)[: len(number)])
-        )
-        following = (place + bytes_now)[: len(place)]
-        room = size - following  # 1 to size
+        end = Signal(range(2 * size), init=words.piece_bytes)  # of the piece, behind ``place``
+        next_end = Signal.like(end)
+        following = Mux(number == words.per_block - 1, words.piece_bytes, words.code_bytes)
+        m.d.comb += next_end.eq(Mux(final, words.piece_bytes, end[:-1] + following))
         with m.If(cut):
             m.d.sync += [
-                place.eq(Mux(final, 0, following)),
+                place.eq(Mux(final, 0, end[:-1])),
                 number.eq(Mux(final, 0, number + 1)),
-                crosses.eq(~final & (room < bytes_next)),
-                closes.eq(~final & (room <= bytes_next)),
+                end.eq(next_end),
+                crosses.eq(next_end[-1] & next_end[:-1].any()),
+                closes.eq(next_end[-1]),
             ]
         return place, number == 0
 
