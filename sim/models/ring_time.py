@@ -1,7 +1,7 @@
 """How many cycles an all-reduce takes on fanin's ring nodes, and what bounds it (docs/ring.md).
 
-The AI Smart NIC's model (section IV-C: T_ring, T_add, T_mem, of which the largest counts), with what it leaves out:
-headers, preambles and gaps, acknowledgements, the first word's way and the last one's.
+The AI Smart NIC's model (section IV-C: T_ring, T_add, T_mem, of which the largest counts), with what it leaves
+out: headers, preambles and gaps, acknowledgements, the first word's way and the last one's.
 """
 
 from __future__ import annotations
@@ -106,9 +106,8 @@ class RingTime:
     @property
     def binds(self) -> str:
         """Which of the three is the largest."""
-        return max(
-            ("link", self.on_link), ("lanes", self.in_lanes), ("memory", self.in_memory), key=lambda p: p[1]
-        )[0]
+        bounds = {"link": self.on_link, "lanes": self.in_lanes, "memory": self.in_memory}
+        return max(bounds, key=lambda name: bounds[name])
 
     @property
     def total(self) -> float:

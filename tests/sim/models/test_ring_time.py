@@ -1,4 +1,4 @@
-"""The ring's time model: terms by hand, and what binds. That it meets the RTL is in tests/sim/cosim/test_ring.py."""
+"""The ring's time model: terms by hand, and what binds; tests/sim/cosim/test_ring.py has it beside the RTL."""
 
 import pytest
 
