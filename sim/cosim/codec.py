@@ -111,7 +111,7 @@ def _padded(frame: bytes) -> Float32:
 
 
 def encode_frame(frame: bytes, config: Inceptionn | Bfp) -> bytes:
-    """The compressed frame of any number of bytes."""
+    """The compressed frame of any number of bytes below 64 KiB."""
     if isinstance(config, Bfp):
         return bfp.encode(_padded(frame), config)
     return packet.compress_payload(frame, config)[packet.LENGTH_BYTES :]

@@ -38,6 +38,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _benchmark(names, "plan", "the planner: time, throughput and gap of the paper's two models")
     ring = _benchmark(names, "ring", "AI Smart NIC's performance model beside its published figures")
     _add_output(ring)
+    codec = _benchmark(names, "codec", "the codecs: latency, throughput, area, RTL against NumPy, table III")
+    codec.add_argument("--values", type=int, default=1_000_000, metavar="N", help="values per codec and bound")
     area = _benchmark(names, "area", "LUTs, flip-flops and logic depth of one engine and a whole node")
     area.add_argument("--preset", choices=list(PRESETS), default="u280", help="the node that is mapped")
 

@@ -35,7 +35,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     engine = Engine(lanes=config.lanes, banks=config.banks, depth=config.depth, fifo_depth=config.sample_fifo)
     one = map_parts(engine, [Bank(lanes=config.lanes), GradientLane(banks=config.banks)], "-nodsp")
     yield from _engine(one, limits=config.lanes == PRESETS["u280"].lanes)
-    yield from _depth("engine", one)
+    yield from depth_figures("engine", one)
     for protocol, encap in itertools.product(Protocol, Encap):
         transport = AggTransport(
             mac_width=config.mac_width,
@@ -44,11 +44,11 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
             slots=config.slots,
             protocol=protocol,
         )
-        yield from _depth(f"transport, {encap.upper()}, {protocol.value}", map_parts(transport, [], ""))
+        yield from depth_figures(f"transport, {encap.upper()}, {protocol.value}", map_parts(transport, [], ""))
     worker = map_parts(make_worker(config), [engine], "", count_parts=False)
-    yield from _depth("worker around its engines", worker)
+    yield from depth_figures("worker around its engines", worker)
     around = map_parts(GlmNode(config=config), [engine], "", count_parts=False)
-    yield from _depth("node around its engines", around)
+    yield from depth_figures("node around its engines", around)
     yield from _total(config, one, around)
 
 
@@ -86,7 +86,8 @@ def _engine(area: Area, *, limits: bool) -> Iterator[Result]:
     yield Result("engine: model memories and replay FIFO", area.ram_bits / MEGABIT, "Mb")
 
 
-def _depth(name: str, area: Area) -> Iterator[Result]:
+def depth_figures(name: str, area: Area) -> Iterator[Result]:
+    """The depth between two registers, beside its limits."""
     depth = area.depth
     yield Result(f"{name}: LUTs between registers", depth.luts, "levels", MAX_LUTS, note=area.worst)
     yield Result(f"{name}: carry chains between registers", depth.chains, "chains", MAX_CHAINS)
