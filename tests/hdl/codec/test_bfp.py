@@ -15,8 +15,8 @@ from tests.support import new_seed, simulate
 
 SHAPES = [(256, 4, 3), (256, 8, 8), (256, 16, 7), (256, 32, 15), (256, 64, 3), (256, 4, 8)]
 SHAPES += [(512, 4, 15), (512, 8, 3), (512, 16, 7), (512, 32, 8), (512, 64, 7), (512, 4, 8)]
-SPECIAL = [0x00000000, 0x80000000, 0x00000001, 0x807FFFFF, 0x00800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x3F800000]
-SPECIAL += [0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00001, 0x7F800001, 0xBF7FFFFF, 0x33800000]
+SPECIAL = [0x7F800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x3F800000, 0x7FC00000, 0xFF7FFFFF, 0x807FFFFF, 0xFFC00001]
+SPECIAL += [0x00000000, 0x80000000, 0x00000001, 0x807FFFFF, 0x00800000, 0xBF7FFFFF, 0x33800000, 0xFF800000]
 
 
 def gradients(rng, count):
@@ -33,9 +33,10 @@ def gradients(rng, count):
 
 
 def random_frames(rng, count):
-    """Ragged frames, some of a single byte or of whole words."""
+    """One of special values, then ragged ones, some of a single byte or of whole words."""
     sizes = [rng.choice([1, 3, 4, 32, 64, 128, 256, 257, rng.randrange(1, 700)]) for _ in range(count)]
-    return [gradients(rng, size // 4 + 1)[:size] for size in sizes]
+    special = np.array(SPECIAL, dtype=np.uint32).tobytes()
+    return [special, *(gradients(rng, size // 4 + 1)[:size] for size in sizes[1:])]
 
 
 def encoded(frame, config):
@@ -104,7 +105,7 @@ def test_a_stream_that_is_too_short_is_an_error_and_one_too_long_is_cut(shape, s
     rng, config = random.Random(seed), Bfp(*shape[1:])
     sent, streams, errors = [], [], []
     for change in (-200, -65, -33, -1, 0, 1, 33, 64, 200, 0):
-        frame = random_frames(rng, 1)[0]
+        frame = random_frames(rng, 2)[1]
         stream = encoded(frame, config)
         size = max(1, len(stream) + change)
         sent.append(frame)
