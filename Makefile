@@ -40,12 +40,13 @@ verilog: $(VENV)/.user ## the whole u280 node as Verilog, in build/verilog
 	mkdir -p build/verilog
 	$(BIN)/fanin verilog glm-node --preset u280 -o build/verilog/glm_node.v
 
-bench: $(VENV)/.user ## speed and area, each figure beside its limit (half an hour)
+bench: $(VENV)/.user ## speed and area, each figure beside its limit (an hour)
 	$(BIN)/fanin bench glm
 	$(BIN)/fanin bench area
 	$(BIN)/fanin bench allreduce -o runs
 	$(BIN)/fanin bench switch
 	$(BIN)/fanin bench plan
+	$(BIN)/fanin bench codec
 
 # p4runtime-shell wants a protobuf that nothing else here can live with; -P: our p4/ is not its p4 package.
 p4-shell: $(P4_SHELL)/.ready ## p4runtime-shell against a running switch (SWITCH=127.0.0.1:9559 DEVICE=0)
