@@ -54,8 +54,8 @@ class FrameAssembler(wiring.Component):
 
     Latency
     -------
-    4 cycles from ``job`` to the first beat on ``o``; then one beat a cycle, 3 cycles more a frame. A frame takes
-    at least as long as the longer of ``frame`` and ``payload`` has beats.
+    4 cycles from ``job`` to the first beat on ``o``; then one beat a cycle, 3 cycles more a frame. A frame
+    takes at least as long as the longer of ``frame`` and ``payload`` has beats.
 
     Source
     ------
@@ -77,9 +77,9 @@ class FrameAssembler(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """LOAD a job, RUN a beat at a time, END when both inputs are past the frame.
 
-        A beat is put into ``patched`` (of the frame) or ``turned`` (of the codec), then moves on to ``older``. It
-        goes out as it is once a beat of the frame follows it; else it is filled up, from the lane on where the
-        codec's bytes begin, by the beat of the codec that follows.
+        A beat is put into ``patched`` (of the frame) or ``turned`` (of the codec), then moves on to ``older``.
+        It goes out as it is once a beat of the frame follows it; else it is filled up, from the lane on where
+        the codec's bytes begin, by the beat of the codec that follows.
         """
         m = Module()
         m.submodules.slice = register = RegisterSlice(shape=self.o.p.shape())
@@ -153,14 +153,14 @@ class FrameAssembler(wiring.Component):
         )
         turn = Signal(3, reset_less=True)
         mine = Signal(BEAT_BYTES, reset_less=True)  # lanes in front of the codec's bytes
-        lanes = Signal(LANE_BITS, reset_less=True)
+        tail = Signal(BEAT_BYTES, reset_less=True)  # ``keep`` of the last beat
         whole, first, final = Signal(), Signal(), Signal()  # of what is in the first register
         odd = self._place % WORD_BYTES
         with m.If(w.load):
             m.d.sync += [
                 turn.eq(w.start[:3]),
                 mine.eq(first_lanes(Cat(Const((odd - 1) % WORD_BYTES, 2), (w.start - (odd == 0))[:3]))),
-                lanes.eq(self.job.p.final[:LANE_BITS]),
+                tail.eq(first_lanes(self.job.p.final[:LANE_BITS])),
             ]
         with m.If(w.advance):
             m.d.sync += [
@@ -176,7 +176,7 @@ class FrameAssembler(wiring.Component):
         m.d.comb += [
             o.valid.eq(w.full & ~first),
             o.p.data.eq(chosen(mine | whole.replicate(BEAT_BYTES), older, turned)),
-            o.p.keep.eq(Mux(final, first_lanes(lanes), -1)),
+            o.p.keep.eq(Mux(final, tail, -1)),
             o.p.last.eq(final),
         ]
 

@@ -96,43 +96,40 @@ class PayloadCutter(wiring.Component):
         m.d.comb += [
             w.start.eq(self.header.p.words + self._place // WORD_BYTES),
             w.free.eq(self.payload.ready | ~self.payload.valid),
+            w.go.eq(~(w.wanted & w.due) | believed & w.free),
             w.sent.eq(w.wanted & w.due & believed & w.free),
         ]
         return m
 
     def _sequence(self, m: Module, w: _Work) -> None:
         """The states; and whether ``newer`` and ``older`` have a beat to send, or may take the next step."""
-        waiting = w.wanted & w.due
         with m.FSM():
             with m.State("PREPARE"):
                 m.d.comb += w.prepare.eq(self.header.valid & (~self.length.valid if self.receive else 1))
                 with m.If(w.prepare):
-                    m.d.sync += [w.position.eq(0), w.due.eq(0), w.over.eq(0)]
+                    m.d.sync += [w.steps.eq(0), w.due.eq(0), w.over.eq(0)]
                     m.next = "TAKE"
             with m.State("TAKE"):
                 m.d.comb += [
-                    self.i.ready.eq(~waiting | w.sent),
-                    w.step.eq(self.i.valid & self.i.ready),
+                    self.i.ready.eq(w.go),
+                    w.step.eq(self.i.valid & w.go),
                 ]
                 with m.If(w.step & self.i.p.last):
                     m.next = "FLUSH"
             with m.State("FLUSH"):
-                m.d.comb += w.step.eq(~waiting | w.sent)
+                m.d.comb += w.step.eq(w.go)
                 with m.If(w.step):
                     m.d.sync += w.over.eq(1)
                     m.next = "FINISH"
             with m.State("FINISH"):
                 m.d.comb += [
-                    self.record.valid.eq(~waiting),
+                    self.record.valid.eq(~(w.wanted & w.due)),
                     self.header.ready.eq(self.record.valid & self.record.ready),
                 ]
                 with m.If(self.header.ready):
                     m.next = "PREPARE"
         with m.If(w.step):
-            m.d.sync += [
-                w.due.eq(w.position > w.start[3:]),
-                w.position.eq(w.position + (w.position <= MAX_START)),
-            ]
+            m.d.sync += [w.due.eq(w.steps.bit_select(w.start[3:], 1)), w.steps.eq(Cat(1, w.steps))]
         with m.Elif(w.sent):
             m.d.sync += w.due.eq(0)
 
@@ -143,7 +140,7 @@ class PayloadCutter(wiring.Component):
         turn = Signal(3, reset_less=True)
         rest = Signal(16 - LANE_BITS, reset_less=True)  # beats behind the next one, and whether there is none
         none = Signal(reset_less=True)
-        lanes = Signal(LANE_BITS, reset_less=True)  # of the last one's last byte
+        tail = Signal(BEAT_BYTES, reset_less=True)  # ``keep`` of the last one
         odd = self._place % WORD_BYTES
         final = none | w.over
         with m.If(w.step):
@@ -152,7 +149,7 @@ class PayloadCutter(wiring.Component):
             m.d.sync += [
                 self.payload.valid.eq(w.sent),
                 self.payload.p.data.eq(chosen(mine, older, newer)),
-                self.payload.p.keep.eq(Mux(final, first_lanes(lanes), -1)),
+                self.payload.p.keep.eq(Mux(final, tail, -1)),
                 self.payload.p.last.eq(final),
             ]
         with m.If(w.sent):
@@ -163,7 +160,8 @@ class PayloadCutter(wiring.Component):
             m.d.sync += [
                 turn.eq(-w.start[:3]),
                 mine.eq(first_lanes(Cat(Const(WORD_BYTES - 1 - odd, 2), ~w.start[:3]))),
-                Cat(lanes, rest).eq(self.header.p.span),
+                tail.eq(first_lanes(self.header.p.span[:LANE_BITS])),
+                rest.eq(self.header.p.span[LANE_BITS:]),
                 none.eq(self.header.p.span[LANE_BITS:] == 0),
                 w.wanted.eq(self.header.p.compressible & ~self.header.p.nothing),
                 w.record.cut.eq(0),
@@ -173,26 +171,27 @@ class PayloadCutter(wiring.Component):
     def _state_length(self, m: Module, w: _Work, newer: Signal) -> Value:
         """Take the stated length from the end of the turned beat in front of the payload, and judge it."""
         header, stated = self.header.p, w.record.stated
-        seen = Signal(3)  # it is in ``newer``, in ``stated``, judged
+        seen = Signal(3)  # it is in ``newer``, in ``stated``, compared
         most = Signal(16, reset_less=True)
-        fits = Signal(reset_less=True)
+        fits, believed = Signal(reset_less=True), Signal()
+        third = w.start > 2 * BEAT_BYTES // WORD_BYTES  # it lies in the frame's third beat, else in the second
         m.d.sync += [
-            seen.eq(Cat(w.step & (w.position == (w.start - 1)[3:5]), seen[0], seen[1] | seen[2])),
+            seen.eq(Cat(w.step & Mux(third, w.steps[1] & ~w.steps[2], w.steps[0] & ~w.steps[1]), seen[:2])),
             fits.eq((stated > header.payload) & (stated <= most)),
             most.eq(self.max_frame - TRANSPORT_START - WORD_BYTES * header.words),
         ]
         with m.If(seen[0]):
             m.d.sync += stated.eq(swap_bytes(newer[-8 * LENGTH_BYTES :]))
         with m.If(w.prepare):
-            m.d.sync += seen.eq(0)
-        with m.Elif(seen[2] & ~fits):
-            m.d.sync += w.wanted.eq(0)
+            m.d.sync += [seen.eq(0), believed.eq(0)]
+        with m.Elif(seen[2]):
+            m.d.sync += [believed.eq(fits), w.wanted.eq(w.wanted & fits)]
         m.d.comb += self.length.p.eq(stated)
         with m.If(self.length.ready):
             m.d.sync += self.length.valid.eq(0)
         with m.If(w.sent & ~w.record.cut):
             m.d.sync += self.length.valid.eq(1)
-        return seen[2] & fits
+        return believed
 
     def _record(self, m: Module, w: _Work) -> None:
         """Length and end of the frame, from its beats."""
@@ -220,9 +219,11 @@ class _Work:
 
     def __init__(self) -> None:
         self.start = Signal(5)  # words in front of what goes to the codec, besides what is no whole word
-        self.position = Signal(range(MAX_START + 2))  # steps taken, up to that
+        self.steps = Signal(MAX_START + 1)  # a one for every step taken
         self.wanted = Signal()  # some of the payload has still to be sent
         self.due = Signal()  # a beat of it is in the registers
         self.over = Signal()  # the last one that there is
-        self.prepare, self.step, self.sent, self.free = Signal(), Signal(), Signal(), Signal()
+        self.free = Signal()  # the output register is, or will be
+        self.go = Signal()  # another step may be taken
+        self.prepare, self.step, self.sent = Signal(), Signal(), Signal()
         self.record = Signal(Record)  # but for what is elsewhere: header and bytes

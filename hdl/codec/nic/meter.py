@@ -19,7 +19,8 @@ from fanin.hdl.stream.packet import packet_stream
 SUM_BITS = 16
 WORDS = BEAT_BITS // SUM_BITS
 PARTS = 4  # sums of a beat in the first cycle
-QUEUE = 8  # totals; a frame may begin while fewer than two wait, and six more can be on their way
+QUEUE = 16  # totals
+FEW = 8  # a frame may begin while fewer than these wait; six more can be on their way
 LATENCY = 5  # from a beat to the sum that it ends, in the queue a cycle later
 
 
@@ -32,7 +33,7 @@ class PayloadMeter(wiring.Component):
     Members
     -------
     ``i`` : In, packet stream of 256 bits
-        With ``error`` where the parameter says so. ``ready`` is low between frames while two totals wait.
+        With ``error`` where the parameter says so. ``ready`` is low between frames while eight totals wait.
     ``o`` : Out, packet stream of 256 bits
     ``total`` : Out, stream of Total
         Bytes (up to 65535), ones' complement sum of the 16-bit words in network order, the last one filled up
@@ -72,7 +73,7 @@ class PayloadMeter(wiring.Component):
         taken = Signal()
         clean = Signal(data.ArrayLayout(8, BEAT_BYTES))
         go = inside | room
-        m.d.sync += room.eq(totals.level < 2)
+        m.d.sync += room.eq(totals.level < FEW)
         m.d.comb += [
             clean[lane].eq(beat.data.word_select(lane, 8) & beat.keep[lane].replicate(8))
             for lane in range(BEAT_BYTES)

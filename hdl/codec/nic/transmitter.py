@@ -18,9 +18,9 @@ from fanin.hdl.stream.packet import packet_stream
 class InceptionnTransmitter(wiring.Component):
     """Compress the payloads of marked packets on their way from the host to the MAC.
 
-    UDP and TCP packets over IPv4 with ToS 0x28 leave with a compressed payload or, where that is not shorter, as
-    they are with ToS 0x2C; all other frames leave as they came, in order. Frames above ``max_frame`` are dropped.
-    A frame leaves when it is there in full and then never pauses for itself.
+    UDP and TCP packets over IPv4 with ToS 0x28 leave with a compressed payload or, where that is not shorter,
+    as they are with ToS 0x2C; all other frames leave as they came. Their order is kept. Frames above
+    ``max_frame`` are dropped. A frame leaves when it is there in full, and never pauses for itself.
 
     Members
     -------
@@ -42,8 +42,8 @@ class InceptionnTransmitter(wiring.Component):
 
     Latency
     -------
-    From the last beat in to the first beat out: bypassed 25 cycles, compressed 45. A frame of n beats takes n + 4
-    cycles, at least 9 (compressed: where nothing shrinks, a 16th more).
+    From the last beat in to the first beat out, at most 25 cycles for a frame that is bypassed, 45 for others.
+    A frame of n beats takes n + 4 cycles, at least 10; where nothing shrinks, a 16th more.
 
     Source
     ------

@@ -41,7 +41,7 @@ class FrameVerdict(wiring.Component):
 
     Latency
     -------
-    9 cycles from ``record``, and its totals if it has them, to ``job``; a frame every 9 cycles.
+    9 cycles from ``record``, and its totals if it has them, to ``job``; a frame every 10 cycles.
 
     Source
     ------
@@ -67,8 +67,8 @@ class FrameVerdict(wiring.Component):
         step = Signal(range(STEPS + 1))
         done = Signal()
         job = Signal(Job)
+        m.d.sync += done.eq(step == STEPS - 1)
         m.d.comb += [
-            done.eq(step == STEPS),
             self.record.ready.eq(done),
             self.taken.ready.eq(done & cut),
             self.put.ready.eq(done & cut),
