@@ -157,14 +157,15 @@ def _below(a: Value, b: Value) -> Value:
 def _sum(delay: _Pipeline, whole: Value, part: Value, distance: Value, subtract: Value) -> Value:
     """``whole`` ± ``part`` · 2^-``distance``, 2 cycles later: carry, significand, guard, round, sticky.
 
-    A shift by up to 15 keeps every bit; 16 more, or a part that is 32 or more away, are dealt with in front of
-    the adder. What leaves at the bottom counts as one sticky bit, for which a subtraction borrows.
+    A shift by up to 15 keeps every bit; 16 more are dealt with in front of the adder. What leaves at the bottom
+    counts as one sticky bit, for which a subtraction borrows. A part that is 32 or more away is too small for
+    rounding to see: then the sticky bit is one of any value.
     """
     shifted = delay("shifted", _shifted(Cat(Const(0, 15), part), distance[:4], -1))
     by_16, far = delay("by_16", distance[4]), delay("far", distance[5:].any())
     whole, subtract = delay("whole", whole), delay("subtract", subtract)
     kept = Mux(far, 0, Mux(by_16, shifted[29:], shifted[13:]))
-    sticky = shifted[:13].any() | (by_16 | far) & shifted[13:29].any() | far & shifted[29:].any()
+    sticky = shifted[:13].any() | by_16 & shifted[13:29].any()
     addend = Cat(kept, Const(0, 1)) ^ subtract.replicate(len(kept) + 1)
     # The carry enters as one more bit at the bottom, so that there is one chain.
     upper = Cat(Const(0b001, 3), whole) + Cat(subtract & ~sticky, addend)

@@ -5,8 +5,13 @@ import random
 
 import numpy as np
 import pytest
+from amaranth import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
+from fanin.hdl.stream.packet import packet_stream
+from fanin.sim.cosim.stream_file import StreamFile
 from fanin.sim.golden import fp32
 from tests.fp32_values import SPECIAL, close_pairs
 from tests.support import new_seed, simulate
@@ -82,3 +87,49 @@ def test_a_result_comes_exactly_latency_cycles_later(component, cycles):
     seen = run(dut, [(0, 0), (one, one), *[(0, 0)] * 10])
     assert [cycle for cycle, bits in enumerate(seen) if bits] == [1]
     assert cycles == component.LATENCY
+
+
+class Piped(wiring.Component):
+    """Pairs of operands into a stream, results out of one."""
+
+    def __init__(self, operation):
+        self.operation = operation
+        super().__init__({"i": In(packet_stream(64)), "o": Out(packet_stream(32))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.operation = operation = self.operation()
+        enable = self.o.ready | ~self.o.valid
+        m.d.comb += [
+            Cat(operation.a, operation.b).eq(self.i.p.data),
+            operation.enable.eq(enable),
+            self.i.ready.eq(enable),
+            self.o.p.data.eq(operation.o),
+            self.o.p.keep.eq(-1),
+        ]
+        marks = Cat(self.i.valid, self.i.p.last)
+        for _ in range(operation.LATENCY):
+            behind = Signal(2)
+            with m.If(enable):
+                m.d.sync += behind.eq(marks)
+            marks = behind
+        m.d.comb += Cat(self.o.valid, self.o.p.last).eq(marks)
+        return m
+
+
+@pytest.mark.slow
+@pytest.mark.verilator
+@OPERATIONS
+def test_millions_of_results_in_the_emitted_verilog(component, golden):
+    rng = np.random.default_rng(new_seed())
+    count = 1 << 21
+    pairs = rng.integers(0, 1 << 32, (count, 2), dtype=np.uint32)
+    near = pairs[: count // 2]  # exponents within 32 of each other, or for products of a sum near the limits
+    distance = rng.integers(-32, 33, len(near))
+    first = near[:, 0].astype(np.int64) >> 23 & 0xFF
+    exponent = (first if golden is fp32.add else 127 * rng.integers(1, 4, len(near)) - first) + distance
+    near[:, 1] = near[:, 1] & 0x807F_FFFF | (np.clip(exponent, 0, 255) << 23).astype(np.uint32)
+    run = StreamFile(Piped(component), quiet=True).run([pairs.tobytes()])
+    expected = golden(*pairs.view(np.float32).T).view(np.uint32)
+    assert np.array_equal(np.frombuffer(run.frames[0], dtype=np.uint32), expected)
+    assert run.cycles == count + component.LATENCY
