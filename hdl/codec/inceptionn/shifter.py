@@ -104,7 +104,7 @@ def join(pipeline: Pipeline, tags: Value, values: Sequence[Value], *, extra: int
 
     ``values`` are zero beyond what their tags say. Latency: :func:`shifter_latency`.
     """
-    rows = [_pair(*values[n : n + 2], tags.word_select(n, TAG_BITS)) for n in range(0, len(values), 2)]
+    rows = [_pair(values[n], values[n + 1], tags.word_select(n, TAG_BITS)) for n in range(0, len(values), 2)]
     pair_tags = _words(tags, 2 * TAG_BITS)
     # the last count moves nothing, so that it may have something added
     counts = [bytes_of(pair) for pair in pair_tags[:-1]] + [bytes_of(pair_tags[-1], extra)]
@@ -151,11 +151,12 @@ def _quad(row: Value, tags: Value) -> list[Value]:
     """The values of a row of four."""
     size = 2 * FLOAT_BITS
     pairs = row[:size], moved_down(row, bytes_of(tags[: 2 * TAG_BITS]), size, most=size // 8)
-    values = []
-    for n, pair in enumerate(pairs):
-        tag = tags.word_select(2 * n, TAG_BITS)
-        values += [pair[:FLOAT_BITS], by_size(tag, lambda bits, pair=pair: pair[bits:][:FLOAT_BITS])]
-    return values
+    return [*_halves(pairs[0], tags[:TAG_BITS]), *_halves(pairs[1], tags.word_select(2, TAG_BITS))]
+
+
+def _halves(pair: Value, tag: Value) -> tuple[Value, Value]:
+    """The two values of a pair, of which ``tag`` is the first one's."""
+    return pair[:FLOAT_BITS], by_size(tag, lambda bits: pair[bits:][:FLOAT_BITS])
 
 
 def _words(value: Value, width: int) -> list[Value]:

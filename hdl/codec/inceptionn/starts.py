@@ -20,6 +20,7 @@ SLOTS = 16  # bursts that are held
 BURST_BITS = (
     SLOTS.bit_length()
 )  # of a burst's number: its slot, and one bit more, by which empty and full differ
+NUMBERS = data.ArrayLayout(BURST_BITS, 2)  # of a burst and of the next one: two, to be compared with quickly
 
 
 def place_bits(group: int) -> int:
@@ -29,7 +30,7 @@ def place_bits(group: int) -> int:
 
 def end_layout(position_bits: int) -> data.StructLayout:
     """End of a frame: ``position`` behind its last byte; ``into``: the first two bursts behind it."""
-    return data.StructLayout({"position": position_bits, "into": data.ArrayLayout(BURST_BITS, 2)})
+    return data.StructLayout({"position": position_bits, "into": NUMBERS})
 
 
 class StartTable(wiring.Component):
@@ -46,8 +47,8 @@ class StartTable(wiring.Component):
     -------
     ``i`` : In, packet stream of 32 · ``group`` bits
         Always ready.
-    ``rows`` : Out, 5
-        The number of the burst that gets the next row.
+    ``rows`` : Out, array of two 5-bit numbers
+        Of the bursts that get the next row and the one behind it.
     ``slot`` : In, 4
         The row that is read.
     ``row`` : Out, array of positions, one for each byte of a burst
@@ -79,7 +80,7 @@ class StartTable(wiring.Component):
         super().__init__(
             {
                 "i": In(packet_stream(8 * self.size)),
-                "rows": Out(BURST_BITS),
+                "rows": Out(NUMBERS, init=[0, 1]),
                 "slot": In(range(SLOTS)),
                 "row": Out(data.ArrayLayout(self.position_bits, self.size)),
                 "ends": Out(stream.Signature(end_layout(self.position_bits))),
@@ -135,18 +136,19 @@ class StartTable(wiring.Component):
         write, read = table.write_port(), table.read_port(domain="comb")
         m.d.comb += [
             write.en.eq(complete),
-            write.addr.eq(self.rows),
+            write.addr.eq(self.rows[0]),
             read.addr.eq(self.slot),
             self.row.eq(read.data),
         ]
-        bursts = [(self.rows + n)[:BURST_BITS] for n in range(3)]
+        bursts = [(self.rows[0] + n)[:BURST_BITS] for n in range(3)]
         for n, end in enumerate(ends):
             total = Signal(self.place + 2, name=f"end{n}")
             m.d.comb += [
                 total.eq(end),
                 write.data[n].eq(Cat(total[: self.place], picked(bursts, total[self.place :]))),
             ]
-        m.d.sync += self.rows.eq(self.rows + complete)
+        with m.If(complete):
+            m.d.sync += [row.eq(row + 1) for row in self.rows]
 
 
 def _later(m: Module, valid: Signal, *words: list[Value], name: str) -> tuple[Signal, list[Value], list[Value]]:

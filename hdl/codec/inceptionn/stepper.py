@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.codec import FLOAT_BITS, Inceptionn
 from fanin.hdl.codec.inceptionn.shifter import picked
-from fanin.hdl.codec.inceptionn.starts import BURST_BITS, SLOTS, end_layout, place_bits
+from fanin.hdl.codec.inceptionn.starts import BURST_BITS, NUMBERS, SLOTS, end_layout, place_bits
 from fanin.hdl.stream.buffer import RegisterSlice
 
 LENGTH_BITS = 32
@@ -77,7 +77,7 @@ class GroupStepper(wiring.Component):
         super().__init__(
             {
                 "length": In(stream.Signature(LENGTH_BITS)),
-                "rows": In(BURST_BITS),
+                "rows": In(NUMBERS),
                 "row": In(data.ArrayLayout(position, FLOAT_BITS // 8 * group)),
                 "slot": Out(range(SLOTS)),
                 "ends": In(stream.Signature(end_layout(position))),
@@ -101,7 +101,7 @@ class GroupStepper(wiring.Component):
         seeking = Signal()  # the frame's groups have gone, its end has not come
         ends = self.ends
         m.d.comb += [
-            missing.eq((burst == self.rows) | (burst == (self.rows + 1)[:BURST_BITS])),
+            missing.eq((burst == self.rows[0]) | (burst == self.rows[1])),
             past.eq(ends.valid & ((burst == ends.p.into[0]) | (burst == ends.p.into[1]))),
             step.eq(valid & ~seeking & free & (past | ~missing)),
             ends.ready.eq(seeking | step & last),
