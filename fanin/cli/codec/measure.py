@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -60,26 +60,26 @@ class Meter:
 
     def row(self) -> Row:
         """What has come out so far; at least one value has."""
-        least, _ = stream_limits(self._count, self.config)  # INCEPTIONN: tags alone
-        errors = {}
-        if self._finite:
-            errors = {"max_error": self._largest, "mean_error": self._sum / self._finite}
-        if isinstance(self.config, Bfp):
-            block, mantissa, ratio = self.config.block, self.config.mantissa, self._count * FLOAT_BYTES / least
-            size = self.config.block_bits / block
-            return Row(
-                codec="bfp", block=block, mantissa=mantissa, bits=size, bytes=least, ratio=ratio, **errors
-            )
-        size = least + sum(TAG_BYTES[tag] * int(self._forms[tag]) for tag in Tag)
-        return Row(
-            codec="inceptionn",
-            mode=self.config.mode.name.lower(),
-            bound=self.config.bound,
-            shares=_by_bits((self._forms / self._count).tolist()),
-            bits=bits(self._forms.tolist()),
+        config, (size, _) = self.config, stream_limits(self._count, self.config)  # INCEPTIONN: of tags alone
+        size += sum(TAG_BYTES[tag] * int(self._forms[tag]) for tag in Tag)
+        row = Row(
+            codec="bfp",
+            bits=0,
             bytes=size,
             ratio=self._count * FLOAT_BYTES / size,
-            **errors,
+            max_error=self._largest if self._finite else None,
+            mean_error=self._sum / self._finite if self._finite else None,
+        )
+        if isinstance(config, Bfp):
+            bits_each = config.block_bits / config.block
+            return replace(row, block=config.block, mantissa=config.mantissa, bits=bits_each)
+        return replace(
+            row,
+            codec="inceptionn",
+            mode=config.mode.name.lower(),
+            bound=config.bound,
+            shares=_by_bits((self._forms / self._count).tolist()),
+            bits=bits(self._forms.tolist()),
         )
 
 
