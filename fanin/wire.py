@@ -89,7 +89,7 @@ class Field:
 ETHERNET = (
     Field("destination", 48, "destination MAC"),
     Field("source", 48, "source MAC"),
-    Field("ethertype", 16, "0x88B5 aggregation, 0x88B6 ring, 0x0800 IPv4"),
+    Field("ethertype", 16, "0x88B5 aggregation, 0x0800 IPv4"),
 )
 IPV4 = (
     Field("version", 4, "4"),
