@@ -97,7 +97,7 @@ class Events(data.Struct):
 
 def check_max_frame(max_frame: int) -> None:
     """Raises ValueError unless frames of ``max_frame`` bytes can be held."""
-    if max_frame not in range(MIN_MAX_FRAME, MAX_MAX_FRAME + 1):
+    if not isinstance(max_frame, int) or not MIN_MAX_FRAME <= max_frame <= MAX_MAX_FRAME:
         raise ValueError(f"max_frame must be {MIN_MAX_FRAME} to {MAX_MAX_FRAME} bytes, not {max_frame!r}")
 
 
