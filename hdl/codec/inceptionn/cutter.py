@@ -17,7 +17,6 @@ from fanin.hdl.codec.inceptionn.stepper import HALVES, LENGTH_BITS, GroupStepper
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 
-_FULL = 0b011  # 12 to 15 bursts are held: the other slots are for those in flight and those still read
 _COARSE = 2  # bits of a place in half a burst by which the first cycle shifts
 
 
@@ -106,7 +105,10 @@ class GroupCutter(wiring.Component):
             # not before the end of a frame that ends there could be known
             stepper.there.eq(delayed(m, taken, 2, name="there", reset_less=False)[-1]),
         ]
-        m.d.sync += [taken.eq(taken + write), room.eq((taken - stepper.oldest)[2:BURST_BITS] != _FULL)]
+        # Full with 8: two more still come, and ``oldest`` may be ahead and go back by two. So, modulo 16, up to 13
+        # are held, and 14 and 15 are such a lead.
+        held = (taken - stepper.oldest)[:BURST_BITS]
+        m.d.sync += [taken.eq(taken + write), room.eq(~held[3] | held[1:3].all())]
         self._cut(m, stepper.o, self._store(m, write, taken, stepper.o.p))
         return m
 

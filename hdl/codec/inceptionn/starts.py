@@ -17,9 +17,7 @@ from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_stream
 
 SLOTS = 16  # bursts that are held
-BURST_BITS = (
-    SLOTS.bit_length()
-)  # of a burst's number: its slot, and one bit more, by which empty and full differ
+BURST_BITS = (SLOTS - 1).bit_length()  # bursts are numbered by their slots
 NUMBERS = data.ArrayLayout(BURST_BITS, 2)  # of a burst and of the next one: two, to be compared with quickly
 
 
@@ -36,18 +34,17 @@ def end_layout(position_bits: int) -> data.StructLayout:
 class StartTable(wiring.Component):
     """For every byte position of a burst: the position behind a group that begins there.
 
-    Bursts are numbered, modulo 32; a position is a burst's number and, in the low bits, a byte's in the burst.
+    Bursts are numbered, modulo 16; a position is a burst's number and, in the low bits, a byte's in the burst.
     Tags that go on in the next burst are found there, so that the row of a burst follows when that has come, or
     when the burst is the last of its frame; bytes that a frame has not are tags of zeros.
 
-    The writer keeps to the slots: a burst comes at most 15 after the oldest one whose row or end is still
-    read.
+    The writer keeps to the slots: a burst comes at most 12 after the oldest one whose row is still read.
 
     Members
     -------
     ``i`` : In, packet stream of 32 · ``group`` bits
         Always ready.
-    ``rows`` : Out, array of two 5-bit numbers
+    ``rows`` : Out, array of two 4-bit numbers
         Of the bursts that get the next row and the one behind it.
     ``slot`` : In, 4
         The row that is read.

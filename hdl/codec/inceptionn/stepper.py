@@ -47,10 +47,10 @@ class GroupStepper(wiring.Component):
     ``length`` : In, stream(32)
         Bytes of a frame when decompressed, at least 1; one for each frame.
     ``rows``, ``row``, ``slot``, ``ends`` : the table's, the other way round
-    ``there`` : In, 5
+    ``there`` : In, 4
         The number of the first burst whose bytes cannot be read yet. When it passes a frame's last burst, the
         frame's end has been on ``ends`` for a cycle.
-    ``oldest`` : Out, 5
+    ``oldest`` : Out, 4
         Bursts before this one are not needed any more. It may go back, by two at the most.
     ``o`` : Out, stream of :func:`step_layout`
         ``ready`` reaches the step within the cycle. When it is valid, the group's bytes are there.
@@ -117,26 +117,23 @@ class GroupStepper(wiring.Component):
 
     def _frames(self, m: Module, step: Signal) -> tuple[Signal, Signal]:
         """Count the groups of a frame down: whether there is a group to step to, and whether it is the last."""
-        layout = data.StructLayout({"left": LENGTH_BITS - self.place, "tail": self.place, "last": 1})
+        layout = data.StructLayout({"tail": self.place, "left": LENGTH_BITS - self.place})
         m.submodules.frames = frames = RegisterSlice(shape=layout)
-        length = self.length.p
-        one, rest = length[self.place], length[: self.place]
         m.d.comb += [
             frames.i.valid.eq(self.length.valid),
             self.length.ready.eq(frames.i.ready),
-            Cat(frames.i.p.tail, frames.i.p.left).eq(length - 1),
-            frames.i.p.last.eq(~length[self.place + 1 :].any() & ~(one & rest.any())),
+            frames.i.p.eq(self.length.p - 1),
         ]
-        valid = Signal()
+        valid, last = Signal(), Signal(reset_less=True)
         frame = Signal(layout, reset_less=True)  # ``left``: groups behind the next
-        m.d.comb += frames.o.ready.eq(~valid | step & frame.last)
+        m.d.comb += frames.o.ready.eq(~valid | step & last)
         with m.If(frames.o.ready):
-            m.d.sync += [valid.eq(frames.o.valid), frame.eq(frames.o.p)]
+            m.d.sync += [valid.eq(frames.o.valid), frame.eq(frames.o.p), last.eq(frames.o.p.left == 0)]
         with m.Elif(step):
-            m.d.sync += [frame.left.eq(frame.left - 1), frame.last.eq(frame.left == 1)]
+            m.d.sync += [frame.left.eq(frame.left - 1), last.eq(frame.left == 1)]
         with m.If(step):
-            m.d.sync += [self.o.p.last.eq(frame.last), self.o.p.tail.eq(frame.tail)]
-        return valid, frame.last
+            m.d.sync += [self.o.p.last.eq(last), self.o.p.tail.eq(frame.tail)]
+        return valid, last
 
     def _check(
         self, m: Module, step: Signal, free: Signal, past: Signal, position: Signal, following: Signal
@@ -149,7 +146,8 @@ class GroupStepper(wiring.Component):
         beyond = Signal()  # it goes on behind the frame's end, or behind what is there
         limit = Mux(ended, end, Cat(Const(0, self.place), self.there))
         m.d.comb += [
-            beyond.eq((limit - behind)[len(position) - 1]),
+            # negative: at most twelve bursts are held, and no group ends as many as four behind them
+            beyond.eq((limit - behind)[len(position) - 2 : len(position)].all()),
             self.o.p.missing.eq(skipped | ended & beyond),
             self.o.valid.eq(waiting & (ended | ~beyond)),
             self.oldest.eq(Mux(waiting, self.o.p.position, position)[self.place :]),
