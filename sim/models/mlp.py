@@ -1,7 +1,7 @@
 """INCEPTIONN's handwritten digit classifier (section VII-A, table I) in NumPy: float32, flat gradients.
 
 The same seed gives the same bits on one machine; matrix products are the BLAS library's, whose last bits differ
-between processors.
+between processors and with the number of its threads (``OPENBLAS_NUM_THREADS=1`` fixes that).
 """
 
 from __future__ import annotations
