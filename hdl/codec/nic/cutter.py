@@ -96,8 +96,8 @@ class PayloadCutter(wiring.Component):
         m.d.comb += [
             w.start.eq(self.header.p.words + self._place // WORD_BYTES),
             w.free.eq(self.payload.ready | ~self.payload.valid),
-            w.go.eq(~(w.wanted & w.due) | believed & w.free),
-            w.sent.eq(w.wanted & w.due & believed & w.free),
+            w.go.eq(~w.due | believed & w.free),
+            w.sent.eq(w.due & believed & w.free),
         ]
         return m
 
@@ -123,7 +123,7 @@ class PayloadCutter(wiring.Component):
                     m.next = "FINISH"
             with m.State("FINISH"):
                 m.d.comb += [
-                    self.record.valid.eq(~(w.wanted & w.due)),
+                    self.record.valid.eq(~w.due),
                     self.header.ready.eq(self.record.valid & self.record.ready),
                 ]
                 with m.If(self.header.ready):
@@ -131,6 +131,8 @@ class PayloadCutter(wiring.Component):
         with m.If(w.step):
             m.d.sync += [w.due.eq(w.steps.bit_select(w.start[3:], 1)), w.steps.eq(Cat(1, w.steps))]
         with m.Elif(w.sent):
+            m.d.sync += w.due.eq(0)
+        with m.If(~w.wanted | w.sent & w.final):
             m.d.sync += w.due.eq(0)
 
     def _send(self, m: Module, w: _Work) -> Signal:
@@ -142,19 +144,19 @@ class PayloadCutter(wiring.Component):
         none = Signal(reset_less=True)
         tail = Signal(BEAT_BYTES, reset_less=True)  # ``keep`` of the last one
         odd = self._place % WORD_BYTES
-        final = none | w.over
+        m.d.comb += w.final.eq(none | w.over)
         with m.If(w.step):
             m.d.sync += [newer.eq(rotated(self.i.p.data.rotate_right(8 * odd), turn, unit=32)), older.eq(newer)]
         with m.If(w.free):
             m.d.sync += [
                 self.payload.valid.eq(w.sent),
                 self.payload.p.data.eq(chosen(mine, older, newer)),
-                self.payload.p.keep.eq(Mux(final, tail, -1)),
-                self.payload.p.last.eq(final),
+                self.payload.p.keep.eq(Mux(w.final, tail, -1)),
+                self.payload.p.last.eq(w.final),
             ]
         with m.If(w.sent):
             m.d.sync += [rest.eq(rest - 1), none.eq(rest == 1), w.record.cut.eq(1)]
-            with m.If(final):
+            with m.If(w.final):
                 m.d.sync += w.wanted.eq(0)
         with m.If(w.prepare):
             m.d.sync += [
@@ -222,6 +224,7 @@ class _Work:
         self.steps = Signal(MAX_START + 1)  # a one for every step taken
         self.wanted = Signal()  # some of the payload has still to be sent
         self.due = Signal()  # a beat of it is in the registers
+        self.final = Signal()  # its last one
         self.over = Signal()  # the last one that there is
         self.free = Signal()  # the output register is, or will be
         self.go = Signal()  # another step may be taken

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.arith.delay import delayed
@@ -20,7 +20,7 @@ SUM_BITS = 16
 WORDS = BEAT_BITS // SUM_BITS
 PARTS = 4  # sums of a beat in the first cycle
 QUEUE = 16  # totals
-FEW = 8  # a frame may begin while fewer than these wait; six more can be on their way
+FEW = 8  # a frame may begin while fewer than these wait; seven more can be on their way
 LATENCY = 5  # from a beat to the sum that it ends, in the queue a cycle later
 
 
@@ -46,7 +46,8 @@ class PayloadMeter(wiring.Component):
 
     Latency
     -------
-    1 cycle from ``i`` to ``o``; 7 from the last beat to ``total``. One beat a cycle, frames back to back.
+    1 cycle from ``i`` to ``o``; 6 from the last beat on ``o`` to ``total``. One beat a cycle, frames back to
+    back.
 
     Source
     ------
@@ -64,46 +65,44 @@ class PayloadMeter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A register slice carries the stream; beside it, the sum is built in five registers."""
+        """A register slice carries the stream; behind it, the sum is built in five registers."""
         m = Module()
         beat = self.i.p
-        m.submodules.slice = register = RegisterSlice(shape=self.o.p.shape())
+        m.submodules.slice = register = RegisterSlice(shape=beat.shape())
         m.submodules.totals = totals = StreamFIFO(shape=Total, depth=QUEUE)
         inside, room = Signal(), Signal(init=1)
-        taken = Signal()
-        clean = Signal(data.ArrayLayout(8, BEAT_BYTES))
         go = inside | room
         m.d.sync += room.eq(totals.level < FEW)
-        m.d.comb += [
-            clean[lane].eq(beat.data.word_select(lane, 8) & beat.keep[lane].replicate(8))
-            for lane in range(BEAT_BYTES)
-        ]
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += inside.eq(~beat.last)
         m.d.comb += [
             self.i.ready.eq(go & register.i.ready),
             register.i.valid.eq(go & self.i.valid),
-            register.i.p.data.eq(clean),
-            register.i.p.keep.eq(beat.keep),
-            register.i.p.last.eq(beat.last),
-            taken.eq(self.i.valid & self.i.ready),
+            register.i.p.eq(beat),
+            register.i.p.data.eq(
+                Cat(beat.data.word_select(n, 8) & keep.replicate(8) for n, keep in enumerate(beat.keep))
+            ),
         ]
-        with m.If(taken):
-            m.d.sync += inside.eq(~beat.last)
-        ended = delayed(m, taken & beat.last, LATENCY, name="ended", reset_less=False)
+        m.d.comb += [self.o.valid.eq(register.o.valid), register.o.ready.eq(self.o.ready)]
+        m.d.comb += [self.o.p[name].eq(register.o.p[name]) for name in self.o.p.shape().members]
+
+        taken = Signal()
+        m.d.comb += taken.eq(self.o.valid & self.o.ready)
+        ended = delayed(m, taken & self.o.p.last, LATENCY, name="ended", reset_less=False)
         m.d.comb += [
             totals.i.valid.eq(ended[-1]),
-            totals.i.p.sum.eq(self._sum(m, clean.as_value(), taken, ended)),
-            totals.i.p.bytes.eq(self._bytes(m, taken, ended)),
+            totals.i.p.sum.eq(self._sum(m, taken, ended)),
+            totals.i.p.bytes.eq(self._bytes(m, taken)),
         ]
         if self.error:
-            m.d.comb += totals.i.p.error.eq(delayed(m, beat.error, LATENCY, name="error")[-1])
-        connect_typed(m, register.o, wiring.flipped(self.o))
+            m.d.comb += totals.i.p.error.eq(delayed(m, register.o.p.error, LATENCY, name="error")[-1])
         connect_typed(m, totals.o, wiring.flipped(self.total))
         return m
 
-    def _sum(self, m: Module, beat: Any, taken: Signal, ended: list[Any]) -> Signal:
+    def _sum(self, m: Module, taken: Signal, ended: list[Any]) -> Signal:
         """Four sums of four words, their sum, all beats', then the carries are added back, twice."""
         here = delayed(m, taken, 2, name="here", reset_less=False)
-        words = [swap_bytes(beat.word_select(word, SUM_BITS)) for word in range(WORDS)]
+        words = [swap_bytes(self.o.p.data.word_select(word, SUM_BITS)) for word in range(WORDS)]
         parts = [Signal(SUM_BITS + 2, name=f"part{k}", reset_less=True) for k in range(PARTS)]
         total = Signal(SUM_BITS + 4, reset_less=True)
         frame = Signal(2 * SUM_BITS, reset_less=True)
@@ -121,15 +120,15 @@ class PayloadMeter(wiring.Component):
             m.d.sync += frame.eq(0)
         return o
 
-    def _bytes(self, m: Module, taken: Signal, ended: list[Any]) -> Any:
+    def _bytes(self, m: Module, taken: Signal) -> Any:
         """Beats in front of the last one, and what that one has."""
         before = Signal(SUM_BITS - LANE_BITS)
         tail = Signal(BEAT_BYTES, reset_less=True)
         late = Signal.like(before, reset_less=True)
         count = Signal(range(BEAT_BYTES + 1), reset_less=True)
         with m.If(taken):
-            m.d.sync += before.eq(Mux(self.i.p.last, 0, before + 1))
-        m.d.sync += [tail.eq(self.i.p.keep), late.eq(before), count.eq(kept(tail))]
+            m.d.sync += before.eq(Mux(self.o.p.last, 0, before + 1))
+        m.d.sync += [tail.eq(self.o.p.keep), late.eq(before), count.eq(kept(tail))]
         size = Signal(SUM_BITS, reset_less=True)
         later = delayed(m, late, 1, name="before")[-1]
         m.d.sync += size.eq(Cat(count[:LANE_BITS], (later + count[LANE_BITS])[: len(before)]))

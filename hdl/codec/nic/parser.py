@@ -82,22 +82,22 @@ class HeaderParser(wiring.Component):
         m = Module()
         m.submodules.headers = headers = StreamFIFO(shape=Header, depth=QUEUE)
         room = Signal(init=1)
-        position = Signal(2)  # beats seen, up to two
+        inside, second = Signal(), Signal()  # the next beat is not a frame's first; is its second
         taken = Signal()
         kept = [Signal(BEAT_BITS, name=f"beat{k}", reset_less=True) for k in range(2)]
         collected, both = Signal(), Signal()
 
         m.d.sync += room.eq(headers.level < 2)
         m.d.comb += taken.eq(self.i.valid & self.i.ready)
-        self._forward(m, (position != 0) | room, taken)
+        self._forward(m, inside | room, taken)
         m.d.sync += [
-            collected.eq(taken & ((position == 1) | (position == 0) & self.i.p.last)),
-            both.eq(position == 1),
+            collected.eq(taken & (second | ~inside & self.i.p.last)),
+            both.eq(second),
         ]
         with m.If(taken):
-            m.d.sync += position.eq(Mux(self.i.p.last, 0, Mux(position == 0, 1, 2)))
-            for k, beat in enumerate(kept):
-                with m.If(position == k):
+            m.d.sync += [inside.eq(~self.i.p.last), second.eq(~inside & ~self.i.p.last)]
+            for beat, here in zip(kept, (~inside, second), strict=True):
+                with m.If(here):
                     m.d.sync += beat.eq(self.i.p.data)
         m.d.comb += headers.i.payload.eq(self._judged(m, self._found(m, Cat(kept), both)))
         m.d.comb += headers.i.valid.eq(delayed(m, collected, 2, name="collected", reset_less=False)[-1])
@@ -161,7 +161,7 @@ class HeaderParser(wiring.Component):
         """The header, a cycle later."""
         header, o = Signal(Header), Signal(Header)
         payload = Signal(signed(18))  # below 0: the packet ends in its headers
-        fits = Signal()
+        fits, agrees = Signal(), Signal()
         ours = found.both & found.ipv4 & found.plain & found.entire & self.enable
         span = Signal(signed(18))
         m.d.comb += [
@@ -169,7 +169,8 @@ class HeaderParser(wiring.Component):
             span.eq(found.most - WORD_BYTES * found.words),
         ]
         m.d.sync += [
-            fits.eq((payload >= 0) & (found.tcp | found.udp & (found.segment == found.udp_length))),
+            fits.eq(payload >= 0),
+            agrees.eq(found.tcp | found.udp & (found.segment == found.udp_length)),
             header.compressible.eq(ours & found.compressible),
             header.raw.eq(ours & found.raw),
             header.payload.eq(payload),
@@ -179,7 +180,7 @@ class HeaderParser(wiring.Component):
         names = ("udp", "words", "length", "end", "ip_checksum", "checksum")
         m.d.sync += [header[name].eq(found[name]) for name in names]
         m.d.comb += [o[name].eq(header[name]) for name in (*names, "payload", "span", "nothing")]
-        m.d.comb += [o.compressible.eq(header.compressible & fits), o.raw.eq(header.raw & fits)]
+        m.d.comb += [o[name].eq(header[name] & fits & agrees) for name in ("compressible", "raw")]
         return o
 
 

@@ -89,7 +89,7 @@ def edges(log, name):
 
 
 def check_pace(log, *, cycles, latency):
-    """At full rate, frames leave without a pause inside, ``cycles`` apart, the first ``latency`` behind its end."""
+    """Frames leave ``cycles`` apart, without a pause inside; the first one ``latency`` behind its end."""
     left = edges(log, "o")
     ended = next(cycle for cycle, payload in log["i"] if payload["last"])
     assert left[0][0] - ended <= latency
