@@ -70,13 +70,17 @@ class RingEngine(wiring.Component):
 
     Latency
     -------
-    See docs/ring.md, "The engine". One beat a cycle on ``tx`` while there are words in memory and from the node
-    before; with a codec, one word a cycle.
+    Without a codec, with 8 lanes, and apart from memory's own: ``FIRST_BEAT`` cycles from ``accepted`` to the
+    first beat on ``tx``; ``HOP`` from a beat on ``rx`` to its sum on ``tx``; ``LAST_WORD`` from the last word that
+    is stored to ``finished``. A codec adds what docs/ring.md, "The engine", says. One beat a cycle on ``tx``
+    across steps, segments and descriptors while memory and the node before have them; with a codec, one word.
 
     Source
     ------
     AI Smart NIC, section IV-A; docs/ring.md.
     """
+
+    FIRST_BEAT, HOP, LAST_WORD = 66, 11, 12
 
     def __init__(self, *, config: RingConfig, address_width: int = 40, queue: int = 8):
         self.config = config

@@ -26,6 +26,19 @@ ADDRESS_WIDTH = 16
 BYTES = 1 << ADDRESS_WIDTH
 
 
+@dataclass(frozen=True)
+class Vector:
+    """A descriptor: its address, alike at all nodes, and the nodes' gradients."""
+
+    address: int
+    gradients: list[Any]
+
+    @property
+    def count(self) -> int:
+        """Values."""
+        return len(self.gradients[0])
+
+
 @dataclass
 class Memory:
     """A node's memory behind one AXI4 port: ``content`` is what the processes read and write."""
@@ -37,7 +50,26 @@ class Memory:
     read_errors: set[int] = field(default_factory=set)
     write_errors: set[int] = field(default_factory=set)
     content: bytearray = field(default_factory=lambda: bytearray(BYTES))
-    written: set[int] = field(default_factory=set)  # addresses of words
+    before: bytes = b""
+
+    def fill(self, node: int, vectors: list[Vector]) -> None:
+        """A node's gradients, and random bytes around them."""
+        self.content[:] = random.Random(self.seed).randbytes(BYTES)
+        self._put(self.content, vectors, [vector.gradients[node] for vector in vectors])
+        self.before = bytes(self.content)
+
+    def check(self, vectors: list[Vector], config: RingConfig) -> None:
+        """The vectors have become their sums, and nothing else has changed."""
+        expected = bytearray(self.before)
+        self._put(expected, vectors, [all_reduce(vector.gradients, config) for vector in vectors])
+        wrong = [at for at in range(BYTES) if self.content[at] != expected[at]]
+        assert not wrong, f"{len(wrong)} bytes are wrong, from {wrong[0]:#x} on"
+
+    @staticmethod
+    def _put(content: bytearray, vectors: list[Vector], values: list[Any]) -> None:
+        for vector, value in zip(vectors, values, strict=True):
+            raw = value.tobytes()
+            content[vector.address : vector.address + len(raw)] = raw
 
     @property
     def processes(self) -> list[Any]:
@@ -104,7 +136,6 @@ class Memory:
         response = Resp.OKAY
         for data, strobes, _ in words:
             assert strobes
-            self.written.add(address)
             for byte in range(step):
                 if strobes >> byte & 1:
                     self.content[address + byte] = data >> 8 * byte & 0xFF
@@ -165,19 +196,6 @@ class Network:
             queues[receiver] += [(cycle + self.delay, beat) for beat in beats_of(frame, width)]
 
 
-@dataclass(frozen=True)
-class Vector:
-    """A descriptor: its address, alike at all nodes, and the nodes' gradients."""
-
-    address: int
-    gradients: list[Any]
-
-    @property
-    def count(self) -> int:
-        """Values."""
-        return len(self.gradients[0])
-
-
 def vectors(counts: list[int], nodes: int, config: RingConfig, seed: int) -> list[Vector]:
     """Random gradients of these counts, one vector behind the other, with a word's gap at least."""
     rng, result, address = np.random.default_rng(seed), [], 0x0FC0
@@ -221,13 +239,8 @@ class Ring:
         self.drivers = [RingDriver(config) for config in configs]
         self.network = Network(parts, rng, self.stall, self.lose)
         self.memories = [Memory(part.memory, self.seed + n, stall=self.stall) for n, part in enumerate(parts)]
-        self.before: list[bytes] = []
         for n, memory in enumerate(self.memories):
-            memory.content[:] = rng.randbytes(BYTES)
-            for vector in self.vectors:
-                raw = vector.gradients[n].tobytes()
-                memory.content[vector.address : vector.address + len(raw)] = raw
-            self.before.append(bytes(memory.content))
+            memory.fill(n, self.vectors)
 
     def run(self, *, limit: int = 20_000) -> Ring:
         """Simulate to the end of the script."""
@@ -244,13 +257,8 @@ class Ring:
 
     def check(self) -> None:
         """All vectors are their sums, on all nodes, and nothing else has changed."""
-        for n, memory in enumerate(self.memories):
-            expected = bytearray(self.before[n])
-            for vector in self.vectors:
-                raw = all_reduce(vector.gradients, self.config).tobytes()
-                expected[vector.address : vector.address + len(raw)] = raw
-            wrong = [at for at in range(BYTES) if memory.content[at] != expected[at]]
-            assert not wrong, f"node {n}: {len(wrong)} bytes are wrong, from {wrong[0]:#x} on"
+        for memory in self.memories:
+            memory.check(self.vectors, self.config)
 
     async def start(self, *, job: int = 1) -> None:
         """Identify, configure and start all nodes."""
@@ -291,7 +299,6 @@ class Ring:
         await self.start()
         await self.post()
         await self.wait()
-        await self.count()
 
     async def _host(self, ctx: Any) -> None:
         rng = random.Random(self.seed)

@@ -1,0 +1,125 @@
+# amaranth: UnusedElaboratable=no
+"""Rings of engines without links, a queue from each to the next: sums, codecs, rate and latency."""
+
+
+import pytest
+from amaranth import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import Out
+
+from fanin.codec import Bfp, Inceptionn, Mode
+from fanin.hdl.ring.engine import RingEngine, RingEvents
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.ring import RingConfig
+from tests.hdl.ring.bench import ADDRESS_WIDTH, Memory, vectors
+from tests.support import new_seed, simulate
+
+SMALL = {"lanes": 8, "frame_words": 2, "slice_frames": 2, "buffer_frames": 3, "replay_frames": 2}
+WIDE = {"lanes": 8, "frame_words": 8, "slice_frames": 6, "buffer_frames": 8, "replay_frames": 2}
+
+
+class EngineRing(wiring.Component):
+    """Engines in a ring; ``done`` once all have finished ``descriptors``."""
+
+    def __init__(self, config, nodes, descriptors):
+        self.config, self.nodes, self.descriptors = config, nodes, descriptors
+        self.engine = [RingEngine(config=config, address_width=ADDRESS_WIDTH) for _ in range(nodes)]
+        super().__init__({"done": Out(stream.Signature(1))})
+
+    def elaborate(self, platform):
+        m = Module()
+        ready = []
+        for n, engine in enumerate(self.engine):
+            queue = StreamFIFO(
+                shape=engine.rx.payload.shape(), depth=self.config.buffer_frames * self.config.frame_beats
+            )
+            m.submodules[f"engine_{n}"], m.submodules[f"queue_{n}"] = engine, queue
+            connect_typed(m, self.engine[n - 1].tx, queue.i)
+            connect_typed(m, queue.o, engine.rx)
+            finished = Signal(range(self.descriptors + 1), name=f"finished_{n}")
+            m.d.sync += finished.eq(finished + engine.events.finished)
+            m.d.comb += [engine.nodes.eq(self.nodes), engine.rank.eq(n)]
+            ready.append(finished == self.descriptors)
+        told = Signal()
+        m.d.sync += told.eq(told | self.done.valid & self.done.ready)
+        m.d.comb += self.done.valid.eq((sum(ready) == self.nodes) & ~told)
+        return m
+
+
+class Port:
+    """An engine's two directions of memory as one port."""
+
+    def __init__(self, engine):
+        self._read, self._write = engine.read, engine.write
+
+    def __getattr__(self, name):
+        return getattr(self._read if name in self._read.signature.members else self._write, name)
+
+
+def run(parameters, nodes, counts, *, codec=None, stall=0.2, latency=5):
+    """Reduce random vectors and check all memory; engine 0's events with the cycles in which they came."""
+    seed, config = new_seed(), RingConfig(**parameters, codec=codec)
+    ring, posts = EngineRing(config, nodes, len(counts)), vectors(counts, nodes, config, seed)
+    log = {name: [] for name in RingEvents.as_shape().members}
+    memories = [Memory(Port(e), seed + n, stall=stall, latency=latency) for n, e in enumerate(ring.engine)]
+    processes = [process for memory in memories for process in memory.processes]
+    for n, memory in enumerate(memories):
+        memory.fill(n, posts)
+
+    async def host(ctx):
+        for engine in ring.engine:
+            ctx.set(engine.settings, {"bound": getattr(codec, "bound", 0), "mode": getattr(codec, "mode", 0)})
+        for vector in posts:
+            for valid in 1, 0:
+                for engine in ring.engine:
+                    ctx.set(engine.post.payload, {"address": vector.address, "count": vector.count})
+                    ctx.set(engine.post.valid, valid)
+                await ctx.tick().repeat(1 if valid else 3)
+
+    async def watch(ctx):
+        cycle = 0
+        async for _, _, events in ctx.tick().sample(ring.engine[0].events):
+            for name, cycles in log.items():
+                cycles += [cycle] * events[name]
+            cycle += 1
+
+    simulate(
+        ring, collect={"done": 1}, stall=0.0, processes=[*processes, host, watch], seed=seed, limit=4000, idle=1
+    )
+    for memory in memories:
+        memory.check(posts, config)
+    return log
+
+
+@pytest.mark.parametrize(
+    ("nodes", "codec"),
+    [
+        (2, Inceptionn(bound=6)),
+        (3, Bfp()),
+        pytest.param(3, Inceptionn(bound=10, mode=Mode.PUBLISHED), marks=pytest.mark.slow),
+        pytest.param(4, Bfp(block=4, mantissa=3), marks=pytest.mark.slow),
+        pytest.param(5, None, marks=pytest.mark.slow),
+    ],
+)
+def test_every_engine_ends_with_the_golden_sum_and_touches_nothing_else(nodes, codec):
+    whole = SMALL["lanes"] * SMALL["frame_words"] * SMALL["slice_frames"] * nodes
+    log = run(SMALL, nodes, [whole + 5, 1, 8 * nodes + 3], codec=codec)
+    assert len(log["accepted"]) == len(log["finished"]) == 3
+
+
+def test_a_beat_is_sent_in_every_cycle_across_steps_segments_and_descriptors():
+    words = WIDE["frame_words"] * WIDE["slice_frames"]
+    log = run(WIDE, 2, [2 * 2 * words * 8, 2 * words * 8], stall=0.0)
+    sent = log["sent"]
+    assert len(sent) == 3 * 2 * words
+    assert sent == list(range(sent[0], sent[0] + len(sent)))
+
+
+@pytest.mark.parametrize("latency", [1, 9])
+def test_latency_is_as_documented(latency):
+    """A vector of two words: LOCAL, then TOTAL of what the other engine sent in the same cycle."""
+    log = run(WIDE, 2, [16], stall=0.0, latency=latency)
+    assert log["sent"][0] - log["accepted"][0] == RingEngine.FIRST_BEAT + latency
+    assert log["sent"][1] - log["received"][0] == RingEngine.HOP
+    assert log["finished"][0] - log["stored"][-1] == RingEngine.LAST_WORD + latency
