@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -110,3 +111,13 @@ def test_without_pytorch_the_import_says_what_is_missing():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     last = done.stderr.splitlines()[-1]
     assert last == "ImportError: fanin.sim.torch_hooks needs PyTorch: pip install 'fanin[torch]'"
+
+
+@pytest.mark.slow
+def test_the_example_trains_with_every_codec():
+    example = Path(__file__).parents[2] / "examples" / "digits_ddp.py"
+    command = [sys.executable, str(example), "--epochs", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 10
+    assert lines[1].split()[:2] == ["none", "1.00×"]
