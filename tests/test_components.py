@@ -13,6 +13,7 @@ from amaranth.lib import wiring
 import fanin.hdl
 from fanin.config import PRESETS
 from fanin.hdl.glm.node_registers import node_registers
+from fanin.ring import PRESETS as RING_PRESETS
 from fanin.wire import Encap
 
 SECTIONS = ("Members", "Parameters", "Latency", "Source")
@@ -47,6 +48,8 @@ SMALL = {
     "word_bytes": 8,
     "words": 10,
 }
+# Where a name is not enough: by the parameter's type.
+SMALL_OF_TYPE = {"RingConfig": RING_PRESETS["tiny"]}
 
 
 def _components():
@@ -64,8 +67,12 @@ every_component = pytest.mark.parametrize("name", sorted(COMPONENTS))
 
 def _small(name):
     """An instance that is quick to elaborate."""
-    names = [p.name for p in _constructor_parameters(COMPONENTS[name])]
-    component = COMPONENTS[name](**{key: SMALL[key] for key in names if key in SMALL})
+    values = {}
+    for parameter in _constructor_parameters(COMPONENTS[name]):
+        kind = getattr(parameter.annotation, "__name__", parameter.annotation)
+        if parameter.name in SMALL:
+            values[parameter.name] = SMALL_OF_TYPE.get(kind, SMALL[parameter.name])
+    component = COMPONENTS[name](**values)
     component._MustUse__used = True  # most tests look at its signature alone
     return component
 
