@@ -114,6 +114,16 @@ def test_a_broken_frame_neither_hangs_nor_changes_its_length_nor_spoils_the_next
 
 
 @every_group
+def test_a_group_that_waits_keeps_its_bytes_while_what_follows_is_dropped(group):
+    """Behind each group come more bursts than are held, and the output is ready in one cycle of thirty."""
+    config = Inceptionn(group=group)
+    size = 4 * group
+    original = [incompressible(size, random.Random(n)) for n in range(12)]
+    sent = [compressed(frame, config) + bytes(40 * size) for frame in original]
+    check(sent, [size] * len(sent), config, stall={"o": 0.97}, seed=new_seed())
+
+
+@every_group
 def test_a_frame_that_ends_at_any_byte_is_an_error_unless_it_is_whole(group):
     config = Inceptionn(group=group)
     rng = random.Random(new_seed())
