@@ -142,21 +142,31 @@ def test_an_error_response_sticks_until_the_next_command_when_idle():
 def test_an_error_is_cleared_by_a_command_when_idle_and_kept_by_one_that_comes_while_busy():
     dut, seen = small(), []
     memory = WriteMemory(dut.axi, errors={0x08}, latency=2)
+    commands = {5: (0, 4), 16: (0x100, 100), 60: (0x800, 1), 200: (0x900, 1)}  # the first one's response is bad
 
     async def host(ctx):
         ctx.set(dut.i.valid, 1)
-        for cycle in range(200):
-            ctx.set(dut.command.valid, cycle in (5, 16, 100))
-            ctx.set(dut.command.payload.address, 0 if cycle == 5 else 0x100)
-            ctx.set(dut.command.payload.beats, 4)
+        for cycle in range(240):
+            address, beats = commands.get(cycle, (0, 0))
+            ctx.set(dut.command.valid, cycle in commands)
+            ctx.set(dut.command.payload, {"address": address, "beats": beats})
             await ctx.tick()
             seen.append((ctx.get(dut.error), ctx.get(dut.busy)))
 
-    simulate(dut, processes=[memory.process, host], idle=201, seed=1)
-    assert [words for *_, words in memory.requests] == [4] * 3
-    assert seen[16][1]
-    assert seen[99] == (1, 0)
-    assert seen[101][0] == 0
+    simulate(dut, processes=[memory.process, host], idle=241, seed=1)
+    assert sum(words for *_, words in memory.requests) == 106
+    assert seen[59:62] == [(1, 1)] * 3
+    assert seen[199:202] == [(1, 0), (0, 1), (0, 1)]
+
+
+def test_addresses_run_ahead_of_the_words_by_16_bursts_or_one_more():
+    _, memory, seen = write(small(burst=1), [(0, 60)], stall={"i": 0.8}, idle=100, watched=["busy", "done"])
+    ahead = [
+        n + 1 - sum(word < cycle for word in memory.words) for n, (cycle, *_) in enumerate(memory.requests)
+    ]
+    assert max(ahead) in (16, 17)
+    assert sum(done for _, done in seen) == 1
+    assert seen[-1] == (0, 0)
 
 
 @pytest.mark.parametrize(
