@@ -9,6 +9,7 @@ from typing import Any
 
 from amaranth.lib import wiring
 
+from fanin.codec import Bfp, Codec, Inceptionn
 from fanin.config import PRESETS, NodeConfig
 from fanin.errors import InputError
 from fanin.fixed import VALUE_BITS
@@ -23,6 +24,9 @@ from fanin.hdl.glm.worker import GlmWorker
 from fanin.hdl.net.receive import FrameReceiver
 from fanin.hdl.net.transmit import FrameTransmitter
 from fanin.hdl.net.transport import AggTransport
+from fanin.hdl.ring.node import RingNode
+from fanin.ring import PRESETS as RING_PRESETS
+from fanin.ring import RingConfig
 
 Parameters = dict[str, Any]
 
@@ -77,6 +81,19 @@ def _node(**fields: Any) -> GlmNode:
     return GlmNode(config=NodeConfig(**fields))
 
 
+def _ring_parameters(config: NodeConfig) -> Parameters:
+    """Those of the ring's preset for tests, or of that for a card."""
+    sizes = RING_PRESETS["tiny" if config == PRESETS["tiny"] else "u280"]
+    return vars(sizes) | {"codec": Codec.NONE}
+
+
+def _ring_node(*, codec: Codec, **sizes: int) -> RingNode:
+    chosen: Inceptionn | Bfp | None = Bfp() if codec is Codec.BFP else None
+    if codec is Codec.INCEPTIONN:
+        chosen = Inceptionn(group=sizes["lanes"])
+    return RingNode(config=RingConfig(**sizes, codec=chosen))
+
+
 _WORKER = ("engines", "lanes", "banks", "depth", "frac")
 
 CATALOG: dict[str, Entry] = {
@@ -92,6 +109,7 @@ CATALOG: dict[str, Entry] = {
     "agg-transport": _from_config(AggTransport, "mac_width", "encap", "values", "slots", "protocol"),
     "frame-transmitter": _from_config(FrameTransmitter, "mac_width", "encap", "values"),
     "frame-receiver": _from_config(FrameReceiver, "mac_width", "encap", "values", "protocol"),
+    "ring-node": Entry(RingNode, _ring_parameters, _ring_node),
 }
 
 
