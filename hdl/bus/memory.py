@@ -138,7 +138,7 @@ class WriteMemory:
         self._rng = random.Random(seed)
         self._bursts: deque[tuple[int, int]] = deque()  # address and words, of which not all words have come
         self._waiting: deque[list[tuple[int, int]]] = deque([[]])  # words of bursts that are not stored yet
-        self._due: deque[tuple[int, Resp]] = deque()
+        self._due: deque[tuple[int, Any]] = deque()  # cycle from which on, and the response
 
     async def process(self, ctx: Any) -> None:
         """Run for ever."""
