@@ -148,6 +148,7 @@ class FrameAssembler(wiring.Component):
             m.d.sync += w.payload_done.eq(1)
 
     def _join(self, m: Module, w: _Work, o: Any) -> None:
+        """The output's beats, each from two steps."""
         patched, turned, older = (
             Signal(BEAT_BITS, name=name, reset_less=True) for name in ("patched", "turned", "older")
         )
@@ -200,9 +201,8 @@ class FrameAssembler(wiring.Component):
             with m.If(condition & (w.number == number)):
                 m.d.comb += beat[8 * lane : 8 * lane + len(value)].eq(swap_bytes(value))
         if not self.receive:
-            for word in range(
-                BEAT_BYTES // WORD_BYTES
-            ):  # the length follows the headers, which end half in a word
+            # The stated length fills up the word in which the headers end.
+            for word in range(BEAT_BYTES // WORD_BYTES):
                 with m.If(w.last_header & (job.words[:3] == word)):
                     half = beat.word_select(2 * word + 1, 8 * LENGTH_BYTES)
                     m.d.comb += half.eq(swap_bytes(job.stated))

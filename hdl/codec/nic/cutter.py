@@ -59,7 +59,8 @@ class PayloadCutter(wiring.Component):
 
     Latency
     -------
-    3 cycles from a beat to the payload's beat that it completes. One beat a cycle, 4 more a frame.
+    2 cycles from a beat to the payload's beat that it completes, in the receiver 4 to a frame's first. One beat
+    a cycle, 4 cycles more a frame, in the receiver 6.
 
     Source
     ------
@@ -102,7 +103,7 @@ class PayloadCutter(wiring.Component):
         return m
 
     def _sequence(self, m: Module, w: _Work) -> None:
-        """The states; and whether ``newer`` and ``older`` have a beat to send, or may take the next step."""
+        """The states; and whether ``newer`` and ``older`` have a beat of the payload."""
         with m.FSM():
             with m.State("PREPARE"):
                 m.d.comb += w.prepare.eq(self.header.valid & (~self.length.valid if self.receive else 1))
@@ -146,7 +147,8 @@ class PayloadCutter(wiring.Component):
         odd = self._place % WORD_BYTES
         m.d.comb += w.final.eq(none | w.over)
         with m.If(w.step):
-            m.d.sync += [newer.eq(rotated(self.i.p.data.rotate_right(8 * odd), turn, unit=32)), older.eq(newer)]
+            lowered = self.i.p.data.rotate_right(8 * odd)
+            m.d.sync += [newer.eq(rotated(lowered, turn, unit=8 * WORD_BYTES)), older.eq(newer)]
         with m.If(w.free):
             m.d.sync += [
                 self.payload.valid.eq(w.sent),

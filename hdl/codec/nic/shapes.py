@@ -2,9 +2,7 @@
 # Amaranth takes widths as annotations, and a shape as an argument of the class:
 # mypy: disable-error-code="valid-type, call-arg"
 
-from typing import Any
-
-from amaranth import Cat, Value
+from amaranth import Cat, Mux, Value
 from amaranth.lib import data, enum
 
 from fanin.wire import ETHERNET, IPV4, byte_length
@@ -120,9 +118,6 @@ def kept(keep: Value) -> Value:
     )
 
 
-def chosen(mask: Value, ones: Value, zeros: Any) -> Value:
+def chosen(mask: Value, ones: Value, zeros: Value) -> Value:
     """The bytes of ``ones`` where ``mask`` has a one, those of ``zeros`` elsewhere."""
-    return Cat(
-        (ones.word_select(n, 8) & mask[n].replicate(8)) | (zeros.word_select(n, 8) & ~mask[n].replicate(8))
-        for n in range(len(mask))
-    )
+    return Cat(Mux(mask[n], ones.word_select(n, 8), zeros.word_select(n, 8)) for n in range(len(mask)))
