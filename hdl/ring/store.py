@@ -57,7 +57,7 @@ class StorePath(wiring.Component):
 
     Latency
     -------
-    9 cycles from a frame's last word to ``awvalid``; ``finished`` 3 cycles after the last response. One word a
+    7 cycles from a frame's last word to ``awvalid``; ``finished`` 3 cycles after the last response. One word a
     cycle, as far as ``AxiWriter``, a command for each frame, has it.
 
     Source

@@ -1,0 +1,116 @@
+# amaranth: UnusedElaboratable=no
+"""The receive and the store path on their own: what they check, and how long they take."""
+
+import pytest
+
+from fanin.hdl.ring.receive import ReceivePath
+from fanin.hdl.ring.sequencer import Step
+from fanin.hdl.ring.store import StorePath
+from fanin.ring import PRESETS
+from tests.hdl.ring.bench import Memory
+from tests.support import simulate
+
+TINY = PRESETS["tiny"]
+WORD_BYTES = TINY.width // 8
+
+
+def order(step, words, **others):
+    return {"step": step, "words": words, "operation": 3, "count": 100} | others
+
+
+def beats(words, **others):
+    header = {"operation": 3, "count": 100, "length": words} | others
+    return [{"data": n + 1, "last": n == words - 1} | header for n in range(words)]
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.4], ids=["full rate", "stalls"])
+def test_received_frames_go_where_their_step_says(stall):
+    steps = {Step.ADD: 2, Step.FORWARD: 4, Step.TOTAL: 1, Step.STORE: 3}
+    log = simulate(
+        ReceivePath(config=TINY),
+        drive={
+            "orders": [order(step, words) for step, words in steps.items()],
+            "i": [beat for words in steps.values() for beat in beats(words)],
+        },
+        collect={"added": 3, "stored": 7, "verbatim": 4},
+        stall=stall,
+    )
+    for port, frames in {"added": (2, 1), "stored": (4, 3), "verbatim": (4,)}.items():
+        expected = [(n + 1, n == words - 1) for words in frames for n in range(words)]
+        assert [(word.data, word.last) for _, word in log[port]] == expected
+    if not stall:
+        cycles = [cycle for cycle, _ in log["i"]]
+        assert cycles == list(range(cycles[0], cycles[0] + 10))
+        assert log["added"][0][0] - cycles[0] == 2
+        assert log["verbatim"][0][0] - cycles[2] == 2
+        assert log["stored"][0][0] - cycles[2] == 3
+
+
+@pytest.mark.parametrize("wrong", [{"operation": 2}, {"count": 99}, {"length": 2}])
+def test_a_frame_that_is_not_the_one_to_come_stops_the_path(wrong):
+    dut, seen = ReceivePath(config=TINY), []
+
+    async def watch(ctx):
+        async for _, _, mismatch in ctx.tick().sample(dut.mismatch):
+            seen.append(mismatch)
+
+    simulate(
+        dut,
+        drive={
+            "orders": [order(Step.ADD, words) for words in (2, 1)],
+            "i": [*beats(2), *beats(1, **wrong)],
+        },
+        collect={"added": 2},
+        processes=[watch],
+        idle=20,
+    )
+    assert seen[-1] == 1
+
+
+def test_frames_are_written_when_they_are_whole_and_reported_in_order():
+    """Five frames: 3 words; one whose last lane is cut off; nothing inside, final; a total; and a last one."""
+    dut, finished, requested = StorePath(config=TINY, address_width=16), [], []
+    memory = Memory(dut.axi, seed=1, latency=4)
+    base = {"inside": 2, "lanes": 0, "final": 0}
+    orders = [
+        {"step": Step.FORWARD, "words": 3, "address": 10} | base | {"inside": 3},
+        {"step": Step.STORE, "words": 4, "address": 20} | base | {"lanes": 1},
+        {"step": Step.STORE, "words": 2, "address": 30} | base | {"inside": 0, "final": 1},
+        {"step": Step.TOTAL, "words": 2, "address": 40} | base,
+        {"step": Step.STORE, "words": 2, "address": 50} | base | {"final": 1},
+    ]
+    words = [
+        {"data": (1 << 256) - 1 - n, "last": last} for n, last in enumerate([0, 0, 1, 0, 0, 0, 1, 0, 1, 0, 1])
+    ]
+    totals = [{"data": (1 << 256) - 101 - n, "last": n} for n in range(2)]
+
+    async def watch(ctx):
+        cycle = 0
+        names = (dut.finished, dut.axi.awvalid, dut.axi.awready)
+        async for _, _, done, valid, ready in ctx.tick().sample(*names):
+            finished.extend([cycle] * done)
+            requested.extend([cycle] * (valid and ready))
+            cycle += 1
+
+    log = simulate(
+        dut,
+        drive={"orders": orders, "received": words, "totals": totals},
+        stall=0.0,
+        idle=60,
+        processes=[memory._write, watch],
+    )
+    expected = bytearray(len(memory.content))
+
+    def put(address, values):
+        for n, value in enumerate(values):
+            at = WORD_BYTES * (address + n)
+            expected[at : at + WORD_BYTES] = value["data"].to_bytes(WORD_BYTES, "little")
+
+    put(10, words[:3])
+    put(20, words[3:5])
+    expected[WORD_BYTES * 21 + 4 : WORD_BYTES * 22] = bytes(WORD_BYTES - 4)
+    put(40, totals)
+    put(50, words[9:])
+    assert memory.content == expected
+    assert len(finished) == 2
+    assert requested[0] - log["received"][2][0] == 7
