@@ -15,6 +15,7 @@ from fanin.cli.codec.measure import Meter, Row, paper_rows
 from fanin.cli.codec.options import describe
 from fanin.codec import FLOAT_BITS, MAX_BOUND, MIN_BOUND, Bfp, Inceptionn, Mode
 from fanin.config import CLOCK_MHZ
+from fanin.errors import InputError
 from fanin.hdl.emit import emit_verilog, snake_case
 from fanin.sim.cosim.codec import CodecRtl, components, encode_frame
 from fanin.sim.golden.codec.samples import samples
@@ -38,7 +39,12 @@ MORE_BFP = ((Bfp(4, 3), 256), (Bfp(64, 15), 512), (Bfp(32, 8), 256))
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
-    """Yield the figures as they are measured: half an hour, most of it builds and synthesis."""
+    """Yield the figures as they are measured: half an hour, most of it builds and synthesis.
+
+    Raises InputError unless there are values to compare.
+    """
+    if args.values < 1:
+        raise InputError(f"--values {args.values}: must be at least 1")
     yield from _table(BOUNDS)
     for config, width in CODECS:
         rtl = CodecRtl(config, width=width, quiet=True)
