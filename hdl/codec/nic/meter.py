@@ -18,10 +18,10 @@ from fanin.hdl.stream.packet import packet_stream
 
 SUM_BITS = 16
 WORDS = BEAT_BITS // SUM_BITS
-PARTS = 4  # sums of a beat in the first cycle
+LEVELS = (WORDS - 1).bit_length()  # of adders, from words to a beat's sum
 QUEUE = 16  # totals
-FEW = 8  # a frame may begin while fewer than these wait; seven more can be on their way
-LATENCY = 5  # from a beat to the sum that it ends, in the queue a cycle later
+FEW = 4  # a frame may begin while fewer than these wait; eleven more can be on their way
+LATENCY = LEVELS + 3  # from a beat to the sum that it ends, in the queue a cycle later
 
 
 class PayloadMeter(wiring.Component):
@@ -33,7 +33,7 @@ class PayloadMeter(wiring.Component):
     Members
     -------
     ``i`` : In, packet stream of 256 bits
-        With ``error`` where the parameter says so. ``ready`` is low between frames while eight totals wait.
+        With ``error`` where the parameter says so. ``ready`` is low between frames while four totals wait.
     ``o`` : Out, packet stream of 256 bits
     ``total`` : Out, stream of Total
         Bytes (up to 65535), ones' complement sum of the 16-bit words in network order, the last one filled up
@@ -46,7 +46,7 @@ class PayloadMeter(wiring.Component):
 
     Latency
     -------
-    1 cycle from ``i`` to ``o``; 6 from the last beat on ``o`` to ``total``. One beat a cycle, frames back to
+    1 cycle from ``i`` to ``o``; 8 from the last beat on ``o`` to ``total``. One beat a cycle, frames back to
     back.
 
     Source
@@ -65,7 +65,7 @@ class PayloadMeter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A register slice carries the stream; behind it, the sum is built in five registers."""
+        """A register slice carries the stream; behind it, sum and bytes are counted."""
         m = Module()
         beat = self.i.p
         m.submodules.slice = register = RegisterSlice(shape=beat.shape())
@@ -100,24 +100,25 @@ class PayloadMeter(wiring.Component):
         return m
 
     def _sum(self, m: Module, taken: Signal, ended: list[Any]) -> Signal:
-        """Four sums of four words, their sum, all beats', then the carries are added back, twice."""
-        here = delayed(m, taken, 2, name="here", reset_less=False)
-        words = [swap_bytes(self.o.p.data.word_select(word, SUM_BITS)) for word in range(WORDS)]
-        parts = [Signal(SUM_BITS + 2, name=f"part{k}", reset_less=True) for k in range(PARTS)]
-        total = Signal(SUM_BITS + 4, reset_less=True)
+        """A tree of adders for a beat, one for the frame, then the carries are added back, twice."""
+        here = delayed(m, taken, LEVELS, name="here", reset_less=False)[-1]
+        values = [swap_bytes(self.o.p.data.word_select(word, SUM_BITS)) for word in range(WORDS)]
+        for level in range(LEVELS):
+            sums = [
+                Signal(SUM_BITS + level + 1, name=f"sum{level}_{n}", reset_less=True)
+                for n in range(len(values) // 2)
+            ]
+            m.d.sync += [total.eq(values[2 * n] + values[2 * n + 1]) for n, total in enumerate(sums)]
+            values = sums
         frame = Signal(2 * SUM_BITS, reset_less=True)
         folded = Signal(SUM_BITS + 1, reset_less=True)
         o = Signal(SUM_BITS, reset_less=True)
-        m.d.sync += [part.eq(sum(words[k::PARTS])) for k, part in enumerate(parts)]
+        before = Mux(ended[LEVELS + 1], 0, frame)
         m.d.sync += [
-            total.eq(sum(parts)),
+            frame.eq(Mux(here, before + values[0], before)),
             folded.eq(frame[:SUM_BITS] + frame[SUM_BITS:]),
             o.eq(folded[:SUM_BITS] + folded[SUM_BITS]),
         ]
-        with m.If(here[2]):
-            m.d.sync += frame.eq(Mux(ended[3], 0, frame) + total)
-        with m.Elif(ended[3]):
-            m.d.sync += frame.eq(0)
         return o
 
     def _bytes(self, m: Module, taken: Signal) -> Any:

@@ -2,7 +2,7 @@
 # Amaranth takes widths as annotations, and a shape as an argument of the class:
 # mypy: disable-error-code="valid-type, call-arg"
 
-from amaranth import Cat, Mux, Value
+from amaranth import Cat, Const, Mux, Value
 from amaranth.lib import data, enum
 
 from fanin.wire import ETHERNET, IPV4, byte_length
@@ -110,12 +110,16 @@ def first_lanes(index: Value) -> Value:
 
 
 def kept(keep: Value) -> Value:
-    """How many bytes a beat has: the run of ones, as a number."""
-    edges = [keep[n - 1] & (~keep[n] if n < BEAT_BYTES else 1) for n in range(1, BEAT_BYTES + 1)]
-    return Cat(
-        Cat(edge for n, edge in enumerate(edges, 1) if n >> bit & 1).any()
-        for bit in range(BEAT_BYTES.bit_length())
-    )
+    """How many bytes a beat has: its run of ones, as a number.
+
+    A bit of it is set where the run ends in an upper half of that weight.
+    """
+    ends = [*keep, Const(0)]  # no run is longer than the beat
+    bits = []
+    for weight in (1 << bit for bit in range(BEAT_BYTES.bit_length())):
+        halves = range(weight, BEAT_BYTES + 1, 2 * weight)
+        bits.append(Cat(ends[n - 1] & ~ends[min(n + weight - 1, BEAT_BYTES)] for n in halves).any())
+    return Cat(bits)
 
 
 def chosen(mask: Value, ones: Value, zeros: Value) -> Value:

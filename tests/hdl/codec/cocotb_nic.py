@@ -16,6 +16,7 @@ from cocotbext.axi import (
 
 from fanin.hdl.bus.driver import AsyncRegisterDriver
 from fanin.hdl.codec.nic.registers import COUNTERS, nic_registers
+from fanin.hdl.codec.nic.shapes import MAX_FRAME
 from tests.hdl.codec.nic_traffic import host_frames, received, sent, wire_frames
 from tests.sim.golden.packets import TRANSPORTS, frame_of, gradients, rebuilt
 
@@ -66,12 +67,12 @@ async def bench(dut, *, stall=0.2):
 async def every_length_goes_over_the_wire_and_comes_back(dut):
     """Payloads of 0 to 100 bytes and some long ones: as the golden model has it, and scapy agrees."""
     nic = await bench(dut)
-    lengths = [*range(101), 1460, 1461, 1462, 1463, 1472, 1900]
+    lengths = [*range(101), 1460, 1461, 1462, 1463, 1472, 8900, 8961]
     frames = [frame_of(gradients(n, n), transport) for n in lengths for transport in TRANSPORTS]
     wire = await nic.exchange("host_tx", "mac_tx", frames, len(frames))
-    assert wire == sent(frames)
+    assert wire == sent(frames, max_frame=MAX_FRAME)
     back = await nic.exchange("mac_rx", "host_rx", wire, len(frames))
-    assert back == received(wire)
+    assert back == received(wire, max_frame=MAX_FRAME)
     assert all(frame == rebuilt(frame) for frame in (*wire, *back))
 
 
@@ -79,10 +80,17 @@ async def every_length_goes_over_the_wire_and_comes_back(dut):
 async def mixed_traffic_in_both_directions_at_once_is_counted(dut):
     nic = await bench(dut)
     rng = random.Random(random.random())
-    out = list(host_frames(rng, [rng.randrange(400) for _ in range(300)]))
-    back = list(wire_frames(rng, [rng.randrange(400) for _ in range(300)]))
+
+    def lengths():
+        return [rng.choice([rng.randrange(400), rng.randrange(9000)]) for _ in range(100)]
+
+    out = list(host_frames(rng, lengths(), max_frame=MAX_FRAME))
+    back = list(wire_frames(rng, lengths(), max_frame=MAX_FRAME))
     errors = {k for k in range(len(back)) if rng.random() < 0.05}
-    expected = {"mac_tx": sent(out), "host_rx": received(back, errors=errors)}
+    expected = {
+        "mac_tx": sent(out, max_frame=MAX_FRAME),
+        "host_rx": received(back, errors=errors, max_frame=MAX_FRAME),
+    }
     transmitting = cocotb.start_soon(nic.exchange("host_tx", "mac_tx", out, len(expected["mac_tx"])))
     made = await nic.exchange("mac_rx", "host_rx", back, len(expected["host_rx"]), errors=errors)
     assert made == expected["host_rx"]

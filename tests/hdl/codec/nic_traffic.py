@@ -1,10 +1,12 @@
 """Frames for the NIC's RTL, and what the golden model makes of them."""
 
+import itertools
+
 from fanin.codec import Inceptionn
 from fanin.sim.golden.codec.packet import receive, transmit
 from tests.sim.golden.packets import OTHER_TRAFFIC, TRANSPORTS, frame_of, gradients
 
-MAX_FRAME = 2048  # of the components in these tests: small queues
+MAX_FRAME = 2038  # of the components in these tests, unless one says otherwise; no whole beats
 CONFIG = Inceptionn()
 
 
@@ -20,20 +22,21 @@ def payload(rng, length):
     )
 
 
-def host_frames(rng, lengths):
-    """A packet of each length, of any transport, and now and then a frame of other traffic."""
+def host_frames(rng, lengths, *, max_frame=MAX_FRAME):
+    """A packet of each length, of any transport, and among them other traffic of all kinds."""
+    others = itertools.cycle(rng.sample(list(OTHER_TRAFFIC.values()), len(OTHER_TRAFFIC)))
     for length in lengths:
-        if rng.random() < 0.3:
-            yield rng.choice(list(OTHER_TRAFFIC.values()))
+        if rng.random() < 0.4:
+            yield next(others)
         yield frame_of(payload(rng, length), rng.choice(list(TRANSPORTS)))
         if rng.random() < 0.1:
-            yield rng.randbytes(MAX_FRAME + rng.randrange(1, 100))
+            yield rng.randbytes(max_frame + rng.randrange(-2, 20))
 
 
-def wire_frames(rng, lengths):
+def wire_frames(rng, lengths, *, max_frame=MAX_FRAME):
     """What a transmitter sends, other traffic, and packets with a compressed payload that is broken."""
-    for frame in host_frames(rng, lengths):
-        wire = transmit(frame, CONFIG, max_frame=MAX_FRAME)
+    for frame in host_frames(rng, lengths, max_frame=max_frame):
+        wire = transmit(frame, CONFIG, max_frame=max_frame)
         if wire is not None:
             yield wire
             if len(wire) > 60 and rng.random() < 0.3:

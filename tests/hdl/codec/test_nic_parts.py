@@ -66,7 +66,7 @@ def test_the_meter_keeps_its_pace():
         stall=0,
     )
     assert first(log, "o") - first(log, "i") == 1
-    assert first(log, "total") - ends(log, "o")[0] == 6
+    assert first(log, "total") - ends(log, "o")[0] == 8
     assert log["i"][-1][0] - first(log, "i") == len(log["i"]) - 1
 
 

@@ -3,7 +3,6 @@
 import pytest
 
 from fanin.hdl.codec.nic.nic import InceptionnNic
-from tests.hdl.codec.nic_traffic import MAX_FRAME
 from tests.peers import run_cocotb
 from tests.support import new_seed
 
@@ -11,4 +10,4 @@ from tests.support import new_seed
 @pytest.mark.slow
 @pytest.mark.verilator
 def test_frames_go_over_the_wire_and_come_back(tmp_path):
-    run_cocotb(InceptionnNic(max_frame=MAX_FRAME), "tests.hdl.codec.cocotb_nic", tmp_path, seed=new_seed())
+    run_cocotb(InceptionnNic(), "tests.hdl.codec.cocotb_nic", tmp_path, seed=new_seed())
