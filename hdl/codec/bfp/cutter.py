@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.codec import Bfp
 from fanin.hdl.codec.bfp.shapes import Words
-from fanin.hdl.codec.packer import ones_from, rotated
+from fanin.hdl.codec.packer import rotated
 from fanin.hdl.stream.packet import packet_layout, packet_stream
 
 LENGTH_BITS = 32
@@ -86,7 +86,7 @@ class PieceCutter(wiring.Component):
             ended.eq(over | current.last),
             cut.eq(advance & busy & (over | full & (~crosses | current.last | i.valid))),
             refill.eq(Mux(cut, closes | final, ~full & ~over & ~surplus)),
-            i.ready.eq(surplus | refill & ~(cut & ~final & ended)),
+            i.ready.eq(Mux(cut, final | closes & ~ended, ~full & ~over)),  # neither is there in a surplus
         ]
         with m.If(refill):
             m.d.sync += [full.eq(i.valid & ~(cut & (final ^ ended))), current.eq(i.p)]
@@ -104,12 +104,12 @@ class PieceCutter(wiring.Component):
         left = Signal(signed(LENGTH_BITS + 1 - tail_bits), reset_less=True)  # pieces behind the next, less 1
         tail = Signal(tail_bits, reset_less=True)
         final = left[-1]
-        m.d.comb += length.ready.eq(~busy | cut & final)
-        with m.If(length.ready):
-            beyond = length.payload - (1 + self.width // 8)
-            m.d.sync += [busy.eq(length.valid), Cat(tail, left).eq(beyond)]
-        with m.Elif(cut):
-            m.d.sync += left.eq(left - 1)
+        starts = Signal()  # with the next length, if there is one
+        m.d.comb += [starts.eq(~busy | final), length.ready.eq(~busy | cut & final)]
+        with m.If(~busy | cut):
+            m.d.sync += [busy.eq(~starts | length.valid), left.eq(left - 1)]
+            with m.If(starts):
+                m.d.sync += Cat(tail, left).eq(length.payload - (1 + self.width // 8))
         return busy, final, tail
 
     def _places(self, m: Module, cut: Signal, final: Any, crosses: Signal, closes: Signal) -> Any:
@@ -135,7 +135,7 @@ class PieceCutter(wiring.Component):
         """The current word from the piece's first byte on, the next one below it, each byte with its keep."""
         size = self.width // 8
         later, merged = Signal(size), Signal(UNIT * size)
-        m.d.comb += later.eq(ones_from(place, size))
+        m.d.comb += later.eq(Cat(place <= n for n in range(size)))
         for n in range(size):
             now, then = (word.data.word_select(n, 8) for word in (current, self.i.p))
             there = Mux(later[n], current.keep[n], self.i.p.keep[n] & ~current.last) & ~over

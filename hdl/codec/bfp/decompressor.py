@@ -121,8 +121,6 @@ class BfpDecompressor(wiring.Component):
         m.d.sync += [zeros.eq(leading), first.eq(Cat(magnitude, block_exponent, sign))]
 
         nan = (first.exponent == SPECIAL_EXPONENT) & first.magnitude[-1] & first.magnitude[:-1].any()
-        below = Signal(EXPONENT_BITS + 1, name=f"below_{name}")  # the exponent, less 1
-        m.d.comb += below.eq(first.exponent - zeros - 1)
         flags = data.StructLayout(
             {"fraction": bits - 1, "exponent": EXPONENT_BITS, "sign": 1, "zero": 1, "nan": 1}
         )
@@ -131,7 +129,7 @@ class BfpDecompressor(wiring.Component):
             second.fraction.eq((first.magnitude << zeros)[: bits - 1]),
             second.exponent.eq(first.exponent - zeros),
             second.sign.eq(first.sign),
-            second.zero.eq(below[-1] | ~first.magnitude.any()),
+            second.zero.eq((first.exponent <= zeros) | ~first.magnitude.any()),
             second.nan.eq(nan),
         ]
         fraction = Cat(Const(0, FRACTION_BITS + 1 - bits), second.fraction)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from itertools import combinations
+from operator import or_
 from typing import Any
 
 from amaranth import Cat, Module, Mux, Signal
@@ -14,6 +17,7 @@ from fanin.hdl.codec.bfp.shapes import Words, scaled_layout, word_layout
 from fanin.hdl.stream.fifo import StreamFIFO
 
 RADIX = 4  # exponents that are compared at a time, each with each
+LEVEL_LATENCY = 2  # of a level of the tree: comparisons, choice
 
 
 def _levels(words: Words) -> int:
@@ -23,7 +27,7 @@ def _levels(words: Words) -> int:
 
 def maximum_latency(words: Words) -> int:
     """Cycles from a word on a :class:`BlockMaximum`'s input to the same word on its output."""
-    return _levels(words) + (words.per_block if words.per_block > 1 else 0)
+    return LEVEL_LATENCY * _levels(words) + (words.per_block + 1 if words.per_block > 1 else 0)
 
 
 class BlockMaximum(wiring.Component):
@@ -45,7 +49,7 @@ class BlockMaximum(wiring.Component):
 
     Latency
     -------
-    :func:`maximum_latency` cycles: 1 for blocks of 4 values, 2 for others of up to a word, 2 + S for blocks of
+    :func:`maximum_latency` cycles: 2 for blocks of 4 values, 4 for others of up to a word, 5 + S for blocks of
     S > 1 words. One word a cycle.
 
     Source
@@ -69,13 +73,14 @@ class BlockMaximum(wiring.Component):
         """A tree of maxima over the values of a block in a word; behind it, if need be, over its words."""
         m = Module()
         levels = _levels(self.words)
+        cycles = LEVEL_LATENCY * levels
         advance, ready = Signal(), Signal()
-        arrived = Signal(levels)
+        arrived = Signal(cycles)
         valid = arrived[-1]
         m.d.comb += [advance.eq(ready | ~valid), self.i.ready.eq(advance)]
         with m.If(advance):
             m.d.sync += arrived.eq(Cat(self.i.valid, arrived))
-            word = delayed(m, self.i.payload, levels, name="word")[-1]
+            word = delayed(m, self.i.payload, cycles, name="word")[-1]
             largest = [value.exponent for value in self.i.payload.values]
             for level in range(levels):
                 largest = self._level(m, largest, level, self.words.blocks if level == levels - 1 else None)
@@ -89,12 +94,7 @@ class BlockMaximum(wiring.Component):
     def _level(self, m: Module, values: list[Any], level: int, outputs: int | None) -> list[Any]:
         """The maxima of neighbours, ``RADIX`` at a time or as few as give so many ``outputs``."""
         size = RADIX if outputs is None else len(values) // outputs
-        maxima = []
-        for k in range(0, len(values), size):
-            largest = Signal(EXPONENT_BITS, name=f"largest_{level}_{k}", reset_less=True)
-            m.d.sync += largest.eq(_maximum(values[k : k + size]))
-            maxima.append(largest)
-        return maxima
+        return [_maximum(m, values[k : k + size], f"largest_{level}_{k}") for k in range(0, len(values), size)]
 
     def _over_words(self, m: Module, valid: Any, ready: Signal, word: Any, largest: Signal) -> None:
         """Words wait in one queue for their exponents, which come through another."""
@@ -102,31 +102,34 @@ class BlockMaximum(wiring.Component):
         m.submodules.queue = queue = StreamFIFO(shape=word.shape(), depth=2 * self.words.per_block)
         m.submodules.exponents = exponents = StreamFIFO(shape=EXPONENT_BITS, depth=2)
         so_far = Signal(EXPONENT_BITS, reset_less=True)
-        block = Signal(EXPONENT_BITS)
+        whole = Signal()  # ``so_far`` is a block's
         m.d.comb += [
-            block.eq(Mux(word.first, largest, _maximum([so_far, largest]))),
             ready.eq(queue.i.ready),
             queue.i.valid.eq(valid),
             queue.i.payload.eq(word),
-            exponents.i.valid.eq(valid & queue.i.ready & word.end),  # has room: 2 blocks fit in the queue
-            exponents.i.payload.eq(block),
+            exponents.i.valid.eq(whole),  # has room: 2 blocks fit in the queue
+            exponents.i.payload.eq(so_far),
             o.valid.eq(queue.o.valid & exponents.o.valid),
             queue.o.ready.eq(o.ready & exponents.o.valid),
             exponents.o.ready.eq(o.ready & queue.o.valid & queue.o.payload.end),
             o.payload.word.eq(queue.o.payload),
             o.payload.exponents[0].eq(exponents.o.payload),
         ]
-        with m.If(valid & queue.i.ready):
-            m.d.sync += so_far.eq(block)
+        m.d.sync += whole.eq(valid & queue.i.ready & word.end)
+        with m.If(valid & queue.i.ready & (word.first | (so_far < largest))):
+            m.d.sync += so_far.eq(largest)
 
 
-def _maximum(values: list[Any]) -> Any:
-    """The largest of up to four values: all pairs are compared at once."""
-    if len(values) == 1:
-        return values[0]
-    if len(values) == 2:
-        return Mux(values[0] < values[1], values[1], values[0])
-    a, b, c, d = values
-    low, high = Mux(a < b, b, a), Mux(c < d, d, c)
-    a_less, b_less = Mux(c < d, a < d, a < c), Mux(c < d, b < d, b < c)
-    return Mux(Mux(a < b, b_less, a_less), high, low)
+def _maximum(m: Module, values: list[Any], name: str) -> Signal:
+    """The largest, :data:`LEVEL_LATENCY` cycles later: all pairs are compared, then the winner chosen."""
+    less = {}
+    for j, k in combinations(range(len(values)), 2):
+        less[j, k] = Signal(name=f"{name}_less_{j}_{k}", reset_less=True)
+        m.d.sync += less[j, k].eq(values[j] < values[k])
+    chosen = []
+    for k, value in enumerate(values):
+        wins = [less[j, k] for j in range(k)] + [~less[k, j] for j in range(k + 1, len(values))]
+        chosen.append(Mux(Cat(wins).all(), delayed(m, value, 1, name=f"{name}_value_{k}")[-1], 0))
+    largest = Signal(EXPONENT_BITS, name=name, reset_less=True)
+    m.d.sync += largest.eq(reduce(or_, chosen))
+    return largest

@@ -71,12 +71,12 @@ class Quantiser(wiring.Component):
         codes = []
         with m.If(advance):
             m.d.sync += arrived.eq(Cat(self.i.valid, arrived))
-            beside = Cat(i.exponents, i.word.present, i.word.first, i.word.last)
-            beside = delayed(m, beside, STAGES, name="beside")[-1]
+            exponents = delayed(m, i.exponents, STAGES, name="exponents")[-1]
+            place = delayed(m, Cat(i.word.present, i.word.first, i.word.last), STAGES - 1, name="place")[-1]
             for n, value in enumerate(i.word.values):
                 exponent = i.exponents[n * words.blocks // words.lanes]
                 codes.append(self._lane(m, value, exponent, str(n)))
-        self._piece(m, beside, codes)
+            self._piece(m, exponents, place[: words.blocks], place[-2], place[-1], codes)
         return m
 
     def _lane(self, m: Module, value: Any, block_exponent: Any, name: str) -> Any:
@@ -86,14 +86,14 @@ class Quantiser(wiring.Component):
         whole = Signal(bits + 1, name=f"whole_{name}", reset_less=True)
         sticky = Signal(2, name=f"sticky_{name}", reset_less=True)  # in the first stage, in the second
         special = value.exponent == SPECIAL_EXPONENT
-        flags = data.StructLayout({"sign": 1, "nan": 1, "bounded": 1})
+        flags = data.StructLayout({"sign": 1, "nan": 1, "bounded": 1, "near": 1})
         flag = Signal(flags, name=f"flag_{name}", reset_less=True)
         full_distance = Signal(len(block_exponent), name=f"full_distance_{name}")
-        near = (full_distance <= bits) & (value.exponent != 0)  # not flushed, not shifted away
         m.d.comb += full_distance.eq(block_exponent - value.exponent)
         m.d.sync += [
             distance.eq(full_distance),
-            whole.eq(Mux(near, Cat(value.fraction, 1), 0)),
+            whole.eq(Cat(value.fraction, 1)),
+            flag.near.eq((full_distance <= bits) & (value.exponent != 0)),  # not shifted away, not flushed
             sticky[0].eq(value.sticky),
             flag.sign.eq(value.sign),
             flag.nan.eq(special & (value.fraction.any() | value.sticky)),
@@ -101,7 +101,7 @@ class Quantiser(wiring.Component):
         ]
         shifted = Signal(bits + 1, name=f"shifted_{name}", reset_less=True)
         lost = reduce(or_, (whole[k] & (distance > k) for k in range(bits)))
-        m.d.sync += [shifted.eq(whole >> distance), sticky[1].eq(sticky[0] | lost)]
+        m.d.sync += [shifted.eq(Mux(flag.near, whole >> distance, 0)), sticky[1].eq(sticky[0] | lost)]
         return self._round(m, shifted, sticky[1], delayed(m, flag, 1, name=f"flag_{name}")[-1], name)
 
     def _round(self, m: Module, shifted: Signal, sticky: Any, flag: Any, name: str) -> Signal:
@@ -118,18 +118,20 @@ class Quantiser(wiring.Component):
         m.d.sync += code.eq(Cat(magnitude[:bits], flag.sign & (kept.any() | up | flag.nan)))
         return code
 
-    def _piece(self, m: Module, beside: Any, codes: list[Any]) -> None:
+    def _piece(self, m: Module, exponents: Any, present: Any, first: Any, last: Any, codes: list[Any]) -> None:
         """Exponents and codes in their order; the bytes of the blocks that are present."""
         words, piece = self.words, self.o.payload
-        exponents = [beside.word_select(k, 8) for k in range(words.blocks)]
-        present, first, last = beside[8 * words.blocks : -2], beside[-2], beside[-1]
         per_exponent = words.lanes // words.blocks
-        parts = [Cat(e, codes[k * per_exponent :][:per_exponent]) for k, e in enumerate(exponents)]
-        m.d.comb += [piece.last.eq(last), piece.data.eq(Cat(parts)), piece.count.eq(words.piece_bytes)]
-        with m.If(last):
-            for count in range(1, words.blocks):
-                with m.If(~present[count] & present[count - 1]):
-                    m.d.comb += piece.count.eq(words.bytes_of(count))
+        parts = [Cat(exponents[k], codes[k * per_exponent :][:per_exponent]) for k in range(words.blocks)]
+        m.d.comb += piece.data.eq(Cat(parts))
+        m.d.sync += [piece.last.eq(last), piece.count.eq(words.piece_bytes)]
+        for count in range(1, words.blocks):
+            with m.If(last & ~present[count] & present[count - 1]):
+                m.d.sync += piece.count.eq(words.bytes_of(count))
         if words.per_block > 1:
+            begins = Signal(reset_less=True)
+            m.d.sync += begins.eq(first)
             with m.If(~first):
-                m.d.comb += [piece.data.eq(Cat(codes)), piece.count.eq(words.code_bytes)]
+                m.d.sync += piece.count.eq(words.code_bytes)
+            with m.If(~begins):
+                m.d.comb += piece.data.eq(Cat(codes))
