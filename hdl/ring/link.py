@@ -38,6 +38,9 @@ class RingLink(wiring.Component):
     ``job`` : In, RingJob
     ``start`` : In, 1
         Pulse, after a reset: the job begins; it waits for a frame of the last job that is still being sent.
+    ``watch`` : In, 1
+        Frames from the node before are waited for: a PROBE every ``timeout`` asks whether the node behind is
+        alive, also while it owes no acknowledgement. So a node that has failed ends the job of all.
     ``reset`` : In, 1
         Pulse: forget everything, sequence number 0 is next. Withdraws a beat that waits on ``rx``, so its
         consumer is reset as well. A frame being sent is finished.
@@ -99,6 +102,7 @@ class RingLink(wiring.Component):
                 "mac_rx": In(packet_stream(data_width, error=True)),
                 "job": In(RingJob),
                 "start": In(1),
+                "watch": In(1),
                 "reset": In(1),
                 "status": Out(LinkStatus),
                 "counters": Out(LinkCounters),
@@ -133,7 +137,7 @@ class RingLink(wiring.Component):
         m.d.comb += [part.job.eq(self.job) for part in (transmitter, receiver, window, acknowledger)]
 
         running = self._run(m, transmitter.busy, window, receiver.verdict)
-        m.d.comb += [window.running.eq(running), receiver.running.eq(running)]
+        m.d.comb += [window.running.eq(running), window.watch.eq(self.watch), receiver.running.eq(running)]
         self._send(m, running, transmitter, window, replay)
         self._receive(m, receiver, buffer, acknowledger, window)
         self._control(m, running, transmitter, window, acknowledger, receiver.expected)

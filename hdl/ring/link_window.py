@@ -30,12 +30,15 @@ class SendWindow(wiring.Component):
 
     Frames from the oldest that is not acknowledged to the newest are kept. The next one is offered while the
     node behind has room for it. A NAK goes back to the frame that it names, a timeout to the oldest; where none
-    has gone out since, it asks for a PROBE instead. So does a reset, to learn of the first room.
+    has gone out since, it asks for a PROBE instead. So does a reset, to learn of the first room, and ``watch``
+    while no frame is kept.
 
     Members
     -------
     ``job`` : In, RingJob
     ``running`` : In, 1
+    ``watch`` : In, 1
+        Make sure that the node behind lives, also while no frame is kept.
     ``taken`` : In, 1
         A frame more is kept.
     ``open`` : Out, 1
@@ -86,6 +89,7 @@ class SendWindow(wiring.Component):
             {
                 "job": In(RingJob),
                 "running": In(1),
+                "watch": In(1),
                 "taken": In(1),
                 "open": Out(1),
                 "number": Out(range(replay_frames)),
@@ -171,12 +175,12 @@ class SendWindow(wiring.Component):
         return moves
 
     def _time(self, m: Module, back: Signal, progress: Signal, nothing_sent: Value) -> None:
-        """Count down while frames are kept and nothing moves; then go back, or ask."""
+        """Count down while an answer is wanted and nothing moves; then go back, or ask."""
         timer = Signal(signed(TIMEOUT_BITS + 1))
         timeouts = Signal(RETRY_BITS)
         waiting = Signal()
         m.d.sync += [
-            waiting.eq(self.running & ~self.idle),
+            waiting.eq(self.running & (self.watch | ~self.idle)),
             self.failed.eq(self.running & (timeouts == self.job.retries)),
         ]
         m.d.comb += back.eq(waiting & timer[-1])

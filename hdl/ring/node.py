@@ -144,6 +144,7 @@ class RingNode(wiring.Component):
             engine.halt.eq(control.halt),
             link.reset.eq(control.reset | control.silence),
             link.start.eq(control.begin),
+            link.watch.eq(engine.unfinished.any()),
             engine.post.payload.address.eq(registers.address),
             engine.post.payload.count.eq(registers.count),
         ]

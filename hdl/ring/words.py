@@ -8,6 +8,7 @@ from amaranth import Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
+from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.ring import RingConfig
@@ -44,7 +45,7 @@ class FrameWords(wiring.Component):
 
     Latency
     -------
-    2 cycles; one word a cycle, across frames.
+    3 cycles; one word a cycle, across frames.
 
     Source
     ------
@@ -63,25 +64,30 @@ class FrameWords(wiring.Component):
         m = Module()
         m.submodules.frames = frames = StreamFIFO(shape=self.i.payload.shape(), depth=self.depth)
         connect_typed(m, flipped(self.i), frames.i)
-        frame, word = frames.o.payload, self.o.payload
+        m.submodules.cut = cut = RegisterSlice(shape=self.o.payload.shape())
+        connect_typed(m, cut.o, flipped(self.o))
+        frame, word = frames.o.payload, cut.i.payload
+        inside, tag = Signal(), Signal()
         left = Signal(signed(len(frame.words) + 1))  # words behind the next one
         inner = Signal.like(left)  # likewise inside
         valid = Signal()
         end = Signal(self.config.lanes)  # mask of the last word inside
         load = Signal()
         m.d.comb += [
-            load.eq(~valid | self.o.ready & left[-1]),
+            load.eq(~valid | cut.i.ready & left[-1]),
             frames.o.ready.eq(load),
-            self.o.valid.eq(valid),
-            word.mask.eq((end | ~inner[-1].replicate(len(end))) & word.inside.replicate(len(end))),
+            cut.i.valid.eq(valid),
+            word.inside.eq(inside),
+            word.mask.eq((end | ~inner[-1].replicate(len(end))) & inside.replicate(len(end))),
             word.last.eq(left[-1]),
+            word.tag.eq(tag),
         ]
         with m.If(load):
-            m.d.sync += [valid.eq(frames.o.valid), word.inside.eq(frame.inside != 0)]
+            m.d.sync += [valid.eq(frames.o.valid), inside.eq(frame.inside != 0)]
             m.d.sync += [left.eq(frame.words - 2), inner.eq(frame.inside - 2)]
-            m.d.sync += [end.eq(Mux(frame.lanes == 0, -1, (1 << frame.lanes) - 1)), word.tag.eq(frame.tag)]
-        with m.Elif(self.o.ready):
-            m.d.sync += [left.eq(left - 1), inner.eq(inner - 1), word.inside.eq(word.inside & ~inner[-1])]
+            m.d.sync += [end.eq(Mux(frame.lanes == 0, -1, (1 << frame.lanes) - 1)), tag.eq(frame.tag)]
+        with m.Elif(cut.i.ready):
+            m.d.sync += [left.eq(left - 1), inner.eq(inner - 1), inside.eq(inside & ~inner[-1])]
         return m
 
 

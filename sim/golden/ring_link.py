@@ -42,6 +42,7 @@ class Sender:
     fresh: int = 0
     limit: int = 0
     timeouts: int = 0
+    watch: bool = False  # make sure that the node behind lives, also while no frame is kept
     frames: deque[bytes] = field(default_factory=deque)
 
     @property
@@ -80,8 +81,8 @@ class Sender:
             self.next = answer.sequence
 
     def timeout(self) -> bool:
-        """``timeout`` has passed with frames kept and no progress; whether that asks for a PROBE."""
-        if not self.frames:
+        """``timeout`` has passed without progress, frames kept or ``watch``; whether that asks for a PROBE."""
+        if not self.frames and not self.watch:
             return False
         self.timeouts += 1
         nothing_sent = self.next == self.oldest

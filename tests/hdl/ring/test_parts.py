@@ -44,7 +44,7 @@ def test_words_of_a_frame_know_what_lies_inside_the_vector(stall):
     assert [(w.inside, w.mask, w.last, w.tag) for _, w in log["o"]] == expected
     if not stall:
         cycles = [cycle for cycle, _ in log["o"]]
-        assert cycles == list(range(log["i"][0][0] + 2, log["i"][0][0] + 2 + len(expected)))
+        assert cycles == list(range(log["i"][0][0] + 3, log["i"][0][0] + 3 + len(expected)))
 
 
 def test_a_fork_gives_every_payload_once_to_each_taker_at_its_own_pace():
