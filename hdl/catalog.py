@@ -14,6 +14,11 @@ from fanin.config import PRESETS, NodeConfig
 from fanin.errors import InputError
 from fanin.fixed import VALUE_BITS
 from fanin.hdl.arith.adder_tree import AdderTree
+from fanin.hdl.codec.bfp import BfpCompressor, BfpDecompressor
+from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
+from fanin.hdl.codec.inceptionn.decompressor import InceptionnDecompressor
+from fanin.hdl.codec.nic.nic import InceptionnNic
+from fanin.hdl.codec.nic.shapes import MAX_FRAME
 from fanin.hdl.emit import emit_verilog
 from fanin.hdl.glm.data_parallel import DataParallelWorker
 from fanin.hdl.glm.engine import Engine
@@ -84,16 +89,23 @@ def _node(**fields: Any) -> GlmNode:
 def _ring_parameters(config: NodeConfig) -> Parameters:
     """Those of the ring's preset for tests, or of that for a card."""
     sizes = RING_PRESETS["tiny" if config == PRESETS["tiny"] else "u280"]
-    return vars(sizes) | {"codec": Codec.NONE}
+    return vars(sizes) | {"codec": Codec.NONE} | vars(Bfp())
 
 
-def _ring_node(*, codec: Codec, **sizes: int) -> RingNode:
-    chosen: Inceptionn | Bfp | None = Bfp() if codec is Codec.BFP else None
+def _ring_node(*, codec: Codec, block: int, mantissa: int, **sizes: int) -> RingNode:
+    chosen: Inceptionn | Bfp | None = Bfp(block, mantissa) if codec is Codec.BFP else None
     if codec is Codec.INCEPTIONN:
         chosen = Inceptionn(group=sizes["lanes"])
     return RingNode(config=RingConfig(**sizes, codec=chosen))
 
 
+def _whatever_the_preset(component: type[wiring.Component], **parameters: int) -> Entry:
+    """Parameters that no configuration has."""
+    return Entry(component, lambda config: dict(parameters), component)
+
+
+_GROUP = {"group": Inceptionn().group}
+_BLOCKS = {"width": RING_PRESETS["u280"].width, **vars(Bfp())}
 _WORKER = ("engines", "lanes", "banks", "depth", "frac")
 
 CATALOG: dict[str, Entry] = {
@@ -109,6 +121,11 @@ CATALOG: dict[str, Entry] = {
     "agg-transport": _from_config(AggTransport, "mac_width", "encap", "values", "slots", "protocol"),
     "frame-transmitter": _from_config(FrameTransmitter, "mac_width", "encap", "values"),
     "frame-receiver": _from_config(FrameReceiver, "mac_width", "encap", "values", "protocol"),
+    "inceptionn-compressor": _whatever_the_preset(InceptionnCompressor, **_GROUP),
+    "inceptionn-decompressor": _whatever_the_preset(InceptionnDecompressor, **_GROUP),
+    "inceptionn-nic": _whatever_the_preset(InceptionnNic, max_frame=MAX_FRAME),
+    "bfp-compressor": _whatever_the_preset(BfpCompressor, **_BLOCKS),
+    "bfp-decompressor": _whatever_the_preset(BfpDecompressor, **_BLOCKS),
     "ring-node": Entry(RingNode, _ring_parameters, _ring_node),
 }
 
