@@ -41,7 +41,7 @@ class InceptionnReceiver(wiring.Component):
 
     Latency
     -------
-    From the last beat in to the first beat out, at most 25 cycles for a frame that is bypassed, for others 45
+    From the last beat in to the first beat out, at most 25 cycles for a frame that is bypassed, for others 48
     and the beats by which the frame grows. A frame of n beats, in or out, whichever are more, takes n + 6
     cycles, at least 10.
 

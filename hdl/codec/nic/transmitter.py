@@ -42,7 +42,7 @@ class InceptionnTransmitter(wiring.Component):
 
     Latency
     -------
-    From the last beat in to the first beat out, at most 25 cycles for a frame that is bypassed, 45 for others.
+    From the last beat in to the first beat out, at most 25 cycles for a frame that is bypassed, 48 for others.
     A frame of n beats takes n + 4 cycles, at least 10; where nothing shrinks, a 16th more.
 
     Source

@@ -101,10 +101,10 @@ NOISE = b"\xff" * 1900
 SHRINKING = [frame_of(gradients(1900, k)) for k in range(3)]
 PACE = {
     # frames from the host; cycles per frame; from a frame's last beat in to its first beat out
-    "compressed": (SHRINKING, 61 + 4, 45),
-    "raw": ([frame_of(NOISE)] * 3, 61 + 61 / 16 + 4, 45),
+    "compressed": (SHRINKING, 61 + 4, 48),
+    "raw": ([frame_of(NOISE)] * 3, 61 + 61 / 16 + 4, 48),
     "bypassed": ([frame_of(NOISE, tos=0)] * 3, 61 + 4, 25),
-    "small": (SMALL, 10, 45),
+    "small": (SMALL, 10, 48),
 }
 
 
