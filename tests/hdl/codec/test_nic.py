@@ -108,7 +108,7 @@ PACE = {
 }
 
 
-@pytest.mark.parametrize("kind", ["raw", "small"])
+@pytest.mark.parametrize("kind", ["raw", "bypassed", "small"])
 def test_the_transmitter_keeps_its_pace_and_never_pauses_inside_a_frame(kind):
     traffic, cycles, latency = PACE[kind]
     expected, made, log = through_transmitter(traffic, stall=0)
