@@ -132,32 +132,30 @@ class RingCosim:
     ) -> RingRun:
         """Reduce every vector; ``vectors`` are, per node, its float32 arrays, 1 to 8 of them, of equal lengths.
 
-        ``timeout`` is in cycles. The MACs keep to the links' rate. Raises ValueError for vectors that are not
-        alike, SimulationFailed when the simulation itself cannot go on.
+        They may be those of fewer nodes than there are: the others keep still. ``timeout`` is in cycles. The
+        MACs keep to the links' rate. Raises ValueError for vectors that are not alike, SimulationFailed when
+        the simulation itself cannot go on.
         """
-        counts = {tuple(int(np.size(vector)) for vector in own) for own in vectors}
-        if len(vectors) != self.nodes or len(counts) != 1:
-            raise ValueError(f"vectors must be of equal lengths at {self.nodes} nodes, not {sorted(counts)}")
-        layout = _Layout(self.config, counts.pop())
-        if not 1 <= len(layout.counts) <= QUEUE or min(layout.counts) < 1:
-            raise ValueError(f"vectors must be 1 to {QUEUE} with a value at least, not {layout.counts}")
-        link = link or LinkConfig()
+        layout, link, nodes = self._layout(vectors), link or LinkConfig(), len(vectors)
         with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
-            paths = [Path(temporary, f"memory{node}") for node in range(self.nodes)]
+            paths = [Path(temporary, f"memory{node}") for node in range(nodes)]
             for path, own in zip(paths, vectors, strict=True):
                 layout.write(path, [np.ascontiguousarray(v, dtype=np.float32).reshape(-1) for v in own])
-            macs = [worker_endpoint(node).mac for node in range(self.nodes)]
+            macs = [worker_endpoint(node).mac for node in range(nodes)]
             members = [
                 RingMember(id=JOB_ID, macs=macs, rank=node, timeout=timeout, retries=retries)
-                for node in range(self.nodes)
+                for node in range(nodes)
             ]
+            idle = self.nodes - nodes
+            unused = Path(temporary, "unused")
+            unused.touch()
             request = RunRequest(
                 nodes=self.nodes,
                 period_ps=self.period_ps,
-                memories=[[path] for path in paths],
+                memories=[[path] for path in [*paths, *[unused] * idle]],
                 phases=[
-                    Phase("start", [self._start(member) for member in members]),
-                    Phase("reduce", [self._reduce(layout)] * self.nodes),
+                    Phase("start", [*map(self._start, members), *[HostProgram()] * idle]),
+                    Phase("reduce", [self._reduce(layout)] * nodes + [HostProgram()] * idle),
                 ],
                 switch=functools.partial(Forwarder.of, macs),
                 jobs=[],
@@ -169,6 +167,18 @@ class RingCosim:
                 pcap=pcap,
             )
             return self._collect(self._simulator.run(request, progress=progress), layout, paths)
+
+    def _layout(self, vectors: Sequence[Sequence[Float32]]) -> _Layout:
+        counts = {tuple(int(np.size(vector)) for vector in own) for own in vectors}
+        if len(vectors) not in range(MIN_NODES, self.nodes + 1) or len(counts) != 1:
+            raise ValueError(
+                f"vectors must be of equal lengths at {MIN_NODES} to {self.nodes} nodes, not {sorted(counts)} "
+                f"at {len(vectors)}"
+            )
+        layout = _Layout(self.config, counts.pop())
+        if not 1 <= len(layout.counts) <= QUEUE or min(layout.counts) < 1:
+            raise ValueError(f"vectors must be 1 to {QUEUE} with a value at least, not {layout.counts}")
+        return layout
 
     def _rate(self, link: LinkConfig) -> float:
         """Bytes a cycle at which a MAC keeps its node; none where the link is no slower than the MAC's bus."""
@@ -198,9 +208,9 @@ class RingCosim:
     def _collect(self, raw: RunResult, layout: _Layout, paths: Sequence[Path]) -> RingRun:
         driver, run = self.driver, RingRun(raw=raw)
         start, reduce = raw.phases
-        for words in start.reads:
+        for words in start.reads[: len(paths)]:
             driver.check_identity(driver.identify().results(words.tolist()))
-        for words in reduce.reads:
+        for words in reduce.reads[: len(paths)]:
             status = driver.wait()
             count = sum(operation.data is None for operation in status.operations)
             run.status.append(driver.status_of(status.results(words[:count].tolist())))
