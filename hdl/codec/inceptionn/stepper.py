@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -32,6 +32,14 @@ def step_layout(group: int) -> data.StructLayout:
             "last": 1,
             "missing": 1,
         }
+    )
+
+
+def _entry_layout(group: int) -> data.StructLayout:
+    """A group to be checked: it ends ``behind`` a position, its frame, if that has ``ended``, at ``end``."""
+    position = BURST_BITS + place_bits(group)
+    return data.StructLayout(
+        {"group": step_layout(group), "behind": position, "end": position, "ended": 1}
     )
 
 
@@ -94,8 +102,8 @@ class GroupStepper(wiring.Component):
         following = Signal.like(position)
         place, burst = position[: self.place], position[self.place :]
         m.d.comb += [self.slot.eq(burst), following.eq(picked(list(self.row), place))]
-        step, free = Signal(), Signal()
-        valid, last = self._frames(m, step)
+        step, full = Signal(), Signal()
+        valid, last, tail = self._frames(m, step)
         missing = Signal()  # the group's row: its burst, or that and the one before, is still to come
         past = Signal()  # the frame ended before this group
         seeking = Signal()  # the frame's groups have gone, its end has not come
@@ -103,7 +111,7 @@ class GroupStepper(wiring.Component):
         m.d.comb += [
             missing.eq((burst == self.rows[0]) | (burst == self.rows[1])),
             past.eq(ends.valid & ((burst == ends.p.into[0]) | (burst == ends.p.into[1]))),
-            step.eq(valid & ~seeking & free & (past | ~missing)),
+            step.eq(valid & ~seeking & ~full & (past | ~missing)),
             ends.ready.eq(seeking | step & last),
         ]
         # to the next frame; while that is not known, along with what comes, so that it is dropped
@@ -112,11 +120,23 @@ class GroupStepper(wiring.Component):
             m.d.sync += seeking.eq(~ends.valid)
         with m.If(seeking | step & (last | ~past)):
             m.d.sync += position.eq(Mux(seeking | last, target, following))
-        self._check(m, step, free, past, position, following)
+
+        new = Signal(_entry_layout(self.group))
+        half = position[self.place - 1 :]
+        m.d.comb += [
+            new.behind.eq(following),
+            new.group.position.eq(position),
+            new.group.tail.eq(tail),
+            new.group.last.eq(last),
+            new.group.missing.eq(past),
+            *(pair.eq((half + (HALVES - 1 - n)) >> 2) for n, pair in enumerate(new.group.pairs)),
+        ]
+        waiting, front = self._queue(m, step, full, new)
+        m.d.comb += self.oldest.eq(Mux(waiting, front.group.position, position)[self.place :])
         return m
 
-    def _frames(self, m: Module, step: Signal) -> tuple[Signal, Signal]:
-        """Count the groups of a frame down: whether there is a group to step to, and whether it is the last."""
+    def _frames(self, m: Module, step: Signal) -> tuple[Signal, Signal, Value]:
+        """Count the groups of a frame down: is there one to step to, is it the frame's last, and its tail."""
         layout = data.StructLayout({"tail": self.place, "left": LENGTH_BITS - self.place})
         m.submodules.frames = frames = RegisterSlice(shape=layout)
         m.d.comb += [
@@ -131,32 +151,35 @@ class GroupStepper(wiring.Component):
             m.d.sync += [valid.eq(frames.o.valid), frame.eq(frames.o.p), last.eq(frames.o.p.left == 0)]
         with m.Elif(step):
             m.d.sync += [frame.left.eq(frame.left - 1), last.eq(frame.left == 1)]
-        with m.If(step):
-            m.d.sync += [self.o.p.last.eq(last), self.o.p.tail.eq(frame.tail)]
-        return valid, last
+        return valid, last, frame.tail
 
-    def _check(
-        self, m: Module, step: Signal, free: Signal, past: Signal, position: Signal, following: Signal
-    ) -> None:
-        """Hold a group until its bytes are there, or are known to be missing."""
-        waiting = Signal()
-        ended = Signal()  # the end of its frame is known
-        end, behind = Signal.like(position, reset_less=True), Signal.like(position, reset_less=True)
-        skipped = Signal(reset_less=True)
-        beyond = Signal()  # it goes on behind the frame's end, or behind what is there
-        limit = Mux(ended, end, Cat(Const(0, self.place), self.there))
+    def _queue(self, m: Module, step: Signal, full: Signal, new: Any) -> tuple[Signal, Any]:
+        """Hold groups until the first one's bytes are there, or are known to be missing: it, and if it waits.
+
+        Two of them, so that a step asks a register only. While the end of their frame is not known both watch
+        for it: it is the next to come, as no step leads to another frame before.
+        """
+        layout = new.shape()
+        waiting, leaves = Signal(), Signal()
+        front, back = Signal(layout, reset_less=True), Signal(layout, reset_less=True)
+        beyond = Signal()  # the first goes on behind its frame's end, or behind what is there
+        limit = Mux(front.ended, front.end, Cat(Const(0, self.place), self.there))
         m.d.comb += [
             # negative: at most twelve bursts are held, and no group ends as many as four behind them
-            beyond.eq((limit - behind)[len(position) - 2 : len(position)].all()),
-            self.o.p.missing.eq(skipped | ended & beyond),
-            self.o.valid.eq(waiting & (ended | ~beyond)),
-            self.oldest.eq(Mux(waiting, self.o.p.position, position)[self.place :]),
-            free.eq(~waiting | self.o.valid & self.o.ready),
+            beyond.eq((limit - front.behind)[len(limit) - 2 : len(limit)].all()),
+            self.o.p.eq(front.group),
+            self.o.p.missing.eq(front.group.missing | front.ended & beyond),
+            self.o.valid.eq(waiting & (front.ended | ~beyond)),
+            leaves.eq(self.o.valid & self.o.ready),
         ]
-        m.d.sync += waiting.eq(step | ~free)
-        with m.If(step):
-            m.d.sync += [self.o.p.position.eq(position), behind.eq(following), skipped.eq(past)]
-            half = position[self.place - 1 :]
-            m.d.sync += [pair.eq((half + (HALVES - 1 - n)) >> 2) for n, pair in enumerate(self.o.p.pairs)]
-        with m.If(step | ~ended):  # no step: that frame's, or, if it has gone, nobody's
-            m.d.sync += [ended.eq(self.ends.valid), end.eq(self.ends.p.position)]
+        stays = waiting & ~leaves
+        m.d.sync += [waiting.eq(stays | full | step), full.eq(stays & (full | step))]
+        behind = Mux(full, back, new)
+        for register, value in ((front, Mux(stays, front, behind)), (back, behind)):
+            entry = layout(value)
+            m.d.sync += [
+                register.eq(entry),
+                register.ended.eq(entry.ended | self.ends.valid),
+                register.end.eq(Mux(entry.ended, entry.end, self.ends.p.position)),
+            ]
+        return waiting, front
