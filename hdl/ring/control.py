@@ -53,7 +53,7 @@ class RingControl(wiring.Component):
 
     Latency
     -------
-    ``begin`` comes ``SETTLE`` + 4 = 12 cycles after ``start`` when memory is idle; ``halt`` 1 cycle after
+    ``begin`` comes ``SETTLE`` + 6 = 14 cycles after ``start`` when memory is idle; ``halt`` 2 cycles after
     a failure.
 
     Source

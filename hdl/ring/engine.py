@@ -72,7 +72,7 @@ class RingEngine(wiring.Component):
     Latency
     -------
     Without a codec, with 8 lanes, and apart from memory's own: ``FIRST_BEAT``, 69 cycles, from ``accepted``
-    to the first beat on ``tx``; ``HOP``, 13, from a beat on ``rx`` to its sum on ``tx``; ``LAST_WORD``, 11,
+    to the first beat on ``tx``; ``HOP``, 13, from a beat on ``rx`` to its sum on ``tx``; ``LAST_WORD``, 12,
     from the last word that is stored to ``finished``. A codec adds what docs/ring.md, "The engine", says. One
     beat a cycle on ``tx`` across steps, segments and descriptors while memory and the node before have them;
     with a codec, one word.
@@ -82,7 +82,7 @@ class RingEngine(wiring.Component):
     AI Smart NIC, section IV-A; docs/ring.md.
     """
 
-    FIRST_BEAT, HOP, LAST_WORD = 69, 13, 11
+    FIRST_BEAT, HOP, LAST_WORD = 69, 13, 12
 
     def __init__(self, *, config: RingConfig, address_width: int = 40, queue: int = 8):
         self.config = config
@@ -134,7 +134,7 @@ class RingEngine(wiring.Component):
         self._cut(m, "own", local.o, lanes.own)
         connect_typed(m, lanes.o, send.words)
         self._cut(m, "tx_beats", send.o, flipped(self.tx))
-        connect_typed(m, send.totals, store.totals)
+        self._cut(m, "totals", send.totals, store.totals)
         connect_typed(m, local.axi, flipped(self.read))
         connect_typed(m, store.axi, flipped(self.write))
         m.d.comb += [

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from fanin.codec import Bfp, Inceptionn
-from fanin.hdl.ring.driver import RingDriver
+from fanin.hdl.emit import flat_ports
+from fanin.hdl.ring.driver import RingDriver, RingMember
 from fanin.hdl.ring.node import RingNode
-from fanin.hdl.ring.registers import Failure
+from fanin.hdl.ring.registers import IDENTITY, VERSION, Failure
 from fanin.ring import RingConfig
 from tests.hdl.ring.bench import BYTES, Ring, mac_of, vectors
 from tests.support import new_seed
@@ -24,7 +25,7 @@ def ring(counts, nodes, *, config=SMALL, **options):
 
 
 def test_three_nodes_reduce_what_they_can_refuse_what_they_cannot_and_survive_a_lost_frame():
-    """Of the posts two are bad and one is too many; the other three are reduced."""
+    """Three good descriptors among four bad ones; one DATA frame does not arrive."""
     lost = []
 
     def lose(sender, frame):
@@ -37,16 +38,107 @@ def test_three_nodes_reduce_what_they_can_refuse_what_they_cannot_and_survive_a_
         await run.start()
         good = [(v.address, v.count) for v in run.vectors]
         bad = [(0x20, 0), (0x24, 1), (BYTES, 1), (BYTES - WORD_BYTES, SMALL.lanes + 1)]
-        await run.post([good[0], *bad[:2], good[1], *bad[2:], good[2], good[2]])
+        await run.post([good[0], *bad[:2], good[1], *bad[2:], good[2]])
         await run.wait()
         await run.count()
 
     whole = SMALL.lanes * SMALL.slice_words * 3
-    run = ring([whole + 5, 1, 8 * 3 + 3], 3, lose=lose, script=script, queue=3).run()
+    run = ring([whole + 5, 1, 11], 3, lose=lose, script=script).run()
     for status, counters in zip(run.status, run.counters, strict=True):
         assert not status.failed
-        assert (status.posted, status.completed, status.refused) == (3, 3, 5)
-        assert counters["added"] == 2 * counters["stored"] // 3 + counters["added"] % 1
+        assert (status.posted, status.completed, status.refused) == (3, 3, 4)
+        assert counters["stored"] == sum(SMALL.words(vector.count) for vector in run.vectors)
+        assert counters["bad_fcs"] == counters["foreign"] == 0
     assert len(lost) == 1
     assert run.counters[1]["retransmitted"] >= 1
     run.check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", [None, Inceptionn(), Bfp()], ids=["none", "inceptionn", "bfp"])
+def test_four_nodes_end_with_the_sum_and_nothing_else_changes(codec):
+    config = replace(SMALL, codec=codec)
+    whole = config.lanes * config.slice_words * 4
+    run = ring([2 * whole + 5, 1, 8 * 4 + 3], 4, config=config).run()
+    assert [status.failed for status in run.status] == [False] * 4
+    run.check()
+
+
+MACS = [mac_of(n) for n in range(3)]
+OPINIONS = {
+    "nodes": {"members": {1: {"macs": MACS}}},
+    "codec": {"configs": {1: replace(SMALL, codec=Inceptionn())}},
+    "count": {"counts": {1: -1}},
+}
+
+
+@pytest.mark.parametrize("about", OPINIONS)
+def test_nodes_that_do_not_agree_end_with_a_mismatch_and_none_hangs(about):
+    opinion = dict(OPINIONS[about])
+    counts = opinion.pop("counts", {})
+
+    async def script(run):
+        await run.start()
+        (vector,) = run.vectors
+        for node, (driver, bus) in enumerate(zip(run.drivers, run.buses, strict=True)):
+            await bus.run(driver.post(vector.address, vector.count + counts.get(node, 0)))
+        await run.wait()
+
+    run = ring([40], 2, stall=0.0, timeout=100, retries=3, script=script, **opinion).run()
+    causes = {status.cause for status in run.status}
+    assert causes in ({Failure.MISMATCH}, {Failure.MISMATCH, Failure.TIMEOUT})
+    assert not any(status.running or status.completed for status in run.status)
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+def test_a_memory_error_ends_the_job_on_all_nodes_and_the_next_one_is_good(kind):
+    async def script(run):
+        errors = getattr(run.memories[0], f"{kind}_errors")
+        errors.add(run.vectors[0].address + WORD_BYTES)
+        await run.start()
+        await run.post()
+        await run.wait()
+        assert [status.cause for status in run.status] == [Failure.MEMORY, Failure.TIMEOUT]
+        errors.clear()
+        for node, memory in enumerate(run.memories):
+            memory.fill(node, run.vectors)
+        await run.start(job=2)
+        await run.post()
+        await run.wait()
+
+    run = ring([9 * SMALL.lanes], 2, timeout=100, retries=3, script=script).run()
+    assert not any(status.failed for status in run.status)
+    assert [status.completed for status in run.status] == [1, 1]
+    run.check()
+
+
+def test_ports_are_those_of_one_memory_one_mac_and_one_register_file():
+    names = {port.name for port in flat_ports(RingNode(config=SMALL))}
+    channels = {"araddr", "arlen", "rdata", "rlast", "awaddr", "awlen", "wdata", "wstrb", "bresp", "bready"}
+    assert {f"memory_{name}" for name in channels} < names
+    assert {"mac_tx_tdata", "mac_rx_tuser", "axil_awaddr"} < names
+
+
+def test_the_driver_refuses_a_node_that_is_made_otherwise():
+    driver = RingDriver(SMALL)
+    good = [IDENTITY, VERSION, {"lanes": 8, "frame_words": 2, "slice_frames": 2, "codec_kind": 0, "queue": 8}]
+    driver.check_identity([*good, {"block": 0, "mantissa": 0}])
+    for name, value in {"lanes": 16, "frame_words": 3, "slice_frames": 1, "codec_kind": 2}.items():
+        with pytest.raises(ValueError, match=f"the node's {name} must be"):
+            driver.check_identity([*good[:2], good[2] | {name: value}, {"block": 0, "mantissa": 0}])
+    with pytest.raises(ValueError, match="id and version must be"):
+        driver.check_identity([IDENTITY + 1, *good[1:], {"block": 0, "mantissa": 0}])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"macs": MACS[:1]}, "macs must be those of 2 to 255 nodes, not of 1"),
+        ({"rank": 3}, "rank must be 0 to 2, not 3"),
+        ({"timeout": 0}, "timeout must be at least 1, not 0"),
+        ({"ack_frames": 0}, "ack_frames must be at least 1, not 0"),
+    ],
+)
+def test_a_member_must_have_a_place_in_its_ring(changes, message):
+    with pytest.raises(ValueError, match=message):
+        RingMember(**{"id": 1, "macs": MACS, "rank": 0} | changes)
