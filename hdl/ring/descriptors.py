@@ -88,7 +88,7 @@ class DescriptorQueue(wiring.Component):
         size = Cat(Const(0, _VALUE_SHIFT), post.count)
         end = Signal(max(self.address_width, len(size)) + 1)  # one past the last byte
         beyond = end[self.address_width + 1 :].any() | end[self.address_width] & end[: self.address_width].any()
-        crooked, bad = Signal(), Signal()
+        outside, crooked, empty, bad = Signal(), Signal(), Signal(), Signal()
         added, compared = Signal(), Signal()
         descriptor, operation = fifo.i.payload, Signal(OPERATION_BITS)
         with m.If(self.post.valid):
@@ -96,13 +96,15 @@ class DescriptorQueue(wiring.Component):
                 descriptor.address.eq(address),
                 descriptor.count.eq(post.count),
                 end.eq(address + size),
-                crooked.eq(above.any() | address[:word_bits].any() | (post.count == 0)),
+                outside.eq(above.any()),
+                crooked.eq(address[:word_bits].any()),
+                empty.eq(post.count == 0),
             ]
         full = Signal()
         m.d.sync += [
             added.eq(self.post.valid),
             compared.eq(added),
-            bad.eq(crooked | beyond),
+            bad.eq(outside | crooked | empty | beyond),
             full.eq((self.unfinished == self.queue) | ~self.enable),
             self.accepted.eq(compared & ~bad & ~full),
             self.refused.eq(compared & (bad | full)),

@@ -22,7 +22,7 @@ from fanin.ring import RingConfig
 
 
 class RingEvents(data.Struct):
-    """One-cycle pulses for measurement.
+    """One-cycle pulses for measurement, a cycle late.
 
     ``accepted``, ``refused``: a descriptor was looked at; ``finished``: the oldest one's sums are in memory.
     ``added``: a word was added; ``stored``: one is given to the memory's writer; ``sent``: a beat is given
@@ -71,7 +71,7 @@ class RingEngine(wiring.Component):
 
     Latency
     -------
-    Without a codec, with 8 lanes, and apart from memory's own: ``FIRST_BEAT``, 69 cycles, from ``accepted``
+    Without a codec, with 8 lanes, and apart from memory's own: ``FIRST_BEAT``, 70 cycles, from ``accepted``
     to the first beat on ``tx``; ``HOP``, 13, from a beat on ``rx`` to its sum on ``tx``; ``LAST_WORD``, 12,
     from the last word that is stored to ``finished``. A codec adds what docs/ring.md, "The engine", says. One
     beat a cycle on ``tx`` across steps, segments and descriptors while memory and the node before have them;
@@ -82,7 +82,7 @@ class RingEngine(wiring.Component):
     AI Smart NIC, section IV-A; docs/ring.md.
     """
 
-    FIRST_BEAT, HOP, LAST_WORD = 69, 13, 12
+    FIRST_BEAT, HOP, LAST_WORD = 70, 13, 12
 
     def __init__(self, *, config: RingConfig, address_width: int = 40, queue: int = 8):
         self.config = config
@@ -124,7 +124,7 @@ class RingEngine(wiring.Component):
         m.submodules.send = send = SendPath(config=config)
         m.submodules.store = store = StorePath(**sizes)
         connect_typed(m, flipped(self.post), descriptors.post)
-        connect_typed(m, descriptors.o, sequencer.descriptor)
+        self._cut(m, "descriptor", descriptors.o, sequencer.descriptor)
         for name, path in zip(PATH_STEPS, (receive, local, send, store), strict=True):
             self._cut(m, f"{name}_orders", getattr(sequencer, name), path.orders)
         connect_typed(m, flipped(self.rx), receive.i)
@@ -152,7 +152,7 @@ class RingEngine(wiring.Component):
             self.memory_error.eq(local.error | store.error),
             self.mismatch.eq(receive.mismatch | lanes.mismatch | store.mismatch),
         ]
-        m.d.comb += [
+        m.d.sync += [
             self.events.accepted.eq(descriptors.accepted),
             self.events.refused.eq(descriptors.refused),
             self.events.finished.eq(store.finished),

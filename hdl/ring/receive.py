@@ -78,7 +78,7 @@ class ReceivePath(wiring.Component):
         connect_typed(m, verbatim.o, flipped(self.verbatim))
         move, leave = Signal(), Signal()  # the register takes a beat, and gives it on
         valid, first, forward = Signal(), Signal(init=1), Signal()
-        agrees = Signal(3)
+        agrees = Signal(2)
         beat = Signal(words, reset_less=True)
         order, source = self.orders.payload, self.i.payload
         frame = decoder.frame.payload
@@ -108,9 +108,9 @@ class ReceivePath(wiring.Component):
 
     @staticmethod
     def _agrees(beat: Any, order: Any) -> Any:
-        """Whether the frame is the one that is to come, a bit for each field."""
-        pairs = ((beat.operation, order.operation), (beat.count, order.count), (beat.length, order.words))
-        return Cat(found == wanted for found, wanted in pairs)
+        """Whether the frame is the one that is to come, in two parts."""
+        fields = (beat.operation == order.operation) & (beat.length == order.words)
+        return Cat(fields, beat.count == order.count)
 
     def _deliver(self, m: Module, decoder: RingDecoder) -> None:
         """Decoded words by their tag, which says that they are to be stored."""

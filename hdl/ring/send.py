@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.hdl.ring.codec import CodecSettings, RingDecoder, RingEncoder
 from fanin.hdl.ring.link_job import link_beat
-from fanin.hdl.ring.sequencer import Step, path_layout
+from fanin.hdl.ring.sequencer import path_layout
 from fanin.hdl.ring.words import word_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
@@ -78,8 +78,8 @@ class SendPath(wiring.Component):
         valid, ready = Signal(), Signal()
         beat = Signal(word_layout(self.config.width))
         m.d.comb += [
-            forward.eq(order.step == Step.FORWARD),
-            total.eq(order.step == Step.TOTAL),
+            forward.eq(order.step.as_value()[2]),
+            total.eq(order.step.as_value()[1]),
             able.eq(self.orders.valid & (~total | beats.i.ready & decoder.frame.ready)),
             valid.eq(Mux(forward, verbatim.valid, encoded.valid) & able),
             ready.eq(self.o.ready & able),

@@ -19,13 +19,16 @@ SPARE_ORDERS = 16  # room in a path's queue beyond two slices' frames
 
 
 class Step(enum.Enum, shape=3):  # type: ignore[call-arg]
-    """What becomes of a slice at a node (docs/ring.md, "The engine")."""
+    """What becomes of a slice at a node (docs/ring.md, "The engine").
 
-    LOCAL = 0  #: own words are sent
-    ADD = 1  #: own words are added to what comes, and the sum is sent
-    TOTAL = 2  #: likewise, and what the others make of the sum is stored: it is complete
-    FORWARD = 3  #: what comes is stored, and sent on as it is
-    STORE = 4  #: what comes is stored
+    A bit tells each path what it has to know: bit 1 a TOTAL from the others, bit 2 sums that come complete.
+    """
+
+    LOCAL = 0b000  #: own words are sent
+    ADD = 0b001  #: own words are added to what comes, and the sum is sent
+    TOTAL = 0b011  #: likewise, and what the others make of the sum is stored: it is complete
+    FORWARD = 0b100  #: what comes is stored, and sent on as it is
+    STORE = 0b101  #: what comes is stored
 
 
 #: Which steps a path takes part in, and what it is told of a frame.
