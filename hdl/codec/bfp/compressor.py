@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.codec import EXPONENT_BITS, FLOAT_BITS, FRACTION_BITS, Bfp
 from fanin.hdl.codec.bfp.maximum import BlockMaximum, maximum_latency
-from fanin.hdl.codec.bfp.quantiser import STAGES, Quantiser
+from fanin.hdl.codec.bfp.quantiser import Quantiser, quantiser_latency
 from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.codec.packer import LATENCY as PACKER_LATENCY
 from fanin.hdl.codec.packer import BytePacker
@@ -39,7 +39,7 @@ class BfpCompressor(wiring.Component):
     Latency
     -------
     ``latency`` cycles from a word to the word that its piece completes: 10, or 8 for blocks of 4 values, or
-    11 + S for blocks of S > 1 words. One word a cycle. At a frame's end the words that a block of several
+    12 + S for blocks of S > 1 words. One word a cycle. At a frame's end the words that a block of several
     words lacks take a cycle each, and one is lost when the last piece fills a word and leaves bytes.
 
     Source
@@ -52,7 +52,7 @@ class BfpCompressor(wiring.Component):
         self.block = block
         self.mantissa = mantissa
         self.words = Words(width, Bfp(block, mantissa))
-        self.latency = 1 + maximum_latency(self.words) + STAGES + PACKER_LATENCY
+        self.latency = 1 + maximum_latency(self.words) + quantiser_latency(self.words) + PACKER_LATENCY
         super().__init__({"i": In(packet_stream(width)), "o": Out(packet_stream(width))})
 
     def elaborate(self, platform: Any) -> Module:

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.codec import Bfp
 from fanin.hdl.codec.bfp.shapes import Words
-from fanin.hdl.codec.packer import rotated
+from fanin.hdl.codec.packer import ones_from, rotated
 from fanin.hdl.stream.packet import packet_layout, packet_stream
 
 LENGTH_BITS = 32
@@ -92,9 +92,9 @@ class PieceCutter(wiring.Component):
             m.d.sync += [full.eq(i.valid & ~(cut & (final ^ ended))), current.eq(i.p)]
         m.d.sync += surplus.eq((surplus | cut & final & ~ended) & ~(i.valid & i.p.last))
         m.d.sync += over.eq((over | cut & closes & ended) & ~(cut & final))
-        place, first = self._places(m, cut, final, crosses, closes)
+        place, later, first = self._places(m, cut, final, crosses, closes)
         beside = {"first": first, "last": final, "tail": tail}
-        self._turn(m, advance, cut, self._merged(m, current, place, over), place, beside)
+        self._turn(m, advance, cut, self._merged(m, current, later, over), place, beside)
         return m
 
     def _countdown(self, m: Module, cut: Signal) -> tuple[Signal, Any, Signal]:
@@ -113,29 +113,31 @@ class PieceCutter(wiring.Component):
         return busy, final, tail
 
     def _places(self, m: Module, cut: Signal, final: Any, crosses: Signal, closes: Signal) -> Any:
-        """Where the next piece begins, and whether it is the first of its block."""
+        """Where the next piece begins, its bytes of the word, and whether it is the first of its block."""
         size, words = self.width // 8, self.words
-        place = Signal(range(size))
+        place = Signal(range(size))  # where the piece begins; a byte before that if it has no exponent
+        later = Signal(size, init=-1)
         number = Signal(range(words.per_block))  # of the word in its block
-        end = Signal(range(2 * size), init=words.piece_bytes)  # of the piece, behind ``place``
+        end = Signal(range(2 * size), init=words.piece_bytes)  # of the piece
         next_end = Signal.like(end)
-        following = Mux(number == words.per_block - 1, words.piece_bytes, words.code_bytes)
+        ends = number == words.per_block - 1
+        following = Mux(ends, words.piece_bytes, words.code_bytes)
         m.d.comb += next_end.eq(Mux(final, words.piece_bytes, end[:-1] + following))
         with m.If(cut):
             m.d.sync += [
-                place.eq(Mux(final, 0, end[:-1])),
+                place.eq(Mux(final, 0, Mux(ends, end[:-1], end[:-1] - 1))),
+                later.eq(Mux(final, -1, ones_from(end[:-1], size))),
                 number.eq(Mux(final, 0, number + 1)),
                 end.eq(next_end),
                 crosses.eq(next_end[-1] & next_end[:-1].any()),
                 closes.eq(next_end[-1]),
             ]
-        return place, number == 0
+        return place, later, number == 0
 
-    def _merged(self, m: Module, current: Any, place: Signal, over: Signal) -> Signal:
+    def _merged(self, m: Module, current: Any, later: Signal, over: Signal) -> Signal:
         """The current word from the piece's first byte on, the next one below it, each byte with its keep."""
         size = self.width // 8
-        later, merged = Signal(size), Signal(UNIT * size)
-        m.d.comb += later.eq(Cat(place <= n for n in range(size)))
+        merged = Signal(UNIT * size)
         for n in range(size):
             now, then = (word.data.word_select(n, 8) for word in (current, self.i.p))
             there = Mux(later[n], current.keep[n], self.i.p.keep[n] & ~current.last) & ~over
@@ -143,7 +145,7 @@ class PieceCutter(wiring.Component):
         return merged
 
     def _turn(self, m: Module, advance: Signal, cut: Signal, merged: Any, place: Signal, beside: Any) -> None:
-        """Rotate the piece down in two stages, and put its codes where a block's first piece has them."""
+        """Rotate the piece down in two stages."""
         words, o = self.words, self.o
         turned = Signal.like(merged, reset_less=True)
         rest = Signal(len(place) - 2, reset_less=True)
@@ -156,11 +158,7 @@ class PieceCutter(wiring.Component):
             m.d.sync += turned.eq(rotated(merged, place[-2:], unit=-UNIT * self.width // 32))
             m.d.sync += [held[name].eq(value) for name, value in beside.items()]
             m.d.sync += [o.payload[name].eq(held[name]) for name in beside]
-            low = rotated(turned, rest, unit=-UNIT)[: len(piece)]
-            m.d.sync += piece.eq(low)
-            if words.per_block > 1:
-                with m.If(~held.first):
-                    m.d.sync += piece.eq(Cat(low[:UNIT], low))
+            m.d.sync += piece.eq(rotated(turned, rest, unit=-UNIT)[: len(piece)])
         m.d.comb += o.payload.data.eq(Cat(piece.word_select(n, UNIT)[:8] for n in range(words.piece_bytes)))
         there = Cat(piece.word_select(n, UNIT)[8] for n in range(words.piece_bytes))
         last_block = o.payload.tail[-(words.blocks - 1).bit_length() :] if words.blocks > 1 else 0

@@ -111,14 +111,14 @@ class BfpDecompressor(wiring.Component):
         magnitude, sign = code[:-1], code[-1]
         zeros = Signal(range(bits), name=f"zeros_{name}", reset_less=True)  # above the leading one
         first = Signal(
-            data.StructLayout({"magnitude": bits, "exponent": EXPONENT_BITS, "sign": 1}),
+            data.StructLayout({"magnitude": bits, "exponent": EXPONENT_BITS, "sign": 1, "empty": 1}),
             name=f"first_{name}",
             reset_less=True,
         )
         leading = bits - 1
         for place in range(bits):
             leading = Mux(magnitude[place], bits - 1 - place, leading)
-        m.d.sync += [zeros.eq(leading), first.eq(Cat(magnitude, block_exponent, sign))]
+        m.d.sync += [zeros.eq(leading), first.eq(Cat(magnitude, block_exponent, sign, ~magnitude.any()))]
 
         nan = (first.exponent == SPECIAL_EXPONENT) & first.magnitude[-1] & first.magnitude[:-1].any()
         flags = data.StructLayout(
@@ -129,7 +129,7 @@ class BfpDecompressor(wiring.Component):
             second.fraction.eq((first.magnitude << zeros)[: bits - 1]),
             second.exponent.eq(first.exponent - zeros),
             second.sign.eq(first.sign),
-            second.zero.eq((first.exponent <= zeros) | ~first.magnitude.any()),
+            second.zero.eq((first.exponent <= zeros) | first.empty),
             second.nan.eq(nan),
         ]
         fraction = Cat(Const(0, FRACTION_BITS + 1 - bits), second.fraction)

@@ -18,6 +18,11 @@ from fanin.hdl.codec.packer import piece_layout
 STAGES = 3
 
 
+def quantiser_latency(words: Words) -> int:
+    """Cycles from a word on a :class:`Quantiser`'s input to its piece."""
+    return STAGES + (words.per_block > 1)
+
+
 class Quantiser(wiring.Component):
     """Words and the exponents of their blocks to pieces of the compressed stream.
 
@@ -38,7 +43,8 @@ class Quantiser(wiring.Component):
 
     Latency
     -------
-    3 cycles: distance to the block's exponent, shift, rounding. One word a cycle.
+    :func:`quantiser_latency` cycles: 3 for the distance to the block's exponent, shift and rounding; a fourth
+    for blocks of several words, whose pieces begin with an exponent or without. One word a cycle.
 
     Source
     ------
@@ -62,7 +68,7 @@ class Quantiser(wiring.Component):
         m = Module()
         words, i = self.words, self.i.payload
         advance = Signal()
-        arrived = Signal(STAGES)
+        arrived = Signal(quantiser_latency(words))
         m.d.comb += [
             advance.eq(self.o.ready | ~arrived[-1]),
             self.i.ready.eq(advance),
@@ -72,7 +78,8 @@ class Quantiser(wiring.Component):
         with m.If(advance):
             m.d.sync += arrived.eq(Cat(self.i.valid, arrived))
             exponents = delayed(m, i.exponents, STAGES, name="exponents")[-1]
-            place = delayed(m, Cat(i.word.present, i.word.first, i.word.last), STAGES - 1, name="place")[-1]
+            place = Cat(i.word.present, i.word.first, i.word.last)
+            place = delayed(m, place, len(arrived) - 1, name="place")[-1]
             for n, value in enumerate(i.word.values):
                 exponent = i.exponents[n * words.blocks // words.lanes]
                 codes.append(self._lane(m, value, exponent, str(n)))
@@ -123,15 +130,13 @@ class Quantiser(wiring.Component):
         words, piece = self.words, self.o.payload
         per_exponent = words.lanes // words.blocks
         parts = [Cat(exponents[k], codes[k * per_exponent :][:per_exponent]) for k in range(words.blocks)]
-        m.d.comb += piece.data.eq(Cat(parts))
         m.d.sync += [piece.last.eq(last), piece.count.eq(words.piece_bytes)]
         for count in range(1, words.blocks):
             with m.If(last & ~present[count] & present[count - 1]):
                 m.d.sync += piece.count.eq(words.bytes_of(count))
         if words.per_block > 1:
-            begins = Signal(reset_less=True)
-            m.d.sync += begins.eq(first)
+            m.d.sync += piece.data.eq(Cat(parts))
             with m.If(~first):
-                m.d.sync += piece.count.eq(words.code_bytes)
-            with m.If(~begins):
-                m.d.comb += piece.data.eq(Cat(codes))
+                m.d.sync += [piece.count.eq(words.code_bytes), piece.data.eq(Cat(codes))]
+        else:
+            m.d.comb += piece.data.eq(Cat(parts))
