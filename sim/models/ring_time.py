@@ -111,8 +111,12 @@ class RingTime:
 
     @property
     def total(self) -> float:
-        """From the descriptor to the last sum in memory. A slice that is shorter than a hop waits for it."""
-        moving = sum(
-            self.steps * max(self._slice_on_link(piece), piece.words, self.hop) for piece in self._slices()
-        )
-        return _BEGIN + max(moving, self.in_memory) + self.hop + _END
+        """From the descriptor to the last sum in memory.
+
+        The link carries all slices, and the last word has a hop to go. The lanes begin with the received ones
+        when the node's first own slice is through. A slice that is shorter than a hop waits for it.
+        """
+        pieces, hop = self._slices(), self.hop
+        link = sum(self.steps * max(self._slice_on_link(piece), hop) for piece in pieces) + hop
+        lanes = sum(self.steps * max(piece.words, hop) for piece in pieces) + max(pieces[0].words, hop)
+        return _BEGIN + max(link, lanes, self.in_memory) + _END
