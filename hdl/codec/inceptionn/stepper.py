@@ -106,14 +106,20 @@ class GroupStepper(wiring.Component):
         valid, last, tail = self._frames(m, step)
         missing = Signal()  # the group's row: its burst, or that and the one before, is still to come
         past = Signal()  # the frame ended before this group
+        lately, settled = Signal(), Signal()
         seeking = Signal()  # the frame's groups have gone, its end has not come
         ends = self.ends
         m.d.comb += [
             missing.eq((burst == self.rows[0]) | (burst == self.rows[1])),
             past.eq(ends.valid & ((burst == ends.p.into[0]) | (burst == ends.p.into[1]))),
-            step.eq(valid & ~seeking & ~full & (past | ~missing)),
+            step.eq(valid & ~seeking & ~full & (settled | ~missing)),
             ends.ready.eq(seeking | step & last),
         ]
+        # an end that has been there so long that all rows of its frame are: no need to know quickly if it is past
+        known = ends.valid
+        for flag in (lately, settled):
+            m.d.sync += flag.eq(known & ~ends.ready)
+            known = flag
         # to the next frame; while that is not known, along with what comes, so that it is dropped
         target = Cat(Const(0, self.place), Mux(ends.valid, ends.p.into[0], self.there))
         with m.If(seeking | step & last):
