@@ -33,7 +33,7 @@ class DescriptorQueue(wiring.Component):
     Members
     -------
     ``post`` : In, stream of Post, always ready
-        At most one in 3 cycles.
+        At most one in 4 cycles.
     ``enable`` : In, 1
     ``finished`` : In, 1
         Pulse: the oldest descriptor is done.
@@ -51,7 +51,7 @@ class DescriptorQueue(wiring.Component):
 
     Latency
     -------
-    ``accepted`` or ``refused`` 3 cycles after ``post``, ``o`` 1 cycle later.
+    ``accepted`` or ``refused`` 4 cycles after ``post``, ``o`` 1 cycle later.
 
     Source
     ------
@@ -87,9 +87,10 @@ class DescriptorQueue(wiring.Component):
         address, above = post.address[: self.address_width], post.address[self.address_width :]
         size = Cat(Const(0, _VALUE_SHIFT), post.count)
         end = Signal(max(self.address_width, len(size)) + 1)  # one past the last byte
-        beyond = end[self.address_width + 1 :].any() | end[self.address_width] & end[: self.address_width].any()
+        split = self.address_width // 2
         outside, crooked, empty, bad = Signal(), Signal(), Signal(), Signal()
-        added, compared = Signal(), Signal()
+        added, looked, compared = Signal(), Signal(), Signal()
+        large, beyond = Signal(), Signal(3)  # ends at the end of the address space or, if any of three, beyond
         descriptor, operation = fifo.i.payload, Signal(OPERATION_BITS)
         with m.If(self.post.valid):
             m.d.sync += [
@@ -103,8 +104,16 @@ class DescriptorQueue(wiring.Component):
         full = Signal()
         m.d.sync += [
             added.eq(self.post.valid),
-            compared.eq(added),
-            bad.eq(outside | crooked | empty | beyond),
+            looked.eq(added),
+            large.eq(end[self.address_width :].any()),
+            beyond.eq(
+                Cat(
+                    part.any()
+                    for part in (end[:split], end[split : self.address_width], end[self.address_width + 1 :])
+                )
+            ),
+            compared.eq(looked),
+            bad.eq(outside | crooked | empty | large & beyond.any()),
             full.eq((self.unfinished == self.queue) | ~self.enable),
             self.accepted.eq(compared & ~bad & ~full),
             self.refused.eq(compared & (bad | full)),

@@ -71,8 +71,8 @@ class RingEngine(wiring.Component):
 
     Latency
     -------
-    Without a codec, with 8 lanes, and apart from memory's own: ``FIRST_BEAT``, 70 cycles, from ``accepted``
-    to the first beat on ``tx``; ``HOP``, 13, from a beat on ``rx`` to its sum on ``tx``; ``LAST_WORD``, 12,
+    Without a codec, with 8 lanes, and apart from memory's own: ``FIRST_BEAT``, 71 cycles, from ``accepted``
+    to the first beat on ``tx``; ``HOP``, 16, from a beat on ``rx`` to its sum on ``tx``; ``LAST_WORD``, 12,
     from the last word that is stored to ``finished``. A codec adds what docs/ring.md, "The engine", says. One
     beat a cycle on ``tx`` across steps, segments and descriptors while memory and the node before have them;
     with a codec, one word.
@@ -82,7 +82,7 @@ class RingEngine(wiring.Component):
     AI Smart NIC, section IV-A; docs/ring.md.
     """
 
-    FIRST_BEAT, HOP, LAST_WORD = 70, 13, 12
+    FIRST_BEAT, HOP, LAST_WORD = 71, 16, 12
 
     def __init__(self, *, config: RingConfig, address_width: int = 40, queue: int = 8):
         self.config = config
@@ -127,12 +127,12 @@ class RingEngine(wiring.Component):
         self._cut(m, "descriptor", descriptors.o, sequencer.descriptor)
         for name, path in zip(PATH_STEPS, (receive, local, send, store), strict=True):
             self._cut(m, f"{name}_orders", getattr(sequencer, name), path.orders)
-        connect_typed(m, flipped(self.rx), receive.i)
+        self._cut(m, "rx_beats", flipped(self.rx), receive.i)
         self._cut(m, "added", receive.added, lanes.received)
         connect_typed(m, receive.verbatim, send.verbatim)
         connect_typed(m, receive.stored, store.received)
         self._cut(m, "own", local.o, lanes.own)
-        connect_typed(m, lanes.o, send.words)
+        self._cut(m, "sums", lanes.o, send.words)
         self._cut(m, "tx_beats", send.o, flipped(self.tx))
         self._cut(m, "totals", send.totals, store.totals)
         connect_typed(m, local.axi, flipped(self.read))

@@ -12,6 +12,7 @@ from fanin.hdl.ring.codec import RingDecoder
 from fanin.hdl.ring.link_job import link_beat
 from fanin.hdl.ring.sequencer import Step, path_layout
 from fanin.hdl.ring.words import word_layout
+from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.ring import RingConfig
@@ -45,7 +46,7 @@ class ReceivePath(wiring.Component):
 
     Latency
     -------
-    From ``i``: 2 cycles to ``verbatim``, 3 to ``added`` and ``stored`` and the decompressor's. One beat a
+    From ``i``: 2 cycles to ``verbatim``, 3 to ``added``, 4 to ``stored``, to these also the decompressor's. One beat a
     cycle, across frames; with a codec one word a cycle.
 
     Source
@@ -74,14 +75,16 @@ class ReceivePath(wiring.Component):
         m.submodules.decoder = decoder = RingDecoder(config=self.config)
         m.submodules.beats = beats = StreamFIFO(shape=words, depth=BEATS)
         m.submodules.verbatim = verbatim = StreamFIFO(shape=words, depth=BEATS)
+        m.submodules.announced = announced = RegisterSlice(shape=decoder.frame.payload.shape())
         connect_typed(m, beats.o, decoder.i)
+        connect_typed(m, announced.o, decoder.frame)
         connect_typed(m, verbatim.o, flipped(self.verbatim))
         move, leave = Signal(), Signal()  # the register takes a beat, and gives it on
         valid, first, forward = Signal(), Signal(init=1), Signal()
-        agrees = Signal(2)
+        agrees = Signal(3)
         beat = Signal(words, reset_less=True)
         order, source = self.orders.payload, self.i.payload
-        frame = decoder.frame.payload
+        frame = announced.i.payload
         free = ~valid | leave
         m.d.comb += [
             move.eq(self.i.valid & self.orders.valid & free),
@@ -97,9 +100,9 @@ class ReceivePath(wiring.Component):
                 frame.words.eq(order.words),
                 frame.tag.eq(order.step.as_value().matches(Step.FORWARD.value, Step.STORE.value)),
             ]
-        able = beats.i.ready & decoder.frame.ready & (verbatim.i.ready | ~forward)
+        able = beats.i.ready & announced.i.ready & (verbatim.i.ready | ~forward)
         m.d.comb += [leave.eq(agrees.all() & able), beats.i.payload.eq(beat), verbatim.i.payload.eq(beat)]
-        for port, wanted in (beats.i, 1), (verbatim.i, forward), (decoder.frame, first):
+        for port, wanted in (beats.i, 1), (verbatim.i, forward), (announced.i, first):
             m.d.comb += port.valid.eq(valid & leave & wanted)
         with m.If(valid & leave):
             m.d.sync += first.eq(beat.last)
@@ -108,9 +111,10 @@ class ReceivePath(wiring.Component):
 
     @staticmethod
     def _agrees(beat: Any, order: Any) -> Any:
-        """Whether the frame is the one that is to come, in two parts."""
+        """Whether the frame is the one that is to come, in three parts."""
+        half = len(order.count) // 2
         fields = (beat.operation == order.operation) & (beat.length == order.words)
-        return Cat(fields, beat.count == order.count)
+        return Cat(fields, beat.count[:half] == order.count[:half], beat.count[half:] == order.count[half:])
 
     def _deliver(self, m: Module, decoder: RingDecoder) -> None:
         """Decoded words by their tag, which says that they are to be stored."""

@@ -12,11 +12,12 @@ from fanin.hdl.ring.codec import CodecSettings, RingDecoder, RingEncoder
 from fanin.hdl.ring.link_job import link_beat
 from fanin.hdl.ring.sequencer import path_layout
 from fanin.hdl.ring.words import word_layout
+from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.ring import RingConfig
 
-BEATS = 4  # between sender and decoder
+BEATS = 4  # in front of the decoder, which hears of a frame a cycle late
 
 
 class SendPath(wiring.Component):
@@ -69,9 +70,13 @@ class SendPath(wiring.Component):
         m = Module()
         m.submodules.encoder = encoder = RingEncoder(config=self.config)
         m.submodules.decoder = decoder = RingDecoder(config=self.config)
-        m.submodules.beats = beats = StreamFIFO(shape=word_layout(self.config.width), depth=BEATS)
+        m.submodules.beats = beats = RegisterSlice(shape=word_layout(self.config.width))
+        m.submodules.frame = frame = RegisterSlice(shape=decoder.frame.payload.shape())
         connect_typed(m, flipped(self.words), encoder.i)
-        connect_typed(m, beats.o, decoder.i)
+        m.submodules.queue = queue = StreamFIFO(shape=word_layout(self.config.width), depth=BEATS)
+        connect_typed(m, beats.o, queue.i)
+        connect_typed(m, queue.o, decoder.i)
+        connect_typed(m, frame.o, decoder.frame)
         m.d.comb += encoder.settings.eq(self.settings)
         order, encoded, verbatim = self.orders.payload, encoder.o, self.verbatim
         forward, total, first, able = Signal(), Signal(), Signal(init=1), Signal()
@@ -80,7 +85,7 @@ class SendPath(wiring.Component):
         m.d.comb += [
             forward.eq(order.step.as_value()[2]),
             total.eq(order.step.as_value()[1]),
-            able.eq(self.orders.valid & (~total | beats.i.ready & decoder.frame.ready)),
+            able.eq(self.orders.valid & (~total | beats.i.ready & frame.i.ready)),
             valid.eq(Mux(forward, verbatim.valid, encoded.valid) & able),
             ready.eq(self.o.ready & able),
             beat.eq(Mux(forward, verbatim.payload, encoded.payload)),
@@ -95,8 +100,8 @@ class SendPath(wiring.Component):
             self.orders.ready.eq(valid & self.o.ready & beat.last),
             beats.i.payload.eq(beat),
             beats.i.valid.eq(valid & self.o.ready & total),
-            decoder.frame.valid.eq(valid & self.o.ready & total & first),
-            decoder.frame.payload.words.eq(order.words),
+            frame.i.valid.eq(valid & self.o.ready & total & first),
+            frame.i.payload.words.eq(order.words),
         ]
         with m.If(valid & self.o.ready):
             m.d.sync += first.eq(beat.last)

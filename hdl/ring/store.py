@@ -57,7 +57,7 @@ class StorePath(wiring.Component):
 
     Latency
     -------
-    7 cycles from a frame's last word to ``awvalid``; ``finished`` 3 cycles after the last response. One word a
+    8 cycles from a frame's last word to ``awvalid``; ``finished`` 3 cycles after the last response. One word a
     cycle, as far as ``AxiWriter``, a command for each frame, has it.
 
     Source
@@ -144,9 +144,11 @@ class StorePath(wiring.Component):
         whole = Signal(range(FRAMES + 1))  # frames gathered and not given to the writer
         given, may_give = Signal(), Signal()
         order, word_bits = pending.payload, self.address_width - len(pending.payload.address)
-        with m.If(gathered & ~given):
+        more = Signal()
+        m.d.sync += more.eq(gathered)
+        with m.If(more & ~given):
             m.d.sync += whole.eq(whole + 1)
-        with m.Elif(given & ~gathered):
+        with m.Elif(given & ~more):
             m.d.sync += whole.eq(whole - 1)
         m.d.comb += [
             may_give.eq(pending.valid & (whole != 0) & answers.i.ready & ~self.stop),

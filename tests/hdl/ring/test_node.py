@@ -42,8 +42,7 @@ def test_three_nodes_reduce_what_they_can_refuse_what_they_cannot_and_survive_a_
         await run.wait()
         await run.count()
 
-    whole = SMALL.lanes * SMALL.slice_words * 3
-    run = ring([whole + 5, 1, 11], 3, lose=lose, script=script).run()
+    run = ring([61, 1, 11], 3, lose=lose, script=script).run()
     for status, counters in zip(run.status, run.counters, strict=True):
         assert not status.failed
         assert (status.posted, status.completed, status.refused) == (3, 3, 4)
