@@ -46,8 +46,8 @@ class ReceivePath(wiring.Component):
 
     Latency
     -------
-    From ``i``: 2 cycles to ``verbatim``, 3 to ``added``, 4 to ``stored``, to these also the decompressor's. One beat a
-    cycle, across frames; with a codec one word a cycle.
+    From ``i``: 2 cycles to ``verbatim``, 3 to ``added``, 4 to ``stored``, to these also the decompressor's. One
+    beat a cycle, across frames; with a codec one word a cycle.
 
     Source
     ------
