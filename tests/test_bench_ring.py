@@ -11,7 +11,7 @@ from fanin.sim.models import smart_nic_paper
 
 
 def test_figure_4b_and_all_published_figures_are_printed(capsys, tmp_path):
-    assert main(["bench", "ring", "-o", str(tmp_path), "--json"]) == 0
+    assert main(["bench", "ring", "--models", "-o", str(tmp_path), "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     facts = [rows[fact.name] for fact in smart_nic_paper.FACTS]
     assert sum(row["limit"] is not None for row in facts) == 8

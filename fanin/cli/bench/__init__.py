@@ -36,7 +36,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _add_output(allreduce)
     _benchmark(names, "switch", "the embedded switch: start and packets a second")
     _benchmark(names, "plan", "the planner: time, throughput and gap of the paper's two models")
-    ring = _benchmark(names, "ring", "AI Smart NIC's performance model beside its published figures")
+    ring = _benchmark(
+        names, "ring", "the ring NIC: the papers' models beside their figures; the RTL's cycles"
+    )
+    ring.add_argument("--models", action="store_true", help="the papers' models alone: seconds, not minutes")
     _add_output(ring)
     codec = _benchmark(names, "codec", "the codecs: latency, throughput, area, RTL against NumPy, table III")
     codec.add_argument("--values", type=int, default=1_000_000, metavar="N", help="values per codec and bound")

@@ -1,7 +1,7 @@
 """The ring all-reduce NIC: AI Smart NIC's performance model beside its published figures, and figure 4b.
 
 An input is the paper's or fitted to a published figure; the model is then held to those that were not used.
-INCEPTIONN's exchange times follow.
+INCEPTIONN's exchange times follow, then fanin's own ring on its RTL.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
+from fanin.cli.bench import ring_rtl
 from fanin.cli.bench.figure import Figure, outputs, write
 from fanin.cli.bench.result import Result, number
 from fanin.sim.models import exchange_cost
@@ -41,6 +42,8 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
         spans = paper.conventional(inputs, 1792, 12, scheme)
         yield Result(f"figure 2b: 12 nodes, {name}", paper.speedup(inputs, 1792, 12, spans), "speed-up")
     yield from _exchange_times()
+    if not args.models:
+        yield from ring_rtl.measure()
 
 
 _NOTE = "Model of section IV-C; 20 layers of 2048 × 2048. Dots: ideal."

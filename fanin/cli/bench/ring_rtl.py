@@ -1,0 +1,73 @@
+"""The ring on its RTL: cycles beside the time model, how busy the links are, with every codec and with loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.cli.bench.result import Result, number
+from fanin.codec import Bfp, Inceptionn
+from fanin.ring import RingConfig
+from fanin.sim.cosim.ring import RingCosim, RingRun
+from fanin.sim.golden import ring
+from fanin.sim.golden.codec import inceptionn
+from fanin.sim.models.ring_time import RingTime
+from fanin.sim.network import LinkConfig
+
+NODES = (3, 4, 5, 6)
+COUNT = 1 << 18  # values: 1 MiB
+LOSS = 0.01
+MAX_DEVIATION = 3.0  # % of the model's cycles
+MIN_BUSY = 98.0  # % of the time, where the link binds
+LINK = LinkConfig()
+TIMEOUT = 4000  # cycles: some hops there and back
+CODECS = {"no codec": None, "BFP": Bfp(), "INCEPTIONN": Inceptionn(group=16)}
+
+Float32 = npt.NDArray[np.float32]
+
+
+def measure() -> Iterator[Result]:
+    """Yield the figures; a simulation of six nodes is built for each codec, a minute or two each."""
+    rng = np.random.default_rng(5)
+    gradients = [rng.normal(0, 1e-2, COUNT).astype(np.float32) for _ in range(max(NODES))]
+    for name, codec in CODECS.items():
+        config = RingConfig(codec=codec)
+        cosim = RingCosim(config, nodes=max(NODES))
+        for nodes in NODES:
+            yield from _case(f"{name}, {nodes} nodes, 1 MiB", cosim, gradients[:nodes])
+
+
+def _case(name: str, cosim: RingCosim, gradients: list[Float32]) -> Iterator[Result]:
+    expected = ring.all_reduce(gradients, cosim.config)
+    run = _run(cosim, gradients, LINK)
+    model = _model(cosim.config, gradients)
+    note = f"the model: {number(round(model.total))}; the {model.binds} binds"
+    yield Result(f"{name}: cycles", run.cycles, "cycles", note=note)
+    yield Result(f"{name}: off the model", 100 * abs(run.cycles / model.total - 1), "%", MAX_DEVIATION)
+    busy = 100 * min(run.transmit_busy(node) for node in range(len(gradients)))
+    limit = MIN_BUSY if model.binds == "link" else None
+    yield Result(f"{name}: Tx link busy", busy, "% of time", limit, at_least=True, note="the idlest node's")
+    yield Result(f"{name}: values wrong", _wrong(run, expected), "values", 0, note="all nodes' against NumPy")
+    lossy = _run(cosim, gradients, LinkConfig(drop=LOSS))
+    note = f"{lossy.cycles / run.cycles:.2f} times the cycles"
+    yield Result(f"{name}, 1 % loss: values wrong", _wrong(lossy, expected), "values", 0, note=note)
+
+
+def _run(cosim: RingCosim, gradients: list[Float32], link: LinkConfig) -> RingRun:
+    return cosim.all_reduce([[gradient] for gradient in gradients], link=link, timeout=TIMEOUT)
+
+
+def _wrong(run: RingRun, expected: Float32) -> int:
+    """Values that differ in any bit; all of them for a node that has failed, or has written elsewhere."""
+    if run.failed or not run.intact:
+        return expected.size
+    return sum(int((own.view(np.uint32) != expected.view(np.uint32)).sum()) for (own,) in run.sums)
+
+
+def _model(config: RingConfig, gradients: list[Float32]) -> RingTime:
+    size = None
+    if isinstance(config.codec, Inceptionn):
+        size = len(inceptionn.encode(gradients[0], config.codec)) / config.words(COUNT)
+    return RingTime(config=config, nodes=len(gradients), count=COUNT, link=LINK, word_bytes=size)
