@@ -153,21 +153,21 @@ class DecompressionBlock(wiring.Component):
         m.d.comb += fraction.eq(Mux(byte, self.value[:_BYTE] << _CUT, self.value))
         bits = Signal(FLOAT_BITS, reset_less=True)
         magnitude = Signal(_KEPT, reset_less=True)
-        zeros = Signal(4, reset_less=True)  # above the leading one
-        sign, raw, found = (Signal(reset_less=True, name=name) for name in ("sign", "raw", "found"))
+        zeros = Signal(4, reset_less=True)  # above the leading one; 15 if there is none
+        sign, raw, short = (Signal(reset_less=True, name=name) for name in ("sign", "raw", "short"))
         with m.If(self.enable):
             m.d.sync += [
                 bits.eq(self.value),
                 raw.eq(self.tag == Tag.RAW),
                 magnitude.eq(fraction),
                 zeros.eq(_leading_zeros(fraction)),
-                found.eq((self.tag != Tag.ZERO) & fraction.any()),
+                short.eq((self.tag == Tag.BITS8) | (self.tag == Tag.BITS16)),
                 sign.eq(Mux(byte, self.value[_BYTE], self.value[_KEPT])),
             ]
         normal = (magnitude << zeros)[: _KEPT - 1]
         value = Cat(Const(0, FRACTION_BITS + 1 - _KEPT), normal, (EXPONENT_BIAS - 1 - zeros)[:8], sign)
         with m.If(self.enable):
-            m.d.sync += self.o.eq(Mux(raw, bits, Mux(found, value, 0)))
+            m.d.sync += self.o.eq(Mux(raw, bits, Mux(short & ~zeros.all(), value, 0)))
         return m
 
 

@@ -11,13 +11,13 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.codec import FLOAT_BITS, TAG_BITS, Inceptionn
 from fanin.hdl.arith.delay import delayed
-from fanin.hdl.codec.inceptionn.shifter import Pipeline, bytes_of, moved_down, picked
+from fanin.hdl.codec.inceptionn.shifter import Pipeline, bytes_of, moved_down
 from fanin.hdl.codec.inceptionn.starts import BURST_BITS, SLOTS, StartTable, place_bits
-from fanin.hdl.codec.inceptionn.stepper import HALVES, LENGTH_BITS, GroupStepper
+from fanin.hdl.codec.inceptionn.stepper import LENGTH_BITS, GroupStepper
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 
-_COARSE = 2  # bits of a place in half a burst by which the first cycle shifts
+_FINE = 2  # bits of a place by which the second cycle shifts
 
 
 def group_layout(group: int) -> data.StructLayout:
@@ -109,44 +109,47 @@ class GroupCutter(wiring.Component):
         # 13 are held, and 14 and 15 are such a lead.
         held = (taken - stepper.oldest)[:BURST_BITS]
         m.d.sync += [taken.eq(taken + write), room.eq(~held[3] | held[1:3].all())]
-        self._cut(m, stepper.o, self._store(m, write, taken, stepper.o.p))
+        self._cut(m, stepper.o, self._store(m, write, taken, stepper.o.p.bursts))
         return m
 
-    def _store(self, m: Module, write: Signal, taken: Signal, group: Any) -> list[Value]:
-        """The bursts, by halves; what is read: the half in which the group begins, and the three behind it."""
-        half = FLOAT_BITS * self.group // 2
-        halves = []
-        for n in range(HALVES):
-            m.submodules[f"half{n}"] = store = Memory(shape=half, depth=SLOTS // 2, init=[])
+    def _store(self, m: Module, write: Signal, taken: Signal, bursts: Any) -> Value:
+        """Three bursts in a row, of the last what a group can reach; a memory for each, so that none moves."""
+        size = FLOAT_BITS * self.group
+        sizes = [size, size, 8 * (self.config.max_group_bytes - 1) - size]
+        reads = []
+        for n, width in enumerate(sizes):
+            m.submodules[f"burst{n}"] = store = Memory(shape=width, depth=SLOTS, init=[])
             port, read = store.write_port(), store.read_port(domain="comb")
             m.d.comb += [
-                port.en.eq(write & (taken[0] == n // 2)),
-                port.addr.eq(taken[1:]),
-                port.data.eq(self.i.p.data.word_select(n % 2, half)),
-                read.addr.eq(group.pairs[n]),
+                port.en.eq(write),
+                port.addr.eq(taken),
+                port.data.eq(self.i.p.data[:width]),
+                read.addr.eq(bursts[n]),
             ]
-            halves.append(read.data)
-        return halves
+            reads.append(read.data)
+        return Cat(reads)
 
-    def _cut(self, m: Module, step: Any, halves: list[Value]) -> None:
-        """Two cycles, of which the first shifts by halves and quarters of them, the second by bytes."""
+    def _cut(self, m: Module, step: Any, window: Value) -> None:
+        """Two cycles, of which the first shifts by a few bytes at a time, the second by bytes."""
         pipeline = Pipeline(m, self.o.ready)
         register = pipeline.register
-        place_width = place_bits(self.group) - 1
-        place, first = step.p.position[:place_width], step.p.position[place_width:][:2]
-        window = picked([Cat(*halves[n:], *halves[:n]) for n in range(HALVES)], first)
-        fine = place_width - _COARSE
+        place, most = step.p.place, (1 << _FINE) - 1
         size = 8 * self.config.max_group_bytes
-        kept = size + 8 * ((1 << fine) - 1)
-        coarse = picked([window[8 * n << fine :][:kept] for n in range(1 << _COARSE)], place[fine:])
+        coarse = moved_down(
+            window,
+            place[_FINE:],
+            size + 8 * most,
+            most=(1 << len(place) - _FINE) - 1,
+            unit=8 << _FINE,
+        )
         group = moved_down(
-            register(coarse, name="coarse"), register(place[:fine], name="fine"), size, most=(1 << fine) - 1
+            register(coarse, name="coarse"), register(place[:_FINE], name="fine"), size, most=most
         )
         tags, values = group[: TAG_BITS * self.group], group[TAG_BITS * self.group :]
         missing = register(step.p.missing, name="missing")
         fields = {
             "tags": Mux(missing, 0, tags),
-            "low_bytes": bytes_of(tags[: len(tags) // 2], judged=4),
+            "low_bytes": bytes_of(tags[: len(tags) // 2], judged=self.group // 4),
             "data": values,
             "tail": register(step.p.tail, name="tail"),
             "last": register(step.p.last, name="last"),

@@ -80,12 +80,15 @@ def moved_up(value: Value, places: Value, most: int) -> Value:
     return value
 
 
-def moved_down(value: Value, places: Value, size: int, *, most: int) -> Value:
-    """``size`` bits of ``value``, from ``places`` bytes up, ``most`` at the most: the large steps first."""
+def moved_down(value: Value, places: Value, size: int, *, most: int, unit: int = 8) -> Value:
+    """``size`` bits of ``value``, from ``places`` bytes up, ``most`` at the most: the large steps first.
+
+    ``unit``: bits of a place, where that is not a byte.
+    """
     for low in reversed(range(0, len(places), 2)):
-        kept = size + 8 * ((1 << low) - 1)  # what later steps can still reach
+        kept = size + unit * ((1 << low) - 1)  # what later steps can still reach
         steps = min(4, (most >> low) + 1)
-        value = _picked([value[8 * n << low :][:kept] for n in range(steps)], places[low : low + 2])
+        value = _picked([value[unit * n << low :][:kept] for n in range(steps)], places[low : low + 2])
     return value
 
 
@@ -132,25 +135,23 @@ def cut(pipeline: Pipeline, tags: Value, row: Value, low_bytes: Value) -> tuple[
             for half in (row[:size], moved_down(row, low, size, most=size // 8))
         ]
         rows = [pipeline.register(half, name=f"part{len(halves)}_{n}") for n, half in enumerate(halves)]
-        if size > QUAD_BITS:
-            parts = _words(tags, len(tags) // len(rows))
-            sums = [bytes_of(part[: len(part) // 2]) for part in parts]
-            lows = [pipeline.register(low, name=f"low{len(halves)}_{n}") for n, low in enumerate(sums)]
+        sums = [bytes_of(part[: len(part) // 2]) for part in _words(tags, len(tags) // len(rows))]
+        lows = [pipeline.register(low, name=f"low{len(halves)}_{n}") for n, low in enumerate(sums)]
         tags = pipeline.register(tags, name=f"tags{len(rows)}")
     values = [
         value
-        for row, quad in zip(rows, _words(tags, QUAD * TAG_BITS), strict=True)
-        for value in _quad(row, quad)
+        for row, quad, low in zip(rows, _words(tags, QUAD * TAG_BITS), lows, strict=True)
+        for value in _quad(row, quad, low)
     ]
     return pipeline.register(tags, name="value_tags"), [
         pipeline.register(value, name=f"value{n}") for n, value in enumerate(values)
     ]
 
 
-def _quad(row: Value, tags: Value) -> list[Value]:
-    """The values of a row of four."""
+def _quad(row: Value, tags: Value, low_bytes: Value) -> list[Value]:
+    """The values of a row of four, of which two take ``low_bytes``."""
     size = 2 * FLOAT_BITS
-    pairs = row[:size], moved_down(row, bytes_of(tags[: 2 * TAG_BITS]), size, most=size // 8)
+    pairs = row[:size], moved_down(row, low_bytes, size, most=size // 8)
     return [*_halves(pairs[0], tags[:TAG_BITS]), *_halves(pairs[1], tags.word_select(2, TAG_BITS))]
 
 

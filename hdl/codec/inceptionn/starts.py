@@ -162,7 +162,9 @@ def _later(m: Module, valid: Signal, *words: list[Value], name: str) -> tuple[Si
 
 
 def _count(keep: Value) -> Value:
-    """How many bytes are kept, modulo their number."""
-    edges = [keep[n - 1] & ~keep[n] for n in range(1, len(keep))]
-    bits = range(len(keep).bit_length() - 1)
-    return Cat(Cat(edge for n, edge in enumerate(edges, 1) if n >> bit & 1).any() for bit in bits)
+    """How many bytes are kept, modulo their number: a bit is 1 from odd multiples of it to even ones."""
+    steps = [1 << bit for bit in range(len(keep).bit_length() - 1)]
+    return Cat(
+        Cat(keep[at - 1] & ~keep[at + step - 1] for at in range(step, len(keep), 2 * step)).any()
+        for step in steps
+    )

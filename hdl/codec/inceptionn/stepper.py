@@ -14,20 +14,20 @@ from fanin.hdl.codec.inceptionn.starts import BURST_BITS, NUMBERS, SLOTS, end_la
 from fanin.hdl.stream.buffer import RegisterSlice
 
 LENGTH_BITS = 32
-HALVES = 4  # of bursts; a group spans no more
+REACH = 3  # bursts; no group spans more
 
 
 def step_layout(group: int) -> data.StructLayout:
-    """A group: the ``position`` of its first byte; ``missing``: the frame ended before the group did.
+    """A group: the ``bursts`` that may have its bytes, and the ``place`` of the first one in the first.
 
-    ``last``: it ends its frame, of whose last beat ``tail`` + 1 bytes are wanted. ``pairs``: of the half bursts
-    from that in which the group begins, the first one whose number is n modulo 4 is in this pair of slots.
+    ``last``: it ends its frame, of whose last beat ``tail`` + 1 bytes are wanted. ``missing``: the frame ended
+    before the group did.
     """
     place = place_bits(group)
     return data.StructLayout(
         {
-            "position": BURST_BITS + place,
-            "pairs": data.ArrayLayout(range(SLOTS // 2), HALVES),
+            "bursts": data.ArrayLayout(BURST_BITS, REACH),
+            "place": place,
             "tail": place,
             "last": 1,
             "missing": 1,
@@ -38,9 +38,7 @@ def step_layout(group: int) -> data.StructLayout:
 def _entry_layout(group: int) -> data.StructLayout:
     """A group to be checked: it ends ``behind`` a position, its frame, if that has ``ended``, at ``end``."""
     position = BURST_BITS + place_bits(group)
-    return data.StructLayout(
-        {"group": step_layout(group), "behind": position, "end": position, "ended": 1}
-    )
+    return data.StructLayout({"group": step_layout(group), "behind": position, "end": position, "ended": 1})
 
 
 class GroupStepper(wiring.Component):
@@ -115,7 +113,7 @@ class GroupStepper(wiring.Component):
             step.eq(valid & ~seeking & ~full & (settled | ~missing)),
             ends.ready.eq(seeking | step & last),
         ]
-        # an end that has been there so long that all rows of its frame are: no need to know quickly if it is past
+        # all rows of a frame are there when its end has been for two cycles, and need not be compared with
         known = ends.valid
         for flag in (lately, settled):
             m.d.sync += flag.eq(known & ~ends.ready)
@@ -128,17 +126,16 @@ class GroupStepper(wiring.Component):
             m.d.sync += position.eq(Mux(seeking | last, target, following))
 
         new = Signal(_entry_layout(self.group))
-        half = position[self.place - 1 :]
         m.d.comb += [
             new.behind.eq(following),
-            new.group.position.eq(position),
+            new.group.place.eq(place),
             new.group.tail.eq(tail),
             new.group.last.eq(last),
             new.group.missing.eq(past),
-            *(pair.eq((half + (HALVES - 1 - n)) >> 2) for n, pair in enumerate(new.group.pairs)),
+            *(number.eq(burst + n) for n, number in enumerate(new.group.bursts)),
         ]
         waiting, front = self._queue(m, step, full, new)
-        m.d.comb += self.oldest.eq(Mux(waiting, front.group.position, position)[self.place :])
+        m.d.comb += self.oldest.eq(Mux(waiting, front.group.bursts[0], burst))
         return m
 
     def _frames(self, m: Module, step: Signal) -> tuple[Signal, Signal, Value]:
