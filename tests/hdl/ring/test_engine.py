@@ -1,7 +1,6 @@
 # amaranth: UnusedElaboratable=no
 """Rings of engines without links, a queue from each to the next: sums, codecs, rate and latency."""
 
-
 import pytest
 from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
