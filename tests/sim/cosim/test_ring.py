@@ -15,7 +15,7 @@ from tests.support import new_seed
 pytestmark = pytest.mark.verilator
 
 NODES = 4
-SIZES = {"lanes": 8, "frame_words": 16, "slice_frames": 8, "buffer_frames": 16, "replay_frames": 16}
+SIZES = {"lanes": 8, "frame_words": 16, "slice_frames": 20, "buffer_frames": 32, "replay_frames": 32}
 BAD = LinkConfig(drop=0.01, duplicate=0.01, reorder=0.01, corrupt=0.01)
 TIMEOUT = 3000  # cycles
 
@@ -42,7 +42,7 @@ def check(run, given, config):
 
 def test_several_vectors_of_odd_lengths_on_a_bad_network(block_floating):
     seed = new_seed()
-    given = vectors(np.random.default_rng(seed), (1, 8 * 16 * 8 * NODES + 3, 777, 9000))
+    given = vectors(np.random.default_rng(seed), (1, 8 * 16 * 20 * NODES + 3, 777, 9000))
     run = block_floating.all_reduce(given, link=BAD, timeout=TIMEOUT, seed=seed)
     check(run, given, block_floating.config)
     assert sum(counters["retransmitted"] for counters in run.counters) > 0
