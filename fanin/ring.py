@@ -61,6 +61,11 @@ class RingConfig:
             )
 
     @property
+    def ack_frames(self) -> int:
+        """Frames, taken or consumed, after which a node acknowledges: room for a slice is known in time."""
+        return max(1, (self.buffer_frames - self.slice_frames) // 2)
+
+    @property
     def width(self) -> int:
         """Bits of a word: of the MAC's and the memory's data, too."""
         return self.lanes * FLOAT_BITS

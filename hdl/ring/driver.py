@@ -32,7 +32,7 @@ class RingMember:
     rank: int
     timeout: int = 50_000
     retries: int = 1000
-    ack_frames: int = 4
+    ack_frames: int | None = None  #: the configuration's own unless given
     ack_delay: int = 500
 
     def __post_init__(self) -> None:
@@ -42,8 +42,9 @@ class RingMember:
         if self.rank not in range(nodes):
             raise ValueError(f"rank must be 0 to {nodes - 1}, not {self.rank!r}")
         for name in ("timeout", "retries", "ack_frames"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)!r}")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value!r}")
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,8 @@ class RingDriver:
         for name, distance in {"own_mac": 0, "previous_mac": -1, "next_mac": 1}.items():
             batch.write(name, member.macs[(member.rank + distance) % nodes])
         batch.write("timeout", member.timeout).write("retries", member.retries)
-        return batch.write("acknowledge", ack_frames=member.ack_frames, ack_delay=member.ack_delay)
+        ack_frames = self.config.ack_frames if member.ack_frames is None else member.ack_frames
+        return batch.write("acknowledge", ack_frames=ack_frames, ack_delay=member.ack_delay)
 
     def command(self, *names: str) -> Batch:
         """Pulse some of ``start``, ``stop``, ``clear_counters``."""

@@ -121,7 +121,7 @@ def _job() -> tuple[Register, ...]:
             Access.RW,
             "when received frames are acknowledged",
             (
-                Field("ack_frames", _width("ack_frames"), "after so many were taken or consumed", 4),
+                Field("ack_frames", _width("ack_frames"), "after so many were taken or consumed", 1),
                 Field("ack_delay", _width("ack_delay"), "or so many cycles after the first of them", 500),
             ),
         ),

@@ -35,7 +35,6 @@ class RingTime:
     switch_ns: float = 400.0
     clock_mhz: float = 250.0
     word_bytes: float | None = None
-    ack_frames: int = 4
 
     @property
     def beat_bytes(self) -> int:
@@ -82,7 +81,7 @@ class RingTime:
     def _slice_on_link(self, piece: Slice) -> float:
         frames = self._frames(piece)
         data = sum(self._wire(self._frame_bytes(words)) for words in frames)
-        return data + 2 * len(frames) / self.ack_frames * self._wire(_CONTROL_BYTES)
+        return data + 2 * len(frames) / self.config.ack_frames * self._wire(_CONTROL_BYTES)
 
     @property
     def in_lanes(self) -> float:

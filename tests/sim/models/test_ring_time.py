@@ -17,14 +17,14 @@ def time(nodes=4, count=MIB, gbps=100.0, codec=None, **changes):
 
 
 def test_the_link_carries_headers_gaps_and_acknowledgements():
-    # 4 segments of 4 slices of 16 frames of 64 words: 65 beats and 24 bytes each, an ACK for two frames
+    # 4 segments of 4 slices of 16 frames of 64 words: 65 beats and 24 bytes each, an ACK for four frames
     frames = 4 * 6 * 16
-    assert time().on_link == pytest.approx((frames * (65 * 64 + 24) + frames / 2 * (64 + 24)) / 50)
+    assert time().on_link == pytest.approx((frames * (65 * 64 + 24) + frames / 4 * (64 + 24)) / 50)
 
 
 def test_at_the_speed_of_the_bus_a_frame_takes_its_beats():
     frames = 4 * 6 * 16
-    assert time(gbps=float("inf")).on_link == frames * 65 + frames / 2
+    assert time(gbps=float("inf")).on_link == frames * 65 + frames / 4
 
 
 def test_lanes_and_memory():
@@ -42,12 +42,12 @@ def test_what_binds(codec, gbps, binds):
 def test_block_floating_point_takes_18_beats_and_a_header_for_64_words():
     # 64 words are 64 blocks of 17 bytes: 17 beats, and the header's
     data = time(codec=Bfp(), gbps=float("inf")).on_link
-    assert data == 4 * 6 * 16 * (18 + 0.5)
+    assert data == 4 * 6 * 16 * (18 + 0.25)
 
 
 def test_what_a_word_takes_may_be_given():
     codec = Inceptionn(group=16)
-    assert time(codec=codec, word_bytes=16.0, gbps=1e9).on_link == 4 * 6 * 16 * (17 + 0.5)
+    assert time(codec=codec, word_bytes=16.0, gbps=1e9).on_link == 4 * 6 * 16 * (17 + 0.25)
 
 
 def test_a_slice_shorter_than_a_hop_waits_for_it():
