@@ -22,6 +22,14 @@ LATENCY = {8: 10, 16: 12}
 BOTH_WAYS = {8: 16, 16: 19}
 SLOTS = 16
 every_group = pytest.mark.parametrize("group", GROUPS)
+slow_16 = pytest.mark.parametrize("group", [8, pytest.param(16, marks=pytest.mark.slow)])
+
+
+def with_stalls(*stalls):
+    """Groups of 8 with each of the stalls, of 16 with the first one; with the others, slow."""
+    cases = [(8, stall) for stall in stalls] + [(16, stalls[0])]
+    cases += [pytest.param(16, stall, marks=pytest.mark.slow) for stall in stalls[1:]]
+    return pytest.mark.parametrize(("group", "stall"), cases, ids=str)
 
 
 class Loop(wiring.Component):
@@ -73,13 +81,12 @@ def check(sent, lengths, config, **options):
     return log
 
 
-@pytest.mark.parametrize("stall", [0.0, 0.4, {"o": 0.8}, {"i": 0.7, "length": 0.9}], ids=str)
-@every_group
+@with_stalls(0.4, 0.0, {"o": 0.8}, {"i": 0.7, "length": 0.9})
 def test_frames_of_every_length_up_to_200_bytes(group, stall):
     seed = new_seed()
     rng = random.Random(seed)
     config = Inceptionn(group=group, mode=rng.choice(list(Mode)), bound=rng.choice([1, 8, 10, 15]))
-    original = frames_of([*rng.sample(range(1, 201), 100), 1460], rng)
+    original = frames_of([*rng.sample(range(1, 201), 40), 1460], rng)
     sent = [compressed(frame, config) for frame in original]
     check(sent, [len(frame) for frame in original], config, stall=stall, seed=seed)
 
@@ -103,17 +110,16 @@ def spoilt(rng, config):
             return frame, length
 
 
-@pytest.mark.parametrize("stall", [0.0, 0.4, {"o": 0.8}], ids=str)
-@every_group
+@with_stalls(0.4, 0.0, {"o": 0.8})
 def test_a_broken_frame_neither_hangs_nor_changes_its_length_nor_spoils_the_next(group, stall):
     seed = new_seed()
     rng = random.Random(seed)
     config = Inceptionn(group=group)
-    cases = [spoilt(rng, config) for _ in range(60)]
+    cases = [spoilt(rng, config) for _ in range(30)]
     check([frame for frame, _ in cases], [length for _, length in cases], config, stall=stall, seed=seed)
 
 
-@every_group
+@slow_16
 def test_a_group_that_waits_keeps_its_bytes_while_what_follows_is_dropped(group):
     """Behind each group come more bursts than are held, and the output is ready in one cycle of thirty."""
     config = Inceptionn(group=group)
@@ -123,7 +129,7 @@ def test_a_group_that_waits_keeps_its_bytes_while_what_follows_is_dropped(group)
     check(sent, [size] * len(sent), config, stall={"o": 0.97}, seed=new_seed())
 
 
-@every_group
+@slow_16
 def test_a_frame_that_ends_at_any_byte_is_an_error_unless_it_is_whole(group):
     config = Inceptionn(group=group)
     rng = random.Random(new_seed())
@@ -138,7 +144,7 @@ def cycles_of(log, name="o"):
     return [cycle for cycle, _ in log[name]]
 
 
-@every_group
+@slow_16
 def test_one_group_a_cycle_across_frames(group):
     """Frames of one group and of many, all of which fit in a burst a group."""
     rng = random.Random(new_seed())
@@ -152,7 +158,7 @@ def test_one_group_a_cycle_across_frames(group):
     assert given == list(range(given[0], given[0] + len(given)))
 
 
-@every_group
+@slow_16
 def test_what_does_not_shrink_gives_16_groups_in_17_cycles(group):
     config = Inceptionn(group=group)
     original = incompressible(5 * 16 * 4 * group, random.Random(1))
@@ -162,7 +168,7 @@ def test_what_does_not_shrink_gives_16_groups_in_17_cycles(group):
     assert {b - a for a, b in zip(given, given[16:], strict=False)} == {17}
 
 
-@every_group
+@slow_16
 def test_groups_that_together_fill_their_bursts_come_one_a_cycle(group):
     """Longest groups in turn with others as much shorter than a burst: steps over two bursts, and none."""
     config = Inceptionn(group=group)
@@ -176,28 +182,28 @@ def test_groups_that_together_fill_their_bursts_come_one_a_cycle(group):
     assert given == list(range(given[0], given[0] + 80))
 
 
-@every_group
+@slow_16
 def test_latency_is_as_documented(group):
     config = Inceptionn(group=group)
-    for original in (zeros(4, None), incompressible(4 * group, random.Random(2))):
-        log = check([compressed(original, config)], [len(original)], config)
-        assert cycles_of(log)[0] - cycles_of(log, "i")[0] == LATENCY[group]
+    original = [zeros(4, None), incompressible(4 * group, random.Random(2))]
+    log = check([compressed(frame, config) for frame in original], [len(frame) for frame in original], config)
+    begun = cycles_of(log, "i")[:2]
+    assert [b - a for a, b in zip(begun, cycles_of(log), strict=True)] == [LATENCY[group]] * 2
 
 
 @every_group
 def test_there_and_back_takes_at_most_20_cycles(group):
-    """Frames of one group; then each group of one that does not shrink."""
+    """A frame of one group; then each group of one that does not shrink."""
+    original = [zeros(4 * group, None), incompressible(20 * 4 * group, random.Random(2))]
     settings = {"bound": 10, "mode": Mode.STRICT}
-    for original in ([zeros(4 * group, None)], [incompressible(20 * 4 * group, random.Random(2))]):
-        log, got = run(Loop(group=group), original, [len(original[0])], settings=settings)
-        assert got == [(original[0], 0)]
-        taken, given = cycles_of(log, "i"), cycles_of(log)
-        latencies = [b - a for a, b in zip(taken, given, strict=True)]
-        assert latencies[0] == BOTH_WAYS[group]
-        assert max(latencies) <= BOTH_WAYS[group] + 1 <= 20
+    log, got = run(Loop(group=group), original, [len(frame) for frame in original], settings=settings)
+    assert got == [(frame, 0) for frame in original]
+    latencies = [b - a for a, b in zip(cycles_of(log, "i"), cycles_of(log), strict=True)]
+    assert latencies[:2] == [BOTH_WAYS[group]] * 2
+    assert max(latencies) <= BOTH_WAYS[group] + 1 <= 20
 
 
-@every_group
+@slow_16
 def test_verilog_comes_out(group):
     assert "module inceptionn_decompressor(" in emit_verilog(InceptionnDecompressor(group=group))
 
