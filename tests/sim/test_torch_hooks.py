@@ -9,6 +9,7 @@ import pytest
 
 from fanin.codec import Bfp, Inceptionn, Mode
 from fanin.ring import RingConfig
+from fanin.sim.cosim.ring import RingCosim
 from fanin.sim.golden.codec import bfp, inceptionn
 from fanin.sim.golden.codec.samples import samples
 from fanin.sim.golden.ring import all_reduce
@@ -60,6 +61,18 @@ def test_every_rank_gets_the_rings_mean_bit_for_bit(results, name, number):
     expected = all_reduce(torch_ranks.gradients(ranks, count, number), config, hop) / np.float32(ranks)
     for rank in range(ranks):
         assert _same(results[rank][f"{name}/{number}"], expected)
+
+
+@pytest.mark.slow
+@pytest.mark.verilator
+@pytest.mark.parametrize("name", ["none, small", "published", "bfp, 8 and 5"])
+def test_the_simulated_rings_nodes_get_the_same_bits(results, name):
+    config, _ = CONFIGS[name]
+    cosim = RingCosim(config, nodes=torch_ranks.RANKS, quiet=True)
+    for number, (ranks, count) in enumerate(torch_ranks.SETS):
+        run = cosim.all_reduce([[own] for own in torch_ranks.gradients(ranks, count, number)])
+        for rank, (total,) in enumerate(run.sums):
+            assert _same(total / np.float32(ranks), results[rank][f"{name}/{number}"])
 
 
 def test_a_rank_alone_keeps_its_gradients(results):
