@@ -153,30 +153,35 @@ class DecompressionBlock(wiring.Component):
         m.d.comb += fraction.eq(Mux(byte, self.value[:_BYTE] << _CUT, self.value))
         bits = Signal(FLOAT_BITS, reset_less=True)
         magnitude = Signal(_KEPT, reset_less=True)
-        zeros = Signal(4, reset_less=True)  # above the leading one; 15 if there is none
-        sign, raw, short = (Signal(reset_less=True, name=name) for name in ("sign", "raw", "short"))
+        zeros = Signal(4, reset_less=True)  # above the leading one
+        sign, raw, found = (Signal(reset_less=True, name=name) for name in ("sign", "raw", "found"))
+        leading, one = _leading_zeros(self.value[:_KEPT], byte)
         with m.If(self.enable):
             m.d.sync += [
                 bits.eq(self.value),
                 raw.eq(self.tag == Tag.RAW),
                 magnitude.eq(fraction),
-                zeros.eq(_leading_zeros(fraction)),
-                short.eq((self.tag == Tag.BITS8) | (self.tag == Tag.BITS16)),
+                zeros.eq(leading),
+                found.eq((self.tag != Tag.ZERO) & one),
                 sign.eq(Mux(byte, self.value[_BYTE], self.value[_KEPT])),
             ]
         normal = (magnitude << zeros)[: _KEPT - 1]
         value = Cat(Const(0, FRACTION_BITS + 1 - _KEPT), normal, (EXPONENT_BIAS - 1 - zeros)[:8], sign)
         with m.If(self.enable):
-            m.d.sync += self.o.eq(Mux(raw, bits, Mux(short & ~zeros.all(), value, 0)))
+            m.d.sync += self.o.eq(Mux(raw, bits, Mux(found, value, 0)))
         return m
 
 
-def _leading_zeros(value: Value) -> Value:
-    """Zeros above the leading one of 15 bits; 15 if there is none. Four bits at a time, to be quick."""
+def _leading_zeros(value: Value, byte: Value) -> tuple[Value, Value]:
+    """Zeros above the leading one of 15 bits, or, of a ``byte``, of the lowest 7; and whether there is one.
+
+    Four bits at a time, to be quick.
+    """
     padded = Cat(1, value)
     nibbles = [padded[low : low + 4] for low in (12, 8, 4, 0)]
     within = [Mux(n[3], 0, Mux(n[2], 1, Mux(n[1], 2, 3))) for n in nibbles]
-    first, second, third = (n.any() for n in nibbles[:3])
-    which = Mux(first, 0, Mux(second, 1, Mux(third, 2, 3)))
+    first, second = (n.any() & ~byte for n in nibbles[:2])
+    third = nibbles[2].any()
     low = Mux(first, within[0], Mux(second, within[1], Mux(third, within[2], within[3])))
-    return Cat(low[:2], which[:2])
+    which = Cat(~first & (second | ~third), ~(first | second | byte))
+    return Cat(low[:2], which), first | second | third | nibbles[3][1:].any()

@@ -149,7 +149,7 @@ class GroupCutter(wiring.Component):
         missing = register(step.p.missing, name="missing")
         fields = {
             "tags": Mux(missing, 0, tags),
-            "low_bytes": bytes_of(tags[: len(tags) // 2], judged=self.group // 4),
+            "low_bytes": bytes_of(tags[: len(tags) // 2], judged=3),
             "data": values,
             "tail": register(step.p.tail, name="tail"),
             "last": register(step.p.last, name="last"),

@@ -46,10 +46,13 @@ def by_size(tag: Value, moved: Callable[[int], Value]) -> Value:
 
 
 def bytes_of(tags: Value, extra: int = 0, *, judged: int = 2) -> Value:
-    """Bytes behind a power of two of tags, and ``extra`` more: ``judged`` tags by table, then carry chains."""
-    if len(tags) > judged * TAG_BITS:
-        half = len(tags) // 2
-        return bytes_of(tags[:half], judged=judged) + bytes_of(tags[half:], extra, judged=judged)
+    """Bytes behind tags, and ``extra`` more: ``judged`` tags at a time by table, then added."""
+    *others, last = _words(tags, judged * TAG_BITS)
+    return sum((_sizes(part, 0) for part in others), _sizes(last, extra))
+
+
+def _sizes(tags: Value, extra: int) -> Value:
+    """The table: a LUT for each bit, of up to three tags."""
     sizes = [
         extra + sum(TAG_BYTES[Tag(word >> at & 3)] for at in range(0, len(tags), TAG_BITS))
         for word in range(1 << len(tags))

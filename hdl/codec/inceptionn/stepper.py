@@ -36,9 +36,11 @@ def step_layout(group: int) -> data.StructLayout:
 
 
 def _entry_layout(group: int) -> data.StructLayout:
-    """A group to be checked: it ends ``behind`` a position, its frame, if that has ``ended``, at ``end``."""
+    """A group to check: the position ``behind`` it, unless ``fresh``; if ``ended``, its frame's ``end``."""
     position = BURST_BITS + place_bits(group)
-    return data.StructLayout({"group": step_layout(group), "behind": position, "end": position, "ended": 1})
+    return data.StructLayout(
+        {"group": step_layout(group), "behind": position, "fresh": 1, "end": position, "ended": 1}
+    )
 
 
 class GroupStepper(wiring.Component):
@@ -127,14 +129,14 @@ class GroupStepper(wiring.Component):
 
         new = Signal(_entry_layout(self.group))
         m.d.comb += [
-            new.behind.eq(following),
+            new.fresh.eq(1),
             new.group.place.eq(place),
             new.group.tail.eq(tail),
             new.group.last.eq(last),
             new.group.missing.eq(past),
             *(number.eq(burst + n) for n, number in enumerate(new.group.bursts)),
         ]
-        waiting, front = self._queue(m, step, full, new)
+        waiting, front = self._queue(m, step, full, new, following)
         m.d.comb += self.oldest.eq(Mux(waiting, front.group.bursts[0], burst))
         return m
 
@@ -156,20 +158,30 @@ class GroupStepper(wiring.Component):
             m.d.sync += [frame.left.eq(frame.left - 1), last.eq(frame.left == 1)]
         return valid, last, frame.tail
 
-    def _queue(self, m: Module, step: Signal, full: Signal, new: Any) -> tuple[Signal, Any]:
+    def _queue(self, m: Module, step: Signal, full: Signal, new: Any, following: Signal) -> tuple[Signal, Any]:
         """Hold groups until the first one's bytes are there, or are known to be missing: it, and if it waits.
 
         Two of them, so that a step asks a register only. While the end of their frame is not known both watch
-        for it: it is the next to come, as no step leads to another frame before.
+        for it: it is the next to come, as no step leads to another frame before. What follows a group is known
+        late in the cycle of its step, and so has a register of its own in front of theirs.
         """
+        after = Signal.like(following, reset_less=True)
+        m.d.sync += after.eq(following)
         layout = new.shape()
         waiting, leaves = Signal(), Signal()
         front, back = Signal(layout, reset_less=True), Signal(layout, reset_less=True)
+        first, second = Signal(layout), Signal(layout)  # the same, with what follows
+        for entry, queued in ((first, front), (second, back)):
+            m.d.comb += [
+                entry.eq(queued),
+                entry.behind.eq(Mux(queued.fresh, after, queued.behind)),
+                entry.fresh.eq(0),
+            ]
         beyond = Signal()  # the first goes on behind its frame's end, or behind what is there
         limit = Mux(front.ended, front.end, Cat(Const(0, self.place), self.there))
         m.d.comb += [
             # negative: at most twelve bursts are held, and no group ends as many as four behind them
-            beyond.eq((limit - front.behind)[len(limit) - 2 : len(limit)].all()),
+            beyond.eq((limit - first.behind)[len(limit) - 2 : len(limit)].all()),
             self.o.p.eq(front.group),
             self.o.p.missing.eq(front.group.missing | front.ended & beyond),
             self.o.valid.eq(waiting & (front.ended | ~beyond)),
@@ -177,12 +189,12 @@ class GroupStepper(wiring.Component):
         ]
         stays = waiting & ~leaves
         m.d.sync += [waiting.eq(stays | full | step), full.eq(stays & (full | step))]
-        behind = Mux(full, back, new)
-        for register, value in ((front, Mux(stays, front, behind)), (back, behind)):
+        last = Mux(full, second, new)
+        for queued, value in ((front, Mux(stays, first, last)), (back, last)):
             entry = layout(value)
             m.d.sync += [
-                register.eq(entry),
-                register.ended.eq(entry.ended | self.ends.valid),
-                register.end.eq(Mux(entry.ended, entry.end, self.ends.p.position)),
+                queued.eq(entry),
+                queued.ended.eq(entry.ended | self.ends.valid),
+                queued.end.eq(Mux(entry.ended, entry.end, self.ends.p.position)),
             ]
         return waiting, front
