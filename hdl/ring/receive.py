@@ -18,7 +18,6 @@ from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.ring import RingConfig
 
 FIFO_WORDS = 32  # of decoded words, while those of the total before are still on their way through the codec
-BEATS = 4  # between check and codec, and between check and sender
 
 
 class ReceivePath(wiring.Component):
@@ -46,7 +45,7 @@ class ReceivePath(wiring.Component):
 
     Latency
     -------
-    From ``i``: 2 cycles to ``verbatim``, 3 to ``added``, 4 to ``stored``, to these also the decompressor's. One
+    From ``i``: 2 cycles to ``verbatim`` and ``added``, 3 to ``stored``, to these also the decompressor's. One
     beat a cycle, across frames; with a codec one word a cycle.
 
     Source
@@ -69,12 +68,12 @@ class ReceivePath(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A register holds a beat and whether its frame is right; queues behind it cut what follows."""
+        """A register holds a beat and whether its frame is right; another one behind it cuts what follows."""
         m = Module()
         words = word_layout(self.config.width)
         m.submodules.decoder = decoder = RingDecoder(config=self.config)
-        m.submodules.beats = beats = StreamFIFO(shape=words, depth=BEATS)
-        m.submodules.verbatim = verbatim = StreamFIFO(shape=words, depth=BEATS)
+        m.submodules.beats = beats = RegisterSlice(shape=words)
+        m.submodules.verbatim = verbatim = RegisterSlice(shape=words)
         m.submodules.announced = announced = RegisterSlice(shape=decoder.frame.payload.shape())
         connect_typed(m, beats.o, decoder.i)
         connect_typed(m, announced.o, decoder.frame)
@@ -84,28 +83,27 @@ class ReceivePath(wiring.Component):
         agrees = Signal(3)
         beat = Signal(words, reset_less=True)
         order, source = self.orders.payload, self.i.payload
-        frame = announced.i.payload
         free = ~valid | leave
+        able = self.orders.valid & announced.i.ready & free
         m.d.comb += [
-            move.eq(self.i.valid & self.orders.valid & free),
-            self.i.ready.eq(self.orders.valid & free),
-            self.orders.ready.eq(self.i.valid & source.last & free),
+            move.eq(self.i.valid & able),
+            self.i.ready.eq(able),
+            self.orders.ready.eq(self.i.valid & source.last & able),
+            announced.i.valid.eq(move & first),  # a cycle early: what it says is there with the first beat
+            announced.i.payload.words.eq(order.words),
+            announced.i.payload.tag.eq(order.step.as_value().matches(Step.FORWARD.value, Step.STORE.value)),
+            leave.eq(agrees.all() & beats.i.ready & (verbatim.i.ready | ~forward)),
+            beats.i.payload.eq(beat),
+            beats.i.valid.eq(valid & leave),
+            verbatim.i.payload.eq(beat),
+            verbatim.i.valid.eq(valid & leave & forward),
             self.mismatch.eq(valid & ~agrees.all() | decoder.mismatch),
         ]
+        with m.If(move):
+            m.d.sync += first.eq(source.last)
         with m.If(free):
             m.d.sync += [valid.eq(move), beat.data.eq(source.data), beat.last.eq(source.last)]
-            m.d.sync += [
-                agrees.eq(self._agrees(source, order)),
-                forward.eq(order.step == Step.FORWARD),
-                frame.words.eq(order.words),
-                frame.tag.eq(order.step.as_value().matches(Step.FORWARD.value, Step.STORE.value)),
-            ]
-        able = beats.i.ready & announced.i.ready & (verbatim.i.ready | ~forward)
-        m.d.comb += [leave.eq(agrees.all() & able), beats.i.payload.eq(beat), verbatim.i.payload.eq(beat)]
-        for port, wanted in (beats.i, 1), (verbatim.i, forward), (announced.i, first):
-            m.d.comb += port.valid.eq(valid & leave & wanted)
-        with m.If(valid & leave):
-            m.d.sync += first.eq(beat.last)
+            m.d.sync += [agrees.eq(self._agrees(source, order)), forward.eq(order.step == Step.FORWARD)]
         self._deliver(m, decoder)
         return m
 

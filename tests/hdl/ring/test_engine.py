@@ -117,8 +117,9 @@ def test_a_beat_is_sent_in_every_cycle_across_steps_segments_and_descriptors():
 
 @pytest.mark.parametrize("latency", [1, 9])
 def test_latency_is_as_documented(latency):
-    """A vector of two words: LOCAL, then TOTAL of what the other engine sent in the same cycle."""
-    log = run(WIDE, 2, [16], stall=0.0, latency=latency)
+    """Two frames: LOCAL, then TOTAL of what the other engine sent in the same cycle."""
+    words = WIDE["frame_words"]
+    log = run(WIDE, 2, [2 * words * 8], stall=0.0, latency=latency)
     assert log["sent"][0] - log["accepted"][0] == RingEngine.FIRST_BEAT + latency
-    assert log["sent"][1] - log["received"][0] == RingEngine.HOP
-    assert log["finished"][0] - log["stored"][-1] == RingEngine.LAST_WORD + latency
+    assert log["sent"][words] - log["received"][0] == RingEngine.HOP
+    assert log["finished"][0] - log["stored"][-1] == RingEngine.LAST_WORD + words + latency

@@ -41,9 +41,9 @@ def test_received_frames_go_where_their_step_says(stall):
     if not stall:
         cycles = [cycle for cycle, _ in log["i"]]
         assert cycles == list(range(cycles[0], cycles[0] + 10))
-        assert log["added"][0][0] - cycles[0] == 3
+        assert log["added"][0][0] - cycles[0] == 2
         assert log["verbatim"][0][0] - cycles[2] == 2
-        assert log["stored"][0][0] - cycles[2] == 4
+        assert log["stored"][0][0] - cycles[2] == 3
 
 
 @pytest.mark.parametrize("wrong", [{"operation": 2}, {"count": 99}, {"length": 2}])
