@@ -10,10 +10,12 @@ from fanin import wire
 from fanin.config import PRESETS
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.hdl.layers.layer import Parallelism, Storage
+from fanin.hdl.ring.registers import ring_registers
 from fanin.p4.emit import program_text
 from fanin.p4.program import ProgramConfig, Target, controls
 from fanin.planner.choices import Choice, front
 from fanin.planner.plan import Plan
+from fanin.ring import RingConfig
 
 PACKET = """# The aggregation packet
 
@@ -31,6 +33,13 @@ REGISTERS = """# Registers of a node
 
 Generated from `hdl/glm/node_registers.py` by `docs/generate.py`, for the `u280` preset; other presets differ in
 the number of sample ports alone. 32-bit words on AXI4-Lite.
+
+"""
+
+RING_REGISTERS = """# Registers of a ring node
+
+Generated from `hdl/ring/registers.py` by `docs/generate.py`; the map is the same for every configuration. 32-bit words
+on AXI4-Lite. How a host uses them: [the ring](ring.md#jobs-and-failures), `hdl/ring/driver.py`.
 
 """
 
@@ -124,6 +133,11 @@ def registers_page() -> str:
     return REGISTERS + node_registers(PRESETS["u280"]).markdown().rstrip() + "\n"
 
 
+def ring_registers_page() -> str:
+    """docs/ring-registers.md."""
+    return RING_REGISTERS + ring_registers(RingConfig()).markdown().rstrip() + "\n"
+
+
 def switch_tables_page() -> str:
     """docs/switch-tables.md."""
     config = ProgramConfig(target=Target.TNA, encap=wire.Encap.UDP)
@@ -198,6 +212,7 @@ def _program(target: Target) -> Callable[[], str]:
 PAGES: dict[str, Callable[[], str]] = {
     "packet.md": packet_page,
     "registers.md": registers_page,
+    "ring-registers.md": ring_registers_page,
     "switch-tables.md": switch_tables_page,
     "planner-listing1.md": listing1_page,
     **{f"p4/aggregation-{target}.p4": _program(target) for target in Target},
