@@ -38,8 +38,8 @@ the number of sample ports alone. 32-bit words on AXI4-Lite.
 
 RING_REGISTERS = """# Registers of a ring node
 
-Generated from `hdl/ring/registers.py` by `docs/generate.py`; the map is the same for every configuration. 32-bit words
-on AXI4-Lite. How a host uses them: [the ring](ring.md#jobs-and-failures), `hdl/ring/driver.py`.
+Generated from `hdl/ring/registers.py` by `docs/generate.py`; the map is the same for every configuration.
+32-bit words on AXI4-Lite. How a host uses them: [the ring](ring.md#jobs-and-failures), `hdl/ring/driver.py`.
 
 """
 
