@@ -101,7 +101,7 @@ class GroupCutter(wiring.Component):
             table.i.p.eq(self.i.p),
             table.slot.eq(stepper.slot),
             stepper.row.eq(table.row),
-            stepper.rows.eq(table.rows),
+            stepper.coming.eq(table.coming),
             # not before the end of a frame that ends there could be known
             stepper.there.eq(delayed(m, taken, 2, name="there", reset_less=False)[-1]),
         ]

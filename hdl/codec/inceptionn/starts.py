@@ -44,8 +44,8 @@ class StartTable(wiring.Component):
     -------
     ``i`` : In, packet stream of 32 · ``group`` bits
         Always ready.
-    ``rows`` : Out, array of two 4-bit numbers
-        Of the bursts that get the next row and the one behind it.
+    ``coming`` : Out, 16
+        A one for each of the two bursts that get the next rows.
     ``slot`` : In, 4
         The row that is read.
     ``row`` : Out, array of positions, one for each byte of a burst
@@ -77,7 +77,7 @@ class StartTable(wiring.Component):
         super().__init__(
             {
                 "i": In(packet_stream(8 * self.size)),
-                "rows": Out(NUMBERS, init=[0, 1]),
+                "coming": Out(SLOTS, init=0b11),
                 "slot": In(range(SLOTS)),
                 "row": Out(data.ArrayLayout(self.position_bits, self.size)),
                 "ends": Out(stream.Signature(end_layout(self.position_bits))),
@@ -130,14 +130,15 @@ class StartTable(wiring.Component):
         m.submodules.table = table = Memory(
             shape=data.ArrayLayout(self.position_bits, self.size), depth=SLOTS, init=[]
         )
+        number = Signal(BURST_BITS)  # of the burst that gets the next row
         write, read = table.write_port(), table.read_port(domain="comb")
         m.d.comb += [
             write.en.eq(complete),
-            write.addr.eq(self.rows[0]),
+            write.addr.eq(number),
             read.addr.eq(self.slot),
             self.row.eq(read.data),
         ]
-        bursts = [(self.rows[0] + n)[:BURST_BITS] for n in range(3)]
+        bursts = [(number + n)[:BURST_BITS] for n in range(3)]
         for n, end in enumerate(ends):
             total = Signal(self.place + 2, name=f"end{n}")
             m.d.comb += [
@@ -145,7 +146,7 @@ class StartTable(wiring.Component):
                 write.data[n].eq(Cat(total[: self.place], picked(bursts, total[self.place :]))),
             ]
         with m.If(complete):
-            m.d.sync += [row.eq(row + 1) for row in self.rows]
+            m.d.sync += [number.eq(number + 1), self.coming.eq(self.coming.rotate_left(1))]
 
 
 def _later(m: Module, valid: Signal, *words: list[Value], name: str) -> tuple[Signal, list[Value], list[Value]]:

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.codec import FLOAT_BITS, Inceptionn
 from fanin.hdl.codec.inceptionn.shifter import picked
-from fanin.hdl.codec.inceptionn.starts import BURST_BITS, NUMBERS, SLOTS, end_layout, place_bits
+from fanin.hdl.codec.inceptionn.starts import BURST_BITS, SLOTS, end_layout, place_bits
 from fanin.hdl.stream.buffer import RegisterSlice
 
 LENGTH_BITS = 32
@@ -54,7 +54,7 @@ class GroupStepper(wiring.Component):
     -------
     ``length`` : In, stream(32)
         Bytes of a frame when decompressed, at least 1; one for each frame.
-    ``rows``, ``row``, ``slot``, ``ends`` : the table's, the other way round
+    ``coming``, ``row``, ``slot``, ``ends`` : the table's, the other way round
     ``there`` : In, 4
         The number of the first burst whose bytes cannot be read yet. When it passes a frame's last burst, the
         frame's end has been on ``ends`` for a cycle.
@@ -85,7 +85,7 @@ class GroupStepper(wiring.Component):
         super().__init__(
             {
                 "length": In(stream.Signature(LENGTH_BITS)),
-                "rows": In(NUMBERS),
+                "coming": In(SLOTS),
                 "row": In(data.ArrayLayout(position, FLOAT_BITS // 8 * group)),
                 "slot": Out(range(SLOTS)),
                 "ends": In(stream.Signature(end_layout(position))),
@@ -110,7 +110,7 @@ class GroupStepper(wiring.Component):
         seeking = Signal()  # the frame's groups have gone, its end has not come
         ends = self.ends
         m.d.comb += [
-            missing.eq((burst == self.rows[0]) | (burst == self.rows[1])),
+            missing.eq(picked(list(self.coming), burst)),
             past.eq(ends.valid & ((burst == ends.p.into[0]) | (burst == ends.p.into[1]))),
             step.eq(valid & ~seeking & ~full & (settled | ~missing)),
             ends.ready.eq(seeking | step & last),
