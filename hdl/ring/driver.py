@@ -147,9 +147,9 @@ class RingDriver:
         assert isinstance(posted, int)
         assert isinstance(completed, int)
         assert isinstance(refused, int)
-        flags = (bool(fields[name]) for name in ("running", "busy", "failed"))
-        cause = Failure(fields["cause"]) if fields["failed"] else Failure.NONE
-        return RingStatus(*flags, cause, posted, completed, refused)
+        running, busy, failed = (bool(fields[name]) for name in ("running", "busy", "failed"))
+        cause = Failure(fields["cause"]) if failed else Failure.NONE
+        return RingStatus(running, busy, failed, cause, posted, completed, refused)
 
     def counters(self) -> Batch:
         """Read all counters; see :meth:`counters_of`."""

@@ -30,8 +30,8 @@ def all_reduce(
 ) -> Float32:
     """The sum that every node ends with; ``gradients`` are theirs, in the order of the ring.
 
-    ``hop``: what arrives of what a node sends, instead of the round trip of ``config``'s codec. Of each slice it
-    is called with the N - 1 partial sums in order, then with the total.
+    ``hop``: what arrives of what a node sends, instead of the round trip of ``config``'s codec. It is called
+    with the N - 1 partial sums of a slice in order, then with the total.
 
     Raises ValueError unless there are 2 to 255 of them, of one length, at least 1.
     """

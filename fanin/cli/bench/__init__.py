@@ -36,9 +36,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _add_output(allreduce)
     _benchmark(names, "switch", "the embedded switch: start and packets a second")
     _benchmark(names, "plan", "the planner: time, throughput and gap of the paper's two models")
-    ring = _benchmark(
-        names, "ring", "the ring NIC: the papers' models beside their figures; the RTL's cycles"
-    )
+    ring = _benchmark(names, "ring", "the ring NIC: the papers' models beside their figures; the RTL's cycles")
     ring.add_argument("--models", action="store_true", help="the papers' models alone: seconds, not minutes")
     _add_output(ring)
     codec = _benchmark(names, "codec", "the codecs: latency, throughput, area, RTL against NumPy, table III")

@@ -87,8 +87,8 @@ def decode(stream: bytes, count: int, config: Bfp) -> Float32:
     size = -(-blocks * config.block_bits // 8)
     if len(stream) != size:
         raise InputError(f"compressed stream: {len(stream)} bytes, but {blocks} blocks take {size}")
-    bits = np.unpackbits(np.frombuffer(stream, dtype=np.uint8), bitorder="little")
-    bits = bits[: blocks * config.block_bits].reshape(blocks, config.block_bits).astype(np.uint32)
+    flat = np.unpackbits(np.frombuffer(stream, dtype=np.uint8), bitorder="little")
+    bits = flat[: blocks * config.block_bits].reshape(blocks, config.block_bits).astype(np.uint32)
     exponents = (bits[:, :EXPONENT_BITS] << np.arange(EXPONENT_BITS, dtype=np.uint32)).sum(axis=1)
     parts = bits[:, EXPONENT_BITS:].reshape(blocks, config.block, config.code_bits)
     codes = (parts << np.arange(config.code_bits, dtype=np.uint32)).sum(axis=2)

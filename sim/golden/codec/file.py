@@ -1,4 +1,4 @@
-"""Files of compressed gradients: a header of 16 bytes, then the codec's stream (docs/codecs.md, "The byte stream")."""
+"""Files of compressed gradients: a header of 16 bytes, then the stream (docs/codecs.md, "The byte stream")."""
 
 from __future__ import annotations
 
