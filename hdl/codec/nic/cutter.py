@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -59,8 +59,8 @@ class PayloadCutter(wiring.Component):
 
     Latency
     -------
-    2 cycles from a beat to the payload's beat that it completes, in the receiver 4 to a frame's first. One beat
-    a cycle, 4 cycles more a frame, in the receiver 6.
+    1 cycle from a beat to the payload's beat that it completes. One beat a cycle, 4 cycles more a frame, in
+    the receiver 6: two pass while the stated length is judged.
 
     Source
     ------
@@ -92,13 +92,15 @@ class PayloadCutter(wiring.Component):
         w = _Work()
         self._sequence(m, w)
         newer = self._send(m, w)
-        believed = self._state_length(m, w, newer) if self.receive else Const(1)
+        if self.receive:
+            self._state_length(m, w, newer)
         self._record(m, w)
         m.d.comb += [
             w.start.eq(self.header.p.words + self._place // WORD_BYTES),
-            w.free.eq(self.payload.ready | ~self.payload.valid),
-            w.go.eq(~w.due | believed & w.free),
-            w.sent.eq(w.due & believed & w.free),
+            w.go.eq((~w.due | self.payload.ready) & ~w.judging),
+            w.taken.eq(self.i.valid & self.i.ready),
+            self.payload.valid.eq(w.due),
+            w.sent.eq(w.due & self.payload.ready),
         ]
         return m
 
@@ -111,15 +113,12 @@ class PayloadCutter(wiring.Component):
                     m.d.sync += [w.steps.eq(0), w.due.eq(0), w.over.eq(0)]
                     m.next = "TAKE"
             with m.State("TAKE"):
-                m.d.comb += [
-                    self.i.ready.eq(w.go),
-                    w.step.eq(self.i.valid & w.go),
-                ]
-                with m.If(w.step & self.i.p.last):
+                m.d.comb += [self.i.ready.eq(w.go), w.step.eq(w.taken)]
+                with m.If(w.taken & self.i.p.last):
                     m.next = "FLUSH"
             with m.State("FLUSH"):
                 m.d.comb += w.step.eq(w.go)
-                with m.If(w.step):
+                with m.If(w.go):
                     m.d.sync += w.over.eq(1)
                     m.next = "FINISH"
             with m.State("FINISH"):
@@ -130,7 +129,7 @@ class PayloadCutter(wiring.Component):
                 with m.If(self.header.ready):
                     m.next = "PREPARE"
         with m.If(w.step):
-            m.d.sync += [w.due.eq(w.steps.bit_select(w.start[3:], 1)), w.steps.eq(Cat(1, w.steps))]
+            m.d.sync += [w.due.eq(w.steps.bit_select(w.first, 1)), w.steps.eq(Cat(1, w.steps))]
         with m.Elif(w.sent):
             m.d.sync += w.due.eq(0)
         with m.If(~w.wanted | w.sent & w.final):
@@ -149,19 +148,18 @@ class PayloadCutter(wiring.Component):
         with m.If(w.step):
             lowered = self.i.p.data.rotate_right(8 * odd)
             m.d.sync += [newer.eq(rotated(lowered, turn, unit=8 * WORD_BYTES)), older.eq(newer)]
-        with m.If(w.free):
-            m.d.sync += [
-                self.payload.valid.eq(w.sent),
-                self.payload.p.data.eq(chosen(mine, older, newer)),
-                self.payload.p.keep.eq(Mux(w.final, tail, -1)),
-                self.payload.p.last.eq(w.final),
-            ]
+        m.d.comb += [
+            self.payload.p.data.eq(chosen(mine, older, newer)),
+            self.payload.p.keep.eq(Mux(w.final, tail, -1)),
+            self.payload.p.last.eq(w.final),
+        ]
         with m.If(w.sent):
             m.d.sync += [rest.eq(rest - 1), none.eq(rest == 1), w.record.cut.eq(1)]
             with m.If(w.final):
                 m.d.sync += w.wanted.eq(0)
         with m.If(w.prepare):
             m.d.sync += [
+                w.first.eq(w.start[3:]),
                 turn.eq(-w.start[:3]),
                 mine.eq(first_lanes(Cat(Const(WORD_BYTES - 1 - odd, 2), ~w.start[:3]))),
                 tail.eq(first_lanes(self.header.p.span[:LANE_BITS])),
@@ -172,30 +170,35 @@ class PayloadCutter(wiring.Component):
             ]
         return newer
 
-    def _state_length(self, m: Module, w: _Work, newer: Signal) -> Value:
-        """Take the stated length from the end of the turned beat in front of the payload, and judge it."""
+    def _state_length(self, m: Module, w: _Work, newer: Signal) -> None:
+        """Take the stated length from the end of the turned beat in front of the payload, and judge it.
+
+        No step is taken for the two cycles that it is in ``newer``, then in ``stated`` and compared.
+        """
         header, stated = self.header.p, w.record.stated
-        seen = Signal(3)  # it is in ``newer``, in ``stated``, compared
-        most = Signal(16, reset_less=True)
-        fits, believed = Signal(reset_less=True), Signal()
-        third = w.start > 2 * BEAT_BYTES // WORD_BYTES  # it lies in the frame's third beat, else in the second
+        seen = Signal(2)
+        most, came = Signal(16, reset_less=True), swap_bytes(newer[-8 * LENGTH_BYTES :])
+        fits, here = Signal(reset_less=True), Signal()
+        third = Signal(reset_less=True)  # it lies in the frame's third beat, else in the second
         m.d.sync += [
-            seen.eq(Cat(w.step & Mux(third, w.steps[1] & ~w.steps[2], w.steps[0] & ~w.steps[1]), seen[:2])),
-            fits.eq((stated > header.payload) & (stated <= most)),
+            third.eq(w.start > 2 * BEAT_BYTES // WORD_BYTES),
+            seen.eq(Cat(w.taken & here, seen[0])),
+            w.judging.eq(w.taken & here | seen[0]),
+            fits.eq((came > header.payload) & (came <= most)),
             most.eq(self.max_frame - TRANSPORT_START - WORD_BYTES * header.words),
         ]
         with m.If(seen[0]):
-            m.d.sync += stated.eq(swap_bytes(newer[-8 * LENGTH_BYTES :]))
-        with m.If(w.prepare):
-            m.d.sync += [seen.eq(0), believed.eq(0)]
-        with m.Elif(seen[2]):
-            m.d.sync += [believed.eq(fits), w.wanted.eq(w.wanted & fits)]
-        m.d.comb += self.length.p.eq(stated)
+            m.d.sync += stated.eq(came)
+        with m.If(seen[1] & ~fits):
+            m.d.sync += w.wanted.eq(0)
+        m.d.comb += [
+            here.eq(w.wanted & Mux(third, w.steps[1] & ~w.steps[2], w.steps[0] & ~w.steps[1])),
+            self.length.p.eq(stated),
+        ]
         with m.If(self.length.ready):
             m.d.sync += self.length.valid.eq(0)
         with m.If(w.sent & ~w.record.cut):
             m.d.sync += self.length.valid.eq(1)
-        return believed
 
     def _record(self, m: Module, w: _Work) -> None:
         """Length and end of the frame, from its beats."""
@@ -203,7 +206,7 @@ class PayloadCutter(wiring.Component):
         beats = Signal(range(beats_of(self.max_frame) + 1))
         tail = Signal(BEAT_BYTES, reset_less=True)
         count = Signal(range(BEAT_BYTES + 1), reset_less=True)
-        with m.If(self.i.valid & self.i.ready):
+        with m.If(w.taken):
             m.d.sync += [beats.eq(beats + 1), tail.eq(beat.keep), record.bad.eq(beat.error & beat.last)]
             with m.If(beats == end[LANE_BITS:]):
                 m.d.sync += record.whole.eq(beat.keep.bit_select(end[:LANE_BITS], 1))
@@ -223,12 +226,13 @@ class _Work:
 
     def __init__(self) -> None:
         self.start = Signal(5)  # words in front of what goes to the codec, besides what is no whole word
+        self.first = Signal(2)  # the beat in which that begins
         self.steps = Signal(MAX_START + 1)  # a one for every step taken
         self.wanted = Signal()  # some of the payload has still to be sent
         self.due = Signal()  # a beat of it is in the registers
         self.final = Signal()  # its last one
         self.over = Signal()  # the last one that there is
-        self.free = Signal()  # the output register is, or will be
+        self.judging = Signal()  # receiver: not known yet whether the stated length is believed
         self.go = Signal()  # another step may be taken
-        self.prepare, self.step, self.sent = Signal(), Signal(), Signal()
+        self.prepare, self.taken, self.step, self.sent = Signal(), Signal(), Signal(), Signal()
         self.record = Signal(Record)  # but for what is elsewhere: header and bytes

@@ -19,8 +19,7 @@ from fanin.hdl.stream.packet import packet_stream
 SUM_BITS = 16
 WORDS = BEAT_BITS // SUM_BITS
 LEVELS = (WORDS - 1).bit_length()  # of adders, from words to a beat's sum
-QUEUE = 16  # totals
-FEW = 4  # a frame may begin while fewer than these wait; eleven more can be on their way
+TOTALS = 32  # that can wait
 LATENCY = LEVELS + 3  # from a beat to the sum that it ends, in the queue a cycle later
 
 
@@ -28,12 +27,13 @@ class PayloadMeter(wiring.Component):
     """Measure the frames of a packet stream that passes.
 
     Every frame of ``i`` appears on ``o``, with zeros in the bytes that ``keep`` leaves out, and once on
-    ``total``, in order. All paths of the stream are cut by registers, but for ``i.ready``'s one LUT.
+    ``total``, in order. All paths of the stream are cut by registers; it does not wait for ``total``: at most
+    32 frames may have begun on ``i`` whose total has not been taken.
 
     Members
     -------
     ``i`` : In, packet stream of 256 bits
-        With ``error`` where the parameter says so. ``ready`` is low between frames while four totals wait.
+        With ``error`` where the parameter says so.
     ``o`` : Out, packet stream of 256 bits
     ``total`` : Out, stream of Total
         Bytes (up to 65535), ones' complement sum of the 16-bit words in network order, the last one filled up
@@ -69,15 +69,10 @@ class PayloadMeter(wiring.Component):
         m = Module()
         beat = self.i.p
         m.submodules.slice = register = RegisterSlice(shape=beat.shape())
-        m.submodules.totals = totals = StreamFIFO(shape=Total, depth=QUEUE)
-        inside, room = Signal(), Signal(init=1)
-        go = inside | room
-        m.d.sync += room.eq(totals.level < FEW)
-        with m.If(self.i.valid & self.i.ready):
-            m.d.sync += inside.eq(~beat.last)
+        m.submodules.totals = totals = StreamFIFO(shape=Total, depth=TOTALS)
         m.d.comb += [
-            self.i.ready.eq(go & register.i.ready),
-            register.i.valid.eq(go & self.i.valid),
+            self.i.ready.eq(register.i.ready),
+            register.i.valid.eq(self.i.valid),
             register.i.p.eq(beat),
             register.i.p.data.eq(
                 Cat(beat.data.word_select(n, 8) & keep.replicate(8) for n, keep in enumerate(beat.keep))

@@ -161,7 +161,8 @@ class HeaderParser(wiring.Component):
         """The header, a cycle later."""
         header, o = Signal(Header), Signal(Header)
         payload = Signal(signed(18))  # below 0: the packet ends in its headers
-        fits, agrees = Signal(), Signal()
+        fits, tcp, udp = Signal(), Signal(), Signal()
+        agrees = Signal(2)  # the UDP length, half by half
         ours = found.both & found.ipv4 & found.plain & found.entire & self.enable
         span = Signal(signed(18))
         m.d.comb += [
@@ -170,7 +171,10 @@ class HeaderParser(wiring.Component):
         ]
         m.d.sync += [
             fits.eq(payload >= 0),
-            agrees.eq(found.tcp | found.udp & (found.segment == found.udp_length)),
+            tcp.eq(found.tcp),
+            udp.eq(found.udp),
+            agrees[0].eq(found.segment[:8] == found.udp_length[:8]),
+            agrees[1].eq(found.segment[8:] == found.udp_length[8:]),
             header.compressible.eq(ours & found.compressible),
             header.raw.eq(ours & found.raw),
             header.payload.eq(payload),
@@ -180,7 +184,9 @@ class HeaderParser(wiring.Component):
         names = ("udp", "words", "length", "end", "ip_checksum", "checksum")
         m.d.sync += [header[name].eq(found[name]) for name in names]
         m.d.comb += [o[name].eq(header[name]) for name in (*names, "payload", "span", "nothing")]
-        m.d.comb += [o[name].eq(header[name] & fits & agrees) for name in ("compressible", "raw")]
+        m.d.comb += [
+            o[name].eq(header[name] & fits & (tcp | udp & agrees.all())) for name in ("compressible", "raw")
+        ]
         return o
 
 

@@ -19,7 +19,7 @@ from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_layout
 
 EARLY_BEATS = 16  # wait for their header: more than that takes
-RECORDS = 16  # small frames that can be inside the codec
+RECORDS = 16  # small frames that can be inside the codec; with the cutter's one, fewer than a meter has totals
 JOBS = 2
 
 

@@ -142,7 +142,7 @@ class FrameVerdict(wiring.Component):
         here, there = (TOS_RAW, TOS_COMPRESSIBLE) if self.receive else (TOS_COMPRESSIBLE, TOS_RAW)
         mark = (there - here) % 0xFFFF
         stated = ~self.record.p.stated if self.receive else header.payload
-        ip_terms = {3: Mux(job.kind == Kind.CODED, change, mark)}
+        ip_terms = {4: Mux(job.kind == Kind.CODED, change, mark)}
         terms = {
             1: self.put.p.sum,
             2: ~self.taken.p.sum,
@@ -160,14 +160,18 @@ class FrameVerdict(wiring.Component):
 
 
 def _ones_complement_sum(m: Module, step: Signal, old: Any, terms: dict[int, Any], *, name: str) -> Signal:
-    """~``old`` in step 0, to which every later step adds its term and the carry of the one before."""
+    """~``old`` in step 0, to which every later step adds its term and the carry of the one before.
+
+    A term is taken into a register in the step before.
+    """
     value = Signal(SUM_BITS, name=f"{name}_sum")
     carry = Signal(name=f"{name}_carry")
-    term = Signal(SUM_BITS, name=f"{name}_term")
+    term = Signal(SUM_BITS, name=f"{name}_term", reset_less=True)
+    m.d.sync += term.eq(0)
     with m.Switch(step):
         for number, summand in terms.items():
-            with m.Case(number):
-                m.d.comb += term.eq(summand)
+            with m.Case(number - 1):
+                m.d.sync += term.eq(summand)
     m.d.sync += Cat(value, carry).eq((Cat(1, value) + Cat(carry, term))[1:])  # the carry enters the chain below
     with m.If(step == 0):
         m.d.sync += [value.eq(~old), carry.eq(0)]
