@@ -26,6 +26,8 @@ from fanin.hdl.codec.nic.shapes import (
 )
 from fanin.hdl.codec.packer import rotated
 from fanin.hdl.net.headers import swap_bytes
+from fanin.hdl.stream.buffer import RegisterSlice
+from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 
 LENGTH_STREAM_BITS = 32
@@ -59,7 +61,7 @@ class PayloadCutter(wiring.Component):
 
     Latency
     -------
-    1 cycle from a beat to the payload's beat that it completes. One beat a cycle, 4 cycles more a frame, in
+    2 cycles from a beat to the payload's beat that it completes. One beat a cycle, 4 cycles more a frame, in
     the receiver 6: two pass while the stated length is judged.
 
     Source
@@ -89,18 +91,19 @@ class PayloadCutter(wiring.Component):
         of the one and the beginning of the other or, behind the last, the end alone.
         """
         m = Module()
+        m.submodules.slice = register = RegisterSlice(shape=self.payload.p.shape())
+        connect_typed(m, register.o, wiring.flipped(self.payload))
         w = _Work()
         self._sequence(m, w)
-        newer = self._send(m, w)
+        newer = self._send(m, w, register.i)
         if self.receive:
             self._state_length(m, w, newer)
         self._record(m, w)
         m.d.comb += [
             w.start.eq(self.header.p.words + self._place // WORD_BYTES),
-            w.go.eq((~w.due | self.payload.ready) & ~w.judging),
+            w.go.eq(register.i.ready & ~w.judging),  # whether there is a beat for it or not: two registers ask
             w.taken.eq(self.i.valid & self.i.ready),
-            self.payload.valid.eq(w.due),
-            w.sent.eq(w.due & self.payload.ready),
+            w.sent.eq(w.due & register.i.ready),
         ]
         return m
 
@@ -135,7 +138,7 @@ class PayloadCutter(wiring.Component):
         with m.If(~w.wanted | w.sent & w.final):
             m.d.sync += w.due.eq(0)
 
-    def _send(self, m: Module, w: _Work) -> Signal:
+    def _send(self, m: Module, w: _Work, o: Any) -> Signal:
         """The payload's beats, each from two of the frame; returns the register with the newer."""
         newer, older = (Signal(BEAT_BITS, name=name, reset_less=True) for name in ("newer", "older"))
         mine = Signal(BEAT_BYTES, reset_less=True)  # lanes of a beat of the payload that ``older`` has
@@ -149,9 +152,10 @@ class PayloadCutter(wiring.Component):
             lowered = self.i.p.data.rotate_right(8 * odd)
             m.d.sync += [newer.eq(rotated(lowered, turn, unit=8 * WORD_BYTES)), older.eq(newer)]
         m.d.comb += [
-            self.payload.p.data.eq(chosen(mine, older, newer)),
-            self.payload.p.keep.eq(Mux(w.final, tail, -1)),
-            self.payload.p.last.eq(w.final),
+            o.valid.eq(w.due),
+            o.p.data.eq(chosen(mine, older, newer)),
+            o.p.keep.eq(Mux(w.final, tail, -1)),
+            o.p.last.eq(w.final),
         ]
         with m.If(w.sent):
             m.d.sync += [rest.eq(rest - 1), none.eq(rest == 1), w.record.cut.eq(1)]

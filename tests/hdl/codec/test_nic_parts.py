@@ -98,7 +98,7 @@ def test_the_cutter_takes_four_cycles_more_than_beats():
         stall=0,
     )
     assert frames(payload for _, payload in log["payload"]) == [content] * 3
-    assert log["payload"][0][0] - log["i"][2][0] == 1
+    assert log["payload"][0][0] - log["i"][2][0] == 2
     came = ends(log, "i")
     assert came[1] - came[0] == 14 + 4
     assert all(record.whole & record.cut & (record.bytes == 442) for _, record in log["record"])
@@ -115,7 +115,7 @@ def test_the_receivers_cutter_takes_the_stated_length_off():
     )
     assert frames(payload for _, payload in log["payload"]) == [content[2:]] * 3
     assert [length for _, length in log["length"]] == [800] * 3
-    assert log["payload"][0][0] - log["i"][2][0] == 1
+    assert log["payload"][0][0] - log["i"][2][0] == 2
     came = ends(log, "i")
     assert came[1] - came[0] == 14 + 6
 
