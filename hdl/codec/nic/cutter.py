@@ -22,7 +22,7 @@ from fanin.hdl.codec.nic.shapes import (
     check_max_frame,
     chosen,
     first_lanes,
-    kept,
+    kept_where,
 )
 from fanin.hdl.codec.packer import rotated
 from fanin.hdl.net.headers import swap_bytes
@@ -208,15 +208,20 @@ class PayloadCutter(wiring.Component):
         """Length and end of the frame, from its beats."""
         beat, record, end = self.i.p, w.record, self.header.p.end
         beats = Signal(range(beats_of(self.max_frame) + 1))
-        tail = Signal(BEAT_BYTES, reset_less=True)
+        where = kept_where(beat.keep)
+        tail = [
+            Signal(-(-len(ends) // 4), name=f"tail{bit}", reset_less=True) for bit, ends in enumerate(where)
+        ]
         count = Signal(range(BEAT_BYTES + 1), reset_less=True)
         with m.If(w.taken):
-            m.d.sync += [beats.eq(beats + 1), tail.eq(beat.keep), record.bad.eq(beat.error & beat.last)]
+            m.d.sync += [beats.eq(beats + 1), record.bad.eq(beat.error & beat.last)]
+            for some, ends in zip(tail, where, strict=True):
+                m.d.sync += some.eq(Cat(ends[k : k + 4].any() for k in range(0, len(ends), 4)))
             with m.If(beats == end[LANE_BITS:]):
                 m.d.sync += record.whole.eq(beat.keep.bit_select(end[:LANE_BITS], 1))
         with m.If(w.prepare):
             m.d.sync += [beats.eq(0), record.whole.eq(0)]
-        m.d.sync += count.eq(kept(tail))
+        m.d.sync += count.eq(Cat(some.any() for some in tail))
         full = count[LANE_BITS]
         m.d.comb += [
             self.record.p.eq(record),

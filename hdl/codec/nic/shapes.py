@@ -110,16 +110,18 @@ def first_lanes(index: Value) -> Value:
 
 
 def kept(keep: Value) -> Value:
-    """How many bytes a beat has: its run of ones, as a number.
+    """How many bytes a beat has: its run of ones, as a number."""
+    return Cat(ends.any() for ends in kept_where(keep))
 
-    A bit of it is set where the run ends in an upper half of that weight.
-    """
+
+def kept_where(keep: Value) -> list[Value]:
+    """For every bit of that number, where the run can end for it to be set: in an upper half of its weight."""
     ends = [*keep, Const(0)]  # no run is longer than the beat
     bits = []
     for weight in (1 << bit for bit in range(BEAT_BYTES.bit_length())):
         halves = range(weight, BEAT_BYTES + 1, 2 * weight)
-        bits.append(Cat(ends[n - 1] & ~ends[min(n + weight - 1, BEAT_BYTES)] for n in halves).any())
-    return Cat(bits)
+        bits.append(Cat(ends[n - 1] & ~ends[min(n + weight - 1, BEAT_BYTES)] for n in halves))
+    return bits
 
 
 def chosen(mask: Value, ones: Value, zeros: Value) -> Value:
