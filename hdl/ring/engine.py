@@ -12,9 +12,10 @@ from fanin.hdl.ring.descriptors import DescriptorQueue, Post
 from fanin.hdl.ring.lanes import RingLanes
 from fanin.hdl.ring.link_job import link_beat
 from fanin.hdl.ring.local import LocalPath
+from fanin.hdl.ring.orders import NODE_BITS, PATH_STEPS
 from fanin.hdl.ring.receive import ReceivePath
 from fanin.hdl.ring.send import SendPath
-from fanin.hdl.ring.sequencer import NODE_BITS, PATH_STEPS, RingSequencer
+from fanin.hdl.ring.sequencer import RingSequencer
 from fanin.hdl.ring.store import StorePath
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
@@ -72,17 +73,17 @@ class RingEngine(wiring.Component):
     Latency
     -------
     Without a codec, with 8 lanes, and apart from memory's own: ``FIRST_BEAT``, 71 cycles, from ``accepted``
-    to the first beat on ``tx``; ``HOP``, 15, from a beat on ``rx`` to its sum on ``tx``; ``LAST_WORD``, 11,
-    and the last frame's words, from the last word that is stored to ``finished``. A codec adds what docs/ring.md, "The engine", says. One
-    beat a cycle on ``tx`` across steps, segments and descriptors while memory and the node before have them;
-    with a codec, one word.
+    to the first beat on ``tx``; ``HOP``, 16, from a beat on ``rx`` to its sum on ``tx``; ``LAST_WORD``, 11,
+    and the last frame's words, from the last word that is stored to ``finished``. A codec adds what
+    docs/ring.md, "The engine", says. One beat a cycle on ``tx`` across steps, segments and descriptors while
+    memory and the node before have them; with a codec, one word.
 
     Source
     ------
     AI Smart NIC, section IV-A; docs/ring.md.
     """
 
-    FIRST_BEAT, HOP, LAST_WORD = 71, 15, 11
+    FIRST_BEAT, HOP, LAST_WORD = 71, 16, 11
 
     def __init__(self, *, config: RingConfig, address_width: int = 40, queue: int = 8):
         self.config = config

@@ -95,7 +95,6 @@ class ReceiveBuffer(wiring.Component):
             write.addr.eq(written.index),
             write.data.data.eq(self.write.data),
             write.data.last.eq(self.write.last),
-            self.full.eq(level == self.buffer_frames),
         ]
         with m.If(self.write.en):
             m.d.sync += self._step(written)
@@ -105,6 +104,7 @@ class ReceiveBuffer(wiring.Component):
             m.d.sync += written.eq(kept)
         with m.If(keep != self.consumed):
             m.d.sync += level.eq(Mux(keep, level + 1, level - 1))
+            m.d.sync += self.full.eq(keep & (level == self.buffer_frames - 1))
         self._read(m, read, reading, kept, frames.read_port(domain="comb"))
         return m
 

@@ -112,7 +112,7 @@ class RingReceiver(wiring.Component):
         ring, ethernet, job = header.ring, header.ethernet, self.job
         found = Signal(
             data.StructLayout(
-                {"ring": ring.shape(), "strange": 3, "not_previous": 3, "not_next": 3, "mismatch": 3}
+                {"ring": ring.shape(), "strange": 3, "not_previous": 6, "not_next": 6, "mismatch": 3}
             ),
             init={"strange": 1},  # until a frame begins: a reset drops the rest of one
         )
@@ -126,8 +126,8 @@ class RingReceiver(wiring.Component):
                         ring.job != job.job,
                     )
                 ),
-                found.not_previous.eq(~equal_parts(ethernet.source, job.previous_mac, 3)),
-                found.not_next.eq(~equal_parts(ethernet.source, job.next_mac, 3)),
+                found.not_previous.eq(~equal_parts(ethernet.source, job.previous_mac, 6)),
+                found.not_next.eq(~equal_parts(ethernet.source, job.next_mac, 6)),
                 found.mismatch.eq(Cat(ring[name] != job[name] for name in ("nodes", "codec", "parameters"))),
             ]
         return found

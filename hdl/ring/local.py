@@ -12,7 +12,7 @@ from fanin.codec import FLOAT_BITS
 from fanin.hdl.bus.axi4 import AXI4ReadSignature
 from fanin.hdl.bus.axi_reader import AxiReader
 from fanin.hdl.ring.lanes import own_layout
-from fanin.hdl.ring.sequencer import Step, path_layout
+from fanin.hdl.ring.orders import Step, path_layout
 from fanin.hdl.ring.words import FrameWords, StreamFork
 from fanin.hdl.stream.connect import connect_typed
 from fanin.ring import RingConfig

@@ -118,11 +118,17 @@ class RingNode(wiring.Component):
             engine.settings.mode.eq(registers.mode),
         ]
         positive = ("timeout", "retries", "ack_frames", "bound")
-        m.d.sync += control.valid_settings.eq(
-            Cat(getattr(registers, name).any() for name in positive).all()
-            & (registers.nodes >= MIN_NODES)
-            & (registers.rank < registers.nodes)
-        )
+        good = Signal(len(positive) + 2)
+        m.d.sync += [
+            good.eq(
+                Cat(
+                    registers.nodes >= MIN_NODES,
+                    registers.rank < registers.nodes,
+                    *(getattr(registers, name).any() for name in positive),
+                )
+            ),
+            control.valid_settings.eq(good.all()),
+        ]
 
     def _parameters(self, registers: Any) -> Any:
         """The header's: two bytes as in a codec's file, the first one above; without a codec, the lanes."""
@@ -183,7 +189,7 @@ class RingNode(wiring.Component):
                 m.d.sync += counter.eq(0)
             with m.Elif(engine.events[event]):
                 m.d.sync += counter.eq(counter + 1)
-        m.d.comb += registers.refused_any.eq(registers.refused.any())
+        m.d.sync += registers.refused_any.eq(registers.refused.any())
 
     def _counters(self, m: Module, registers: Any, engine: Any, link: Any) -> None:
         """Every counter has a source."""

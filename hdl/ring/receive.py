@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.hdl.ring.codec import RingDecoder
 from fanin.hdl.ring.link_job import link_beat
-from fanin.hdl.ring.sequencer import Step, path_layout
+from fanin.hdl.ring.orders import Step, path_layout
 from fanin.hdl.ring.words import word_layout
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
@@ -45,7 +45,7 @@ class ReceivePath(wiring.Component):
 
     Latency
     -------
-    From ``i``: 2 cycles to ``verbatim`` and ``added``, 3 to ``stored``, to these also the decompressor's. One
+    From ``i``: 3 cycles to ``verbatim`` and ``added``, 4 to ``stored``, to these also the decompressor's. One
     beat a cycle, across frames; with a codec one word a cycle.
 
     Source
@@ -68,7 +68,7 @@ class ReceivePath(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A register holds a beat and whether its frame is right; another one behind it cuts what follows."""
+        """Two registers find whether a beat's frame is right; another one behind them cuts what follows."""
         m = Module()
         words = word_layout(self.config.width)
         m.submodules.decoder = decoder = RingDecoder(config=self.config)
@@ -78,41 +78,49 @@ class ReceivePath(wiring.Component):
         connect_typed(m, beats.o, decoder.i)
         connect_typed(m, announced.o, decoder.frame)
         connect_typed(m, verbatim.o, flipped(self.verbatim))
-        move, leave = Signal(), Signal()  # the register takes a beat, and gives it on
-        valid, first, forward = Signal(), Signal(init=1), Signal()
-        agrees = Signal(3)
-        beat = Signal(words, reset_less=True)
+        move, leave = Signal(), Signal()  # the first register takes a beat, and the second one gives its own on
+        first = Signal(init=1)
+        compared, checked = Signal(), Signal()  # they hold a beat
+        agrees, right = Signal(4), Signal()
+        step, forward = Signal.like(self.orders.payload.step), Signal()
+        early, beat = Signal(words, reset_less=True), Signal(words, reset_less=True)
         order, source = self.orders.payload, self.i.payload
-        free = ~valid | leave
+        free = ~checked | leave
         able = self.orders.valid & announced.i.ready & free
         m.d.comb += [
             move.eq(self.i.valid & able),
             self.i.ready.eq(able),
             self.orders.ready.eq(self.i.valid & source.last & able),
-            announced.i.valid.eq(move & first),  # a cycle early: what it says is there with the first beat
+            announced.i.valid.eq(move & first),  # early: what it says is there before the first beat
             announced.i.payload.words.eq(order.words),
             announced.i.payload.tag.eq(order.step.as_value().matches(Step.FORWARD.value, Step.STORE.value)),
-            leave.eq(agrees.all() & beats.i.ready & (verbatim.i.ready | ~forward)),
+            leave.eq(right & beats.i.ready & (verbatim.i.ready | ~forward)),
             beats.i.payload.eq(beat),
-            beats.i.valid.eq(valid & leave),
+            beats.i.valid.eq(checked & leave),
             verbatim.i.payload.eq(beat),
-            verbatim.i.valid.eq(valid & leave & forward),
-            self.mismatch.eq(valid & ~agrees.all() | decoder.mismatch),
+            verbatim.i.valid.eq(checked & leave & forward),
+            self.mismatch.eq(checked & ~right | decoder.mismatch),
         ]
         with m.If(move):
             m.d.sync += first.eq(source.last)
         with m.If(free):
-            m.d.sync += [valid.eq(move), beat.data.eq(source.data), beat.last.eq(source.last)]
-            m.d.sync += [agrees.eq(self._agrees(source, order)), forward.eq(order.step == Step.FORWARD)]
+            m.d.sync += [compared.eq(move), early.data.eq(source.data), early.last.eq(source.last)]
+            m.d.sync += [agrees.eq(self._agrees(source, order)), step.eq(order.step)]
+            m.d.sync += [checked.eq(compared), beat.eq(early), right.eq(agrees.all())]
+            m.d.sync += forward.eq(step == Step.FORWARD)
         self._deliver(m, decoder)
         return m
 
     @staticmethod
     def _agrees(beat: Any, order: Any) -> Any:
-        """Whether the frame is the one that is to come, in three parts."""
+        """Whether the frame is the one that is to come, in four parts."""
         half = len(order.count) // 2
-        fields = (beat.operation == order.operation) & (beat.length == order.words)
-        return Cat(fields, beat.count[:half] == order.count[:half], beat.count[half:] == order.count[half:])
+        return Cat(
+            beat.operation == order.operation,
+            beat.length == order.words,
+            beat.count[:half] == order.count[:half],
+            beat.count[half:] == order.count[half:],
+        )
 
     def _deliver(self, m: Module, decoder: RingDecoder) -> None:
         """Decoded words by their tag, which says that they are to be stored."""

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.hdl.ring.codec import CodecSettings, RingDecoder, RingEncoder
 from fanin.hdl.ring.link_job import link_beat
-from fanin.hdl.ring.sequencer import path_layout
+from fanin.hdl.ring.orders import path_layout
 from fanin.hdl.ring.words import word_layout
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
@@ -79,13 +79,13 @@ class SendPath(wiring.Component):
         connect_typed(m, frame.o, decoder.frame)
         m.d.comb += encoder.settings.eq(self.settings)
         order, encoded, verbatim = self.orders.payload, encoder.o, self.verbatim
-        forward, total, first, able = Signal(), Signal(), Signal(init=1), Signal()
+        forward, total, announced, able = Signal(), Signal(), Signal(), Signal()
         valid, ready = Signal(), Signal()
         beat = Signal(word_layout(self.config.width))
         m.d.comb += [
             forward.eq(order.step.as_value()[2]),
             total.eq(order.step.as_value()[1]),
-            able.eq(self.orders.valid & (~total | beats.i.ready & frame.i.ready)),
+            able.eq(self.orders.valid & (~total | beats.i.ready & (announced | frame.i.ready))),
             valid.eq(Mux(forward, verbatim.valid, encoded.valid) & able),
             ready.eq(self.o.ready & able),
             beat.eq(Mux(forward, verbatim.payload, encoded.payload)),
@@ -100,11 +100,10 @@ class SendPath(wiring.Component):
             self.orders.ready.eq(valid & self.o.ready & beat.last),
             beats.i.payload.eq(beat),
             beats.i.valid.eq(valid & self.o.ready & total),
-            frame.i.valid.eq(valid & self.o.ready & total & first),
+            frame.i.valid.eq(self.orders.valid & total & ~announced),
             frame.i.payload.words.eq(order.words),
         ]
-        with m.If(valid & self.o.ready):
-            m.d.sync += first.eq(beat.last)
+        m.d.sync += announced.eq((announced | frame.i.valid & frame.i.ready) & ~self.orders.ready)
         m.d.comb += [
             self.totals.valid.eq(decoder.o.valid),
             decoder.o.ready.eq(self.totals.ready),

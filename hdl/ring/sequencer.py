@@ -4,212 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, signed
-from amaranth.lib import data, enum, stream, wiring
+from amaranth import Module, Mux, Signal, signed
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
+from fanin.hdl.ring.orders import NODE_BITS, PATH_FIELDS, PATH_STEPS, Step, path_layout
+from fanin.hdl.ring.segments import RingSegments, descriptor_layout, segment_layout
+from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.ring import MAX_NODES, RingConfig
+from fanin.ring import RingConfig
 
-NODE_BITS = MAX_NODES.bit_length()
-OPERATION_BITS = 16
-COUNT_BITS = 32
 SPARE_ORDERS = 16  # room in a path's queue beyond two slices' frames
-
-
-class Step(enum.Enum, shape=3):  # type: ignore[call-arg]
-    """What becomes of a slice at a node (docs/ring.md, "The engine").
-
-    A bit tells each path what it has to know: bit 1 a TOTAL from the others, bit 2 sums that come complete.
-    """
-
-    LOCAL = 0b000  #: own words are sent
-    ADD = 0b001  #: own words are added to what comes, and the sum is sent
-    TOTAL = 0b011  #: likewise, and what the others make of the sum is stored: it is complete
-    FORWARD = 0b100  #: what comes is stored, and sent on as it is
-    STORE = 0b101  #: what comes is stored
-
-
-#: Which steps a path takes part in, and what it is told of a frame.
-PATH_STEPS = {
-    "rx": (Step.ADD, Step.TOTAL, Step.FORWARD, Step.STORE),
-    "local": (Step.LOCAL, Step.ADD, Step.TOTAL),
-    "tx": (Step.LOCAL, Step.ADD, Step.TOTAL, Step.FORWARD),
-    "store": (Step.TOTAL, Step.FORWARD, Step.STORE),
-}
-PATH_FIELDS = {
-    "rx": ("step", "words", "operation", "count"),
-    "local": ("step", "words", "inside", "lanes", "address"),
-    "tx": ("step", "words", "operation", "count"),
-    "store": ("step", "words", "inside", "lanes", "address", "final"),
-}
-
-
-def word_address_bits(config: RingConfig, address_width: int) -> int:
-    """Bits of a word's number in memory."""
-    return address_width - (config.width // 8).bit_length() + 1
-
-
-def descriptor_layout(address_width: int) -> data.StructLayout:
-    """A vector: ``count`` values, at least 1, from byte ``address`` on, a multiple of the word."""
-    return data.StructLayout({"address": address_width, "count": COUNT_BITS, "operation": OPERATION_BITS})
-
-
-def path_layout(config: RingConfig, address_width: int, path: str) -> data.StructLayout:
-    """An order: what a path is told of a frame.
-
-    ``words``: of the frame; ``inside``: how many of them, from the first on, lie inside the vector;
-    ``lanes``: values of the last of those, 0 if all; ``address``: the first word's number in memory;
-    ``final``: the descriptor's last frame to be stored.
-    """
-    shapes = {
-        "step": Step,
-        "words": range(config.frame_words + 1),
-        "inside": range(config.frame_words + 1),
-        "lanes": (config.lanes - 1).bit_length(),
-        "address": word_address_bits(config, address_width),
-        "operation": OPERATION_BITS,
-        "count": COUNT_BITS,
-        "final": 1,
-    }
-    return data.StructLayout({name: shapes[name] for name in PATH_FIELDS[path]})
-
-
-def segment_layout(config: RingConfig, address_width: int) -> data.StructLayout:
-    """A segment: slices of ``size`` words; ``own`` and ``top`` are where the node's and the last one begin.
-
-    ``address``: the first word's number in memory; ``behind``: words of the vector behind that one.
-    """
-    offset_bits = (MAX_NODES * config.slice_words).bit_length()
-    return data.StructLayout(
-        {
-            "address": word_address_bits(config, address_width),
-            "behind": signed(COUNT_BITS - (config.lanes - 1).bit_length() + 1),
-            "size": range(config.slice_words + 1),
-            "own": offset_bits,
-            "top": offset_bits,
-            "lanes": (config.lanes - 1).bit_length(),
-            "operation": OPERATION_BITS,
-            "count": COUNT_BITS,
-            "final": 1,
-        }
-    )
-
-
-class RingSegments(wiring.Component):
-    """Cut a descriptor's vector into segments of N slices, as ``RingConfig.segments`` says.
-
-    A slice is ceil(rest / N) words, half of that where it is too long, or ``slice_words`` if that is, too.
-
-    Members
-    -------
-    ``nodes``, ``rank`` : In, 8 bits
-        N, 2…255, and which of the slices this node begins with; they hold while a descriptor is inside.
-    ``i`` : In, stream of :func:`descriptor_layout`
-    ``o`` : Out, stream of :func:`segment_layout`
-
-    Parameters
-    ----------
-    ``config`` : RingConfig
-    ``address_width`` : int, bits
-
-    Latency
-    -------
-    A segment every 13 cycles and one for each bit of a word's number in the vector (29 with 8 lanes, 28 with
-    16): one quotient bit, and one bit of the products with N and rank, a cycle. A descriptor's first is on
-    ``o`` that many cycles after it was taken.
-
-    Source
-    ------
-    docs/ring.md; ``fanin.ring.RingConfig.segments``.
-    """
-
-    def __init__(self, *, config: RingConfig, address_width: int = 40):
-        self.config = config
-        self.address_width = address_width
-        super().__init__(
-            {
-                "nodes": In(NODE_BITS),
-                "rank": In(NODE_BITS),
-                "i": In(stream.Signature(descriptor_layout(address_width))),
-                "o": Out(stream.Signature(segment_layout(config, address_width))),
-            }
-        )
-
-    def elaborate(self, platform: Any) -> Module:
-        """Restoring division, then two products by shifting and adding; no carry chain follows another."""
-        m = Module()
-        segment = self.o.payload
-        following = Signal.like(segment.behind)  # ``behind`` of the next segment; negative: there is none
-        whole = Signal.like(segment.own)  # words of all slices
-        descriptor = self.i.payload
-        lane_bits = len(segment.lanes)
-        word_bits = self.address_width - len(segment.address)
-        last_word = (descriptor.count - 1)[lane_bits:COUNT_BITS]
-        quotient = Signal(len(segment.behind) - 1)  # of ``behind`` by N: one less than a slice's words
-        remainder = Signal(NODE_BITS)
-        steps = Signal(signed(len(quotient).bit_length() + 1))
-        with m.FSM() as fsm:
-            m.d.comb += [self.i.ready.eq(fsm.ongoing("IDLE")), self.o.valid.eq(fsm.ongoing("OFFER"))]
-            with m.State("IDLE"), m.If(self.i.valid):
-                m.d.sync += [segment[name].eq(descriptor[name]) for name in ("operation", "count")]
-                m.d.sync += segment.address.eq(descriptor.address[word_bits:])
-                m.d.sync += [segment.behind.eq(last_word), segment.lanes.eq(descriptor.count)]
-                m.next = "BEGIN"
-            with m.State("BEGIN"):
-                m.d.sync += [quotient.eq(segment.behind), remainder.eq(0), steps.eq(len(quotient) - 2)]
-                m.next = "DIVIDE"
-            with m.State("DIVIDE"):
-                self._divide(m, quotient, remainder)
-                m.d.sync += steps.eq(steps - 1)
-                with m.If(steps[-1]):
-                    m.next = "LIMIT"
-            with m.State("LIMIT"):
-                with m.If(quotient >= 2 * self.config.slice_words):
-                    m.d.sync += quotient.eq(self.config.slice_words - 1)
-                with m.Elif(quotient >= self.config.slice_words):
-                    m.d.sync += quotient.eq(quotient >> 1)
-                m.next = "ROUND"
-            with m.State("ROUND"):
-                m.d.sync += [segment.size.eq(quotient + 1), steps.eq(NODE_BITS - 2)]
-                m.next = "MULTIPLY"
-            with m.State("MULTIPLY"):
-                m.d.sync += steps.eq(steps - 1)
-                with m.If(steps[-1]):
-                    m.next = "SUBTRACT"
-            with m.State("SUBTRACT"):
-                m.d.sync += [following.eq(segment.behind - whole), segment.top.eq(whole - segment.size)]
-                m.next = "OFFER"
-            with m.State("OFFER"), m.If(self.o.ready):
-                m.d.sync += [segment.address.eq(segment.address + whole), segment.behind.eq(following)]
-                m.next = "BEGIN"
-                with m.If(following[-1]):
-                    m.next = "IDLE"
-            begin, multiplying = fsm.ongoing("BEGIN"), fsm.ongoing("MULTIPLY")
-        m.d.comb += segment.final.eq(following[-1])
-        for product, factor in (whole, self.nodes), (segment.own, self.rank):
-            self._multiply(m, product, factor, begin, multiplying)
-        return m
-
-    def _divide(self, m: Module, quotient: Signal, remainder: Signal) -> None:
-        """One step of the restoring division by ``nodes``: the quotient's bits follow the dividend's out."""
-        shifted = Cat(quotient[-1], remainder)
-        difference = Signal(signed(NODE_BITS + 2))
-        m.d.comb += difference.eq(shifted - self.nodes)
-        m.d.sync += [
-            remainder.eq(Mux(difference[-1], shifted, difference)),
-            quotient.eq(Cat(~difference[-1], quotient)),
-        ]
-
-    def _multiply(self, m: Module, product: Any, factor: Signal, begin: Any, enable: Any) -> None:
-        """``product`` = size · ``factor`` once ``enable`` was high for as many cycles as it has bits."""
-        bits = Signal.like(factor)
-        with m.If(begin):
-            m.d.sync += [bits.eq(factor), product.eq(0)]
-        with m.Elif(enable):
-            addend = Mux(bits[-1], self.o.payload.size, 0)
-            m.d.sync += [bits.eq(Cat(0, bits)), product.eq(Cat(0, product) + addend)]
 
 
 class RingFrames(wiring.Component):
@@ -391,7 +197,7 @@ class RingSequencer(wiring.Component):
         sizes: dict[str, Any] = {"config": self.config, "address_width": self.address_width}
         m.submodules.segments = segments = RingSegments(**sizes)
         m.submodules.frames = frames = RingFrames(**sizes)
-        m.submodules.segment = segment = StreamFIFO(shape=segments.o.payload.shape(), depth=1)
+        m.submodules.segment = segment = RegisterSlice(shape=segments.o.payload.shape())
         connect_typed(m, flipped(self.descriptor), segments.i)
         connect_typed(m, segments.o, segment.i)
         connect_typed(m, segment.o, frames.i)

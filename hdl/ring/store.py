@@ -11,8 +11,9 @@ from amaranth.lib.wiring import In, Out, flipped
 from fanin.codec import FLOAT_BITS
 from fanin.hdl.bus.axi4 import AXI4WriteSignature
 from fanin.hdl.bus.axi_writer import AxiWriter
-from fanin.hdl.ring.sequencer import Step, path_layout
+from fanin.hdl.ring.orders import Step, path_layout
 from fanin.hdl.ring.words import FrameWords, StreamFork, word_layout
+from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.ring import RingConfig
@@ -93,11 +94,13 @@ class StorePath(wiring.Component):
         gathered = data.StructLayout({"data": self.config.width, "mask": self.config.lanes})
         m.submodules.fifo = fifo = StreamFIFO(shape=gathered, depth=2 * self.config.frame_words + AHEAD)
         m.submodules.pending = pending = StreamFIFO(shape=self.orders.payload.shape(), depth=FRAMES)
+        m.submodules.oldest = oldest = RegisterSlice(shape=self.orders.payload.shape())
         m.submodules.writer = writer = AxiWriter(
             data_width=self.config.width, address_width=self.address_width, burst=BURST
         )
         connect_typed(m, flipped(self.orders), fork.i)
         connect_typed(m, fork.o[0], pending.i)
+        connect_typed(m, pending.o, oldest.i)
         connect_typed(m, writer.axi, flipped(self.axi))
         order = fork.o[1].payload
         m.d.comb += [
@@ -113,7 +116,7 @@ class StorePath(wiring.Component):
         ]
         m.d.comb += [words.i.payload[name].eq(order[name]) for name in ("words", "inside", "lanes")]
         gathered_frame = self._gather(m, words.o, fifo.i)
-        self._answers(m, writer, self._commands(m, pending.o, writer.command, gathered_frame))
+        self._answers(m, writer, self._commands(m, oldest.o, writer.command, gathered_frame))
         return m
 
     def _gather(self, m: Module, words: Any, fifo: Any) -> Signal:

@@ -95,7 +95,7 @@ def run(parameters, nodes, counts, *, codec=None, stall=0.2, latency=5):
     ("nodes", "codec"),
     [
         (2, Inceptionn(bound=6)),
-        (3, Bfp()),
+        pytest.param(3, Bfp(), marks=pytest.mark.slow),
         pytest.param(3, Inceptionn(bound=10, mode=Mode.PUBLISHED), marks=pytest.mark.slow),
         pytest.param(4, Bfp(block=4, mantissa=3), marks=pytest.mark.slow),
         pytest.param(5, None, marks=pytest.mark.slow),
@@ -115,7 +115,7 @@ def test_a_beat_is_sent_in_every_cycle_across_steps_segments_and_descriptors():
     assert sent == list(range(sent[0], sent[0] + len(sent)))
 
 
-@pytest.mark.parametrize("latency", [1, 9])
+@pytest.mark.parametrize("latency", [pytest.param(1, marks=pytest.mark.slow), 9])
 def test_latency_is_as_documented(latency):
     """Two frames: LOCAL, then TOTAL of what the other engine sent in the same cycle."""
     words = WIDE["frame_words"]
@@ -123,3 +123,80 @@ def test_latency_is_as_documented(latency):
     assert log["sent"][0] - log["accepted"][0] == RingEngine.FIRST_BEAT + latency
     assert log["sent"][words] - log["received"][0] == RingEngine.HOP
     assert log["finished"][0] - log["stored"][-1] == RingEngine.LAST_WORD + words + latency
+
+
+def alone(*, rx=(), read_errors=(), write_errors=(), halt=200, latency=5):
+    """Engine 0 of two reduces two words; per cycle what it says, and its memory's requests and answers.
+
+    ``rx`` changes the beats of the node before; the engine is halted in cycle ``halt``.
+    """
+    config = RingConfig(**SMALL)
+    dut, seen = RingEngine(config=config, address_width=ADDRESS_WIDTH), []
+    memory = Memory(
+        Port(dut), seed=1, latency=latency, read_errors={*read_errors}, write_errors={*write_errors}
+    )
+    beat = {"data": 1, "last": 1, "operation": 0, "count": 2 * config.lanes, "length": 1}
+    handshakes = {
+        name: getattr(port, f"{name}valid") & getattr(port, f"{name}ready") for name, port in ports_of(dut)
+    }
+    says = {name: getattr(dut, name) for name in ("mismatch", "memory_error", "moving")}
+    says |= {"finished": dut.events.finished} | handshakes
+
+    async def watch(ctx):
+        async for _, _, *values in ctx.tick().sample(*says.values()):
+            seen.append(dict(zip(says, values, strict=True)))
+
+    async def host(ctx):
+        ctx.set(dut.post.payload, {"address": 0x100, "count": beat["count"]})
+        for cycle in range(200):
+            ctx.set(dut.post.valid, cycle == 3)
+            ctx.set(dut.halt, cycle >= halt)
+            await ctx.tick()
+
+    simulate(
+        dut,
+        drive={"rx": [beat | change for change in rx or ({}, {})]},
+        stall=0.0,
+        settings={"nodes": 2, "tx.ready": 1},
+        processes=[*memory.processes, watch, host],
+        idle=200,
+    )
+    return {name: [cycle for cycle, values in enumerate(seen) if values[name]] for name in says}
+
+
+def ports_of(engine):
+    return [("ar", engine.read), ("r", engine.read), ("aw", engine.write), ("b", engine.write)]
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ({}, set()),
+        ({"rx": ({"operation": 1}, {})}, {"mismatch"}),
+        ({"rx": ({"last": 0}, {})}, {"mismatch"}),
+        ({"rx": ({}, {"last": 0})}, {"mismatch"}),
+        ({"read_errors": [0x120]}, {"memory_error"}),
+        ({"write_errors": [0x100]}, {"memory_error"}),
+    ],
+)
+def test_an_engine_says_what_goes_wrong_and_with_whom(what, expected):
+    log = alone(**what)
+    assert {name for name in ("mismatch", "memory_error") if log[name]} == expected
+    if not expected:
+        assert len(log["finished"]) == 1
+        assert log["moving"][-1] >= log["b"][-1]
+
+
+@pytest.mark.parametrize(("port", "before"), [("ar", 0), ("aw", 4)])
+def test_a_halted_engine_asks_nothing_more_of_memory_and_waits_for_what_it_has_asked(port, before):
+    """Halted as the first of two commands is with the port; its answer takes longer than the halt."""
+    free = alone(latency=20)
+    halt = free[port][0] - before
+    log = alone(latency=20, halt=halt)
+    assert len(free[port]) == 2
+    assert log[port] == free[port][:1]
+    assert len(log["r"]) == len(log["ar"])
+    assert len(log["b"]) == len(log["aw"])
+    answered = max(log["r"] + log["b"])
+    assert answered > halt
+    assert log["moving"][-1] in range(answered, answered + 5)

@@ -71,6 +71,7 @@ OPINIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("about", OPINIONS)
 def test_nodes_that_do_not_agree_end_with_a_mismatch_and_none_hangs(about):
     opinion = dict(OPINIONS[about])
@@ -89,6 +90,7 @@ def test_nodes_that_do_not_agree_end_with_a_mismatch_and_none_hangs(about):
     assert not any(status.running or status.completed for status in run.status)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["read", "write"])
 def test_a_memory_error_ends_the_job_on_all_nodes_and_the_next_one_is_good(kind):
     async def script(run):

@@ -3,8 +3,8 @@
 
 import pytest
 
+from fanin.hdl.ring.orders import Step
 from fanin.hdl.ring.receive import ReceivePath
-from fanin.hdl.ring.sequencer import Step
 from fanin.hdl.ring.store import StorePath
 from fanin.ring import PRESETS
 from tests.hdl.ring.bench import Memory
@@ -41,12 +41,12 @@ def test_received_frames_go_where_their_step_says(stall):
     if not stall:
         cycles = [cycle for cycle, _ in log["i"]]
         assert cycles == list(range(cycles[0], cycles[0] + 10))
-        assert log["added"][0][0] - cycles[0] == 2
-        assert log["verbatim"][0][0] - cycles[2] == 2
-        assert log["stored"][0][0] - cycles[2] == 3
+        assert log["added"][0][0] - cycles[0] == 3
+        assert log["verbatim"][0][0] - cycles[2] == 3
+        assert log["stored"][0][0] - cycles[2] == 4
 
 
-@pytest.mark.parametrize("wrong", [{"operation": 2}, {"count": 99}, {"length": 2}])
+@pytest.mark.parametrize("wrong", [{"operation": 2}, {"count": 99}, {"count": 100 + (1 << 31)}, {"length": 2}])
 def test_a_frame_that_is_not_the_one_to_come_stops_the_path(wrong):
     dut, seen = ReceivePath(config=TINY), []
 

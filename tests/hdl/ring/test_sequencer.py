@@ -6,7 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from fanin.hdl.ring.sequencer import PATH_FIELDS, PATH_STEPS, RingSegments, RingSequencer, Step
+from fanin.hdl.ring.orders import PATH_FIELDS, PATH_STEPS, Step
+from fanin.hdl.ring.segments import RingSegments
+from fanin.hdl.ring.sequencer import RingSequencer
 from fanin.ring import RingConfig
 from tests.support import new_seed, simulate
 

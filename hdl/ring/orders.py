@@ -1,0 +1,62 @@
+"""What the sequencer tells the engine's four paths of each frame."""
+
+from amaranth.lib import data, enum
+
+from fanin.ring import MAX_NODES, RingConfig
+
+NODE_BITS = MAX_NODES.bit_length()
+OPERATION_BITS = 16
+COUNT_BITS = 32
+
+
+class Step(enum.Enum, shape=3):  # type: ignore[call-arg]
+    """What becomes of a slice at a node (docs/ring.md, "The engine").
+
+    A bit tells each path what it has to know: bit 1 a TOTAL from the others, bit 2 sums that come complete.
+    """
+
+    LOCAL = 0b000  #: own words are sent
+    ADD = 0b001  #: own words are added to what comes, and the sum is sent
+    TOTAL = 0b011  #: likewise, and what the others make of the sum is stored: it is complete
+    FORWARD = 0b100  #: what comes is stored, and sent on as it is
+    STORE = 0b101  #: what comes is stored
+
+
+#: Which steps a path takes part in, and what it is told of a frame.
+PATH_STEPS = {
+    "rx": (Step.ADD, Step.TOTAL, Step.FORWARD, Step.STORE),
+    "local": (Step.LOCAL, Step.ADD, Step.TOTAL),
+    "tx": (Step.LOCAL, Step.ADD, Step.TOTAL, Step.FORWARD),
+    "store": (Step.TOTAL, Step.FORWARD, Step.STORE),
+}
+PATH_FIELDS = {
+    "rx": ("step", "words", "operation", "count"),
+    "local": ("step", "words", "inside", "lanes", "address"),
+    "tx": ("step", "words", "operation", "count"),
+    "store": ("step", "words", "inside", "lanes", "address", "final"),
+}
+
+
+def word_address_bits(config: RingConfig, address_width: int) -> int:
+    """Bits of a word's number in memory."""
+    return address_width - (config.width // 8).bit_length() + 1
+
+
+def path_layout(config: RingConfig, address_width: int, path: str) -> data.StructLayout:
+    """An order: what a path is told of a frame.
+
+    ``words``: of the frame; ``inside``: how many of them, from the first on, lie inside the vector;
+    ``lanes``: values of the last of those, 0 if all; ``address``: the first word's number in memory;
+    ``final``: the descriptor's last frame to be stored.
+    """
+    shapes = {
+        "step": Step,
+        "words": range(config.frame_words + 1),
+        "inside": range(config.frame_words + 1),
+        "lanes": (config.lanes - 1).bit_length(),
+        "address": word_address_bits(config, address_width),
+        "operation": OPERATION_BITS,
+        "count": COUNT_BITS,
+        "final": 1,
+    }
+    return data.StructLayout({name: shapes[name] for name in PATH_FIELDS[path]})
