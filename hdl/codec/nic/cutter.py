@@ -101,7 +101,7 @@ class PayloadCutter(wiring.Component):
         self._record(m, w)
         m.d.comb += [
             w.start.eq(self.header.p.words + self._place // WORD_BYTES),
-            w.go.eq(register.i.ready & ~w.judging),  # whether there is a beat for it or not: two registers ask
+            w.go.eq(register.i.ready & ~w.judging),  # even if nothing is due: so it asks registers only
             w.taken.eq(self.i.valid & self.i.ready),
             w.sent.eq(w.due & register.i.ready),
         ]

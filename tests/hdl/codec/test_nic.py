@@ -102,7 +102,7 @@ SHRINKING = [frame_of(gradients(1900, k)) for k in range(3)]
 PACE = {
     # frames from the host; cycles per frame; from a frame's last beat in to its first beat out
     "compressed": (SHRINKING, 61 + 4, 48),
-    "barely": ([frame_of(NOISE[:1500] + gradients(400))] * 3, 61 + 6, 48),
+    "barely": ([frame_of(NOISE[:1700] + gradients(200))] * 3, 61 + 6, 48),
     "raw": ([frame_of(NOISE)] * 3, 61 + 61 / 16 + 4, 48),
     "bypassed": ([frame_of(NOISE, tos=0)] * 3, 61 + 4, 25),
     "small": (SMALL, 10, 48),
