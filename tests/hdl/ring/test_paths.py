@@ -46,6 +46,18 @@ def test_received_frames_go_where_their_step_says(stall):
         assert log["stored"][0][0] - cycles[2] == 4
 
 
+def test_a_sender_that_waits_loses_no_beat_of_what_is_forwarded_and_decoded():
+    words = TINY.frame_words
+    log = simulate(
+        ReceivePath(config=TINY),
+        drive={"orders": [order(Step.FORWARD, words)] * 6, "i": beats(words) * 6},
+        collect={"stored": 6 * words, "verbatim": 6 * words},
+        stall={"verbatim": 0.7},
+    )
+    for port in "stored", "verbatim":
+        assert [word.data for _, word in log[port]] == [n + 1 for n in range(words)] * 6
+
+
 @pytest.mark.parametrize("wrong", [{"operation": 2}, {"count": 99}, {"count": 100 + (1 << 31)}, {"length": 2}])
 def test_a_frame_that_is_not_the_one_to_come_stops_the_path(wrong):
     dut, seen = ReceivePath(config=TINY), []

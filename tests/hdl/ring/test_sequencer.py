@@ -79,7 +79,16 @@ def vectors(counts):
 def test_orders_are_the_slices_of_every_step(nodes):
     rng = random.Random(new_seed())
     whole = nodes * TINY.slice_words * TINY.lanes
-    counts = [1, 8, whole - 1, whole, whole + 1, 2 * whole + 8 * nodes + 3, rng.randrange(1, 2 * whole)]
+    counts = [
+        1,
+        8,
+        whole - 1,
+        whole,
+        whole + 1,
+        2 * whole + 1,
+        2 * whole + 8 * nodes + 3,
+        rng.randrange(1, 2 * whole),
+    ]
     _, found, expected = run(RingSequencer(config=TINY), vectors(counts), nodes, rng.randrange(nodes))
     assert found == expected
 
