@@ -126,7 +126,8 @@ class RingEngine(wiring.Component):
         m.submodules.store = store = StorePath(**sizes)
         connect_typed(m, flipped(self.post), descriptors.post)
         self._cut(m, "descriptor", descriptors.o, sequencer.descriptor)
-        for name, path in zip(PATH_STEPS, (receive, local, send, store), strict=True):
+        paths: tuple[Any, ...] = (receive, local, send, store)
+        for name, path in zip(PATH_STEPS, paths, strict=True):
             self._cut(m, f"{name}_orders", getattr(sequencer, name), path.orders)
         self._cut(m, "rx_beats", flipped(self.rx), receive.i)
         self._cut(m, "added", receive.added, lanes.received)

@@ -93,7 +93,7 @@ class ReceivePath(wiring.Component):
             self.orders.ready.eq(self.i.valid & source.last & able),
             announced.i.valid.eq(move & first),  # early: what it says is there before the first beat
             announced.i.payload.words.eq(order.words),
-            announced.i.payload.tag.eq(order.step.as_value().matches(Step.FORWARD.value, Step.STORE.value)),
+            announced.i.payload.tag.eq(order.step.as_value().matches(Step.FORWARD, Step.STORE)),
             leave.eq(right & beats.i.ready & (verbatim.i.ready | ~forward)),
             beats.i.payload.eq(beat),
             beats.i.valid.eq(checked & leave),

@@ -121,7 +121,7 @@ class RingFrames(wiring.Component):
             port = getattr(self, path)
             m.d.comb += port.valid.eq(bit)
             with m.If(offering):
-                m.d.sync += bit.eq(step.as_value().matches(*(s.value for s in steps)))
+                m.d.sync += bit.eq(step.as_value().matches(*steps))
             with m.Elif(port.ready):
                 m.d.sync += bit.eq(0)
 
