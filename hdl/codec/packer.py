@@ -118,8 +118,11 @@ class BytePacker(wiring.Component):
         words = Signal(3)  # a one for each that it has still to give
         piece = Signal(_turning(self.width), reset_less=True)
         held = Signal(self.width, reset_less=True)
-        advance, take = Signal(), Signal()
-        here, behind = Signal(self.width), Signal(self.width)  # the piece, and what follows, in their place
+        advance = Signal()
+        take = Signal()
+        # the piece, and what follows, in their place
+        here = Signal(self.width)
+        behind = Signal(self.width)
         m.d.comb += [
             advance.eq(o.ready | ~o.valid),
             take.eq(~words[1]),

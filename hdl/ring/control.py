@@ -85,7 +85,9 @@ class RingControl(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Halt, let memory come to rest, reset, and, after ``start``, begin."""
         m = Module()
-        asked, restart = Signal(), Signal()  # a command is to be carried out; the last one was ``start``
+        # a command is to be carried out; the last one was ``start``
+        asked = Signal()
+        restart = Signal()
         quiet = Signal(range(SETTLE + 1))
         broken = Signal()  # ``memory_error``, ``mismatch`` or the link's failure, a cycle ago
         cause = Signal.like(self.cause)

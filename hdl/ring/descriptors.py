@@ -89,10 +89,18 @@ class DescriptorQueue(wiring.Component):
         size = Cat(Const(0, _VALUE_SHIFT), post.count)
         end = Signal(max(self.address_width, len(size)) + 1)  # one past the last byte
         split = self.address_width // 2
-        outside, crooked, empty, bad = Signal(), Signal(), Signal(), Signal()
-        added, looked, compared = Signal(), Signal(), Signal()
-        large, beyond = Signal(), Signal(3)  # ends at the end of the address space or, if any of three, beyond
-        descriptor, operation = fifo.i.payload, Signal(OPERATION_BITS)
+        outside = Signal()
+        crooked = Signal()
+        empty = Signal()
+        bad = Signal()
+        added = Signal()
+        looked = Signal()
+        compared = Signal()
+        # ends at the end of the address space or, if any of three, beyond
+        large = Signal()
+        beyond = Signal(3)
+        descriptor = fifo.i.payload
+        operation = Signal(OPERATION_BITS)
         with m.If(self.post.valid):
             m.d.sync += [
                 descriptor.address.eq(address),

@@ -81,7 +81,9 @@ class ReceiveBuffer(wiring.Component):
         write, read = storage.write_port(), storage.read_port()
         # ``lap`` changes at each wrap: without it a full buffer would look empty.
         place = data.StructLayout({"index": range(self.beats), "lap": 1})
-        written, kept, reading = Signal(place), Signal(place), Signal(place)
+        written = Signal(place)
+        kept = Signal(place)
+        reading = Signal(place)
         level = Signal(range(self.buffer_frames + 1))
         keep = Signal()
         note = frames.write_port()

@@ -125,7 +125,9 @@ class SendWindow(wiring.Component):
             m.d.sync += following.eq(oldest)
         with m.Elif(self.sent):
             m.d.sync += following.eq(following + 1)
-        there, room, settled = Signal(), Signal(), Signal()
+        there = Signal()
+        room = Signal()
+        settled = Signal()
         m.d.sync += [
             self.offer.record.eq(self.record),
             there.eq(following[near] != written),

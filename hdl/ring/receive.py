@@ -78,12 +78,19 @@ class ReceivePath(wiring.Component):
         connect_typed(m, beats.o, decoder.i)
         connect_typed(m, announced.o, decoder.frame)
         connect_typed(m, verbatim.o, flipped(self.verbatim))
-        move, leave = Signal(), Signal()  # the first register takes a beat, and the second one gives its own on
+        # the first register takes a beat, and the second one gives its own on
+        move = Signal()
+        leave = Signal()
         first = Signal(init=1)
-        compared, checked = Signal(), Signal()  # they hold a beat
-        agrees, right = Signal(4), Signal()
-        step, forward = Signal.like(self.orders.payload.step), Signal()
-        early, beat = Signal(words, reset_less=True), Signal(words, reset_less=True)
+        # they hold a beat
+        compared = Signal()
+        checked = Signal()
+        agrees = Signal(4)
+        right = Signal()
+        step = Signal.like(self.orders.payload.step)
+        forward = Signal()
+        early = Signal(words, reset_less=True)
+        beat = Signal(words, reset_less=True)
         order, source = self.orders.payload, self.i.payload
         free = ~checked | leave
         able = self.orders.valid & announced.i.ready & free

@@ -79,8 +79,12 @@ class SendPath(wiring.Component):
         connect_typed(m, frame.o, decoder.frame)
         m.d.comb += encoder.settings.eq(self.settings)
         order, encoded, verbatim = self.orders.payload, encoder.o, self.verbatim
-        forward, total, announced, able = Signal(), Signal(), Signal(), Signal()
-        valid, ready = Signal(), Signal()
+        forward = Signal()
+        total = Signal()
+        announced = Signal()
+        able = Signal()
+        valid = Signal()
+        ready = Signal()
         beat = Signal(word_layout(self.config.width))
         m.d.comb += [
             forward.eq(order.step.as_value()[2]),

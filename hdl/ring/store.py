@@ -121,7 +121,9 @@ class StorePath(wiring.Component):
 
     def _gather(self, m: Module, words: Any, fifo: Any) -> Signal:
         """From the one or the other source into the FIFO, or nowhere; whether a frame's last word moves."""
-        wanted, moves, ends = words.payload, Signal(), Signal()
+        wanted = words.payload
+        moves = Signal()
+        ends = Signal()
         word = Signal(word_layout(self.config.width))
         free = fifo.ready | ~wanted.inside
         m.d.comb += [
@@ -145,7 +147,8 @@ class StorePath(wiring.Component):
             shape=data.StructLayout({"writes": 1, "final": 1}), depth=ANSWERS
         )
         whole = Signal(range(FRAMES + 1))  # frames gathered and not given to the writer
-        given, may_give = Signal(), Signal()
+        given = Signal()
+        may_give = Signal()
         order, word_bits = pending.payload, self.address_width - len(pending.payload.address)
         more = Signal()
         m.d.sync += more.eq(gathered)
@@ -169,7 +172,8 @@ class StorePath(wiring.Component):
     def _answers(self, m: Module, writer: AxiWriter, awaited: Any) -> None:
         """Frames leave in order; one of which nothing was written waits for nothing."""
         answered = Signal(range(ANSWERS + 1))
-        leaves, counts = Signal(), Signal()
+        leaves = Signal()
+        counts = Signal()
         m.d.comb += [
             leaves.eq(awaited.valid & (~awaited.payload.writes | (answered != 0))),
             counts.eq(leaves & awaited.payload.writes),

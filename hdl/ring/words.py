@@ -67,7 +67,8 @@ class FrameWords(wiring.Component):
         m.submodules.cut = cut = RegisterSlice(shape=self.o.payload.shape())
         connect_typed(m, cut.o, flipped(self.o))
         frame, word = frames.o.payload, cut.i.payload
-        inside, tag = Signal(), Signal()
+        inside = Signal()
+        tag = Signal()
         left = Signal(signed(len(frame.words) + 1))  # words behind the next one
         inner = Signal.like(left)  # likewise inside
         valid = Signal()

@@ -78,8 +78,13 @@ class PieceCutter(wiring.Component):
         full = Signal()  # there is a current word
         over = Signal()  # the frame has ended early
         surplus = Signal()  # what is left of the frame is dropped
-        crosses, closes = Signal(), Signal()  # the piece ends behind the current word; there or at its end
-        advance, cut, refill, ended = Signal(), Signal(), Signal(), Signal()
+        # the piece ends behind the current word; there or at its end
+        crosses = Signal()
+        closes = Signal()
+        advance = Signal()
+        cut = Signal()
+        refill = Signal()
+        ended = Signal()
         busy, final, tail = self._countdown(m, cut)
         i = self.i
         m.d.comb += [

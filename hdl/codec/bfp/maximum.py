@@ -74,7 +74,8 @@ class BlockMaximum(wiring.Component):
         m = Module()
         levels = _levels(self.words)
         cycles = LEVEL_LATENCY * levels
-        advance, ready = Signal(), Signal()
+        advance = Signal()
+        ready = Signal()
         arrived = Signal(cycles)
         valid = arrived[-1]
         m.d.comb += [advance.eq(ready | ~valid), self.i.ready.eq(advance)]

@@ -102,11 +102,13 @@ class GroupStepper(wiring.Component):
         following = Signal.like(position)
         place, burst = position[: self.place], position[self.place :]
         m.d.comb += [self.slot.eq(burst), following.eq(picked(list(self.row), place))]
-        step, full = Signal(), Signal()
+        step = Signal()
+        full = Signal()
         valid, last, tail = self._frames(m, step)
         missing = Signal()  # the group's row: its burst, or that and the one before, is still to come
         past = Signal()  # the frame ended before this group
-        lately, settled = Signal(), Signal()
+        lately = Signal()
+        settled = Signal()
         seeking = Signal()  # the frame's groups have gone, its end has not come
         ends = self.ends
         m.d.comb += [
@@ -149,7 +151,8 @@ class GroupStepper(wiring.Component):
             self.length.ready.eq(frames.i.ready),
             frames.i.p.eq(self.length.p - 1),
         ]
-        valid, last = Signal(), Signal(reset_less=True)
+        valid = Signal()
+        last = Signal(reset_less=True)
         frame = Signal(layout, reset_less=True)  # ``left``: groups behind the next
         m.d.comb += frames.o.ready.eq(~valid | step & last)
         with m.If(frames.o.ready):
@@ -168,9 +171,13 @@ class GroupStepper(wiring.Component):
         after = Signal.like(following, reset_less=True)
         m.d.sync += after.eq(following)
         layout = new.shape()
-        waiting, leaves = Signal(), Signal()
-        front, back = Signal(layout, reset_less=True), Signal(layout, reset_less=True)
-        first, second = Signal(layout), Signal(layout)  # the same, with what follows
+        waiting = Signal()
+        leaves = Signal()
+        front = Signal(layout, reset_less=True)
+        back = Signal(layout, reset_less=True)
+        # the same, with what follows
+        first = Signal(layout)
+        second = Signal(layout)
         for entry, queued in ((first, front), (second, back)):
             m.d.comb += [
                 entry.eq(queued),

@@ -155,7 +155,10 @@ class FrameAssembler(wiring.Component):
         turn = Signal(3, reset_less=True)
         mine = Signal(BEAT_BYTES, reset_less=True)  # lanes in front of the codec's bytes
         tail = Signal(BEAT_BYTES, reset_less=True)  # ``keep`` of the last beat
-        whole, first, final = Signal(), Signal(), Signal()  # of what is in the first register
+        # of what is in the first register
+        whole = Signal()
+        first = Signal()
+        final = Signal()
         odd = self._place % WORD_BYTES
         with m.If(w.load):
             m.d.sync += [
@@ -221,11 +224,18 @@ class _Work:
     def __init__(self, advance: Value) -> None:
         self.advance = advance  # the first register may be loaded
         self.full = Signal()  # it is
-        self.load, self.running, self.end = Signal(), Signal(), Signal()  # states
+        # states
+        self.load = Signal()
+        self.running = Signal()
+        self.end = Signal()
         self.start = Signal(5)  # words in front of the codec's bytes, besides what is no whole word
-        self.step, self.final = Signal(), Signal()  # one is taken, the last one
+        # one is taken, the last one
+        self.step = Signal()
+        self.final = Signal()
         self.number = Signal(2)  # steps taken, up to 3
         self.coded = Signal()
         self.from_frame = Signal()  # the next step takes a beat of the frame
         self.last_header = Signal()  # the last one that it takes
-        self.frame_done, self.payload_done = Signal(), Signal()  # both inputs are past the frame
+        # both inputs are past the frame
+        self.frame_done = Signal()
+        self.payload_done = Signal()

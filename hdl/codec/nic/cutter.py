@@ -181,8 +181,10 @@ class PayloadCutter(wiring.Component):
         """
         header, stated = self.header.p, w.record.stated
         seen = Signal(2)
-        most, came = Signal(16, reset_less=True), swap_bytes(newer[-8 * LENGTH_BYTES :])
-        fits, here = Signal(reset_less=True), Signal()
+        most = Signal(16, reset_less=True)
+        came = swap_bytes(newer[-8 * LENGTH_BYTES :])
+        fits = Signal(reset_less=True)
+        here = Signal()
         third = Signal(reset_less=True)  # it lies in the frame's third beat, else in the second
         m.d.sync += [
             third.eq(w.start > 2 * BEAT_BYTES // WORD_BYTES),
@@ -243,5 +245,8 @@ class _Work:
         self.over = Signal()  # the last one that there is
         self.judging = Signal()  # receiver: not known yet whether the stated length is believed
         self.go = Signal()  # another step may be taken
-        self.prepare, self.taken, self.step, self.sent = Signal(), Signal(), Signal(), Signal()
+        self.prepare = Signal()
+        self.taken = Signal()
+        self.step = Signal()
+        self.sent = Signal()
         self.record = Signal(Record)  # but for what is elsewhere: header and bytes

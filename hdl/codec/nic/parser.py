@@ -82,10 +82,13 @@ class HeaderParser(wiring.Component):
         m = Module()
         m.submodules.headers = headers = StreamFIFO(shape=Header, depth=QUEUE)
         room = Signal(init=1)
-        inside, second = Signal(), Signal()  # the next beat is not a frame's first; is its second
+        # the next beat is not a frame's first; is its second
+        inside = Signal()
+        second = Signal()
         taken = Signal()
         kept = [Signal(BEAT_BITS, name=f"beat{k}", reset_less=True) for k in range(2)]
-        collected, both = Signal(), Signal()
+        collected = Signal()
+        both = Signal()
 
         m.d.sync += room.eq(headers.level < 2)
         m.d.comb += taken.eq(self.i.valid & self.i.ready)
@@ -159,9 +162,12 @@ class HeaderParser(wiring.Component):
 
     def _judged(self, m: Module, found: Any) -> Any:
         """The header, a cycle later."""
-        header, o = Signal(Header), Signal(Header)
+        header = Signal(Header)
+        o = Signal(Header)
         payload = Signal(signed(18))  # below 0: the packet ends in its headers
-        fits, tcp, udp = Signal(), Signal(), Signal()
+        fits = Signal()
+        tcp = Signal()
+        udp = Signal()
         agrees = Signal(2)  # the UDP length, half by half
         ours = found.both & found.ipv4 & found.plain & found.entire & self.enable
         span = Signal(signed(18))

@@ -101,10 +101,15 @@ class FrameVerdict(wiring.Component):
     def _lengths(self, m: Module, job: Any) -> Signal:
         """Kind and lengths, register by register; returns new less old length, in ones' complement."""
         record = self.record.p
-        old, new, change = record.header.payload, Signal(16), Signal(16)
+        old = record.header.payload
+        new = Signal(16)
+        change = Signal(16)
         shrinks = Signal()
         kind = Signal(Kind)
-        length, segment, coded_end, final = Signal(16), Signal(16), Signal(14), Signal(14)
+        length = Signal(16)
+        segment = Signal(16)
+        coded_end = Signal(14)
+        final = Signal(14)
         m.d.sync += [
             new.eq(record.stated if self.receive else self.put.p.bytes + LENGTH_BYTES),
             change.eq(new - old if self.receive else ~(old - new)),  # more bytes in the receiver, else fewer
