@@ -43,7 +43,7 @@ def _case(name: str, cosim: RingCosim, gradients: list[Float32]) -> Iterator[Res
     expected = ring.all_reduce(gradients, cosim.config)
     run = _run(cosim, gradients, LINK)
     model = _model(cosim.config, gradients)
-    note = f"the model: {number(round(model.total))}; the {model.binds} binds"
+    note = f"the model: {number(round(model.total))}; bound by the {model.binds}"
     yield Result(f"{name}: cycles", run.cycles, "cycles", note=note)
     yield Result(f"{name}: off the model", 100 * abs(run.cycles / model.total - 1), "%", MAX_DEVIATION)
     busy = 100 * min(run.transmit_busy(node) for node in range(len(gradients)))
