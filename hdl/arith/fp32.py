@@ -1,32 +1,19 @@
 """IEEE 754 binary32 addition and multiplication, pipelined, with subnormals as zeros."""
 
+from collections.abc import Callable
 from typing import Any
 
-from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth import Cat, Const, Module, Mux, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.codec import EXPONENT_BIAS, EXPONENT_BITS, FLOAT_BITS, FRACTION_BITS, QUIET_NAN, SPECIAL_EXPONENT
+from fanin.hdl.arith.delay import Pipeline
+
+Delay = Callable[..., Any]  # of a ``Pipeline``: value, steps, name
 
 _NAN_FRACTION = QUIET_NAN & (1 << FRACTION_BITS) - 1
 _DSP_BITS = 17  # of the narrower operand of a DSP48E2, unsigned
-
-
-class _Pipeline:
-    """Registers that advance together, when ``enable`` is high."""
-
-    def __init__(self, m: Module, enable: Value):
-        self._m = m
-        self._enable = enable
-
-    def __call__(self, name: str, value: Value, cycles: int = 1) -> Value:
-        """``value`` as it was ``cycles`` steps ago."""
-        for cycle in range(1, cycles + 1):
-            stage = Signal(value.shape(), name=f"{name}_{cycle}", reset_less=True)
-            with self._m.If(self._enable):
-                self._m.d.sync += stage.eq(value)
-            value = stage
-        return value
 
 
 def _signature() -> dict[str, Any]:
@@ -118,33 +105,37 @@ class FP32Adder(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Order by magnitude; align; add; find the leading one, by eights and then by ones; round."""
         m = Module()
-        delay = _Pipeline(m, self.enable)
+        delay = Pipeline(m, self.enable).delay
         swap = _below(self.a[:-1], self.b[:-1])
         ahead = (_exponent(self.a) - _exponent(self.b))[:EXPONENT_BITS]
         behind = (_exponent(self.b) - _exponent(self.a))[:EXPONENT_BITS]
-        distance = delay("distance", Mux(swap, behind, ahead))
+        distance = delay(Mux(swap, behind, ahead), name="distance")
         a, b = _unpacked(self.a), _unpacked(self.b)
-        big, small = _Number(delay("big", Mux(swap, b, a))), _Number(delay("small", Mux(swap, a, b)))
+        big, small = _Number(delay(Mux(swap, b, a), name="big")), _Number(delay(Mux(swap, a, b), name="small"))
 
         subtract = big.sign ^ small.sign
         total = _sum(delay, big.significand, small.significand, distance, subtract)
-        exponent = delay("with_carry", big.exponent + 1, 2)
+        exponent = delay(big.exponent + 1, 2, name="with_carry")
         normal, shift = _normalised(delay, total)
-        lower = delay("lower", delay("with_carry", exponent) - shift)
-        near_zero = delay("near_zero", exponent[5:] == 0, 2)
-        tiny = delay("tiny", near_zero & (lower[5] | (lower[:5] == 0)))  # 0 or less
+        lower = delay(delay(exponent, name="with_carry") - shift, name="lower")
+        near_zero = delay(exponent[5:] == 0, 2, name="near_zero")
+        tiny = delay(near_zero & (lower[5] | (lower[:5] == 0)), name="tiny")  # 0 or less
 
         special = big.exponent == SPECIAL_EXPONENT
         opposite = (small.exponent == SPECIAL_EXPONENT) & subtract  # of infinities
         overflow = total[-1] & (exponent == SPECIAL_EXPONENT)
         result = _packed(
-            Mux(normal[-1], delay("sign", big.sign, 5), delay("sign_of_zero", big.sign & small.sign, 5)),
-            _rounded(normal[3:], delay("exponent", lower), normal[:3].any()),
+            Mux(
+                normal[-1],
+                delay(big.sign, 5, name="sign"),
+                delay(big.sign & small.sign, 5, name="sign_of_zero"),
+            ),
+            _rounded(normal[3:], delay(lower, name="exponent"), normal[:3].any()),
             zero=tiny | ~normal[-1],
-            infinite=delay("infinite", delay("special", special, 2) | overflow, 3),
-            nan=delay("nan", special & (_fraction(big.significand).any() | opposite), 5),
+            infinite=delay(delay(special, 2, name="special") | overflow, 3, name="infinite"),
+            nan=delay(special & (_fraction(big.significand).any() | opposite), 5, name="nan"),
         )
-        m.d.comb += self.o.eq(delay("sum", result))
+        m.d.comb += self.o.eq(delay(result, name="sum"))
         return m
 
 
@@ -154,36 +145,36 @@ def _below(a: Value, b: Value) -> Value:
     return (Cat(x < y for x, y in pairs) + Cat(x <= y for x, y in pairs))[-1]
 
 
-def _sum(delay: _Pipeline, whole: Value, part: Value, distance: Value, subtract: Value) -> Value:
+def _sum(delay: Delay, whole: Value, part: Value, distance: Value, subtract: Value) -> Value:
     """``whole`` ± ``part`` · 2^-``distance``, 2 cycles later: carry, significand, guard, round, sticky.
 
     A shift by up to 15 keeps every bit; 16 more are dealt with in front of the adder. What leaves at the bottom
     counts as one sticky bit, for which a subtraction borrows. A part that is 32 or more away is too small for
     rounding to see: then the sticky bit is one of any value.
     """
-    shifted = delay("shifted", _shifted(Cat(Const(0, 15), part), distance[:4], -1))
-    by_16, far = delay("by_16", distance[4]), delay("far", distance[5:].any())
-    whole, subtract = delay("whole", whole), delay("subtract", subtract)
+    shifted = delay(_shifted(Cat(Const(0, 15), part), distance[:4], -1), name="shifted")
+    by_16, far = delay(distance[4], name="by_16"), delay(distance[5:].any(), name="far")
+    whole, subtract = delay(whole, name="whole"), delay(subtract, name="subtract")
     kept = Mux(far, 0, Mux(by_16, shifted[29:], shifted[13:]))
     sticky = shifted[:13].any() | by_16 & shifted[13:29].any()
     addend = Cat(kept, Const(0, 1)) ^ subtract.replicate(len(kept) + 1)
     # The carry enters as one more bit at the bottom, so that there is one chain.
     upper = Cat(Const(0b001, 3), whole) + Cat(subtract & ~sticky, addend)
-    return delay("total", Cat(sticky, upper[1 : len(addend) + 1]))
+    return delay(Cat(sticky, upper[1 : len(addend) + 1]), name="total")
 
 
-def _normalised(delay: _Pipeline, total: Value) -> tuple[Value, Value]:
+def _normalised(delay: Delay, total: Value) -> tuple[Value, Value]:
     """``total`` with its leading one on top, 3 cycles later, and 2 cycles before that how far it is shifted.
 
     Its place within eight bits is looked for in every eight, before it is known in which it lies.
     """
     whole = Cat(Const(0, 32 - len(total)), total)
     parts = [whole[k : k + 8] for k in range(0, 32, 8)]
-    eights = delay("eights", _leading_zeros(Cat(part.any() for part in parts)))
-    places = [delay(f"place_{k}", _leading_zeros(part)) for k, part in enumerate(parts)]
+    eights = delay(_leading_zeros(Cat(part.any() for part in parts)), name="eights")
+    places = [delay(_leading_zeros(part), name=f"place_{k}") for k, part in enumerate(parts)]
     ones = Mux(eights[1], Mux(eights[0], places[0], places[1]), Mux(eights[0], places[2], places[3]))
-    coarse = delay("coarse", _shifted(delay("total", total), eights, 8))
-    return delay("normal", _shifted(coarse, delay("ones", ones), 1)), Cat(ones, eights)
+    coarse = delay(_shifted(delay(total, name="total"), eights, 8), name="coarse")
+    return delay(_shifted(coarse, delay(ones, name="ones"), 1), name="normal"), Cat(ones, eights)
 
 
 def _leading_zeros(bits: Value) -> Value:
@@ -243,45 +234,52 @@ class FP32Multiplier(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Classify; multiply; take 24 bits and the guard; round."""
         m = Module()
-        delay = _Pipeline(m, self.enable)
-        a, b = delay("a", self.a), delay("b", self.b)
+        delay = Pipeline(m, self.enable).delay
+        a, b = delay(self.a, name="a"), delay(self.b, name="b")
         zero, special, nan = self._kinds(delay)
         upper, sticky = self._product(delay, a, b)
         large = upper[-1]  # the significands' product is 2 or more
 
-        exponent = delay("exponent", delay("exponents", _exponent(a) + _exponent(b)) - EXPONENT_BIAS)
-        tiny, least = delay("tiny", zero | exponent[-1]), delay("least", exponent == 0)
+        exponent = delay(delay(_exponent(a) + _exponent(b), name="exponents") - EXPONENT_BIAS, name="exponent")
+        tiny, least = delay(zero | exponent[-1], name="tiny"), delay(exponent == 0, name="least")
         too_large = ~exponent[-1] & (exponent >= SPECIAL_EXPONENT)
-        huge, most = delay("huge", special | too_large), delay("most", exponent == SPECIAL_EXPONENT - 1)
-        final = delay("final", delay("small_exponent", exponent[:EXPONENT_BITS]) + large)
-        significand = delay("significand", Mux(large, upper[-25:], upper[-26:-1]))
+        huge, most = (
+            delay(special | too_large, name="huge"),
+            delay(exponent == SPECIAL_EXPONENT - 1, name="most"),
+        )
+        final = delay(delay(exponent[:EXPONENT_BITS], name="small_exponent") + large, name="final")
+        significand = delay(Mux(large, upper[-25:], upper[-26:-1]), name="significand")
         result = _packed(
-            delay("sign", a[-1] ^ b[-1], 4),
-            _rounded(significand, final, delay("below", sticky | upper[:-26].any() | large & upper[-26])),
-            zero=delay("zero", tiny | least & ~large),
-            infinite=delay("infinite", huge | most & large),
+            delay(a[-1] ^ b[-1], 4, name="sign"),
+            _rounded(significand, final, delay(sticky | upper[:-26].any() | large & upper[-26], name="below")),
+            zero=delay(tiny | least & ~large, name="zero"),
+            infinite=delay(huge | most & large, name="infinite"),
             nan=nan,
         )
-        m.d.comb += self.o.eq(delay("product", result))
+        m.d.comb += self.o.eq(delay(result, name="product"))
         return m
 
-    def _kinds(self, delay: _Pipeline) -> tuple[Value, Value, Value]:
+    def _kinds(self, delay: Delay) -> tuple[Value, Value, Value]:
         """Whether the product is zero, infinite, 3 cycles later, or no number, 5 cycles later."""
         operands = {"a": self.a, "b": self.b}
-        zero = Cat(delay(f"{name}_zero", _is_zero(bits)) for name, bits in operands.items())
-        special = Cat(delay(f"{name}_special", _is_special(bits)) for name, bits in operands.items())
-        fraction = Cat(delay(f"{name}_fraction", _fraction(bits).any()) for name, bits in operands.items())
+        zero = Cat(delay(_is_zero(bits), name=f"{name}_zero") for name, bits in operands.items())
+        special = Cat(delay(_is_special(bits), name=f"{name}_special") for name, bits in operands.items())
+        fraction = Cat(delay(_fraction(bits).any(), name=f"{name}_fraction") for name, bits in operands.items())
         nan = (special & fraction).any() | zero.any() & special.any()
-        return delay("zero", zero.any(), 2), delay("special", special.any(), 2), delay("nan", nan, 4)
+        return (
+            delay(zero.any(), 2, name="zero"),
+            delay(special.any(), 2, name="special"),
+            delay(nan, 4, name="nan"),
+        )
 
     @staticmethod
-    def _product(delay: _Pipeline, a: Value, b: Value) -> tuple[Value, Value]:
+    def _product(delay: Delay, a: Value, b: Value) -> tuple[Value, Value]:
         """The upper 31 of the 48 bits of the significands' product, and any of the others, 3 cycles later.
 
         The leading ones are there for zeros and subnormals, too: their product is not used.
         """
         whole, pieces = Cat(_fraction(a), 1), Cat(_fraction(b), 1)
-        low = delay("low", whole * pieces[:_DSP_BITS], 2)
-        high = delay("high", delay("whole", whole) * delay("piece", pieces[_DSP_BITS:]))
-        sticky = delay("sticky", low[:_DSP_BITS].any())
-        return delay("upper", (high + low[_DSP_BITS:])[: len(high)]), sticky
+        low = delay(whole * pieces[:_DSP_BITS], 2, name="low")
+        high = delay(delay(whole, name="whole") * delay(pieces[_DSP_BITS:], name="piece"), name="high")
+        sticky = delay(low[:_DSP_BITS].any(), name="sticky")
+        return delay((high + low[_DSP_BITS:])[: len(high)], name="upper"), sticky

@@ -9,8 +9,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.codec import FLOAT_BITS, MAX_BOUND, Inceptionn, Mode
+from fanin.hdl.arith.delay import Pipeline
 from fanin.hdl.codec.inceptionn.block import COMPRESSION_LATENCY, CompressionBlock
-from fanin.hdl.codec.inceptionn.shifter import Pipeline, join, shifter_latency
+from fanin.hdl.codec.inceptionn.shifter import join, shifter_latency
 from fanin.hdl.codec.packer import BytePacker
 from fanin.hdl.stream.buffer import SkidBuffer
 from fanin.hdl.stream.connect import connect_typed

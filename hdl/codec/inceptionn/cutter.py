@@ -10,8 +10,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin.codec import FLOAT_BITS, TAG_BITS, Inceptionn
-from fanin.hdl.arith.delay import delayed
-from fanin.hdl.codec.inceptionn.shifter import Pipeline, bytes_of, moved_down
+from fanin.hdl.arith.delay import Pipeline, delayed
+from fanin.hdl.codec.inceptionn.shifter import bytes_of, moved_down
 from fanin.hdl.codec.inceptionn.starts import BURST_BITS, SLOTS, StartTable, place_bits
 from fanin.hdl.codec.inceptionn.stepper import LENGTH_BITS, GroupStepper
 from fanin.hdl.stream.connect import connect_typed

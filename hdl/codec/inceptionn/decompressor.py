@@ -9,9 +9,10 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.codec import FLOAT_BITS, TAG_BITS, Inceptionn
+from fanin.hdl.arith.delay import Pipeline
 from fanin.hdl.codec.inceptionn.block import DECOMPRESSION_LATENCY, DecompressionBlock
 from fanin.hdl.codec.inceptionn.cutter import GroupCutter
-from fanin.hdl.codec.inceptionn.shifter import Pipeline, cut, shifter_latency
+from fanin.hdl.codec.inceptionn.shifter import cut, shifter_latency
 from fanin.hdl.codec.inceptionn.stepper import LENGTH_BITS
 from fanin.hdl.stream.buffer import SkidBuffer
 from fanin.hdl.stream.connect import connect_typed

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth import Cat, Const, Mux, Value
 
 from fanin.codec import FLOAT_BITS, TAG_BITS, TAG_BYTES, Tag
+from fanin.hdl.arith.delay import Pipeline
 
 QUAD = 4  # pieces that are joined, or cut apart, in one cycle
 QUAD_BITS = QUAD * FLOAT_BITS
@@ -16,27 +16,6 @@ QUAD_BITS = QUAD * FLOAT_BITS
 def shifter_latency(group: int) -> int:
     """Cycles of :func:`join` and of :func:`cut`: 2 for 8 values, 3 for 16."""
     return group.bit_length() - 2
-
-
-class Pipeline:
-    """Registers that move on together, in the cycles in which ``enable`` is high."""
-
-    def __init__(self, m: Module, enable: Value):
-        self.m = m
-        self.enable = enable
-
-    def register(self, value: Any, *, name: str, reset_less: bool = True) -> Signal:
-        """``value``, one step later."""
-        later = Signal(Value.cast(value).shape(), name=name, reset_less=reset_less)
-        with self.m.If(self.enable):
-            self.m.d.sync += later.eq(value)
-        return later
-
-    def delay(self, value: Any, steps: int, *, name: str, reset_less: bool = True) -> Any:
-        """``value``, ``steps`` steps later."""
-        for step in range(1, steps + 1):
-            value = self.register(value, name=f"{name}_{step}", reset_less=reset_less)
-        return value
 
 
 def by_size(tag: Value, moved: Callable[[int], Value]) -> Value:
