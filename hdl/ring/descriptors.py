@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.codec import FLOAT_BITS
-from fanin.hdl.ring.orders import COUNT_BITS, OPERATION_BITS
+from fanin.hdl.ring.link_job import COUNT_BITS, OPERATION_BITS
 from fanin.hdl.ring.segments import descriptor_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO

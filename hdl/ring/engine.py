@@ -10,9 +10,9 @@ from fanin.hdl.bus.axi4 import AXI4ReadSignature, AXI4WriteSignature
 from fanin.hdl.ring.codec import CodecSettings
 from fanin.hdl.ring.descriptors import DescriptorQueue, Post
 from fanin.hdl.ring.lanes import RingLanes
-from fanin.hdl.ring.link_job import link_beat
+from fanin.hdl.ring.link_job import NODE_BITS, link_beat
 from fanin.hdl.ring.local import LocalPath
-from fanin.hdl.ring.orders import NODE_BITS, PATH_STEPS
+from fanin.hdl.ring.orders import PATH_STEPS
 from fanin.hdl.ring.receive import ReceivePath
 from fanin.hdl.ring.send import SendPath
 from fanin.hdl.ring.sequencer import RingSequencer

@@ -5,6 +5,7 @@
 from amaranth.lib import data, enum
 
 from fanin.hdl.net.headers import header_layout
+from fanin.ring import MAX_FRAMES
 from fanin.wire import ETHERNET, RING, Field
 
 
@@ -14,7 +15,7 @@ def _bits(fields: tuple[Field, ...], name: str) -> int:
 
 MAC_BITS = _bits(ETHERNET, "source")
 JOB_BITS = _bits(RING, "job")
-NODES_BITS = _bits(RING, "nodes")
+NODE_BITS = _bits(RING, "nodes")
 CODEC_BITS = _bits(RING, "codec")
 PARAMETERS_BITS = _bits(RING, "parameters")
 OPERATION_BITS = _bits(RING, "operation")
@@ -26,7 +27,6 @@ RETRY_BITS = 16
 ACK_FRAMES_BITS = 8
 ACK_DELAY_BITS = 16
 MAC_WIDTHS = (256, 512)
-MAX_FRAMES = 256  # of a buffer
 MAX_FRAME_BEATS = 1 << 12  # beyond any MAC's frames
 
 # The headers in front of a payload, as a big-endian number, and what they say of the payload alone.
@@ -55,7 +55,7 @@ class RingJob(data.Struct):
     """
 
     job: JOB_BITS
-    nodes: NODES_BITS
+    nodes: NODE_BITS
     codec: CODEC_BITS
     parameters: PARAMETERS_BITS
     own_mac: MAC_BITS

@@ -59,7 +59,7 @@ class LocalPath(wiring.Component):
         self.address_width = address_width
         super().__init__(
             {
-                "orders": In(stream.Signature(path_layout(config, address_width, "local"))),
+                "orders": In(stream.Signature(path_layout(config, "local", address_width))),
                 "o": Out(stream.Signature(own_layout(config.width))),
                 "axi": Out(AXI4ReadSignature(data_width=config.width, address_width=address_width)),
                 "stop": In(1),

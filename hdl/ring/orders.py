@@ -2,11 +2,8 @@
 
 from amaranth.lib import data, enum
 
-from fanin.ring import MAX_NODES, RingConfig
-
-NODE_BITS = MAX_NODES.bit_length()
-OPERATION_BITS = 16
-COUNT_BITS = 32
+from fanin.hdl.ring.link_job import COUNT_BITS, OPERATION_BITS
+from fanin.ring import RingConfig
 
 
 class Step(enum.Enum, shape=3):  # type: ignore[call-arg]
@@ -42,8 +39,8 @@ def word_address_bits(config: RingConfig, address_width: int) -> int:
     return address_width - (config.width // 8).bit_length() + 1
 
 
-def path_layout(config: RingConfig, address_width: int, path: str) -> data.StructLayout:
-    """An order: what a path is told of a frame.
+def path_layout(config: RingConfig, path: str, address_width: int = 0) -> data.StructLayout:
+    """An order: what a path is told of a frame. Only "local" and "store" need an ``address_width``.
 
     ``words``: of the frame; ``inside``: how many of them, from the first on, lie inside the vector;
     ``lanes``: values of the last of those, 0 if all; ``address``: the first word's number in memory;

@@ -58,7 +58,7 @@ class ReceivePath(wiring.Component):
         words = stream.Signature(word_layout(config.width))
         super().__init__(
             {
-                "orders": In(stream.Signature(path_layout(config, 40, "rx"))),
+                "orders": In(stream.Signature(path_layout(config, "rx"))),
                 "i": In(stream.Signature(link_beat(config.width))),
                 "added": Out(words),
                 "stored": Out(words),

@@ -6,8 +6,7 @@ from enum import IntEnum
 
 from fanin.codec import MAX_BOUND, Codec, Mode
 from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
-from fanin.hdl.ring.link_job import LinkCounters, RingJob
-from fanin.hdl.ring.orders import COUNT_BITS, NODE_BITS
+from fanin.hdl.ring.link_job import COUNT_BITS, NODE_BITS, LinkCounters, RingJob
 from fanin.ring import RingConfig
 
 IDENTITY = 0x464E5247  # "GRNF" in memory order: fanin ring

@@ -8,7 +8,8 @@ from amaranth import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.ring.orders import COUNT_BITS, NODE_BITS, OPERATION_BITS, word_address_bits
+from fanin.hdl.ring.link_job import COUNT_BITS, NODE_BITS, OPERATION_BITS
+from fanin.hdl.ring.orders import word_address_bits
 from fanin.ring import MAX_NODES, RingConfig
 
 

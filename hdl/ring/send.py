@@ -57,7 +57,7 @@ class SendPath(wiring.Component):
         super().__init__(
             {
                 "settings": In(CodecSettings),
-                "orders": In(stream.Signature(path_layout(config, 40, "tx"))),
+                "orders": In(stream.Signature(path_layout(config, "tx"))),
                 "words": In(words),
                 "verbatim": In(words),
                 "o": Out(stream.Signature(link_beat(config.width))),

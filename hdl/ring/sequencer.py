@@ -8,7 +8,8 @@ from amaranth import Module, Mux, Signal, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.hdl.ring.orders import NODE_BITS, PATH_FIELDS, PATH_STEPS, Step, path_layout
+from fanin.hdl.ring.link_job import NODE_BITS
+from fanin.hdl.ring.orders import PATH_FIELDS, PATH_STEPS, Step, path_layout
 from fanin.hdl.ring.segments import RingSegments, descriptor_layout, segment_layout
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
@@ -48,7 +49,7 @@ class RingFrames(wiring.Component):
     def __init__(self, *, config: RingConfig, address_width: int = 40):
         self.config = config
         self.address_width = address_width
-        orders = {path: Out(stream.Signature(path_layout(config, address_width, path))) for path in PATH_STEPS}
+        orders = {path: Out(stream.Signature(path_layout(config, path, address_width))) for path in PATH_STEPS}
         segments = stream.Signature(segment_layout(config, address_width))
         super().__init__({"nodes": In(NODE_BITS), "rank": In(NODE_BITS), "i": In(segments), **orders})
 
@@ -185,7 +186,7 @@ class RingSequencer(wiring.Component):
     def __init__(self, *, config: RingConfig, address_width: int = 40):
         self.config = config
         self.address_width = address_width
-        orders = {path: Out(stream.Signature(path_layout(config, address_width, path))) for path in PATH_STEPS}
+        orders = {path: Out(stream.Signature(path_layout(config, path, address_width))) for path in PATH_STEPS}
         descriptors = stream.Signature(descriptor_layout(address_width))
         super().__init__(
             {"nodes": In(NODE_BITS), "rank": In(NODE_BITS), "descriptor": In(descriptors), **orders}
@@ -205,7 +206,7 @@ class RingSequencer(wiring.Component):
             m.d.comb += [part.nodes.eq(self.nodes), part.rank.eq(self.rank)]
         for path in PATH_STEPS:
             queue = StreamFIFO(
-                shape=path_layout(self.config, self.address_width, path),
+                shape=path_layout(self.config, path, self.address_width),
                 depth=2 * self.config.slice_frames + SPARE_ORDERS,
             )
             m.submodules[path] = queue

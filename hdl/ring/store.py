@@ -72,7 +72,7 @@ class StorePath(wiring.Component):
         words = stream.Signature(word_layout(config.width))
         super().__init__(
             {
-                "orders": In(stream.Signature(path_layout(config, address_width, "store"))),
+                "orders": In(stream.Signature(path_layout(config, "store", address_width))),
                 "totals": In(words),
                 "received": In(words),
                 "axi": Out(AXI4WriteSignature(data_width=config.width, address_width=address_width)),
