@@ -6,10 +6,8 @@ from amaranth import Cat, Const, Module
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.codec import MAX_BOUND, Bfp, Mode
-from fanin.hdl.codec.bfp import BfpCompressor, BfpDecompressor
-from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
-from fanin.hdl.codec.inceptionn.decompressor import InceptionnDecompressor
+from fanin.codec import MAX_BOUND, Mode
+from fanin.hdl.codec.make import make_compressor, make_decompressor
 from fanin.hdl.ring.words import word_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
@@ -23,20 +21,6 @@ class CodecSettings(data.Struct):
 
     bound: range(MAX_BOUND + 1)
     mode: Mode
-
-
-def make_compressor(config: RingConfig) -> Any:
-    """The codec's compressor."""
-    if isinstance(config.codec, Bfp):
-        return BfpCompressor(width=config.width, block=config.codec.block, mantissa=config.codec.mantissa)
-    return InceptionnCompressor(group=config.lanes)
-
-
-def make_decompressor(config: RingConfig) -> Any:
-    """The codec's decompressor."""
-    if isinstance(config.codec, Bfp):
-        return BfpDecompressor(width=config.width, block=config.codec.block, mantissa=config.codec.mantissa)
-    return InceptionnDecompressor(group=config.lanes)
 
 
 class RingEncoder(wiring.Component):
@@ -73,7 +57,7 @@ class RingEncoder(wiring.Component):
         if self.config.codec is None:
             connect_typed(m, flipped(self.i), flipped(self.o))
             return m
-        m.submodules.compressor = compressor = make_compressor(self.config)
+        m.submodules.compressor = compressor = make_compressor(self.config.codec, self.config.width)
         if hasattr(compressor, "bound"):
             m.d.comb += [compressor.bound.eq(self.settings.bound), compressor.mode.eq(self.settings.mode)]
         packed = compressor.o.payload
@@ -135,7 +119,11 @@ class RingDecoder(wiring.Component):
         m = Module()
         m.submodules.tags = tags = StreamFIFO(shape=1, depth=FRAMES)
         m.d.comb += [tags.i.payload.eq(self.frame.payload.tag), self.o.payload.tag.eq(tags.o.payload)]
-        words = self.i if self.config.codec is None else self._decompressed(m, tags)
+        if self.config.codec is None:
+            words = self.i
+            m.d.comb += [tags.i.valid.eq(self.frame.valid), self.frame.ready.eq(tags.i.ready)]
+        else:
+            words = self._decompressed(m, make_decompressor(self.config.codec, self.config.width), tags)
         leave = self.o.ready & tags.o.valid
         m.d.comb += [
             self.o.valid.eq(words.valid & tags.o.valid),
@@ -144,13 +132,11 @@ class RingDecoder(wiring.Component):
             self.o.payload.data.eq(words.payload.data),
             self.o.payload.last.eq(words.payload.last),
         ]
-        if self.config.codec is None:
-            m.d.comb += [tags.i.valid.eq(self.frame.valid), self.frame.ready.eq(tags.i.ready)]
         return m
 
-    def _decompressed(self, m: Module, tags: Any) -> Any:
+    def _decompressed(self, m: Module, decompressor: Any, tags: Any) -> Any:
         """The decompressor's stream; a frame is announced to it and to the tags at once."""
-        m.submodules.decompressor = decompressor = make_decompressor(self.config)
+        m.submodules.decompressor = decompressor
         m.submodules.lengths = lengths = StreamFIFO(shape=self.frame.payload.words.shape(), depth=FRAMES)
         word_bytes = self.config.width // 8
         m.d.comb += [

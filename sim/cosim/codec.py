@@ -7,13 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from amaranth.lib import wiring
 
 from fanin.codec import FLOAT_BITS, Bfp, Inceptionn
 from fanin.errors import InputError
-from fanin.hdl.codec.bfp import BfpCompressor, BfpDecompressor
-from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
-from fanin.hdl.codec.inceptionn.decompressor import InceptionnDecompressor
+from fanin.hdl.codec.make import make_compressor, make_decompressor
 from fanin.sim.cosim.stream_file import StreamFile, StreamRun
 from fanin.sim.golden.codec import bfp, packet
 from fanin.sim.golden.codec.file import decode
@@ -43,23 +40,15 @@ class Outcome:
         return self.run.cycles / self.groups
 
 
-def components(config: Inceptionn | Bfp, width: int | None = None) -> tuple[wiring.Component, wiring.Component]:
-    """Compressor and decompressor; ``width`` is BFP's, in bits, 512 by default: INCEPTIONN's is its group's."""
-    if isinstance(config, Bfp):
-        options = {"width": width or 512, "block": config.block, "mantissa": config.mantissa}
-        return BfpCompressor(**options), BfpDecompressor(**options)
-    return InceptionnCompressor(group=config.group), InceptionnDecompressor(group=config.group)
-
-
 class CodecRtl:
     """Compressor and decompressor, Verilated. INCEPTIONN's bound and mode may change from check to check."""
 
-    def __init__(self, config: Inceptionn | Bfp, *, width: int | None = None, quiet: bool = False):
-        """``width`` is that of ``components``."""
-        compressor, decompressor = components(config, width)
+    def __init__(self, config: Inceptionn | Bfp, *, width: int = 512, quiet: bool = False):
+        """``width`` is BFP's, in bits: INCEPTIONN's is its group's."""
+        compressor = make_compressor(config, width)
         self.word_bytes = len(compressor.i.p.data) // 8
         self.compressor = StreamFile(compressor, quiet=quiet)
-        self.decompressor = StreamFile(decompressor, quiet=quiet)
+        self.decompressor = StreamFile(make_decompressor(config, width), quiet=quiet)
 
     def compress(self, frames: Sequence[bytes], config: Inceptionn | Bfp, **options: object) -> StreamRun:
         """Frames of values through the compressor; ``options`` are those of ``StreamFile.run``."""

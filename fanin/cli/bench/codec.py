@@ -16,8 +16,9 @@ from fanin.cli.codec.options import describe
 from fanin.codec import FLOAT_BITS, MAX_BOUND, MIN_BOUND, Bfp, Inceptionn, Mode
 from fanin.config import CLOCK_MHZ
 from fanin.errors import InputError
+from fanin.hdl.codec.make import make_compressor, make_decompressor
 from fanin.hdl.emit import emit_verilog, snake_case
-from fanin.sim.cosim.codec import CodecRtl, components, encode_frame
+from fanin.sim.cosim.codec import CodecRtl, encode_frame
 from fanin.sim.golden.codec.samples import samples
 from fanin.sim.models.gradients import gradients
 from fanin.sim.models.tags import BOUNDS
@@ -120,7 +121,8 @@ def _differences(name: str, configs: Sequence[Inceptionn | Bfp], rtl: CodecRtl, 
 
 
 def _area(config: Inceptionn | Bfp, width: int) -> Iterator[Result]:
-    for component in components(config, width):
+    for make in make_compressor, make_decompressor:
+        component = make(config, width)
         name = snake_case(type(component).__name__)
         area = synthesise(emit_verilog(component, name=name), name)
         name = f"{type(component).__name__}, {width} bits"
