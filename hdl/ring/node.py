@@ -106,10 +106,11 @@ class RingNode(wiring.Component):
     def _settings(self, m: Module, registers: Any, control: Any, engine: Any, link: Any) -> None:
         """What the registers say, to the parts that need it, and whether a ring can be run so."""
         job = link.job
-        names = {name: name for name in RingJob.as_shape().members} | {"job": "job_id"}
-        for name in names.keys() - {"codec", "parameters"}:
-            m.d.comb += job[name].eq(getattr(registers, names[name]))
+        made = ("job", "codec", "parameters")  # of the others each is a register
+        names = [name for name in RingJob.as_shape().members if name not in made]
+        m.d.comb += [job[name].eq(getattr(registers, name)) for name in names]
         m.d.comb += [
+            job.job.eq(registers.job_id),
             job.codec.eq(self.config.codec_kind.id),
             job.parameters.eq(self._parameters(registers)),
             engine.nodes.eq(registers.nodes),

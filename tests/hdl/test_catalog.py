@@ -1,7 +1,10 @@
 # amaranth: UnusedElaboratable=no
 """The catalogue of ``fanin verilog``: every entry can be emitted, and takes its parameters from text."""
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -15,6 +18,26 @@ def test_every_entry_is_verilog_with_a_top_of_its_name(name):
     verilog = catalog.emit(name, preset="tiny", settings={})
     assert re.search(rf"^module {name.replace('-', '_')}\(", verilog, re.MULTILINE)
     assert "$signal" not in verilog, "a signal without a name"
+
+
+EMIT_ALL = """
+from fanin.hdl.catalog import CATALOG, emit
+print(*(emit(name, preset="tiny", settings={}) for name in CATALOG))
+"""
+
+
+@pytest.mark.slow
+def test_the_text_is_the_same_in_every_run():
+    texts = [
+        subprocess.run(
+            [sys.executable, "-c", EMIT_ALL],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert texts[0] == texts[1]
 
 
 @pytest.mark.parametrize("name", catalog.CATALOG)
