@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from fanin.codec import Bfp, Inceptionn
 from fanin.hdl.bus.driver import Batch, Value
 from fanin.hdl.ring.registers import (
+    ACK_DELAY,
     ENGINE_COUNTERS,
     IDENTITY,
     LINK_COUNTERS,
+    RETRIES,
+    TIMEOUT,
     VERSION,
     Failure,
     ring_registers,
@@ -30,10 +33,10 @@ class RingMember:
     id: int
     macs: Sequence[int]
     rank: int
-    timeout: int = 50_000
-    retries: int = 1000
+    timeout: int = TIMEOUT
+    retries: int = RETRIES
     ack_frames: int | None = None  #: the configuration's own unless given
-    ack_delay: int = 500
+    ack_delay: int = ACK_DELAY
 
     def __post_init__(self) -> None:
         nodes = len(self.macs)

@@ -172,8 +172,7 @@ class RingNode(wiring.Component):
         }
         m.d.comb += [getattr(registers, name).eq(value) for name, value in (constants | block).items()]
         m.d.comb += [
-            getattr(registers, name).eq(getattr(control, name))
-            for name in ("running", "changing", "failed", "cause")
+            getattr(registers, name).eq(getattr(control, name)) for name in ("running", "failed", "cause")
         ]
         posting = Signal(8)  # a descriptor is counted some cycles after its post
         pending = registers.post_descriptor | posting.any() | engine.unfinished.any()

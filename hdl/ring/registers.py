@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from fanin.codec import MAX_BOUND, Codec, Mode
+from fanin.codec import MAX_BOUND, Codec, Inceptionn, Mode
 from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
 from fanin.hdl.ring.link_job import COUNT_BITS, NODE_BITS, LinkCounters, RingJob
-from fanin.ring import RingConfig
+from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
 
 IDENTITY = 0x464E5247  # "GRNF" in memory order: fanin ring
 VERSION = 1
+
+# What the host asks for unless it says otherwise, and what the registers begin with.
+TIMEOUT = 50_000  # cycles
+RETRIES = 1000
+ACK_DELAY = 500  # cycles
 
 
 class Failure(IntEnum):
@@ -76,7 +81,6 @@ def _control() -> tuple[Register, ...]:
             "what the node does",
             (
                 Field("running", 1, "a job is under way; descriptors are taken"),
-                Field("changing", 1, "`start` or `stop` has not been carried out yet: memory is at work"),
                 Field("failed", 1, "the job has ended; `cause` says why"),
                 Field("cause", FAILURE_BITS, causes),
                 Field("refused_any", 1, "a descriptor of this job was refused"),
@@ -90,6 +94,8 @@ def _control() -> tuple[Register, ...]:
 
 
 def _job() -> tuple[Register, ...]:
+    default = Inceptionn()
+    bounds = f"errors are at most 2^-bound a hop: 1…{MAX_BOUND}"
     modes = ", ".join(f"{mode.value} {mode.name.lower()}" for mode in Mode)
     macs = {"own_mac": "this node's", "previous_mac": "the node before's", "next_mac": "the node behind's"}
     return (
@@ -99,7 +105,7 @@ def _job() -> tuple[Register, ...]:
             "the ring; this and what follows, up to the descriptor, must hold still until the next `start`",
             (
                 Field("job_id", _width("job"), "which ring: another number at every start, at all nodes"),
-                Field("nodes", NODE_BITS, "N: 2…255"),
+                Field("nodes", NODE_BITS, f"N: {MIN_NODES}…{MAX_NODES}"),
                 Field("rank", NODE_BITS, "this node's place, 0…N - 1; the node behind has the next"),
             ),
         ),
@@ -108,20 +114,22 @@ def _job() -> tuple[Register, ...]:
             Access.RW,
             "of INCEPTIONN, alike at all nodes",
             (
-                Field("bound", MAX_BOUND.bit_length(), f"errors are at most 2^-bound a hop: 1…{MAX_BOUND}", 10),
-                Field("mode", 1, modes, Mode.STRICT),
+                Field("bound", MAX_BOUND.bit_length(), bounds, default.bound),
+                Field("mode", 1, modes, default.mode),
             ),
         ),
         *(Register(name, Access.RW, f"{whose} MAC address", bits=_width(name)) for name, whose in macs.items()),
-        Register("timeout", Access.RW, "cycles without progress until frames are sent again", reset=50_000),
-        Register("retries", Access.RW, "such times in a row until TIMEOUT", bits=_width("retries"), reset=1000),
+        Register("timeout", Access.RW, "cycles without progress until frames are sent again", reset=TIMEOUT),
+        Register(
+            "retries", Access.RW, "such times in a row until TIMEOUT", reset=RETRIES, bits=_width("retries")
+        ),
         Register(
             "acknowledge",
             Access.RW,
             "when received frames are acknowledged",
             (
                 Field("ack_frames", _width("ack_frames"), "after so many were taken or consumed", 1),
-                Field("ack_delay", _width("ack_delay"), "or so many cycles after the first of them", 500),
+                Field("ack_delay", _width("ack_delay"), "or so many cycles after the first of them", ACK_DELAY),
             ),
         ),
         Register(

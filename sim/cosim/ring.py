@@ -69,23 +69,17 @@ class _Layout:
     config: RingConfig
     counts: tuple[int, ...]
 
-    @property
-    def word_bytes(self) -> int:
-        return self.config.width // 8
+    def _bounds(self) -> list[int]:
+        """The byte at which each vector begins, and the one at which memory ends."""
+        words = np.cumsum([_GUARD_WORDS, *(self.config.words(n) + _GUARD_WORDS for n in self.counts)])
+        return (words * self.config.width // 8).tolist()
 
     @property
     def addresses(self) -> list[int]:
-        words = np.cumsum([_GUARD_WORDS, *(self.config.words(n) + _GUARD_WORDS for n in self.counts)])
-        return [int(word) * self.word_bytes for word in words[:-1]]
-
-    @property
-    def size(self) -> int:
-        return sum(self.config.words(n) for n in self.counts) * self.word_bytes + self.word_bytes * (
-            _GUARD_WORDS * (1 + len(self.counts))
-        )
+        return self._bounds()[:-1]
 
     def write(self, path: Path, vectors: Sequence[Float32]) -> None:
-        memory = np.full(self.size, _GUARD, dtype=np.uint8)
+        memory = np.full(self._bounds()[-1], _GUARD, dtype=np.uint8)
         for address, vector in zip(self.addresses, vectors, strict=True):
             memory[address : address + 4 * vector.size] = vector.view(np.uint8)
         memory.tofile(path)
@@ -185,24 +179,24 @@ class RingCosim:
         rate = link.gbps * self.period_ps / 8000
         return rate if rate < self.config.width / 8 else 0.0
 
-    def _poll(self, program: HostProgram, field_name: str) -> HostProgram:
-        """Wait until a one-bit field of the status is 0."""
+    def _wait(self, program: HostProgram) -> HostProgram:
+        """Until nothing is to be waited for."""
         registers = self.driver.registers
-        (shift,) = (shift for part, shift in registers["status"].shifts() if part.name == field_name)
+        (shift,) = (shift for part, shift in registers["status"].shifts() if part.name == "busy")
         return program.poll(registers.offset("status"), 0, 1 << shift)
 
     def _start(self, member: RingMember) -> HostProgram:
         driver, program = self.driver, HostProgram()
         for batch in driver.identify(), driver.configure(member), driver.start():
             program.extend(batch.operations)
-        return self._poll(program, "changing")
+        return self._wait(program)
 
     def _reduce(self, layout: _Layout) -> HostProgram:
         driver, program = self.driver, HostProgram()
         program.extend(driver.command("clear_counters").operations)
         for address, count in zip(layout.addresses, layout.counts, strict=True):
             program.extend(driver.post(address, count).operations)
-        self._poll(program, "busy")
+        self._wait(program)
         return program.extend(driver.wait().operations).extend(driver.counters().operations)
 
     def _collect(self, raw: RunResult, layout: _Layout, paths: Sequence[Path]) -> RingRun:

@@ -53,6 +53,24 @@ def test_three_nodes_reduce_what_they_can_refuse_what_they_cannot_and_survive_a_
     run.check()
 
 
+def test_a_command_shows_as_busy_in_the_very_next_read_and_until_it_is_carried_out():
+    seen = []
+
+    async def script(run):
+        driver, bus = run.drivers[1], run.buses[1]
+        await run.start()
+        for command in None, "stop":
+            if command:
+                await bus.run(driver.command(command))
+            while not (status := driver.status_of(await bus.run(driver.wait()))).finished:
+                seen.append((command, status.running))
+            seen.append((command, status.running))
+
+    ring([1], 2, stall=0.0, script=script).run()
+    assert [*dict.fromkeys(seen)] == [(None, False), (None, True), ("stop", False)]
+    assert seen.count(("stop", False)) > 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", [None, Inceptionn(), Bfp()], ids=["none", "inceptionn", "bfp"])
 def test_four_nodes_end_with_the_sum_and_nothing_else_changes(codec):
