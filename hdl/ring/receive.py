@@ -8,15 +8,17 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
+from fanin.hdl.net.slots import equal_parts
 from fanin.hdl.ring.codec import RingDecoder
 from fanin.hdl.ring.link_job import link_beat
 from fanin.hdl.ring.orders import Step, path_layout
-from fanin.hdl.ring.words import word_layout
+from fanin.hdl.ring.words import StreamFork, word_layout
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.ring import RingConfig
 
+PARTS = 8  # in which a frame is compared with its order
 FIFO_WORDS = 32  # of decoded words, while those of the total before are still on their way through the codec
 
 
@@ -75,32 +77,36 @@ class ReceivePath(wiring.Component):
         m.submodules.beats = beats = RegisterSlice(shape=words)
         m.submodules.verbatim = verbatim = RegisterSlice(shape=words)
         m.submodules.announced = announced = RegisterSlice(shape=decoder.frame.payload.shape())
+        m.submodules.fork = fork = StreamFork(shape=self.orders.payload.shape())
+        m.submodules.known = known = RegisterSlice(shape=self.orders.payload.shape())
+        connect_typed(m, flipped(self.orders), fork.i)
+        connect_typed(m, fork.o[0], known.i)
         connect_typed(m, beats.o, decoder.i)
         connect_typed(m, announced.o, decoder.frame)
+        told = fork.o[1].payload  # early: no beat has to wait until the decoder knows of its frame
         connect_typed(m, verbatim.o, flipped(self.verbatim))
         # the first register takes a beat, and the second one gives its own on
         move = Signal()
         leave = Signal()
-        first = Signal(init=1)
         # they hold a beat
         compared = Signal()
         checked = Signal()
-        agrees = Signal(4)
+        agrees = Signal(PARTS)
         right = Signal()
         step = Signal.like(self.orders.payload.step)
         forward = Signal()
         early = Signal(words, reset_less=True)
         beat = Signal(words, reset_less=True)
-        order, source = self.orders.payload, self.i.payload
+        order, source = known.o.payload, self.i.payload
         free = ~checked | leave
-        able = self.orders.valid & announced.i.ready & free
         m.d.comb += [
-            move.eq(self.i.valid & able),
-            self.i.ready.eq(able),
-            self.orders.ready.eq(self.i.valid & source.last & able),
-            announced.i.valid.eq(move & first),  # early: what it says is there before the first beat
-            announced.i.payload.words.eq(order.words),
-            announced.i.payload.tag.eq(order.step.as_value().matches(Step.FORWARD, Step.STORE)),
+            move.eq(self.i.valid & known.o.valid & free),
+            self.i.ready.eq(known.o.valid & free),
+            known.o.ready.eq(self.i.valid & source.last & free),
+            announced.i.valid.eq(fork.o[1].valid),
+            fork.o[1].ready.eq(announced.i.ready),
+            announced.i.payload.words.eq(told.words),
+            announced.i.payload.tag.eq(told.step.as_value().matches(Step.FORWARD, Step.STORE)),
             leave.eq(right & beats.i.ready & (verbatim.i.ready | ~forward)),
             beats.i.payload.eq(beat),
             beats.i.valid.eq(checked & leave),
@@ -108,8 +114,6 @@ class ReceivePath(wiring.Component):
             verbatim.i.valid.eq(checked & leave & forward),
             self.mismatch.eq(checked & ~right | decoder.mismatch),
         ]
-        with m.If(move):
-            m.d.sync += first.eq(source.last)
         with m.If(free):
             m.d.sync += [compared.eq(move), early.data.eq(source.data), early.last.eq(source.last)]
             m.d.sync += [agrees.eq(self._agrees(source, order)), step.eq(order.step)]
@@ -120,14 +124,9 @@ class ReceivePath(wiring.Component):
 
     @staticmethod
     def _agrees(beat: Any, order: Any) -> Any:
-        """Whether the frame is the one that is to come, in four parts."""
-        half = len(order.count) // 2
-        return Cat(
-            beat.operation == order.operation,
-            beat.length == order.words,
-            beat.count[:half] == order.count[:half],
-            beat.count[half:] == order.count[half:],
-        )
+        """Whether the frame is the one that is to come, in parts; ``words`` has fewer bits than ``length``."""
+        came = Cat(beat.operation, beat.count, beat.length)
+        return equal_parts(came, Cat(order.operation, order.count, order.words), PARTS)
 
     def _deliver(self, m: Module, decoder: RingDecoder) -> None:
         """Decoded words by their tag, which says that they are to be stored."""
