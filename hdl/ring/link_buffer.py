@@ -72,19 +72,15 @@ class ReceiveBuffer(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``written`` runs ahead of ``kept``; the reader follows ``kept``. The memory's register is ``o``."""
+        """``written`` runs ahead of ``kept``; the reader counts frames. The memory's register is ``o``."""
         m = Module()
         m.submodules.frames = frames = Memory(shape=FRAME, depth=self.buffer_frames, init=[])
         m.submodules.storage = storage = Memory(
             shape=data.StructLayout({"data": self.data_width, "last": 1}), depth=self.beats, init=[]
         )
         write, read = storage.write_port(), storage.read_port()
-        # ``lap`` changes at each wrap: without it a full buffer would look empty.
-        place = data.StructLayout({"index": range(self.beats), "lap": 1})
-        written = Signal(place)
-        kept = Signal(place)
-        reading = Signal(place)
-        level = Signal(range(self.buffer_frames + 1))
+        written = Signal(range(self.beats))
+        kept = Signal.like(written)
         keep = Signal()
         note = frames.write_port()
         with m.If(keep):
@@ -94,44 +90,44 @@ class ReceiveBuffer(wiring.Component):
             note.en.eq(keep),
             note.data.eq(self.close.frame),
             write.en.eq(self.write.en),
-            write.addr.eq(written.index),
+            write.addr.eq(written),
             write.data.data.eq(self.write.data),
             write.data.last.eq(self.write.last),
         ]
         with m.If(self.write.en):
-            m.d.sync += self._step(written)
+            m.d.sync += written.eq(following(written, self.beats))
         with m.If(keep):
             m.d.sync += kept.eq(written)
         with m.Elif(self.close.en):
             m.d.sync += written.eq(kept)
-        with m.If(keep != self.consumed):
-            m.d.sync += level.eq(Mux(keep, level + 1, level - 1))
-            m.d.sync += self.full.eq(keep & (level == self.buffer_frames - 1))
-        self._read(m, read, reading, kept, frames.read_port(domain="comb"))
+        self._read(m, keep, read, frames.read_port(domain="comb"))
         return m
 
-    def _step(self, place: Any) -> list[Any]:
-        wraps = place.index == self.beats - 1
-        return [place.index.eq(following(place.index, self.beats)), place.lap.eq(place.lap ^ wraps)]
-
-    def _read(self, m: Module, read: Any, reading: Any, kept: Any, frames: Any) -> None:
+    def _read(self, m: Module, keep: Signal, read: Any, frames: Any) -> None:
+        """Read on while there are frames beyond the one whose last beat is on ``o``."""
         o = self.o
+        level = Signal(range(self.buffer_frames + 1))  # frames whose last beat has not left
+        some = Signal()
+        several = Signal()
         free = ~o.valid | o.ready
         m.d.comb += [
-            read.en.eq(free & (reading != kept)),
-            read.addr.eq(reading.index),
+            read.en.eq(free & Mux(o.valid & read.data.last, several, some)),
             o.payload.data.eq(read.data.data),
             o.payload.last.eq(read.data.last),
             *(o.payload[name].eq(frames.data[name]) for name in FRAME.members),
         ]
         leaves = o.valid & o.ready & read.data.last
         m.d.sync += self.consumed.eq(leaves)
+        with m.If(keep != leaves):
+            m.d.sync += level.eq(Mux(keep, level + 1, level - 1))
+            m.d.sync += self.full.eq(keep & (level == self.buffer_frames - 1))
+            m.d.sync += [some.eq(keep | several), several.eq(Mux(keep, some, level > 2))]
         with m.If(leaves):
             m.d.sync += frames.addr.eq(following(frames.addr, self.buffer_frames))
         with m.If(free):
             m.d.sync += o.valid.eq(read.en)
         with m.If(read.en):
-            m.d.sync += self._step(reading)
+            m.d.sync += read.addr.eq(following(read.addr, self.beats))
 
 
 class ReplayBuffer(wiring.Component):

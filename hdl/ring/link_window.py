@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module, Signal, Value, signed
+from amaranth import Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -179,20 +179,19 @@ class SendWindow(wiring.Component):
     def _time(self, m: Module, back: Signal, progress: Signal, nothing_sent: Value) -> None:
         """Count down while an answer is wanted and nothing moves; then go back, or ask."""
         timer = Signal(signed(TIMEOUT_BITS + 1))
-        timeouts = Signal(RETRY_BITS)
+        retries = Signal(signed(RETRY_BITS + 1))  # that are left behind the next timeout
         waiting = Signal()
         m.d.sync += [
             waiting.eq(self.running & (self.watch | ~self.idle)),
-            self.failed.eq(self.running & (timeouts == self.job.retries)),
+            self.failed.eq(self.running & retries[-1]),
         ]
         m.d.comb += back.eq(waiting & timer[-1])
         m.d.sync += timer.eq(timer - 1)
         with m.If(~waiting | progress | back):
             m.d.sync += timer.eq(self.job.timeout)
-        with m.If(self.answer.valid):
-            m.d.sync += timeouts.eq(0)
-        with m.Elif(back):
-            m.d.sync += timeouts.eq(timeouts + 1)
+        anew = ~self.running | self.answer.valid
+        with m.If(anew | back):
+            m.d.sync += retries.eq(Mux(anew, self.job.retries, retries) - 1)
         with m.If(self.probed):
             m.d.sync += self.probe.eq(0)
         with m.If(back & nothing_sent):
