@@ -130,13 +130,15 @@ class RingFrames(wiring.Component):
         """From a slice to the one before it, and from its step to the next."""
         segment = self.i.payload
         index = Signal(NODE_BITS)  # of the slice
+        first = Signal()  # that is 0
         repeats = Signal(signed(NODE_BITS + 1))  # of ADD and FORWARD, behind the next one
         pair = Signal()  # N = 2: neither
+        m.d.sync += first.eq(index == 0)
         with m.If(idle):
             m.d.sync += [index.eq(self.rank), repeats.eq(self.nodes - 4), pair.eq(self.nodes == 2)]
         with m.If(advance):
             m.d.sync += [index.eq(index - 1), offset.eq(offset - segment.size), repeats.eq(repeats - 1)]
-            with m.If(index == 0):
+            with m.If(first):
                 m.d.sync += [index.eq(self.nodes - 1), offset.eq(segment.top)]
             with m.Switch(step):
                 with m.Case(Step.LOCAL, Step.TOTAL):
