@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass, field
 from fanin.sim.switch.base import Switch, SwitchKind
 from fanin.wire import MIN_FRAME_BYTES
 
-_FCS_BYTES = 4
-_PREAMBLE_BYTES = 8
-_GAP_BYTES = 12
+FCS_BYTES = 4
+PREAMBLE_BYTES = 8
+GAP_BYTES = 12
 _BURST_BITS = 8  # a corrupted frame has 1 to this many bits flipped
 
 
@@ -118,7 +118,7 @@ class Link:
     def _arrival(self, start: int, frame: bytes) -> int:
         """When a frame that starts now has arrived; the MAC pads it to the least length."""
         size = max(len(frame), MIN_FRAME_BYTES)
-        return start + self.config.duration(_PREAMBLE_BYTES + size + _FCS_BYTES) + self._delay
+        return start + self.config.duration(PREAMBLE_BYTES + size + FCS_BYTES) + self._delay
 
     def send(self, frame: bytes, time: int) -> list[Arrival]:
         """Hand in a frame at ``time``, not before the last one's; what arrives of it: none, one or two."""
@@ -127,7 +127,7 @@ class Link:
         statistics.bytes += len(frame)
         start = max(time, self._free)
         arrival = self._arrival(start, frame)
-        self._free = arrival - self._delay + config.duration(_GAP_BYTES)
+        self._free = arrival - self._delay + config.duration(GAP_BYTES)
         if draw() < config.drop:
             statistics.dropped += 1
             return []
@@ -144,10 +144,10 @@ class Link:
         if self._random.random() >= self.config.corrupt:
             return Arrival(time, frame)
         self.statistics.corrupted += 1
-        wire = bytearray(frame + zlib.crc32(frame).to_bytes(_FCS_BYTES, "little"))
+        wire = bytearray(frame + zlib.crc32(frame).to_bytes(FCS_BYTES, "little"))
         for bit in self._random.sample(range(8 * len(wire)), self._random.randint(1, _BURST_BITS)):
             wire[bit // 8] ^= 1 << bit % 8
-        received, fcs = bytes(wire[:-_FCS_BYTES]), int.from_bytes(wire[-_FCS_BYTES:], "little")
+        received, fcs = bytes(wire[:-FCS_BYTES]), int.from_bytes(wire[-FCS_BYTES:], "little")
         error = zlib.crc32(received) != fcs
         self.statistics.fcs_errors += error
         return Arrival(time, received, error)

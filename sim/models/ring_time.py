@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from fanin.codec import Bfp
 from fanin.ring import RingConfig, Slice
-from fanin.sim.network import LinkConfig
+from fanin.sim.network import FCS_BYTES, GAP_BYTES, PREAMBLE_BYTES, LinkConfig
+from fanin.wire import RING_CONTROL_BYTES
 
-_OVERHEAD_BYTES = 24  # preamble, FCS and gap
-_SERIAL_BYTES = 12  # preamble and FCS: what a link adds before a frame has arrived
-_CONTROL_BYTES = 64  # of an ACK
+_SERIAL_BYTES = PREAMBLE_BYTES + FCS_BYTES  # what a link adds before a frame has arrived
+_OVERHEAD_BYTES = _SERIAL_BYTES + GAP_BYTES
 _BEGIN = 130  # cycles: the descriptor's way to memory, and the first word's from there
 _END = 80  # the last word's into memory
 _PIPELINE = 40  # a frame's first word from the receive buffer to the replay buffer, and the link's own cycles
@@ -81,7 +81,7 @@ class RingTime:
     def _slice_on_link(self, piece: Slice) -> float:
         frames = self._frames(piece)
         data = sum(self._wire(self._frame_bytes(words)) for words in frames)
-        return data + 2 * len(frames) / self.config.ack_frames * self._wire(_CONTROL_BYTES)
+        return data + 2 * len(frames) / self.config.ack_frames * self._wire(RING_CONTROL_BYTES)
 
     @property
     def in_lanes(self) -> float:
