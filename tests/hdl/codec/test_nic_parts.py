@@ -4,6 +4,8 @@
 import random
 from itertools import pairwise
 
+import pytest
+
 from fanin.codec import TOS_RAW
 from fanin.hdl.codec.nic.assembler import FrameAssembler
 from fanin.hdl.codec.nic.cutter import PayloadCutter
@@ -68,6 +70,31 @@ def test_the_meter_keeps_its_pace():
     assert first(log, "o") - first(log, "i") == 1
     assert first(log, "total") - ends(log, "o")[0] == 8
     assert log["i"][-1][0] - first(log, "i") == len(log["i"]) - 1
+
+
+@pytest.mark.parametrize("count", [32, 64])
+def test_the_meter_waits_for_no_total_and_keeps_32(count):
+    """Frames of a beat, 1 to 32 bytes; nobody takes a total until all have passed."""
+    sent = [bytes(1 + n % 32) for n in range(count)]
+    dut, got = PayloadMeter(), []
+
+    async def late(ctx):
+        await ctx.tick().repeat(count + 20)
+        ctx.set(dut.total.ready, 1)
+        async for _, _, valid, total in ctx.tick().sample(dut.total.valid, dut.total.payload):
+            if valid:
+                got.append(total.bytes)
+
+    log = simulate(
+        dut,
+        drive={"i": list(beats(sent, WIDTH, errors=None))},
+        collect={"o": count},
+        stall=0,
+        processes=[late],
+        idle=100,
+    )
+    assert log["o"][-1][0] - first(log, "o") == count - 1
+    assert got == [len(frame) for frame in sent[:32]]
 
 
 def test_the_parser_reads_a_header_four_cycles_behind_its_beats():
