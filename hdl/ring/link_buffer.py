@@ -32,8 +32,8 @@ class ReceiveBuffer(wiring.Component):
     -------
     ``write`` : In, ``en``, ``data`` and ``last``
     ``close`` : In, ``en``, ``keep`` and ``frame``
-        The frame that was being written has ended: ``operation``, ``count`` and ``length`` of it. Not together
-        with ``write``.
+        The frame that was being written has ended: ``operation``, ``count`` and ``length`` of it. ``keep`` only
+        with ``en``, which is not together with ``write``.
     ``o`` : Out, stream of :func:`~fanin.hdl.ring.link_job.link_beat`
     ``full`` : Out, 1
         There is no room for a whole frame; follows ``close`` by 1 cycle.
@@ -86,7 +86,7 @@ class ReceiveBuffer(wiring.Component):
         with m.If(keep):
             m.d.sync += note.addr.eq(following(note.addr, self.buffer_frames))
         m.d.comb += [
-            keep.eq(self.close.en & self.close.keep),
+            keep.eq(self.close.keep),
             note.en.eq(keep),
             note.data.eq(self.close.frame),
             write.en.eq(self.write.en),

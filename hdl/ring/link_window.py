@@ -132,13 +132,13 @@ class SendWindow(wiring.Component):
             self.offer.record.eq(self.record),
             there.eq(following[near] != written),
             room.eq(_behind(following, limit)),
+            self.again.eq(following[near] != fresh[near]),
             settled.eq(~(self.sent | self.answer.valid | back)),
         ]
         m.d.comb += self.offer.valid.eq(there & room & settled)
         m.d.comb += [
             self.number.eq(following),
             self.offer.sequence.eq(following),
-            self.again.eq(following[near] != fresh[near]),
             self.idle.eq(oldest[near] == written),
         ]
         self._time(m, back, progress, following[near] == oldest[near])
@@ -181,9 +181,13 @@ class SendWindow(wiring.Component):
         timer = Signal(signed(TIMEOUT_BITS + 1))
         retries = Signal(signed(RETRY_BITS + 1))  # that are left behind the next timeout
         waiting = Signal()
+        went_back = Signal()
+        none_out = Signal()  # when it did
         m.d.sync += [
             waiting.eq(self.running & (self.watch | ~self.idle)),
             self.failed.eq(self.running & retries[-1]),
+            went_back.eq(back),
+            none_out.eq(nothing_sent),
         ]
         m.d.comb += back.eq(waiting & timer[-1])
         m.d.sync += timer.eq(timer - 1)
@@ -194,7 +198,7 @@ class SendWindow(wiring.Component):
             m.d.sync += retries.eq(Mux(anew, self.job.retries, retries) - 1)
         with m.If(self.probed):
             m.d.sync += self.probe.eq(0)
-        with m.If(back & nothing_sent):
+        with m.If(went_back & none_out):
             m.d.sync += self.probe.eq(1)
 
 
