@@ -173,6 +173,7 @@ def test_a_silent_neighbour_ends_the_job_in_time():
     waited = cycle - wires.arrived[0][1]  # the last that was heard
     assert retries * timeout < waited <= retries * (timeout + 2) + 8
     assert len(of_kind(wires, RingKind.DATA)) in (retries, retries + 1)  # the last as the job ends
+    assert len(of_kind(wires, RingKind.PROBE)) == 1  # at the start: a frame sent again asks as well
     assert max(sent.last for sent in wires.sent) < cycle + 4
 
 
