@@ -48,6 +48,17 @@ def test_reading_a_lut_memory_is_a_lut_level():
     assert area.depth.luts == 1
 
 
+def test_levels_come_first_where_asked_for():
+    """Beside a long chain there is time to decode a multiplexer's select for all its bits: a level more."""
+    verilog = _verilog(
+        "reg [255:0] d; reg [4:0] s; reg [47:0] n; integer k;"
+        "always @(posedge clk) begin d <= i; s <= a; n <= n + 1; if (n[47]) s <= 0;"
+        "for (k = 0; k < 8; k = k + 1) o[k] <= d[{s, k[2:0]}]; end",
+        "input [255:0] i, input [4:0] a, output reg [7:0] o",
+    )
+    assert synthesise(verilog, "top", levels_first=True).depth.luts == 3 < synthesise(verilog, "top").depth.luts
+
+
 def test_a_combinational_loop_is_refused():
     cell = {
         "type": "LUT1",

@@ -124,7 +124,7 @@ def _area(config: Inceptionn | Bfp, width: int) -> Iterator[Result]:
     for make in make_compressor, make_decompressor:
         component = make(config, width)
         name = snake_case(type(component).__name__)
-        area = synthesise(emit_verilog(component, name=name), name)
+        area = synthesise(emit_verilog(component, name=name), name, levels_first=True)
         name = f"{type(component).__name__}, {width} bits"
         yield from depth_figures(name, area)
         yield Result(f"{name}: LUTs", area.luts, "LUTs")

@@ -32,6 +32,7 @@ _RAM_WRITE_ADDRESS = {"RAM32M": "ADDRD", "RAM64M": "ADDRD", "RAM32M16": "ADDRH",
 _SHIFT_REGISTERS = ("SRL16E", "SRLC16E", "SRLC32E")
 # What a signal passes through without a clock; all else, black boxes included, is a register to the walk.
 _FREE = ("MUXF", "INV")
+_LONG_WIRE = 2000  # ps behind each LUT: more than any chain or memory takes
 _COMBINATIONAL = ("LUT", "CARRY4", *_FREE, *_RAM_LUTS)
 
 
@@ -96,20 +97,28 @@ class Area:
 
 
 def synthesise(
-    verilog: str, top: str, *, options: str = "", blackboxes: Collection[str] = (), timeout: float = 3600
+    verilog: str,
+    top: str,
+    *,
+    options: str = "",
+    levels_first: bool = False,
+    blackboxes: Collection[str] = (),
+    timeout: float = 3600,
 ) -> Area:
     """Map ``top`` with ``synth_xilinx -family xcup -flatten`` and measure it.
 
-    ``options`` go to ``synth_xilinx`` (``-nodsp``, ``-noiopad`` is always on). The modules ``blackboxes``
-    are left out: their ports count as registers, their instances as cells. Raises ToolFailed with yosys'
-    last lines when it fails or outlasts ``timeout`` seconds.
+    ``options`` go to ``synth_xilinx`` (``-nodsp``, ``-noiopad`` is always on). With ``levels_first`` the mapper
+    takes the fewest LUTs in series, where else it saves area on every path that is faster than the slowest one,
+    a carry chain, say. The modules ``blackboxes`` are left out: their ports count as registers, their instances
+    as cells. Raises ToolFailed with yosys' last lines when it fails or outlasts ``timeout`` seconds.
     """
     with tempfile.TemporaryDirectory(prefix="fanin-area-") as folder:
         source, netlist = Path(folder, "top.v"), Path(folder, "top.json")
         source.write_text(verilog)
         boxes = "".join(f" blackbox {name};" for name in blackboxes)
+        wires = f" scratchpad -set synth_xilinx.abc9.W {_LONG_WIRE};" if levels_first else ""
         script = (
-            f"read_verilog {source.name};{boxes} synth_xilinx -family xcup -flatten -noiopad {options}"
+            f"read_verilog {source.name};{boxes}{wires} synth_xilinx -family xcup -flatten -noiopad {options}"
             f" -top {top}; write_json {netlist.name}"
         )
         done = subprocess.run(

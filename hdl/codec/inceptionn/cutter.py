@@ -11,13 +11,12 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.codec import FLOAT_BITS, TAG_BITS, Inceptionn
 from fanin.hdl.arith.delay import Pipeline, delayed
-from fanin.hdl.codec.inceptionn.shifter import bytes_of, moved_down
-from fanin.hdl.codec.inceptionn.starts import BURST_BITS, SLOTS, StartTable, place_bits
+from fanin.hdl.codec.inceptionn.rows import BURST_BITS, SLOTS, place_bits
+from fanin.hdl.codec.inceptionn.shifter import bytes_of, moved_down, moved_down_fast
+from fanin.hdl.codec.inceptionn.starts import StartTable
 from fanin.hdl.codec.inceptionn.stepper import LENGTH_BITS, GroupStepper
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
-
-_FINE = 2  # bits of a place by which the second cycle shifts
 
 
 def group_layout(group: int) -> data.StructLayout:
@@ -99,9 +98,7 @@ class GroupCutter(wiring.Component):
             self.i.ready.eq(room),
             table.i.valid.eq(write),
             table.i.p.eq(self.i.p),
-            table.slot.eq(stepper.slot),
             stepper.row.eq(table.row),
-            stepper.coming.eq(table.coming),
             # not before the end of a frame that ends there could be known
             stepper.there.eq(delayed(m, taken, 2, name="there", reset_less=False)[-1]),
         ]
@@ -130,22 +127,23 @@ class GroupCutter(wiring.Component):
         return Cat(reads)
 
     def _cut(self, m: Module, step: Any, window: Value) -> None:
-        """Two cycles, of which the first shifts by a few bytes at a time, the second by bytes."""
+        """Two cycles, of which the first shifts by some bytes at a time, the second by bytes.
+
+        The tags are moved further in the first one, since they are added up in the second.
+        """
         pipeline = Pipeline(m, self.o.ready)
         register = pipeline.register
-        place, most = step.p.place, (1 << _FINE) - 1
-        size = 8 * self.config.max_group_bytes
-        coarse = moved_down(
-            window,
-            place[_FINE:],
-            size + 8 * most,
-            most=(1 << len(place) - _FINE) - 1,
-            unit=8 << _FINE,
-        )
-        group = moved_down(
-            register(coarse, name="coarse"), register(place[:_FINE], name="fine"), size, most=most
-        )
-        tags, values = group[: TAG_BITS * self.group], group[TAG_BITS * self.group :]
+        place = step.p.place
+
+        def begin(move: Any, size: int, fine: int, name: str) -> Value:
+            """The first bits of the group, of whose place ``fine`` bits are left to the second cycle."""
+            most, steps = (1 << fine) - 1, (1 << len(place) - fine) - 1
+            coarse = move(window, place[fine:], size + 8 * most, most=steps, unit=8 << fine)
+            late = register(place[:fine], name=f"{name}_place")
+            return moved_down(register(coarse, name=name), late, size, most=most)
+
+        tags = begin(moved_down_fast, TAG_BITS * self.group, 2, "tags")
+        values = begin(moved_down, 8 * self.config.max_group_bytes, 3, "bytes")[len(tags) :]
         missing = register(step.p.missing, name="missing")
         fields = {
             "tags": Mux(missing, 0, tags),

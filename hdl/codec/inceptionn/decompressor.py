@@ -85,8 +85,11 @@ class InceptionnDecompressor(wiring.Component):
             ]
             outputs.append(block.o)
         steps = shifter_latency(self.group) + DECOMPRESSION_LATENCY
-        last = pipeline.delay(groups.p.last, steps - 1, name="last")
-        tail = pipeline.delay(groups.p.tail, steps - 1, name="tail")
+        last, tail = (
+            # with a reset the last one is a register, where a shift register would be late
+            pipeline.register(pipeline.delay(value, steps - 2, name=name), name=f"o_{name}", reset_less=False)
+            for name, value in (("last", groups.p.last), ("tail", groups.p.tail))
+        )
         keep = Cat(~last | (tail >= n) for n in range(width // 8))
         m.d.comb += [
             groups.ready.eq(skid.i.ready),

@@ -6,50 +6,35 @@ from typing import Any
 
 from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin.codec import FLOAT_BITS, Inceptionn
-from fanin.hdl.codec.inceptionn.shifter import bytes_of, picked
+from fanin.hdl.codec.inceptionn.rows import BURST_BITS, NUMBERS, SLOTS, place_bits, row_layout
+from fanin.hdl.codec.inceptionn.shifter import bytes_of
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_stream
 
-SLOTS = 16  # bursts that are held
-BURST_BITS = (SLOTS - 1).bit_length()  # bursts are numbered by their slots
-NUMBERS = data.ArrayLayout(BURST_BITS, 2)  # of a burst and of the next one: two, to be compared with quickly
-
-
-def place_bits(group: int) -> int:
-    """Bits of a byte's place in a burst."""
-    return (FLOAT_BITS // 8 * group).bit_length() - 1
-
 
 def end_layout(position_bits: int) -> data.StructLayout:
-    """End of a frame: ``position`` behind its last byte; ``into``: the first two bursts behind it."""
+    """End of a frame: ``position`` behind its last byte; ``into``: the first bursts behind it."""
     return data.StructLayout({"position": position_bits, "into": NUMBERS})
 
 
 class StartTable(wiring.Component):
-    """For every byte position of a burst: the position behind a group that begins there.
+    """For every byte of a burst: where a group that begins there ends.
 
     Bursts are numbered, modulo 16; a position is a burst's number and, in the low bits, a byte's in the burst.
     Tags that go on in the next burst are found there, so that the row of a burst follows when that has come, or
     when the burst is the last of its frame; bytes that a frame has not are tags of zeros.
 
-    The writer keeps to the slots: a burst comes at most 12 after the oldest one whose row is still read.
-
     Members
     -------
     ``i`` : In, packet stream of 32 · ``group`` bits
         Always ready.
-    ``coming`` : Out, 16
-        A one for each of the two bursts that get the next rows.
-    ``slot`` : In, 4
-        The row that is read.
-    ``row`` : Out, array of positions, one for each byte of a burst
-        Within the cycle.
+    ``row`` : Out, ``valid`` and ``ends``, :func:`~fanin.hdl.codec.inceptionn.rows.row_layout`
+        One for each burst.
     ``ends`` : Out, stream of :func:`end_layout`
         One for each frame.
 
@@ -60,7 +45,7 @@ class StartTable(wiring.Component):
 
     Latency
     -------
-    A row: 2 cycles after the burst behind it, or after a frame's last burst 3 cycles (``group`` 16: one more).
+    A row: 1 cycle after the burst behind it, or after a frame's last burst 2 cycles (``group`` 16: one more).
     An end: 2 cycles after the last burst. One burst a cycle.
 
     Source
@@ -77,9 +62,7 @@ class StartTable(wiring.Component):
         super().__init__(
             {
                 "i": In(packet_stream(8 * self.size)),
-                "coming": Out(SLOTS, init=0b11),
-                "slot": In(range(SLOTS)),
-                "row": Out(data.ArrayLayout(self.position_bits, self.size)),
+                "row": Out(data.StructLayout({"valid": 1, "ends": row_layout(group)})),
                 "ends": Out(stream.Signature(end_layout(self.position_bits))),
             }
         )
@@ -111,13 +94,12 @@ class StartTable(wiring.Component):
         m.d.comb += [
             ends.i.valid.eq(i.valid & i.p.last),
             ends.i.p.position.eq(Cat(_count(i.p.keep), number + i.p.keep[-1])),
-            ends.i.p.into[0].eq(number + 1),
-            ends.i.p.into[1].eq(number + 2),
+            *(burst.eq(number + n) for n, burst in enumerate(ends.i.p.into, start=1)),
         ]
         return m
 
     def _rows(self, m: Module, complete: Signal, tags: Value) -> None:
-        """Add up what the tag bytes behind each position stand for, the position in the first sum."""
+        """Add up what the tag bytes behind each place stand for, the place in the first sum."""
         span = self.config.tag_bytes
         sizes = [bytes_of(tags.word_select(n, 8)) for n in range(len(tags) // 8)]
         ends = [bytes_of(tags.word_select(n, 8), n + span) for n in range(self.size)]
@@ -127,26 +109,7 @@ class StartTable(wiring.Component):
             ends = [ends[n] + sizes[n + reach] for n in range(self.size)]
             sizes = [sizes[n] + sizes[n + reach] for n in range(len(sizes) - reach)]
             reach *= 2
-        m.submodules.table = table = Memory(
-            shape=data.ArrayLayout(self.position_bits, self.size), depth=SLOTS, init=[]
-        )
-        number = Signal(BURST_BITS)  # of the burst that gets the next row
-        write, read = table.write_port(), table.read_port(domain="comb")
-        m.d.comb += [
-            write.en.eq(complete),
-            write.addr.eq(number),
-            read.addr.eq(self.slot),
-            self.row.eq(read.data),
-        ]
-        bursts = [(number + n)[:BURST_BITS] for n in range(3)]
-        for n, end in enumerate(ends):
-            total = Signal(self.place + 2, name=f"end{n}")
-            m.d.comb += [
-                total.eq(end),
-                write.data[n].eq(Cat(total[: self.place], picked(bursts, total[self.place :]))),
-            ]
-        with m.If(complete):
-            m.d.sync += [number.eq(number + 1), self.coming.eq(self.coming.rotate_left(1))]
+        m.d.comb += [self.row.valid.eq(complete), *(self.row.ends[n].eq(end) for n, end in enumerate(ends))]
 
 
 def _later(m: Module, valid: Signal, *words: list[Value], name: str) -> tuple[Signal, list[Value], list[Value]]:

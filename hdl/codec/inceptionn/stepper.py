@@ -8,13 +8,13 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import FLOAT_BITS, Inceptionn
+from fanin.codec import Inceptionn
+from fanin.hdl.codec.inceptionn.rows import BURST_BITS, NUMBERS, RowStore, place_bits, row_layout
 from fanin.hdl.codec.inceptionn.shifter import picked
-from fanin.hdl.codec.inceptionn.starts import BURST_BITS, SLOTS, end_layout, place_bits
+from fanin.hdl.codec.inceptionn.starts import end_layout
 from fanin.hdl.stream.buffer import RegisterSlice
 
 LENGTH_BITS = 32
-REACH = 3  # bursts; no group spans more
 
 
 def step_layout(group: int) -> data.StructLayout:
@@ -26,7 +26,7 @@ def step_layout(group: int) -> data.StructLayout:
     place = place_bits(group)
     return data.StructLayout(
         {
-            "bursts": data.ArrayLayout(BURST_BITS, REACH),
+            "bursts": NUMBERS,
             "place": place,
             "tail": place,
             "last": 1,
@@ -54,7 +54,8 @@ class GroupStepper(wiring.Component):
     -------
     ``length`` : In, stream(32)
         Bytes of a frame when decompressed, at least 1; one for each frame.
-    ``coming``, ``row``, ``slot``, ``ends`` : the table's, the other way round
+    ``row``, ``ends`` : the table's, the other way round
+        A burst comes at most 12 after ``oldest``.
     ``there`` : In, 4
         The number of the first burst whose bytes cannot be read yet. When it passes a frame's last burst, the
         frame's end has been on ``ends`` for a cycle.
@@ -70,7 +71,7 @@ class GroupStepper(wiring.Component):
 
     Latency
     -------
-    1 cycle from a row to ``o``; one group a cycle. A frame whose end is known costs no cycle more.
+    2 cycles from a row to ``o``; one group a cycle. A frame whose end is known costs no cycle more.
 
     Source
     ------
@@ -85,9 +86,7 @@ class GroupStepper(wiring.Component):
         super().__init__(
             {
                 "length": In(stream.Signature(LENGTH_BITS)),
-                "coming": In(SLOTS),
-                "row": In(data.ArrayLayout(position, FLOAT_BITS // 8 * group)),
-                "slot": Out(range(SLOTS)),
+                "row": In(data.StructLayout({"valid": 1, "ends": row_layout(group)})),
                 "ends": In(stream.Signature(end_layout(position))),
                 "there": In(BURST_BITS),
                 "oldest": Out(BURST_BITS),
@@ -98,36 +97,40 @@ class GroupStepper(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """A step takes a group from the table; a cycle later it is checked whether its bytes are there."""
         m = Module()
-        position = Signal(BURST_BITS + self.place)  # of the next group
-        following = Signal.like(position)
-        place, burst = position[: self.place], position[self.place :]
-        m.d.comb += [self.slot.eq(burst), following.eq(picked(list(self.row), place))]
+        m.submodules.rows = rows = RowStore(group=self.group)
+        place = Signal(self.place)  # of the next group
+        following = Signal(row_layout(self.group).elem_shape)
+        m.d.comb += [rows.row.eq(self.row), following.eq(picked(list(rows.ends), place))]
         step = Signal()
         full = Signal()
         valid, last, tail = self._frames(m, step)
-        missing = Signal()  # the group's row: its burst, or that and the one before, is still to come
         past = Signal()  # the frame ended before this group
         lately = Signal()
         settled = Signal()
         seeking = Signal()  # the frame's groups have gone, its end has not come
+        turn = Signal()
         ends = self.ends
         m.d.comb += [
-            missing.eq(picked(list(self.coming), burst)),
-            past.eq(ends.valid & ((burst == ends.p.into[0]) | (burst == ends.p.into[1]))),
-            step.eq(valid & ~seeking & ~full & (settled | ~missing)),
-            ends.ready.eq(seeking | step & last),
+            step.eq(valid & ~seeking & ~full & (settled | rows.valid)),
+            turn.eq(seeking | step & last),
+            ends.ready.eq(turn),
+            rows.turn.valid.eq(turn & ends.valid),
+            rows.turn.to.eq(ends.p.into),
+            rows.go.eq(step & ~last & ~past),
+            rows.bursts.eq(following.bursts),
         ]
-        # all rows of a frame are there when its end has been for two cycles, and need not be compared with
+        # all rows of a frame are there when its end has been for two cycles: behind them none comes
         known = ends.valid
         for flag in (lately, settled):
             m.d.sync += flag.eq(known & ~ends.ready)
             known = flag
-        # to the next frame; while that is not known, along with what comes, so that it is dropped
-        target = Cat(Const(0, self.place), Mux(ends.valid, ends.p.into[0], self.there))
-        with m.If(seeking | step & last):
-            m.d.sync += seeking.eq(~ends.valid)
-        with m.If(seeking | step & (last | ~past)):
-            m.d.sync += position.eq(Mux(seeking | last, target, following))
+        # a cycle behind the end: a row of the next frame comes later than that
+        gone = [ends.valid & ((burst == ends.p.into[0]) | (burst == ends.p.into[1])) for burst in rows.open]
+        m.d.sync += past.eq(Mux(rows.go, picked(gone, following.bursts), gone[0]))
+        with m.If(turn):
+            m.d.sync += [seeking.eq(~ends.valid), past.eq(0), place.eq(0)]
+        with m.Elif(rows.go):
+            m.d.sync += place.eq(following.place)
 
         new = Signal(_entry_layout(self.group))
         m.d.comb += [
@@ -136,10 +139,12 @@ class GroupStepper(wiring.Component):
             new.group.tail.eq(tail),
             new.group.last.eq(last),
             new.group.missing.eq(past),
-            *(number.eq(burst + n) for n, number in enumerate(new.group.bursts)),
+            new.group.bursts.eq(rows.open),
         ]
-        waiting, front = self._queue(m, step, full, new, following)
-        m.d.comb += self.oldest.eq(Mux(waiting, front.group.bursts[0], burst))
+        behind = Cat(following.place, picked(list(rows.open), following.bursts))
+        waiting, front = self._queue(m, step, full, new, behind)
+        # what comes while the frame's end is not known is dropped
+        m.d.comb += self.oldest.eq(Mux(waiting, front.group.bursts[0], Mux(seeking, self.there, rows.open[0])))
         return m
 
     def _frames(self, m: Module, step: Signal) -> tuple[Signal, Signal, Value]:
@@ -161,15 +166,15 @@ class GroupStepper(wiring.Component):
             m.d.sync += [frame.left.eq(frame.left - 1), last.eq(frame.left == 1)]
         return valid, last, frame.tail
 
-    def _queue(self, m: Module, step: Signal, full: Signal, new: Any, following: Signal) -> tuple[Signal, Any]:
+    def _queue(self, m: Module, step: Signal, full: Signal, new: Any, behind: Value) -> tuple[Signal, Any]:
         """Hold groups until the first one's bytes are there, or are known to be missing: it, and if it waits.
 
         Two of them, so that a step asks a register only. While the end of their frame is not known both watch
         for it: it is the next to come, as no step leads to another frame before. What follows a group is known
         late in the cycle of its step, and so has a register of its own in front of theirs.
         """
-        after = Signal.like(following, reset_less=True)
-        m.d.sync += after.eq(following)
+        after = Signal.like(new.behind, reset_less=True)
+        m.d.sync += after.eq(behind)
         layout = new.shape()
         waiting = Signal()
         leaves = Signal()
