@@ -9,14 +9,14 @@ from types import MappingProxyType
 
 from fanin.errors import DoesNotFit, InputError
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, MAX_FRAC, MAX_PRECISION, MIN_FRAC
-from fanin.wire import AGGREGATION, MAX_WORKERS, Encap, Protocol
+from fanin.wire import AGGREGATION, MAX_WORKERS, Encap, Protocol, field_bits
 
 CLOCK_MHZ = 250.0  # of the nodes, unless said otherwise
 MICRO_BATCH = 8  # samples that go through an engine side by side, one per bank
 MAX_ENGINES = 8
 MAX_LANES = 64
 MAX_DEPTH = 4096  # chunks; the widths of an engine's sums rest on it
-MAX_SLOTS = 1 << next(f.bits for f in AGGREGATION if f.name == "slot") - 1
+MAX_SLOTS = 1 << field_bits(AGGREGATION, "slot") - 1
 MAX_MICRO_BATCHES = (1 << 24) - 1  # of a mini-batch: the width of its register
 MAX_RUN_MICRO_BATCHES = 1 << 13  # data-parallel: of a mini-batch, per worker; its gradients fit 48 bits then
 

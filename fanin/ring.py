@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fanin.codec import FLOAT_BITS, Bfp, Codec, Inceptionn
-from fanin.wire import RING
+from fanin.wire import RING, field_bits
 
 MIN_NODES = 2
-MAX_NODES = (1 << next(f.bits for f in RING if f.name == "nodes")) - 1
+MAX_NODES = (1 << field_bits(RING, "nodes")) - 1
 LANES = (8, 16)
 MAX_FRAME_WORDS = 128
 MAX_FRAMES = 256  # of a buffer

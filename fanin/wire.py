@@ -150,6 +150,11 @@ def byte_length(fields: Sequence[Field]) -> int:
     return sum(f.bits for f in fields) // 8
 
 
+def field_bits(fields: Sequence[Field], name: str) -> int:
+    """Width of a header's field."""
+    return next(f.bits for f in fields if f.name == name)
+
+
 def pack_fields(fields: Sequence[Field], values: dict[str, int]) -> bytes:
     """Pack one header; fields that ``values`` does not name are 0."""
     word = 0

@@ -19,6 +19,7 @@ from fanin.wire import (
     VALUE_BITS,
     Encap,
     Field,
+    field_bits,
     frame_length,
     header_length,
     payload_length,
@@ -63,7 +64,7 @@ def values_layout(values: int) -> data.ArrayLayout:
 
 def packet_fields(values: int) -> data.StructLayout:
     """What differs from packet to packet of a job: ``kind``, ``slot`` (absolute), ``round``, ``values``."""
-    kind = next(f.bits for f in AGGREGATION if f.name == "kind")
+    kind = field_bits(AGGREGATION, "kind")
     return data.StructLayout(
         {"kind": kind, "slot": SLOT_BITS, "round": ROUND_BITS, "values": values_layout(values)}
     )

@@ -8,20 +8,15 @@ from amaranth import Cat, Value
 from amaranth.lib import data, enum
 
 from fanin.config import MAX_SLOTS
-from fanin.wire import AGGREGATION, ETHERNET, IPV4, UDP, Field
+from fanin.wire import AGGREGATION, ETHERNET, IPV4, UDP, field_bits
 
-
-def _bits(fields: tuple[Field, ...], name: str) -> int:
-    return next(f.bits for f in fields if f.name == name)
-
-
-MAC_BITS = _bits(ETHERNET, "destination")
-IP_BITS = _bits(IPV4, "destination")
-PORT_BITS = _bits(UDP, "destination_port")
-JOB_BITS = _bits(AGGREGATION, "job")
-SLOT_BITS = _bits(AGGREGATION, "slot")
-ROUND_BITS = _bits(AGGREGATION, "round")
-BITMAP_BITS = _bits(AGGREGATION, "bitmap")
+MAC_BITS = field_bits(ETHERNET, "destination")
+IP_BITS = field_bits(IPV4, "destination")
+PORT_BITS = field_bits(UDP, "destination_port")
+JOB_BITS = field_bits(AGGREGATION, "job")
+SLOT_BITS = field_bits(AGGREGATION, "slot")
+ROUND_BITS = field_bits(AGGREGATION, "round")
+BITMAP_BITS = field_bits(AGGREGATION, "bitmap")
 TIMEOUT_BITS = 32
 RETRY_BITS = 16
 MAX_LOG2_SLOTS = MAX_SLOTS.bit_length() - 1

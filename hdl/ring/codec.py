@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.codec import MAX_BOUND, Mode
 from fanin.hdl.codec.make import make_compressor, make_decompressor
+from fanin.hdl.emit import shared
 from fanin.hdl.ring.words import word_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
@@ -57,7 +58,7 @@ class RingEncoder(wiring.Component):
         if self.config.codec is None:
             connect_typed(m, flipped(self.i), flipped(self.o))
             return m
-        m.submodules.compressor = compressor = make_compressor(self.config.codec, self.config.width)
+        m.submodules.compressor = compressor = shared(make_compressor(self.config.codec, self.config.width))
         if hasattr(compressor, "bound"):
             m.d.comb += [compressor.bound.eq(self.settings.bound), compressor.mode.eq(self.settings.mode)]
         packed = compressor.o.payload
@@ -123,7 +124,7 @@ class RingDecoder(wiring.Component):
             words = self.i
             m.d.comb += [tags.i.valid.eq(self.frame.valid), self.frame.ready.eq(tags.i.ready)]
         else:
-            words = self._decompressed(m, make_decompressor(self.config.codec, self.config.width), tags)
+            words = self._decompressed(m, shared(make_decompressor(self.config.codec, self.config.width)), tags)
         leave = self.o.ready & tags.o.valid
         m.d.comb += [
             self.o.valid.eq(words.valid & tags.o.valid),

@@ -6,22 +6,17 @@ from amaranth.lib import data, enum
 
 from fanin.hdl.net.headers import header_layout
 from fanin.ring import MAX_FRAMES
-from fanin.wire import ETHERNET, RING, Field
+from fanin.wire import ETHERNET, RING, field_bits
 
-
-def _bits(fields: tuple[Field, ...], name: str) -> int:
-    return next(f.bits for f in fields if f.name == name)
-
-
-MAC_BITS = _bits(ETHERNET, "source")
-JOB_BITS = _bits(RING, "job")
-NODE_BITS = _bits(RING, "nodes")
-CODEC_BITS = _bits(RING, "codec")
-PARAMETERS_BITS = _bits(RING, "parameters")
-OPERATION_BITS = _bits(RING, "operation")
-SEQUENCE_BITS = _bits(RING, "sequence")
-COUNT_BITS = _bits(RING, "count")
-LENGTH_BITS = _bits(RING, "length")
+MAC_BITS = field_bits(ETHERNET, "source")
+JOB_BITS = field_bits(RING, "job")
+NODE_BITS = field_bits(RING, "nodes")
+CODEC_BITS = field_bits(RING, "codec")
+PARAMETERS_BITS = field_bits(RING, "parameters")
+OPERATION_BITS = field_bits(RING, "operation")
+SEQUENCE_BITS = field_bits(RING, "sequence")
+COUNT_BITS = field_bits(RING, "count")
+LENGTH_BITS = field_bits(RING, "length")
 TIMEOUT_BITS = 32
 RETRY_BITS = 16
 ACK_FRAMES_BITS = 8

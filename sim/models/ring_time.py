@@ -6,12 +6,20 @@ out: headers, preambles and gaps, acknowledgements, the first word's way and the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from fanin.codec import Bfp
+import numpy as np
+import numpy.typing as npt
+
+from fanin.codec import Bfp, Inceptionn
 from fanin.ring import RingConfig, Slice
+from fanin.sim.golden.codec import inceptionn
 from fanin.sim.network import FCS_BYTES, GAP_BYTES, PREAMBLE_BYTES, LinkConfig
 from fanin.wire import RING_CONTROL_BYTES
+
+Float32 = npt.NDArray[np.float32]
 
 _SERIAL_BYTES = PREAMBLE_BYTES + FCS_BYTES  # what a link adds before a frame has arrived
 _OVERHEAD_BYTES = _SERIAL_BYTES + GAP_BYTES
@@ -25,7 +33,7 @@ class RingTime:
     """The time of one all-reduce of ``count`` values over ``nodes`` nodes; all figures in cycles.
 
     ``word_bytes`` is what a word takes on the link, as far as the data say that (INCEPTIONN); otherwise the
-    codec's own. ``memory_latency`` is the memory's. Loss is not modelled.
+    codec's own. Loss is not modelled.
     """
 
     config: RingConfig
@@ -35,6 +43,15 @@ class RingTime:
     switch_ns: float = 400.0
     clock_mhz: float = 250.0
     word_bytes: float | None = None
+
+    @classmethod
+    def of(cls, vectors: Sequence[Float32], config: RingConfig, **network: Any) -> RingTime:
+        """The time of these vectors, one a node; with INCEPTIONN their words shrink as the first one's do."""
+        count = len(vectors[0])
+        size = None
+        if isinstance(config.codec, Inceptionn):
+            size = len(inceptionn.encode(vectors[0], config.codec)) / config.words(count)
+        return cls(config=config, nodes=len(vectors), count=count, word_bytes=size, **network)
 
     @property
     def beat_bytes(self) -> int:

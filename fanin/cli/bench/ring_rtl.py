@@ -1,4 +1,4 @@
-"""The ring on its RTL: cycles beside the time model, how busy the links are, with every codec and with loss."""
+"""The ring on its RTL: cycles beside the time model, how busy the links are, exact with loss; logic depth."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from fanin.cli.bench.area import depth_figures, map_parts
 from fanin.cli.bench.result import Result, number
 from fanin.codec import Bfp, Inceptionn
+from fanin.hdl.arith.fp32 import FP32Adder
+from fanin.hdl.codec.make import make_compressor, make_decompressor
+from fanin.hdl.ring.node import RingNode
 from fanin.ring import RingConfig
 from fanin.sim.cosim.ring import RingCosim, RingRun
 from fanin.sim.golden import ring
-from fanin.sim.golden.codec import inceptionn
 from fanin.sim.models.ring_time import RingTime
 from fanin.sim.network import LinkConfig
 
@@ -34,6 +37,7 @@ def measure() -> Iterator[Result]:
     gradients = [rng.normal(0, 1e-2, COUNT).astype(np.float32) for _ in range(max(NODES))]
     for name, codec in CODECS.items():
         config = RingConfig(codec=codec)
+        yield from _depth(name, config)
         cosim = RingCosim(config, nodes=max(NODES))
         for nodes in NODES:
             yield from _case(f"{name}, {nodes} nodes, 1 MiB", cosim, gradients[:nodes])
@@ -42,7 +46,7 @@ def measure() -> Iterator[Result]:
 def _case(name: str, cosim: RingCosim, gradients: list[Float32]) -> Iterator[Result]:
     expected = ring.all_reduce(gradients, cosim.config)
     run = _run(cosim, gradients, LINK)
-    model = _model(cosim.config, gradients)
+    model = RingTime.of(gradients, cosim.config, link=LINK)
     note = f"the model: {number(round(model.total))}; bound by the {model.binds}"
     yield Result(f"{name}: cycles", run.cycles, "cycles", note=note)
     yield Result(f"{name}: off the model", 100 * abs(run.cycles / model.total - 1), "%", MAX_DEVIATION)
@@ -66,8 +70,10 @@ def _wrong(run: RingRun, expected: Float32) -> int:
     return sum(int((own.view(np.uint32) != expected.view(np.uint32)).sum()) for (own,) in run.sums)
 
 
-def _model(config: RingConfig, gradients: list[Float32]) -> RingTime:
-    size = None
-    if isinstance(config.codec, Inceptionn):
-        size = len(inceptionn.encode(gradients[0], config.codec)) / config.words(COUNT)
-    return RingTime(config=config, nodes=len(gradients), count=COUNT, link=LINK, word_bytes=size)
+def _depth(name: str, config: RingConfig) -> Iterator[Result]:
+    """Of a node around its adders and its codec, which have their own figures (`fanin bench codec`)."""
+    parts = [FP32Adder()]
+    if config.codec is not None:
+        parts += [make(config.codec, config.width) for make in (make_compressor, make_decompressor)]
+    area = map_parts(RingNode(config=config), parts, "", count_parts=False, levels_first=True)
+    yield from depth_figures(f"node, {name}", area)

@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 from fanin.codec import FLOAT_BITS, Inceptionn
 from fanin.hdl.codec.nic.assembler import FrameAssembler
 from fanin.hdl.codec.nic.cutter import PayloadCutter
-from fanin.hdl.codec.nic.meter import PayloadMeter
+from fanin.hdl.codec.nic.meter import TOTALS, PayloadMeter
 from fanin.hdl.codec.nic.parser import HeaderParser
 from fanin.hdl.codec.nic.shapes import BEAT, BEAT_BITS, GROUP, Job, Record, beats_of
 from fanin.hdl.codec.nic.verdict import FrameVerdict
@@ -19,7 +19,7 @@ from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_layout
 
 EARLY_BEATS = 16  # wait for their header: more than that takes
-RECORDS = 16  # small frames that can be inside the codec; with the cutter's one, fewer than a meter has totals
+RECORDS = TOTALS // 2  # small frames that can be inside the codec; the cutter has one more
 JOBS = 2
 
 
