@@ -39,7 +39,7 @@ class BfpCompressor(wiring.Component):
     Latency
     -------
     ``latency`` cycles from a word to the word that its piece completes: 10, or 8 for blocks of 4 values, or
-    12 + S for blocks of S > 1 words. One word a cycle. At a frame's end the words that a block of several
+    11 + S for blocks of S > 1 words. One word a cycle. At a frame's end the words that a block of several
     words lacks take a cycle each, and one is lost when the last piece fills a word and leaves bytes.
 
     Source

@@ -27,7 +27,7 @@ def _levels(words: Words) -> int:
 
 def maximum_latency(words: Words) -> int:
     """Cycles from a word on a :class:`BlockMaximum`'s input to the same word on its output."""
-    return LEVEL_LATENCY * _levels(words) + (words.per_block + 1 if words.per_block > 1 else 0)
+    return LEVEL_LATENCY * _levels(words) + (words.per_block if words.per_block > 1 else 0)
 
 
 class BlockMaximum(wiring.Component):
@@ -49,7 +49,7 @@ class BlockMaximum(wiring.Component):
 
     Latency
     -------
-    :func:`maximum_latency` cycles: 2 for blocks of 4 values, 4 for others of up to a word, 5 + S for blocks of
+    :func:`maximum_latency` cycles: 2 for blocks of 4 values, 4 for others of up to a word, 4 + S for blocks of
     S > 1 words. One word a cycle.
 
     Source
@@ -98,23 +98,25 @@ class BlockMaximum(wiring.Component):
         return [_maximum(m, values[k : k + size], f"largest_{level}_{k}") for k in range(0, len(values), size)]
 
     def _over_words(self, m: Module, valid: Any, ready: Signal, word: Any, largest: Signal) -> None:
-        """Words wait in one queue for their exponents, which come through another."""
+        """Words wait in one queue for exponents, which come through another, or past it when it is empty."""
         o = self.o
         m.submodules.queue = queue = StreamFIFO(shape=word.shape(), depth=2 * self.words.per_block)
         m.submodules.exponents = exponents = StreamFIFO(shape=EXPONENT_BITS, depth=2)
         so_far = Signal(EXPONENT_BITS, reset_less=True)
         whole = Signal()  # ``so_far`` is a block's
+        known = Signal()  # the exponent of the block that is next
         m.d.comb += [
             ready.eq(queue.i.ready),
             queue.i.valid.eq(valid),
             queue.i.payload.eq(word),
             exponents.i.valid.eq(whole),  # has room: 2 blocks fit in the queue
             exponents.i.payload.eq(so_far),
-            o.valid.eq(queue.o.valid & exponents.o.valid),
-            queue.o.ready.eq(o.ready & exponents.o.valid),
+            known.eq(exponents.o.valid | whole),
+            o.valid.eq(queue.o.valid & known),
+            queue.o.ready.eq(o.ready & known),
             exponents.o.ready.eq(o.ready & queue.o.valid & queue.o.payload.end),
             o.payload.word.eq(queue.o.payload),
-            o.payload.exponents[0].eq(exponents.o.payload),
+            o.payload.exponents[0].eq(Mux(exponents.o.valid, exponents.o.payload, so_far)),
         ]
         m.d.sync += whole.eq(valid & queue.i.ready & word.end)
         with m.If(valid & queue.i.ready & (word.first | (so_far < largest))):

@@ -11,15 +11,15 @@ CONFIG = Inceptionn()
 
 
 def payload(rng, length):
-    """Values that compress well, badly or not at all."""
-    kind = rng.randrange(4)
-    return (
-        rng.randbytes(length)
-        if kind == 0
-        else bytes(length)
-        if kind == 1
-        else gradients(length, rng.randrange(1000))
-    )
+    """Values that compress well, by half (any bits: every other value is below 1), or not at all."""
+    kind = rng.randrange(5)
+    if kind == 0:
+        return rng.randbytes(length)
+    if kind == 1:
+        return bytes(length)
+    if kind == 2:  # of 2 and more
+        return bytes(byte | 0x40 * (at % 4 == 3) for at, byte in enumerate(rng.randbytes(length)))
+    return gradients(length, rng.randrange(1000))
 
 
 def host_frames(rng, lengths, *, max_frame=MAX_FRAME):
