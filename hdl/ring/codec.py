@@ -83,7 +83,7 @@ class RingDecoder(wiring.Component):
     Members
     -------
     ``frame`` : In, stream of ``words`` (of the frame when decompressed, at least 1) and ``tag``
-        Comes with the frame or before it.
+        One for each frame on ``i``, before or after it.
     ``i`` : In, stream of :func:`word_layout`
     ``o`` : Out, stream of ``data``, ``last`` and ``tag``
     ``mismatch`` : Out, 1

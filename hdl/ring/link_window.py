@@ -51,7 +51,7 @@ class SendWindow(wiring.Component):
     ``sent`` : In, 1
         The frame on offer is begun.
     ``again`` : Out, 1
-        The frame on offer was sent before.
+        The frame on offer was sent before. Means nothing while none is.
     ``answer`` : In, ``valid``, ``nak``, ``sequence`` and ``count``
         An ACK or NAK has come. One that acknowledges what was never sent, or less than another did, only
         proves that the node behind lives.
@@ -73,7 +73,7 @@ class SendWindow(wiring.Component):
     Latency
     -------
     2 cycles from ``taken``, ``sent`` or ``answer`` to the next offer. ``job.timeout`` is over 2 cycles late;
-    ``failed`` follows 2 cycles after the last.
+    ``failed`` and ``probe`` follow 2 cycles after a timeout.
 
     Source
     ------
@@ -179,10 +179,10 @@ class SendWindow(wiring.Component):
     def _time(self, m: Module, back: Signal, progress: Signal, nothing_sent: Value) -> None:
         """Count down while an answer is wanted and nothing moves; then go back, or ask."""
         timer = Signal(signed(TIMEOUT_BITS + 1))
-        retries = Signal(signed(RETRY_BITS + 1))  # that are left behind the next timeout
+        retries = Signal(signed(RETRY_BITS + 1))  # left behind the next timeout; negative: it was the last
         waiting = Signal()
-        went_back = Signal()
-        none_out = Signal()  # when it did
+        went_back = Signal()  # a cycle ago
+        none_out = Signal()  # no frame had gone out since, a cycle ago
         m.d.sync += [
             waiting.eq(self.running & (self.watch | ~self.idle)),
             self.failed.eq(self.running & retries[-1]),

@@ -39,7 +39,8 @@ class ReceivePath(wiring.Component):
     ``verbatim`` : Out, stream of :func:`word_layout`
         Beats of FORWARD.
     ``mismatch`` : Out, 1
-        The node before has another idea of the operation. Nothing passes any more, until a reset.
+        The node before has another idea of the operation: a frame that is not its order's holds this and stops
+        the path until a reset. A compressed frame that ends early is a pulse; what it lacks goes on as zeros.
 
     Parameters
     ----------
@@ -78,12 +79,13 @@ class ReceivePath(wiring.Component):
         m.submodules.verbatim = verbatim = RegisterSlice(shape=words)
         m.submodules.announced = announced = RegisterSlice(shape=decoder.frame.payload.shape())
         m.submodules.fork = fork = StreamFork(shape=self.orders.payload.shape())
+        # its ``ready`` follows ``i`` within the cycle, the fork's must not
         m.submodules.known = known = RegisterSlice(shape=self.orders.payload.shape())
         connect_typed(m, flipped(self.orders), fork.i)
         connect_typed(m, fork.o[0], known.i)
         connect_typed(m, beats.o, decoder.i)
         connect_typed(m, announced.o, decoder.frame)
-        told = fork.o[1].payload  # early: no beat has to wait until the decoder knows of its frame
+        told = fork.o[1].payload  # as soon as there is an order, so that the first beat does not wait for it
         connect_typed(m, verbatim.o, flipped(self.verbatim))
         # the first register takes a beat, and the second one gives its own on
         move = Signal()

@@ -130,7 +130,7 @@ class RingFrames(wiring.Component):
         """From a slice to the one before it, and from its step to the next."""
         segment = self.i.payload
         index = Signal(NODE_BITS)  # of the slice
-        first = Signal()  # that is 0
+        first = Signal()  # it was 0 a cycle ago
         repeats = Signal(signed(NODE_BITS + 1))  # of ADD and FORWARD, behind the next one
         pair = Signal()  # N = 2: neither
         m.d.sync += first.eq(index == 0)

@@ -102,8 +102,8 @@ class GroupCutter(wiring.Component):
             # not before the end of a frame that ends there could be known
             stepper.there.eq(delayed(m, taken, 2, name="there", reset_less=False)[-1]),
         ]
-        # Full with 8: two more still come, and ``oldest`` may be ahead and go back by two. So, modulo 16, up to
-        # 13 are held, and 14 and 15 are such a lead.
+        # Full with 8: two more still come, and ``oldest`` may be one ahead of ``taken``, and go back. So,
+        # modulo 16, 11 are held at most, and 15 is that lead.
         held = (taken - stepper.oldest)[:BURST_BITS]
         m.d.sync += [taken.eq(taken + write), room.eq(~held[3] | held[1:3].all())]
         self._cut(m, stepper.o, self._store(m, write, taken, stepper.o.p.bursts))

@@ -44,8 +44,8 @@ class RowStore(wiring.Component):
     ``bursts`` : In, range(3)
         May come late in the cycle.
     ``turn`` : In, ``valid`` and ``to``
-        Go to another burst, with the numbers of the two behind it; not together with ``go``. At most two bursts
-        may come between the next row's burst and that one.
+        Go to another burst, with the numbers of the two behind it; not together with ``go``. That burst is at
+        most two behind the one whose row comes next.
     ``open`` : Out, numbers of the open row's burst and of the two behind it
     ``valid`` : Out, 1
         The open row is there.
@@ -95,7 +95,8 @@ class RowStore(wiring.Component):
             return ~picked(list(coming), burst) | comes(burst)
 
         turn, far = self.turn, self.bursts[1]
-        # a memory for each, since synthesis would share a port, and so choose its address late
+        # A memory for each, since synthesis would share a port, and so choose its address late. While the open
+        # row is not there, whatever comes is taken for it: the last one that is taken is the right one.
         second = self._read(m, "second", number, self.open[1], wanted=~self.valid)
         third = self._read(m, "third", number, self.open[2], wanted=~self.valid)
         other = self._read(m, "other", number, turn.to[0])
@@ -109,12 +110,12 @@ class RowStore(wiring.Component):
                 for n, burst in enumerate(self.open)
             ]
         stays = self.valid | comes(self.open[0])
-        gone = Mux(far, there(self.open[2]), ~self.bursts[0] | there(self.open[1]))
-        m.d.sync += self.valid.eq(Mux(self.go, gone, Mux(turn.valid, there(turn.to[0]), stays)))
+        arrived = Mux(far, there(self.open[2]), ~self.bursts[0] | there(self.open[1]))
+        m.d.sync += self.valid.eq(Mux(self.go, arrived, Mux(turn.valid, there(turn.to[0]), stays)))
         return m
 
     def _read(self, m: Module, name: str, number: Signal, burst: Value, wanted: Value | None = None) -> Value:
-        """A burst's row out of a memory; the one that comes, if it is that burst's, or ``wanted``."""
+        """A burst's row out of a memory; the one that comes, if it is that burst's, or any is ``wanted``."""
         m.submodules[name] = rows = Memory(shape=self.row.ends.shape(), depth=SLOTS, init=[])
         write, read = rows.write_port(), rows.read_port(domain="comb")
         m.d.comb += [

@@ -55,12 +55,13 @@ class GroupStepper(wiring.Component):
     ``length`` : In, stream(32)
         Bytes of a frame when decompressed, at least 1; one for each frame.
     ``row``, ``ends`` : the table's, the other way round
-        A burst comes at most 12 after ``oldest``.
+        A burst comes at most 11 after ``oldest``. A frame's last row comes at most a cycle after its end has
+        come, the next frame's first row later than that.
     ``there`` : In, 4
         The number of the first burst whose bytes cannot be read yet. When it passes a frame's last burst, the
-        frame's end has been on ``ends`` for a cycle.
+        frame's end has been on ``ends`` for a cycle, unless others wait in front of it.
     ``oldest`` : Out, 4
-        Bursts before this one are not needed any more. It may go back, by two at the most.
+        Bursts before this one are not needed any more. It may go back, by one.
     ``o`` : Out, stream of :func:`step_layout`
         ``ready`` reaches the step within the cycle. When it is valid, the group's bytes are there.
 
@@ -105,7 +106,7 @@ class GroupStepper(wiring.Component):
         full = Signal()
         valid, last, tail = self._frames(m, step)
         past = Signal()  # the frame ended before this group
-        lately = Signal()
+        lately = Signal()  # the end was there a cycle ago
         settled = Signal()
         seeking = Signal()  # the frame's groups have gone, its end has not come
         turn = Signal()
@@ -119,14 +120,14 @@ class GroupStepper(wiring.Component):
             rows.go.eq(step & ~last & ~past),
             rows.bursts.eq(following.bursts),
         ]
-        # all rows of a frame are there when its end has been for two cycles: behind them none comes
+        # when a frame's end has been there for two cycles all its rows are: behind them none comes
         known = ends.valid
         for flag in (lately, settled):
             m.d.sync += flag.eq(known & ~ends.ready)
             known = flag
-        # a cycle behind the end: a row of the next frame comes later than that
-        gone = [ends.valid & ((burst == ends.p.into[0]) | (burst == ends.p.into[1])) for burst in rows.open]
-        m.d.sync += past.eq(Mux(rows.go, picked(gone, following.bursts), gone[0]))
+        # known a cycle after the end: no row of the next frame can be open before
+        outside = [ends.valid & ((burst == ends.p.into[0]) | (burst == ends.p.into[1])) for burst in rows.open]
+        m.d.sync += past.eq(Mux(rows.go, picked(outside, following.bursts), outside[0]))
         with m.If(turn):
             m.d.sync += [seeking.eq(~ends.valid), past.eq(0), place.eq(0)]
         with m.Elif(rows.go):
@@ -192,7 +193,7 @@ class GroupStepper(wiring.Component):
         beyond = Signal()  # the first goes on behind its frame's end, or behind what is there
         limit = Mux(front.ended, front.end, Cat(Const(0, self.place), self.there))
         m.d.comb += [
-            # negative: at most twelve bursts are held, and no group ends as many as four behind them
+            # negative: fewer than twelve bursts are held, and no group ends as many as four behind them
             beyond.eq((limit - first.behind)[len(limit) - 2 : len(limit)].all()),
             self.o.p.eq(front.group),
             self.o.p.missing.eq(front.group.missing | front.ended & beyond),
