@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal, Value
+from amaranth import Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -99,7 +99,7 @@ class RowStore(wiring.Component):
         # row is not there, whatever comes is taken for it: the last one that is taken is the right one.
         second = self._read(m, "second", number, self.open[1], wanted=~self.valid)
         third = self._read(m, "third", number, self.open[2], wanted=~self.valid)
-        other = self._read(m, "other", number, turn.to[0])
+        other = self._read(m, "other", number, turn.to[0], wanted=Const(0))
         moves = self.go & self.bursts.any()
         with m.If(turn.valid | moves | ~self.valid):
             m.d.sync += self.ends.eq(Mux(turn.valid, other, Mux(far, third, second)))
@@ -114,7 +114,7 @@ class RowStore(wiring.Component):
         m.d.sync += self.valid.eq(Mux(self.go, arrived, Mux(turn.valid, there(turn.to[0]), stays)))
         return m
 
-    def _read(self, m: Module, name: str, number: Signal, burst: Value, wanted: Value | None = None) -> Value:
+    def _read(self, m: Module, name: str, number: Signal, burst: Value, wanted: Value) -> Value:
         """A burst's row out of a memory; the one that comes, if it is that burst's, or any is ``wanted``."""
         m.submodules[name] = rows = Memory(shape=self.row.ends.shape(), depth=SLOTS, init=[])
         write, read = rows.write_port(), rows.read_port(domain="comb")
@@ -124,5 +124,4 @@ class RowStore(wiring.Component):
             write.data.eq(self.row.ends),
             read.addr.eq(burst),
         ]
-        new = number == burst if wanted is None else wanted | (number == burst)
-        return Mux(new, self.row.ends.as_value(), read.data.as_value())
+        return Mux(wanted | (number == burst), self.row.ends.as_value(), read.data.as_value())

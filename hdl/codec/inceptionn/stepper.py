@@ -55,8 +55,7 @@ class GroupStepper(wiring.Component):
     ``length`` : In, stream(32)
         Bytes of a frame when decompressed, at least 1; one for each frame.
     ``row``, ``ends`` : the table's, the other way round
-        A burst comes at most 11 after ``oldest``. A frame's last row comes at most a cycle after its end has
-        come, the next frame's first row later than that.
+        A burst comes at most 11 after ``oldest``. The next frame's first row comes after a frame's end.
     ``there`` : In, 4
         The number of the first burst whose bytes cannot be read yet. When it passes a frame's last burst, the
         frame's end has been on ``ends`` for a cycle, unless others wait in front of it.
@@ -106,13 +105,11 @@ class GroupStepper(wiring.Component):
         full = Signal()
         valid, last, tail = self._frames(m, step)
         past = Signal()  # the frame ended before this group
-        lately = Signal()  # the end was there a cycle ago
-        settled = Signal()
         seeking = Signal()  # the frame's groups have gone, its end has not come
         turn = Signal()
         ends = self.ends
         m.d.comb += [
-            step.eq(valid & ~seeking & ~full & (settled | rows.valid)),
+            step.eq(valid & ~seeking & ~full & (past | rows.valid)),
             turn.eq(seeking | step & last),
             ends.ready.eq(turn),
             rows.turn.valid.eq(turn & ends.valid),
@@ -120,11 +117,6 @@ class GroupStepper(wiring.Component):
             rows.go.eq(step & ~last & ~past),
             rows.bursts.eq(following.bursts),
         ]
-        # when a frame's end has been there for two cycles all its rows are: behind them none comes
-        known = ends.valid
-        for flag in (lately, settled):
-            m.d.sync += flag.eq(known & ~ends.ready)
-            known = flag
         # known a cycle after the end: no row of the next frame can be open before
         outside = [ends.valid & ((burst == ends.p.into[0]) | (burst == ends.p.into[1])) for burst in rows.open]
         m.d.sync += past.eq(Mux(rows.go, picked(outside, following.bursts), outside[0]))

@@ -167,7 +167,6 @@ class HeaderParser(wiring.Component):
         payload = Signal(signed(18))  # below 0: the packet ends in its headers
         fits = Signal()
         tcp = Signal()
-        udp = Signal()
         agrees = Signal(2)  # the UDP length, half by half
         ours = found.both & found.ipv4 & found.plain & found.entire & self.enable
         span = Signal(signed(18))
@@ -178,7 +177,6 @@ class HeaderParser(wiring.Component):
         m.d.sync += [
             fits.eq(payload >= 0),
             tcp.eq(found.tcp),
-            udp.eq(found.udp),
             agrees[0].eq(found.segment[:8] == found.udp_length[:8]),
             agrees[1].eq(found.segment[8:] == found.udp_length[8:]),
             header.compressible.eq(ours & found.compressible),
@@ -191,7 +189,8 @@ class HeaderParser(wiring.Component):
         m.d.sync += [header[name].eq(found[name]) for name in names]
         m.d.comb += [o[name].eq(header[name]) for name in (*names, "payload", "span", "nothing")]
         m.d.comb += [
-            o[name].eq(header[name] & fits & (tcp | udp & agrees.all())) for name in ("compressible", "raw")
+            o[name].eq(header[name] & fits & (tcp | header.udp & agrees.all()))
+            for name in ("compressible", "raw")
         ]
         return o
 
