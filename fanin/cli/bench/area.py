@@ -58,7 +58,6 @@ def map_parts(
     options: str,
     *,
     count_parts: bool = True,
-    levels_first: bool = False,
 ) -> Area:
     """Map a component without its shared ``parts``, then each part once, counted as often as it occurs.
 
@@ -71,11 +70,11 @@ def map_parts(
     for part in parts:
         part._MustUse__used = True  # its equals inside ``component`` are elaborated in its place
     options = f"-uram {options}"
-    area = synthesise(verilog, name, options=options, levels_first=levels_first, blackboxes=names)
+    area = synthesise(verilog, name, options=options, blackboxes=names)
     for part in names:
         count = area.cells.pop(part)
         if count_parts:
-            area += synthesise(verilog, part, options=options, levels_first=levels_first).times(count)
+            area += synthesise(verilog, part, options=options).times(count)
     return area
 
 
