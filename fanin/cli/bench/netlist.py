@@ -108,9 +108,10 @@ def synthesise(
     """Map ``top`` with ``synth_xilinx -family xcup -flatten`` and measure it.
 
     ``options`` go to ``synth_xilinx`` (``-nodsp``, ``-noiopad`` is always on). With ``levels_first`` the mapper
-    takes the fewest LUTs in series, where else it saves area on every path that is faster than the slowest one,
-    a carry chain, say. The modules ``blackboxes`` are left out: their ports count as registers, their instances
-    as cells. Raises ToolFailed with yosys' last lines when it fails or outlasts ``timeout`` seconds.
+    takes the fewest LUTs in series. Else it adds up picoseconds, 427 for a LUT's quickest input and 942 for its
+    slowest one, and saves area on every path that is faster than the slowest one. The modules ``blackboxes``
+    are left out: their ports count as registers, their instances as cells. Raises ToolFailed with yosys' last
+    lines when it fails or outlasts ``timeout`` seconds.
     """
     with tempfile.TemporaryDirectory(prefix="fanin-area-") as folder:
         source, netlist = Path(folder, "top.v"), Path(folder, "top.json")
