@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fanin import wire
+from fanin import roce, wire
 from fanin.config import PRESETS
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.hdl.layers.layer import Parallelism, Storage
@@ -27,6 +27,17 @@ Ethernet, {udp} bytes in UDP over IPv4, port {port}.
 BEHIND_HEADERS = """
 The aggregation header is followed by the values, {bits} bits each, signed; the ring's header, which follows an
 Ethernet header, by the payload of [the ring's frames](ring.md#frames).
+"""
+
+RDMA_PACKET = """# The packets of one-sided writes
+
+Generated from `fanin/roce.py` by `docs/generate.py`. Network byte order, most significant bit first, behind
+Ethernet, IPv4 and UDP ([their fields](packet.md#ethernet)), to port {port}. How they are used: [one-sided
+writes](rdma.md).
+
+| opcode | packet | headers behind the BTH | bytes around the payload |
+|---|---|---|---|
+{opcodes}
 """
 
 REGISTERS = """# Registers of a node
@@ -116,16 +127,36 @@ def packet_page() -> str:
         values=wire.DEFAULT_VALUES,
         port=wire.UDP_PORT,
     )
-    for title, fields in (
-        ("Aggregation header", wire.AGGREGATION),
-        ("Ethernet", wire.ETHERNET),
-        ("IPv4, in front of UDP", wire.IPV4),
-        ("UDP", wire.UDP),
-        ("Ring header", wire.RING),
-    ):
+    headers = {
+        "Aggregation header": wire.AGGREGATION,
+        "Ethernet": wire.ETHERNET,
+        "IPv4, in front of UDP": wire.IPV4,
+        "UDP": wire.UDP,
+        "Ring header": wire.RING,
+    }
+    return page + _header_tables(headers) + BEHIND_HEADERS.format(bits=wire.VALUE_BITS)
+
+
+def rdma_packet_page() -> str:
+    """docs/rdma-packet.md."""
+    names = {roce.RETH: "RETH", roce.IMMEDIATE: "immediate data", roce.AETH: "AETH"}
+    rows = []
+    for opcode in roce.Opcode:
+        headers = [name for fields, name in names.items() if fields in roce.extensions(opcode)]
+        size = roce.header_bytes(opcode) + roce.ICRC_BYTES
+        packet = opcode.name.lower().replace("_", " ")
+        rows.append(f"| {opcode:#04x} | {packet} | {', '.join(headers) or '–'} | {size} |")
+    page = RDMA_PACKET.format(port=roce.ROCE_PORT, opcodes="\n".join(rows))
+    headers = {"BTH": roce.BTH, "RETH": roce.RETH, "Immediate data": roce.IMMEDIATE, "AETH": roce.AETH}
+    return page + _header_tables(headers)
+
+
+def _header_tables(headers: dict[str, tuple[wire.Field, ...]]) -> str:
+    text = ""
+    for title, fields in headers.items():
         rows = "\n".join(f"| {field.name} | {field.bits} | {field.meaning} |" for field in fields)
-        page += f"\n## {title}\n\n| field | bits | meaning |\n|---|---|---|\n{rows}\n"
-    return page + BEHIND_HEADERS.format(bits=wire.VALUE_BITS)
+        text += f"\n## {title}\n\n| field | bits | meaning |\n|---|---|---|\n{rows}\n"
+    return text
 
 
 def registers_page() -> str:
@@ -211,6 +242,7 @@ def _program(target: Target) -> Callable[[], str]:
 
 PAGES: dict[str, Callable[[], str]] = {
     "packet.md": packet_page,
+    "rdma-packet.md": rdma_packet_page,
     "registers.md": registers_page,
     "ring-registers.md": ring_registers_page,
     "switch-tables.md": switch_tables_page,

@@ -233,14 +233,10 @@ def encode_payload(packet: Packet) -> bytes:
     return pack_fields(AGGREGATION, names) + struct.pack(f">{len(packet.values)}i", *packet.values)
 
 
-def encode(packet: Packet, *, encap: Encap, source: Endpoint, destination: Endpoint) -> bytes:
-    """The frame of a packet, zero-padded to 60 bytes, without FCS."""
-    payload = encode_payload(packet)
-    ethernet = {"destination": destination.mac, "source": source.mac}
-    if encap is Encap.L2:
-        frame = pack_fields(ETHERNET, ethernet | {"ethertype": ETHERTYPE_AGGREGATION}) + payload
-        return frame.ljust(MIN_FRAME_BYTES, b"\0")
+def encode_udp(payload: bytes, *, source: Endpoint, destination: Endpoint) -> bytes:
+    """Ethernet, IPv4 and UDP (checksum 0: none) in front of a payload, without padding and FCS."""
     udp_length = byte_length(UDP) + len(payload)
+    ethernet = {"destination": destination.mac, "source": source.mac, "ethertype": ETHERTYPE_IPV4}
     ip = {
         "version": 4,
         "ihl": 5,
@@ -252,12 +248,17 @@ def encode(packet: Packet, *, encap: Encap, source: Endpoint, destination: Endpo
     }
     ip["checksum"] = internet_checksum(pack_fields(IPV4, ip))
     udp = {"source_port": source.port, "destination_port": destination.port, "length": udp_length}
-    frame = (
-        pack_fields(ETHERNET, ethernet | {"ethertype": ETHERTYPE_IPV4})
-        + pack_fields(IPV4, ip)
-        + pack_fields(UDP, udp)
-        + payload
-    )
+    return pack_fields(ETHERNET, ethernet) + pack_fields(IPV4, ip) + pack_fields(UDP, udp) + payload
+
+
+def encode(packet: Packet, *, encap: Encap, source: Endpoint, destination: Endpoint) -> bytes:
+    """The frame of a packet, zero-padded to 60 bytes, without FCS."""
+    payload = encode_payload(packet)
+    if encap is Encap.L2:
+        ethernet = {"destination": destination.mac, "source": source.mac, "ethertype": ETHERTYPE_AGGREGATION}
+        frame = pack_fields(ETHERNET, ethernet) + payload
+    else:
+        frame = encode_udp(payload, source=source, destination=destination)
     return frame.ljust(MIN_FRAME_BYTES, b"\0")
 
 

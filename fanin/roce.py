@@ -1,0 +1,214 @@
+"""RDMA writes on the wire: the packets of RoCEv2 that fanin's NIC speaks, declared once.
+
+Contract: docs/rdma.md. Reliable connected service, WRITE and its acknowledgements; everything but the ICRC is
+in network byte order. Source: InfiniBand Architecture Specification, volume 1, chapter 9 and annex A17.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from enum import IntEnum
+
+from fanin.wire import (
+    ETHERNET,
+    ETHERTYPE_IPV4,
+    IP_PROTOCOL_UDP,
+    IPV4,
+    MIN_FRAME_BYTES,
+    UDP,
+    Endpoint,
+    Field,
+    byte_length,
+    encode_udp,
+    internet_checksum,
+    pack_fields,
+    unpack_fields,
+)
+
+ROCE_PORT = 4791
+PARTITION = 0xFFFF  # the default partition; no other one is known
+PSN_BITS = 24
+QP_BITS = 24
+ICRC_BYTES = 4
+PATH_MTUS = (256, 512, 1024, 2048, 4096)
+MAX_MESSAGE_BYTES = 1 << 31
+CREDITS_UNUSED = 31  # in an ACK's syndrome: the responder does not limit messages
+
+
+class Opcode(IntEnum):
+    """What a packet is: a part of a WRITE, or its acknowledgement."""
+
+    WRITE_FIRST = 0x06
+    WRITE_MIDDLE = 0x07
+    WRITE_LAST = 0x08
+    WRITE_LAST_IMMEDIATE = 0x09
+    WRITE_ONLY = 0x0A
+    WRITE_ONLY_IMMEDIATE = 0x0B
+    ACKNOWLEDGE = 0x11
+
+    @property
+    def begins(self) -> bool:
+        """Whether it begins a message, and so has a RETH."""
+        return self in (Opcode.WRITE_FIRST, Opcode.WRITE_ONLY, Opcode.WRITE_ONLY_IMMEDIATE)
+
+    @property
+    def ends(self) -> bool:
+        """Whether it ends a message."""
+        return self in (Opcode.WRITE_LAST, Opcode.WRITE_ONLY) or self.has_immediate
+
+    @property
+    def has_immediate(self) -> bool:
+        """Whether it brings immediate data."""
+        return self in (Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_ONLY_IMMEDIATE)
+
+
+class Nak(IntEnum):
+    """Why a responder refuses a packet; all but the first end the connection."""
+
+    SEQUENCE = 0
+    INVALID_REQUEST = 1
+    REMOTE_ACCESS = 2
+    REMOTE_OPERATION = 3
+
+    @property
+    def syndrome(self) -> int:
+        """The AETH's syndrome."""
+        return 0b011 << 5 | self
+
+
+ACK_SYNDROME = CREDITS_UNUSED
+
+BTH = (
+    Field("opcode", 8, "what the packet is"),
+    Field("solicited", 1, "0; ignored"),
+    Field("migration", 1, "1: migrated; ignored"),
+    Field("pad", 2, "zero bytes behind the payload, which make it whole words of 4"),
+    Field("version", 4, "0"),
+    Field("partition", 16, "0xFFFF"),
+    Field("congestion", 8, "FECN, BECN and reserved bits: 0; ignored, and no part of the ICRC"),
+    Field("queue_pair", 24, "the receiver's"),
+    Field("acknowledge", 1, "1: an ACK is asked for"),
+    Field("reserved", 7, "0; ignored"),
+    Field("psn", 24, "packet sequence number"),
+)
+RETH = (
+    Field("address", 64, "where the message begins in the receiver's memory"),
+    Field("rkey", 32, "key of the region"),
+    Field("length", 32, "bytes of the message"),
+)
+IMMEDIATE = (Field("immediate", 32, "handed to the receiver with its completion"),)
+AETH = (
+    Field("syndrome", 8, "0x1F ACK; 0x60 NAK: sequence, 0x61 invalid request, 0x62 remote access"),
+    Field("msn", 24, "messages that are complete"),
+)
+
+
+@dataclass(frozen=True)
+class Packet:
+    """A packet without its addresses; what its opcode does not have is left at its default."""
+
+    opcode: int
+    queue_pair: int
+    psn: int
+    acknowledge: bool = False
+    address: int = 0
+    rkey: int = 0
+    length: int = 0
+    immediate: int = 0
+    syndrome: int = ACK_SYNDROME
+    msn: int = 0
+    payload: bytes = b""
+    partition: int = PARTITION
+    version: int = 0
+
+
+def extensions(opcode: int) -> list[tuple[Field, ...]]:
+    """The headers between BTH and payload. Raises ValueError for an opcode that is not spoken."""
+    known = Opcode(opcode)
+    if known is Opcode.ACKNOWLEDGE:
+        return [AETH]
+    return [RETH] * known.begins + [IMMEDIATE] * known.has_immediate
+
+
+def _extension_fields(opcode: int) -> tuple[Field, ...]:
+    return tuple(field for header in extensions(opcode) for field in header)
+
+
+def header_bytes(opcode: Opcode) -> int:
+    """Bytes from the Ethernet header to the payload."""
+    return sum(byte_length(fields) for fields in (ETHERNET, IPV4, UDP, BTH, *extensions(opcode)))
+
+
+def icrc(frame: bytes) -> int:
+    """The invariant CRC of a frame that ends where its ICRC belongs.
+
+    Over a link header of ones, then all from the IPv4 header on, in which ones stand for what a router may
+    change: type of service, time to live, both checksums, and the BTH's congestion byte.
+    """
+    ip = byte_length(ETHERNET)
+    covered = bytearray(frame[ip:])
+    udp = byte_length(IPV4)
+    for at in (1, 8, 10, 11, udp + 6, udp + 7, udp + byte_length(UDP) + 4):
+        covered[at] = 0xFF
+    return zlib.crc32(b"\xff" * 8 + covered)
+
+
+def encode(packet: Packet, *, source: Endpoint, destination: Endpoint) -> bytes:
+    """The frame of a packet, without FCS. ``source.port`` may be any; the destination's is 4791."""
+    pad = -len(packet.payload) % 4
+    names = {f.name: int(getattr(packet, f.name)) for f in BTH if hasattr(packet, f.name)}
+    header = pack_fields(BTH, names | {"migration": 1, "pad": pad})
+    behind = _extension_fields(packet.opcode)
+    header += pack_fields(behind, {f.name: getattr(packet, f.name) for f in behind})
+    body = header + packet.payload + bytes(pad)
+    to = Endpoint(destination.mac, destination.ip, ROCE_PORT)
+    frame = encode_udp(body + bytes(ICRC_BYTES), source=source, destination=to)[:-ICRC_BYTES]
+    return (frame + icrc(frame).to_bytes(ICRC_BYTES, "little")).ljust(MIN_FRAME_BYTES, b"\0")
+
+
+def decode(frame: bytes) -> Packet | None:
+    """The packet of a frame, or None if it is none of ours, damaged, or of a kind that is not spoken.
+
+    Checked here: lengths, IPv4 header, UDP port, ICRC, opcode, version, partition and pad. Bytes behind the
+    IPv4 length are ignored.
+    """
+    ip_at, udp_at = byte_length(ETHERNET), byte_length(ETHERNET) + byte_length(IPV4)
+    bth_at = udp_at + byte_length(UDP)
+    if len(frame) < bth_at + byte_length(BTH) + ICRC_BYTES:
+        return None
+    ip, udp = unpack_fields(IPV4, frame[ip_at:]), unpack_fields(UDP, frame[udp_at:])
+    wanted = {"version": 4, "ihl": 5, "protocol": IP_PROTOCOL_UDP, "fragment": 0}
+    if (
+        unpack_fields(ETHERNET, frame)["ethertype"] != ETHERTYPE_IPV4
+        or any(ip[name] != value for name, value in wanted.items())
+        or ip["flags"] & 1  # more fragments
+        or internet_checksum(frame[ip_at:udp_at])
+        or udp["destination_port"] != ROCE_PORT
+        or ip["length"] != udp["length"] + byte_length(IPV4)
+        or len(frame) < ip_at + ip["length"]
+    ):
+        return None
+    return _decode_transport(frame[: ip_at + ip["length"]], bth_at)
+
+
+def _decode_transport(frame: bytes, at: int) -> Packet | None:
+    """The packet whose BTH begins at ``at``, its ICRC ending the frame."""
+    inside = frame[:-ICRC_BYTES]
+    if (
+        len(inside) < at + byte_length(BTH)
+        or icrc(inside).to_bytes(ICRC_BYTES, "little") != frame[-ICRC_BYTES:]
+    ):
+        return None
+    bth = unpack_fields(BTH, inside[at:])
+    if bth["opcode"] not in set(Opcode) or bth["version"] or bth["partition"] != PARTITION:
+        return None
+    behind = _extension_fields(bth["opcode"])
+    at += byte_length(BTH)
+    body = inside[at + byte_length(behind) :]
+    if len(inside) < at + byte_length(behind) or len(body) % 4 or len(body) < bth["pad"]:
+        return None
+    known = {name: bth[name] for name in ("opcode", "queue_pair", "psn", "partition", "version")}
+    fields = unpack_fields(behind, inside[at:])
+    payload = body[: len(body) - bth["pad"]]
+    return Packet(acknowledge=bool(bth["acknowledge"]), payload=payload, **known, **fields)
