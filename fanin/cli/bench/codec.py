@@ -129,8 +129,8 @@ def _area(config: Inceptionn | Bfp, width: int) -> Iterator[Result]:
         least = synthesise(verilog, name, levels_first=True)
         name = f"{type(component).__name__}, {width} bits"
         yield from depth_figures(name, least)
-        yield Result(f"{name}: LUTs, mapped for picoseconds", area.depth.luts, "levels", note="no limit")
-        yield Result(f"{name}: LUTs", area.luts, "LUTs")
+        yield Result(f"{name}: mapped for picoseconds", area.depth.luts, "levels", note="no limit")
+        yield Result(f"{name}: LUTs", area.luts, "LUTs", note=f"mapped for fewest levels: {least.luts:,}")
         yield Result(f"{name}: LUTs as memory", area.lutrams, "LUTs")
         yield Result(f"{name}: flip-flops", area.flip_flops, "flip-flops")
         yield Result(f"{name}: block RAM", area.ram_bits, "bits")
