@@ -21,6 +21,7 @@ from fanin.wire import (
     Field,
     byte_length,
     encode_udp,
+    field_bits,
     internet_checksum,
     pack_fields,
     unpack_fields,
@@ -28,12 +29,10 @@ from fanin.wire import (
 
 ROCE_PORT = 4791
 PARTITION = 0xFFFF  # the default partition; no other one is known
-PSN_BITS = 24
-QP_BITS = 24
 ICRC_BYTES = 4
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 MAX_MESSAGE_BYTES = 1 << 31
-CREDITS_UNUSED = 31  # in an ACK's syndrome: the responder does not limit messages
+ACK_SYNDROME = 31  # no credits: the responder does not limit messages
 
 
 class Opcode(IntEnum):
@@ -77,8 +76,6 @@ class Nak(IntEnum):
         return 0b011 << 5 | self
 
 
-ACK_SYNDROME = CREDITS_UNUSED
-
 BTH = (
     Field("opcode", 8, "what the packet is"),
     Field("solicited", 1, "0; ignored"),
@@ -92,6 +89,7 @@ BTH = (
     Field("reserved", 7, "0; ignored"),
     Field("psn", 24, "packet sequence number"),
 )
+PSN_BITS = field_bits(BTH, "psn")
 RETH = (
     Field("address", 64, "where the message begins in the receiver's memory"),
     Field("rkey", 32, "key of the region"),

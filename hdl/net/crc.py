@@ -11,7 +11,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.arith.delay import delayed
-from fanin.hdl.stream.packet import packet_layout
+from fanin.hdl.stream.packet import kept_bytes, packet_layout
 
 CRC_BITS = 32
 POLYNOMIAL = 0xEDB88320  # IEEE 802.3's, the lowest bit first
@@ -105,9 +105,8 @@ class PacketCrc(wiring.Component):
         kept = Cat(self.i.p.data.word_select(n, 8) & keep[n].replicate(8) for n in range(size))
         begun = (~first).replicate(8 * self.skip)
         counted = Cat(kept[: 8 * self.skip] & begun, kept[8 * self.skip :])
-        word, count = (
-            delayed(m, value, 1, name=name)[-1] for value, name in ((counted, "word"), (_count(keep), "count"))
-        )
+        word = delayed(m, counted, 1, name="word")[-1]
+        count = delayed(m, kept_bytes(keep), 1, name="count")[-1]
         before = 1 + ALIGN_CYCLES + SUM_CYCLES
         flags = delayed(m, Cat(valid, last, first), before, name="flags", reset_less=False)[-1]
         total = self._sum(m, self._aligned(m, word, count))
@@ -149,25 +148,13 @@ class PacketCrc(wiring.Component):
         for digit in self._digits:
             bits = count[digit : digit + 2]
             moved = [_moved_on(now, n << digit) for n in range(1 << len(bits))]
-            chosen = moved[0] if len(moved) == 1 else _chosen(moved, bits)
-            later = delayed(m, Cat(chosen, total, count), 1, name=f"moved{digit}")[-1]
+            later = delayed(m, Cat(_chosen(moved, bits), total, count), 1, name=f"moved{digit}")[-1]
             now, total, count = later[:CRC_BITS], later[CRC_BITS : 2 * CRC_BITS], later[2 * CRC_BITS :]
         steps = 1 + len(self._digits)
         m.d.comb += [
             self.o.valid.eq(delayed(m, done, steps, name="done", reset_less=False)[-1]),
             self.o.crc.eq(~(now ^ total)),
         ]
-
-
-def _count(keep: Value) -> Value:
-    """How many bytes are kept, from the lowest on: a bit is 1 from odd multiples of it to even ones."""
-    return Cat(
-        Cat(
-            keep[at - 1] & (~keep[at + one - 1] if at + one <= len(keep) else 1)
-            for at in range(one, len(keep) + 1, 2 * one)
-        ).any()
-        for one in (1 << bit for bit in range(len(keep).bit_length()))
-    )
 
 
 def _moved_up(word: Value, places: Value, low: int) -> Value:

@@ -1,5 +1,6 @@
 """The packet stream: frames, some bytes a cycle, with AXI4-Stream's meaning."""
 
+from amaranth import Cat, Value
 from amaranth.lib import data, stream
 
 
@@ -23,3 +24,14 @@ def packet_layout(width: int, *, error: bool = False) -> data.StructLayout:
 def packet_stream(width: int, *, error: bool = False) -> stream.Signature:
     """Signature of a packet stream; see :func:`packet_layout`."""
     return stream.Signature(packet_layout(width, error=error))
+
+
+def kept_bytes(keep: Value) -> Value:
+    """How many bytes are kept, a run from the lowest on: a bit is 1 from odd multiples of it to even ones."""
+    return Cat(
+        Cat(
+            keep[at - 1] & (~keep[at + one - 1] if at + one <= len(keep) else 1)
+            for at in range(one, len(keep) + 1, 2 * one)
+        ).any()
+        for one in (1 << bit for bit in range(len(keep).bit_length()))
+    )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 
-from fanin.roce import MAX_MESSAGE_BYTES, PATH_MTUS, PSN_BITS, Nak, Opcode, Packet
+from fanin.roce import ACK_SYNDROME, MAX_MESSAGE_BYTES, PATH_MTUS, PSN_BITS, Nak, Opcode, Packet
 
 PSNS = 1 << PSN_BITS
 ADDRESSES = 1 << 64
@@ -330,5 +330,5 @@ class Responder:
             self.arrivals.append(Arrival(self.number, packet.immediate, message.length))
 
     def _answer(self, psn: int, nak: Nak | None = None) -> Packet:
-        answer = Packet(Opcode.ACKNOWLEDGE, self.connection.peer, psn, msn=self._messages)
-        return answer if nak is None else Packet(**{**vars(answer), "syndrome": nak.syndrome})
+        syndrome = ACK_SYNDROME if nak is None else nak.syndrome
+        return Packet(Opcode.ACKNOWLEDGE, self.connection.peer, psn, syndrome=syndrome, msn=self._messages)

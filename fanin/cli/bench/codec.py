@@ -126,10 +126,10 @@ def _area(config: Inceptionn | Bfp, width: int) -> Iterator[Result]:
         name = snake_case(type(component).__name__)
         verilog = emit_verilog(component, name=name)
         area = synthesise(verilog, name)
-        least = synthesise(verilog, name, levels_first=True)
+        least = synthesise(verilog, name, levels_first=True)  # what the design can have, beside what it gets
         name = f"{type(component).__name__}, {width} bits"
-        yield from depth_figures(name, least)
-        yield Result(f"{name}: mapped for picoseconds", area.depth.luts, "levels", note="no limit")
+        yield from depth_figures(name, area)
+        yield Result(f"{name}: LUTs, mapped for fewest levels", least.depth.luts, "levels", note="no limit")
         yield Result(f"{name}: LUTs", area.luts, "LUTs", note=f"mapped for fewest levels: {least.luts:,}")
         yield Result(f"{name}: LUTs as memory", area.lutrams, "LUTs")
         yield Result(f"{name}: flip-flops", area.flip_flops, "flip-flops")

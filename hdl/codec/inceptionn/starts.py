@@ -14,7 +14,7 @@ from fanin.hdl.codec.inceptionn.shifter import bytes_of
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.hdl.stream.packet import packet_stream
+from fanin.hdl.stream.packet import kept_bytes, packet_stream
 
 
 def end_layout(position_bits: int) -> data.StructLayout:
@@ -93,7 +93,7 @@ class StartTable(wiring.Component):
         connect_typed(m, end.o, wiring.flipped(self.ends))
         m.d.comb += [
             ends.i.valid.eq(i.valid & i.p.last),
-            ends.i.p.position.eq(Cat(_count(i.p.keep), number + i.p.keep[-1])),
+            ends.i.p.position.eq(Cat(kept_bytes(i.p.keep)[:-1], number + i.p.keep[-1])),
             *(burst.eq(number + n) for n, burst in enumerate(ends.i.p.into, start=1)),
         ]
         return m
@@ -123,12 +123,3 @@ def _later(m: Module, valid: Signal, *words: list[Value], name: str) -> tuple[Si
     flag = Signal(name=f"{name}_valid")
     m.d.sync += flag.eq(valid)
     return flag, *registers
-
-
-def _count(keep: Value) -> Value:
-    """How many bytes are kept, modulo their number: a bit is 1 from odd multiples of it to even ones."""
-    steps = [1 << bit for bit in range(len(keep).bit_length() - 1)]
-    return Cat(
-        Cat(keep[at - 1] & ~keep[at + step - 1] for at in range(step, len(keep), 2 * step)).any()
-        for step in steps
-    )

@@ -112,6 +112,10 @@ def test_it_is_the_icrc_of_a_rocev2_frame_whose_variable_fields_are_ones():
     assert _crcs(dut, packets) == expected
 
 
+def test_latency_is_the_documented_one():
+    assert PacketCrc(width=512).latency == 10
+
+
 def test_steps_are_undone():
     for state in (1, 0xDEADBEEF, 0xFFFFFFFF):
         assert step(step(state, 14), -14) == step(step(state, -3), 3) == state
