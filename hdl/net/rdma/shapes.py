@@ -1,0 +1,82 @@
+"""What the parts of the NIC of one-sided writes tell one another."""
+# Amaranth takes widths as annotations:
+# mypy: disable-error-code="valid-type"
+
+from __future__ import annotations
+
+from amaranth.lib import data
+
+from fanin.hdl.bus.axi4 import BOUNDARY
+from fanin.roce import AETH, BTH, IMMEDIATE, PATH_MTUS, RETH
+from fanin.wire import ETHERNET, IPV4, UDP, field_bits
+
+WIDTHS = (128, 256, 512)  # a burst of these reaches from one 4 KiB boundary to the next
+MAX_ADDRESS_WIDTH = 47  # an addition must have at most 48 bits
+MAX_PAYLOAD = max(PATH_MTUS)
+SIZE_BITS = MAX_PAYLOAD.bit_length()  # of a packet's payload in bytes, 0 to 4096
+assert MAX_PAYLOAD <= BOUNDARY  # a payload crosses at most one such boundary
+
+
+def check_path(*, width: int, address_width: int) -> None:
+    """Raises ValueError unless packets can go between MAC and memory in words of ``width`` bits."""
+    if width not in WIDTHS:
+        raise ValueError(f"width must be one of {', '.join(map(str, WIDTHS))}, not {width!r}")
+    if address_width not in range(12, MAX_ADDRESS_WIDTH + 1):
+        raise ValueError(f"address_width must be from 12 to {MAX_ADDRESS_WIDTH}, not {address_width!r}")
+
+
+def lane_bits(width: int) -> int:
+    """Bits of a byte's place in a word."""
+    return (width // 8 - 1).bit_length()
+
+
+def words_bits(width: int) -> int:
+    """Bits of the number of words in which a payload lies, wherever it begins."""
+    return (MAX_PAYLOAD * 8 // width + 1).bit_length()
+
+
+class Peer(data.Struct):
+    """The other end of a queue pair: its number and addresses, and the UDP port that we send from."""
+
+    queue_pair: field_bits(BTH, "queue_pair")
+    mac: field_bits(ETHERNET, "destination")
+    ip: field_bits(IPV4, "destination")
+    port: field_bits(UDP, "source_port")
+
+
+class Headers(data.Struct):
+    """A packet to send, but for its payload; what its opcode does not have is ignored."""
+
+    peer: Peer
+    opcode: field_bits(BTH, "opcode")
+    acknowledge: 1
+    psn: field_bits(BTH, "psn")
+    address: field_bits(RETH, "address")
+    rkey: field_bits(RETH, "rkey")
+    length: field_bits(RETH, "length")
+    immediate: field_bits(IMMEDIATE, "immediate")
+    syndrome: field_bits(AETH, "syndrome")
+    msn: field_bits(AETH, "msn")
+    size: SIZE_BITS  # bytes of payload
+
+
+def fetch_layout(*, width: int, address_width: int) -> data.StructLayout:
+    """A payload to read: ``size`` bytes (at least 1) from byte ``address`` on, the first to stand at ``lane``."""
+    return data.StructLayout({"address": address_width, "size": SIZE_BITS, "lane": lane_bits(width)})
+
+
+def fetched_layout(width: int) -> data.StructLayout:
+    """A payload that may be sent: the ``words`` of memory in which it lies.
+
+    ``ahead``: its first byte stands at a lower lane in the frame than in memory, so that the frame's first
+    word with payload needs the first two of memory.
+    """
+    return data.StructLayout({"words": words_bits(width), "ahead": 1})
+
+
+def store_layout(*, width: int, address_width: int) -> data.StructLayout:
+    """A payload to write: ``size`` bytes, the first of which stands at ``lane``, from byte ``address`` on.
+
+    Without ``keep`` its words are thrown away.
+    """
+    return data.StructLayout({"address": address_width, "size": SIZE_BITS, "lane": lane_bits(width), "keep": 1})
