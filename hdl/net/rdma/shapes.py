@@ -2,12 +2,11 @@
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 
-from __future__ import annotations
-
+from amaranth import Cat, Const, Value
 from amaranth.lib import data
 
 from fanin.hdl.bus.axi4 import BOUNDARY
-from fanin.roce import AETH, BTH, IMMEDIATE, PATH_MTUS, RETH
+from fanin.roce import AETH, BTH, IMMEDIATE, PATH_MTUS, RETH, Opcode, header_bytes
 from fanin.wire import ETHERNET, IPV4, UDP, field_bits
 
 WIDTHS = (128, 256, 512)  # a burst of these reaches from one 4 KiB boundary to the next
@@ -61,7 +60,7 @@ class Headers(data.Struct):
 
 
 def fetch_layout(*, width: int, address_width: int) -> data.StructLayout:
-    """A payload to read: ``size`` bytes (at least 1) from byte ``address`` on, the first to stand at ``lane``."""
+    """A payload to read: ``size`` bytes, 1 or more, from byte ``address``, the first to stand at ``lane``."""
     return data.StructLayout({"address": address_width, "size": SIZE_BITS, "lane": lane_bits(width)})
 
 
@@ -80,3 +79,18 @@ def store_layout(*, width: int, address_width: int) -> data.StructLayout:
     Without ``keep`` its words are thrown away.
     """
     return data.StructLayout({"address": address_width, "size": SIZE_BITS, "lane": lane_bits(width), "keep": 1})
+
+
+def by_opcode(opcode: Value, values: dict[Opcode, int]) -> Value:
+    """One of the values; what is not spoken has any of them."""
+    chosen: Value = Const(0, 0)
+    for value in sorted(set(values.values())):
+        codes = [code for code, other in values.items() if other == value]
+        width = max(values.values()).bit_length()
+        chosen = chosen | (Cat(opcode == code for code in codes).any().replicate(width) & value)
+    return chosen
+
+
+def header_lane(width: int, opcode: Value) -> Value:
+    """The lane at which the payload of a packet begins in its frame."""
+    return by_opcode(opcode, {code: header_bytes(code) % (width // 8) for code in Opcode})
