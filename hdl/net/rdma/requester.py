@@ -1,0 +1,463 @@
+"""The sending half of the queue pairs."""
+# Amaranth takes widths as annotations, and a shape as an argument of the class:
+# mypy: disable-error-code="valid-type, call-arg"
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.arith.round_robin import RoundRobin
+from fanin.hdl.net.rdma.queue_pair import (
+    LENGTH_BITS,
+    Settings,
+    answer_layout,
+    bytes_of,
+    completion_layout,
+    connect_layout,
+    index_bits,
+    packets_of,
+    write_layout,
+)
+from fanin.hdl.net.rdma.shapes import SIZE_BITS, Headers, fetch_layout, header_lane
+from fanin.hdl.net.rdma.timers import TIMEOUT_BITS, Timers
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.rdma import MAX_RETRIES, MAX_WINDOW_BITS, Ending, RdmaConfig
+from fanin.roce import PSN_BITS, Nak, Opcode
+
+FLIGHT_BITS = MAX_WINDOW_BITS + 1
+_QUEUE = 8  # packets that may wait for payload and MAC
+
+
+class Kind(enum.Enum, shape=3):
+    """What the requester is about."""
+
+    CONNECT = 0
+    ANSWER = 1
+    POST = 2
+    TIMEOUT = 3
+    SEND = 4
+
+
+class RequesterEvents(data.Struct):
+    """What happened, a pulse each, for counters."""
+
+    sent: 1  #: a packet was handed on
+    went_back: 1  #: a queue pair sends again from its oldest packet
+    timed_out: 1  #: and because no answer came
+    failed: 1  #: a queue pair ended with an error
+
+
+def _row_layout(descriptors: int) -> data.StructLayout:
+    """State of a queue pair. Pointers into its ring of descriptors have a bit more, to tell full from empty."""
+    pointer = descriptors.bit_length()
+    return data.StructLayout(
+        {
+            "enable": 1,
+            "head": pointer,  # the oldest descriptor that is not complete
+            "send": pointer,  # that of the next packet to send
+            "tail": pointer,  # where the next one will be put
+            "done": PSN_BITS,  # packets acknowledged since the head's first
+            "oldest": PSN_BITS,  # packet that is not acknowledged
+            "flight": FLIGHT_BITS,  # packets sent since
+            "offset": LENGTH_BITS,  # bytes of the message that were sent
+            "attempts": MAX_RETRIES.bit_length(),  # without progress
+        }
+    )
+
+
+def _less_one_more(a: Value, b: Value) -> Value:
+    """a - b - 1, signed, in one addition."""
+    return a + ~Cat(b, Const(0, 1)).as_signed()
+
+
+class Requester(wiring.Component):
+    """Cut the writes of all queue pairs into packets, send, and send again until they are acknowledged.
+
+    One thing is done at a time: a queue pair connected, an answer taken, a descriptor queued, a timeout, a
+    packet sent, in this order of urgency; queue pairs take turns with their packets. Each descriptor completes
+    once, in the order of its queue pair. A queue pair that fails or is connected anew completes what it has at
+    once, and what is posted to one that is not enabled completes as flushed.
+
+    Members
+    -------
+    ``connect`` : In, stream of :func:`connect_layout`
+    ``timeout`` : In, 32
+        Cycles without progress, until a queue pair goes back.
+    ``post`` : In, stream of :func:`write_layout`
+        Waits while the queue pair's ring is full. ``length`` at most 2^31, and within the memory's addresses.
+    ``answer`` : In, stream of :func:`answer_layout`
+    ``headers`` : Out, stream of Headers
+        The packets; the payload of one with a ``size`` is what ``fetch`` asks for, in order.
+    ``fetch`` : Out, stream of :func:`fetch_layout`
+    ``completion`` : Out, stream of :func:`completion_layout`
+        All waits until it is taken.
+    ``enabled`` : Out, one bit for each queue pair
+    ``events`` : Out, RequesterEvents
+
+    Parameters
+    ----------
+    ``config`` : RdmaConfig
+
+    Latency
+    -------
+    From ``post`` to ``fetch`` 7 cycles when nothing else is to be done; a packet every 5 cycles; an answer
+    takes 8 cycles, and 2 more for each write that it completes.
+
+    Source
+    ------
+    docs/rdma.md, "Requester"; InfiniBand Architecture Specification, volume 1, section 9.7.
+    """
+
+    def __init__(self, *, config: RdmaConfig):
+        self.config = config
+        layout = fetch_layout(width=config.width, address_width=config.address_width)
+        super().__init__(
+            {
+                "connect": In(stream.Signature(connect_layout(config))),
+                "timeout": In(TIMEOUT_BITS),
+                "post": In(stream.Signature(write_layout(config))),
+                "answer": In(stream.Signature(answer_layout(config))),
+                "headers": Out(stream.Signature(Headers)),
+                "fetch": Out(stream.Signature(layout)),
+                "completion": Out(stream.Signature(completion_layout(config))),
+                "enabled": Out(config.queue_pairs),
+                "events": Out(RequesterEvents),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A row of state is read, changed by a few states, and written; flags say what there is to do."""
+        m = Module()
+        self._make(m)
+        self._choose(m)
+        with m.FSM():
+            self._idle(m)
+            self._post(m)
+            self._send(m)
+            self._answer(m)
+            self._go_back(m)
+            self._flush(m)
+            with m.State("WRITE"):
+                self._write_row(m)
+                m.next = "IDLE"
+        return m
+
+    def _make(self, m: Module) -> None:
+        """Tables, registers of the queue pair in hand, flags of all."""
+        config, count = self.config, self.config.queue_pairs
+        self.row = Signal(_row_layout(config.descriptors))
+        self.settings = Signal(Settings)
+        self.index = Signal(index_bits(config))
+        self.kind = Signal(Kind)
+        self.progress = Signal()  # restarts the timer
+        self.ending = Signal(Ending)
+        # of each queue pair: a packet could be sent; a descriptor posted; packets are in flight
+        self.sendable, self.room, self.waiting = Signal(count), Signal(count, init=-1), Signal(count)
+        self._make_tables(m)
+        m.submodules.timers = self.timers = timers = Timers(count=count)
+        m.d.comb += [timers.timeout.eq(self.timeout), timers.waiting.eq(self.waiting)]
+        m.submodules.headers = self.packets = StreamFIFO(shape=Headers, depth=_QUEUE)
+        m.submodules.fetches = self.fetches = StreamFIFO(shape=self.fetch.payload.shape(), depth=_QUEUE)
+        connect_typed(m, self.packets.o, wiring.flipped(self.headers))
+        connect_typed(m, self.fetches.o, wiring.flipped(self.fetch))
+
+    def _choose(self, m: Module) -> None:
+        """What there is to do, the most urgent first, and for which queue pair."""
+        m.submodules.turn = self.turn = turn = RoundRobin(count=self.config.queue_pairs)
+        m.d.comb += turn.i.eq(self.sendable)
+        free = Signal()  # for a packet more
+        m.d.sync += free.eq((self.packets.level < _QUEUE) & (self.fetches.level < _QUEUE))
+        expired = Signal.like(self.index)
+        for index in reversed(range(self.config.queue_pairs)):
+            with m.If(self.timers.expired[index]):
+                m.d.comb += expired.eq(index)
+        connect, answer, post = self.connect, self.answer, self.post
+        can_post = post.valid & self.room.bit_select(post.payload.index, 1)
+        self.choices = {
+            Kind.CONNECT: (connect.valid, connect.payload.index),
+            Kind.ANSWER: (answer.valid, answer.payload.index),
+            Kind.POST: (can_post, post.payload.index),
+            Kind.TIMEOUT: (self.timers.expired.any(), expired),
+            Kind.SEND: (turn.valid & free, turn.o),
+        }
+
+    def _make_tables(self, m: Module) -> None:
+        config, count = self.config, self.config.queue_pairs
+        m.submodules.rows = rows = Memory(shape=self.row.shape(), depth=count, init=[])
+        m.submodules.settings = settings = Memory(shape=Settings, depth=count, init=[])
+        self.row_read, self.row_write = rows.read_port(domain="comb"), rows.write_port()
+        self.settings_read, self.settings_write = settings.read_port(domain="comb"), settings.write_port()
+        write = self.post.payload.shape()
+        members = {name: shape for name, shape in write.members.items() if name != "index"}
+        layout = data.StructLayout(members | {"last_number": PSN_BITS})  # of the message's last packet, from 0
+        m.submodules.writes = writes = Memory(shape=layout, depth=count * config.descriptors, init=[])
+        self.writes_read, self.writes_write = writes.read_port(), writes.write_port()
+        self.write = self.writes_read.data  # the descriptor in hand
+        for port in (self.row_read, self.row_write, self.settings_read, self.settings_write):
+            m.d.comb += port.addr.eq(self.index)
+        m.d.comb += [
+            self.row_write.data.eq(self.row),
+            self.settings_write.data.eq(self.connect.payload.settings),
+            self.writes_read.en.eq(0),
+        ]
+
+    def _read_write(self, m: Module, pointer: Any) -> None:
+        """Have the descriptor at that place in hand from the next cycle on."""
+        place = pointer[: len(pointer) - 1]
+        m.d.comb += [self.writes_read.addr.eq(Cat(place, self.index)), self.writes_read.en.eq(1)]
+
+    def _write_row(self, m: Module) -> None:
+        """Put the row back, and say what can be done with its queue pair now."""
+        row = self.row
+        size = len(row.head) - 1
+        full = (row.head[:size] == row.tail[:size]) & (row.head[size] != row.tail[size])
+        closed = (row.flight >> self.settings.window).any()
+        flags = [
+            (self.sendable, row.enable & (row.send != row.tail) & ~closed),
+            (self.room, ~full),
+            (self.waiting, row.flight.any()),
+            (self.enabled, row.enable),
+        ]
+        m.d.comb += self.row_write.en.eq(1)
+        for flag, value in flags:
+            m.d.sync += flag.bit_select(self.index, 1).eq(value)
+        m.d.comb += self.timers.restart.eq(self.progress << self.index)
+
+    def _idle(self, m: Module) -> None:
+        """Choose what to do, and read the queue pair's row."""
+        with m.State("IDLE"):
+            m.d.sync += self.progress.eq(0)
+            for kind, (wanted, index) in reversed(self.choices.items()):
+                with m.If(wanted):
+                    m.d.sync += [self.kind.eq(kind), self.index.eq(index)]
+                    m.next = "READ"
+        with m.State("READ"):
+            m.d.sync += [self.row.eq(self.row_read.data), self.settings.eq(self.settings_read.data)]
+            row = self.row_read.data
+            self._read_write(m, Mux(self.kind == Kind.SEND, row.send, row.head))
+            with m.Switch(self.kind):
+                with m.Case(Kind.CONNECT):
+                    m.d.sync += self.ending.eq(Ending.FLUSHED)
+                    m.next = "FLUSH"
+                with m.Case(Kind.ANSWER):
+                    m.next = "MEASURE"
+                with m.Case(Kind.POST):
+                    m.next = "POST"
+                with m.Case(Kind.TIMEOUT):
+                    m.next = "GO BACK"
+                with m.Case(Kind.SEND):
+                    m.d.sync += self.turn.last.eq(self.index)
+                    m.next = "SEND"
+
+    def _post(self, m: Module) -> None:
+        """Queue a descriptor; its first packet may go at once."""
+        post, row, port = self.post.payload, self.row, self.writes_write
+        most = Signal(LENGTH_BITS)
+        m.d.comb += [
+            most.eq(post.length - 1),
+            port.addr.eq(Cat(row.tail[: len(row.tail) - 1], self.index)),
+            *(
+                port.data[name].eq(post[name])
+                for name in port.data.shape().members
+                if name in post.shape().members
+            ),
+            port.data.last_number.eq(Mux(post.length.any(), packets_of(most, self.settings.mtu), 0)),
+        ]
+        with m.State("POST"):
+            m.d.comb += [port.en.eq(1), self.post.ready.eq(1)]
+            m.d.sync += row.tail.eq(row.tail + 1)
+            m.next = "POSTED"
+        with m.State("POSTED"):
+            self._write_row(m)
+            self._read_write(m, Mux(row.enable, row.send, row.head))
+            m.d.sync += self.ending.eq(Ending.FLUSHED)
+            m.next = "FLUSH"
+            with m.If(row.enable):
+                m.next = "SEND"
+
+    def _send(self, m: Module) -> None:
+        """Cut off the next packet, if there is still one to send."""
+        row, write, settings = self.row, self.write, self.settings
+        left = Signal(signed(LENGTH_BITS + 1))  # bytes, less one
+        local = Signal(self.config.address_width)
+        psn = Signal(PSN_BITS)
+        begins = Signal()
+        ends = Signal()
+        size = Signal(SIZE_BITS)
+        now_ends = Signal()
+        whole = bytes_of(1, settings.mtu)
+        with m.State("SEND"):
+            m.d.sync += [
+                left.eq(_less_one_more(write.length, row.offset)),
+                local.eq(write.local + row.offset),
+                psn.eq(row.oldest + row.flight),
+                begins.eq(~row.offset.any()),
+            ]
+            m.next = "CUT"
+            with m.If(~row.enable | (row.send == row.tail) | (row.flight >> settings.window).any()):
+                m.next = "IDLE"
+            with m.If((self.packets.level == _QUEUE) | (self.fetches.level == _QUEUE)):
+                m.next = "IDLE"
+        with m.State("CUT"):
+            m.d.comb += now_ends.eq((left < 0) | ~packets_of(left[:LENGTH_BITS], settings.mtu).any())
+            m.d.sync += [
+                ends.eq(now_ends),
+                size.eq(Mux(now_ends, left[:SIZE_BITS] + 1, whole)),
+                self.progress.eq(~row.flight.any()),
+                row.flight.eq(row.flight + 1),
+                row.offset.eq(Mux(now_ends, 0, row.offset + whole)),
+                row.send.eq(row.send + now_ends),
+            ]
+            m.next = "HAND ON"
+        with m.State("HAND ON"):
+            self._write_row(m)
+            m.d.comb += [
+                self.packets.i.valid.eq(1),
+                self.fetches.i.valid.eq(size.any()),
+                self.events.sent.eq(1),
+            ]
+            m.next = "IDLE"
+        m.d.comb += self._headers(psn, begins, ends, size)
+        m.d.comb += [
+            self.fetches.i.p.address.eq(local),
+            self.fetches.i.p.size.eq(size),
+            self.fetches.i.p.lane.eq(header_lane(self.config.width, self.packets.i.p.opcode)),
+        ]
+
+    def _headers(self, psn: Any, begins: Any, ends: Any, size: Any) -> list[Any]:
+        """The packet in hand. An ACK is asked for at a message's end, and often enough for the window."""
+        headers, write, settings = self.packets.i.p, self.write, self.settings
+        last = Mux(write.with_immediate, Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_LAST)
+        only = Mux(write.with_immediate, Opcode.WRITE_ONLY_IMMEDIATE, Opcode.WRITE_ONLY)
+        first = Mux(ends, only, Opcode.WRITE_FIRST)
+        later = Mux(ends, last, Opcode.WRITE_MIDDLE)
+        quarter = ((1 << settings.window) - 1) >> 2
+        return [
+            headers.peer.eq(settings.peer),
+            headers.opcode.eq(Mux(begins, first, later)),
+            headers.psn.eq(psn),
+            headers.acknowledge.eq(ends | ~(psn & quarter).any()),
+            headers.address.eq(write.remote),
+            headers.size.eq(size),
+            *(headers[name].eq(write[name]) for name in ("rkey", "length", "immediate")),
+        ]
+
+    def _answer(self, m: Module) -> None:
+        """Move on by the packets that are acknowledged, and complete the writes that they end."""
+        row, answer = self.row, self.answer.payload
+        ahead = Signal(PSN_BITS)
+        steps = Signal(FLIGHT_BITS)
+        within = Signal()
+        positive = Signal()
+        sequence = Signal()
+        refused = Signal()
+        left = Signal(signed(PSN_BITS + 1))
+        refusals = {
+            Nak.INVALID_REQUEST: Ending.REQUEST,
+            Nak.REMOTE_ACCESS: Ending.ACCESS,
+            Nak.REMOTE_OPERATION: Ending.OPERATION,
+        }
+        with m.State("MEASURE"):
+            m.d.sync += [
+                ahead.eq(answer.psn - row.oldest),
+                positive.eq(answer.syndrome[5:] == 0),
+                sequence.eq(answer.syndrome == Nak.SEQUENCE.syndrome),
+                refused.eq(0),
+            ]
+            for nak, ending in refusals.items():
+                with m.If(answer.syndrome == nak.syndrome):
+                    m.d.sync += [refused.eq(1), self.ending.eq(ending)]
+            m.next = "CHECK"
+        with m.State("CHECK"):
+            known = positive | sequence | refused
+            near = ~ahead[FLIGHT_BITS:].any()
+            m.d.sync += [
+                within.eq(known & near & (ahead[:FLIGHT_BITS] < row.flight)),
+                steps.eq(ahead[:FLIGHT_BITS] + positive),
+            ]
+            m.next = "TAKE"
+        with m.State("TAKE"):
+            m.d.comb += self.answer.ready.eq(1)
+            m.next = "IDLE"
+            with m.If(within):
+                m.d.sync += [
+                    row.oldest.eq(row.oldest + steps),
+                    row.flight.eq(row.flight - steps),
+                    row.done.eq(row.done + steps),
+                ]
+                with m.If(steps.any()):
+                    m.d.sync += [row.attempts.eq(0), self.progress.eq(1)]
+                m.next = "COUNT"
+        with m.State("COUNT"):
+            m.d.sync += left.eq(_less_one_more(row.done, self.write.last_number))
+            m.next = "COMPLETE"
+        with m.State("COMPLETE"):
+            with m.If(left >= 0), m.If(self._complete(m, Ending.DONE)):
+                m.d.sync += row.done.eq(left)
+                m.next = "COUNT"
+            with m.Elif(refused):
+                self._fail(m)
+            with m.Elif(sequence):
+                m.next = "GO BACK"
+            with m.Else():
+                m.next = "WRITE"
+
+    def _complete(self, m: Module, ending: Any) -> Any:
+        """Say what has become of the head, and go on to the next one behind it, when that is taken."""
+        said, row = self.completion, self.row
+        m.d.comb += [
+            said.valid.eq(1),
+            said.p.index.eq(self.index),
+            said.p.tag.eq(self.write.tag),
+            said.p.ending.eq(ending),
+        ]
+        with m.If(said.ready):
+            self._read_write(m, (row.head + 1)[: len(row.head)])
+            m.d.sync += row.head.eq(row.head + 1)
+        return said.ready
+
+    def _fail(self, m: Module) -> None:
+        """The queue pair ends; ``ending`` is what is said of its oldest write."""
+        m.d.comb += self.events.failed.eq(1)
+        m.d.sync += self.row.enable.eq(0)
+        self._read_write(m, self.row.head)
+        m.next = "FLUSH"
+
+    def _go_back(self, m: Module) -> None:
+        """Send again from the oldest packet on, if that has not been tried too often."""
+        row = self.row
+        timed_out = self.kind == Kind.TIMEOUT
+        with m.State("GO BACK"):
+            m.d.sync += self.progress.eq(1)
+            with m.If(~row.flight.any()):
+                m.next = "WRITE"  # what the timer waited for has come meanwhile
+            with m.Elif(row.attempts == self.settings.retries):
+                m.d.sync += self.ending.eq(Ending.RETRIES)
+                self._fail(m)
+            with m.Else():
+                m.d.comb += [self.events.went_back.eq(1), self.events.timed_out.eq(timed_out)]
+                m.d.sync += [
+                    row.attempts.eq(row.attempts + 1),
+                    row.flight.eq(0),
+                    row.send.eq(row.head),
+                    row.offset.eq(bytes_of(row.done, self.settings.mtu)),
+                ]
+                m.next = "WRITE"
+
+    def _flush(self, m: Module) -> None:
+        """Complete all that is left; then, if asked for, begin anew."""
+        row, wanted = self.row, self.connect.payload.settings
+        with m.State("FLUSH"):
+            with m.If(row.head != row.tail), m.If(self._complete(m, self.ending)):
+                m.d.sync += self.ending.eq(Ending.FLUSHED)
+            with m.Else():
+                m.d.sync += [row[name].eq(0) for name in ("done", "flight", "offset", "attempts")]
+                m.d.sync += [row.send.eq(row.tail), self.progress.eq(1)]
+                m.next = "WRITE"
+                with m.If(self.kind == Kind.CONNECT):
+                    m.d.sync += [row.enable.eq(wanted.enable), row.oldest.eq(wanted.send_psn)]
+                    m.d.comb += [self.settings_write.en.eq(1), self.connect.ready.eq(1)]

@@ -1,0 +1,86 @@
+"""One timer for each queue pair."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+TIMEOUT_BITS = 32
+
+
+class Timers(wiring.Component):
+    """Tell which queue pairs have waited too long.
+
+    All timers share one counter, which looks at one of them a cycle; so a timer may be late by as many cycles
+    as there are.
+
+    Members
+    -------
+    ``timeout`` : In, 32
+        Cycles; taken in steps of as many as there are timers.
+    ``waiting`` : In, one bit for each timer
+        The timer runs; else it stands at 0.
+    ``restart`` : In, one bit for each timer
+        Pulse: it begins anew, and is not expired.
+    ``expired`` : Out, one bit for each timer
+        It has run for ``timeout`` cycles; holds until ``restart``.
+
+    Parameters
+    ----------
+    ``count`` : int, a power of two, at least 2
+
+    Latency
+    -------
+    ``expired`` rises ``timeout`` to ``timeout`` + 2 · ``count`` + 2 cycles after the timer began to run.
+
+    Source
+    ------
+    docs/rdma.md, "Requester".
+    """
+
+    def __init__(self, *, count: int):
+        if count < 2 or count & (count - 1):
+            raise ValueError(f"count must be a power of two from 2, not {count!r}")
+        self.count = count
+        super().__init__(
+            {
+                "timeout": In(TIMEOUT_BITS),
+                "waiting": In(count),
+                "restart": In(count),
+                "expired": Out(count),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """``visit`` goes round; a restart is remembered until its timer is visited."""
+        m = Module()
+        step_bits = (self.count - 1).bit_length()
+        m.submodules.ages = ages = Memory(shape=TIMEOUT_BITS - step_bits + 1, depth=self.count, init=[])
+        read, write = ages.read_port(domain="comb"), ages.write_port()
+        visit = Signal(step_bits)
+        stopped = Signal(self.count)
+        limit = Signal(TIMEOUT_BITS - step_bits)
+        old = Signal()  # the timer visited in the cycle before is over its limit
+        visited = Signal.like(visit)
+        stop = self.restart | ~self.waiting
+        here = 1 << visit
+        still = (stopped | stop).bit_select(visit, 1)
+        m.d.comb += [
+            read.addr.eq(visit),
+            write.addr.eq(visit),
+            write.en.eq(1),
+            write.data.eq(Mux(still, 0, read.data + ~read.data[-1])),
+        ]
+        m.d.sync += [
+            limit.eq(self.timeout[step_bits:]),
+            visit.eq(visit + 1),
+            stopped.eq((stopped & ~here) | (stop & ~here)),
+            visited.eq(visit),
+            old.eq((read.data > limit) & ~still),
+            self.expired.eq((self.expired | (old << visited)) & ~stop),
+        ]
+        return m
