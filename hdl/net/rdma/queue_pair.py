@@ -5,9 +5,9 @@
 from amaranth import Value
 from amaranth.lib import data
 
-from fanin.hdl.net.rdma.shapes import Peer
+from fanin.hdl.net.rdma.shapes import SIZE_BITS, Peer, lane_bits, words_bits
 from fanin.rdma import MAX_RETRIES, MAX_WINDOW_BITS, Ending, RdmaConfig
-from fanin.roce import AETH, IMMEDIATE, PATH_MTUS, PSN_BITS, RETH
+from fanin.roce import AETH, BTH, IMMEDIATE, PATH_MTUS, PSN_BITS, RETH
 from fanin.wire import field_bits
 
 TAG_BITS = 16  # the host's name for a write
@@ -83,3 +83,29 @@ def packets_of(size: Value, mtu: Value) -> Value:
 def bytes_of(packets: Value, mtu: Value) -> Value:
     """So many packets in bytes."""
     return packets << mtu << SMALLEST_MTU_BITS
+
+
+def received_layout(config: RdmaConfig) -> data.StructLayout:
+    """A packet that has come, but for its payload, of which ``words`` wait in the receive buffer.
+
+    ``good``: it is one for this NIC, and undamaged; else only ``words`` counts. ``longer``, for each MTU: its
+    ``length`` is more. ``allowed``: a region allows the message.
+    """
+    return data.StructLayout(
+        {
+            "good": 1,
+            "words": words_bits(config.width),
+            "index": index_bits(config),
+            "opcode": field_bits(BTH, "opcode"),
+            "acknowledge": 1,
+            "psn": PSN_BITS,
+            "size": SIZE_BITS,
+            "lane": lane_bits(config.width),
+            "address": config.address_width,
+            "length": LENGTH_BITS,
+            "longer": len(PATH_MTUS),
+            "allowed": 1,
+            "immediate": IMMEDIATE_BITS,
+            "syndrome": SYNDROME_BITS,
+        }
+    )

@@ -1,0 +1,89 @@
+"""What the tests of the NIC's parts share: a testbench, and what the golden model says as the RTL says it."""
+
+import random
+
+from amaranth.sim import Simulator
+
+from fanin.rdma import FIRST_QUEUE_PAIR, Ending
+from fanin.roce import PATH_MTUS
+from fanin.sim.golden.rdma import Status
+
+ENDINGS = {
+    Ending.DONE: Status.DONE,
+    Ending.REQUEST: Status.REQUEST,
+    Ending.ACCESS: Status.ACCESS,
+    Ending.OPERATION: Status.OPERATION,
+    Ending.RETRIES: Status.RETRIES,
+    Ending.FLUSHED: Status.FLUSHED,
+}
+
+
+class Bench:
+    """A component, its clock, and the log of its output streams, which stall at random."""
+
+    def __init__(self, dut, streams, *, seed, stall=0.0, limit=100_000):
+        self.dut, self.stall, self.limit = dut, stall, limit
+        self.rng = random.Random(seed)
+        self.cycle = 0
+        self.log = {name: [] for name in streams}
+
+    async def collect(self, ctx):
+        """Note every transfer with its cycle, counted from 0."""
+        ports = {name: getattr(self.dut, name) for name in self.log}
+        while True:
+            for port in ports.values():
+                ctx.set(port.ready, self.rng.random() >= self.stall)
+            for name, port in ports.items():
+                if ctx.get(port.valid) and ctx.get(port.ready):
+                    self.log[name].append((self.cycle, ctx.get(port.payload)))
+            await ctx.tick()
+            self.cycle += 1
+            assert self.cycle < self.limit, "not done"
+
+    async def put(self, ctx, port, fields):
+        """One transfer."""
+        ctx.set(port.payload, fields)
+        ctx.set(port.valid, 1)
+        ready = False
+        while not ready:
+            _, _, ready = await ctx.tick().sample(port.ready)
+        ctx.set(port.valid, 0)
+
+    def run(self, main, *others):
+        """Until ``main`` ends."""
+        simulator = Simulator(self.dut)
+        simulator.add_clock(1e-6)
+        simulator.add_testbench(main)
+        for process in (self.collect, *others):
+            simulator.add_testbench(process, background=True)
+        simulator.run()
+
+
+def connect_fields(index, connection, *, enable=1, peer=None):
+    """A connection as the RTL's stream has it."""
+    peer = peer or {"queue_pair": connection.peer, "mac": 7, "ip": 9, "port": 11}
+    settings = {
+        "enable": enable,
+        "peer": peer,
+        "mtu": PATH_MTUS.index(connection.mtu),
+        "window": connection.window.bit_length() - 1,
+        "retries": connection.retries,
+        "send_psn": connection.send_psn,
+        "receive_psn": connection.receive_psn,
+    }
+    return {"index": index, "settings": settings}
+
+
+def post_fields(index, write):
+    """A write as the RTL's stream has it."""
+    fields = {name: getattr(write, name) for name in ("tag", "local", "remote", "rkey", "length")}
+    immediate = {"with_immediate": write.immediate is not None, "immediate": write.immediate or 0}
+    return {"index": index, **fields, **immediate}
+
+
+def region_fields(index, region, *, enable=1):
+    """A region as the RTL's stream has it; its queue pairs are numbers."""
+    mask = sum(1 << number - FIRST_QUEUE_PAIR for number in region.queue_pairs) if region.writable else 0
+    limit = region.base + region.length
+    fields = {"rkey": region.rkey, "base": region.base, "limit": limit, "queue_pairs": mask}
+    return {"index": index, "enable": enable, **fields}
