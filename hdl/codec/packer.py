@@ -8,6 +8,7 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.hdl.stream.lanes import chosen, ones_from, rotated
 from fanin.hdl.stream.packet import packet_stream
 
 LATENCY = 2
@@ -19,16 +20,6 @@ def piece_layout(max_bytes: int) -> data.StructLayout:
     ``last`` ends the frame, and comes with at least one byte.
     """
     return data.StructLayout({"data": 8 * max_bytes, "count": range(max_bytes + 1), "last": 1})
-
-
-def rotated(value: Any, places: Any, *, unit: int = 8) -> Any:
-    """``value`` rotated up by ``places`` times ``unit`` bits, or down if that is negative; 4:1 multiplexers."""
-    for low in range(0, len(places), 2):
-        steps = [value.rotate_left(unit * (n << low)) for n in range(4)]
-        value = Mux(places[low], steps[1], steps[0])
-        if low + 1 < len(places):
-            value = Mux(places[low + 1], Mux(places[low], steps[3], steps[2]), value)
-    return value
 
 
 def _turning(width: int) -> data.StructLayout:
@@ -45,20 +36,6 @@ def _turning(width: int) -> data.StructLayout:
 
 def _padded(value: Any, width: int) -> Any:
     return Cat(value, Const(0, width - len(value)))
-
-
-def ones_from(first: Any, size: int) -> Any:
-    """Ones from bit ``first`` on, of ``size``; upper and lower half apart, to be quick."""
-    split = (len(first) + 1) // 2
-    low, high = first[:split], first[split:]
-    above, same = [high < n for n in range(1 << len(high))], [high == n for n in range(1 << len(high))]
-    reached = [low <= n for n in range(1 << split)]
-    return Cat(above[n >> split] | same[n >> split] & reached[n % (1 << split)] for n in range(size))
-
-
-def _chosen(mask: Any, a: Any, b: Any) -> Any:
-    """The bytes of ``a`` where ``mask`` is set, those of ``b`` elsewhere."""
-    return Cat(Mux(mask[n], a.word_select(n, 8), b.word_select(n, 8)) for n in range(len(mask)))
 
 
 def _sum_is_not_zero(a: Any, b: Any) -> Any:
@@ -133,13 +110,13 @@ class BytePacker(wiring.Component):
         with m.If(advance):
             m.d.sync += [
                 o.valid.eq(words[0]),
-                o.p.data.eq(_chosen(piece.ahead, here, held)),
+                o.p.data.eq(chosen(piece.ahead, here, held)),
                 o.p.last.eq(piece.last & take),
                 o.p.keep.eq(Mux(piece.partial & take, ~ones_from(piece.end, size), -1)),
             ]
             with m.If(valid):
-                next_word = here if self.max_bytes <= size else _chosen(piece.beyond, behind, here)
-                m.d.sync += held.eq(Mux(words[0], next_word, _chosen(piece.ahead, here, held)))
+                next_word = here if self.max_bytes <= size else chosen(piece.beyond, behind, here)
+                m.d.sync += held.eq(Mux(words[0], next_word, chosen(piece.ahead, here, held)))
             with m.If(take):
                 m.d.sync += valid.eq(self.i.valid)
                 self._take(m, begin, words, piece)

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.codec import Bfp
 from fanin.hdl.codec.bfp.shapes import Words
-from fanin.hdl.codec.packer import ones_from, rotated
+from fanin.hdl.stream.lanes import ones_from, rotated
 from fanin.hdl.stream.packet import packet_layout, packet_stream
 
 LENGTH_BITS = 32

@@ -12,8 +12,8 @@ from fanin.codec import EXPONENT_BITS, FRACTION_BITS, QUIET_NAN, SPECIAL_EXPONEN
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.codec.bfp.cutter import LENGTH_BITS, PieceCutter
 from fanin.hdl.codec.bfp.shapes import Words
-from fanin.hdl.codec.packer import ones_from
 from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.lanes import ones_from
 from fanin.hdl.stream.packet import packet_stream
 
 STAGES = 3

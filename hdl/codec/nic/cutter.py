@@ -24,10 +24,10 @@ from fanin.hdl.codec.nic.shapes import (
     first_lanes,
     kept_where,
 )
-from fanin.hdl.codec.packer import rotated
 from fanin.hdl.net.headers import swap_bytes
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.lanes import rotated
 from fanin.hdl.stream.packet import packet_stream
 
 LENGTH_STREAM_BITS = 32

@@ -1,0 +1,117 @@
+"""Words that were turned become the words of another alignment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.net.rdma.shapes import WIDTHS, lane_bits, words_bits
+from fanin.hdl.stream.lanes import chosen, ones_from
+
+
+def window_layout(width: int) -> data.StructLayout:
+    """How to merge the next ``words`` words (at least 1): lanes from ``lane`` on are those of the newer one.
+
+    ``single``: it is but one. ``prime``: the first one is only held. ``flush``: behind the last one, what is
+    held makes one more. ``drop``: all are thrown away, and ``flush`` must be 0.
+    """
+    members = {
+        "words": words_bits(width),
+        "single": 1,
+        "lane": lane_bits(width),
+        "prime": 1,
+        "flush": 1,
+        "drop": 1,
+    }
+    return data.StructLayout(members)
+
+
+class WordMerge(wiring.Component):
+    """Make each word out of two neighbours: the upper lanes of the newer one, the lower lanes of the older one.
+
+    Before the merge a rotation has brought every byte to its lane. The word that a ``prime`` holds may come in
+    the cycle in which the payload before flushes.
+
+    Members
+    -------
+    ``command`` : In, stream of :func:`window_layout`
+        Taken with its last word; until then it tells how ``i`` must be turned.
+    ``i`` : In, stream of ``width`` bits
+        ``ready`` follows ``o.ready`` within the cycle.
+    ``o`` : Out, stream of ``data``, ``first`` and ``last``
+        Follows ``i`` within the cycle: one LUT behind the data. ``first`` and ``last`` of its payload.
+
+    Parameters
+    ----------
+    ``width`` : int, bits; 128, 256 or 512
+
+    Latency
+    -------
+    0 cycles from ``i`` to ``o``. A cycle for each word that comes, and one more for a ``flush``, in which the
+    next payload's first word may come if it is only held.
+
+    Source
+    ------
+    docs/rdma.md.
+    """
+
+    def __init__(self, *, width: int):
+        if width not in WIDTHS:
+            raise ValueError(f"width must be one of {', '.join(map(str, WIDTHS))}, not {width!r}")
+        self.width = width
+        super().__init__(
+            {
+                "command": In(stream.Signature(window_layout(width))),
+                "i": In(stream.Signature(width)),
+                "o": Out(stream.Signature(data.StructLayout({"data": width, "first": 1, "last": 1}))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """While a word is flushed, another may only be held, since the one output is taken."""
+        m = Module()
+        command, i, o = self.command.payload, self.i, self.o
+        held = Signal(self.width, reset_less=True)
+        begun = Signal()  # a word of the command has been taken
+        ends = Signal()  # if so: the next one is its last
+        number = Signal.like(command.words, init=2)  # of the word behind the next one, from 1
+        flushing = Signal()
+        first = Signal(init=1)
+        final, last, holds, room, take = (
+            Signal(name=name) for name in ("final", "last", "holds", "room", "take")
+        )
+        m.d.comb += [
+            final.eq(Mux(begun, ends, command.single)),
+            holds.eq(command.drop | command.prime & ~begun),
+            room.eq(Mux(flushing, holds & o.ready, holds | o.ready)),
+            take.eq(self.command.valid & i.valid & room),
+            i.ready.eq(self.command.valid & room),
+            self.command.ready.eq(i.valid & room & final),
+            last.eq(flushing | final & ~command.flush),
+            o.valid.eq(flushing | self.command.valid & i.valid & ~holds),
+            o.payload.data.eq(
+                chosen(
+                    ones_from(command.lane, self.width // 8) & ~flushing.replicate(self.width // 8),
+                    i.payload,
+                    held,
+                )
+            ),
+            o.payload.first.eq(first),
+            o.payload.last.eq(last),
+        ]
+        with m.If(take):
+            m.d.sync += [
+                held.eq(i.payload),
+                begun.eq(~final),
+                ends.eq(number == command.words),
+                number.eq(Mux(final, 2, number + 1)),
+                flushing.eq(final & command.flush),
+            ]
+        with m.Elif(o.ready):
+            m.d.sync += flushing.eq(0)
+        with m.If(o.valid & o.ready):
+            m.d.sync += first.eq(last)
+        return m
