@@ -1,4 +1,4 @@
-"""INCEPTIONN's handwritten digit classifier (section VII-A, table I) in NumPy: float32, flat gradients.
+"""Networks with flat gradients in NumPy; INCEPTIONN's handwritten digit classifier (section VII-A, table I).
 
 The same seed gives the same bits on one machine; matrix products are the BLAS library's, whose last bits differ
 between processors and with the number of its threads (``OPENBLAS_NUM_THREADS=1`` fixes that).
@@ -7,6 +7,7 @@ between processors and with the number of its threads (``OPENBLAS_NUM_THREADS=1`
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,9 @@ from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
 Float32 = npt.NDArray[np.float32]
+Float64 = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.floating[Any]]
+Vector = TypeVar("Vector", Float32, Float64)
 Int64 = npt.NDArray[np.int64]
 
 HIDDEN = 500
@@ -24,9 +28,9 @@ BRIGHTEST = 16  # of scikit-learn's digits
 
 @dataclass(frozen=True)
 class Samples:
-    """Images, one per row, from 0 to 1, and the digits they show."""
+    """Images, one per row, from 0 to 1, or features made of them, and the digits they show."""
 
-    images: Float32
+    images: Floats
     digits: Int64
 
     def __len__(self) -> int:
@@ -54,6 +58,7 @@ class Mlp:
     """Fully connected layers of these ``widths``, ReLU between them, softmax cross-entropy behind.
 
     Parameters and gradients are one vector each: for every layer its matrix, row by row, then its biases.
+    All is computed in the wider type of parameters and images. One layer alone is softmax regression.
     """
 
     widths: tuple[int, ...] = (PIXELS, HIDDEN, HIDDEN, HIDDEN, HIDDEN, CLASSES)
@@ -74,16 +79,17 @@ class Mlp:
             weights[:] = rng.standard_normal((rows, columns), dtype=np.float32) * np.float32((2 / rows) ** 0.5)
         return vector
 
-    def _layers(self, vector: Float32) -> list[tuple[Float32, Float32]]:
+    def _layers(self, vector: Vector) -> list[tuple[Vector, Vector]]:
         """Views of the matrices and biases in a vector."""
-        found, at = [], 0
+        found: list[tuple[Vector, Vector]] = []
+        at = 0
         for rows, columns in self._shapes():
             middle, end = at + rows * columns, at + (rows + 1) * columns
             found.append((vector[at:middle].reshape(rows, columns), vector[middle:end]))
             at = end
         return found
 
-    def _activations(self, vector: Float32, images: Float32) -> list[Float32]:
+    def _activations(self, vector: Floats, images: Floats) -> list[Floats]:
         """The images, what each hidden layer makes of them, and the scores of the classes."""
         layers = self._layers(vector)
         found = [images]
@@ -92,13 +98,13 @@ class Mlp:
         weights, biases = layers[-1]
         return [*found, found[-1] @ weights + biases]
 
-    def gradient(self, vector: Float32, samples: Samples) -> Float32:
+    def gradient(self, vector: Vector, samples: Samples) -> Vector:
         """Of the samples' mean loss, at the parameters ``vector``."""
         *inputs, scores = self._activations(vector, samples.images)
         likely = np.exp(scores - scores.max(axis=1, keepdims=True))
         delta = likely / likely.sum(axis=1, keepdims=True)
         delta[np.arange(len(samples)), samples.digits] -= 1
-        delta /= np.float32(len(samples))
+        delta /= len(samples)
         found = np.empty_like(vector)
         layers, slopes = self._layers(vector), self._layers(found)
         for k in reversed(range(len(layers))):
@@ -108,7 +114,14 @@ class Mlp:
                 delta = (delta @ layers[k][0].T) * (inputs[k] > 0)
         return found
 
-    def accuracy(self, vector: Float32, samples: Samples) -> float:
+    def loss(self, vector: Floats, samples: Samples) -> float:
+        """Mean cross-entropy of the samples."""
+        scores = self._activations(vector, samples.images)[-1]
+        top = scores.max(axis=1)
+        total = np.log(np.exp(scores - top[:, None]).sum(axis=1)) + top
+        return float((total - scores[np.arange(len(samples)), samples.digits]).mean())
+
+    def accuracy(self, vector: Floats, samples: Samples) -> float:
         """Share of the digits that are recognised."""
         guesses = self._activations(vector, samples.images)[-1].argmax(axis=1)
         return float((guesses == samples.digits).mean())
