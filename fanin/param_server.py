@@ -15,7 +15,7 @@ MAX_PARAMETERS = 1 << 28  # with its trailer a gradient stays within one RDMA wr
 MAX_WORKERS = 255
 MAX_SLOTS = 8
 MAX_SERVERS = 8
-MAX_ROWS = 8
+MAX_ROWS = 16
 WIDTHS = (128, 256, 512)
 MODEL_BUFFERS = 2  # of a worker, a shard
 
@@ -34,7 +34,7 @@ class ParamServerConfig:
     workers: int = 15
     slots: int = 1
     servers: int = 1
-    rows: int = 2
+    rows: int = 8
     width: int = 512
 
     def __post_init__(self) -> None:
