@@ -32,6 +32,7 @@ PARTITION = 0xFFFF  # the default partition; no other one is known
 ICRC_BYTES = 4
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 MAX_MESSAGE_BYTES = 1 << 31
+LINK_HEADER = b"\xff" * 8  # of ones, in front of what the ICRC covers
 ACK_SYNDROME = 31  # no credits: the responder does not limit messages
 
 
@@ -102,6 +103,24 @@ AETH = (
 )
 
 
+def _bytes_of(fields: tuple[Field, ...], *names: str) -> list[int]:
+    """Where the bytes of some fields lie in their header."""
+    at, found = 0, []
+    for field in fields:
+        if field.name in names:
+            found += range(at // 8, (at + field.bits) // 8)
+        at += field.bits
+    return found
+
+
+# What a router may change, for which the ICRC takes ones: offsets in bytes from the IPv4 header.
+MUTABLE = (
+    *_bytes_of(IPV4, "tos", "ttl", "checksum"),
+    *(byte_length(IPV4) + at for at in _bytes_of(UDP, "checksum")),
+    *(byte_length(IPV4) + byte_length(UDP) + at for at in _bytes_of(BTH, "congestion")),
+)
+
+
 @dataclass(frozen=True)
 class Packet:
     """A packet without its addresses; what its opcode does not have is left at its default."""
@@ -142,14 +161,12 @@ def icrc(frame: bytes) -> int:
     """The invariant CRC of a frame that ends where its ICRC belongs.
 
     Over a link header of ones, then all from the IPv4 header on, in which ones stand for what a router may
-    change: type of service, time to live, both checksums, and the BTH's congestion byte.
+    change.
     """
-    ip = byte_length(ETHERNET)
-    covered = bytearray(frame[ip:])
-    udp = byte_length(IPV4)
-    for at in (1, 8, 10, 11, udp + 6, udp + 7, udp + byte_length(UDP) + 4):
+    covered = bytearray(frame[byte_length(ETHERNET) :])
+    for at in MUTABLE:
         covered[at] = 0xFF
-    return zlib.crc32(b"\xff" * 8 + covered)
+    return zlib.crc32(LINK_HEADER + covered)
 
 
 def encode(packet: Packet, *, source: Endpoint, destination: Endpoint) -> bytes:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import xor
 from typing import Any
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value
@@ -15,8 +13,8 @@ from fanin.hdl.stream.packet import kept_bytes, packet_layout
 
 CRC_BITS = 32
 POLYNOMIAL = 0xEDB88320  # IEEE 802.3's, the lowest bit first
-PIECE = 36  # bits that two LUTs in series can add up
-ALIGN_CYCLES, SUM_CYCLES = 2, 2  # of a last word; of a word's bits
+LUT = 6  # inputs
+BEFORE_STATE = 2  # cycles: the bytes that count; the sums of their pieces
 
 
 def step(state: int, count: int) -> int:
@@ -42,13 +40,23 @@ def _rows(columns: list[int]) -> list[int]:
     return [sum((column >> bit & 1) << n for n, column in enumerate(columns)) for bit in range(CRC_BITS)]
 
 
-def _applied(columns: list[int], vector: Value) -> Value:
-    """A matrix, given by its columns, times a vector of bits."""
-    return Cat((vector & Const(row, len(vector))).xor() for row in _rows(columns))
+def _steps(count: int) -> list[int]:
+    """The rows of a step over so many zero bytes."""
+    return _rows([step(1 << bit, count) for bit in range(CRC_BITS)])
+
+
+def _digits(width: int) -> range:
+    """The number of bytes that are missing in a last word, two bits at a time: the lower of each two."""
+    return range(0, (width // 8 - 1).bit_length(), 2)
+
+
+def crc_latency(width: int) -> int:
+    """Cycles of :class:`PacketCrc` from a last word to its CRC."""
+    return BEFORE_STATE + 1 + len(_digits(width))
 
 
 class PacketCrc(wiring.Component):
-    """The CRC-32 of each packet that goes by: of a prefix, and of the packet without its first bytes.
+    """The CRC-32 of each packet that goes by: of a prefix, and of the packet without its first and last bytes.
 
     It watches: nothing waits for it. All bytes of a packet but those of its last word are kept.
 
@@ -66,27 +74,31 @@ class PacketCrc(wiring.Component):
         Bytes at the beginning that do not count; fewer than a word.
     ``prefix`` : bytes
         Counted in front of all.
+    ``trailer`` : int
+        Bytes at the end that do not count, and must be zero.
 
     Latency
     -------
-    ``latency`` cycles from the last word: 6 for the word, and one for every two bits of its number of bytes (at
-    512 bits 10). One word a cycle.
+    ``latency`` cycles from the last word: 3, and one for every two bits of the number of its bytes that are not
+    kept (at 512 bits 6). One word a cycle.
 
     Source
     ------
     IEEE 802.3, clause 3.2.9; InfiniBand Architecture Specification, annex A17 (ICRC).
     """
 
-    def __init__(self, *, width: int = 512, skip: int = 0, prefix: bytes = b""):
+    def __init__(self, *, width: int = 512, skip: int = 0, prefix: bytes = b"", trailer: int = 0):
         if width < 64 or width > 1024 or width & (width - 1):
             raise ValueError(f"width must be a power of two, 64 to 1024, not {width!r}")
         if not 0 <= skip < width // 8:
             raise ValueError(f"skip must be 0 to {width // 8 - 1} bytes at width {width}, not {skip!r}")
+        if trailer < 0:
+            raise ValueError(f"trailer must be at least 0 bytes, not {trailer!r}")
         self.width = width
         self.skip = skip
         self.prefix = prefix
-        self._digits = range(0, (width // 8).bit_length(), 2)
-        self.latency = ALIGN_CYCLES + SUM_CYCLES + 2 + len(self._digits)
+        self.trailer = trailer
+        self.latency = crc_latency(width)
         super().__init__(
             {
                 "i": In(data.StructLayout({"valid": 1, "p": packet_layout(width)})),
@@ -95,7 +107,7 @@ class PacketCrc(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Sum up each word by itself; add the sums up, moved on by a word each time, at last by a few bytes."""
+        """Sum up each word as if whole; at last step back over the zeros that stood for what is not there."""
         m = Module()
         size = self.width // 8
         valid, last, keep = self.i.valid, self.i.p.last, self.i.p.keep
@@ -104,70 +116,80 @@ class PacketCrc(wiring.Component):
             m.d.sync += first.eq(last)
         kept = Cat(self.i.p.data.word_select(n, 8) & keep[n].replicate(8) for n in range(size))
         begun = (~first).replicate(8 * self.skip)
-        counted = Cat(kept[: 8 * self.skip] & begun, kept[8 * self.skip :])
-        word = delayed(m, counted, 1, name="word")[-1]
-        count = delayed(m, kept_bytes(keep), 1, name="count")[-1]
-        before = 1 + ALIGN_CYCLES + SUM_CYCLES
-        flags = delayed(m, Cat(valid, last, first), before, name="flags", reset_less=False)[-1]
-        total = self._sum(m, self._aligned(m, word, count))
-        self._finish(m, flags, total, delayed(m, count, before - 1, name="length")[-1])
+        word = delayed(m, Cat(kept[: 8 * self.skip] & begun, kept[8 * self.skip :]), 1, name="word")[-1]
+        flags = delayed(m, Cat(valid, last, first), BEFORE_STATE, name="flags", reset_less=False)[-1]
+        missing = kept_bytes(~keep[::-1])[: (size - 1).bit_length()]
+        state = self._state(m, flags, self._sums(m, word))
+        m.d.comb += [
+            self.o.crc.eq(~self._stepped_back(m, state, missing)),
+            self.o.valid.eq(delayed(m, valid & last, self.latency, name="done", reset_less=False)[-1]),
+        ]
         return m
 
-    def _aligned(self, m: Module, word: Value, count: Value) -> Value:
-        """The word moved up until it ends with its last byte: zeros in front of it add nothing."""
-        missing = Signal((self.width // 8).bit_length() - 1, reset_less=True)
-        m.d.comb += missing.eq(-count)
-        first = _moved_up(_moved_up(word, missing[:2], 0), missing[2:4], 2)
-        later = delayed(m, Cat(missing[4:], first), 1, name="turned")[-1]
-        rest, second = later[: len(missing[4:])], later[len(missing[4:]) :]
-        for low in range(4, len(missing), 2):
-            second = _moved_up(second, rest[low - 4 : low - 2], low)
-        return delayed(m, second, 1, name="aligned")[-1]
-
-    def _sum(self, m: Module, word: Value) -> Value:
-        """The remainder of a word by itself: of each piece of it, then of all."""
+    def _sums(self, m: Module, word: Value) -> list[Value]:
+        """The remainder of a word by itself: of each of its bits a few parts, to be added up."""
         size = self.width // 8
-        columns = [step(1 << bit % 8, size - bit // 8) for bit in range(self.width)]
-        pieces = [
-            delayed(m, _applied(columns[low : low + PIECE], word[low : low + PIECE]), 1, name=f"piece{low}")[-1]
-            for low in range(0, self.width, PIECE)
-        ]
-        return delayed(m, reduce(xor, pieces), 1, name="total")[-1]
+        rows = _rows([step(1 << bit % 8, size - bit // 8) for bit in range(self.width)])
+        sums = []
+        for n, row in enumerate(rows):
+            bits = _picked(word, row)
+            parts = Cat(_added(bits[at : at + LUT**2]) for at in range(0, len(bits), LUT**2))
+            sums.append(delayed(m, parts, 1, name=f"sums{n}")[-1])
+        return sums
 
-    def _finish(self, m: Module, flags: Value, total: Value, count: Value) -> None:
-        """Keep the state up to the last word, then move on by its bytes, two bits of their number a cycle."""
-        valid, last, first = flags
+    def _state(self, m: Module, flags: Value, sums: list[Value]) -> Value:
+        """The remainder of all words of a packet up to now."""
+        valid, _, first = flags
         start = step(remainder(self.prefix, (1 << CRC_BITS) - 1), -self.skip)
         state = Signal(CRC_BITS, reset_less=True)
-        now = Mux(first, start, state)
+        before = Mux(first, start, state)
+        rows = _steps(self.width // 8)
         with m.If(valid):
-            m.d.sync += state.eq(_moved_on(now, self.width // 8) ^ total)
-        done = valid & last
-        later = delayed(m, Cat(now, total, count), 1, name="last_word")[-1]
-        now, total, count = later[:CRC_BITS], later[CRC_BITS : 2 * CRC_BITS], later[2 * CRC_BITS :]
-        for digit in self._digits:
-            bits = count[digit : digit + 2]
-            moved = [_moved_on(now, n << digit) for n in range(1 << len(bits))]
-            later = delayed(m, Cat(_chosen(moved, bits), total, count), 1, name=f"moved{digit}")[-1]
-            now, total, count = later[:CRC_BITS], later[CRC_BITS : 2 * CRC_BITS], later[2 * CRC_BITS :]
-        steps = 1 + len(self._digits)
-        m.d.comb += [
-            self.o.valid.eq(delayed(m, done, steps, name="done", reset_less=False)[-1]),
-            self.o.crc.eq(~(now ^ total)),
-        ]
+            m.d.sync += state.eq(
+                Cat(_added([*_picked(before, row), *part]) for row, part in zip(rows, sums, strict=True))
+            )
+        return state
+
+    def _stepped_back(self, m: Module, state: Value, missing: Value) -> Value:
+        """The state without its last ``missing`` zeros and the trailer, two bits of their number a cycle."""
+        missing = delayed(m, missing, BEFORE_STATE + 1, name="missing")[-1]
+        always = self.trailer
+        for digit in _digits(self.width):
+            bits = missing[digit : digit + 2]
+            counts = [-always - (n << digit) for n in range(1 << len(bits))]
+            state = delayed(m, _stepped(state, counts, bits), 1, name=f"stepped{digit}")[-1]
+            missing = delayed(m, missing, 1, name=f"missing{digit}")[-1]
+            always = 0
+        return state
 
 
-def _moved_up(word: Value, places: Value, low: int) -> Value:
-    """A word, ``places`` times ``1 << low`` bytes further up."""
-    return _chosen([word << (8 * n << low) for n in range(1 << len(places))], places)[: len(word)]
+def _picked(vector: Value, row: int) -> list[Value]:
+    """The bits of a vector that a row of a matrix adds up."""
+    return [vector[n] for n in range(len(vector)) if row >> n & 1]
 
 
-def _moved_on(state: Value, count: int) -> Value:
-    """The state so many zero bytes later."""
-    return _applied([step(1 << bit, count) for bit in range(CRC_BITS)], state)
+def _added(terms: list[Value]) -> Value:
+    """The sum of bits, six by six: of a tree of pairs, a LUT covers four bits."""
+    while len(terms) > 1:
+        terms = [Cat(terms[at : at + LUT]).xor() for at in range(0, len(terms), LUT)]
+    return terms[0]
 
 
-def _chosen(choices: list[Value], index: Value) -> Value:
-    """One of two or four: a multiplexer."""
-    low = [Mux(index[0], choices[n + 1], choices[n]) for n in range(0, len(choices), 2)]
-    return low[0] if len(low) == 1 else Mux(index[1], low[1], low[0])
+def _stepped(state: Value, counts: list[int], index: Value) -> Value:
+    """The state one of two or four numbers of zero bytes later or earlier, as ``index`` says."""
+    # Each bit of the state, where it counts: a mapper takes fewer LUTs for that than to choose between sums.
+    return Cat(
+        _added(
+            [
+                state[bit] & _chosen([row >> bit & 1 for row in rows], index)
+                for bit in range(CRC_BITS)
+                if any(row >> bit & 1 for row in rows)
+            ]
+        )
+        for rows in zip(*map(_steps, counts), strict=True)
+    )
+
+
+def _chosen(choices: list[int], index: Value) -> Value:
+    """One of two or four bits."""
+    return Const(sum(bit << n for n, bit in enumerate(choices)), len(choices)).bit_select(index, 1)

@@ -96,6 +96,16 @@ def test_a_prefix_counts_and_skipped_bytes_do_not():
     assert found == [zlib.crc32(b"\xff" * 8 + packet[14:]) for packet in packets]
 
 
+@pytest.mark.parametrize("width", [64, 512])
+def test_zeros_at_the_end_do_not_count_wherever_they_lie(width):
+    """Also where the last word has nothing else, and where they take more than a word."""
+    rng = random.Random(new_seed())
+    for trailer in (1, 4, 9):
+        packets = [rng.randbytes(size) for size in (1, 4, 5, 59, 60, 62, 63, 64, 100, 126)]
+        found = _crcs(PacketCrc(width=width, trailer=trailer), [packet + bytes(trailer) for packet in packets])
+        assert found == [zlib.crc32(packet) for packet in packets]
+
+
 def test_it_is_the_icrc_of_a_rocev2_frame_whose_variable_fields_are_ones():
     """A frame as it stands: the 14 bytes of its Ethernet header skipped, a link header of ones in front."""
     rng = random.Random(6)
@@ -113,7 +123,7 @@ def test_it_is_the_icrc_of_a_rocev2_frame_whose_variable_fields_are_ones():
 
 
 def test_latency_is_the_documented_one():
-    assert PacketCrc(width=512).latency == 10
+    assert PacketCrc(width=512).latency == 6
 
 
 def test_steps_are_undone():
@@ -124,7 +134,12 @@ def test_steps_are_undone():
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
-    [({"width": 96}, "width must be"), ({"width": 32}, "width must be"), ({"width": 64, "skip": 8}, "skip")],
+    [
+        ({"width": 96}, "width must be"),
+        ({"width": 32}, "width must be"),
+        ({"width": 64, "skip": 8}, "skip"),
+        ({"trailer": -1}, "trailer"),
+    ],
 )
 def test_bad_parameters_are_refused(parameters, message):
     with pytest.raises(ValueError, match=message):
