@@ -105,7 +105,8 @@ AETH = (
 
 def _bytes_of(fields: tuple[Field, ...], *names: str) -> list[int]:
     """Where the bytes of some fields lie in their header."""
-    at, found = 0, []
+    at = 0
+    found: list[int] = []
     for field in fields:
         if field.name in names:
             found += range(at // 8, (at + field.bits) // 8)
