@@ -130,6 +130,9 @@ class ParameterServer:
             [_Slot(self.memory, layout.slot(worker, slot)) for slot in range(self.config.slots)]
             for worker in range(self.config.workers)
         ]
+        self._row_bytes = layout.row(0).size
+        theirs = WorkerLayout(self.config)
+        self._buffers = [theirs.buffer(layout.shard, number) for number in range(MODEL_BUFFERS)]
 
     @property
     def row(self) -> _Row:
@@ -169,10 +172,9 @@ class ParameterServer:
 
     def push(self, worker: int) -> Push:
         """The write of the model row to the worker, into the buffer whose turn it is."""
-        shard = self.layout.shard
-        number = self.config.buffer_of(int(self.row.lgvnum[worker]))
-        there = WorkerLayout(self.config).buffer(shard, number)
-        return Push(worker, shard, self.row.layout.base, there.base, there.size)
+        there = self._buffers[self.config.buffer_of(int(self.row.lgvnum[worker]))]
+        row = self.row.layout
+        return Push(worker, row.shard, row.base, there.base, self._row_bytes)
 
     def _next_slot(self, worker: int) -> _Slot:
         return self._slots[worker][self.config.slot_of(int(self.row.lgvnum[worker]) + 1)]
@@ -213,6 +215,10 @@ class WorkerEndpoint:
         self._slots = [
             [_Slot(self.memory, self.layout.slot(slot, shard)) for shard in shards]
             for slot in range(self.config.slots)
+        ]
+        self._cuts = [self.config.shard_start(shard) for shard in shards[1:]]
+        self._pushes = [
+            [self._push_of(number, shard) for shard in shards] for number in range(self.config.slots)
         ]
         for (first, _), part in zip(self._buffers, self._parts(np.asarray(self.initial)), strict=True):
             first.w[:] = part
@@ -264,16 +270,19 @@ class WorkerEndpoint:
         for shard, (slot, part) in enumerate(zip(self._slots[number], parts, strict=True)):
             slot.gradient[:] = part
             slot.others[0], slot.gvnum[0] = others[shard], self.version
-            there = ServerLayout(self.config, shard).slot(self.number, number)
-            yield Push(self.number, shard, slot.layout.base, there.base, there.size)
+            yield self._pushes[number][shard]
 
     def _newest(self, shard: int) -> int:
         tails = [row.tail for row in self._buffers[shard]]
         return tails.index(max(tails))
 
+    def _push_of(self, number: int, shard: int) -> Push:
+        here = self.layout.slot(number, shard)
+        there = ServerLayout(self.config, shard).slot(self.number, number)
+        return Push(self.number, shard, here.base, there.base, here.size)
+
     def _parts(self, values: Float32) -> list[Float32]:
-        starts = [self.config.shard_start(shard) for shard in range(1, self.config.servers)]
-        return np.split(values, starts)
+        return np.split(values, self._cuts)
 
 
 @dataclass(frozen=True)

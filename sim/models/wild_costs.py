@@ -1,0 +1,80 @@
+"""What the asynchronous run's parts cost in time: workers, links, server (docs/param-server.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compute:
+    """How long a worker takes for a gradient.
+
+    ``per_sample`` seconds for each sample of its batch, times a log-normal factor of mean 1, ``jitter`` its
+    logarithm's standard deviation; with probability ``straggle_odds`` also times ``straggle_factor``. ``slow``
+    has factors of workers that are always slower. Raises ValueError that names parameter, value and limit.
+    """
+
+    per_sample: float
+    jitter: float = 0.0
+    straggle_odds: float = 0.0
+    straggle_factor: float = 1.0
+    slow: Mapping[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("per_sample", "jitter", "straggle_odds"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be at least 0 and finite, not {getattr(self, name)!r}")
+        if self.straggle_odds > 1:
+            raise ValueError(f"straggle_odds must be at most 1, not {self.straggle_odds!r}")
+        for name, factor in (
+            ("straggle_factor", self.straggle_factor),
+            *(("slow", f) for f in self.slow.values()),
+        ):
+            if not 0 < factor < math.inf:
+                raise ValueError(f"{name} must be above 0 and finite, not {factor!r}")
+
+    def seconds(self, worker: int, batch: int, rng: np.random.Generator) -> float:
+        """Of one gradient."""
+        factor = self.slow.get(worker, 1.0)
+        factor *= math.exp(self.jitter * rng.standard_normal() - self.jitter**2 / 2)
+        if rng.random() < self.straggle_odds:
+            factor *= self.straggle_factor
+        return self.per_sample * batch * factor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """What everything but computing takes, in seconds, and in seconds a byte.
+
+    ``byte``: of a link, each way; ``latency``: from a write's last byte on its link to where it is seen;
+    ``message``: of any write, on its link; ``update``: of w, for one gradient; ``copy``: of w, when a worker
+    takes the model out of its buffer. With ``one_pass`` the server pushes w while it updates it; without, it
+    updates with all new gradients and then pushes to all their workers, as in algorithm 1.
+    """
+
+    byte: float
+    latency: float
+    update: float
+    message: float = 0.0
+    copy: float = 0.0
+    one_pass: bool = False
+
+    def write(self, size: float) -> float:
+        """Seconds that a write of ``size`` bytes occupies its link."""
+        return self.message + size * self.byte
+
+
+#: 100 Gb/s, as in the paper and in fanin's NIC.
+LINK_BYTE = 1 / 12.5e9
+
+#: fanin's server as designed: a word of 64 bytes a cycle of 4 ns, in the same pass as the push. The latency is
+#: that of two NICs, which hold a packet of 4 KiB until its check is done, and a switch: assumed, until the RTL
+#: says.
+DESIGN = Costs(byte=LINK_BYTE, latency=2e-6, update=4e-9 / 64, copy=1 / 20e9, one_pass=True)
+
+#: Nothing but computing and the update: one node alone has no links.
+ALONE = Costs(byte=0.0, latency=0.0, update=0.0)

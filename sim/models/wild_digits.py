@@ -1,0 +1,132 @@
+"""Accuracy of the asynchronous run on scikit-learn's digits: ``python -m fanin.sim.models.wild_digits``.
+
+Prints the tables of docs/param-server.md. Data and gradients are the digits'; times are those of the paper's
+model sizes and computing (``wild_paper``), so that staleness is what it would be there.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fanin.sim.models import wild_paper
+from fanin.sim.models.learning import Training
+from fanin.sim.models.wild import Algorithm, Job, Outcome, run
+from fanin.sim.models.wild_costs import ALONE, Compute
+from fanin.sim.models.workloads import Workload, build, load
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Hyper-parameters for digits: α, λ, epochs, and lr-rff's features."""
+
+    rate: float
+    decay: float
+    epochs: int
+    features: int = 1
+
+
+RECIPES = {
+    "lr": Recipe(1.0, 1e-4, 50),
+    "lr-rff": Recipe(6.0, 1e-4, 40, features=1000),
+    "fcnn": Recipe(0.15, 0.0, 60),
+}
+SETUPS = {
+    "sync": {"algorithm": Algorithm.SYNC},
+    "wild": {},
+    "K = 2": {"slots": 2},
+    "K = 4": {"slots": 4},
+    "S = 2": {"servers": 2},
+    "S = 4": {"servers": 4},
+    "K = 4, S = 4": {"slots": 4, "servers": 4},
+}
+PLACES = ("design", "cluster")
+SHOWN = (2, 5, 10, 20)  # epochs, besides the last one
+SETTLED = 10  # the epoch from which on accuracies are compared with sync's
+
+
+def workload(model: str, seed: int) -> Workload:
+    """A model on the digits of this split, with its recipe."""
+    recipe = RECIPES[model]
+    return build(model, load(None, seed), decay=recipe.decay, features=recipe.features, seed=seed)
+
+
+def job(model: str, place: str, seed: int) -> Job:
+    """Its run with the times of the paper's model, on the fitted ``cluster`` or the hardware as designed."""
+    row, recipe = wild_paper.PAPER[model], RECIPES[model]
+    fields = {"rate": recipe.rate, "epochs": recipe.epochs, "seed": seed}
+    if place == "design":
+        return wild_paper.design(row, **fields)
+    return wild_paper.job(row, wild_paper.cluster(row), **fields)
+
+
+def single(work: Workload, model: str, seed: int) -> Outcome:
+    """One node alone, with mini-batches as large as those of all workers together."""
+    base = job(model, "design", seed)
+    batch = base.workers * base.batch
+    compute = Compute(per_sample=base.compute.per_sample)
+    changed = replace(base, workers=1, batch=batch, algorithm=Algorithm.SYNC, costs=ALONE, compute=compute)
+    return run(changed, Training(work, workers=1, batch=batch, seed=seed))
+
+
+def outcomes(model: str, place: str, seeds: Sequence[int]) -> Iterator[tuple[str, list[Outcome]]]:
+    """The runs of every seed for a single node, then for each of ``SETUPS``."""
+    works = {seed: workload(model, seed) for seed in seeds}
+    yield "single node", [single(work, model, seed) for seed, work in works.items()]
+    for name, fields in SETUPS.items():
+        found = []
+        for seed, work in works.items():
+            setup = replace(job(model, place, seed), **fields)
+            found.append(run(setup, Training(work, workers=setup.workers, batch=setup.batch, seed=seed)))
+        yield name, found
+
+
+def accuracies(runs: Sequence[Outcome]) -> list[float]:
+    """Mean held-out accuracy behind each epoch."""
+    return [
+        float(np.mean([epoch.measures.accuracy for epoch in epochs if epoch.measures]))
+        for epochs in zip(*(run.epochs for run in runs), strict=True)
+    ]
+
+
+def table(model: str, place: str, found: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
+    """Accuracy by epoch, how far it is from sync's once it has settled, staleness, and the run's time."""
+    epochs = [*(number for number in SHOWN if number < RECIPES[model].epochs), RECIPES[model].epochs]
+    heads = [f"{model}, {place}", *(f"epoch {n}" for n in epochs), f"from {SETTLED} on", "staleness", "seconds"]
+    yield f"| {' | '.join(heads)} |"
+    yield "|" + "---|" * (len(epochs) + 4)
+    sync = accuracies(found["sync"])
+    for name, runs in found.items():
+        mean = accuracies(runs)
+        far = [abs(a - b) for a, b in zip(mean, sync, strict=True)][SETTLED - 1 :]
+        staleness = sum((run.staleness for run in runs), start=type(runs[0].staleness)())
+        age = f"{np.mean([run.mean_staleness for run in runs]):.1f}, at most {max(staleness)}"
+        cells = [*(f"{100 * mean[n - 1]:.1f} %" for n in epochs), f"{100 * max(far):.1f} %", age]
+        yield f"| {name} | {' | '.join(cells)} | {np.mean([run.seconds for run in runs]):.3f} |"
+
+
+def convergence(model: str, place: str, found: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
+    """Figure 8's measures behind the last epoch of a convex model, mean of the seeds."""
+    yield f"| {model}, {place} | distance to w* | gradient's norm | loss above w*'s |"
+    yield "|---|---|---|---|"
+    for name, runs in found.items():
+        last = [run.epochs[-1].measures for run in runs]
+        triples = [(m.distance, m.gradient_norm, m.loss_gap) for m in last if m]
+        yield f"| {name} | {' | '.join(f'{value:.4f}' for value in np.mean(triples, axis=0))} |"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m fanin.sim.models.wild_digits", description=__doc__)
+    parser.add_argument("--models", nargs="+", default=list(RECIPES), choices=list(RECIPES))
+    parser.add_argument("--place", default="design", choices=PLACES)
+    parser.add_argument("--seeds", type=int, default=5)
+    args = parser.parse_args()
+    for model in args.models:
+        found = dict(outcomes(model, args.place, range(args.seeds)))
+        for show in (table, convergence) if RECIPES[model].decay else (table,):
+            for line in show(model, args.place, found):
+                print(line, flush=True)
+            print()
