@@ -182,12 +182,13 @@ def test_no_more_payloads_are_asked_for_than_may_wait():
     assert len(memory.requests) == 3
 
 
-def test_a_stalled_consumer_is_never_sent_more_than_the_fifo_takes():
-    dut = small()
+@pytest.mark.parametrize("size", [16, 700, 4096])
+def test_a_stalled_consumer_is_never_sent_more_than_the_fifo_takes(size):
+    dut = small(outstanding=300)
     memory = memory_of(dut, latency=3)
 
     async def host(ctx):
-        ctx.set(dut.command.payload, {"address": 0x100, "size": 700, "lane": 0})
+        ctx.set(dut.command.payload, {"address": 0x1000, "size": size, "lane": 0})
         ctx.set(dut.command.valid, 1)
 
     simulate(dut, processes=[memory.process, host], idle=800)
