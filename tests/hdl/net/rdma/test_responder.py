@@ -16,6 +16,7 @@ CONFIG = RdmaConfig(address_width=32, queue_pairs=4, regions=2)
 SIZE = CONFIG.width // 8
 MEMORY = 1 << 16
 KEY = 77
+KINDS, ODDS = ["", "psn", "opcode", "size", "over", "rkey", "address", "length"], [80, 13, 1, 1, 1, 1, 1, 1]
 
 
 def next_packet(rng, golden):
@@ -31,13 +32,16 @@ def next_packet(rng, golden):
         many, size = state.left > mtu, min(state.left, mtu)
         opcode = Opcode.WRITE_MIDDLE if many else rng.choice([Opcode.WRITE_LAST, Opcode.WRITE_LAST_IMMEDIATE])
     psn, rkey = golden._expected, KEY
-    match rng.choices(["", "psn", "opcode", "size", "rkey", "address", "length"], [80, 14, 1, 1, 1, 1, 1])[0]:
+    match rng.choices(KINDS, ODDS)[0]:
         case "psn":
             psn = psn_after(psn, rng.choice([-1, 1, 2, -5, 1 << 22, rng.randrange(1 << 24)]))
         case "opcode":
             opcode = rng.choice(list(Opcode)[:-1])
         case "size":
             size = rng.randrange(mtu + 4)
+        case "over":
+            size = mtu + rng.randrange(1, 5)
+            opcode, length = (Opcode.WRITE_LAST, 0) if state else (Opcode.WRITE_ONLY, size)
         case "rkey":
             rkey ^= 1 << rng.randrange(32)
         case "address":
