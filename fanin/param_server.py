@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 FLOAT_BYTES = 4
 VERSION_BYTES = 4
-MAX_VERSION = (1 << 8 * VERSION_BYTES) - 1  # a worker ends with an error rather than wrap: 0 is no gradient
+MAX_VERSION = (1 << 8 * VERSION_BYTES) - 1  # nothing wraps: 0 is no gradient
 MAX_PARAMETERS = 1 << 28  # with its trailer a gradient stays within one RDMA write of 2^31 bytes
 MAX_WORKERS = 255
 MAX_SLOTS = 8

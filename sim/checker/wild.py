@@ -5,7 +5,7 @@ as may be, and in parts: a gradient before its GVnum, a row's version in front b
 version behind. What a worker may do and where is decided by ``fanin.param_server``. Values are only told apart:
 a gradient is its version, a model the number of its worker's gradients in it.
 
-``python -m fanin.sim.checker.wild`` searches the protocol, then what becomes of it when a part is left out.
+``python -m fanin.sim.checker.wild`` searches the protocol, and what becomes of it when a part is left out.
 """
 
 from __future__ import annotations
@@ -216,15 +216,29 @@ def _with(items: Sequence, number: int, item: object) -> tuple:
     return (*items[:number], item, *items[number + 1 :])
 
 
+SEARCHED = (
+    ("whole", Wild(slots=1, versions=3)),
+    ("whole", Wild(slots=2, versions=3)),
+    ("whole", Wild(workers=1, slots=3, versions=6)),
+    ("no wait for credit", Wild(slots=1, waits=False)),
+    ("no wait for credit", Wild(slots=2, waits=False)),
+    ("GVnum in front of the gradient", Wild(slots=1, version_last=False)),
+    ("no second look at the model", Wild(workers=1, slots=2, versions=6, checks=False)),
+    ("no second look at the model", Wild(workers=1, slots=3, versions=6, checks=False)),
+)
+
+
+def table() -> Iterator[str]:
+    """A Markdown row for each of ``SEARCHED``: what was found."""
+    yield "| protocol | workers | K | versions | states | found |"
+    yield "|---|---|---|---|---|---|"
+    for name, protocol in SEARCHED:
+        found = search(protocol)
+        what = f"{found.what}, in {len(found.events)} events" if found.invariant else "nothing broken"
+        sizes = f"{protocol.workers} | {protocol.slots} | {protocol.versions}"
+        yield f"| {name} | {sizes} | {found.states} | {what} |"
+
+
 if __name__ == "__main__":
-    for protocol in (
-        Wild(slots=1, versions=3),
-        Wild(slots=2, versions=2),
-        Wild(workers=1, slots=2, versions=4),
-        Wild(workers=1, slots=3, versions=5),
-        Wild(slots=1, waits=False),
-        Wild(slots=2, waits=False),
-        Wild(slots=1, version_last=False),
-        Wild(workers=1, slots=3, versions=5, checks=False),
-    ):
-        print(f"{protocol}\n{search(protocol)}\n")
+    print(*table(), sep="\n")
+    print(f"\n{search(Wild(slots=1, waits=False))}")

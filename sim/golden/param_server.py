@@ -155,10 +155,12 @@ class ParameterServer:
 
         Pushes of the row that is overwritten have completed: the caller sees to that.
         LGVnum becomes what GVnum says: a version that was overwritten is never applied. Raises ValueError if
-        there is no fresh gradient.
+        there is no fresh gradient, OverflowError after the last version of w.
         """
         if not self.fresh(worker):
             raise ValueError(f"worker {worker} has no gradient behind {int(self.row.lgvnum[worker])}")
+        if self.version == MAX_VERSION:
+            raise OverflowError(f"the server has used up its {MAX_VERSION} versions of w")
         slot = self._next_slot(worker)
         version = int(slot.gvnum[0])
         staleness = self.version - int(self.row.lgvnum[worker]) - int(slot.others[0])

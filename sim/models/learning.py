@@ -12,16 +12,23 @@ from fanin.sim.models.workloads import Workload
 
 
 @dataclass(frozen=True)
+class Convergence:
+    """Figure 8's: how far w is from w*, the gradient's norm, and the loss above w*'s."""
+
+    distance: float
+    gradient_norm: float
+    loss_gap: float
+
+
+@dataclass(frozen=True)
 class Measures:
-    """Of a model: shares of samples that it recognises, loss on those to train on, and for convex losses
-    the distance to w*, the gradient's norm and the loss above w*'s (figure 8)."""
+    """Of a model: shares of samples that it recognises, the loss on those to train on, and where there is a w*,
+    how near that is."""
 
     train_accuracy: float
     accuracy: float
     loss: float
-    distance: float | None = None
-    gradient_norm: float | None = None
-    loss_gap: float | None = None
+    convergence: Convergence | None = None
 
 
 class Learner(Protocol):
@@ -90,14 +97,12 @@ class Training:
         if not work.convex or not work.decay:
             return Measures(train, test, loss)
         wide = w.astype(np.float64)
-        return Measures(
-            train,
-            test,
-            loss,
+        found = Convergence(
             distance=float(np.linalg.norm(wide - work.optimum)),
             gradient_norm=float(np.linalg.norm(work.gradient(wide, work.train))),
             loss_gap=work.loss(wide, work.train) - work.loss(work.optimum, work.train),
         )
+        return Measures(train, test, loss, found)
 
 
 @dataclass(frozen=True)

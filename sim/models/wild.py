@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from itertools import count
 
 import numpy as np
@@ -181,7 +182,7 @@ class _Worker:
         memory = self.endpoint.memory
 
         def arrive() -> None:
-            server.write(push.remote, memory[push.local : push.local + push.length])
+            server.write(push.remote, bytes(memory[push.local : push.local + push.length]))
 
         run.clock.at(self._pushed, arrive)
 
@@ -242,7 +243,7 @@ class _Server:
                 seconds = self.run.update_seconds(self.shard)
                 self._update(worker, seconds)
                 self._receivers.append(worker)
-                clock.at(clock.now + seconds, lambda after=worker + 1: self._scan(after))
+                clock.at(clock.now + seconds, partial(self._scan, worker + 1))
                 return
         seconds = costs.write(self.run.row_bytes(self.shard))
         for turn, worker in enumerate(self._receivers):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from fanin.sim.models import wild_paper
 from fanin.sim.models.learning import Training
 from fanin.sim.models.wild import Algorithm, Job, Outcome, run
 from fanin.sim.models.wild_costs import ALONE, Compute
-from fanin.sim.models.workloads import Workload, build, load
+from fanin.sim.models.workloads import GAMMA, Workload, build, load
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,18 @@ RECIPES = {
     "lr-rff": Recipe(6.0, 1e-4, 40, features=1000),
     "fcnn": Recipe(0.15, 0.0, 60),
 }
-SETUPS = {
+
+
+def recipes() -> Iterator[str]:
+    """The hyper-parameters as a table."""
+    yield "| model | rate α | decay λ | epochs | features |"
+    yield "|---|---|---|---|---|"
+    for model, recipe in RECIPES.items():
+        features = f"{recipe.features}, gamma {GAMMA}" if model == "lr-rff" else ""
+        yield f"| {model} | {recipe.rate} | {recipe.decay} | {recipe.epochs} | {features} |"
+
+
+SETUPS: dict[str, dict[str, Any]] = {
     "sync": {"algorithm": Algorithm.SYNC},
     "wild": {},
     "K = 2": {"slots": 2},
@@ -114,7 +126,7 @@ def convergence(model: str, place: str, found: Mapping[str, Sequence[Outcome]]) 
     yield "|---|---|---|---|"
     for name, runs in found.items():
         last = [run.epochs[-1].measures for run in runs]
-        triples = [(m.distance, m.gradient_norm, m.loss_gap) for m in last if m]
+        triples = [astuple(m.convergence) for m in last if m and m.convergence]
         yield f"| {name} | {' | '.join(f'{value:.4f}' for value in np.mean(triples, axis=0))} |"
 
 
@@ -124,6 +136,7 @@ if __name__ == "__main__":
     parser.add_argument("--place", default="design", choices=PLACES)
     parser.add_argument("--seeds", type=int, default=5)
     args = parser.parse_args()
+    print(*recipes(), "", sep="\n")
     for model in args.models:
         found = dict(outcomes(model, args.place, range(args.seeds)))
         for show in (table, convergence) if RECIPES[model].decay else (table,):

@@ -16,6 +16,7 @@ from fanin.sim.models.mnist import load_mnist
 MODELS = ("lr", "lr-rff", "fcnn")
 HIDDEN = 128
 PAPER_FEATURES = 10_000
+GAMMA = 0.2  # of the Gaussian kernel: pixels from 0 to 1, 64 of them
 
 
 def load(source: Path | None, seed: int) -> tuple[Samples, Samples]:
@@ -96,7 +97,7 @@ def build(
     *,
     decay: float = 0.0,
     features: int = PAPER_FEATURES,
-    gamma: float = 0.2,
+    gamma: float = GAMMA,
     dtype: npt.DTypeLike = np.float64,
     seed: int = 0,
 ) -> Workload:

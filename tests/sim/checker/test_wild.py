@@ -1,8 +1,10 @@
 """RDMA-wild's algorithms, searched: whole they keep every gradient; without a part they do not."""
 
+from pathlib import Path
+
 import pytest
 
-from fanin.sim.checker.wild import INVARIANTS, LOST, ONCE, WHOLE, Found, Wild, search
+from fanin.sim.checker.wild import INVARIANTS, LOST, ONCE, WHOLE, Found, Wild, search, table
 
 
 @pytest.mark.parametrize(
@@ -64,3 +66,8 @@ def test_a_protocol_that_gets_stuck_is_found():
     found = search(Stuck(versions=1, workers=1))
     assert isinstance(found, Found)
     assert (found.invariant, found.what) == ("everything finishes", "nothing more can happen")
+
+
+def test_the_documentation_shows_what_is_found():
+    page = (Path(__file__).parents[3] / "docs/param-server.md").read_text()
+    assert "\n".join(table()) in page

@@ -212,6 +212,12 @@ def test_versions_end_before_they_wrap():
     job.workers[0].version = MAX_VERSION
     with pytest.raises(OverflowError, match="worker 0 has used up its 4294967295 versions"):
         _ = job.workers[0].may_push
+    job.workers[0].version = 0
+    job.push(0, np.ones(16))
+    job.servers[0].version = MAX_VERSION
+    job.servers[0].row.lgvnum[0] = 0
+    with pytest.raises(OverflowError, match="the server has used up its 4294967295 versions of w"):
+        job.servers[0].apply(0)
 
 
 def test_a_shard_of_the_wrong_length_is_refused():

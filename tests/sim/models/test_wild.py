@@ -140,6 +140,19 @@ def test_staleness_with_equal_workers_is_that_of_the_others_gradients_in_flight(
     assert found.mean_staleness == pytest.approx(9, abs=0.5)
 
 
+def test_a_busy_server_takes_its_workers_in_turn():
+    busy = replace(DESIGN, update=40e-9)
+    found = _timed(50, slots=8, costs=busy)
+    assert max(found.staleness) <= 3 * (8 + 1)
+
+
+def test_an_update_waits_until_the_row_that_it_overwrites_has_been_acknowledged():
+    """Eight rows: the ninth and the seventeenth update wait for a way there and back."""
+    far = Costs(byte=0.0, latency=100e-6, update=0.1e-9, one_pass=True)
+    found = _timed(1, workers=20, costs=far)
+    assert found.seconds == pytest.approx(200e-6 + 100e-6 + 2 * 200e-6, rel=0.02)
+
+
 def test_a_look_at_a_model_that_is_written_meanwhile_is_repeated():
     """Two pushes in a look need three slots: with two there is one at most, and it goes to the other buffer."""
     costs = replace(DESIGN, byte=0.0, update=2e-9, copy=5e-9)

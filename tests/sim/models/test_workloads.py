@@ -119,11 +119,11 @@ def test_measures_are_0_at_the_optimum_and_the_convex_models_alone_have_them():
     work = _build("lr", decay=0.01)
     training = Training(work, workers=3, batch=8, seed=0)
     best, first = training.measure(work.optimum), training.measure(training.initial())
-    assert best.distance == best.loss_gap == 0
-    assert best.gradient_norm < 1e-6
+    assert best.convergence.distance == best.convergence.loss_gap == 0
+    assert best.convergence.gradient_norm < 1e-6
     assert first.loss == pytest.approx(np.log(10))
-    assert first.loss_gap == pytest.approx(first.loss - best.loss)
-    assert first.distance == pytest.approx(np.linalg.norm(work.optimum))
+    assert first.convergence.loss_gap == pytest.approx(first.loss - best.loss)
+    assert first.convergence.distance == pytest.approx(np.linalg.norm(work.optimum))
     assert best.accuracy == work.network.accuracy(work.optimum, work.test) > 0.9
     network = Training(_build("fcnn"), workers=3, batch=8, seed=0)
-    assert network.measure(network.initial()).distance is None
+    assert network.measure(network.initial()).convergence is None
