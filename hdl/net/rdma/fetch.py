@@ -9,8 +9,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.bus.axi4 import AXI4ReadSignature, Resp
-from fanin.hdl.net.rdma.bursts import PayloadBursts, drive_addresses, reach
-from fanin.hdl.net.rdma.shapes import MAX_PAYLOAD, check_path, fetch_layout, fetched_layout, lane_bits
+from fanin.hdl.net.rdma.bursts import PayloadBursts, drive_addresses
+from fanin.hdl.net.rdma.merge import window, window_layout
+from fanin.hdl.net.rdma.shapes import MAX_PAYLOAD, check_path, fetch_layout, lane_bits
 from fanin.hdl.net.rdma.tally import Tally
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
@@ -38,8 +39,8 @@ class PayloadFetch(wiring.Component):
         ``ready`` follows ``axi.arready`` within the cycle.
     ``axi`` : Out, :class:`~fanin.hdl.bus.axi4.AXI4ReadSignature`
     ``o`` : Out, stream of ``width`` bits
-    ``packet`` : Out, stream of :func:`~fanin.hdl.net.rdma.shapes.fetched_layout`
-        One for each payload, in order, once ``start_words`` of its words are there.
+    ``packet`` : Out, stream of :func:`~fanin.hdl.net.rdma.merge.window_layout`
+        One for each payload, in order, once ``start_words`` of its words are there: how to merge them.
     ``error`` : Out(1)
         Pulse: a response was not OKAY. Its data are delivered.
 
@@ -93,7 +94,7 @@ class PayloadFetch(wiring.Component):
                 "command": In(stream.Signature(fetch_layout(width=width, address_width=address_width))),
                 "axi": Out(AXI4ReadSignature(data_width=width, address_width=address_width)),
                 "o": Out(stream.Signature(width)),
-                "packet": Out(stream.Signature(fetched_layout(width))),
+                "packet": Out(stream.Signature(window_layout(width))),
                 "error": Out(1),
             }
         )
@@ -101,11 +102,11 @@ class PayloadFetch(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """``turns`` has the bursts whose words are to come, ``waiting`` the payloads that are to be told of."""
         m = Module()
-        tag = data.StructLayout({"turn": lane_bits(self.width), "payload": fetched_layout(self.width)})
+        tag = window_layout(self.width)
         bursts = PayloadBursts(width=self.width, address_width=self.address_width, tag=tag)
         m.submodules.bursts = bursts
         m.submodules.turns = turns = StreamFIFO(shape=_turn_layout(self.width), depth=self.outstanding)
-        m.submodules.waiting = waiting = StreamFIFO(shape=fetched_layout(self.width), depth=self.outstanding)
+        m.submodules.waiting = waiting = StreamFIFO(shape=tag, depth=self.outstanding)
         self._plan(m, bursts.command)
         self._issue(m, bursts.o, turns.i, waiting.i)
         told = self._words(m, turns.o)
@@ -117,16 +118,15 @@ class PayloadFetch(wiring.Component):
 
     def _plan(self, m: Module, command: Any) -> None:
         """One addition, in front of the registers of the bursts."""
-        given, bits = self.command.payload, lane_bits(self.width)
-        lane = given.address[:bits]
+        given = self.command.payload
+        lane = given.address[: lane_bits(self.width)]
+        fields = window(width=self.width, at=lane, to=given.lane, size=given.size)
         m.d.comb += [
             command.valid.eq(self.command.valid),
             self.command.ready.eq(command.ready),
             command.payload.address.eq(given.address),
             command.payload.size.eq(given.size),
-            command.payload.tag.turn.eq(given.lane - lane),
-            command.payload.tag.payload.words.eq(reach(lane, given.size, width=self.width)[bits:]),
-            command.payload.tag.payload.ahead.eq(lane > given.lane),
+            *(command.payload.tag[name].eq(value) for name, value in fields.items()),
         ]
 
     def _issue(self, m: Module, bursts: Any, turns: Any, waiting: Any) -> None:
@@ -147,14 +147,14 @@ class PayloadFetch(wiring.Component):
             go.eq(turns.ready & (~bursts.payload.first | has_room & waiting.ready)),
             begins.eq(bursts.valid & bursts.ready & bursts.payload.first),
             waiting.valid.eq(begins),
-            waiting.payload.eq(tag.payload),
+            waiting.payload.eq(tag),
             turns.valid.eq(bursts.valid & bursts.ready),
-            turns.payload.turn.eq(tag.turn),
+            turns.payload.turn.eq(tag.lane),
             turns.payload.last.eq(bursts.payload.last),
         ]
         m.d.sync += [
             left.eq(self.o.valid & self.o.ready),
-            room.eq(room + left - Mux(begins, tag.payload.words, 0)),
+            room.eq(room + left - Mux(begins, tag.words, 0)),
             has_room.eq((room >= self._max_words) & ~begins),
         ]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.hdl.net.rdma.bursts import reach
 from fanin.hdl.net.rdma.shapes import WIDTHS, lane_bits, words_bits
 from fanin.hdl.stream.lanes import chosen, ones_from
 
@@ -27,6 +28,24 @@ def window_layout(width: int) -> data.StructLayout:
         "drop": 1,
     }
     return data.StructLayout(members)
+
+
+def window(*, width: int, at: Value, to: Value, size: Value) -> dict[str, Value]:
+    """What takes ``size`` bytes from lane ``at`` of their first word to lane ``to``: all but ``drop``.
+
+    ``lane`` is the rotation, too.
+    """
+    bits = lane_bits(width)
+    comes, leaves = (reach(start, size, width=width) for start in (at, to))
+    prime = to < at
+    return {
+        "words": comes[bits:],
+        "single": comes[bits:] == 1,
+        "lane": (to - at)[:bits],
+        "prime": prime,
+        # To lower lanes, if as many leave as come; else, if one more does: their lowest bits tell.
+        "flush": prime ^ comes[bits] ^ leaves[bits],
+    }
 
 
 class WordMerge(wiring.Component):

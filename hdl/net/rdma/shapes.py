@@ -68,15 +68,6 @@ def fetch_layout(*, width: int, address_width: int) -> data.StructLayout:
     return data.StructLayout({"address": address_width, "size": SIZE_BITS, "lane": lane_bits(width)})
 
 
-def fetched_layout(width: int) -> data.StructLayout:
-    """A payload that may be sent: the ``words`` of memory in which it lies.
-
-    ``ahead``: its first byte stands at a lower lane in the frame than in memory, so that the frame's first
-    word with payload needs the first two of memory.
-    """
-    return data.StructLayout({"words": words_bits(width), "ahead": 1})
-
-
 def store_layout(*, width: int, address_width: int) -> data.StructLayout:
     """A payload to write: ``size`` bytes, the first of which stands at ``lane``, from byte ``address`` on.
 

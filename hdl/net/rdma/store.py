@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.bus.axi4 import AXI4WriteSignature, Resp
 from fanin.hdl.net.rdma.bursts import PAGE_BITS, PayloadBursts, drive_addresses, last_byte, reach
-from fanin.hdl.net.rdma.merge import WordMerge, window_layout
+from fanin.hdl.net.rdma.merge import WordMerge, window, window_layout
 from fanin.hdl.net.rdma.shapes import check_path, lane_bits, store_layout
 from fanin.hdl.net.rdma.tally import Tally
 from fanin.hdl.stream.connect import connect_typed
@@ -105,24 +105,20 @@ class PayloadStore(wiring.Component):
         """One addition, in front of each queue."""
         command, bits = self.command.payload, lane_bits(self.width)
         lane = command.address[:bits]
-        comes, leaves = (reach(start, command.size, width=self.width) for start in (command.lane, lane))
-        go, some, lower = (Signal(name=name) for name in ("go", "some", "lower"))
+        leaves = reach(lane, command.size, width=self.width)
+        fields = window(width=self.width, at=command.lane, to=lane, size=command.size)
+        fields["flush"] &= command.keep
+        go, some = (Signal(name=name) for name in ("go", "some"))
         ready = bursts.ready & windows.ready & runs.ready & awaited.ready
         m.d.comb += [
             self.command.ready.eq(ready),
             go.eq(self.command.valid & ready),
             some.eq(command.size != 0),
-            lower.eq(lane < command.lane),
             bursts.valid.eq(go & some & command.keep),
             bursts.payload.address.eq(command.address),
             bursts.payload.size.eq(command.size),
             windows.valid.eq(go & some),
-            windows.payload.words.eq(comes[bits:]),
-            windows.payload.single.eq(comes[bits:] == 1),
-            windows.payload.lane.eq(lane - command.lane),
-            windows.payload.prime.eq(lower),
-            # To lower lanes, if as many leave as come; else, if one more does: their lowest bits tell.
-            windows.payload.flush.eq(command.keep & (lower ^ comes[bits] ^ leaves[bits])),
+            *(windows.payload[name].eq(value) for name, value in fields.items()),
             windows.payload.drop.eq(~command.keep),
             runs.valid.eq(go & some & command.keep),
             runs.payload.place.eq(command.address[bits:PAGE_BITS]),

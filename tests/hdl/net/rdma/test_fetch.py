@@ -22,10 +22,14 @@ def small(**changes):
 
 
 def expected_packets(commands, step):
-    return [
-        {"words": words_of(address % step, size, step), "ahead": int(address % step > lane)}
-        for address, size, lane in commands
-    ]
+    """How each payload's words are merged: lane, whether one is held first, whether what is held makes one."""
+    packets = []
+    for address, size, lane in commands:
+        at = address % step
+        words, prime = words_of(at, size, step), at > lane
+        flush = words_of(lane, size, step) > words - prime
+        packets.append((words, (lane - at) % step, prime, flush))
+    return packets
 
 
 def memory_of(dut, **options):
@@ -53,7 +57,7 @@ def fetch(dut, commands, *, stall=0.0, memory_stall=0.0, latency=1, errors=(), p
         processes=[memory.process, *processes],
     )
     assert [word for _, word in log["o"]] == words
-    packets = [{"words": p.words, "ahead": p.ahead} for _, p in log["packet"]]
+    packets = [(p.words, p.lane, p.prime, p.flush) for _, p in log["packet"]]
     assert packets == expected_packets(commands, step)
     assert [r[1:] for r in memory.requests] == [b for a, s, _ in commands for b in bursts_of(a, s, step)]
     return log, memory
@@ -103,7 +107,7 @@ def test_a_payload_is_told_of_with_the_word_that_allows_it(start_words):
     log, _ = fetch(small(width=512, start_words=start_words), commands, latency=7)
     comes, first = cycles_of(log), 0
     for (told, _), packet in zip(log["packet"], expected_packets(commands, 64), strict=True):
-        assert told == comes[first + min(start_words, packet["words"]) - 1]
+        assert told == comes[first + min(start_words, packet[0]) - 1]
         first += packet["words"]
 
 

@@ -1,0 +1,164 @@
+"""The headers of a frame, as bytes."""
+# Amaranth takes widths as annotations:
+# mypy: disable-error-code="valid-type"
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.net.checksum import LATENCY as CHECKSUM_LATENCY
+from fanin.hdl.net.checksum import WORD_BITS, OnesComplementSum
+from fanin.hdl.net.headers import header_layout, swap_bytes
+from fanin.hdl.net.rdma.header_reader import Own
+from fanin.hdl.net.rdma.shapes import SIZE_BITS, Headers, by_opcode, check_width, lane_bits, words_bits
+from fanin.hdl.net.transmit import TTL
+from fanin.roce import AETH, BTH, ICRC_BYTES, IMMEDIATE, PARTITION, RETH, ROCE_PORT, Opcode, header_bytes
+from fanin.wire import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP, byte_length, field_bits
+
+LATENCY = 2 + CHECKSUM_LATENCY
+_HEADER_BYTES = max(header_bytes(code) for code in Opcode)
+_IP = byte_length(ETHERNET)
+
+
+def header_words(width: int) -> int:
+    """Words that the longest header reaches into."""
+    return -(-_HEADER_BYTES // (width // 8))
+
+
+def frame_words_bits(width: int) -> int:
+    """Bits of the number of words of a frame."""
+    return words_bits(width) + 1
+
+
+def written_layout(width: int) -> data.StructLayout:
+    """The bytes of a frame's headers, zeros behind them; where its payload begins, and where each ends.
+
+    ``words`` of the frame, of which ``whole`` lie in front of the one with the payload's first byte, at
+    ``lane``; the payload's last byte is at lane ``end``, the frame's at ``last``.
+    """
+    return data.StructLayout(
+        {
+            "bytes": width * header_words(width),
+            "payload": 1,  # there is some
+            "whole": range(header_words(width) + 1),
+            "lane": lane_bits(width),
+            "end": lane_bits(width),
+            "words": frame_words_bits(width),
+            "last": lane_bits(width),
+        }
+    )
+
+
+class HeaderWriter(wiring.Component):
+    """Write out a packet's headers, with lengths and IPv4 checksum.
+
+    Members
+    -------
+    ``i`` : In, stream of Headers
+        Taken when ``o`` is.
+    ``own`` : In, Own
+    ``o`` : Out, stream of :func:`written_layout`
+
+    Parameters
+    ----------
+    ``width`` : int, bits of a word; 128, 256 or 512
+
+    Latency
+    -------
+    5 cycles from ``i`` to ``o``; a packet every 6 cycles.
+
+    Source
+    ------
+    docs/rdma-packet.md.
+    """
+
+    def __init__(self, *, width: int = 512):
+        check_width(width)
+        self.width = width
+        super().__init__(
+            {
+                "i": In(stream.Signature(Headers)),
+                "own": In(Own),
+                "o": Out(stream.Signature(written_layout(width))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """The packet waits on ``i`` while lengths and checksum are worked out beside it."""
+        m = Module()
+        taken = self.o.valid & self.o.ready
+        age = Signal(LATENCY)
+        m.d.comb += [self.o.valid.eq(age[-1]), self.i.ready.eq(taken)]
+        m.d.sync += age.eq(Mux(taken, 0, Cat(self.i.valid, age)))
+        m.d.comb += self.o.payload.bytes.eq(self._bytes(m, self._lengths(m)))
+        return m
+
+    def _lengths(self, m: Module) -> Value:
+        """The IPv4 length, a cycle later; and from it what there is to say of the frame."""
+        i, o, size = self.i.payload, self.o.payload, self.width // 8
+        headers = {code: header_bytes(code) for code in Opcode}
+        # up to the payload's end, and with the pad, in words of four bytes from the BTH on
+        padded = Signal(SIZE_BITS + 1)
+        length = Signal(field_bits(IPV4, "length"))
+        end = Signal(SIZE_BITS + 1)
+        final = Signal(SIZE_BITS + 1)
+        m.d.comb += padded.eq((i.size + ICRC_BYTES - 1) & ~(ICRC_BYTES - 1))
+        m.d.sync += [
+            length.eq(padded + by_opcode(i.opcode, {c: n - _IP + ICRC_BYTES for c, n in headers.items()})),
+            end.eq(i.size + by_opcode(i.opcode, {c: n - 1 for c, n in headers.items()})),
+            final.eq(length + (_IP - 1)),
+        ]
+        bits = lane_bits(self.width)
+        m.d.comb += [
+            o.payload.eq(i.size.any()),
+            o.whole.eq(by_opcode(i.opcode, {c: n // size for c, n in headers.items()})),
+            o.lane.eq(by_opcode(i.opcode, {c: n % size for c, n in headers.items()})),
+            o.end.eq(end),
+            o.last.eq(final),
+            o.words.eq(final[bits:] + 1),
+        ]
+        return length
+
+    def _bytes(self, m: Module, length: Value) -> Value:
+        """All headers, one behind the other, in the order of the wire."""
+        i, own = self.i.payload, self.own
+
+        def header(name: str, fields: Any, **values: Any) -> Value:
+            made = Signal(header_layout(fields), name=name)
+            m.d.comb += [made[field].eq(value) for field, value in values.items()]
+            return made.as_value()
+
+        checksum = Signal(WORD_BITS)
+        ethernet = header(
+            "ethernet", ETHERNET, destination=i.peer.mac, source=own.mac, ethertype=ETHERTYPE_IPV4
+        )
+        fixed = {"version": 4, "ihl": byte_length(IPV4) // 4, "ttl": TTL, "protocol": IP_PROTOCOL_UDP}
+        addresses = {"source": own.ip, "destination": i.peer.ip}
+        ip = header("ip", IPV4, length=length, checksum=checksum, **fixed, **addresses)
+        unsummed = header("unsummed", IPV4, length=length, **fixed, **addresses)
+        m.submodules.sum = total = OnesComplementSum(words=len(unsummed) // WORD_BITS)
+        m.d.comb += total.i.eq(unsummed)
+        m.d.sync += checksum.eq(~total.o)
+        ports = {"source_port": i.peer.port, "destination_port": ROCE_PORT}
+        udp_length = Signal(field_bits(UDP, "length"))
+        m.d.sync += udp_length.eq(length - byte_length(IPV4))
+        udp = header("udp", UDP, length=udp_length, **ports)
+        bth = header(
+            "bth", BTH, opcode=i.opcode, migration=1, pad=-i.size[:2], partition=PARTITION,
+            queue_pair=i.peer.queue_pair, acknowledge=i.acknowledge, psn=i.psn,
+        )  # fmt: skip
+        reth = header("reth", RETH, address=i.address, rkey=i.rkey, length=i.length)
+        immediate = header("immediate", IMMEDIATE, immediate=i.immediate)
+        aeth = header("aeth", AETH, syndrome=i.syndrome, msn=i.msn)
+        # behind the BTH: in the order of the wire, what an opcode does not have left out
+        begins, has_immediate = (
+            i.opcode.matches(*(code for code in Opcode if getattr(code, name)))
+            for name in ("begins", "has_immediate")
+        )
+        short = Mux(i.opcode == Opcode.ACKNOWLEDGE, swap_bytes(aeth), swap_bytes(immediate))
+        short = short & (has_immediate | (i.opcode == Opcode.ACKNOWLEDGE)).replicate(len(short))
+        none = Const(0, len(reth))
+        rest = Mux(begins, Cat(swap_bytes(reth), short), Cat(short, none))
+        return Cat(*(swap_bytes(part) for part in (ethernet, ip, udp, bth)), rest)

@@ -1,0 +1,165 @@
+"""The node of one-sided writes: the NIC with registers, ready for a board."""
+
+from typing import Any
+
+from amaranth import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.hdl.bus.axi4 import AXI4LiteSignature, memory_signature
+from fanin.hdl.bus.register_map import WORD_BITS
+from fanin.hdl.bus.registers import RegisterFile
+from fanin.hdl.net.rdma.nic import RdmaNic
+from fanin.hdl.net.rdma.post import WriteQueue
+from fanin.hdl.net.rdma.registers import COUNTERS, IDENTITY, VERSION, rdma_registers
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.packet import packet_stream
+from fanin.rdma import RdmaConfig
+
+COMPLETIONS = 64  # that may be unfinished or wait for the host
+ARRIVALS = 64  # that may wait for the host; then the NIC waits, too
+
+
+class RdmaNode(wiring.Component):
+    """One-sided writes for a host, ready for a board.
+
+    Members
+    -------
+    ``axil`` : In, AXI4-Lite, 32 bits
+        The registers of ``rdma_registers(config)``.
+    ``memory`` : Out, AXI4, ``width`` bits
+    ``mac_tx`` : Out, packet stream of ``width`` bits
+    ``mac_rx`` : In, packet stream of ``width`` bits with ``error``
+
+    Parameters
+    ----------
+    ``config`` : RdmaConfig
+
+    Latency
+    -------
+    Those of the NIC; from the write to ``control`` that posts, 5 cycles to the NIC's ``post``.
+
+    Source
+    ------
+    docs/rdma.md; RDMA-wild, section 3.
+    """
+
+    def __init__(self, *, config: RdmaConfig):
+        self.config = config
+        axi = memory_signature(data_width=config.width, address_width=config.address_width)
+        super().__init__(
+            {
+                "axil": In(AXI4LiteSignature(address_width=rdma_registers(config).address_bits)),
+                "memory": Out(axi),
+                "mac_tx": Out(packet_stream(config.width)),
+                "mac_rx": In(packet_stream(config.width, error=True)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Registers in front, the NIC behind."""
+        m = Module()
+        m.submodules.registers = registers = RegisterFile(registers=rdma_registers(self.config))
+        m.submodules.nic = nic = RdmaNic(config=self.config)
+        connect_typed(m, flipped(self.axil), registers.axil)
+        connect_typed(m, nic.mac_tx, flipped(self.mac_tx))
+        connect_typed(m, flipped(self.mac_rx), nic.mac_rx)
+        for port in nic.read, nic.write:
+            for name, member in port.signature.members.items():
+                inner, outer = getattr(port, name), getattr(self.memory, name)
+                m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
+        self._settings(m, registers, nic)
+        self._posts(m, registers, nic)
+        self._arrivals(m, registers, nic)
+        self._counters(m, registers, nic)
+        return m
+
+    def _settings(self, m: Module, registers: Any, nic: RdmaNic) -> None:
+        """Identity, addresses, queue pairs and regions."""
+        constants = {"id": IDENTITY, "version": VERSION}
+        constants |= {name: getattr(self.config, name) for name in ("queue_pairs", "regions", "descriptors")}
+        m.d.comb += [getattr(registers, name).eq(value) for name, value in constants.items()]
+        pair, region = nic.connect.payload, nic.region.payload
+        settings = pair.settings
+        m.d.comb += [
+            nic.own.mac.eq(registers.own_mac),
+            nic.own.ip.eq(registers.own_ip),
+            nic.timeout.eq(registers.timeout),
+            pair.index.eq(registers.pair_index),
+            settings.enable.eq(registers.pair_enable),
+            settings.peer.queue_pair.eq(registers.peer_number),
+            settings.peer.mac.eq(registers.peer_mac),
+            settings.peer.ip.eq(registers.peer_ip),
+            settings.peer.port.eq(registers.source_port),
+            *(settings[n].eq(getattr(registers, n)) for n in ("mtu", "window", "retries")),
+            *(settings[n].eq(getattr(registers, n)) for n in ("send_psn", "receive_psn")),
+            region.index.eq(registers.region_index),
+            region.enable.eq(registers.region_enable),
+            region.rkey.eq(registers.region_key),
+            region.base.eq(registers.region_base),
+            region.limit.eq(registers.region_limit),
+            region.queue_pairs.eq(registers.region_pairs),
+            nic.region.valid.eq(registers.set_region),
+            registers.connecting.eq(nic.connect.valid | registers.connect),
+        ]
+        with m.If(registers.connect):
+            m.d.sync += nic.connect.valid.eq(1)
+        with m.Elif(nic.connect.ready):
+            m.d.sync += nic.connect.valid.eq(0)
+        for name in ("sending", "receiving"):
+            port, flags = getattr(registers, name), getattr(nic, name)
+            words = [port] if self.config.queue_pairs <= WORD_BITS else port
+            m.d.comb += [word.eq(flags[WORD_BITS * n :]) for n, word in enumerate(words)]
+
+    def _posts(self, m: Module, registers: Any, nic: RdmaNic) -> None:
+        """Writes to the NIC, completions to the host."""
+        m.submodules.writes = writes = WriteQueue(config=self.config, completions=COMPLETIONS)
+        shape = nic.completion.payload.shape()
+        m.submodules.completions = done = StreamFIFO(shape=shape, depth=COMPLETIONS)
+        connect_typed(m, writes.o, nic.post)
+        connect_typed(m, nic.completion, done.i)
+        write, window, said = writes.write, registers.completion, done.o.payload
+        posting = Signal(4)
+        sources = {"index": "write_index", "local": "local_address", "remote": "remote_address", "rkey": "key"}
+        sources |= {name: name for name in ("tag", "length", "with_immediate", "immediate")}
+        m.d.comb += [write[name].eq(getattr(registers, source)) for name, source in sources.items()]
+        answer = window.read_data
+        m.d.comb += [
+            writes.post.eq(registers.post),
+            writes.local.eq(registers.local_address),
+            registers.full.eq(writes.full),
+            registers.posting.eq(registers.post | posting.any()),
+            window.ready.eq(1),
+            done.o.ready.eq(window.read),
+            writes.completed.eq(done.o.valid & done.o.ready),
+            answer[31].eq(done.o.valid),
+            answer[24:31].eq(said.ending),
+            answer[16:24].eq(said.index),
+            answer[:16].eq(said.tag),
+        ]
+        m.d.sync += posting.eq((posting << 1) | registers.post)
+        for name, event in {"accepted": writes.accepted, "refused_posts": writes.refused}.items():
+            m.d.sync += getattr(registers, name).eq(getattr(registers, name) + event)
+
+    def _arrivals(self, m: Module, registers: Any, nic: RdmaNic) -> None:
+        """Messages with immediate data to the host."""
+        m.submodules.arrivals = queue = StreamFIFO(shape=nic.arrival.payload.shape(), depth=ARRIVALS)
+        connect_typed(m, nic.arrival, queue.i)
+        window, said = registers.arrival, queue.o.payload
+        m.d.comb += [window.ready.eq(1), queue.o.ready.eq(window.read)]
+        m.d.comb += [window.read_data[31].eq(queue.o.valid), window.read_data[:31].eq(said.index)]
+        with m.If(window.read):
+            m.d.sync += [
+                registers.arrival_immediate.eq(said.immediate),
+                registers.arrival_length.eq(said.length),
+            ]
+
+    def _counters(self, m: Module, registers: Any, nic: RdmaNic) -> None:
+        """Every counter has a source."""
+        events = nic.events
+        sources = {"lost": events.lost, "memory_errors": events.memory_error}
+        for part in events.requester, events.responder:
+            sources |= {name: part[name] for name in part.shape().members}
+        assert sources.keys() == COUNTERS.keys()
+        m.d.sync += [getattr(registers, name).eq(source) for name, source in sources.items()]

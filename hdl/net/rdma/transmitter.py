@@ -1,0 +1,138 @@
+"""From packets to frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.net.rdma.header_reader import Own
+from fanin.hdl.net.rdma.header_writer import HeaderWriter, written_layout
+from fanin.hdl.net.rdma.icrc import IcrcInserter
+from fanin.hdl.net.rdma.merge import WordMerge, window_layout
+from fanin.hdl.net.rdma.shapes import Headers, check_width
+from fanin.hdl.net.rdma.tally import Tally
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.lanes import ones_from
+from fanin.hdl.stream.packet import packet_stream
+
+_PAYLOADS = 4  # that may be told of before their frame begins
+
+
+class Transmitter(wiring.Component):
+    """Send answers, and packets whose payload has been fetched; answers go first.
+
+    Members
+    -------
+    ``own`` : In, Own
+    ``answers`` : In, stream of Headers
+    ``packets`` : In, stream of Headers
+    ``payload`` : In, stream of :func:`~fanin.hdl.net.rdma.merge.window_layout`
+        The next payload is there: how its words become those of its frame.
+    ``words`` : In, stream of ``width`` bits
+        Of payloads, each byte at its lane.
+    ``o`` : Out, packet stream of ``width`` bits
+        A frame does not pause inside, if the words that ``payload`` promises come without a pause.
+
+    Parameters
+    ----------
+    ``width`` : int, bits of a word; 128, 256 or 512
+
+    Latency
+    -------
+    From ``payload`` 2 cycles to the frame's first word, where its headers have come 5 cycles before, and those
+    of the ICRC (at 512 bits 8) to ``o``. One word a cycle, frames back to back; of short ones, one in 6 cycles.
+
+    Source
+    ------
+    docs/rdma.md.
+    """
+
+    def __init__(self, *, width: int = 512):
+        check_width(width)
+        self.width = width
+        super().__init__(
+            {
+                "own": In(Own),
+                "answers": In(stream.Signature(Headers)),
+                "packets": In(stream.Signature(Headers)),
+                "payload": In(stream.Signature(window_layout(width))),
+                "words": In(stream.Signature(width)),
+                "o": Out(packet_stream(width)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Two writers of headers, one frame at a time, the ICRC behind it."""
+        m = Module()
+        m.submodules.icrc = icrc = IcrcInserter(width=self.width)
+        connect_typed(m, icrc.o, wiring.flipped(self.o))
+        m.submodules.merge = merge = WordMerge(width=self.width)
+        connect_typed(m, wiring.flipped(self.words), merge.i)
+        m.submodules.windows = windows = StreamFIFO(shape=window_layout(self.width), depth=_PAYLOADS)
+        connect_typed(m, windows.o, merge.command)
+        connect_typed(m, wiring.flipped(self.payload), windows.i)
+        m.submodules.there = there = Tally(limit=_PAYLOADS + 1)
+        m.d.comb += there.up.eq(windows.i.valid & windows.i.ready)
+
+        m.submodules.answer_writer = answers = HeaderWriter(width=self.width)
+        m.submodules.packet_writer = packets = HeaderWriter(width=self.width)
+        for writer, port in (answers, self.answers), (packets, self.packets):
+            connect_typed(m, wiring.flipped(port), writer.i)
+            m.d.comb += writer.own.eq(self.own)
+        can_send = packets.o.valid & (there.some | ~packets.o.payload.payload)
+        free = Signal()
+        m.d.comb += [
+            answers.o.ready.eq(free),
+            packets.o.ready.eq(free & ~answers.o.valid & can_send),
+            there.down.eq(packets.o.valid & packets.o.ready & packets.o.payload.payload),
+        ]
+        chosen = Signal(written_layout(self.width))
+        m.d.comb += chosen.eq(Mux(answers.o.valid, answers.o.payload, packets.o.payload))
+        self._frame(m, chosen, free, answers.o.valid | can_send, merge.o, icrc.i)
+        return m
+
+    def _frame(self, m: Module, chosen: Any, free: Signal, go: Any, payload: Any, o: Any) -> None:
+        """Headers are shifted out; from where they end the payload joins in, and behind it come zeros."""
+        frame = Signal(written_layout(self.width))
+        active = Signal()
+        joins = Signal()  # in this word the payload is wanted
+        last = Signal()
+        moves = Signal()
+        size = self.width // 8
+        from_first = ones_from(frame.lane, size)
+        to_end = ~((ones_from(frame.end, size) << 1)[:size])
+        mask = Mux(payload.payload.first, from_first, -1) & Mux(payload.payload.last, to_end, -1)
+        lanes = Signal(size)
+        m.d.comb += [
+            joins.eq(frame.payload & (frame.whole == 0)),
+            last.eq(frame.words == 1),
+            lanes.eq(mask & joins.replicate(size)),
+            o.valid.eq(active & (payload.valid | ~joins)),
+            o.payload.last.eq(last),
+            o.payload.keep.eq(Mux(last, ~((ones_from(frame.last, size) << 1)[:size]), -1)),
+            *(
+                o.payload.data.word_select(n, 8).eq(
+                    frame.bytes.word_select(n, 8)
+                    | payload.payload.data.word_select(n, 8) & lanes[n].replicate(8)
+                )
+                for n in range(size)
+            ),
+            moves.eq(o.valid & o.ready),
+            payload.ready.eq(active & joins & o.ready),
+            free.eq(~active | moves & last),
+        ]
+        with m.If(moves):
+            m.d.sync += [
+                frame.bytes.eq(frame.bytes >> self.width),
+                frame.words.eq(frame.words - 1),
+                frame.whole.eq(Mux(frame.whole == 0, 0, frame.whole - 1)),
+            ]
+            with m.If(joins & payload.payload.last):
+                m.d.sync += frame.payload.eq(0)
+        with m.If(free):
+            m.d.sync += [active.eq(go), frame.eq(chosen)]
+        return
