@@ -153,6 +153,12 @@ class AXI4WriteSignature(_AXI4Signature):
         )
 
 
+def memory_signature(*, data_width: int, address_width: int) -> wiring.Signature:
+    """All five channels of AXI4, as the master sees them: those of reading and those of writing."""
+    axi = {"data_width": data_width, "address_width": address_width}
+    return wiring.Signature(dict(AXI4ReadSignature(**axi).members) | dict(AXI4WriteSignature(**axi).members))
+
+
 class AXI4LiteSignature(_Signature):
     """The five channels of AXI4-Lite, as the master sees them.
 

@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.codec import Bfp, Inceptionn
-from fanin.hdl.bus.axi4 import AXI4LiteSignature, AXI4ReadSignature, AXI4WriteSignature
+from fanin.hdl.bus.axi4 import AXI4LiteSignature, memory_signature
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.ring.control import RingControl
 from fanin.hdl.ring.engine import RingEngine, RingEvents
@@ -17,12 +17,6 @@ from fanin.hdl.ring.registers import ENGINE_COUNTERS, IDENTITY, LINK_COUNTERS, V
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 from fanin.ring import MIN_NODES, RingConfig
-
-
-def memory_signature(config: RingConfig, address_width: int) -> wiring.Signature:
-    """All five channels of the memory's port."""
-    axi = {"data_width": config.width, "address_width": address_width}
-    return wiring.Signature(dict(AXI4ReadSignature(**axi).members) | dict(AXI4WriteSignature(**axi).members))
 
 
 class RingNode(wiring.Component):
@@ -62,7 +56,7 @@ class RingNode(wiring.Component):
         super().__init__(
             {
                 "axil": In(AXI4LiteSignature(address_width=ring_registers(config).address_bits)),
-                "memory": Out(memory_signature(config, address_width)),
+                "memory": Out(memory_signature(data_width=config.width, address_width=address_width)),
                 "mac_tx": Out(packet_stream(config.width)),
                 "mac_rx": In(packet_stream(config.width, error=True)),
                 "events": Out(RingEvents),

@@ -10,8 +10,8 @@ from fanin.hdl.bus.axi4 import AXI4LiteSignature, memory_signature
 from fanin.hdl.bus.register_map import WORD_BITS
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.net.rdma.nic import RdmaNic
-from fanin.hdl.net.rdma.post import WriteQueue
 from fanin.hdl.net.rdma.registers import COUNTERS, IDENTITY, VERSION, rdma_registers
+from fanin.hdl.net.rdma.write_queue import WriteQueue
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_stream
@@ -81,7 +81,10 @@ class RdmaNode(wiring.Component):
         constants |= {name: getattr(self.config, name) for name in ("queue_pairs", "regions", "descriptors")}
         m.d.comb += [getattr(registers, name).eq(value) for name, value in constants.items()]
         pair, region = nic.connect.payload, nic.region.payload
-        settings = pair.settings
+        settings, width = pair.settings, self.config.address_width
+        fits = Signal()  # else the region, cut down to the memory's addresses, would be another
+        beyond = registers.region_base[width:].any() | registers.region_limit[width + 1 :].any()
+        m.d.sync += fits.eq(~beyond)
         m.d.comb += [
             nic.own.mac.eq(registers.own_mac),
             nic.own.ip.eq(registers.own_ip),
@@ -95,7 +98,7 @@ class RdmaNode(wiring.Component):
             *(settings[n].eq(getattr(registers, n)) for n in ("mtu", "window", "retries")),
             *(settings[n].eq(getattr(registers, n)) for n in ("send_psn", "receive_psn")),
             region.index.eq(registers.region_index),
-            region.enable.eq(registers.region_enable),
+            region.enable.eq(registers.region_enable & fits),
             region.rkey.eq(registers.region_key),
             region.base.eq(registers.region_base),
             region.limit.eq(registers.region_limit),
@@ -160,6 +163,6 @@ class RdmaNode(wiring.Component):
         events = nic.events
         sources = {"lost": events.lost, "memory_errors": events.memory_error}
         for part in events.requester, events.responder:
-            sources |= {name: part[name] for name in part.shape().members}
+            sources |= {name: part[name] for name in part.shape().as_shape().members}
         assert sources.keys() == COUNTERS.keys()
         m.d.sync += [getattr(registers, name).eq(source) for name, source in sources.items()]

@@ -1,4 +1,4 @@
-"""The registers of a one-sided-write node, declared once: RTL, host driver, C header and documentation follow."""
+"""The registers of a node of one-sided writes, declared once: RTL, host driver and documentation follow."""
 
 from __future__ import annotations
 
