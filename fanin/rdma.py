@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import pairwise
+
+from fanin.roce import PATH_MTUS
 
 # The number of a NIC's first queue pair: 0 and 1 mean management to others.
 FIRST_QUEUE_PAIR = 0x100
@@ -71,6 +75,72 @@ class RdmaConfig:
     def payload_words(self) -> int:
         """Words in which the longest payload lies, wherever it begins."""
         return 4096 * 8 // self.width + 1
+
+
+@dataclass(frozen=True)
+class Region:
+    """Memory that may be written by who knows the key, over the queue pairs that are listed."""
+
+    base: int
+    length: int
+    rkey: int
+    queue_pairs: frozenset[int]
+    writable: bool = True
+
+    def has(self, address: int, length: int) -> bool:
+        """Whether a stretch lies in it."""
+        return self.base <= address and address + length <= self.base + self.length
+
+
+def check_regions(regions: Sequence[Region], *, address_width: int = 64) -> None:
+    """Raises ValueError naming regions that overlap, share a key, are empty or exceed the address space."""
+    for region in regions:
+        if region.length < 1 or not 0 <= region.base <= (1 << address_width) - region.length:
+            raise ValueError(
+                f"region {region.rkey:#x}: {region.length} bytes from {region.base:#x} exceed the address space"
+            )
+    ordered = sorted(regions, key=lambda region: region.base)
+    for low, high in pairwise(ordered):
+        if low.base + low.length > high.base:
+            raise ValueError(f"regions {low.rkey:#x} and {high.rkey:#x} overlap at {high.base:#x}")
+    keys = [region.rkey for region in regions]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ValueError(f"two regions have the key {key:#x}")
+
+
+@dataclass(frozen=True)
+class Write:
+    """A descriptor: ``length`` bytes from ``local`` to ``remote`` at the other end of its queue pair."""
+
+    tag: int
+    local: int
+    remote: int
+    rkey: int
+    length: int
+    immediate: int | None = None
+
+
+@dataclass(frozen=True)
+class Connection:
+    """One end of a queue pair: the peer's number, both first sequence numbers, and limits."""
+
+    peer: int
+    send_psn: int = 0
+    receive_psn: int = 0
+    mtu: int = 4096
+    window: int = 64  # packets
+    retries: int = 7
+
+    def __post_init__(self) -> None:
+        if self.mtu not in PATH_MTUS:
+            raise ValueError(f"mtu must be one of {', '.join(map(str, PATH_MTUS))}, not {self.mtu!r}")
+        if self.window not in (1 << n for n in range(MAX_WINDOW_BITS + 1)):
+            raise ValueError(
+                f"window must be a power of two from 1 to {1 << MAX_WINDOW_BITS} packets, not {self.window!r}"
+            )
+        if self.retries not in range(MAX_RETRIES + 1):
+            raise ValueError(f"retries must be 0 to {MAX_RETRIES}, not {self.retries!r}")
 
 
 #: Named sizes: ``tiny`` for tests, ``u280`` for a 100 Gb/s card.

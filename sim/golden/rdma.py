@@ -12,12 +12,11 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import pairwise
 
-from fanin.roce import ACK_SYNDROME, MAX_MESSAGE_BYTES, PATH_MTUS, PSN_BITS, Nak, Opcode, Packet
+from fanin.rdma import Connection, Region, Write
+from fanin.roce import ACK_SYNDROME, MAX_MESSAGE_BYTES, PSN_BITS, Nak, Opcode, Packet
 
 PSNS = 1 << PSN_BITS
-ADDRESSES = 1 << 64
 
 
 def psn_after(psn: int, steps: int) -> int:
@@ -49,50 +48,6 @@ _REFUSED = {
 
 
 @dataclass(frozen=True)
-class Region:
-    """Memory that may be written by who knows the key, over the queue pairs that are listed."""
-
-    base: int
-    length: int
-    rkey: int
-    queue_pairs: frozenset[int]
-    writable: bool = True
-
-    def has(self, address: int, length: int) -> bool:
-        """Whether a stretch lies in it."""
-        return self.base <= address and address + length <= self.base + self.length
-
-
-def check_regions(regions: list[Region]) -> None:
-    """Raises ValueError naming regions that overlap, share a key, are empty or exceed the address space."""
-    for region in regions:
-        if region.length < 1 or not 0 <= region.base <= ADDRESSES - region.length:
-            raise ValueError(
-                f"region {region.rkey:#x}: {region.length} bytes from {region.base:#x} exceed the address space"
-            )
-    ordered = sorted(regions, key=lambda region: region.base)
-    for low, high in pairwise(ordered):
-        if low.base + low.length > high.base:
-            raise ValueError(f"regions {low.rkey:#x} and {high.rkey:#x} overlap at {high.base:#x}")
-    keys = [region.rkey for region in regions]
-    for key in keys:
-        if keys.count(key) > 1:
-            raise ValueError(f"two regions have the key {key:#x}")
-
-
-@dataclass(frozen=True)
-class Write:
-    """A descriptor: ``length`` bytes from ``local`` to ``remote`` at the other end of its queue pair."""
-
-    tag: int
-    local: int
-    remote: int
-    rkey: int
-    length: int
-    immediate: int | None = None
-
-
-@dataclass(frozen=True)
 class Completion:
     """What a requester says of a descriptor, once."""
 
@@ -107,26 +62,6 @@ class Arrival:
     queue_pair: int
     immediate: int
     length: int
-
-
-@dataclass(frozen=True)
-class Connection:
-    """One end of a queue pair: the peer's number, both first sequence numbers, and limits."""
-
-    peer: int
-    send_psn: int = 0
-    receive_psn: int = 0
-    mtu: int = 4096
-    window: int = 64  # packets
-    retries: int = 7
-
-    def __post_init__(self) -> None:
-        if self.mtu not in PATH_MTUS:
-            raise ValueError(f"mtu must be one of {', '.join(map(str, PATH_MTUS))}, not {self.mtu!r}")
-        if not 1 <= self.window < PSNS // 2:
-            raise ValueError(f"window must be 1 to {PSNS // 2 - 1} packets, not {self.window!r}")
-        if not 0 <= self.retries <= 7:
-            raise ValueError(f"retries must be 0 to 7, not {self.retries!r}")
 
 
 @dataclass

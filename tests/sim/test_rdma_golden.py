@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from fanin.rdma import check_regions
 from fanin.roce import Nak, Opcode, Packet
 from fanin.sim.golden.rdma import (
     Arrival,
@@ -17,7 +18,6 @@ from fanin.sim.golden.rdma import (
     Responder,
     Status,
     Write,
-    check_regions,
     psn_after,
     psn_distance,
 )

@@ -99,6 +99,7 @@ class WordMerge(wiring.Component):
         number = Signal.like(command.words, init=2)  # of the word behind the next one, from 1
         flushing = Signal()
         first = Signal(init=1)
+        newer = Signal(self.width // 8)  # lanes: a signal, lest each lane's multiplexer have all of it anew
         final, last, holds, room, take = (
             Signal(name=name) for name in ("final", "last", "holds", "room", "take")
         )
@@ -111,13 +112,8 @@ class WordMerge(wiring.Component):
             self.command.ready.eq(i.valid & room & final),
             last.eq(flushing | final & ~command.flush),
             o.valid.eq(flushing | self.command.valid & i.valid & ~holds),
-            o.payload.data.eq(
-                chosen(
-                    ones_from(command.lane, self.width // 8) & ~flushing.replicate(self.width // 8),
-                    i.payload,
-                    held,
-                )
-            ),
+            newer.eq(ones_from(command.lane, self.width // 8) & ~flushing.replicate(self.width // 8)),
+            o.payload.data.eq(chosen(newer, i.payload, held)),
             o.payload.first.eq(first),
             o.payload.last.eq(last),
         ]

@@ -122,24 +122,22 @@ class RdmaNode(wiring.Component):
         m.submodules.completions = done = StreamFIFO(shape=shape, depth=COMPLETIONS)
         connect_typed(m, writes.o, nic.post)
         connect_typed(m, nic.completion, done.i)
-        write, window, said = writes.write, registers.completion, done.o.payload
+        write, said = writes.write, done.o.payload
         posting = Signal(4)
         sources = {"index": "write_index", "local": "local_address", "remote": "remote_address", "rkey": "key"}
         sources |= {name: name for name in ("tag", "length", "with_immediate", "immediate")}
         m.d.comb += [write[name].eq(getattr(registers, source)) for name, source in sources.items()]
-        answer = window.read_data
         m.d.comb += [
             writes.post.eq(registers.post),
             writes.local.eq(registers.local_address),
             registers.full.eq(writes.full),
             registers.posting.eq(registers.post | posting.any()),
-            window.ready.eq(1),
-            done.o.ready.eq(window.read),
+            done.o.ready.eq(registers.take_completion),
             writes.completed.eq(done.o.valid & done.o.ready),
-            answer[31].eq(done.o.valid),
-            answer[24:31].eq(said.ending),
-            answer[16:24].eq(said.index),
-            answer[:16].eq(said.tag),
+            registers.completed.eq(done.o.valid),
+            registers.completed_tag.eq(said.tag),
+            registers.completed_index.eq(said.index),
+            registers.ending.eq(said.ending),
         ]
         m.d.sync += posting.eq((posting << 1) | registers.post)
         for name, event in {"accepted": writes.accepted, "refused_posts": writes.refused}.items():
@@ -149,14 +147,14 @@ class RdmaNode(wiring.Component):
         """Messages with immediate data to the host."""
         m.submodules.arrivals = queue = StreamFIFO(shape=nic.arrival.payload.shape(), depth=ARRIVALS)
         connect_typed(m, nic.arrival, queue.i)
-        window, said = registers.arrival, queue.o.payload
-        m.d.comb += [window.ready.eq(1), queue.o.ready.eq(window.read)]
-        m.d.comb += [window.read_data[31].eq(queue.o.valid), window.read_data[:31].eq(said.index)]
-        with m.If(window.read):
-            m.d.sync += [
-                registers.arrival_immediate.eq(said.immediate),
-                registers.arrival_length.eq(said.length),
-            ]
+        said = queue.o.payload
+        m.d.comb += [
+            queue.o.ready.eq(registers.take_arrival),
+            registers.arrived.eq(queue.o.valid),
+            registers.arrived_index.eq(said.index),
+            registers.arrived_immediate.eq(said.immediate),
+            registers.arrived_length.eq(said.length),
+        ]
 
     def _counters(self, m: Module, registers: Any, nic: RdmaNic) -> None:
         """Every counter has a source."""

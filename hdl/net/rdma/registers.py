@@ -20,7 +20,6 @@ from fanin.roce import MAX_MESSAGE_BYTES, PATH_MTUS, PSN_BITS
 IDENTITY = 0x464E5244  # "DRNF" in memory order: fanin RDMA
 VERSION = 1
 TIMEOUT = 50_000  # cycles
-ENDING_BITS = max(Ending).bit_length()
 INDEX_BITS = 6  # in the registers, whatever the configuration
 
 #: What the node counts; the first ones are the fields of the events of requester and responder.
@@ -73,6 +72,8 @@ def _control(config: RdmaConfig) -> tuple[Register, ...]:
                 ),
                 Field("set_region", 1, "the region at `region` becomes what stands there"),
                 Field("post", 1, "the write that stands at `write` is to be done"),
+                Field("take_completion", 1, "the next completion comes up at `completion`"),
+                Field("take_arrival", 1, "the next message comes up at `arrival`"),
                 Field("clear_counters", 1, "all counters become 0"),
             ),
         ),
@@ -157,17 +158,23 @@ def _write() -> tuple[Register, ...]:
         Register("immediate", Access.RW, "immediate data", bits=IMMEDIATE_BITS),
         Register(
             "completion",
-            Access.WINDOW,
-            "a read takes the oldest completion: bit 31 that there is one, 26…24 its ending, 21…16 its queue "
-            f"pair, 15…0 its tag. Endings: {endings}",
+            Access.RO,
+            "the oldest completion, until `take_completion`",
+            (
+                Field("completed_tag", TAG_BITS, "its tag"),
+                Field("completed_index", 8, "its queue pair's place"),
+                Field("ending", 7, endings),
+                Field("completed", 1, "1: there is one"),
+            ),
         ),
         Register(
             "arrival",
-            Access.WINDOW,
-            "a read takes the oldest message with immediate data: bit 31 that there is one, 5…0 its queue pair",
+            Access.RO,
+            "the oldest message with immediate data that has come, until `take_arrival`",
+            (Field("arrived_index", 8, "its queue pair's place"), Field("arrived", 1, "1: there is one")),
         ),
-        Register("arrival_immediate", Access.RO, "of the message taken last"),
-        Register("arrival_length", Access.RO, "likewise, bytes"),
+        Register("arrived_immediate", Access.RO, "its immediate data"),
+        Register("arrived_length", Access.RO, "its bytes"),
     )
 
 

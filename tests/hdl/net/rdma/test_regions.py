@@ -5,8 +5,7 @@ import random
 from amaranth.sim import Simulator
 
 from fanin.hdl.net.rdma.regions import LATENCY, RegionTable
-from fanin.rdma import RdmaConfig
-from fanin.sim.golden.rdma import Region
+from fanin.rdma import RdmaConfig, Region
 from tests.support import new_seed
 
 CONFIG = RdmaConfig(address_width=24)
