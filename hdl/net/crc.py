@@ -55,6 +55,9 @@ def crc_latency(width: int) -> int:
     return BEFORE_STATE + 1 + len(_digits(width))
 
 
+PIECE = 16  # bits
+
+
 class PacketCrc(wiring.Component):
     """The CRC-32 of each packet that goes by: of a prefix, and of the packet without its first and last bytes.
 
@@ -110,23 +113,34 @@ class PacketCrc(wiring.Component):
         """Sum up each word as if whole; at last step back over the zeros that stood for what is not there."""
         m = Module()
         size = self.width // 8
-        valid, last, keep = self.i.valid, self.i.p.last, self.i.p.keep
+        valid, last = self.i.valid, self.i.p.last
+        keep, content = Signal(size), Signal(self.width)
+        m.d.comb += [keep.eq(self.i.p.keep), content.eq(self.i.p.data)]
         first = Signal(init=1)
         with m.If(valid):
             m.d.sync += first.eq(last)
-        kept = Cat(self.i.p.data.word_select(n, 8) & keep[n].replicate(8) for n in range(size))
+        kept = Cat(content.word_select(n, 8) & keep[n].replicate(8) for n in range(size))
         begun = (~first).replicate(8 * self.skip)
-        word = delayed(m, Cat(kept[: 8 * self.skip] & begun, kept[8 * self.skip :]), 1, name="word")[-1]
+        counted = Signal(self.width)
+        m.d.comb += counted.eq(Cat(kept[: 8 * self.skip] & begun, kept[8 * self.skip :]))
+        # Narrow signals: whoever picks a bit of a wide one makes Amaranth look at all of them.
+        bits = [
+            bit
+            for low in range(0, self.width, PIECE)
+            for bit in delayed(m, counted[low : low + PIECE], 1, name=f"word{low}")[-1]
+        ]
         flags = delayed(m, Cat(valid, last, first), BEFORE_STATE, name="flags", reset_less=False)[-1]
-        missing = kept_bytes(~keep[::-1])[: (size - 1).bit_length()]
-        state = self._state(m, flags, self._sums(m, word))
+        absent = Signal(size)
+        m.d.comb += absent.eq(~keep[::-1])
+        missing = kept_bytes(absent)[: (size - 1).bit_length()]
+        state = self._state(m, flags, self._sums(m, bits))
         m.d.comb += [
             self.o.crc.eq(~self._stepped_back(m, state, missing)),
             self.o.valid.eq(delayed(m, valid & last, self.latency, name="done", reset_less=False)[-1]),
         ]
         return m
 
-    def _sums(self, m: Module, word: Value) -> list[Value]:
+    def _sums(self, m: Module, word: list[Value]) -> list[Value]:
         """The remainder of a word by itself: of each of its bits a few parts, to be added up."""
         size = self.width // 8
         rows = _rows([step(1 << bit % 8, size - bit // 8) for bit in range(self.width)])
@@ -142,7 +156,8 @@ class PacketCrc(wiring.Component):
         valid, _, first = flags
         start = step(remainder(self.prefix, (1 << CRC_BITS) - 1), -self.skip)
         state = Signal(CRC_BITS, reset_less=True)
-        before = Mux(first, start, state)
+        before = Signal.like(state)
+        m.d.comb += before.eq(Mux(first, start, state))
         rows = _steps(self.width // 8)
         with m.If(valid):
             m.d.sync += state.eq(
@@ -157,13 +172,13 @@ class PacketCrc(wiring.Component):
         for digit in _digits(self.width):
             bits = missing[digit : digit + 2]
             counts = [-always - (n << digit) for n in range(1 << len(bits))]
-            state = delayed(m, _stepped(state, counts, bits), 1, name=f"stepped{digit}")[-1]
+            state = delayed(m, _stepped(m, state, counts, bits), 1, name=f"stepped{digit}")[-1]
             missing = delayed(m, missing, 1, name=f"missing{digit}")[-1]
             always = 0
         return state
 
 
-def _picked(vector: Value, row: int) -> list[Value]:
+def _picked(vector: Value | list[Value], row: int) -> list[Value]:
     """The bits of a vector that a row of a matrix adds up."""
     return [vector[n] for n in range(len(vector)) if row >> n & 1]
 
@@ -175,21 +190,21 @@ def _added(terms: list[Value]) -> Value:
     return terms[0]
 
 
-def _stepped(state: Value, counts: list[int], index: Value) -> Value:
+def _stepped(m: Module, state: Value, counts: list[int], index: Value) -> Value:
     """The state one of two or four numbers of zero bytes later or earlier, as ``index`` says."""
     # Each bit of the state, where it counts: a mapper takes fewer LUTs for that than to choose between sums.
-    return Cat(
-        _added(
-            [
-                state[bit] & _chosen([row >> bit & 1 for row in rows], index)
-                for bit in range(CRC_BITS)
-                if any(row >> bit & 1 for row in rows)
-            ]
-        )
-        for rows in zip(*map(_steps, counts), strict=True)
-    )
+    functions: dict[int, Value] = {}  # of the index, by truth table
 
+    def counts_where(table: int) -> Value:
+        if table not in functions:
+            functions[table] = Signal(name=f"index_in_{table:b}_{len(index)}_{-counts[-1]}")
+            m.d.comb += functions[table].eq(Const(table, len(counts)).bit_select(index, 1))
+        return functions[table]
 
-def _chosen(choices: list[int], index: Value) -> Value:
-    """One of two or four bits."""
-    return Const(sum(bit << n for n, bit in enumerate(choices)), len(choices)).bit_select(index, 1)
+    sums = []
+    for rows in zip(*map(_steps, counts), strict=True):
+        tables = [sum((row >> bit & 1) << n for n, row in enumerate(rows)) for bit in range(CRC_BITS)]
+        terms = [(state[bit], counts_where(table)) for bit, table in enumerate(tables) if table]
+        groups = [terms[at : at + LUT] for at in range(0, len(terms), LUT)]
+        sums.append(_added([(Cat(s for s, _ in group) & Cat(c for _, c in group)).xor() for group in groups]))
+    return Cat(sums)

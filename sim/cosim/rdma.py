@@ -18,6 +18,7 @@ from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, Progress, RunRequest, RunResult
 from fanin.sim.cosim.simulator import Simulator
 from fanin.sim.network import LinkConfig
+from fanin.sim.switch.base import Switch
 from fanin.sim.switch.forward import Forwarder
 from fanin.wire import Endpoint
 
@@ -92,13 +93,15 @@ class RdmaCosim:
         switch_ns: float = 400.0,
         timeout: int = 5_000,
         seed: int = 0,
+        switch: Callable[[], Switch] | None = None,
         pcap: Path | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> RdmaRun:
         """Post the ``writes`` of each node, each with its queue pair's place, in their order, and await all.
 
         ``memories`` are what the nodes' hold at first, ``arrivals`` how many messages with immediate data each
-        host is to wait for; ``timeout`` is in cycles. Raises SimulationFailed when it cannot go on.
+        host is to wait for; ``timeout`` is in cycles; ``switch`` takes the place of the one that forwards.
+        Raises SimulationFailed when it cannot go on.
         """
         link = link or LinkConfig()
         macs = [worker_endpoint(node).mac for node in range(self.nodes)]
@@ -113,13 +116,11 @@ class RdmaCosim:
                 period_ps=self.period_ps,
                 memories=[[path] for path in paths],
                 phases=[
-                    Phase(
-                        "configure", [self._configure(n, pairs, regions[n], timeout) for n in range(self.nodes)]
-                    ),
+                    Phase("configure", configure),
                     Phase("write", [self._write(own) for own in writes]),
                     Phase("end", [self._end(count) for count in awaited]),
                 ],
-                switch=functools.partial(Forwarder.of, macs),
+                switch=switch or functools.partial(Forwarder.of, macs),
                 jobs=[],
                 link=link,
                 switch_ns=switch_ns,

@@ -170,12 +170,14 @@ class IcrcInserter(wiring.Component):
         The CRC is there when the word in front of the last one is: what goes into the last one waits a cycle.
         """
         before = delayed(m, crc, 1, name="crc")[-1]
+        keep = Signal(self.width // 8)
+        m.d.comb += keep.eq(word.keep)
         lanes = []
         for lane in range(self.width // 8):
             byte = (lane - ICRC_LANE) % ICRC_BYTES
             end = lane - byte + ICRC_BYTES
             inside = end < self.width // 8
-            here = word.keep[end - 1] & ~word.keep[end] if inside else splits
+            here = keep[end - 1] & ~keep[end] if inside else splits
             part = (before if inside else crc).word_select(byte, 8)
             lanes.append(word.data.word_select(lane, 8) | part & here.replicate(8))
         return Cat(lanes)

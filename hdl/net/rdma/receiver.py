@@ -132,11 +132,13 @@ class Receiver(wiring.Component):
         number = Signal(TOTAL_BITS - 1 - (size - 1).bit_length())
         last = (1 << len(number)) - 1
         before = Signal.like(number)
+        keep = Signal(size)
         kept = Signal(range(size + 1))
         total = Signal(TOTAL_BITS)
+        m.d.comb += keep.eq(word.p.keep)
         with m.If(word.valid):
             m.d.sync += number.eq(Mux(word.p.last, 0, number + (number != last)))
-        m.d.sync += [before.eq(number), kept.eq(kept_bytes(word.p.keep)), total.eq(before * size + kept)]
+        m.d.sync += [before.eq(number), kept.eq(kept_bytes(keep)), total.eq(before * size + kept)]
         return total
 
     def _admitted(self, m: Module, begins: Any, room: Any) -> Any:
