@@ -6,7 +6,7 @@ GAP_PS = 2_000_000  # between two frames: time for an answer
 
 
 class ScriptedPeer(Forwarder):
-    """In place of the switch: the node's first frame sets it going; ``answers`` is a file of what then comes."""
+    """In place of the switch: the node's first frame sets it going; ``answers`` keeps what comes then."""
 
     def __init__(self, frames, answers):
         super().__init__({})

@@ -175,7 +175,7 @@ def test_a_violation_is_refused_as_the_model_refuses_it_and_changes_no_byte(node
     kept = tmp_path / "answers"
     run = scripted(nodes, v, frames, kept)
     answers = [decode(frame) for frame in answers_in(kept)]
-    shown = [(a.queue_pair, a.psn, a.syndrome, a.msn) for a in answers if a.opcode is Opcode.ACKNOWLEDGE]
+    shown = [(a.queue_pair, a.psn, a.syndrome, a.msn) for a in answers if a.opcode == Opcode.ACKNOWLEDGE]
     assert sorted(shown) == sorted((a.queue_pair, a.psn, a.syndrome, a.msn) for a in v.answers)
     assert {a.syndrome for a in v.answers} >= {Nak(n).syndrome for n in range(3)}
     assert run.memories[0] == v.memory
