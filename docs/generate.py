@@ -10,11 +10,13 @@ from fanin import roce, wire
 from fanin.config import PRESETS
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.hdl.layers.layer import Parallelism, Storage
+from fanin.hdl.net.rdma.registers import rdma_registers
 from fanin.hdl.ring.registers import ring_registers
 from fanin.p4.emit import program_text
 from fanin.p4.program import ProgramConfig, Target, controls
 from fanin.planner.choices import Choice, front
 from fanin.planner.plan import Plan
+from fanin.rdma import RdmaConfig
 from fanin.ring import RingConfig
 
 PACKET = """# The aggregation packet
@@ -51,6 +53,13 @@ RING_REGISTERS = """# Registers of a ring node
 
 Generated from `hdl/ring/registers.py` by `docs/generate.py`; the map is the same for every configuration.
 32-bit words on AXI4-Lite. How a host uses them: [the ring](ring.md#jobs-and-failures), `hdl/ring/driver.py`.
+
+"""
+
+RDMA_REGISTERS = """# Registers of a node of one-sided writes
+
+Generated from `hdl/net/rdma/registers.py` by `docs/generate.py`, for 16 queue pairs. 32-bit words on
+AXI4-Lite. How a host uses them: [one-sided writes](rdma.md#registers), `hdl/net/rdma/driver.py`.
 
 """
 
@@ -169,6 +178,11 @@ def ring_registers_page() -> str:
     return RING_REGISTERS + ring_registers(RingConfig()).markdown().rstrip() + "\n"
 
 
+def rdma_registers_page() -> str:
+    """docs/rdma-registers.md."""
+    return RDMA_REGISTERS + rdma_registers(RdmaConfig()).markdown().rstrip() + "\n"
+
+
 def switch_tables_page() -> str:
     """docs/switch-tables.md."""
     config = ProgramConfig(target=Target.TNA, encap=wire.Encap.UDP)
@@ -245,6 +259,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "rdma-packet.md": rdma_packet_page,
     "registers.md": registers_page,
     "ring-registers.md": ring_registers_page,
+    "rdma-registers.md": rdma_registers_page,
     "switch-tables.md": switch_tables_page,
     "planner-listing1.md": listing1_page,
     **{f"p4/aggregation-{target}.p4": _program(target) for target in Target},

@@ -26,10 +26,13 @@ from fanin.hdl.glm.loss import LossUnit
 from fanin.hdl.glm.node import GlmNode
 from fanin.hdl.glm.reducer import ActivationReducer
 from fanin.hdl.glm.worker import GlmWorker
+from fanin.hdl.net.rdma.node import RdmaNode
 from fanin.hdl.net.receive import FrameReceiver
 from fanin.hdl.net.transmit import FrameTransmitter
 from fanin.hdl.net.transport import AggTransport
 from fanin.hdl.ring.node import RingNode
+from fanin.rdma import PRESETS as RDMA_PRESETS
+from fanin.rdma import RdmaConfig
 from fanin.ring import PRESETS as RING_PRESETS
 from fanin.ring import RingConfig
 
@@ -99,6 +102,15 @@ def _ring_node(*, codec: Codec, block: int, mantissa: int, **sizes: int) -> Ring
     return RingNode(config=RingConfig(**sizes, codec=chosen))
 
 
+def _rdma_parameters(config: NodeConfig) -> Parameters:
+    """Those of the NIC's preset for tests, or of that for a card."""
+    return dict(vars(RDMA_PRESETS["tiny" if config == PRESETS["tiny"] else "u280"]))
+
+
+def _rdma_node(**sizes: int) -> RdmaNode:
+    return RdmaNode(config=RdmaConfig(**sizes))
+
+
 def _whatever_the_preset(component: type[wiring.Component], **parameters: int) -> Entry:
     """Parameters that no configuration has."""
     return Entry(component, lambda config: dict(parameters), component)
@@ -126,6 +138,7 @@ CATALOG: dict[str, Entry] = {
     "inceptionn-nic": _whatever_the_preset(InceptionnNic, max_frame=MAX_FRAME),
     "bfp-compressor": _whatever_the_preset(BfpCompressor, **_BLOCKS),
     "bfp-decompressor": _whatever_the_preset(BfpDecompressor, **_BLOCKS),
+    "rdma-nic": Entry(RdmaNode, _rdma_parameters, _rdma_node),
     "ring-node": Entry(RingNode, _ring_parameters, _ring_node),
 }
 

@@ -13,6 +13,7 @@ from amaranth.lib import wiring
 import fanin.hdl
 from fanin.config import PRESETS
 from fanin.hdl.glm.node_registers import node_registers
+from fanin.rdma import PRESETS as RDMA_PRESETS
 from fanin.ring import PRESETS as RING_PRESETS
 from fanin.wire import Encap
 
@@ -23,8 +24,10 @@ SMALL = {
     "address_width": 16,
     "banks": 2,
     "burst": 8,
+    "completions": 4,
     "config": PRESETS["tiny"],
-    "depth": 132,
+    "count": 4,
+    "depth": 264,
     "encap": Encap.L2,
     "engines": 2,
     "fifo_depth": 16,
@@ -50,7 +53,7 @@ SMALL = {
     "words": 10,
 }
 # Where a name is not enough: by the parameter's type.
-SMALL_OF_TYPE = {"RingConfig": RING_PRESETS["tiny"]}
+SMALL_OF_TYPE = {"RingConfig": RING_PRESETS["tiny"], "RdmaConfig": RDMA_PRESETS["tiny"]}
 
 
 def _components():

@@ -44,7 +44,8 @@ class RoundRobin(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """The first one behind the last; or else the first. Later statements win."""
         m = Module()
-        first, next_one = Signal.like(self.o), Signal.like(self.o)
+        first = Signal.like(self.o)
+        next_one = Signal.like(self.o)
         behind = Signal()
         for index in reversed(range(self.count)):
             with m.If(self.i[index]):

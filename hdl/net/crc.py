@@ -114,7 +114,8 @@ class PacketCrc(wiring.Component):
         m = Module()
         size = self.width // 8
         valid, last = self.i.valid, self.i.p.last
-        keep, content = Signal(size), Signal(self.width)
+        keep = Signal(size)
+        content = Signal(self.width)
         m.d.comb += [keep.eq(self.i.p.keep), content.eq(self.i.p.data)]
         first = Signal(init=1)
         with m.If(valid):

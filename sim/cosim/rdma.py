@@ -11,7 +11,7 @@ from pathlib import Path
 from fanin.config import CLOCK_MHZ
 from fanin.errors import InputError
 from fanin.hdl.net.rdma.driver import Arrived, Completed, RdmaDriver
-from fanin.hdl.net.rdma.node import COMPLETIONS, RdmaNode
+from fanin.hdl.net.rdma.node import ARRIVALS, COMPLETIONS, RdmaNode
 from fanin.job import worker_endpoint
 from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Region, Write
 from fanin.sim.cosim.program import HostProgram
@@ -106,6 +106,10 @@ class RdmaCosim:
         link = link or LinkConfig()
         macs = [worker_endpoint(node).mac for node in range(self.nodes)]
         awaited = arrivals or [0] * self.nodes
+        if max(awaited) > ARRIVALS:
+            raise ValueError(
+                f"arrivals must be at most {ARRIVALS} a node, which takes them last, not {awaited}"
+            )
         with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
             paths = [Path(temporary, f"memory{node}") for node in range(self.nodes)]
             for path, content in zip(paths, memories, strict=True):

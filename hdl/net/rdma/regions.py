@@ -97,7 +97,9 @@ class RegionTable(wiring.Component):
         end_later = delayed(m, end, 2, name="end")[-1]
         index = delayed(m, ask.index, 3, name="index")[-1]
         inside = delayed(m, ~ask.address[config.address_width :].any(), 3, name="inside")[-1]
-        listed, above, below = Signal(), Signal(), Signal()
+        listed = Signal()
+        above = Signal()
+        below = Signal()
         m.d.sync += [
             listed.eq(
                 chosen.queue_pairs.bit_select(index, 1) & inside & delayed(m, known, 1, name="known")[-1]

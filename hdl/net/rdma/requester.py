@@ -156,7 +156,9 @@ class Requester(wiring.Component):
         self.progress = Signal()  # restarts the timer
         self.ending = Signal(Ending)
         # of each queue pair: a packet could be sent; a descriptor posted; packets are in flight
-        self.sendable, self.room, self.waiting = Signal(count), Signal(count, init=-1), Signal(count)
+        self.sendable = Signal(count)
+        self.room = Signal(count, init=-1)
+        self.waiting = Signal(count)
         self._make_tables(m)
         m.submodules.timers = self.timers = timers = Timers(count=count)
         m.d.comb += [timers.timeout.eq(self.timeout), timers.waiting.eq(self.waiting)]

@@ -44,10 +44,10 @@ def region_of(index):
     return Region(GUARD + index * (SPACE + GUARD), SPACE, KEY + index, frozenset([FIRST_QUEUE_PAIR + index]))
 
 
-def random_write(rng, tag, to, local):
+def random_write(rng, tag, to, local, *, immediate):
     size = round(math.exp(rng.uniform(0, math.log(MIB))))
     region = region_of(to)
-    immediate = rng.getrandbits(32) if rng.random() < 0.1 else None
+    immediate = rng.getrandbits(32) if immediate else None
     remote = region.base + rng.randrange(SPACE - size + 1)
     return Write(tag, local + rng.randrange(SPACE - size + 1), remote, region.rkey, size, immediate)
 
@@ -61,7 +61,8 @@ def random_writes(nodes, count, seed):
     writes, models, told = [[], []], [bytearray(memory) for memory in memories], [[], []]
     for tag in range(count):
         node, index = rng.randrange(2), rng.randrange(16)
-        write = random_write(rng, tag, 15 - index, local)
+        # the hosts take messages with immediate data at the end: no more of them than a node keeps
+        write = random_write(rng, tag, 15 - index, local, immediate=tag % (count // 80) == 0)
         writes[node].append((index, write))
         models[1 - node][write.remote : write.remote + write.length] = memories[node][
             write.local : write.local + write.length
