@@ -1,8 +1,11 @@
 """Third-party bus models as peers: a component's emitted Verilog in Verilator, under cocotb."""
 
 import contextlib
+import shutil
+import subprocess
 from pathlib import Path
 
+import pytest
 from amaranth.lib import wiring
 from cocotb_tools.runner import get_results, get_runner
 
@@ -32,3 +35,20 @@ def run_cocotb(component: wiring.Component, module: str, directory: Path, *, see
     tests, failed = get_results(directory / "results.xml")
     assert tests, f"no test ran:\n{log.read_text()}"
     assert not failed, f"{failed} of {tests} failed:\n{log.read_text()}"
+
+
+def tshark_roce(pcap):
+    """Opcode, PSN, queue pair and ICRC of every packet, as tshark reads them; it must complain of none."""
+    if not shutil.which("tshark"):
+        pytest.skip("tshark is not installed (Debian: tshark)")
+    bth = [f"infiniband.{name}" for name in ("bth.opcode", "bth.psn", "bth.destqp", "invariant.crc")]
+    fields = [*bth, "_ws.malformed", "_ws.expert.severity"]
+    done = subprocess.run(
+        ["tshark", "-r", pcap, "-T", "fields", "-E", "separator=,", *(x for f in fields for x in ("-e", f))],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows = [line.split(",") for line in done.stdout.splitlines()]
+    assert {tuple(row[4:]) for row in rows} == {("", "")}
+    return [tuple(int(value, 0) for value in row[:4]) for row in rows]

@@ -37,8 +37,8 @@ COUNTERS = {
     "memory_errors": "responses of memory that were errors",
 }
 assert list(COUNTERS)[:9] == [
-    *RequesterEvents.as_shape().members,  # type: ignore[attr-defined]
-    *ResponderEvents.as_shape().members,  # type: ignore[attr-defined]
+    *RequesterEvents.as_shape().members,
+    *ResponderEvents.as_shape().members,
 ]
 
 
