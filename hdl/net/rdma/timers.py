@@ -80,7 +80,7 @@ class Timers(wiring.Component):
             visit.eq(visit + 1),
             stopped.eq((stopped & ~here) | (stop & ~here)),
             visited.eq(visit),
-            old.eq((read.data > limit) & ~still),
+            old.eq((read.data >= limit) & ~still),
             self.expired.eq((self.expired | (old << visited)) & ~stop),
         ]
         return m

@@ -36,9 +36,13 @@ class Bench:
             for name, port in ports.items():
                 if ctx.get(port.valid) and ctx.get(port.ready):
                     self.log[name].append((self.cycle, ctx.get(port.payload)))
+            self.noted()
             await ctx.tick()
             self.cycle += 1
             assert self.cycle < self.limit, "not done"
+
+    def noted(self):
+        """Called in every cycle, for subclasses."""
 
     async def put(self, ctx, port, fields):
         """One transfer."""

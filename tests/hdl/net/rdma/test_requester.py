@@ -5,53 +5,40 @@ import random
 from itertools import pairwise
 
 import pytest
-from amaranth.sim import Simulator
 
 from fanin.hdl.net.rdma.requester import Requester
 from fanin.rdma import Ending, RdmaConfig
-from fanin.roce import PATH_MTUS, Nak, Opcode, Packet, header_bytes
+from fanin.roce import Nak, Opcode, Packet, header_bytes
 from fanin.sim.golden.rdma import Connection, Region, Responder, Status, Write, psn_after
 from fanin.sim.golden.rdma import Requester as Golden
+from tests.hdl.net.rdma.bench import ENDINGS, Bench, connect_fields, post_fields
 from tests.support import new_seed
 
 CONFIG = RdmaConfig(width=128, address_width=32, queue_pairs=4, descriptors=4, regions=2, buffer_words=1024,
                     fetch_words=1024)  # fmt: skip
-ENDINGS = dict(zip(Ending, (Status.DONE, Status.REQUEST, Status.ACCESS, Status.OPERATION, Status.RETRIES,
-                            Status.FLUSHED), strict=True))  # fmt: skip
 MEMORY = 1 << 16
 
 
-class Bench:
-    """A requester, its memory, and processes that note what it says."""
+class SenderBench(Bench):
+    """A requester and its memory; what it says is put together to packets."""
 
     def __init__(self, seed, stall):
-        self.rng = random.Random(seed)
-        self.stall = stall
+        super().__init__(Requester(config=CONFIG), ["headers", "fetch", "completion"], seed=seed, stall=stall)
         self.memory = bytearray(self.rng.randbytes(MEMORY))
-        self.dut = Requester(config=CONFIG)
-        self.packets, self.completions, self.headers, self.fetches = [], [], [], []
-        self.cycle = 0
+        self.packets = []
+        self.completions = self.log["completion"]
 
-    async def collect(self, ctx):
-        dut = self.dut
-        streams = [(dut.headers, self.headers), (dut.fetch, self.fetches), (dut.completion, self.completions)]
-        while True:
-            for port, _ in streams:
-                ctx.set(port.ready, self.rng.random() >= self.stall)
-            for port, log in streams:
-                if ctx.get(port.valid) and ctx.get(port.ready):
-                    log.append((self.cycle, ctx.get(port.payload)))
-            await ctx.tick()
-            self.cycle += 1
-            assert self.cycle < self.limit, "not done"
-            while self.headers and (not self.headers[0][1].size or self.fetches):
-                self._join()
+    def noted(self):
+        """Headers and the payloads that they ask for."""
+        headers, fetches = self.log["headers"], self.log["fetch"]
+        while headers and (not headers[0][1].size or fetches):
+            self._join(headers, fetches)
 
-    def _join(self):
-        cycle, said = self.headers.pop(0)
+    def _join(self, headers, fetches):
+        cycle, said = headers.pop(0)
         opcode, size, payload = Opcode(said.opcode), said.size, b""
         if size:
-            _, wanted = self.fetches.pop(0)
+            _, wanted = fetches.pop(0)
             assert wanted.size == size
             assert wanted.lane == header_bytes(opcode) % (CONFIG.width // 8)
             payload = bytes(self.memory[wanted.address : wanted.address + size])
@@ -63,38 +50,14 @@ class Bench:
         )  # fmt: skip
         self.packets.append((cycle, packet))
 
-    async def put(self, ctx, port, **fields):
-        ctx.set(port.payload, fields)
-        ctx.set(port.valid, 1)
-        ready = False
-        while not ready:
-            _, _, ready = await ctx.tick().sample(port.ready)
-        ctx.set(port.valid, 0)
-
-    async def connect(self, ctx, index, connection, enable=1):
-        settings = {
-            "enable": enable,
-            "peer": {"queue_pair": connection.peer, "mac": 7, "ip": 9, "port": 11},
-            "mtu": PATH_MTUS.index(connection.mtu),
-            "window": connection.window.bit_length() - 1,
-            "retries": connection.retries,
-            "send_psn": connection.send_psn,
-            "receive_psn": connection.receive_psn,
-        }
-        await self.put(ctx, self.dut.connect, index=index, settings=settings)
+    async def connect(self, ctx, index, connection):
+        await self.put(ctx, self.dut.connect, connect_fields(index, connection))
 
     async def post(self, ctx, index, write):
-        fields = {name: getattr(write, name) for name in ("tag", "local", "remote", "rkey", "length")}
-        immediate = {"with_immediate": write.immediate is not None, "immediate": write.immediate or 0}
-        await self.put(ctx, self.dut.post, index=index, **fields, **immediate)
+        await self.put(ctx, self.dut.post, post_fields(index, write))
 
-    def run(self, main, limit):
-        self.limit = limit
-        simulator = Simulator(self.dut)
-        simulator.add_clock(1e-6)
-        simulator.add_testbench(main)
-        simulator.add_testbench(self.collect, background=True)
-        simulator.run()
+    async def answer(self, ctx, index, psn, syndrome):
+        await self.put(ctx, self.dut.answer, {"index": index, "psn": psn, "syndrome": syndrome})
 
 
 def random_connection(rng, number):
@@ -120,7 +83,7 @@ def random_answer(rng, golden):
 def test_packets_and_completions_are_the_golden_model_s_after_every_event(stall):
     seed = new_seed()
     rng = random.Random(seed)
-    bench = Bench(seed, stall)
+    bench = SenderBench(seed, stall)
     count = CONFIG.queue_pairs
     seen = set()
 
@@ -144,7 +107,7 @@ def test_packets_and_completions_are_the_golden_model_s_after_every_event(stall)
             else:
                 answer = random_answer(rng, golden[index])
                 golden[index].receive(answer)
-                await bench.put(ctx, bench.dut.answer, index=index, psn=answer.psn, syndrome=answer.syndrome)
+                await bench.answer(ctx, index, answer.psn, answer.syndrome)
                 expected = []
             packets = list(golden[index].packets())
             expected += [(c.tag, c.status) for c in golden[index].completions[said[index] :]]
@@ -160,7 +123,7 @@ def test_packets_and_completions_are_the_golden_model_s_after_every_event(stall)
             bench.packets.clear()
             bench.completions.clear()
 
-    bench.run(main, 100_000)
+    bench.run(main)
     assert {Status.DONE, Status.FLUSHED} <= seen
 
 
@@ -194,7 +157,7 @@ class Network:
 def test_all_writes_arrive_over_a_network_that_loses_doubles_and_reorders(odds):
     seed = new_seed()
     rng = random.Random(seed)
-    bench = Bench(seed, 0.2)
+    bench = SenderBench(seed, 0.2)
     count, each = CONFIG.queue_pairs, 10
     target = bytearray(4 * MEMORY)
     model = bytearray(4 * MEMORY)
@@ -226,8 +189,7 @@ def test_all_writes_arrive_over_a_network_that_loses_doubles_and_reorders(odds):
             if pending:
                 n, k = pending[0]
                 write = writes[n, k]
-                fields = {name: getattr(write, name) for name in ("tag", "local", "remote", "rkey", "length")}
-                ctx.set(dut.post.payload, {"index": n, "with_immediate": 0, "immediate": 0, **fields})
+                ctx.set(dut.post.payload, post_fields(n, write))
             ctx.set(dut.post.valid, bool(pending))
             if answers:
                 index, answer = answers[0]
@@ -237,7 +199,7 @@ def test_all_writes_arrive_over_a_network_that_loses_doubles_and_reorders(odds):
             del pending[: posted and bool(pending)], answers[: taken and bool(answers)]
         await ctx.tick().repeat(50)
 
-    bench.run(main, 300_000)
+    bench.run(main)
     assert target == model, seed
     for n in range(count):
         said = [(c.tag, c.ending) for _, c in bench.completions if c.index == n]
@@ -245,7 +207,7 @@ def test_all_writes_arrive_over_a_network_that_loses_doubles_and_reorders(odds):
 
 
 def test_a_descriptor_is_fetched_after_the_stated_latency_and_packets_follow_at_the_stated_rate():
-    bench = Bench(1, 0.0)
+    bench = SenderBench(1, 0.0)
     cycles = []
 
     async def main(ctx):
@@ -257,13 +219,13 @@ def test_a_descriptor_is_fetched_after_the_stated_latency_and_packets_follow_at_
         await ctx.tick().repeat(100)
         cycles.extend(cycle - began for cycle, _ in bench.packets)
 
-    bench.run(main, 1000)
+    bench.run(main)
     assert cycles[0] == 7
     assert [later - earlier for earlier, later in pairwise(cycles[1:])] == [5] * 8
 
 
 def test_a_queue_pair_without_answers_ends_after_its_retries_and_leaves_the_others_alone():
-    bench = Bench(2, 0.0)
+    bench = SenderBench(2, 0.0)
     timeout, retries = 500, 3
 
     async def main(ctx):
@@ -277,10 +239,10 @@ def test_a_queue_pair_without_answers_ends_after_its_retries_and_leaves_the_othe
         await bench.post(ctx, 0, Write(3, 0, 0, 0, 100))
         await bench.post(ctx, 1, Write(4, 0, 0, 0, 100))
         await ctx.tick().repeat(30)
-        await bench.put(ctx, bench.dut.answer, index=1, psn=0, syndrome=31)
+        await bench.answer(ctx, 1, 0, 31)
         await ctx.tick().repeat(30)
 
-    bench.run(main, 10_000)
+    bench.run(main)
     said = [(c.index, c.tag, Ending(c.ending)) for _, c in bench.completions]
     ends = [(0, 1, Ending.RETRIES), (0, 2, Ending.FLUSHED), (0, 3, Ending.FLUSHED), (1, 4, Ending.DONE)]
     assert said == ends
