@@ -99,14 +99,13 @@ class HeaderWriter(wiring.Component):
         """The IPv4 length, a cycle later; and from it what there is to say of the frame."""
         i, o, size = self.i.payload, self.o.payload, self.width // 8
         headers = {code: header_bytes(code) for code in Opcode}
-        # up to the payload's end, and with the pad, in words of four bytes from the BTH on
-        padded = Signal(SIZE_BITS + 1)
         length = Signal(field_bits(IPV4, "length"))
         end = Signal(SIZE_BITS + 1)
         final = Signal(SIZE_BITS + 1)
-        m.d.comb += padded.eq((i.size + ICRC_BYTES - 1) & ~(ICRC_BYTES - 1))
+        # All but the payload is whole words of four bytes behind Ethernet: so the sum may be filled up as well.
+        unfilled = i.size + by_opcode(i.opcode, {c: n - _IP + ICRC_BYTES + 3 for c, n in headers.items()})
         m.d.sync += [
-            length.eq(padded + by_opcode(i.opcode, {c: n - _IP + ICRC_BYTES for c, n in headers.items()})),
+            length.eq(unfilled & ~3),
             end.eq(i.size + by_opcode(i.opcode, {c: n - 1 for c, n in headers.items()})),
             final.eq(length + (_IP - 1)),
         ]

@@ -29,7 +29,7 @@ from fanin.rdma import MAX_RETRIES, MAX_WINDOW_BITS, Ending, RdmaConfig
 from fanin.roce import PSN_BITS, Nak, Opcode
 
 FLIGHT_BITS = MAX_WINDOW_BITS + 1
-_QUEUE = 8  # packets that may wait for payload and MAC
+_QUEUE = 32  # packets that may wait for payload and MAC: short ones must hide the memory's latency
 
 
 class Kind(enum.Enum, shape=3):
