@@ -77,8 +77,8 @@ class RdmaNic(wiring.Component):
 
     Latency
     -------
-    At 512 bits, beside the memory's own: 21 cycles from ``post`` to the first word on ``mac_tx``, if its
-    payload is one word; 14 from the last word on ``mac_rx`` to ``write.wvalid``.
+    At 512 bits, beside the memory's own: 20 cycles from ``post`` to the first word on ``mac_tx``, if its
+    payload is one word; 13 from the last word on ``mac_rx`` to ``write.wvalid``.
 
     Source
     ------
