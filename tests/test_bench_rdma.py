@@ -68,6 +68,7 @@ def test_a_paced_link_has_room_for_payload_and_for_what_surrounds_it():
     assert result.note == "98.04 of 98.04 Gb/s"
 
 
+@pytest.mark.slow
 @pytest.mark.verilator
 def test_nodes_are_measured_in_the_simulator(monkeypatch):
     """Few packets: 64 of 65 words are payload's, and 64 of 66 of each write's first one."""
