@@ -5,8 +5,10 @@ import math
 import random
 
 import pytest
-import scapy.all as scapy
 from scapy.contrib.roce import BTH
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+from scapy.utils import rdpcap
 
 from fanin.errors import InputError
 from fanin.hdl.net.rdma.driver import RdmaDriver
@@ -212,9 +214,9 @@ def test_packets_that_scapy_builds_are_written(nodes, tmp_path):
         payload, pad = rng.randbytes(size), -size % 4
         reth = (0x1000 + 300 * psn).to_bytes(8, "big") + KEY.to_bytes(4, "big") + size.to_bytes(4, "big")
         bth = BTH(opcode=0x0A, padcount=pad, dqpn=FIRST_QUEUE_PAIR, ackreq=1, psn=psn, migreq=1)
-        ethernet = scapy.Ether(dst=colons(own.mac), src=colons(peer.mac))
-        ip = scapy.IP(src=dotted(peer.ip), dst=dotted(own.ip))
-        frames.append(bytes(ethernet / ip / scapy.UDP(sport=0xC123) / bth / (reth + payload + bytes(pad))))
+        ethernet = Ether(dst=colons(own.mac), src=colons(peer.mac))
+        ip = IP(src=dotted(peer.ip), dst=dotted(own.ip))
+        frames.append(bytes(ethernet / ip / UDP(sport=0xC123) / bth / (reth + payload + bytes(pad))))
         v.memory[0x1000 + 300 * psn : 0x1000 + 300 * psn + size] = payload
     run = scripted(nodes, v, frames, tmp_path / "answers")
     assert run.memories[0] == v.memory
@@ -234,12 +236,12 @@ def test_every_packet_of_the_nic_is_read_by_scapy_and_by_tshark(nodes, tmp_path)
     posted = [[(0, write) for write in writes], []]
     nodes.run(memories=[memory] * 2, pairs=pairs, regions=[[], [region]], writes=posted, pcap=pcap,
               arrivals=[0, len(sizes) // 2])  # fmt: skip
-    frames = [bytes(packet) for packet in scapy.rdpcap(str(pcap))]
+    frames = [bytes(packet) for packet in rdpcap(str(pcap))]
     seen = set()
     for frame in frames:
-        ether = scapy.Ether(frame)
+        ether = Ether(frame)
         seen.add(Opcode(ether[BTH].opcode))
-        del ether[scapy.IP].chksum
+        del ether[IP].chksum
         ether[BTH].icrc = None
         assert bytes(ether) == frame  # built again, with scapy's own checksum and ICRC
     assert seen == set(Opcode)

@@ -9,11 +9,11 @@ from fanin.codec import TOS_COMPRESSIBLE
 
 OPTIONS = [("NOP", None), ("NOP", None), ("Timestamp", (1, 2))]
 TRANSPORTS = {
-    "udp": lambda: UDP(sport=1000, dport=2000),
-    "udp_no_checksum": lambda: UDP(sport=1000, dport=2000, chksum=0),
-    "tcp": lambda: TCP(sport=1000, dport=2000, seq=77),
-    "tcp_options": lambda: TCP(sport=1000, dport=2000, seq=77, options=OPTIONS),
-    "tcp_all_options": lambda: TCP(sport=1000, dport=2000, options=[("NOP", None)] * 40),
+    "udp": lambda: UDP(sport=1000, dport=50_000),
+    "udp_no_checksum": lambda: UDP(sport=1000, dport=50_000, chksum=0),
+    "tcp": lambda: TCP(sport=1000, dport=50_000, seq=77),
+    "tcp_options": lambda: TCP(sport=1000, dport=50_000, seq=77, options=OPTIONS),
+    "tcp_all_options": lambda: TCP(sport=1000, dport=50_000, options=[("NOP", None)] * 40),
 }
 
 

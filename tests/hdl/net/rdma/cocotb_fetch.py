@@ -7,13 +7,14 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 from cocotbext.axi import AxiRamRead, AxiReadBus
 
+from fanin.hdl.net.rdma.merge import window_layout
 from tests.hdl.bus.cocotb_peers import stall
 from tests.hdl.bus.cocotb_writer import offer
-from tests.hdl.net.rdma.payloads import places, turned_words, words_of
+from tests.hdl.net.rdma.payloads import places, turned_words, windows
 
 STEP = 32
 SIZE = 1 << 16
-ADDRESS_BITS, SIZE_BITS, WORDS_BITS = 16, 13, 8
+ADDRESS_BITS, SIZE_BITS = 16, 13
 
 
 async def start(dut):
@@ -51,10 +52,8 @@ async def read(dut, memory, pause):
     cocotb.start_soon(offer(dut, "command", commands, pause))
     packets = cocotb.start_soon(take(dut, "packet", len(runs), pause))
     assert await take(dut, "o", len(words), pause) == words
-    assert await packets == [
-        (address % STEP > lane) << WORDS_BITS | words_of(address % STEP, size, STEP)
-        for address, size, lane in runs
-    ]
+    layout = window_layout(8 * STEP)
+    assert await packets == [layout.const(fields).as_value().value for fields in windows(runs, STEP)]
 
 
 @cocotb.test(timeout_time=200, timeout_unit="us")

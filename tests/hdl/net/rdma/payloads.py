@@ -28,6 +28,16 @@ def places(rng, count, step, *, space):
         yield address, size, rng.randrange(step)
 
 
+def windows(payloads, step):
+    """How the words of each ``(address, size, lane)`` are merged: the fields of ``window_layout``."""
+    for address, size, lane in payloads:
+        at = address % step
+        words, prime = words_of(at, size, step), at > lane
+        flush = words_of(lane, size, step) > words - prime
+        yield {"words": words, "single": words == 1, "lane": (lane - at) % step, "prime": prime, "flush": flush,
+               "drop": False}  # fmt: skip
+
+
 def turned_words(content, payloads, step):
     """The words of memory of each ``(address, size, lane)``, turned so that its first byte is at ``lane``."""
     result = []

@@ -9,7 +9,7 @@ import pytest
 from fanin.hdl.bus.axi4 import MAX_BURST
 from fanin.hdl.bus.memory import ReadMemory
 from fanin.hdl.net.rdma.fetch import PayloadFetch
-from tests.hdl.net.rdma.payloads import bursts_of, places, turned_words, words_of
+from tests.hdl.net.rdma.payloads import bursts_of, places, turned_words, windows
 from tests.peers import run_cocotb
 from tests.support import new_seed, simulate
 
@@ -19,17 +19,6 @@ CONTENT = random.Random(1).randbytes(SPACE)
 
 def small(**changes):
     return PayloadFetch(**{"width": 128, "address_width": 16, "depth": 300} | changes)
-
-
-def expected_packets(commands, step):
-    """How each payload's words are merged: lane, whether one is held first, whether what is held makes one."""
-    packets = []
-    for address, size, lane in commands:
-        at = address % step
-        words, prime = words_of(at, size, step), at > lane
-        flush = words_of(lane, size, step) > words - prime
-        packets.append((words, (lane - at) % step, prime, flush))
-    return packets
 
 
 def memory_of(dut, **options):
@@ -57,8 +46,8 @@ def fetch(dut, commands, *, stall=0.0, memory_stall=0.0, latency=1, errors=(), p
         processes=[memory.process, *processes],
     )
     assert [word for _, word in log["o"]] == words
-    packets = [(p.words, p.lane, p.prime, p.flush) for _, p in log["packet"]]
-    assert packets == expected_packets(commands, step)
+    expected = list(windows(commands, step))
+    assert [{name: packet[name] for name in expected[0]} for _, packet in log["packet"]] == expected
     assert [r[1:] for r in memory.requests] == [b for a, s, _ in commands for b in bursts_of(a, s, step)]
     return log, memory
 
@@ -106,8 +95,8 @@ def test_a_payload_is_told_of_with_the_word_that_allows_it(start_words):
     commands = [(0x2011, 4096, 22), (0x3000, 64, 0), (0x3040, 65, 0), (0x403F, 500, 63), (0x4000, 4096, 0)]
     log, _ = fetch(small(width=512, start_words=start_words), commands, latency=7)
     comes, first = cycles_of(log), 0
-    for (told, _), packet in zip(log["packet"], expected_packets(commands, 64), strict=True):
-        assert told == comes[first + min(start_words, packet[0]) - 1]
+    for (told, _), packet in zip(log["packet"], windows(commands, 64), strict=True):
+        assert told == comes[first + min(start_words, packet["words"]) - 1]
         first += packet["words"]
 
 
