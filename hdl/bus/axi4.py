@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from amaranth import Module
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -157,6 +158,14 @@ def memory_signature(*, data_width: int, address_width: int) -> wiring.Signature
     """All five channels of AXI4, as the master sees them: those of reading and those of writing."""
     axi = {"data_width": data_width, "address_width": address_width}
     return wiring.Signature(dict(AXI4ReadSignature(**axi).members) | dict(AXI4WriteSignature(**axi).members))
+
+
+def join_memory(m: Module, *, read: Any, write: Any, memory: Any) -> None:
+    """A read port and a write port inside are one port, of :func:`memory_signature`, to the outside."""
+    for port in read, write:
+        for name, member in port.signature.members.items():
+            inner, outer = getattr(port, name), getattr(memory, name)
+            m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
 
 
 class AXI4LiteSignature(_Signature):

@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.codec import Bfp, Inceptionn
-from fanin.hdl.bus.axi4 import AXI4LiteSignature, memory_signature
+from fanin.hdl.bus.axi4 import AXI4LiteSignature, join_memory, memory_signature
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.ring.control import RingControl
 from fanin.hdl.ring.engine import RingEngine, RingEvents
@@ -82,20 +82,13 @@ class RingNode(wiring.Component):
         connect_typed(m, flipped(self.mac_rx), link.mac_rx)
         connect_typed(m, engine.tx, link.tx)
         connect_typed(m, link.rx, engine.rx)
-        self._memory(m, engine)
+        join_memory(m, read=engine.read, write=engine.write, memory=self.memory)
         self._settings(m, registers, control, engine, link)
         self._control(m, registers, control, engine, link)
         self._status(m, registers, control, engine)
         self._counters(m, registers, engine, link)
         m.d.comb += self.events.eq(engine.events)
         return m
-
-    def _memory(self, m: Module, engine: RingEngine) -> None:
-        """Reading and writing are one port to the outside."""
-        for port in engine.read, engine.write:
-            for name, member in port.signature.members.items():
-                inner, outer = getattr(port, name), getattr(self.memory, name)
-                m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
 
     def _settings(self, m: Module, registers: Any, control: Any, engine: Any, link: Any) -> None:
         """What the registers say, to the parts that need it, and whether a ring can be run so."""

@@ -6,7 +6,7 @@ from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.hdl.bus.axi4 import AXI4LiteSignature, memory_signature
+from fanin.hdl.bus.axi4 import AXI4LiteSignature, join_memory, memory_signature
 from fanin.hdl.bus.register_map import WORD_BITS
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.net.rdma.nic import RdmaNic
@@ -65,10 +65,7 @@ class RdmaNode(wiring.Component):
         connect_typed(m, flipped(self.axil), registers.axil)
         connect_typed(m, nic.mac_tx, flipped(self.mac_tx))
         connect_typed(m, flipped(self.mac_rx), nic.mac_rx)
-        for port in nic.read, nic.write:
-            for name, member in port.signature.members.items():
-                inner, outer = getattr(port, name), getattr(self.memory, name)
-                m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
+        join_memory(m, read=nic.read, write=nic.write, memory=self.memory)
         self._settings(m, registers, nic)
         self._posts(m, registers, nic)
         self._arrivals(m, registers, nic)
