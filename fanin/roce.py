@@ -102,6 +102,12 @@ AETH = (
     Field("msn", 24, "messages that are complete"),
 )
 
+# Where the headers of a frame begin, in bytes; at REST_AT, that which the opcode asks for.
+IP_AT = byte_length(ETHERNET)
+UDP_AT = IP_AT + byte_length(IPV4)
+BTH_AT = UDP_AT + byte_length(UDP)
+REST_AT = BTH_AT + byte_length(BTH)
+
 
 def _bytes_of(fields: tuple[Field, ...], *names: str) -> list[int]:
     """Where the bytes of some fields lie in their header."""
@@ -117,8 +123,8 @@ def _bytes_of(fields: tuple[Field, ...], *names: str) -> list[int]:
 # What a router may change, for which the ICRC takes ones: offsets in bytes from the IPv4 header.
 MUTABLE = (
     *_bytes_of(IPV4, "tos", "ttl", "checksum"),
-    *(byte_length(IPV4) + at for at in _bytes_of(UDP, "checksum")),
-    *(byte_length(IPV4) + byte_length(UDP) + at for at in _bytes_of(BTH, "congestion")),
+    *(UDP_AT - IP_AT + at for at in _bytes_of(UDP, "checksum")),
+    *(BTH_AT - IP_AT + at for at in _bytes_of(BTH, "congestion")),
 )
 
 
@@ -155,7 +161,10 @@ def _extension_fields(opcode: int) -> tuple[Field, ...]:
 
 def header_bytes(opcode: Opcode) -> int:
     """Bytes from the Ethernet header to the payload."""
-    return sum(byte_length(fields) for fields in (ETHERNET, IPV4, UDP, BTH, *extensions(opcode)))
+    return REST_AT + sum(byte_length(fields) for fields in extensions(opcode))
+
+
+MOST_HEADER_BYTES = max(map(header_bytes, Opcode))
 
 
 def icrc(frame: bytes) -> int:
@@ -164,7 +173,7 @@ def icrc(frame: bytes) -> int:
     Over a link header of ones, then all from the IPv4 header on, in which ones stand for what a router may
     change.
     """
-    covered = bytearray(frame[byte_length(ETHERNET) :])
+    covered = bytearray(frame[IP_AT:])
     for at in MUTABLE:
         covered[at] = 0xFF
     return zlib.crc32(LINK_HEADER + covered)
@@ -189,42 +198,36 @@ def decode(frame: bytes) -> Packet | None:
     Checked here: lengths, IPv4 header, UDP port, ICRC, opcode, version, partition and pad. Bytes behind the
     IPv4 length are ignored.
     """
-    ip_at, udp_at = byte_length(ETHERNET), byte_length(ETHERNET) + byte_length(IPV4)
-    bth_at = udp_at + byte_length(UDP)
-    if len(frame) < bth_at + byte_length(BTH) + ICRC_BYTES:
+    if len(frame) < REST_AT + ICRC_BYTES:
         return None
-    ip, udp = unpack_fields(IPV4, frame[ip_at:]), unpack_fields(UDP, frame[udp_at:])
+    ip, udp = unpack_fields(IPV4, frame[IP_AT:]), unpack_fields(UDP, frame[UDP_AT:])
     wanted = {"version": 4, "ihl": 5, "protocol": IP_PROTOCOL_UDP, "fragment": 0}
     if (
         unpack_fields(ETHERNET, frame)["ethertype"] != ETHERTYPE_IPV4
         or any(ip[name] != value for name, value in wanted.items())
         or ip["flags"] & 1  # more fragments
-        or internet_checksum(frame[ip_at:udp_at])
+        or internet_checksum(frame[IP_AT:UDP_AT])
         or udp["destination_port"] != ROCE_PORT
         or ip["length"] != udp["length"] + byte_length(IPV4)
-        or len(frame) < ip_at + ip["length"]
+        or len(frame) < IP_AT + ip["length"]
     ):
         return None
-    return _decode_transport(frame[: ip_at + ip["length"]], bth_at)
+    return _decode_transport(frame[: IP_AT + ip["length"]])
 
 
-def _decode_transport(frame: bytes, at: int) -> Packet | None:
-    """The packet whose BTH begins at ``at``, its ICRC ending the frame."""
+def _decode_transport(frame: bytes) -> Packet | None:
+    """The packet of a frame that its ICRC ends."""
     inside = frame[:-ICRC_BYTES]
-    if (
-        len(inside) < at + byte_length(BTH)
-        or icrc(inside).to_bytes(ICRC_BYTES, "little") != frame[-ICRC_BYTES:]
-    ):
+    if len(inside) < REST_AT or icrc(inside).to_bytes(ICRC_BYTES, "little") != frame[-ICRC_BYTES:]:
         return None
-    bth = unpack_fields(BTH, inside[at:])
+    bth = unpack_fields(BTH, inside[BTH_AT:])
     if bth["opcode"] not in set(Opcode) or bth["version"] or bth["partition"] != PARTITION:
         return None
     behind = _extension_fields(bth["opcode"])
-    at += byte_length(BTH)
-    body = inside[at + byte_length(behind) :]
-    if len(inside) < at + byte_length(behind) or len(body) % 4 or len(body) < bth["pad"]:
+    body = inside[REST_AT + byte_length(behind) :]
+    if len(inside) < REST_AT + byte_length(behind) or len(body) % 4 or len(body) < bth["pad"]:
         return None
     known = {name: bth[name] for name in ("opcode", "queue_pair", "psn", "partition", "version")}
-    fields = unpack_fields(behind, inside[at:])
+    fields = unpack_fields(behind, inside[REST_AT:])
     payload = body[: len(body) - bth["pad"]]
     return Packet(acknowledge=bool(bth["acknowledge"]), payload=payload, **known, **fields)

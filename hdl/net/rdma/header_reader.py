@@ -14,18 +14,23 @@ from fanin.hdl.net.headers import header_layout, swap_bytes
 from fanin.hdl.net.rdma.queue_pair import received_layout
 from fanin.hdl.net.rdma.regions import LATENCY as REGION_LATENCY
 from fanin.hdl.net.rdma.regions import ask_layout
-from fanin.hdl.net.rdma.shapes import MAX_PAYLOAD, by_opcode, header_lane
+from fanin.hdl.net.rdma.shapes import MAX_PAYLOAD, by_opcode, header_lane, header_words, opcode_is
 from fanin.hdl.stream.packet import packet_layout
 from fanin.rdma import FIRST_QUEUE_PAIR, RdmaConfig
 from fanin.roce import (
     AETH,
     BTH,
+    BTH_AT,
     ICRC_BYTES,
     IMMEDIATE,
+    IP_AT,
+    MOST_HEADER_BYTES,
     PARTITION,
     PATH_MTUS,
+    REST_AT,
     RETH,
     ROCE_PORT,
+    UDP_AT,
     Opcode,
     header_bytes,
 )
@@ -33,11 +38,6 @@ from fanin.wire import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP, byt
 
 LATENCY = 1 + REGION_LATENCY  # cycles from the last word that is read
 TOTAL_BITS = field_bits(IPV4, "length") + 1  # of a frame's length in bytes
-_IP = byte_length(ETHERNET)
-_UDP = _IP + byte_length(IPV4)
-_BTH = _UDP + byte_length(UDP)
-_REST = _BTH + byte_length(BTH)
-_HEADER_BYTES = max(header_bytes(code) for code in Opcode)
 
 
 class Own(data.Struct):
@@ -101,12 +101,10 @@ class HeaderReader(wiring.Component):
         def view(fields: Any, start: int) -> Any:
             return header_layout(fields)(swap_bytes(frame[8 * start : 8 * (start + byte_length(fields))]))
 
-        self.ip, self.udp, self.bth = view(IPV4, _IP), view(UDP, _UDP), view(BTH, _BTH)
-        self.ethernet, self.reth, self.aeth = view(ETHERNET, 0), view(RETH, _REST), view(AETH, _REST)
-        with_reth = self.bth.opcode.matches(*(code for code in Opcode if code.begins))
-        reth_bytes = byte_length(RETH)
-        late, early = view(IMMEDIATE, _REST + reth_bytes), view(IMMEDIATE, _REST)
-        immediate = Mux(with_reth, late.immediate, early.immediate)
+        self.ip, self.udp, self.bth = view(IPV4, IP_AT), view(UDP, UDP_AT), view(BTH, BTH_AT)
+        self.ethernet, self.reth, self.aeth = view(ETHERNET, 0), view(RETH, REST_AT), view(AETH, REST_AT)
+        late, early = view(IMMEDIATE, REST_AT + byte_length(RETH)), view(IMMEDIATE, REST_AT)
+        immediate = Mux(opcode_is(self.bth.opcode, "begins"), late.immediate, early.immediate)
         index_bits = len(self.ask.index)
         m.d.comb += [
             self.ask.index.eq(self.bth.queue_pair[:index_bits]),
@@ -136,7 +134,7 @@ class HeaderReader(wiring.Component):
 
     def _collect(self, m: Module) -> tuple[Value, Signal]:
         """The first bytes of a frame, a cycle after ``collected``."""
-        count = -(-_HEADER_BYTES // (self.config.width // 8))
+        count = header_words(self.config.width)
         number = Signal(range(count + 1))
         words = [Signal(self.config.width, name=f"head{n}", reset_less=True) for n in range(count)]
         collected = Signal()
@@ -152,10 +150,9 @@ class HeaderReader(wiring.Component):
     def _lengths(self, m: Module) -> Value:
         """The payload's length, the frame's, and whether all lengths agree."""
         ip, packet = self.ip, self.o.record.packet
-        around = byte_length(IPV4) + byte_length(UDP) + byte_length(BTH) + ICRC_BYTES
-        extension = {code: header_bytes(code) - _REST for code in Opcode}
+        around = REST_AT - IP_AT + ICRC_BYTES
         body = Signal(signed(TOTAL_BITS + 1))  # payload, pad and what is between BTH and payload
-        others = Signal(range(max(extension.values()) + 4))
+        others = Signal(range(MOST_HEADER_BYTES - REST_AT + 4))
         size = Signal(signed(TOTAL_BITS + 1))
         by_udp = Signal(TOTAL_BITS)
         most = Signal(signed(len(self.reth.length) + 1))  # the message's length, less one
@@ -168,10 +165,10 @@ class HeaderReader(wiring.Component):
         first = min(PATH_MTUS).bit_length() - 1
         m.d.sync += [
             body.eq(ip.length - around),
-            others.eq(by_opcode(self.bth.opcode, extension) + self.bth.pad),
+            others.eq(by_opcode(self.bth.opcode, lambda code: header_bytes(code) - REST_AT) + self.bth.pad),
             by_udp.eq(self.udp.length + byte_length(IPV4)),
             most.eq(self.reth.length - 1),
-            total.eq(ip.length + _IP),
+            total.eq(ip.length + IP_AT),
             size.eq(body - others),
             agree[0].eq(by_udp[:half] == length[:half]),
             agree[1].eq(by_udp[half:] == length[half:]),

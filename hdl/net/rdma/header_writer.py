@@ -12,24 +12,22 @@ from fanin.hdl.net.checksum import LATENCY as CHECKSUM_LATENCY
 from fanin.hdl.net.checksum import WORD_BITS, OnesComplementSum
 from fanin.hdl.net.headers import header_layout, swap_bytes
 from fanin.hdl.net.rdma.header_reader import Own
-from fanin.hdl.net.rdma.shapes import SIZE_BITS, Headers, by_opcode, check_width, lane_bits, words_bits
+from fanin.hdl.net.rdma.shapes import (
+    SIZE_BITS,
+    Headers,
+    by_opcode,
+    check_width,
+    header_lane,
+    header_words,
+    lane_bits,
+    opcode_is,
+    words_bits,
+)
 from fanin.hdl.net.transmit import TTL
-from fanin.roce import AETH, BTH, ICRC_BYTES, IMMEDIATE, PARTITION, RETH, ROCE_PORT, Opcode, header_bytes
+from fanin.roce import AETH, BTH, ICRC_BYTES, IMMEDIATE, IP_AT, PARTITION, RETH, ROCE_PORT, Opcode, header_bytes
 from fanin.wire import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP, byte_length, field_bits
 
 LATENCY = 2 + CHECKSUM_LATENCY
-_HEADER_BYTES = max(header_bytes(code) for code in Opcode)
-_IP = byte_length(ETHERNET)
-
-
-def header_words(width: int) -> int:
-    """Words that the longest header reaches into."""
-    return -(-_HEADER_BYTES // (width // 8))
-
-
-def frame_words_bits(width: int) -> int:
-    """Bits of the number of words of a frame."""
-    return words_bits(width) + 1
 
 
 def written_layout(width: int) -> data.StructLayout:
@@ -45,7 +43,7 @@ def written_layout(width: int) -> data.StructLayout:
             "whole": range(header_words(width) + 1),
             "lane": lane_bits(width),
             "end": lane_bits(width),
-            "words": frame_words_bits(width),
+            "words": words_bits(width) + 1,
             "last": lane_bits(width),
         }
     )
@@ -98,22 +96,21 @@ class HeaderWriter(wiring.Component):
     def _lengths(self, m: Module) -> Value:
         """The IPv4 length, a cycle later; and from it what there is to say of the frame."""
         i, o, size = self.i.payload, self.o.payload, self.width // 8
-        headers = {code: header_bytes(code) for code in Opcode}
         length = Signal(field_bits(IPV4, "length"))
         end = Signal(SIZE_BITS + 1)
         final = Signal(SIZE_BITS + 1)
         # All but the payload is whole words of four bytes behind Ethernet: so the sum may be filled up as well.
-        unfilled = i.size + by_opcode(i.opcode, {c: n - _IP + ICRC_BYTES + 3 for c, n in headers.items()})
+        unfilled = i.size + by_opcode(i.opcode, lambda code: header_bytes(code) - IP_AT + ICRC_BYTES + 3)
         m.d.sync += [
             length.eq(unfilled & ~3),
-            end.eq(i.size + by_opcode(i.opcode, {c: n - 1 for c, n in headers.items()})),
-            final.eq(length + (_IP - 1)),
+            end.eq(i.size + by_opcode(i.opcode, lambda code: header_bytes(code) - 1)),
+            final.eq(length + (IP_AT - 1)),
         ]
         bits = lane_bits(self.width)
         m.d.comb += [
             o.payload.eq(i.size.any()),
-            o.whole.eq(by_opcode(i.opcode, {c: n // size for c, n in headers.items()})),
-            o.lane.eq(by_opcode(i.opcode, {c: n % size for c, n in headers.items()})),
+            o.whole.eq(by_opcode(i.opcode, lambda code: header_bytes(code) // size)),
+            o.lane.eq(header_lane(self.width, i.opcode)),
             o.end.eq(end),
             o.last.eq(final),
             o.words.eq(final[bits:] + 1),
@@ -152,12 +149,9 @@ class HeaderWriter(wiring.Component):
         immediate = header("immediate", IMMEDIATE, immediate=i.immediate)
         aeth = header("aeth", AETH, syndrome=i.syndrome, msn=i.msn)
         # behind the BTH: in the order of the wire, what an opcode does not have left out
-        begins, has_immediate = (
-            i.opcode.matches(*(code for code in Opcode if getattr(code, name)))
-            for name in ("begins", "has_immediate")
-        )
-        short = Mux(i.opcode == Opcode.ACKNOWLEDGE, swap_bytes(aeth), swap_bytes(immediate))
-        short = short & (has_immediate | (i.opcode == Opcode.ACKNOWLEDGE)).replicate(len(short))
+        is_answer, has_immediate = i.opcode == Opcode.ACKNOWLEDGE, opcode_is(i.opcode, "has_immediate")
+        short = Mux(is_answer, swap_bytes(aeth), swap_bytes(immediate))
+        short = short & (has_immediate | is_answer).replicate(len(short))
         none = Const(0, len(reth))
-        rest = Mux(begins, Cat(swap_bytes(reth), short), Cat(short, none))
+        rest = Mux(opcode_is(i.opcode, "begins"), Cat(swap_bytes(reth), short), Cat(short, none))
         return Cat(*(swap_bytes(part) for part in (ethernet, ip, udp, bth)), rest)

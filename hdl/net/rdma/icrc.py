@@ -15,12 +15,10 @@ from fanin.hdl.net.rdma.shapes import check_width
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_layout, packet_stream
-from fanin.roce import ICRC_BYTES, LINK_HEADER, MUTABLE
-from fanin.wire import ETHERNET, byte_length
+from fanin.roce import ICRC_BYTES, IP_AT, LINK_HEADER, MUTABLE
 
-ETHERNET_BYTES = byte_length(ETHERNET)
-ICRC_LANE = ETHERNET_BYTES % ICRC_BYTES  # modulo 4: behind Ethernet come whole words of 4 bytes
-MASKED = tuple(ETHERNET_BYTES + at for at in MUTABLE)
+ICRC_LANE = IP_AT % ICRC_BYTES  # modulo 4: behind Ethernet come whole words of 4 bytes
+MASKED = tuple(IP_AT + at for at in MUTABLE)
 GOOD = zlib.crc32(bytes(ICRC_BYTES))  # the CRC of a message with its CRC behind it, whatever the message
 DEPTH = 32  # words: more than twice those under way to the queue, so that a receiver that stalls loses no cycle
 
@@ -70,7 +68,7 @@ class InvariantCrc(wiring.Component):
         m = Module()
         size = self.width // 8
         m.submodules.crc = crc = PacketCrc(
-            width=self.width, skip=ETHERNET_BYTES, prefix=LINK_HEADER, trailer=self.trailer
+            width=self.width, skip=IP_AT, prefix=LINK_HEADER, trailer=self.trailer
         )
         word = Signal(max(MASKED) // size + 1, init=1)  # one-hot: which one of a frame, as far as it matters
         with m.If(self.i.valid):

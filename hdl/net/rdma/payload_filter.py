@@ -13,18 +13,15 @@ from fanin.hdl.net.rdma.shapes import MAX_PAYLOAD, by_opcode, check_width, lane_
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_layout
-from fanin.roce import BTH, ICRC_BYTES, Opcode, header_bytes
-from fanin.wire import ETHERNET, IPV4, UDP, byte_length, field_bits
+from fanin.roce import BTH, BTH_AT, ICRC_BYTES, IP_AT, MOST_HEADER_BYTES, Opcode, header_bytes
+from fanin.wire import IPV4, field_bits
 
 LATENCY = 4  # cycles from a frame's last word to its count
 _MARGIN = 8  # words that may be on their way to the buffer when a frame begins
 
-_IP = byte_length(ETHERNET)
-_BTH = _IP + byte_length(IPV4) + byte_length(UDP)
-_LENGTH_AT = _IP + 2  # of the packet's length in bytes
-_PAD_AT = _BTH + 1
-_LAST_BYTE = max(header_bytes(code) for code in Opcode) + MAX_PAYLOAD - 1
-HEADER_LENGTHS = {code: header_bytes(code) for code in Opcode}
+_LENGTH_AT = IP_AT + 2  # of the packet's length in bytes
+_PAD_AT = BTH_AT + 1
+_LAST_BYTE = MOST_HEADER_BYTES + MAX_PAYLOAD - 1
 
 
 class PayloadFilter(wiring.Component):
@@ -116,18 +113,18 @@ class PayloadFilter(wiring.Component):
         with m.If(at[1] == _LENGTH_AT // size):
             low = _LENGTH_AT % size
             m.d.sync += length.eq(Cat(word.word_select(low + 1, 8), word.word_select(low, 8)))
-        with m.If(at[1] == _BTH // size):
-            m.d.sync += opcode.eq(word.word_select(_BTH % size, 8))
+        with m.If(at[1] == BTH_AT // size):
+            m.d.sync += opcode.eq(word.word_select(BTH_AT % size, 8))
             m.d.sync += pad.eq(word.word_select(_PAD_AT % size, 8)[4:6])
         known = Signal()
         first = Signal.like(at[0])
-        header = Signal(range(max(HEADER_LENGTHS.values()) + 1))
+        header = Signal(range(MOST_HEADER_BYTES + 1))
         end = Signal(signed(field_bits(IPV4, "length") + 2))  # the payload's last byte
         m.d.sync += [
             known.eq(opcode.matches(*Opcode)),
-            first.eq(by_opcode(opcode, {code: n // size for code, n in HEADER_LENGTHS.items()})),
-            header.eq(by_opcode(opcode, HEADER_LENGTHS)),
-            end.eq(length - pad + (_IP - ICRC_BYTES - 1)),
+            first.eq(by_opcode(opcode, lambda code: header_bytes(code) // size)),
+            header.eq(by_opcode(opcode, header_bytes)),
+            end.eq(length - pad + (IP_AT - ICRC_BYTES - 1)),
         ]
         within = at[3] <= min(_LAST_BYTE // size, (1 << len(at[3])) - 1)
         return known & (end >= header) & (at[3] >= first) & (at[3] <= end[lane_bits(self.width) :]) & within

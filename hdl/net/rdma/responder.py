@@ -20,11 +20,11 @@ from fanin.hdl.net.rdma.queue_pair import (
     index_bits,
     received_layout,
 )
-from fanin.hdl.net.rdma.shapes import Headers, lane_bits, store_layout
+from fanin.hdl.net.rdma.shapes import Headers, lane_bits, opcode_is, store_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.rdma import RdmaConfig
-from fanin.roce import ACK_SYNDROME, MAX_MESSAGE_BYTES, PATH_MTUS, PSN_BITS, Nak, Opcode
+from fanin.roce import ACK_SYNDROME, MAX_MESSAGE_BYTES, PATH_MTUS, PSN_BITS, Nak
 
 _AHEAD = 64  # payloads that may be on their way to memory
 
@@ -151,8 +151,7 @@ class Responder(wiring.Component):
     def _look(self, m: Module) -> Any:
         """What there is to say of a packet, each for itself; it stays until the packet is taken."""
         i, row = self.i.payload, self.row
-        begins = i.opcode.matches(*(code for code in Opcode if code.begins))
-        ends = i.opcode.matches(*(code for code in Opcode if code.ends))
+        begins, ends = (opcode_is(i.opcode, what) for what in ("begins", "ends"))
         sizes = Cat(i.size == mtu for mtu in PATH_MTUS)
         over = Cat(i.size > mtu for mtu in PATH_MTUS)
         left = Signal(LENGTH_BITS)
@@ -160,7 +159,7 @@ class Responder(wiring.Component):
         found = {
             "begins": begins,
             "ends": ends,
-            "immediate": i.opcode.matches(*(code for code in Opcode if code.has_immediate)),
+            "immediate": opcode_is(i.opcode, "has_immediate"),
             "good": i.good & row.enable,
             "expected": i.psn == row.expected,
             "behind": (i.psn - row.expected)[PSN_BITS - 1],

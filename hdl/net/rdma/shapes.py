@@ -2,12 +2,14 @@
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 
+from collections.abc import Callable
+
 from amaranth import Cat, Const, Value
 from amaranth.lib import data
 
 from fanin.hdl.bus.axi4 import BOUNDARY
 from fanin.rdma import MAX_ADDRESS_WIDTH, WIDTHS
-from fanin.roce import AETH, BTH, IMMEDIATE, PATH_MTUS, RETH, Opcode, header_bytes
+from fanin.roce import AETH, BTH, IMMEDIATE, MOST_HEADER_BYTES, PATH_MTUS, RETH, Opcode, header_bytes
 from fanin.wire import ETHERNET, IPV4, UDP, field_bits
 
 MAX_PAYLOAD = max(PATH_MTUS)
@@ -36,6 +38,11 @@ def lane_bits(width: int) -> int:
 def words_bits(width: int) -> int:
     """Bits of the number of words in which a payload lies, wherever it begins."""
     return (MAX_PAYLOAD * 8 // width + 1).bit_length()
+
+
+def header_words(width: int) -> int:
+    """Words that the longest header reaches into."""
+    return -(-MOST_HEADER_BYTES // (width // 8))
 
 
 class Peer(data.Struct):
@@ -76,9 +83,15 @@ def store_layout(*, width: int, address_width: int) -> data.StructLayout:
     return data.StructLayout({"address": address_width, "size": SIZE_BITS, "lane": lane_bits(width), "keep": 1})
 
 
-def by_opcode(opcode: Value, values: dict[Opcode, int]) -> Value:
-    """One of the values; what is not spoken has any of them."""
+def opcode_is(opcode: Value, what: str) -> Value:
+    """Whether it ``begins`` or ``ends`` a message, or ``has_immediate``: as Opcode says it."""
+    return opcode.matches(*(code for code in Opcode if getattr(code, what)))
+
+
+def by_opcode(opcode: Value, of: Callable[[Opcode], int]) -> Value:
+    """``of`` the opcode; what is not spoken has that of any other."""
     chosen: Value = Const(0, 0)
+    values = {code: of(code) for code in Opcode}
     for value in sorted(set(values.values())):
         codes = [code for code, other in values.items() if other == value]
         width = max(values.values()).bit_length()
@@ -88,4 +101,4 @@ def by_opcode(opcode: Value, values: dict[Opcode, int]) -> Value:
 
 def header_lane(width: int, opcode: Value) -> Value:
     """The lane at which the payload of a packet begins in its frame."""
-    return by_opcode(opcode, {code: header_bytes(code) % (width // 8) for code in Opcode})
+    return by_opcode(opcode, lambda code: header_bytes(code) % (width // 8))
