@@ -17,6 +17,7 @@ MAX_DESCRIPTORS = 256
 MAX_WINDOW_BITS = 10  # a window is a power of two of packets, at most 1024
 MAX_RETRIES = 7
 WIDTHS = (128, 256, 512)  # a burst of these reaches from one 4 KiB boundary to the next
+MAX_PAYLOAD = max(PATH_MTUS)  # bytes of a packet
 MAX_ADDRESS_WIDTH = 47  # an addition in hardware has at most 48 bits
 
 
@@ -29,6 +30,24 @@ class Ending(IntEnum):
     OPERATION = 3  #: refused: the other end could not
     RETRIES = 4  #: sent again too often without an answer
     FLUSHED = 5  #: its queue pair had ended, or was connected anew
+
+
+def check_width(width: int) -> None:
+    """Raises ValueError unless packets can come in words of ``width`` bits."""
+    if width not in WIDTHS:
+        raise ValueError(f"width must be one of {', '.join(map(str, WIDTHS))}, not {width!r}")
+
+
+def check_path(*, width: int, address_width: int) -> None:
+    """Raises ValueError unless packets can go between MAC and memory in words of ``width`` bits."""
+    check_width(width)
+    if address_width not in range(12, MAX_ADDRESS_WIDTH + 1):
+        raise ValueError(f"address_width must be from 12 to {MAX_ADDRESS_WIDTH}, not {address_width!r}")
+
+
+def payload_words(width: int) -> int:
+    """Words in which the longest payload lies, wherever it begins."""
+    return MAX_PAYLOAD * 8 // width + 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +70,7 @@ class RdmaConfig:
     start_words: int = 0
 
     def __post_init__(self) -> None:
-        if self.width not in WIDTHS:
-            raise ValueError(f"width must be one of {', '.join(map(str, WIDTHS))}, not {self.width!r}")
-        if self.address_width not in range(12, MAX_ADDRESS_WIDTH + 1):
-            raise ValueError(
-                f"address_width must be from 12 to {MAX_ADDRESS_WIDTH}, not {self.address_width!r}"
-            )
+        check_path(width=self.width, address_width=self.address_width)
         limits = {"queue_pairs": MAX_QUEUE_PAIRS, "regions": MAX_REGIONS, "descriptors": MAX_DESCRIPTORS}
         for name, limit in limits.items():
             value = getattr(self, name)
@@ -73,8 +87,8 @@ class RdmaConfig:
 
     @property
     def payload_words(self) -> int:
-        """Words in which the longest payload lies, wherever it begins."""
-        return 4096 * 8 // self.width + 1
+        """Words in which the longest payload lies."""
+        return payload_words(self.width)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.bus.axi4 import BOUNDARY, CACHE_BUFFERABLE_MODIFIABLE, Burst
-from fanin.hdl.net.rdma.shapes import SIZE_BITS, check_path, lane_bits
+from fanin.hdl.net.rdma.shapes import SIZE_BITS, lane_bits
+from fanin.rdma import check_path
 
 PAGE_BITS = BOUNDARY.bit_length() - 1
 

@@ -11,11 +11,12 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.bus.axi4 import AXI4ReadSignature, Resp
 from fanin.hdl.net.rdma.bursts import PayloadBursts, drive_addresses
 from fanin.hdl.net.rdma.merge import window, window_layout
-from fanin.hdl.net.rdma.shapes import MAX_PAYLOAD, check_path, fetch_layout, lane_bits
+from fanin.hdl.net.rdma.shapes import fetch_layout, lane_bits
 from fanin.hdl.net.rdma.tally import Tally
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.lanes import rotated
+from fanin.rdma import check_path, payload_words
 
 _EARLY_BITS = 4  # of a turn, in front of a register; the others are behind it
 
@@ -77,7 +78,7 @@ class PayloadFetch(wiring.Component):
         outstanding: int = 64,
     ):
         check_path(width=width, address_width=address_width)
-        self._max_words = most = MAX_PAYLOAD * 8 // width + 1
+        self._max_words = most = payload_words(width)
         if not isinstance(depth, int) or depth < most:
             raise ValueError(f"depth must be at least a payload, {most} words, not {depth!r}")
         if start_words not in range(most + 1):

@@ -14,9 +14,9 @@ from fanin.hdl.net.headers import header_layout, swap_bytes
 from fanin.hdl.net.rdma.queue_pair import received_layout
 from fanin.hdl.net.rdma.regions import LATENCY as REGION_LATENCY
 from fanin.hdl.net.rdma.regions import ask_layout
-from fanin.hdl.net.rdma.shapes import MAX_PAYLOAD, by_opcode, header_lane, header_words, opcode_is
+from fanin.hdl.net.rdma.shapes import by_opcode, header_lane, header_words, opcode_is
 from fanin.hdl.stream.packet import packet_layout
-from fanin.rdma import FIRST_QUEUE_PAIR, RdmaConfig
+from fanin.rdma import FIRST_QUEUE_PAIR, MAX_PAYLOAD, RdmaConfig
 from fanin.roce import (
     AETH,
     BTH,

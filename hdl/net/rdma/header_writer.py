@@ -16,15 +16,26 @@ from fanin.hdl.net.rdma.shapes import (
     SIZE_BITS,
     Headers,
     by_opcode,
-    check_width,
     header_lane,
     header_words,
     lane_bits,
     opcode_is,
-    words_bits,
 )
 from fanin.hdl.net.transmit import TTL
-from fanin.roce import AETH, BTH, ICRC_BYTES, IMMEDIATE, IP_AT, PARTITION, RETH, ROCE_PORT, Opcode, header_bytes
+from fanin.rdma import MAX_PAYLOAD, check_width
+from fanin.roce import (
+    AETH,
+    BTH,
+    ICRC_BYTES,
+    IMMEDIATE,
+    IP_AT,
+    MOST_HEADER_BYTES,
+    PARTITION,
+    RETH,
+    ROCE_PORT,
+    Opcode,
+    header_bytes,
+)
 from fanin.wire import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP, byte_length, field_bits
 
 LATENCY = 2 + CHECKSUM_LATENCY
@@ -43,7 +54,7 @@ def written_layout(width: int) -> data.StructLayout:
             "whole": range(header_words(width) + 1),
             "lane": lane_bits(width),
             "end": lane_bits(width),
-            "words": words_bits(width) + 1,
+            "words": range(-(-(MOST_HEADER_BYTES + MAX_PAYLOAD + ICRC_BYTES) // (width // 8)) + 1),
             "last": lane_bits(width),
         }
     )

@@ -11,10 +11,10 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.net.crc import CRC_BITS, PacketCrc, crc_latency
-from fanin.hdl.net.rdma.shapes import check_width
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_layout, packet_stream
+from fanin.rdma import check_width
 from fanin.roce import ICRC_BYTES, IP_AT, LINK_HEADER, MUTABLE
 
 ICRC_LANE = IP_AT % ICRC_BYTES  # modulo 4: behind Ethernet come whole words of 4 bytes

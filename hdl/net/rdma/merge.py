@@ -9,8 +9,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.net.rdma.bursts import reach
-from fanin.hdl.net.rdma.shapes import WIDTHS, lane_bits, words_bits
+from fanin.hdl.net.rdma.shapes import lane_bits, words_bits
 from fanin.hdl.stream.lanes import chosen, ones_from
+from fanin.rdma import check_width
 
 
 def window_layout(width: int) -> data.StructLayout:
@@ -78,8 +79,7 @@ class WordMerge(wiring.Component):
     """
 
     def __init__(self, *, width: int):
-        if width not in WIDTHS:
-            raise ValueError(f"width must be one of {', '.join(map(str, WIDTHS))}, not {width!r}")
+        check_width(width)
         self.width = width
         super().__init__(
             {

@@ -9,10 +9,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.arith.delay import delayed
-from fanin.hdl.net.rdma.shapes import MAX_PAYLOAD, by_opcode, check_width, lane_bits, words_bits
+from fanin.hdl.net.rdma.shapes import by_opcode, lane_bits, words_bits
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_layout
+from fanin.rdma import MAX_PAYLOAD, check_width, payload_words
 from fanin.roce import BTH, BTH_AT, ICRC_BYTES, IP_AT, MOST_HEADER_BYTES, Opcode, header_bytes
 from fanin.wire import IPV4, field_bits
 
@@ -58,7 +59,7 @@ class PayloadFilter(wiring.Component):
 
     def __init__(self, *, width: int = 512, depth: int = 512):
         check_width(width)
-        most = MAX_PAYLOAD * 8 // width + 1
+        most = payload_words(width)
         if depth < 2 * most:
             raise ValueError(f"depth must be at least two payloads, {2 * most} words, not {depth!r}")
         self.width = width

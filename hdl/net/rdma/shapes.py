@@ -8,26 +8,12 @@ from amaranth import Cat, Const, Value
 from amaranth.lib import data
 
 from fanin.hdl.bus.axi4 import BOUNDARY
-from fanin.rdma import MAX_ADDRESS_WIDTH, WIDTHS
-from fanin.roce import AETH, BTH, IMMEDIATE, MOST_HEADER_BYTES, PATH_MTUS, RETH, Opcode, header_bytes
+from fanin.rdma import MAX_PAYLOAD, payload_words
+from fanin.roce import AETH, BTH, IMMEDIATE, MOST_HEADER_BYTES, RETH, Opcode, header_bytes
 from fanin.wire import ETHERNET, IPV4, UDP, field_bits
 
-MAX_PAYLOAD = max(PATH_MTUS)
 SIZE_BITS = MAX_PAYLOAD.bit_length()  # of a packet's payload in bytes, 0 to 4096
 assert MAX_PAYLOAD <= BOUNDARY  # a payload crosses at most one such boundary
-
-
-def check_width(width: int) -> None:
-    """Raises ValueError unless packets can come in words of ``width`` bits."""
-    if width not in WIDTHS:
-        raise ValueError(f"width must be one of {', '.join(map(str, WIDTHS))}, not {width!r}")
-
-
-def check_path(*, width: int, address_width: int) -> None:
-    """Raises ValueError unless packets can go between MAC and memory in words of ``width`` bits."""
-    check_width(width)
-    if address_width not in range(12, MAX_ADDRESS_WIDTH + 1):
-        raise ValueError(f"address_width must be from 12 to {MAX_ADDRESS_WIDTH}, not {address_width!r}")
 
 
 def lane_bits(width: int) -> int:
@@ -36,8 +22,8 @@ def lane_bits(width: int) -> int:
 
 
 def words_bits(width: int) -> int:
-    """Bits of the number of words in which a payload lies, wherever it begins."""
-    return (MAX_PAYLOAD * 8 // width + 1).bit_length()
+    """Bits of the number of words in which a payload lies."""
+    return payload_words(width).bit_length()
 
 
 def header_words(width: int) -> int:

@@ -11,11 +11,12 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.bus.axi4 import AXI4WriteSignature, Resp
 from fanin.hdl.net.rdma.bursts import PAGE_BITS, PayloadBursts, drive_addresses, last_byte, reach
 from fanin.hdl.net.rdma.merge import WordMerge, window, window_layout
-from fanin.hdl.net.rdma.shapes import check_path, lane_bits, store_layout
+from fanin.hdl.net.rdma.shapes import lane_bits, store_layout
 from fanin.hdl.net.rdma.tally import Tally
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.lanes import ones_from, rotated
+from fanin.rdma import check_path
 
 _AHEAD = 16  # payloads whose addresses may leave before their words
 _AWAITED = data.StructLayout({"some": 1, "crosses": 1})  # whether a payload has bytes, and takes two bursts

@@ -12,12 +12,13 @@ from fanin.hdl.net.rdma.header_reader import Own
 from fanin.hdl.net.rdma.header_writer import HeaderWriter, written_layout
 from fanin.hdl.net.rdma.icrc import IcrcInserter
 from fanin.hdl.net.rdma.merge import WordMerge, window_layout
-from fanin.hdl.net.rdma.shapes import Headers, check_width
+from fanin.hdl.net.rdma.shapes import Headers
 from fanin.hdl.net.rdma.tally import Tally
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.lanes import ones_from
 from fanin.hdl.stream.packet import packet_stream
+from fanin.rdma import check_width
 
 _PAYLOADS = 4  # that may be told of before their frame begins
 
