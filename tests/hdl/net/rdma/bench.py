@@ -4,7 +4,7 @@ import random
 
 from amaranth.sim import Simulator
 
-from fanin.rdma import FIRST_QUEUE_PAIR, Ending
+from fanin.rdma import Ending
 from fanin.roce import PATH_MTUS
 from fanin.sim.golden.rdma import Status
 
@@ -83,11 +83,3 @@ def post_fields(index, write):
     fields = {name: getattr(write, name) for name in ("tag", "local", "remote", "rkey", "length")}
     immediate = {"with_immediate": write.immediate is not None, "immediate": write.immediate or 0}
     return {"index": index, **fields, **immediate}
-
-
-def region_fields(index, region, *, enable=1):
-    """A region as the RTL's stream has it; its queue pairs are numbers."""
-    mask = sum(1 << number - FIRST_QUEUE_PAIR for number in region.queue_pairs) if region.writable else 0
-    limit = region.base + region.length
-    fields = {"rkey": region.rkey, "base": region.base, "limit": limit, "queue_pairs": mask}
-    return {"index": index, "enable": enable, **fields}
