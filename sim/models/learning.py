@@ -57,11 +57,12 @@ class Training:
 
     The data are shuffled once by ``seed`` and cut into a run of samples for each worker, which scans its own
     from left to right in every epoch; what does not fill a batch everywhere is left out. Raises ValueError
-    where a worker has less than a batch.
+    where a worker has less than a batch. Without ``convergence``, w* is not looked for.
     """
 
-    def __init__(self, workload: Workload, *, workers: int, batch: int, seed: int):
+    def __init__(self, workload: Workload, *, workers: int, batch: int, seed: int, convergence: bool = True):
         self.workload, self.batch, self.seed = workload, batch, seed
+        self.convergence = convergence and workload.convex and workload.decay > 0
         order = np.random.default_rng(seed).permutation(len(workload.train))
         self._shards = np.array_split(order, workers)
         self._batches = len(self._shards[-1]) // batch if batch > 0 else 0
@@ -94,7 +95,7 @@ class Training:
         work = self.workload
         train, test = work.network.accuracy(w, work.train), work.network.accuracy(w, work.test)
         loss = work.loss(w, work.train)
-        if not work.convex or not work.decay:
+        if not self.convergence:
             return Measures(train, test, loss)
         wide = w.astype(np.float64)
         found = Convergence(

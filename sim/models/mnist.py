@@ -24,7 +24,11 @@ def load_mnist(folder: Path) -> tuple[Samples, Samples]:
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; MNIST's four idx files are expected in it")
-    return _samples(folder, "train"), _samples(folder, "test")
+    train, test = _samples(folder, "train"), _samples(folder, "test")
+    if train.images.shape[1] != test.images.shape[1]:
+        sizes = f"{test.images.shape[1]} pixels, those to train on {train.images.shape[1]}"
+        raise InputError(f"{folder}: images to test with have {sizes}")
+    return train, test
 
 
 def _samples(folder: Path, part: str) -> Samples:

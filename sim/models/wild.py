@@ -15,12 +15,16 @@ from functools import partial
 from itertools import count
 
 import numpy as np
+import numpy.typing as npt
 
 from fanin.errors import CheckFailed
 from fanin.param_server import ParamServerConfig, ServerLayout, WorkerLayout
 from fanin.sim.golden.param_server import ParameterServer, Push, Tally, WorkerEndpoint
 from fanin.sim.models.learning import Learner, Measures
 from fanin.sim.models.wild_costs import Compute, Costs
+
+#: Told behind every update how many gradients all servers have applied, and the simulated seconds.
+Progress = Callable[[int, float], None]
 
 
 class Algorithm(Enum):
@@ -78,8 +82,9 @@ class Epoch:
 
 @dataclass
 class Outcome:
-    """What came of a run; the last epoch is its end. ``staleness`` has the gradients by updates of others that
-    their model had not had, counted at every server; of Sync-DSGD, whose N updates are one, always 0."""
+    """What came of a run; the last epoch is its end, ``w`` the model there. ``staleness`` has the gradients by
+    updates of others that their model had not had, counted at every server; of Sync-DSGD, whose N updates are
+    one, always 0."""
 
     epochs: list[Epoch] = field(default_factory=list)
     staleness: Counter[int] = field(default_factory=Counter)
@@ -87,6 +92,7 @@ class Outcome:
     stopped: tuple[int, ...] = ()
     rereads: int = 0
     tally: Tally = field(default_factory=lambda: Tally(0, 0, 0, 0))
+    w: npt.NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32), compare=False)
 
     @property
     def seconds(self) -> float:
@@ -95,8 +101,8 @@ class Outcome:
 
     @property
     def mean_staleness(self) -> float:
-        """Updates by others, a gradient."""
-        return sum(age * times for age, times in self.staleness.items()) / self.staleness.total()
+        """Updates by others, a gradient; 0 where none was applied."""
+        return sum(age * times for age, times in self.staleness.items()) / max(self.staleness.total(), 1)
 
 
 class _Clock:
@@ -273,8 +279,8 @@ class _Server:
 class _Run:
     """A job in progress."""
 
-    def __init__(self, job: Job, learner: Learner):
-        self.job, self.learner = job, learner
+    def __init__(self, job: Job, learner: Learner, progress: Progress | None):
+        self.job, self.learner, self.progress = job, learner, progress
         self.config = ParamServerConfig(
             parameters=learner.parameters, workers=job.workers, slots=job.slots, servers=job.servers
         )
@@ -308,7 +314,7 @@ class _Run:
             raise CheckFailed(f"worker {names} stopped answering; Sync-DSGD cannot go on without it")
         if min(self._applied) < self._expected:
             self._end_epoch(self._ended)
-        self.outcome.stopped = gone
+        self.outcome.stopped, self.outcome.w = gone, self._w
         endpoints = [worker.endpoint for worker in self.workers]
         self.outcome.rereads = sum(endpoint.rereads for endpoint in endpoints)
         self.outcome.tally = Tally.of(endpoints, [server.engine for server in self.servers], gone)
@@ -346,16 +352,22 @@ class _Run:
         before, self._ended = min(self._applied), max(self._ended, when)
         self._applied[shard] += 1
         done = min(self._applied)
+        if self.progress and done > before:
+            self.progress(done, when)
         if done > before and done % (self.learner.batches * self.job.workers) == 0:
             self._end_epoch(when)
 
     def _end_epoch(self, when: float) -> None:
-        w = np.concatenate([server.engine.row.w for server in self.servers])
         epochs = self.outcome.epochs
-        epochs.append(Epoch(len(epochs) + 1, when, self.learner.measure(w)))
+        epochs.append(Epoch(len(epochs) + 1, when, self.learner.measure(self._w)))
+
+    @property
+    def _w(self) -> npt.NDArray[np.float32]:
+        """As the servers have it now, put together."""
+        return np.concatenate([server.engine.row.w for server in self.servers])
 
 
-def run(job: Job, learner: Learner) -> Outcome:
+def run(job: Job, learner: Learner, progress: Progress | None = None) -> Outcome:
     """Carry a job out. Raises ValueError for sizes that do not fit, CheckFailed with the names of the workers
     without which Sync-DSGD cannot go on."""
-    return _Run(job, learner).run()
+    return _Run(job, learner, progress).run()
