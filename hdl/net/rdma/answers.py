@@ -46,7 +46,7 @@ class Answers(wiring.Component):
 
     Latency
     -------
-    4 cycles from ``valid`` to ``headers``; an answer every 4 cycles.
+    4 cycles from ``valid`` to ``headers``; an answer every 3 cycles.
 
     Source
     ------

@@ -74,7 +74,8 @@ class HeaderReader(wiring.Component):
 
     Latency
     -------
-    5 cycles from the word with byte 77 of the frame, or its last one, to ``o``. Frames back to back.
+    5 cycles from the word in which the longest header ends, or the frame's last one, to ``o``. Frames back to
+    back.
 
     Source
     ------

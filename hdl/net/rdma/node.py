@@ -38,7 +38,7 @@ class RdmaNode(wiring.Component):
 
     Latency
     -------
-    Those of the NIC; from the write to ``control`` that posts, 5 cycles to the NIC's ``post``.
+    Those of the NIC; to its ``post`` 4 cycles from the B of the write to ``control`` that posts.
 
     Source
     ------

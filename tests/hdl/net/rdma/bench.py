@@ -63,6 +63,15 @@ class Bench:
         simulator.run()
 
 
+async def cycles_until(ctx, signal, *, most=100):
+    """Cycles from this one to the first one in which the signal is high."""
+    for cycle in range(most):
+        if ctx.get(signal):
+            return cycle
+        await ctx.tick()
+    raise AssertionError(f"not within {most} cycles")
+
+
 def connect_fields(index, connection, *, enable=1, peer=None):
     """A connection as the RTL's stream has it."""
     peer = peer or {"queue_pair": connection.peer, "mac": 7, "ip": 9, "port": 11}

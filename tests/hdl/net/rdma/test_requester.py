@@ -11,7 +11,7 @@ from fanin.rdma import Ending, RdmaConfig
 from fanin.roce import Nak, Opcode, Packet, header_bytes
 from fanin.sim.golden.rdma import Connection, Region, Responder, Status, Write, psn_after
 from fanin.sim.golden.rdma import Requester as Golden
-from tests.hdl.net.rdma.bench import ENDINGS, Bench, connect_fields, post_fields
+from tests.hdl.net.rdma.bench import ENDINGS, Bench, connect_fields, cycles_until, post_fields
 from tests.support import new_seed
 
 CONFIG = RdmaConfig(width=128, address_width=32, queue_pairs=4, descriptors=4, regions=2, buffer_words=1024,
@@ -222,6 +222,28 @@ def test_a_descriptor_is_fetched_after_the_stated_latency_and_packets_follow_at_
     bench.run(main)
     assert cycles[0] == 7
     assert [later - earlier for earlier, later in pairwise(cycles[1:])] == [5] * 8
+
+
+@pytest.mark.parametrize("writes", [1, 3])
+def test_an_answer_takes_the_stated_cycles(writes):
+    bench = SenderBench(1, 0.0)
+    dut = bench.dut
+    answer = {"index": 1, "psn": writes - 1, "syndrome": 31}
+
+    async def main(ctx):
+        ctx.set(dut.timeout, 1 << 30)
+        await bench.connect(ctx, 1, Connection(5, mtu=256, window=16))
+        for tag in range(writes):
+            await bench.post(ctx, 1, Write(tag, 0, 0, 0, 100))
+        await ctx.tick().repeat(40)
+        ctx.set(dut.answer.payload, answer)
+        ctx.set(dut.answer.valid, 1)
+        await cycles_until(ctx, dut.answer.ready)  # the next one says nothing new
+        await ctx.tick()
+        assert 1 + await cycles_until(ctx, dut.answer.ready) == 8 + 2 * writes
+
+    bench.run(main)
+    assert len(bench.completions) == writes
 
 
 def test_a_queue_pair_without_answers_ends_after_its_retries_and_leaves_the_others_alone():

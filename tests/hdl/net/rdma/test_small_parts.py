@@ -41,6 +41,7 @@ def test_a_timer_expires_within_the_stated_time_and_not_once_it_is_restarted(tim
 
     async def main(ctx):
         ctx.set(dut.timeout, timeout)
+        await ctx.tick()  # until then it is still 0
         began = [None] * count
         expired = 0
         for cycle in range(6000):
