@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Module, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -50,6 +50,8 @@ class AxiWriter(wiring.Component):
         From the cycle after a command is taken until all responses are in and 1 cycle more.
     ``done`` : Out(1)
         A command's last response came in the cycle before, one pulse for each that has words.
+    ``landed`` : Out, range(burst + 1)
+        So many words' response came in the cycle before: with those before them, they are in memory.
     ``error`` : Out(1)
         A response was not OKAY since the last command that came while not busy.
     ``axi`` : Out, :class:`AXI4WriteSignature`
@@ -88,6 +90,7 @@ class AxiWriter(wiring.Component):
                 "i": In(stream.Signature(word_layout(data_width))),
                 "busy": Out(1),
                 "done": Out(1),
+                "landed": Out(range(burst + 1)),
                 "error": Out(1),
                 "axi": Out(axi),
             }
@@ -102,7 +105,8 @@ class AxiWriter(wiring.Component):
         m.submodules.splitter = splitter
         m.submodules.bursts = bursts = RegisterSlice(shape=splitter.o.payload.shape())
         m.submodules.lengths = lengths = StreamFIFO(shape=bursts.o.payload.length.shape(), depth=_AHEAD)
-        m.submodules.awaited = awaited = StreamFIFO(shape=1, depth=self.outstanding)
+        awaited_shape = data.StructLayout({"length": bursts.o.payload.length.shape(), "last": 1})
+        m.submodules.awaited = awaited = StreamFIFO(shape=awaited_shape, depth=self.outstanding)
         connect_typed(m, splitter.o, bursts.i)
         m.d.comb += [
             splitter.command.valid.eq(self.command.valid),
@@ -126,7 +130,8 @@ class AxiWriter(wiring.Component):
             lengths.valid.eq(bursts.valid & free & awaited.ready),
             lengths.payload.eq(bursts.payload.length),
             awaited.valid.eq(bursts.valid & free & lengths.ready),
-            awaited.payload.eq(bursts.payload.last),
+            awaited.payload.last.eq(bursts.payload.last),
+            awaited.payload.length.eq(bursts.payload.length),
             bursts.ready.eq(free & lengths.ready & awaited.ready),
             axi.awsize.eq((self.data_width // 8).bit_length() - 1),
             axi.awburst.eq(Burst.INCR),
@@ -170,7 +175,11 @@ class AxiWriter(wiring.Component):
         """Responses come in the order of the bursts, each in one cycle."""
         axi = self.axi
         m.d.comb += [axi.bready.eq(1), awaited.ready.eq(axi.bvalid)]
-        m.d.sync += self.done.eq(axi.bvalid & awaited.valid & awaited.payload)
+        comes = axi.bvalid & awaited.valid
+        m.d.sync += [
+            self.done.eq(comes & awaited.payload.last),
+            self.landed.eq(Mux(comes, awaited.payload.length + 1, 0)),
+        ]
         with m.If(axi.bvalid & (axi.bresp != Resp.OKAY)):
             m.d.sync += self.error.eq(1)
         with m.Elif(anew):

@@ -15,6 +15,7 @@ from fanin.hdl.emit import shared
 from fanin.hdl.ring.words import word_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.places import places
 
 FIFO_WORDS = 16  # more than are inside the adders, so that a taker's pause empties them and none is lost
 
@@ -78,7 +79,7 @@ class RingLanes(wiring.Component):
         connect_typed(m, fifo.o, flipped(self.o))
         complete = Signal()  # all that the next word needs is there
         enter = Signal()
-        has_place = self._places(m, enter)
+        has_place = places(m, FIFO_WORDS, enter, self.o.valid & self.o.ready)
         m.d.comb += [
             complete.eq(own.valid & (received.valid | ~own.payload.add)),
             enter.eq(complete & has_place),
@@ -110,14 +111,3 @@ class RingLanes(wiring.Component):
             fifo.i.payload.last.eq(stage(own.payload.last, depth, "last")),
         ]
         return m
-
-    def _places(self, m: Module, enter: Signal) -> Signal:
-        """Whether the FIFO has a place that no word under way will take."""
-        places = Signal(range(FIFO_WORDS + 1), init=FIFO_WORDS)
-        has_place = Signal(init=1)
-        leave = self.o.valid & self.o.ready
-        with m.If(enter & ~leave):
-            m.d.sync += [places.eq(places - 1), has_place.eq(places != 1)]
-        with m.Elif(leave & ~enter):
-            m.d.sync += [places.eq(places + 1), has_place.eq(1)]
-        return has_place

@@ -13,8 +13,9 @@ from fanin.hdl.bus.axi4 import AXI4ReadSignature
 from fanin.hdl.bus.axi_reader import AxiReader
 from fanin.hdl.ring.lanes import own_layout
 from fanin.hdl.ring.orders import Step, path_layout
-from fanin.hdl.ring.words import FrameWords, StreamFork
+from fanin.hdl.ring.words import FrameWords
 from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fork import StreamFork
 from fanin.ring import RingConfig
 
 BURST = 16  # words of a burst at most

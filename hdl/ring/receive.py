@@ -12,10 +12,11 @@ from fanin.hdl.net.slots import equal_parts
 from fanin.hdl.ring.codec import RingDecoder
 from fanin.hdl.ring.link_job import link_beat
 from fanin.hdl.ring.orders import Step, path_layout
-from fanin.hdl.ring.words import StreamFork, word_layout
+from fanin.hdl.ring.words import word_layout
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.fork import StreamFork
 from fanin.ring import RingConfig
 
 PARTS = 8  # in which a frame is compared with its order

@@ -12,10 +12,11 @@ from fanin.codec import FLOAT_BITS
 from fanin.hdl.bus.axi4 import AXI4WriteSignature
 from fanin.hdl.bus.axi_writer import AxiWriter
 from fanin.hdl.ring.orders import Step, path_layout
-from fanin.hdl.ring.words import FrameWords, StreamFork, word_layout
+from fanin.hdl.ring.words import FrameWords, word_layout
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.fork import StreamFork
 from fanin.ring import RingConfig
 
 BURST = 16  # words of a burst at most

@@ -131,6 +131,13 @@ def test_busy_lasts_until_the_last_response_and_done_counts_commands():
     assert [cycle for cycle, (_, done) in enumerate(seen) if done] == [memory.responses[n] + 1 for n in last]
 
 
+def test_landed_counts_the_words_that_each_response_is_for():
+    commands = [(0, 20), (0x100, 3), (0x208, 9)]
+    _, memory, seen = write(small(), commands, latency=9, stall={"i": 0.3}, watched=["landed"])
+    assert [landed for (landed,) in seen if landed] == [length for *_, length in memory.requests]
+    assert [cycle for cycle, (landed,) in enumerate(seen) if landed] == [r + 1 for r in memory.responses]
+
+
 def test_an_error_response_sticks_until_the_next_command_when_idle():
     dut = small()
     _, memory, seen = write(dut, [(0, 30)], errors={0x48}, latency=5, idle=100, watched=["error", "busy"])

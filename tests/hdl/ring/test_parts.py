@@ -8,7 +8,8 @@ import pytest
 
 from fanin.hdl.ring.descriptors import DescriptorQueue
 from fanin.hdl.ring.lanes import RingLanes
-from fanin.hdl.ring.words import FrameWords, StreamFork
+from fanin.hdl.ring.words import FrameWords
+from fanin.hdl.stream.fork import StreamFork
 from fanin.ring import PRESETS
 from fanin.sim.golden import fp32
 from tests.support import new_seed, simulate

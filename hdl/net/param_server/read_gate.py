@@ -1,0 +1,98 @@
+"""Reads of a row that is still being written: each waits until memory has what it asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.bus.axi4 import MAX_BURST, AXI4ReadSignature
+from fanin.hdl.net.param_server.shapes import WORDS_BITS
+from fanin.rdma import RdmaConfig
+
+
+class ReadGate(wiring.Component):
+    """Let bursts that read w out of row after row pass once the words have landed that the last row is made of.
+
+    A row has its head, ``words`` words that are read, and ``tail`` more; they land in this order.
+
+    Members
+    -------
+    ``start`` : In, 1
+        Pulse: nothing has been written yet, and row 0 is there; only while nothing is under way.
+    ``words`` : In
+    ``tail`` : In, range(256)
+    ``landed`` : In, range(257)
+        So many words of the rows are in memory now.
+    ``reader`` : In, AXI4 read port
+        Of each row, the words of w in increasing order, in bursts that are its own.
+    ``axi`` : Out, AXI4 read port
+
+    Parameters
+    ----------
+    ``config`` : RdmaConfig
+
+    Latency
+    -------
+    A burst every 5 cycles; 0 cycles for data.
+
+    Source
+    ------
+    docs/param-server.md, "Rows in turn".
+    """
+
+    def __init__(self, *, config: RdmaConfig):
+        self.config = config
+        axi = AXI4ReadSignature(data_width=config.width, address_width=config.address_width)
+        super().__init__(
+            {
+                "start": In(1),
+                "words": In(WORDS_BITS),
+                "tail": In(8),
+                "landed": In(range(MAX_BURST + 1)),
+                "reader": In(axi),
+                "axi": Out(axi),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """``credit`` words behind the next one to be read are there. One addition at a time."""
+        m = Module()
+        reader, axi = self.reader, self.axi
+        credit = Signal(signed(WORDS_BITS + 2))
+        change = Signal(signed(len(self.landed) + 2))
+        left = Signal(WORDS_BITS)  # words of this row that were not read, less one
+        cost = Signal(len(self.landed))  # of the burst, and of what is not read behind it
+        ends = Signal()
+        passes = Signal()
+        for name, member in axi.signature.members.items():
+            source, target = (reader, axi) if member.flow == Out else (axi, reader)
+            if name not in ("arvalid", "arready"):
+                m.d.comb += getattr(target, name).eq(getattr(source, name))
+        m.d.comb += passes.eq(axi.arvalid & axi.arready)
+        m.d.sync += [
+            change.eq(self.landed - Mux(passes, cost, 0)),
+            credit.eq(credit + change),
+        ]
+        with m.FSM():
+            with m.State("MEASURE"):
+                m.d.sync += ends.eq(left == reader.arlen)
+                with m.If(reader.arvalid):
+                    m.next = "COMPARE"
+            with m.State("COMPARE"):
+                # Behind w the tail and the next row's head are passed over.
+                m.d.sync += cost.eq(reader.arlen + Mux(ends, self.tail, 0) + Mux(ends, 2, 1))
+                with m.If(credit > reader.arlen):
+                    m.next = "PASS"
+            with m.State("PASS"):
+                m.d.comb += [axi.arvalid.eq(1), reader.arready.eq(axi.arready)]
+                with m.If(axi.arready):
+                    m.d.sync += left.eq(Mux(ends, self.words, left - reader.arlen) - 1)
+                    m.next = "COUNT"
+            with m.State("COUNT"):
+                m.next = "MEASURE"
+        with m.If(self.start):
+            m.d.sync += [credit.eq(self.words + self.tail), left.eq(self.words - 1)]
+        return m

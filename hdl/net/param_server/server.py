@@ -1,0 +1,402 @@
+"""The parameter server: it finds gradients in memory, updates the model, and pushes it back, beside a NIC."""
+# Amaranth takes widths as annotations:
+# mypy: disable-error-code="valid-type"
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.hdl.bus.axi4 import AXI4ReadSignature, AXI4WriteSignature
+from fanin.hdl.bus.axi_reader import AxiReader
+from fanin.hdl.bus.axi_writer import AxiWriter
+from fanin.hdl.net.param_server.read_gate import ReadGate
+from fanin.hdl.net.param_server.row import RowMaker, tail_words
+from fanin.hdl.net.param_server.scanner import Scanner
+from fanin.hdl.net.param_server.shapes import (
+    FLOAT_BITS,
+    ROW_BITS,
+    SLOT_BITS,
+    VERSION_BITS,
+    found_layout,
+    settings_layout,
+    worker_layout,
+)
+from fanin.hdl.net.param_server.streamed_reads import StreamedReads
+from fanin.hdl.net.param_server.update import UpdateLanes
+from fanin.hdl.net.rdma.queue_pair import completion_layout, write_layout
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.fork import StreamFork
+from fanin.param_server import MAX_ROWS, MAX_VERSION
+from fanin.rdma import Ending, RdmaConfig
+
+BURST = 16  # words
+_STREAM_WORDS = 64  # that a row is ahead of the NIC
+
+
+class ServerEvents(data.Struct):
+    """What happened, a pulse each, for counters and measurement."""
+
+    updates: 1  #: a gradient was taken, an update begins
+    words: 1  #: a word of a row was made
+    pushes: 1  #: a row was posted
+    completed: 1  #: and the worker has it
+    failed: 1  #: or its queue pair has ended
+    let_go: 1  #: the rest of a row went by way of memory alone
+    memory_errors: 1  #: a response of memory was an error
+
+
+def _push_layout(config: RdmaConfig) -> data.StructLayout:
+    """A row on its way out."""
+    worker = worker_layout(config)
+    names = ("index", "remote", "rkey")
+    members = {name: worker[name].shape for name in names}
+    return data.StructLayout(members | {"row": ROW_BITS, "local": config.address_width})
+
+
+class ParamServer(wiring.Component):
+    """Apply the workers' gradients as they come, and push the model back to the worker of each.
+
+    Members
+    -------
+    ``settings`` : In, :func:`~fanin.hdl.net.param_server.shapes.settings_layout`
+        Stable from before ``worker`` and ``start`` on.
+    ``worker`` : In, stream of :func:`~fanin.hdl.net.param_server.shapes.worker_layout`
+        Every worker, before ``start``: its next gradient is 1.
+    ``start`` : In, 1
+        Pulse: w is in row 0, and its version is 0; only while not ``busy``.
+    ``enable`` : In, 1
+        Gradients are taken; what was begun is ended without it.
+    ``post`` : Out, stream of :func:`~fanin.hdl.net.rdma.queue_pair.write_layout`
+    ``completion`` : In, stream of :func:`~fanin.hdl.net.rdma.queue_pair.completion_layout`
+        Of the NIC.
+    ``nic`` : In, AXI4 read port
+        The NIC's.
+    ``memory`` : Out, AXI4 read port
+        What the NIC reads of memory.
+    ``rows_read``, ``rows_write`` : Out, AXI4 ports
+        w, and the rows that are made.
+    ``table`` : Out, AXI4 read port
+        The gradients.
+    ``scan`` : Out, AXI4 read port
+        Their trailers. All ports are to the same memory, which shows what is written in the order of writing.
+    ``version`` : Out, 32
+        Updates begun since ``start``.
+    ``busy`` : Out, 1
+        An update or a push is not complete, or a read under way.
+    ``exhausted`` : Out, 1
+        There is no version left: nothing is taken any more.
+    ``gone`` : Out, one bit for each worker
+        A push to it has failed. It is left out.
+    ``staleness``, ``stalest`` : Out, 64 and 32
+        Sum over the updates, and largest of them: updates by others that a gradient's model had not had.
+    ``events`` : Out, ServerEvents
+
+    Parameters
+    ----------
+    ``config`` : RdmaConfig
+    ``patience`` : int, cycles
+        Without a read by the NIC, until the rest of a row is let go.
+
+    Latency
+    -------
+    A word of a row every cycle, across rows, as long as w's next row is read no sooner than it is written: for
+    rows that are longer than the way to memory and back and 60 cycles.
+
+    Source
+    ------
+    RDMA-wild, section 4.2, algorithm 1; docs/param-server.md.
+    """
+
+    def __init__(self, *, config: RdmaConfig, patience: int = 4096):
+        self.config = config
+        self.patience = patience
+        axi = {"data_width": config.width, "address_width": config.address_width}
+        read = AXI4ReadSignature(**axi)
+        super().__init__(
+            {
+                "settings": In(settings_layout(config)),
+                "worker": In(stream.Signature(worker_layout(config))),
+                "start": In(1),
+                "enable": In(1),
+                "post": Out(stream.Signature(write_layout(config))),
+                "completion": In(stream.Signature(completion_layout(config))),
+                "nic": In(read),
+                "memory": Out(read),
+                "rows_read": Out(read),
+                "rows_write": Out(AXI4WriteSignature(**axi)),
+                "table": Out(read),
+                "scan": Out(read),
+                "version": Out(VERSION_BITS),
+                "busy": Out(1),
+                "exhausted": Out(1),
+                "gone": Out(config.queue_pairs),
+                "staleness": Out(64),
+                "stalest": Out(VERSION_BITS),
+                "events": Out(ServerEvents),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Control in front; rows are made behind; each goes to memory and to the NIC at once."""
+        m = Module()
+        config = self.config
+        self._events = {name: Signal(name=name) for name in ServerEvents.as_shape().members}
+        m.submodules.scanner = self._scanner = scanner = Scanner(config=config)
+        m.submodules.maker = self._maker = maker = RowMaker(config=config)
+        shape = _push_layout(config)
+        m.submodules.pushes = self._pushes = StreamFIFO(shape=shape, depth=2)
+        m.submodules.streamed = self._streamed = StreamedReads(
+            config=config, depth=_STREAM_WORDS, patience=self.patience
+        )
+        self._occupied = Signal(MAX_ROWS)  # rows that a push needs
+        connect_typed(m, scanner.axi, flipped(self.scan))
+        connect_typed(m, flipped(self.nic), self._streamed.nic)
+        connect_typed(m, self._streamed.memory, flipped(self.memory))
+        m.d.comb += [
+            scanner.enable.eq(self.enable & ~self.exhausted),
+            scanner.workers.eq(self.settings.workers),
+            scanner.gone.eq(self.gone),
+            maker.workers.eq(self.settings.workers),
+            maker.words.eq(self.settings.words),
+        ]
+        self._rows(m)
+        self._control(m)
+        self._push(m)
+        self._completions(m)
+        m.d.comb += [self.events[name].eq(event) for name, event in self._events.items()]
+        return m
+
+    def _rows(self, m: Module) -> None:
+        """w and gradient to the lanes; rows to memory and to the NIC."""
+        config, maker, streamed = self.config, self._maker, self._streamed
+        axi = {"data_width": config.width, "address_width": config.address_width, "burst": BURST}
+        m.submodules.w = self._w = w = AxiReader(**axi)
+        m.submodules.gradients = self._gradients = gradients = AxiReader(**axi)
+        m.submodules.writer = self._writer = writer = AxiWriter(**axi)
+        m.submodules.gate = self._gate = gate = ReadGate(config=config)
+        m.submodules.lanes = lanes = UpdateLanes(lanes=config.width // FLOAT_BITS)
+        m.submodules.fork = fork = StreamFork(shape=maker.o.payload.shape())
+        connect_typed(m, w.axi, gate.reader)
+        connect_typed(m, gate.axi, flipped(self.rows_read))
+        connect_typed(m, gradients.axi, flipped(self.table))
+        connect_typed(m, writer.axi, flipped(self.rows_write))
+        connect_typed(m, w.o, lanes.w)
+        connect_typed(m, gradients.o, lanes.gradient)
+        connect_typed(m, lanes.o, maker.updated)
+        connect_typed(m, maker.o, fork.i)
+        to_memory, to_nic = fork.o
+        m.d.comb += [
+            lanes.step.eq(self.settings.step),
+            gate.start.eq(self.start),
+            gate.words.eq(self.settings.words),
+            gate.landed.eq(writer.landed),
+            streamed.landed.eq(writer.landed),
+            writer.i.valid.eq(to_memory.valid),
+            writer.i.payload.data.eq(to_memory.payload.data),
+            writer.i.payload.strobe.eq(-1),
+            to_memory.ready.eq(writer.i.ready),
+            streamed.i.valid.eq(to_nic.valid),
+            streamed.i.payload.eq(to_nic.payload),
+            to_nic.ready.eq(streamed.i.ready),
+            self._events["words"].eq(fork.i.valid & fork.i.ready),
+            self._events["let_go"].eq(streamed.let_go),
+        ]
+        m.d.sync += gate.tail.eq(tail_words(self.settings.workers, width=config.width))
+        failed = Signal(3)
+        m.d.sync += failed.eq(Cat(w.error, gradients.error, writer.error))
+        now = Cat(w.error, gradients.error, writer.error)
+        m.d.comb += self._events["memory_errors"].eq((now & ~failed).any() | self._scanner.error)
+
+    def _control(self, m: Module) -> None:
+        """A worker set up, or a gradient taken: what is known of the worker is read, changed and put back."""
+        config, settings, scanner = self.config, self.settings, self._scanner
+        worker = worker_layout(config)
+        state = data.StructLayout(
+            {name: worker[name].shape for name in ("table", "remote", "rkey")}
+            | {"slot": SLOT_BITS, "address": config.address_width, "lgvnum": VERSION_BITS}
+        )
+        m.submodules.workers = workers = Memory(shape=state, depth=config.queue_pairs, init=[])
+        read, write = workers.read_port(domain="comb"), workers.write_port()
+        entry = Signal(state)  # of the worker in hand
+        found = Signal(found_layout(config))
+        setting_up = Signal()
+        slot = Signal(SLOT_BITS)  # that comes next, and where
+        address = Signal(config.address_width)
+        trailer = Signal(config.address_width)
+        number = Signal(ROW_BITS)  # of the newest row, and where it is
+        row = Signal(config.address_width)
+        next_number = Signal.like(number)
+        next_row = Signal.like(row)
+        age = Signal(VERSION_BITS)
+        row_free = Signal()
+        place, taken = scanner.place, scanner.o
+        m.d.comb += [
+            read.addr.eq(taken.payload.index),
+            write.addr.eq(found.index),
+            *(write.data[name].eq(entry[name]) for name in ("table", "remote", "rkey")),
+            write.data.slot.eq(slot),
+            write.data.address.eq(address),
+            write.data.lgvnum.eq(found.version),
+            place.payload.index.eq(found.index),
+            place.payload.trailer.eq(trailer),
+            place.payload.lgvnum.eq(found.version),
+            self._maker.clear.payload.eq(found.index),
+        ]
+        m.d.sync += [
+            next_number.eq(Mux(number == settings.rows - 1, 0, number + 1)),
+            next_row.eq(Mux(number == settings.rows - 1, settings.base, row + settings.row_bytes)),
+            row_free.eq(~self._occupied.bit_select(next_number, 1)),
+        ]
+        running = Signal()
+        done = self._commands(m, entry, found, row, next_row, next_number, running)
+        with m.FSM() as fsm:
+            with m.State("IDLE"):
+                with m.If(self.worker.valid):
+                    said = self.worker.payload
+                    m.d.comb += self.worker.ready.eq(1)
+                    m.d.sync += [
+                        setting_up.eq(1),
+                        found.index.eq(said.index),
+                        found.version.eq(0),
+                        *(entry[name].eq(said[name]) for name in ("table", "remote", "rkey")),
+                        entry.slot.eq(0),
+                        entry.address.eq(said.table),
+                    ]
+                    m.next = "ADVANCE"  # the first gradient is 1
+                with m.Elif(taken.valid & row_free & self.enable & ~self.exhausted):
+                    m.d.comb += taken.ready.eq(1)
+                    m.d.sync += [setting_up.eq(0), found.eq(taken.payload), entry.eq(read.data)]
+                    m.next = "BEGIN"
+            with m.State("BEGIN"):
+                m.d.comb += running.eq(1)
+                with m.If(done):
+                    m.d.sync += [
+                        age.eq(self.version - entry.lgvnum),
+                        number.eq(next_number),
+                        row.eq(next_row),
+                        self.version.eq(self.version + 1),
+                        self.exhausted.eq(self.version == MAX_VERSION - 1),
+                    ]
+                    m.d.comb += self._events["updates"].eq(1)
+                    m.next = "ADVANCE"
+            with m.State("ADVANCE"):
+                last = Signal()
+                m.d.comb += last.eq(entry.slot == settings.slots - 1)
+                m.d.sync += [
+                    slot.eq(Mux(last, 0, entry.slot + 1)),
+                    address.eq(Mux(last, entry.table, entry.address + settings.slot_bytes)),
+                    age.eq(age - found.others),
+                ]
+                m.next = "FIND"
+            with m.State("FIND"):
+                m.d.sync += trailer.eq(address + settings.gradient_bytes)
+                m.next = "STORE"
+            with m.State("STORE"):
+                m.d.comb += [write.en.eq(1), place.valid.eq(1), self._maker.clear.valid.eq(setting_up)]
+                with m.If(~setting_up):
+                    m.d.sync += self.staleness.eq(self.staleness + age)
+                    with m.If(age > self.stalest):
+                        m.d.sync += self.stalest.eq(age)
+                m.next = "IDLE"
+        with m.If(self.start):
+            m.d.sync += [
+                number.eq(0),
+                row.eq(settings.base),
+                *(port.eq(0) for port in (self.version, self.exhausted, self.staleness, self.stalest)),
+            ]
+        parts = (self._w, self._gradients, self._writer)
+        m.d.sync += self.busy.eq(
+            ~fsm.ongoing("IDLE")
+            | self._scanner.busy
+            | self._occupied.any()
+            | Cat(part.busy for part in parts).any()
+        )
+
+    def _commands(
+        self, m: Module, entry: Any, found: Any, row: Any, next_row: Any, next_number: Any, running: Any
+    ) -> Any:
+        """What an update needs of everyone, each when it can take it; high when the last one has."""
+        settings, w, gradients, writer = self.settings, self._w, self._gradients, self._writer
+        word_bytes = self.config.width // 8
+        order, push = self._maker.order, self._pushes.i
+        ends = (w.command, gradients.command, writer.command, order, push)
+        m.submodules.everyone = everyone = StreamFork(shape=1, outputs=len(ends))
+        for end, port in zip(ends, everyone.o, strict=True):
+            m.d.comb += [end.valid.eq(port.valid), port.ready.eq(end.ready)]
+        row_words = settings.row_bytes[(word_bytes - 1).bit_length() :]
+        from_row = Signal(self.config.address_width)
+        new_version = Signal(VERSION_BITS)
+        m.d.sync += [from_row.eq(row + word_bytes), new_version.eq(self.version + 1)]
+        m.d.comb += [
+            everyone.i.valid.eq(running),
+            w.command.payload.address.eq(from_row),
+            w.command.payload.beats.eq(settings.words),
+            w.command.payload.repeats.eq(1),
+            gradients.command.payload.address.eq(entry.address),
+            gradients.command.payload.beats.eq(settings.words),
+            gradients.command.payload.repeats.eq(1),
+            writer.command.payload.address.eq(next_row),
+            writer.command.payload.beats.eq(row_words),
+            order.payload.index.eq(found.index),
+            order.payload.version.eq(new_version),
+            order.payload.lgvnum.eq(found.version),
+            push.payload.index.eq(found.index),
+            push.payload.rkey.eq(entry.rkey),
+            # The buffers of a worker take turns (``ParamServerConfig.buffer_of``).
+            push.payload.remote.eq(entry.remote + Mux(found.version[0], settings.row_bytes, 0)),
+            push.payload.row.eq(next_number),
+            push.payload.local.eq(next_row),
+        ]
+        return everyone.i.ready
+
+    def _push(self, m: Module) -> None:
+        """Post a row when the NIC has asked for all of the one before, so that it reads them in their order."""
+        settings, push, post, row = self.settings, self._pushes.o, self.post, self._streamed.row
+        is_gone = Signal()
+        self._skipped = Signal()  # a row that nobody gets
+        word_bits = (self.config.width // 8 - 1).bit_length()
+        m.d.comb += [
+            row.payload.address.eq(push.payload.local),
+            row.payload.words.eq(settings.row_bytes[word_bits:]),
+            row.payload.drop.eq(is_gone),
+            *(post.payload[name].eq(push.payload[name]) for name in ("index", "remote", "rkey", "local")),
+            post.payload.tag.eq(push.payload.row),
+            post.payload.length.eq(settings.row_bytes),
+        ]
+        with m.FSM():
+            with m.State("LOOK"), m.If(push.valid):
+                m.d.sync += is_gone.eq(self.gone.bit_select(push.payload.index, 1))
+                m.next = "OPEN"
+            with m.State("OPEN"):
+                m.d.comb += [row.valid.eq(1), self._skipped.eq(row.ready & is_gone)]
+                with m.If(row.ready):
+                    m.next = "POST"
+                    with m.If(is_gone):
+                        m.d.comb += push.ready.eq(1)
+                        m.next = "LOOK"
+            with m.State("POST"):
+                m.d.comb += [post.valid.eq(1), push.ready.eq(post.ready), self._events["pushes"].eq(post.ready)]
+                with m.If(post.ready):
+                    m.next = "LOOK"
+
+    def _completions(self, m: Module) -> None:
+        """A row is free again; whoever did not get his is left out from now on."""
+        said, push = self.completion, self._pushes
+        with m.If(push.i.valid & push.i.ready):
+            m.d.sync += self._occupied.bit_select(push.i.payload.row, 1).eq(1)
+        with m.If(self._skipped):
+            m.d.sync += self._occupied.bit_select(push.o.payload.row, 1).eq(0)
+        m.d.comb += said.ready.eq(1)
+        with m.If(said.valid):
+            m.d.sync += self._occupied.bit_select(said.payload.tag[:ROW_BITS], 1).eq(0)
+            with m.If(said.payload.ending == Ending.DONE):
+                m.d.comb += self._events["completed"].eq(1)
+            with m.Else():
+                m.d.comb += self._events["failed"].eq(1)
+                m.d.sync += self.gone.bit_select(said.payload.index, 1).eq(1)
+        with m.If(self.start):
+            m.d.sync += [self._occupied.eq(0), self.gone.eq(0)]

@@ -1,0 +1,56 @@
+"""One stream to several takers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+
+class StreamFork(wiring.Component):
+    """Give every payload to all of several takers, each when it is ready.
+
+    Members
+    -------
+    ``i`` : In, stream of ``shape``
+        Ready when the last of the takers is.
+    ``o`` : Out, array of ``outputs`` streams of ``shape``
+        Follow ``i`` within the cycle.
+
+    Parameters
+    ----------
+    ``shape`` : any shape
+    ``outputs`` : int, at least 1
+
+    Latency
+    -------
+    0 cycles; one payload a cycle.
+
+    Source
+    ------
+    docs/streams.md.
+    """
+
+    def __init__(self, *, shape: Any, outputs: int = 2):
+        if outputs < 1:
+            raise ValueError(f"outputs must be at least 1, not {outputs!r}")
+        self.shape = shape
+        self.outputs = outputs
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape)).array(outputs)})
+
+    def elaborate(self, platform: Any) -> Module:
+        """A bit remembers who has taken the payload while others have not."""
+        m = Module()
+        taken = Signal(self.outputs)
+        served = Signal(self.outputs)
+        m.d.comb += self.i.ready.eq(served.all())
+        m.d.sync += taken.eq(served & ~(served.all() | ~self.i.valid).replicate(self.outputs))
+        for port, has, is_served in zip(self.o, taken, served, strict=True):
+            m.d.comb += [
+                port.payload.eq(self.i.payload),
+                port.valid.eq(self.i.valid & ~has),
+                is_served.eq(has | port.ready),
+            ]
+        return m
