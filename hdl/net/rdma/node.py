@@ -7,9 +7,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, join_memory, memory_signature
-from fanin.hdl.bus.register_map import WORD_BITS
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.net.rdma.nic import RdmaNic
+from fanin.hdl.net.rdma.nic_control import nic_counters, nic_settings
 from fanin.hdl.net.rdma.registers import COUNTERS, IDENTITY, VERSION, rdma_registers
 from fanin.hdl.net.rdma.write_queue import WriteQueue
 from fanin.hdl.stream.connect import connect_typed
@@ -77,40 +77,7 @@ class RdmaNode(wiring.Component):
         constants = {"id": IDENTITY, "version": VERSION}
         constants |= {name: getattr(self.config, name) for name in ("queue_pairs", "regions", "descriptors")}
         m.d.comb += [getattr(registers, name).eq(value) for name, value in constants.items()]
-        pair, region = nic.connect.payload, nic.region.payload
-        settings, width = pair.settings, self.config.address_width
-        fits = Signal()  # else the region, cut down to the memory's addresses, would be another
-        beyond = registers.region_base[width:].any() | registers.region_limit[width + 1 :].any()
-        m.d.sync += fits.eq(~beyond)
-        m.d.comb += [
-            nic.own.mac.eq(registers.own_mac),
-            nic.own.ip.eq(registers.own_ip),
-            nic.timeout.eq(registers.timeout),
-            pair.index.eq(registers.pair_index),
-            settings.enable.eq(registers.pair_enable),
-            settings.peer.queue_pair.eq(registers.peer_number),
-            settings.peer.mac.eq(registers.peer_mac),
-            settings.peer.ip.eq(registers.peer_ip),
-            settings.peer.port.eq(registers.source_port),
-            *(settings[n].eq(getattr(registers, n)) for n in ("mtu", "window", "retries")),
-            *(settings[n].eq(getattr(registers, n)) for n in ("send_psn", "receive_psn")),
-            region.index.eq(registers.region_index),
-            region.enable.eq(registers.region_enable & fits),
-            region.rkey.eq(registers.region_key),
-            region.base.eq(registers.region_base),
-            region.limit.eq(registers.region_limit),
-            region.queue_pairs.eq(registers.region_pairs),
-            nic.region.valid.eq(registers.set_region),
-            registers.connecting.eq(nic.connect.valid | registers.connect),
-        ]
-        with m.If(registers.connect):
-            m.d.sync += nic.connect.valid.eq(1)
-        with m.Elif(nic.connect.ready):
-            m.d.sync += nic.connect.valid.eq(0)
-        for name in ("sending", "receiving"):
-            port, flags = getattr(registers, name), getattr(nic, name)
-            words = [port] if self.config.queue_pairs <= WORD_BITS else port
-            m.d.comb += [word.eq(flags[WORD_BITS * n :]) for n, word in enumerate(words)]
+        nic_settings(m, self.config, registers, nic)
 
     def _posts(self, m: Module, registers: Any, nic: RdmaNic) -> None:
         """Writes to the NIC, completions to the host."""
@@ -155,9 +122,6 @@ class RdmaNode(wiring.Component):
 
     def _counters(self, m: Module, registers: Any, nic: RdmaNic) -> None:
         """Every counter has a source."""
-        events = nic.events
-        sources = {"lost": events.lost, "memory_errors": events.memory_error}
-        for part in events.requester, events.responder:
-            sources |= {name: part[name] for name in part.shape().as_shape().members}
+        sources = nic_counters(nic)
         assert sources.keys() == COUNTERS.keys()
         m.d.sync += [getattr(registers, name).eq(source) for name, source in sources.items()]

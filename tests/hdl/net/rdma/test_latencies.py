@@ -205,9 +205,7 @@ def test_a_post_of_the_node(monkeypatch):
         return nics[0]
 
     monkeypatch.setattr(node, "RdmaNic", make)
-    dut = node.RdmaNode(
-        config=RdmaConfig(width=128, queue_pairs=2, regions=2, buffer_words=1024, fetch_words=1024)
-    )
+    dut = node.RdmaNode(config=PRESETS["tiny"])
     registers, axil = node.rdma_registers(dut.config), dut.axil
 
     async def main(ctx):
