@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fanin.hdl.bus.register_map import WORD_BITS, Access, Field, Register, RegisterMap
 from fanin.hdl.net.rdma.queue_pair import (
     IMMEDIATE_BITS,
@@ -42,7 +44,14 @@ assert list(COUNTERS)[:9] == [
 ]
 
 
-def _flags(name: str, doc: str, config: RdmaConfig) -> Register:
+#: Commands of every node with a NIC.
+NIC_COMMANDS = (
+    Field("connect", 1, "the queue pair at `pair` begins anew, with all that stands there; or ends"),
+    Field("set_region", 1, "the region at `region` becomes what stands there"),
+)
+
+
+def flags(name: str, doc: str, config: RdmaConfig) -> Register:
     """A bit for each queue pair, in as many words as that takes."""
     count = -(-config.queue_pairs // WORD_BITS)
     return Register(name, Access.RO, doc, bits=min(WORD_BITS, config.queue_pairs), count=count)
@@ -67,10 +76,7 @@ def _control(config: RdmaConfig) -> tuple[Register, ...]:
             Access.PULSE,
             "commands",
             (
-                Field(
-                    "connect", 1, "the queue pair at `pair` begins anew, with all that stands there; or ends"
-                ),
-                Field("set_region", 1, "the region at `region` becomes what stands there"),
+                *NIC_COMMANDS,
                 Field("post", 1, "the write that stands at `write` is to be done"),
                 Field("take_completion", 1, "the next completion comes up at `completion`"),
                 Field("take_arrival", 1, "the next message comes up at `arrival`"),
@@ -89,15 +95,22 @@ def _control(config: RdmaConfig) -> tuple[Register, ...]:
         ),
         Register("accepted", Access.RO, "writes posted and accepted; each will be told of by `completion`"),
         Register("refused_posts", Access.RO, "writes posted and refused"),
-        _flags("sending", "queue pairs that are connected and have not failed, as senders", config),
-        _flags("receiving", "the same, as receivers", config),
+    )
+
+
+def endpoint_registers(config: RdmaConfig) -> tuple[Register, ...]:
+    """Whether queue pairs are connected, and what the NIC is called."""
+    return (
+        flags("sending", "queue pairs that are connected and have not failed, as senders", config),
+        flags("receiving", "the same, as receivers", config),
         Register("own_mac", Access.RW, "this node's MAC address", bits=48),
         Register("own_ip", Access.RW, "this node's IPv4 address"),
         Register("timeout", Access.RW, "cycles without an answer until packets are sent again", reset=TIMEOUT),
     )
 
 
-def _pair() -> tuple[Register, ...]:
+def pair_registers() -> tuple[Register, ...]:
+    """A queue pair, for the command ``connect``."""
     mtus = ", ".join(f"{code} {mtu}" for code, mtu in enumerate(PATH_MTUS))
     return (
         Register(
@@ -121,7 +134,8 @@ def _pair() -> tuple[Register, ...]:
     )
 
 
-def _region(config: RdmaConfig) -> tuple[Register, ...]:
+def region_registers(config: RdmaConfig) -> tuple[Register, ...]:
+    """A region, for the command ``set_region``."""
     return (
         Register(
             "region",
@@ -178,10 +192,16 @@ def _write() -> tuple[Register, ...]:
     )
 
 
+def counter_registers(counters: Mapping[str, str]) -> tuple[Register, ...]:
+    """Counters and what they count."""
+    return tuple(Register(name, Access.COUNTER, doc) for name, doc in counters.items())
+
+
 def rdma_registers(config: RdmaConfig) -> RegisterMap:
     """The registers of a node of that configuration."""
-    counters = (Register(name, Access.COUNTER, doc) for name, doc in COUNTERS.items())
     assert index_bits(config) <= INDEX_BITS
-    return RegisterMap(
-        (*_control(config), *_pair(), *_region(config), *_write(), *counters), clear="clear_counters"
-    )
+    parts = (
+        _control(config), endpoint_registers(config), pair_registers(), region_registers(config), _write(),
+        counter_registers(COUNTERS),
+    )  # fmt: skip
+    return RegisterMap(tuple(register for part in parts for register in part), clear="clear_counters")
