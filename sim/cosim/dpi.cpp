@@ -54,8 +54,14 @@ struct Taken {
   uint64_t tag, cycle;
 };
 
+struct Write {  // of a watched byte
+  uint32_t node;
+  uint64_t address;
+};
+
 struct Node {
   std::vector<Region> regions;
+  std::vector<uint64_t> watched;  // bytes, in order
   std::vector<HostOperation> program;
   std::vector<uint32_t> reads;
   size_t step = 0;
@@ -75,6 +81,9 @@ struct Event {  // as it stands in the trace file
 std::vector<Node> nodes;
 std::deque<FrameOut> frames_out;
 std::deque<Taken> taken;
+std::deque<uint32_t> ended;  // nodes whose program has, while live hosts run
+std::deque<Write> written;
+size_t arriving = 0;  // frames handed in that no node has taken
 std::string error;
 struct {
   bool failed = false;
@@ -82,6 +91,7 @@ struct {
 } check;
 uint64_t cycle = 0;  // of the coming rising edge
 uint64_t period = 4000;
+uint64_t skipped = 0;  // ps that no clock was run for
 uint64_t alarm_cycle = UINT64_MAX;
 uint64_t watchdog = UINT64_MAX;
 uint64_t last_progress = 0;
@@ -90,6 +100,7 @@ uint64_t events_left = 0;
 int memory_latency = 0;
 int mac_rate = 0;
 size_t hosts_busy = 0;
+bool live = false;  // live hosts run: a node may read for ever, and Python hands out programs one by one
 bool wake = false;
 FILE *trace = nullptr;
 
@@ -100,9 +111,27 @@ void fail(const std::string &text) {
 
 std::string name(int node) { return "node " + std::to_string(node); }
 
-void finish_program(Node &node) {
-  node.step = node.program.size();
+void note_end(uint32_t index) {
+  if (!live) return;
+  ended.push_back(index);
+  wake = true;
+}
+
+void finish_program(uint32_t index) {
+  nodes[index].step = nodes[index].program.size();
   if (--hosts_busy == 0) wake = true;
+  note_end(index);
+}
+
+void note_watched(uint32_t index, uint64_t begin, int bytes, const svBitVecVal *strobes) {
+  const std::vector<uint64_t> &watched = nodes[index].watched;
+  for (auto at = std::lower_bound(watched.begin(), watched.end(), begin);
+       at != watched.end() && *at - begin < static_cast<uint64_t>(bytes); ++at) {
+    int byte = static_cast<int>(*at - begin);
+    if (!(strobes[byte / 32] >> byte % 32 & 1)) continue;
+    written.push_back({index, *at});
+    wake = true;
+  }
 }
 
 }  // namespace
@@ -140,7 +169,7 @@ void fanin_not_a_register(const char *module, const char *port) {
 void fanin_read(int node, int port, long long address, int bytes, svBitVecVal *data) {
   Region &region = nodes[node].regions[port];
   uint64_t begin = static_cast<uint64_t>(address);
-  last_progress = cycle;
+  if (!live) last_progress = cycle;
   region.bytes_read += bytes;
   if (begin <= region.size && region.size - begin >= static_cast<uint64_t>(bytes)) {
     memcpy(data, region.bytes + begin, bytes);
@@ -165,6 +194,7 @@ void fanin_write(int node, int port, long long address, int bytes, const svBitVe
     region.bytes[begin + i] = from[i];
     ++region.bytes_written;
   }
+  if (!nodes[node].watched.empty()) note_watched(static_cast<uint32_t>(node), begin, bytes, strobes);
 }
 
 // The link from a node's MAC begins or ends to be occupied.
@@ -195,7 +225,7 @@ void fanin_host_done(int index, int data, int response) {
   if (response) {
     snprintf(text, sizeof text, ": the bus answers register 0x%x with error %d", operation.address, response);
     fail(name(index) + text);
-    return finish_program(node);
+    return finish_program(index);
   }
   if (operation.kind == kPoll && !match) return;
   last_progress = cycle;
@@ -205,9 +235,9 @@ void fanin_host_done(int index, int data, int response) {
              value, operation.data, operation.mask);
     if (!check.failed) check = {true, static_cast<uint32_t>(index), operation.address, value};
     fail(name(index) + text);
-    return finish_program(node);
+    return finish_program(index);
   }
-  if (++node.step == node.program.size()) finish_program(node);
+  if (++node.step == node.program.size()) finish_program(index);
 }
 
 void fanin_tx(int index, const svBitVecVal *data, const svBitVecVal *keep, svBit last, int bytes) {
@@ -227,7 +257,7 @@ void fanin_tx(int index, const svBitVecVal *data, const svBitVecVal *keep, svBit
 int fanin_rx(int index, svBitVecVal *data, svBitVecVal *keep, int bytes, long long coming) {
   Node &node = nodes[index];
   if (!node.presenting) {
-    uint64_t now = (static_cast<uint64_t>(coming) - 1) * period;
+    uint64_t now = (static_cast<uint64_t>(coming) - 1) * period + skipped;
     if (node.rx.empty() || node.rx.begin()->first > now) return 0;
     node.current = std::move(node.rx.begin()->second);
     node.rx.erase(node.rx.begin());
@@ -248,6 +278,7 @@ int fanin_rx(int index, svBitVecVal *data, svBitVecVal *keep, int bytes, long lo
 
 void fanin_rx_taken(int index) {
   last_progress = cycle;
+  --arriving;
   taken.push_back({nodes[index].current.tag, cycle});
 }
 
@@ -269,8 +300,8 @@ void cosim_setup(uint32_t count, uint64_t period_ps, int latency, uint64_t watch
   watchdog = watchdog_cycles;
 }
 
-// Map a file as the next memory port of a node; what a writable one is written goes to the file. Returns false,
-// with errno set, when that fails.
+// Map a file as the next memory port of a node; what a writable one is written goes to the file, and is read by
+// every other port of the same file. Returns false, with errno set, when that fails.
 bool cosim_map(uint32_t node, const char *path, bool writable) {
   Region region;
   int file = open(path, writable ? O_RDWR : O_RDONLY);
@@ -279,7 +310,7 @@ bool cosim_map(uint32_t node, const char *path, bool writable) {
   region.size = status.st_size;
   if (region.size) {
     int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-    void *bytes = mmap(nullptr, region.size, protection, writable ? MAP_SHARED : MAP_PRIVATE, file, 0);
+    void *bytes = mmap(nullptr, region.size, protection, MAP_SHARED, file, 0);
     if (bytes == MAP_FAILED) return false;
     region.bytes = static_cast<uint8_t *>(bytes);
   }
@@ -308,6 +339,53 @@ void cosim_run_host(uint32_t index, const HostOperation *program, size_t count) 
   node.reads.clear();
   node.step = 0;
   hosts_busy += count > 0;
+  if (!count) note_end(index);
+}
+
+// From now on the end of each program wakes Python, and reading memory is no progress.
+void cosim_go_live() {
+  live = true;
+  last_progress = cycle;
+}
+
+// The next node whose program has ended, or false.
+bool cosim_pop_ended(uint32_t *node) {
+  if (ended.empty()) return false;
+  *node = ended.front();
+  ended.pop_front();
+  return true;
+}
+
+// From now on a write of that byte wakes Python.
+void cosim_watch(uint32_t index, uint64_t address) {
+  std::vector<uint64_t> &watched = nodes[index].watched;
+  auto at = std::lower_bound(watched.begin(), watched.end(), address);
+  if (at == watched.end() || *at != address) watched.insert(at, address);
+}
+
+// The oldest write of a watched byte, or false.
+bool cosim_pop_written(uint32_t *node, uint64_t *address) {
+  if (written.empty()) return false;
+  *node = written.front().node;
+  *address = written.front().address;
+  written.pop_front();
+  return true;
+}
+
+// Whether a frame is on its way through a MAC, or to a node.
+bool cosim_macs_busy() {
+  auto sends = [](const Node &node) {
+    return !node.tx.empty() || (!node.occupied.empty() && node.occupied.back().end == UINT64_MAX);
+  };
+  return arriving || !frames_out.empty() || std::any_of(nodes.begin(), nodes.end(), sends);
+}
+
+uint64_t cosim_last_progress() { return last_progress; }
+
+// Let time pass without the clock.
+void cosim_skip(uint64_t time_ps) {
+  skipped += time_ps;
+  last_progress = cycle;
 }
 
 size_t cosim_hosts_busy() { return hosts_busy; }
@@ -332,6 +410,7 @@ bool cosim_pop_frame(uint32_t *node, uint64_t *when, const uint8_t **bytes, size
 }
 
 void cosim_push_frame(uint32_t node, uint64_t time_ps, const uint8_t *bytes, size_t size, bool bad, uint64_t tag) {
+  ++arriving;
   nodes[node].rx.emplace(time_ps, FrameIn{std::vector<uint8_t>(bytes, bytes + size), tag, bad});
 }
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from fanin import wire
+from fanin.sim.cosim.clock import Clock
 from fanin.sim.network import Network
 from fanin.wire import (
     ETHERNET,
@@ -60,6 +61,12 @@ class Top(Protocol):
     def set_alarm(self, cycle: int | None) -> None:
         """When to be woken at the latest."""
 
+    def macs_busy(self) -> bool:
+        """Whether a frame is on its way through a MAC, or to a node."""
+
+    def skip(self, time_ps: int) -> None:
+        """Let time pass without the clock."""
+
 
 def _operation(frame: bytes) -> tuple[int, tuple[int, int, int]] | None:
     """Kind of an aggregation packet, and (job, slot, round); None for other traffic."""
@@ -77,8 +84,8 @@ def _operation(frame: bytes) -> tuple[int, tuple[int, int, int]] | None:
 class Exchange:
     """Carries frames between top and network at their simulated times; called once per wake."""
 
-    def __init__(self, top: Top, network: Network, *, nodes: int, period_ps: int):
-        self._top, self._network, self._period = top, network, period_ps
+    def __init__(self, top: Top, network: Network, clock: Clock, *, nodes: int):
+        self._top, self._network, self._clock = top, network, clock
         self._awaited: dict[tuple[int, tuple[int, int, int]], int] = {}  # AGG sent: node, operation → cycle
         self._on_the_way: dict[int, tuple[int, int, tuple[int, int, int]]] = {}  # tag → node, kind, operation
         self._next_tag = 0
@@ -89,31 +96,47 @@ class Exchange:
     def serve(self, now: int) -> None:
         """Move every frame that can be moved at rising edge ``now``, and set the alarm for the next one."""
         for cycle, node, frame in sorted(self._top.frames()):
-            self._network.send(node, frame, cycle * self._period)
+            self._network.send(node, frame, self._clock.time(cycle))
             self._note_sent(node, cycle, frame)
         # Nothing that is sent later can reach the switch up to here.
-        horizon = (now + 1) * self._period + self._network.lookahead - 1
+        horizon = self._clock.time(now + 1) + self._network.lookahead - 1
         for reception in self._network.advance(horizon):
             self._hand_in(
                 reception.port, reception.arrival.frame, reception.arrival.time, reception.arrival.error
             )
         for tag, cycle in self._top.taken():
             self._note_taken(tag, cycle)
-        self._top.set_alarm(self._alarm())
+        self._top.set_alarm(self.alarm)
 
-    def first_packets(self) -> list[dict[str, int]]:
-        """Per node, the cycle in which its first packet reached each of ``STEPS``, as far as it came."""
-        for steps, arrival in zip(self.steps, self._network.first_arrival, strict=True):
-            if arrival is not None and STEPS[1] in steps:  # other traffic has no steps
-                steps[STEPS[2]] = arrival // self._period
-        return [{step: steps[step] for step in STEPS if step in steps} for steps in self.steps]
-
-    def _alarm(self) -> int | None:
+    @property
+    def alarm(self) -> int | None:
         """The first edge whose horizon covers the next arrival at the switch."""
         arrival = self._network.next_time
         if arrival is None:
             return None
-        return -(-(arrival - self._period - self._network.lookahead + 1) // self._period)
+        return self._clock.edge(arrival - self._network.lookahead + 1) - 1
+
+    @property
+    def carries(self) -> bool:
+        """Whether any frame is on its way, or still in a MAC."""
+        return self._network.next_time is not None or self._top.macs_busy()
+
+    def skip(self, time_ps: int) -> None:
+        """Let time pass without the clock: as long as nothing is carried, nothing is late."""
+        self._note_arrivals()
+        self._clock.skipped_ps += time_ps
+        self._top.skip(time_ps)
+
+    def first_packets(self) -> list[dict[str, int]]:
+        """Per node, the cycle in which its first packet reached each of ``STEPS``, as far as it came."""
+        self._note_arrivals()
+        return [{step: steps[step] for step in STEPS if step in steps} for steps in self.steps]
+
+    def _note_arrivals(self) -> None:
+        clock = self._clock
+        for steps, arrival in zip(self.steps, self._network.first_arrival, strict=True):
+            if arrival is not None and STEPS[1] in steps:  # other traffic has no steps
+                steps.setdefault(STEPS[2], (arrival - clock.skipped_ps) // clock.period_ps)
 
     def _hand_in(self, node: int, frame: bytes, time: int, error: bool) -> None:
         tag, self._next_tag = self._next_tag, self._next_tag + 1

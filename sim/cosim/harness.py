@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.config import CLOCK_MHZ, NodeConfig, TrainShape
-from fanin.errors import InputError
 from fanin.fixed import LearningRate, Loss
 from fanin.hdl.bus.driver import Batch
 from fanin.hdl.emit import emit_verilog
@@ -21,9 +20,10 @@ from fanin.hdl.glm.node import GlmNode, NodeEvents, worker_class
 from fanin.hdl.glm.node_driver import NodeDriver, NodeJob, NodeMemories
 from fanin.job import SWITCH, Job, Member, worker_endpoint
 from fanin.p4.program import ProgramConfig
+from fanin.sim.cosim.clock import period_of
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import FailedCheck, Phase, Progress, RunRequest, RunResult
-from fanin.sim.cosim.simulator import SimulationFailed, Simulator
+from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
 from fanin.sim.golden.layout import join_model, pack_labels, pack_samples, split_ports
 from fanin.sim.network import NetworkConfig
 from fanin.sim.switch.make import make_switch
@@ -65,16 +65,13 @@ class Cosim:
     """
 
     def __init__(self, config: NodeConfig, *, workers: int, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
-        if not 1 <= clock_mhz <= 2000:
-            raise InputError(f"clock must be in 1…2000 MHz, not {clock_mhz:g}")
         self.config = config
         self.workers = workers
-        self.period_ps = 2 * round(500_000 / clock_mhz)
+        self.period_ps = period_of(clock_mhz)
         self.driver = NodeDriver(config)
         engine = worker_class(config).engine_type.__name__
-        self._simulator = Simulator(
-            GlmNode(config=config), nodes=workers, apart=[engine] * (config.engines > 1), quiet=quiet
-        )
+        apart = (engine,) if config.engines > 1 else ()
+        self._simulator = Simulator([Group(GlmNode(config=config), workers, apart)], quiet=quiet)
 
     @property
     def verilog(self) -> str:
@@ -145,9 +142,9 @@ class Cosim:
             self._configure(shape, loss, rate, slots, worker, network) for worker in range(self.workers)
         ]
         epoch = self._epoch(shape, models)
-        end = self._await_status(HostProgram(), "idle", 1)
-        address, mask = self._status_field("failed")
-        end.check(address, 0, mask)
+        registers = self.driver.registers
+        end = HostProgram().poll_field(registers, "status", "idle", 1)
+        end.check_field(registers, "status", "failed", 0)
         return RunRequest(
             nodes=self.workers,
             period_ps=self.period_ps,
@@ -200,25 +197,15 @@ class Cosim:
             driver.configure(shape, loss=loss, rate=rate, epochs=1, job=job, memories=memories).operations
         )
         program.extend(driver.command("clear_model", "clear_counters").operations)
-        return self._await_status(program, "busy", 0)
+        return program.poll_field(driver.registers, "status", "busy", 0)
 
     def _epoch(self, shape: TrainShape, models: bool) -> HostProgram:
         driver = self.driver
-        program = self._await_status(HostProgram().extend(driver.command("start").operations), "busy", 0)
+        program = HostProgram().extend(driver.command("start").operations)
+        program.poll_field(driver.registers, "status", "busy", 0)
         program.extend(driver.counters().operations)  # before the check: they say why it fails
-        address, mask = self._status_field("failed")
-        program.check(address, 0, mask)
+        program.check_field(driver.registers, "status", "failed", 0)
         return program.extend(driver.read_model(shape.chunks).operations) if models else program
-
-    def _status_field(self, name: str) -> tuple[int, int]:
-        """Address and mask of a one-bit field of the status register."""
-        registers = self.driver.registers
-        (shift,) = (shift for field, shift in registers["status"].shifts() if field.name == name)
-        return registers.offset("status"), 1 << shift
-
-    def _await_status(self, program: HostProgram, name: str, value: int) -> HostProgram:
-        address, mask = self._status_field(name)
-        return program.poll(address, mask * value, mask)
 
     def _collect(self, raw: RunResult, shape: TrainShape, epochs: int, timeline: Timeline | None) -> TrainRun:
         run = TrainRun(raw=raw, timeline=timeline)

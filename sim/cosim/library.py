@@ -23,6 +23,13 @@ _SIGNATURES: dict[str, tuple[object, Sequence[object]]] = {
     "cosim_run_host": (None, (c_uint32, POINTER(c_uint32), c_size_t)),
     "cosim_hosts_busy": (c_size_t, ()),
     "cosim_read_count": (c_size_t, (c_uint32,)),
+    "cosim_go_live": (None, ()),
+    "cosim_pop_ended": (c_bool, (POINTER(c_uint32),)),
+    "cosim_watch": (None, (c_uint32, c_uint64)),
+    "cosim_pop_written": (c_bool, (POINTER(c_uint32), POINTER(c_uint64))),
+    "cosim_macs_busy": (c_bool, ()),
+    "cosim_last_progress": (c_uint64, ()),
+    "cosim_skip": (None, (c_uint64,)),
     "cosim_reads": (POINTER(c_uint32), (c_uint32,)),
     "cosim_bytes_read": (c_uint64, (c_uint32, c_uint32)),
     "cosim_bytes_written": (c_uint64, (c_uint32, c_uint32)),
@@ -86,6 +93,38 @@ class Library:
         if not count:
             return np.zeros(0, dtype=np.uint32)
         return np.ctypeslib.as_array(self._functions.cosim_reads(node), (count,)).copy()
+
+    def go_live(self) -> None:
+        """From now on each end of a program wakes Python, and reading memory is no progress."""
+        self._functions.cosim_go_live()
+
+    def ended(self) -> Iterator[int]:
+        """Nodes whose programs have ended since the last call, once live; in order."""
+        node = c_uint32()
+        while self._functions.cosim_pop_ended(byref(node)):
+            yield node.value
+
+    def watch(self, node: int, address: int) -> None:
+        """From now on each write of the byte, through any port of the node, wakes Python."""
+        self._functions.cosim_watch(node, address)
+
+    def written(self) -> Iterator[tuple[int, int]]:
+        """Watched bytes that were written since the last call, as (node, address), in order."""
+        node, address = c_uint32(), c_uint64()
+        while self._functions.cosim_pop_written(byref(node), byref(address)):
+            yield node.value, address.value
+
+    def macs_busy(self) -> bool:
+        """Whether a frame is on its way through a MAC, or to a node."""
+        return bool(self._functions.cosim_macs_busy())
+
+    def last_progress(self) -> int:
+        """The last rising edge at which something happened, as the watchdog sees it."""
+        return int(self._functions.cosim_last_progress())
+
+    def skip(self, time_ps: int) -> None:
+        """Let time pass without the clock; that counts as progress."""
+        self._functions.cosim_skip(time_ps)
 
     def bytes_read(self, node: int, port: int) -> int:
         """Bytes that a memory port has delivered."""

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.hdl.bus.driver import Operation
+from fanin.hdl.bus.register_map import RegisterMap
 
 _ALL = 0xFFFF_FFFF
 
@@ -52,6 +53,14 @@ class HostProgram:
         """Read a word; unless its bits under ``mask`` are ``value`` the simulation ends with an error."""
         return self._add(Action.CHECK, address, value, mask)
 
+    def poll_field(self, registers: RegisterMap, register: str, field: str, value: int) -> HostProgram:
+        """``poll`` until a field of a register has a value. Raises KeyError where there is no such field."""
+        return self.poll(*_field(registers, register, field, value))
+
+    def check_field(self, registers: RegisterMap, register: str, field: str, value: int) -> HostProgram:
+        """``check`` that a field of a register has a value. Raises KeyError where there is no such field."""
+        return self.check(*_field(registers, register, field, value))
+
     def extend(self, operations: Iterable[Operation]) -> HostProgram:
         """Add bus operations, those of a register driver's batch for instance."""
         for address, data in operations:
@@ -61,3 +70,11 @@ class HostProgram:
     def words(self) -> npt.NDArray[np.uint32]:
         """The program as dpi.cpp takes it: action, address, data, mask."""
         return np.array(self._words, dtype=np.uint32).reshape(-1, 4)
+
+
+def _field(registers: RegisterMap, register: str, name: str, value: int) -> tuple[int, int, int]:
+    """Address, value and mask of a register's field."""
+    for field, shift in registers[register].shifts():
+        if field.name == name:
+            return registers.offset(register), value << shift, (1 << field.bits) - 1 << shift
+    raise KeyError(f"register {register} has no field {name!r}")

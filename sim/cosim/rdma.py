@@ -14,9 +14,10 @@ from fanin.hdl.net.rdma.driver import Arrived, Completed, RdmaDriver
 from fanin.hdl.net.rdma.node import ARRIVALS, COMPLETIONS, RdmaNode
 from fanin.job import worker_endpoint
 from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Region, Write
+from fanin.sim.cosim.clock import mac_rate, period_of
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, Progress, RunRequest, RunResult
-from fanin.sim.cosim.simulator import Simulator
+from fanin.sim.cosim.simulator import Group, Simulator
 from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Switch
 from fanin.sim.switch.forward import Forwarder
@@ -43,6 +44,39 @@ class Pair:
         there, back = psns
         first = Connection(FIRST_QUEUE_PAIR + b[1], there, back, **limits)
         return cls((a, b), (first, Connection(FIRST_QUEUE_PAIR + a[1], back, there, **limits)))
+
+
+def configure_node(
+    driver: RdmaDriver, node: int, pairs: Sequence[Pair], regions: Sequence[Region], *, timeout: int
+) -> HostProgram:
+    """What sets up a node: its regions, and its ends of those ``pairs`` that it has a part in.
+
+    It first reads ``driver.identify()``; ``timeout`` is in cycles.
+    """
+    program = HostProgram().extend(driver.identify().operations)
+    program.extend(driver.configure(worker_endpoint(node), timeout=timeout).operations)
+    program.extend(driver.set_regions(regions).operations)
+    for pair in pairs:
+        for end, other, connection in zip(pair.ends, reversed(pair.ends), pair.connections, strict=True):
+            if end[0] == node:
+                to = worker_endpoint(other[0])
+                peer = Endpoint(to.mac, to.ip, SOURCE_PORT + end[1])
+                program.extend(driver.connect(end[1], connection, peer).operations)
+                program.poll_field(driver.registers, "status", "connecting", 0)
+    return program
+
+
+def post(driver: RdmaDriver, program: HostProgram, index: int, write: Write) -> None:
+    """Post a write at the queue pair of that place, as soon as there is room."""
+    program.poll_field(driver.registers, "status", "full", 0)
+    program.extend(driver.post(index, write).operations)
+    program.poll_field(driver.registers, "status", "posting", 0)
+
+
+def take_completion(driver: RdmaDriver, program: HostProgram) -> None:
+    """Await a completion, and read it."""
+    program.poll_field(driver.registers, "completion", "completed", 1)
+    program.extend(driver.take_completion().operations)
 
 
 @dataclass
@@ -73,13 +107,11 @@ class RdmaCosim:
     ):
         if nodes not in range(1, MAX_NODES + 1):
             raise InputError(f"nodes must be 1 to {MAX_NODES}, not {nodes}")
-        if not 1 <= clock_mhz <= 2000:
-            raise InputError(f"clock must be in 1…2000 MHz, not {clock_mhz:g}")
         self.config = config
         self.nodes = nodes
-        self.period_ps = 2 * round(500_000 / clock_mhz)
+        self.period_ps = period_of(clock_mhz)
         self.driver = RdmaDriver(config)
-        self._simulator = Simulator(RdmaNode(config=config), nodes=nodes, quiet=quiet)
+        self._simulator = Simulator([Group(RdmaNode(config=config), nodes)], quiet=quiet)
 
     def run(
         self,
@@ -114,7 +146,10 @@ class RdmaCosim:
             paths = [Path(temporary, f"memory{node}") for node in range(self.nodes)]
             for path, content in zip(paths, memories, strict=True):
                 path.write_bytes(content)
-            configure = [self._configure(n, pairs, own, timeout) for n, own in enumerate(regions)]
+            configure = [
+                configure_node(self.driver, node, pairs, own, timeout=timeout)
+                for node, own in enumerate(regions)
+            ]
             request = RunRequest(
                 nodes=self.nodes,
                 period_ps=self.period_ps,
@@ -129,63 +164,30 @@ class RdmaCosim:
                 link=link,
                 switch_ns=switch_ns,
                 seed=seed,
-                mac_bytes_per_cycle=self._rate(link),
+                mac_bytes_per_cycle=mac_rate(link, self.period_ps, self.config.width),
                 watchdog=100_000 + 20 * timeout,
                 pcap=pcap,
             )
             raw = self._simulator.run(request, progress=progress)
             return self._collect(raw, [bytearray(path.read_bytes()) for path in paths], awaited)
 
-    def _rate(self, link: LinkConfig) -> float:
-        """Bytes a cycle at which a MAC keeps its node; none where the link is no slower than the MAC's bus."""
-        rate = link.gbps * self.period_ps / 8000
-        return rate if rate < self.config.width / 8 else 0.0
-
-    def _configure(
-        self, node: int, pairs: Sequence[Pair], regions: Sequence[Region], timeout: int
-    ) -> HostProgram:
-        driver, program = self.driver, HostProgram()
-        program.extend(driver.identify().operations)
-        program.extend(driver.configure(worker_endpoint(node), timeout=timeout).operations)
-        program.extend(driver.set_regions(regions).operations)
-        for pair in pairs:
-            for end, other, connection in zip(pair.ends, reversed(pair.ends), pair.connections, strict=True):
-                if end[0] == node:
-                    to = worker_endpoint(other[0])
-                    peer = Endpoint(to.mac, to.ip, SOURCE_PORT + end[1])
-                    program.extend(driver.connect(end[1], connection, peer).operations)
-                    self._await(program, "status", "connecting", 0)
-        return program
-
-    def _await(self, program: HostProgram, register: str, name: str, value: int) -> None:
-        """Until a field of one bit has a value."""
-        registers = self.driver.registers
-        (shift,) = (shift for part, shift in registers[register].shifts() if part.name == name)
-        program.poll(registers.offset(register), value << shift, 1 << shift)
-
     def _write(self, writes: Sequence[tuple[int, Write]]) -> HostProgram:
         """Post while there is room, then take a completion for each post."""
-        driver, program = self.driver, HostProgram()
+        program = HostProgram()
         taken = 0
         for number, (index, write) in enumerate(writes):
             if number - taken == COMPLETIONS:
-                self._take(program)
+                take_completion(self.driver, program)
                 taken += 1
-            self._await(program, "status", "full", 0)
-            program.extend(driver.post(index, write).operations)
-            self._await(program, "status", "posting", 0)
+            post(self.driver, program, index, write)
         for _ in range(len(writes) - taken):
-            self._take(program)
+            take_completion(self.driver, program)
         return program
-
-    def _take(self, program: HostProgram) -> None:
-        self._await(program, "completion", "completed", 1)
-        program.extend(self.driver.take_completion().operations)
 
     def _end(self, arrivals: int) -> HostProgram:
         driver, program = self.driver, HostProgram()
         for _ in range(arrivals):
-            self._await(program, "arrival", "arrived", 1)
+            program.poll_field(driver.registers, "arrival", "arrived", 1)
             program.extend(driver.take_arrival().operations)
         program.check(driver.registers.offset("refused_posts"), 0)
         return program.extend(driver.counters().operations)

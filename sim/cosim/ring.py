@@ -17,9 +17,10 @@ from fanin.hdl.ring.driver import RingDriver, RingMember, RingStatus
 from fanin.hdl.ring.node import RingNode
 from fanin.job import worker_endpoint
 from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
+from fanin.sim.cosim.clock import mac_rate, period_of
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, Progress, RunRequest, RunResult
-from fanin.sim.cosim.simulator import Simulator
+from fanin.sim.cosim.simulator import Group, Simulator
 from fanin.sim.network import LinkConfig
 from fanin.sim.switch.forward import Forwarder
 
@@ -104,13 +105,11 @@ class RingCosim:
     def __init__(self, config: RingConfig, *, nodes: int, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
         if nodes not in range(MIN_NODES, MAX_NODES + 1):
             raise InputError(f"nodes must be {MIN_NODES} to {MAX_NODES}, not {nodes}")
-        if not 1 <= clock_mhz <= 2000:
-            raise InputError(f"clock must be in 1…2000 MHz, not {clock_mhz:g}")
+        self.period_ps = period_of(clock_mhz)
         self.config = config
         self.nodes = nodes
-        self.period_ps = 2 * round(500_000 / clock_mhz)
         self.driver = RingDriver(config)
-        self._simulator = Simulator(RingNode(config=config, queue=QUEUE), nodes=nodes, quiet=quiet)
+        self._simulator = Simulator([Group(RingNode(config=config, queue=QUEUE), nodes)], quiet=quiet)
 
     def all_reduce(
         self,
@@ -156,7 +155,7 @@ class RingCosim:
                 link=link,
                 switch_ns=switch_ns,
                 seed=seed,
-                mac_bytes_per_cycle=self._rate(link),
+                mac_bytes_per_cycle=mac_rate(link, self.period_ps, self.config.width),
                 watchdog=100_000 + 4 * timeout,
                 pcap=pcap,
             )
@@ -174,16 +173,9 @@ class RingCosim:
             raise ValueError(f"vectors must be 1 to {QUEUE} with a value at least, not {layout.counts}")
         return layout
 
-    def _rate(self, link: LinkConfig) -> float:
-        """Bytes a cycle at which a MAC keeps its node; none where the link is no slower than the MAC's bus."""
-        rate = link.gbps * self.period_ps / 8000
-        return rate if rate < self.config.width / 8 else 0.0
-
     def _wait(self, program: HostProgram) -> HostProgram:
         """Until nothing is to be waited for."""
-        registers = self.driver.registers
-        (shift,) = (shift for part, shift in registers["status"].shifts() if part.name == "busy")
-        return program.poll(registers.offset("status"), 0, 1 << shift)
+        return program.poll_field(self.driver.registers, "status", "busy", 0)
 
     def _start(self, member: RingMember) -> HostProgram:
         driver, program = self.driver, HostProgram()

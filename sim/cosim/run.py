@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fanin.sim.cosim.live import Board, LiveHosts
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Job, Switch
@@ -41,9 +43,11 @@ class RunRequest:
     memory_latency: int = 64
     mac_bytes_per_cycle: float = 0.0  # the links' rate, to which a MAC holds its node; 0: a beat a cycle
     watchdog: int = 200_000
-    event_mask: int = 0
+    event_mask: int = 0  # bit n: bit n of a node's events, of whatever kind it is
     event_limit: int = 1_000_000
-    writable: tuple[bool, ...] = ()  # which memory ports write; the simulator says it
+    writable: tuple[tuple[bool, ...], ...] = ()  # per node, which memory ports write; the simulator says it
+    hosts: Callable[[Board], LiveHosts] | None = None  # drives the run behind the phases; to be pickled
+    quiet_cycles: int = 600  # in which nothing happens, before live hosts have time skipped
     trace: Path | None = None
     pcap: Path | None = None
 
@@ -82,6 +86,8 @@ class RunResult:
 
     phases: list[PhaseResult] = field(default_factory=list)
     cycles: int = 0
+    skipped_ps: int = 0  # simulated time that no cycles were run for
+    hosts: Any = None  # what the live hosts say at the end; None where the run has failed
     error: str = ""
     failed_check: FailedCheck | None = None
     last_reads: list[Words] = field(default_factory=list)  # per node, of the phase that was under way

@@ -1,4 +1,4 @@
-"""Builds a simulated top of W nodes and runs it in a process of its own, under cocotb."""
+"""Builds a simulated top of nodes and runs it in a process of its own, under cocotb."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +18,7 @@ import find_libpython
 import jinja2
 from amaranth.lib import wiring
 
-from fanin.hdl.emit import Block, FlatPort, emit_blocks, flat_ports
+from fanin.hdl.emit import Block, FlatPort, emit_blocks, flat_ports, snake_case
 from fanin.sim.cosim.build import EXECUTABLE, build
 from fanin.sim.cosim.ports import NodePorts
 from fanin.sim.cosim.run import Progress, RunRequest, RunResult
@@ -59,38 +59,57 @@ class Sources:
     models: dict[str, dict[str, str]]
 
 
-def simulation_sources(node: wiring.Component, *, nodes: int, apart: Collection[str] = ()) -> Sources:
-    """The sources of a top with ``nodes`` copies of a node.
+@dataclass(frozen=True)
+class Group:
+    """Nodes of one kind: ``count`` copies of a component.
 
-    What occurs several times is translated and compiled once: several nodes, and the components that
-    ``apart`` names by class. Their outputs must be registers (see block.sv.j2).
+    ``apart`` names, by class, components inside that occur several times: they are Verilated apart, once.
+    """
+
+    component: wiring.Component
+    count: int = 1
+    apart: Collection[str] = ()
+
+
+def _modules(groups: Sequence[Group]) -> list[str]:
+    """What the module of each group is called: as its class, with a number where that is taken."""
+    names: list[str] = []
+    for group in groups:
+        name = snake_case(type(group.component).__name__)
+        same = sum(other == name or other.startswith(f"{name}_kind") for other in names)
+        names.append(f"{name}_kind{same + 1}" if same else name)
+    return names
+
+
+def simulation_sources(groups: Sequence[Group]) -> Sources:
+    """The sources of a top with the nodes of all groups, one behind the other.
+
+    What may occur several times is translated and compiled once: the kinds of several nodes, and what is apart
+    in them. Their outputs must be registers (see block.sv.j2).
     """
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
-    *blocks, whole = emit_blocks(node, apart=apart)
-    if nodes > 1:
-        blocks.append(whole)
+    block_sv, block_cpp = (environment.from_string(_text(f"block.{kind}.j2")) for kind in ("sv", "cpp"))
+    several = sum(group.count for group in groups) > 1
     models: dict[str, dict[str, str]] = {}
-    stubs: dict[str, str] = {}
-    steps: dict[str, str] = {}
-    for block in blocks:
-        module, values = block.module, _block_values(block)
-        models[module] = {f"{module}.v": block.verilog, **stubs}
-        stubs[f"{module}.sv"] = environment.from_string(_text("block.sv.j2")).render(values)
-        steps[f"{module}.cpp"] = environment.from_string(_text("block.cpp.j2")).render(values)
-    top = environment.from_string(_text("top.sv.j2"))
-    values = {"nodes": nodes, "ports": NodePorts.of(node), "module": whole.module, "hold": _hold}
-    return Sources(
-        top={
-            "top.vlt": _text("top.vlt"),
-            "parts.sv": _text("parts.sv"),
-            "top.sv": top.render(values),
-            "dpi.cpp": _text("dpi.cpp"),
-            **({} if nodes > 1 else {"node.v": whole.verilog}),
-            **stubs,
-            **steps,
-        },
-        models=models,
-    )
+    parts: dict[str, str] = {}  # of the top
+    nodes: list[dict[str, object]] = []
+    for group, name in zip(groups, _modules(groups), strict=True):
+        *blocks, whole = emit_blocks(group.component, name=name, apart=group.apart)
+        nodes += [{"ports": NodePorts.of(group.component), "module": whole.module}] * group.count
+        if several:
+            blocks.append(whole)
+        else:
+            parts["node.v"] = whole.verilog
+        stubs: dict[str, str] = {}
+        for block in blocks:  # one that is apart in two kinds is the same in both
+            module, values = block.module, _block_values(block)
+            models[module] = {f"{module}.v": block.verilog, **stubs}
+            stubs[f"{module}.sv"] = block_sv.render(values)
+            parts[f"{module}.cpp"] = block_cpp.render(values)
+        parts |= stubs
+    top = environment.from_string(_text("top.sv.j2")).render(nodes=nodes, hold=_hold)
+    fixed = {name: _text(name) for name in ("top.vlt", "parts.sv", "dpi.cpp")}
+    return Sources(top={**fixed, "top.sv": top, **parts}, models=models)
 
 
 def _block_values(block: Block) -> dict[str, object]:
@@ -117,15 +136,16 @@ class SimulationFailed(Exception):
 
 
 class Simulator:
-    """A built simulation of ``nodes`` copies of a node; each ``run`` is a new process.
+    """A built simulation of groups of nodes, numbered through all groups; each ``run`` is a new process.
 
-    ``apart`` is that of ``simulation_sources``.
+    Raises ValueError for nodes that the top cannot drive, and without any.
     """
 
-    def __init__(self, node: wiring.Component, *, nodes: int, apart: Collection[str] = (), quiet: bool = False):
-        self.ports = NodePorts.of(node)
-        self.nodes = nodes
-        sources = simulation_sources(node, nodes=nodes, apart=apart)
+    def __init__(self, groups: Sequence[Group], *, quiet: bool = False):
+        self.ports = [NodePorts.of(group.component) for group in groups for _ in range(group.count)]
+        if not self.ports:
+            raise ValueError("groups must have a node at least")
+        sources = simulation_sources([group for group in groups if group.count])
         self.directory = build(sources.top, models=sources.models, quiet=quiet)
 
     def run(self, request: RunRequest, *, progress: Callable[[Progress], None] | None = None) -> RunResult:
@@ -134,7 +154,8 @@ class Simulator:
         Raises SimulationFailed; nothing is left running, not on KeyboardInterrupt either.
         """
         self._check(request)
-        request = replace(request, writable=tuple(memory.writes for memory in self.ports.memories))
+        writable = tuple(tuple(memory.writes for memory in ports.memories) for ports in self.ports)
+        request = replace(request, writable=writable)
         with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
             work = Path(temporary)
             (work / "request").write_bytes(pickle.dumps(request))
@@ -150,16 +171,22 @@ class Simulator:
         return result
 
     def _check(self, request: RunRequest) -> None:
-        if request.nodes != self.nodes:
-            raise ValueError(f"nodes must be {self.nodes}, as built, not {request.nodes}")
+        for name, count in ("nodes", request.nodes), ("memories", len(request.memories)):
+            if count != len(self.ports):
+                raise ValueError(f"{name} must be {len(self.ports)}, as built, not {count}")
+        if request.hosts and not request.memory_latency < request.quiet_cycles < request.watchdog:
+            raise ValueError(
+                f"quiet_cycles must be more than memory_latency, {request.memory_latency}, and less than "
+                f"watchdog, {request.watchdog}, not {request.quiet_cycles!r}"
+            )
         if not 0 <= request.mac_bytes_per_cycle <= _MAX_MAC_BYTES:
             raise ValueError(
                 f"mac_bytes_per_cycle must be 0 to {_MAX_MAC_BYTES}, not {request.mac_bytes_per_cycle!r}"
             )
-        for node, paths in enumerate(request.memories):
-            if len(paths) != len(self.ports.memories):
+        for node, (paths, ports) in enumerate(zip(request.memories, self.ports, strict=True)):
+            if len(paths) != len(ports.memories):
                 raise ValueError(
-                    f"node {node} must have a file for each of its {len(self.ports.memories)} memory ports, "
+                    f"node {node} must have a file for each of its {len(ports.memories)} memory ports, "
                     f"not {len(paths)}"
                 )
 

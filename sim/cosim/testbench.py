@@ -14,9 +14,11 @@ import cocotb
 import numpy as np
 from cocotb.triggers import ValueChange
 
-from fanin.errors import ToolFailed
+from fanin.errors import CheckFailed, ToolFailed
+from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.exchange import STEPS, Exchange
 from fanin.sim.cosim.library import Library
+from fanin.sim.cosim.live import Board, LiveHosts, LiveRun, SimulationError
 from fanin.sim.cosim.run import Phase, PhaseResult, RunRequest, RunResult
 from fanin.sim.network import Network
 from fanin.sim.pcap import PcapWriter
@@ -27,12 +29,8 @@ PROGRESS = "FANIN_COSIM_PROGRESS"  # file descriptor that gets lines of a Progre
 _REPORT_SECONDS = 0.2
 
 
-class SimulationError(Exception):
-    """The top reports an error."""
-
-
 class Session:
-    """One run: the phases, and the network beside them."""
+    """One run: the phases, the live hosts behind them, and the network beside them."""
 
     def __init__(self, request: RunRequest, library: Library, wake: Callable[[], Awaitable[Any]]):
         self.request, self.library, self._wake = request, library, wake
@@ -50,30 +48,51 @@ class Session:
             seed=request.seed,
             capture=self._pcap.write if self._pcap else None,
         )
-        self.exchange = Exchange(library, self.network, nodes=request.nodes, period_ps=request.period_ps)
+        self.clock = Clock(request.period_ps)
+        self.exchange = Exchange(library, self.network, self.clock, nodes=request.nodes)
 
     async def run(self) -> None:
-        """Carry out all phases. Raises SimulationError."""
+        """Carry out all phases, then let the live hosts drive. Raises SimulationError."""
         for phase in self.request.phases:
             self.result.phases.append(await self._phase(phase))
             self._report()
+        if self.request.hosts:
+            await self._live(self.request.hosts)
 
     async def _phase(self, phase: Phase) -> PhaseResult:
         library, start = self.library, self.library.cycle()
         for node, program in enumerate(phase.programs):
             library.run_host(node, program)
         while library.hosts_busy():
-            await self._wake()
-            now = library.cycle()
-            self.exchange.serve(now)
+            await self._next()
             if text := library.error():
                 raise SimulationError(text)
-            if time.monotonic() > self._reported + _REPORT_SECONDS:
-                self._report()
         for steps in self.exchange.steps:
             steps.setdefault(STEPS[0], library.cycle())
         reads = [library.reads(node) for node in range(self.request.nodes)]
         return PhaseResult(phase.name, start, library.cycle(), reads)
+
+    async def _live(self, hosts_of: Callable[[Board], LiveHosts]) -> None:
+        library, request = self.library, self.request
+        board = Board(library, self.clock, request.memories)
+        hosts = hosts_of(board)
+        live = LiveRun(hosts, board, library, self.exchange, self.clock, quiet_cycles=request.quiet_cycles)
+        live.start()
+        while not live.done:
+            alarms = (live.alarm, self.exchange.alarm)
+            library.set_alarm(min(alarm for alarm in alarms if alarm is not None))
+            await self._next()
+            if text := library.error():
+                raise SimulationError(f"{text}; {live.waiting()}")
+            live.serve()
+        self.result.hosts = hosts.result()
+
+    async def _next(self) -> None:
+        """Await that the top wakes Python, and move frames."""
+        await self._wake()
+        self.exchange.serve(self.library.cycle())
+        if time.monotonic() > self._reported + _REPORT_SECONDS:
+            self._report()
 
     def _report(self) -> None:
         self._reported = time.monotonic()
@@ -88,6 +107,7 @@ class Session:
         if self._pcap:
             self._pcap.close()
         result.cycles = self.library.cycle()
+        result.skipped_ps = self.clock.skipped_ps
         result.allreduce_cycles = exchange.allreduce_cycles
         result.frames = dict(exchange.sent)
         result.links = self.network.statistics()
@@ -114,7 +134,7 @@ def _prepare(request: RunRequest) -> Library:
         mac_bytes_per_cycle=request.mac_bytes_per_cycle,
     )
     for node, files in enumerate(request.memories):
-        for path, writable in zip(files, request.writable, strict=True):
+        for path, writable in zip(files, request.writable[node], strict=True):
             library.map_memory(node, path, writable=writable)
     if request.trace:
         library.open_trace(request.trace, mask=request.event_mask, limit=request.event_limit)
@@ -141,7 +161,7 @@ if REQUEST in os.environ:  # cocotb imports this module before the first evaluat
             return
         try:
             await session.run()
-        except (SimulationError, ToolFailed) as error:
+        except (SimulationError, CheckFailed, ToolFailed) as error:
             session.result.error = str(error)
         except Exception as error:
             session.result.error = f"{type(error).__name__} in the simulator's process: {error}"

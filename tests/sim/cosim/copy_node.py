@@ -38,15 +38,17 @@ def mac(node):
 
 
 class CopyNode(wiring.Component):
-    """Copies and sends at the same time, if told so."""
+    """Copies and sends at the same time, if told so; ``split`` has a port for reading and one for writing."""
 
-    def __init__(self):
+    def __init__(self, *, split=False):
+        self.split = split
         axi = {"data_width": WIDTH, "address_width": ADDRESS}
         read, write = AXI4ReadSignature(**axi), AXI4WriteSignature(**axi)
+        both = Out(wiring.Signature(dict(read.members) | dict(write.members)))
         super().__init__(
             {
                 "axil": In(AXI4LiteSignature(address_width=REGISTERS.address_bits)),
-                "memory": Out(wiring.Signature(dict(read.members) | dict(write.members))),
+                **({"source": Out(read), "target": Out(write)} if split else {"memory": both}),
                 "mac_tx": Out(packet_stream(WIDTH)),
                 "mac_rx": In(packet_stream(WIDTH, error=True)),
             }
@@ -68,9 +70,10 @@ class CopyNode(wiring.Component):
     def _copy(self, m, registers):
         m.submodules.reader = reader = AxiReader(data_width=WIDTH, address_width=ADDRESS)
         m.submodules.writer = writer = AxiWriter(data_width=WIDTH, address_width=ADDRESS)
-        for part in reader, writer:
+        ports = (self.source, self.target) if self.split else (self.memory, self.memory)
+        for part, port in zip((reader, writer), ports, strict=True):
             for name, member in part.axi.signature.members.items():
-                inner, outer = getattr(part.axi, name), getattr(self.memory, name)
+                inner, outer = getattr(part.axi, name), getattr(port, name)
                 m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
             m.d.comb += [part.command.valid.eq(registers.copy), part.command.payload.beats.eq(registers.beats)]
         m.d.comb += [

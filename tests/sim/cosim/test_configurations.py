@@ -21,7 +21,7 @@ from fanin.job import SWITCH, worker_endpoint
 from fanin.sim.cosim.harness import JOB_ID, Cosim
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, RunRequest
-from fanin.sim.cosim.simulator import SimulationFailed, Simulator
+from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
 from fanin.sim.golden.train import train
 from fanin.sim.network import LinkConfig, NetworkConfig
 from fanin.sim.switch.base import Job, Member
@@ -255,7 +255,7 @@ def dummy_request(tmp_path, nodes):
 
 
 def test_an_output_that_is_no_register_is_refused_in_a_node_simulated_apart(tmp_path):
-    simulator = Simulator(ImpatientNode(), nodes=2, quiet=True)
+    simulator = Simulator([Group(ImpatientNode(), 2)], quiet=True)
     with pytest.raises(
         SimulationFailed,
         match="output events of impatient_node is no register, so it cannot be simulated apart",

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.exchange import STEPS, Exchange
 from fanin.sim.network import LinkConfig, Network
 from fanin.sim.switch.base import Job, Member
@@ -34,12 +35,12 @@ class FakeTop:
 
 class Bench:
     def __init__(self, *, nodes=2, switch_ns=0, encap=Encap.L2, **link):
-        self.top, self.encap = FakeTop(), encap
+        self.top, self.clock, self.encap = FakeTop(), Clock(PERIOD), encap
         switch = ReferenceSwitch(endpoint=SWITCH, ports=nodes)
         members = tuple(Member(n, 1 << n, Endpoint(mac=n + 1, ip=n + 1)) for n in range(nodes))
         switch.add_job(Job(1, 0, 4, members))
         self.network = Network(switch=switch, ports=nodes, link=LinkConfig(**link), switch_ns=switch_ns)
-        self.exchange = Exchange(self.top, self.network, nodes=nodes, period_ps=PERIOD)
+        self.exchange = Exchange(self.top, self.network, self.clock, nodes=nodes)
 
     def frame(self, node, kind=Kind.AGG):
         packet = Packet(kind, 1, 0, 1, 1 << node)

@@ -12,7 +12,7 @@ from scapy.utils import rdpcap
 
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, RunRequest
-from fanin.sim.cosim.simulator import SimulationFailed, Simulator
+from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
 from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Job, Member
 from fanin.sim.switch.reference import ReferenceSwitch
@@ -39,7 +39,7 @@ class BrokenSwitch(ReferenceSwitch):
 
 @pytest.fixture(scope="module")
 def simulator():
-    return Simulator(DummyNode(), nodes=NODES, quiet=True)
+    return Simulator([Group(DummyNode(), NODES)], quiet=True)
 
 
 @pytest.fixture

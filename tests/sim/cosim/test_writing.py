@@ -7,7 +7,7 @@ import pytest
 
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, RunRequest
-from fanin.sim.cosim.simulator import SimulationFailed, Simulator
+from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
 from fanin.sim.network import LinkConfig
 from fanin.sim.switch.forward import Forwarder
 from tests.sim.cosim.copy_node import REGISTERS, WIDTH, CopyNode, mac
@@ -23,7 +23,7 @@ at = REGISTERS.offset
 
 @pytest.fixture(scope="module")
 def simulator():
-    return Simulator(CopyNode(), nodes=NODES, quiet=True)
+    return Simulator([Group(CopyNode(), NODES)], quiet=True)
 
 
 @pytest.fixture

@@ -1,0 +1,281 @@
+"""Live hosts: Python beside the simulated nodes that gives them programs, sees their memory, and waits."""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.sim.cosim.clock import Clock
+from fanin.sim.cosim.program import HostProgram
+
+Bytes = npt.NDArray[np.uint8]
+Then = Callable[[], None]
+
+MAX_IDLE_SKIPS = 10_000  # alarms in a row to which time was skipped, and nothing else happened
+_HEARTBEAT = 500  # cycles after which Python looks at the run, whatever happens: for progress to be told
+
+
+class SimulationError(Exception):
+    """The top, or a live host, says that the run cannot go on."""
+
+
+class LiveHosts(Protocol):
+    """What drives a run, by what it asks of its :class:`Board`; made anew in the simulator's own process.
+
+    All its code runs in ``start`` and in the callbacks that it hands to the board; simulated time stands still
+    meanwhile. CheckFailed or SimulationError, raised there, end the run with their message.
+    """
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has come to its end; asked after ``start`` and after each callback."""
+
+    def start(self) -> None:
+        """Begin; called once, behind the last phase."""
+
+    def may_skip(self) -> bool:
+        """Whether nothing that nodes count in cycles, as a write's timeout, matters until the next alarm."""
+
+    def result(self) -> Any:
+        """What becomes ``RunResult.hosts``; called once done; to be pickled."""
+
+
+class Top(Protocol):
+    """What live hosts need of the simulated top; see :class:`fanin.sim.cosim.library.Library`."""
+
+    def go_live(self) -> None:
+        """From now on each end of a program wakes Python."""
+
+    def run_host(self, node: int, program: HostProgram) -> None:
+        """Start a program."""
+
+    def reads(self, node: int) -> npt.NDArray[np.uint32]:
+        """What the program's reads have returned."""
+
+    def ended(self) -> Iterable[int]:
+        """Nodes whose programs have ended since the last call."""
+
+    def watch(self, node: int, address: int) -> None:
+        """Wake Python at each write of a byte."""
+
+    def written(self) -> Iterable[tuple[int, int]]:
+        """Watched bytes written since the last call: (node, address)."""
+
+    def cycle(self) -> int:
+        """The rising edge at which Python was woken."""
+
+    def last_progress(self) -> int:
+        """The last edge at which something happened: a frame, a word written, a register access but polls."""
+
+
+class Network(Protocol):
+    """What they need of the network; see :class:`fanin.sim.cosim.exchange.Exchange`."""
+
+    @property
+    def carries(self) -> bool:
+        """Whether any frame is on its way."""
+
+    def skip(self, time_ps: int) -> None:
+        """Let time pass without the clock."""
+
+
+@dataclass
+class _Queued:
+    program: HostProgram
+    then: Callable[[list[int]], None]
+
+
+class Board:
+    """The run as live hosts see it. What is handed in as ``then`` is called in order of simulated time.
+
+    Nodes are numbered as in the simulator; ValueError says that there is none of a number.
+    """
+
+    def __init__(self, top: Top, clock: Clock, memories: Sequence[Sequence[Path]]):
+        self._top, self._clock, self._paths = top, clock, memories
+        self._memories: dict[Path, Bytes] = {}
+        self._queues: list[deque[_Queued]] = [deque() for _ in memories]  # the first of each is running
+        self._watchers: dict[tuple[int, int], list[Then]] = {}
+        self._alarms: list[tuple[int, int, Then]] = []  # heap: time, order, what to call
+        self._order = itertools.count()
+
+    @property
+    def now(self) -> int:
+        """Simulated time in ps, skipped time included."""
+        return self._clock.time(self.cycle)
+
+    @property
+    def cycle(self) -> int:
+        """The number of the rising edge; skipped time has none."""
+        return self._top.cycle()
+
+    def run(self, node: int, program: HostProgram, then: Callable[[list[int]], None]) -> None:
+        """Have a node's host carry out a program, behind those it already has; ``then`` gets what it has read.
+
+        ``then`` is called in the cycle after its end. The program must not be changed any more.
+        """
+        queue = self._queues[self._check(node)]
+        queue.append(_Queued(program, then))
+        if len(queue) == 1:
+            self._top.run_host(node, program)
+
+    def memory(self, node: int, port: int = 0) -> Bytes:
+        """The live bytes behind a node's memory port: what is written here the node reads, and the other way.
+
+        Raises ValueError for a port that there is not.
+        """
+        ports = self._paths[self._check(node)]
+        if port not in range(len(ports)):
+            raise ValueError(f"port must be 0 to {len(ports) - 1} at node {node}, not {port!r}")
+        path = ports[port]
+        if path not in self._memories:
+            empty = not path.stat().st_size  # which cannot be mapped
+            self._memories[path] = np.zeros(0, np.uint8) if empty else np.memmap(path, np.uint8, "r+")
+        return self._memories[path]
+
+    def watch(self, node: int, address: int, then: Then) -> None:
+        """From now on, call ``then`` in the cycle after each write by the node of the byte at an address."""
+        if address < 0:
+            raise ValueError(f"address must not be below 0, but is {address}")
+        watchers = self._watchers.setdefault((self._check(node), address), [])
+        if not watchers:
+            self._top.watch(node, address)
+        watchers.append(then)
+
+    def at(self, time_ps: int, then: Then) -> None:
+        """Call ``then`` once, at the first rising edge at or after a time, but not in this cycle any more."""
+        heapq.heappush(self._alarms, (time_ps, next(self._order), then))
+
+    def _check(self, node: int) -> int:
+        if node not in range(len(self._paths)):
+            raise ValueError(f"node must be 0 to {len(self._paths) - 1}, not {node!r}")
+        return node
+
+    # ---- for LiveRun ----
+
+    @property
+    def next_alarm(self) -> int | None:
+        """When the next alarm is; None without any."""
+        return self._alarms[0][0] if self._alarms else None
+
+    @property
+    def busy(self) -> list[int]:
+        """Nodes that run a program."""
+        return [node for node, queue in enumerate(self._queues) if queue]
+
+    def happened(self) -> list[Then]:
+        """What is to be called for programs that have ended, and for bytes that were written."""
+        calls: list[Then] = []
+        for node in self._top.ended():
+            queue = self._queues[node]
+            ended, reads = queue.popleft(), self._top.reads(node).tolist()
+            calls.append(functools.partial(ended.then, reads))
+            if queue:
+                self._top.run_host(node, queue[0].program)
+        for place in self._top.written():
+            calls += self._watchers[place]
+        return calls
+
+    def due(self) -> list[Then]:
+        """What is to be called for alarms whose time has come, in the order of their times."""
+        now, calls = self.now, []
+        while self._alarms and self._alarms[0][0] <= now:
+            calls.append(heapq.heappop(self._alarms)[2])
+        return calls
+
+
+class LiveRun:
+    """The run of live hosts: calls them when something has happened, and skips time when nothing can.
+
+    Raises, from ``start`` and ``serve``, what the hosts raise, and SimulationError when they wait in vain.
+    """
+
+    def __init__(
+        self, hosts: LiveHosts, board: Board, top: Top, network: Network, clock: Clock, *, quiet_cycles: int
+    ):
+        self._hosts, self._board, self._top, self._network = hosts, board, top, network
+        self._clock, self._quiet_cycles = clock, quiet_cycles
+        self._touched = 0  # when a host was called last: it may have changed memory, which nodes are yet to see
+        self._idle_skips = 0
+        self._skipped_at = -1
+
+    def start(self) -> None:
+        """Let the hosts begin."""
+        self._top.go_live()
+        self._hosts.start()
+        self._touched = self._top.cycle()
+
+    @property
+    def done(self) -> bool:
+        """Whether the hosts say so."""
+        return self._hosts.done
+
+    @property
+    def alarm(self) -> int:
+        """The rising edge at which to serve at the latest."""
+        cycle, time = self._top.cycle(), self._board.next_alarm
+        if time is None:
+            return cycle + _HEARTBEAT
+        edges = [cycle + _HEARTBEAT, self._clock.edge(time)]
+        if (quiet := self._quiet_from) > cycle:
+            edges.append(quiet)
+        return max(min(edges), cycle + 1)
+
+    def serve(self) -> None:
+        """Call the hosts for all that has happened; if nothing can happen before it, skip to the next alarm."""
+        self._call([*self._board.happened(), *self._board.due()])
+        if not self.done and self._may_skip():
+            self._skip()
+            self._call(self._board.due())
+
+    def waiting(self) -> str:
+        """What the hosts wait for, for a message."""
+        board, alarm = self._board, self._board.next_alarm
+        said = [f"live hosts at {board.now / 1e6:.3f} µs"]
+        if busy := board.busy:
+            said.append(f"programs run at nodes {', '.join(map(str, busy))}")
+        else:
+            said.append("no program runs")
+        said.append("no alarm is set" if alarm is None else f"the next alarm is at {alarm / 1e6:.3f} µs")
+        if alarm is not None and not self._hosts.may_skip():
+            said.append("no time may be skipped until then")
+        return ", ".join(said)
+
+    def _call(self, calls: Iterable[Then]) -> None:
+        for call in calls:
+            if self._hosts.done:
+                return
+            call()
+            self._touched = self._top.cycle()
+
+    @property
+    def _quiet_from(self) -> int:
+        """The rising edge from which on nothing will have happened for long enough."""
+        return max(self._top.last_progress(), self._touched) + self._quiet_cycles
+
+    def _may_skip(self) -> bool:
+        return (
+            self._board.next_alarm is not None
+            and self._top.cycle() >= self._quiet_from
+            and not self._board.busy
+            and not self._network.carries
+            and self._hosts.may_skip()
+        )
+
+    def _skip(self) -> None:
+        time = self._board.next_alarm
+        assert time is not None
+        self._idle_skips = self._idle_skips + 1 if self._top.last_progress() == self._skipped_at else 0
+        if self._idle_skips >= MAX_IDLE_SKIPS:
+            raise SimulationError(f"{MAX_IDLE_SKIPS} alarms have passed, and nothing else has happened")
+        self._network.skip(time - self._board.now)
+        self._skipped_at = self._top.cycle()  # which now is that of the last progress: waiting was no idleness
