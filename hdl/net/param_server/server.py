@@ -41,7 +41,7 @@ class ServerEvents(data.Struct):
     """What happened, a pulse each, for counters and measurement."""
 
     updates: 1  #: a gradient was taken, an update begins
-    words: 1  #: a word of a row was made
+    made: 1  #: a word of a row was made
     pushes: 1  #: a row was posted
     completed: 1  #: and the worker has it
     failed: 1  #: or its queue pair has ended
@@ -202,7 +202,7 @@ class ParamServer(wiring.Component):
             streamed.i.valid.eq(to_nic.valid),
             streamed.i.payload.eq(to_nic.payload),
             to_nic.ready.eq(streamed.i.ready),
-            self._events["words"].eq(fork.i.valid & fork.i.ready),
+            self._events["made"].eq(fork.i.valid & fork.i.ready),
             self._events["let_go"].eq(streamed.let_go),
         ]
         m.d.sync += gate.tail.eq(tail_words(self.settings.workers, width=config.width))
