@@ -10,6 +10,7 @@ from fanin import roce, wire
 from fanin.config import PRESETS
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.hdl.layers.layer import Parallelism, Storage
+from fanin.hdl.net.param_server.registers import param_server_registers
 from fanin.hdl.net.rdma.registers import rdma_registers
 from fanin.hdl.ring.registers import ring_registers
 from fanin.p4.emit import program_text
@@ -60,6 +61,14 @@ RDMA_REGISTERS = """# Registers of a node of one-sided writes
 
 Generated from `hdl/net/rdma/registers.py` by `docs/generate.py`, for 16 queue pairs. 32-bit words on
 AXI4-Lite. How a host uses them: [one-sided writes](rdma.md#registers), `hdl/net/rdma/driver.py`.
+
+"""
+
+PARAM_SERVER_REGISTERS = """# Registers of a parameter server's node
+
+Generated from `hdl/net/param_server/registers.py` by `docs/generate.py`, for 16 queue pairs. 32-bit words on
+AXI4-Lite. How a host uses them: [the parameter server](param-server.md#registers),
+`hdl/net/param_server/driver.py`.
 
 """
 
@@ -183,6 +192,11 @@ def rdma_registers_page() -> str:
     return RDMA_REGISTERS + rdma_registers(RdmaConfig()).markdown().rstrip() + "\n"
 
 
+def param_server_registers_page() -> str:
+    """docs/param-server-registers.md."""
+    return PARAM_SERVER_REGISTERS + param_server_registers(RdmaConfig()).markdown().rstrip() + "\n"
+
+
 def switch_tables_page() -> str:
     """docs/switch-tables.md."""
     config = ProgramConfig(target=Target.TNA, encap=wire.Encap.UDP)
@@ -260,6 +274,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "registers.md": registers_page,
     "ring-registers.md": ring_registers_page,
     "rdma-registers.md": rdma_registers_page,
+    "param-server-registers.md": param_server_registers_page,
     "switch-tables.md": switch_tables_page,
     "planner-listing1.md": listing1_page,
     **{f"p4/aggregation-{target}.p4": _program(target) for target in Target},

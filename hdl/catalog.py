@@ -26,6 +26,7 @@ from fanin.hdl.glm.loss import LossUnit
 from fanin.hdl.glm.node import GlmNode
 from fanin.hdl.glm.reducer import ActivationReducer
 from fanin.hdl.glm.worker import GlmWorker
+from fanin.hdl.net.param_server.node import ParamServerNode
 from fanin.hdl.net.rdma.node import RdmaNode
 from fanin.hdl.net.receive import FrameReceiver
 from fanin.hdl.net.transmit import FrameTransmitter
@@ -111,6 +112,10 @@ def _rdma_node(**sizes: int) -> RdmaNode:
     return RdmaNode(config=RdmaConfig(**sizes))
 
 
+def _param_server_node(**sizes: int) -> ParamServerNode:
+    return ParamServerNode(config=RdmaConfig(**sizes))
+
+
 def _whatever_the_preset(component: type[wiring.Component], **parameters: int) -> Entry:
     """Parameters that no configuration has."""
     return Entry(component, lambda config: dict(parameters), component)
@@ -139,6 +144,7 @@ CATALOG: dict[str, Entry] = {
     "bfp-compressor": _whatever_the_preset(BfpCompressor, **_BLOCKS),
     "bfp-decompressor": _whatever_the_preset(BfpDecompressor, **_BLOCKS),
     "rdma-nic": Entry(RdmaNode, _rdma_parameters, _rdma_node),
+    "param-server": Entry(ParamServerNode, _rdma_parameters, _param_server_node),
     "ring-node": Entry(RingNode, _ring_parameters, _ring_node),
 }
 
