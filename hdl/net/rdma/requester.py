@@ -69,6 +69,16 @@ def _row_layout(descriptors: int) -> data.StructLayout:
     )
 
 
+def _is_power(value: Value, exponent: Value) -> Value:
+    """Whether it is two to that power, in fewer levels than a shift and a comparison."""
+    return Cat(bit == (exponent == n) for n, bit in enumerate(value)).all()
+
+
+def _is_less_one(value: Value, exponent: Value) -> Value:
+    """Whether it is one less than two to that power."""
+    return Cat(bit == (exponent > n) for n, bit in enumerate(value)).all()
+
+
 def _less_one_more(a: Value, b: Value) -> Value:
     """a - b - 1, signed, in one addition."""
     return a + ~Cat(b, Const(0, 1)).as_signed()
@@ -104,7 +114,7 @@ class Requester(wiring.Component):
 
     Latency
     -------
-    From ``post`` to ``fetch`` 7 cycles when nothing else is to be done; a packet every 5 cycles; an answer
+    From ``post`` to ``fetch`` 8 cycles when nothing else is to be done; a packet every 5 cycles; an answer
     takes 8 cycles, and 2 more for each write that it completes.
 
     Source
@@ -155,6 +165,8 @@ class Requester(wiring.Component):
         self.kind = Signal(Kind)
         self.progress = Signal()  # restarts the timer
         self.ending = Signal(Ending)
+        self.closed = Signal()  # the window is full: of the row as it was a cycle ago, where nobody says more
+        self.granted = Signal()  # there is still to do what the queue pair was chosen for
         # of each queue pair: a packet could be sent; a descriptor posted; packets are in flight
         self.sendable = Signal(count)
         self.room = Signal(count, init=-1)
@@ -162,28 +174,38 @@ class Requester(wiring.Component):
         self._make_tables(m)
         m.submodules.timers = self.timers = timers = Timers(count=count)
         m.d.comb += [timers.timeout.eq(self.timeout), timers.waiting.eq(self.waiting)]
+        m.d.sync += [timers.restart.eq(0), self.closed.eq(_is_power(self.row.flight, self.settings.window))]
         m.submodules.headers = self.packets = StreamFIFO(shape=Headers, depth=_QUEUE)
         m.submodules.fetches = self.fetches = StreamFIFO(shape=self.fetch.payload.shape(), depth=_QUEUE)
         connect_typed(m, self.packets.o, wiring.flipped(self.headers))
         connect_typed(m, self.fetches.o, wiring.flipped(self.fetch))
 
     def _choose(self, m: Module) -> None:
-        """What there is to do, the most urgent first, and for which queue pair."""
+        """What there is to do, the most urgent first, and for which queue pair.
+
+        All is known a cycle late. So ``free`` is room for two packets; that a descriptor is taken shows before
+        the next choice; timers and packets are looked at again when their queue pair's row is read.
+        """
         m.submodules.turn = self.turn = turn = RoundRobin(count=self.config.queue_pairs)
         m.d.comb += turn.i.eq(self.sendable)
-        free = Signal()  # for a packet more
-        m.d.sync += free.eq((self.packets.level < _QUEUE) & (self.fetches.level < _QUEUE))
+        connect, answer, post = self.connect, self.answer, self.post
+        self.free = free = Signal()
         expired = Signal.like(self.index)
+        has_expired = Signal()
+        can_post = Signal()
+        m.d.sync += [
+            free.eq((self.packets.level < _QUEUE - 1) & (self.fetches.level < _QUEUE - 1)),
+            has_expired.eq(self.timers.expired.any()),
+            can_post.eq(post.valid & self.room.bit_select(post.payload.index, 1)),
+        ]
         for index in reversed(range(self.config.queue_pairs)):
             with m.If(self.timers.expired[index]):
-                m.d.comb += expired.eq(index)
-        connect, answer, post = self.connect, self.answer, self.post
-        can_post = post.valid & self.room.bit_select(post.payload.index, 1)
+                m.d.sync += expired.eq(index)
         self.choices = {
             Kind.CONNECT: (connect.valid, connect.payload.index),
             Kind.ANSWER: (answer.valid, answer.payload.index),
             Kind.POST: (can_post, post.payload.index),
-            Kind.TIMEOUT: (self.timers.expired.any(), expired),
+            Kind.TIMEOUT: (has_expired, expired),
             Kind.SEND: (turn.valid & free, turn.o),
         }
 
@@ -217,9 +239,8 @@ class Requester(wiring.Component):
         row = self.row
         size = len(row.head) - 1
         full = (row.head[:size] == row.tail[:size]) & (row.head[size] != row.tail[size])
-        closed = (row.flight >> self.settings.window).any()
         flags = [
-            (self.sendable, row.enable & (row.send != row.tail) & ~closed),
+            (self.sendable, row.enable & (row.send != row.tail) & ~self.closed),
             (self.room, ~full),
             (self.waiting, row.flight.any()),
             (self.enabled, row.enable),
@@ -227,7 +248,7 @@ class Requester(wiring.Component):
         m.d.comb += self.row_write.en.eq(1)
         for flag, value in flags:
             m.d.sync += flag.bit_select(self.index, 1).eq(value)
-        m.d.comb += self.timers.restart.eq(self.progress << self.index)
+        m.d.sync += self.timers.restart.eq(self.progress << self.index)
 
     def _idle(self, m: Module) -> None:
         """Choose what to do, and read the queue pair's row."""
@@ -238,7 +259,12 @@ class Requester(wiring.Component):
                     m.d.sync += [self.kind.eq(kind), self.index.eq(index)]
                     m.next = "READ"
         with m.State("READ"):
-            m.d.sync += [self.row.eq(self.row_read.data), self.settings.eq(self.settings_read.data)]
+            asked = Mux(self.kind == Kind.SEND, self.sendable, self.timers.expired)
+            m.d.sync += [
+                self.row.eq(self.row_read.data),
+                self.settings.eq(self.settings_read.data),
+                self.granted.eq(asked.bit_select(self.index, 1)),
+            ]
             row = self.row_read.data
             self._read_write(m, Mux(self.kind == Kind.SEND, row.send, row.head))
             with m.Switch(self.kind):
@@ -258,16 +284,16 @@ class Requester(wiring.Component):
     def _post(self, m: Module) -> None:
         """Queue a descriptor; its first packet may go at once."""
         post, row, port = self.post.payload, self.row, self.writes_write
-        most = Signal(LENGTH_BITS)
+        most = Signal(signed(LENGTH_BITS + 1))  # bytes, less one
+        m.d.sync += most.eq(post.length - 1)  # it has been there for some cycles
         m.d.comb += [
-            most.eq(post.length - 1),
             port.addr.eq(Cat(row.tail[: len(row.tail) - 1], self.index)),
             *(
                 port.data[name].eq(post[name])
                 for name in port.data.shape().members
                 if name in post.shape().members
             ),
-            port.data.last_number.eq(Mux(post.length.any(), packets_of(most, self.settings.mtu), 0)),
+            port.data.last_number.eq(Mux(most < 0, 0, packets_of(most[:LENGTH_BITS], self.settings.mtu))),
         ]
         with m.State("POST"):
             m.d.comb += [port.en.eq(1), self.post.ready.eq(1)]
@@ -276,75 +302,88 @@ class Requester(wiring.Component):
         with m.State("POSTED"):
             self._write_row(m)
             self._read_write(m, Mux(row.enable, row.send, row.head))
-            m.d.sync += self.ending.eq(Ending.FLUSHED)
+            m.d.sync += [self.ending.eq(Ending.FLUSHED), self.granted.eq(1)]
             m.next = "FLUSH"
             with m.If(row.enable):
-                m.next = "SEND"
+                m.next = "WRITE"
+                with m.If(self.free & ~self.closed):
+                    m.next = "SEND"
 
     def _send(self, m: Module) -> None:
-        """Cut off the next packet, if there is still one to send."""
+        """Cut off the next packet, if there is still one to send.
+
+        An ACK is asked for at a message's end, and often enough for the window.
+        """
         row, write, settings = self.row, self.write, self.settings
         left = Signal(signed(LENGTH_BITS + 1))  # bytes, less one
         local = Signal(self.config.address_width)
         psn = Signal(PSN_BITS)
         begins = Signal()
         ends = Signal()
-        size = Signal(SIZE_BITS)
         now_ends = Signal()
+        asks = Signal()
+        some = Signal()
+        rest = Signal(SIZE_BITS)  # bytes of the last packet
+        next_send = Signal.like(row.send)
+        next_offset = Signal.like(row.offset)
         whole = bytes_of(1, settings.mtu)
+        quarter = ((1 << settings.window) - 1) >> 2
         with m.State("SEND"):
             m.d.sync += [
                 left.eq(_less_one_more(write.length, row.offset)),
                 local.eq(write.local + row.offset),
                 psn.eq(row.oldest + row.flight),
                 begins.eq(~row.offset.any()),
+                next_send.eq(row.send + 1),
+                next_offset.eq(row.offset + whole),
             ]
-            m.next = "CUT"
-            with m.If(~row.enable | (row.send == row.tail) | (row.flight >> settings.window).any()):
-                m.next = "IDLE"
-            with m.If((self.packets.level == _QUEUE) | (self.fetches.level == _QUEUE)):
-                m.next = "IDLE"
+            m.next = "IDLE"
+            with m.If(self.granted):
+                m.next = "CUT"
         with m.State("CUT"):
             m.d.comb += now_ends.eq((left < 0) | ~packets_of(left[:LENGTH_BITS], settings.mtu).any())
             m.d.sync += [
                 ends.eq(now_ends),
-                size.eq(Mux(now_ends, left[:SIZE_BITS] + 1, whole)),
+                some.eq(left >= 0),
+                rest.eq(left[:SIZE_BITS] + 1),
+                asks.eq(~(psn & quarter).any()),
                 self.progress.eq(~row.flight.any()),
+                self.closed.eq(_is_less_one(row.flight, settings.window)),
                 row.flight.eq(row.flight + 1),
-                row.offset.eq(Mux(now_ends, 0, row.offset + whole)),
-                row.send.eq(row.send + now_ends),
+                row.offset.eq(Mux(now_ends, 0, next_offset)),
+                row.send.eq(Mux(now_ends, next_send, row.send)),
             ]
             m.next = "HAND ON"
         with m.State("HAND ON"):
             self._write_row(m)
             m.d.comb += [
                 self.packets.i.valid.eq(1),
-                self.fetches.i.valid.eq(size.any()),
+                self.fetches.i.valid.eq(some),
                 self.events.sent.eq(1),
             ]
             m.next = "IDLE"
-        m.d.comb += self._headers(psn, begins, ends, size)
+        headers = self.packets.i.p
+        m.d.comb += self._headers(begins, ends)
         m.d.comb += [
+            headers.psn.eq(psn),
+            headers.acknowledge.eq(ends | asks),
+            headers.size.eq(Mux(ends, rest, whole)),
             self.fetches.i.p.address.eq(local),
-            self.fetches.i.p.size.eq(size),
-            self.fetches.i.p.lane.eq(header_lane(self.config.width, self.packets.i.p.opcode)),
+            self.fetches.i.p.size.eq(headers.size),
+            self.fetches.i.p.lane.eq(header_lane(self.config.width, headers.opcode)),
         ]
 
-    def _headers(self, psn: Any, begins: Any, ends: Any, size: Any) -> list[Any]:
-        """The packet in hand. An ACK is asked for at a message's end, and often enough for the window."""
+    def _headers(self, begins: Any, ends: Any) -> list[Any]:
+        """What is told of the packet's message."""
         headers, write, settings = self.packets.i.p, self.write, self.settings
         last = Mux(write.with_immediate, Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_LAST)
         only = Mux(write.with_immediate, Opcode.WRITE_ONLY_IMMEDIATE, Opcode.WRITE_ONLY)
         first = Mux(ends, only, Opcode.WRITE_FIRST)
         later = Mux(ends, last, Opcode.WRITE_MIDDLE)
-        quarter = ((1 << settings.window) - 1) >> 2
         return [
             headers.peer.eq(settings.peer),
             headers.opcode.eq(Mux(begins, first, later)),
-            headers.psn.eq(psn),
-            headers.acknowledge.eq(ends | ~(psn & quarter).any()),
             headers.address.eq(write.remote),
-            headers.size.eq(size),
             *(headers[name].eq(write[name]) for name in ("rkey", "length", "immediate")),
         ]
 
@@ -435,7 +474,7 @@ class Requester(wiring.Component):
         timed_out = self.kind == Kind.TIMEOUT
         with m.State("GO BACK"):
             m.d.sync += self.progress.eq(1)
-            with m.If(~row.flight.any()):
+            with m.If(timed_out & ~self.granted | ~row.flight.any()):
                 m.next = "WRITE"  # what the timer waited for has come meanwhile
             with m.Elif(row.attempts == self.settings.retries):
                 m.d.sync += self.ending.eq(Ending.RETRIES)
@@ -443,6 +482,7 @@ class Requester(wiring.Component):
             with m.Else():
                 m.d.comb += [self.events.went_back.eq(1), self.events.timed_out.eq(timed_out)]
                 m.d.sync += [
+                    self.closed.eq(0),
                     row.attempts.eq(row.attempts + 1),
                     row.flight.eq(0),
                     row.send.eq(row.head),
@@ -458,7 +498,7 @@ class Requester(wiring.Component):
                 m.d.sync += self.ending.eq(Ending.FLUSHED)
             with m.Else():
                 m.d.sync += [row[name].eq(0) for name in ("done", "flight", "offset", "attempts")]
-                m.d.sync += [row.send.eq(row.tail), self.progress.eq(1)]
+                m.d.sync += [row.send.eq(row.tail), self.progress.eq(1), self.closed.eq(0)]
                 m.next = "WRITE"
                 with m.If(self.kind == Kind.CONNECT):
                     m.d.sync += [row.enable.eq(wanted.enable), row.oldest.eq(wanted.send_psn)]

@@ -9,6 +9,8 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from fanin.hdl.arith.delay import delayed
+
 TIMEOUT_BITS = 32
 
 
@@ -35,7 +37,7 @@ class Timers(wiring.Component):
 
     Latency
     -------
-    ``expired`` rises ``timeout`` to ``timeout`` + 2 · ``count`` + 2 cycles after the timer began to run.
+    ``expired`` rises ``timeout`` to ``timeout`` + 2 · ``count`` + 3 cycles after the timer began to run.
 
     Source
     ------
@@ -56,7 +58,11 @@ class Timers(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``visit`` goes round; a restart is remembered until its timer is visited."""
+        """``visit`` goes round; a restart is remembered until its timer is visited.
+
+        A visit takes three cycles: was the timer stopped, how old is it, is it over its limit; a restart that
+        comes meanwhile must win.
+        """
         m = Module()
         step_bits = (self.count - 1).bit_length()
         m.submodules.ages = ages = Memory(shape=TIMEOUT_BITS - step_bits + 1, depth=self.count, init=[])
@@ -64,23 +70,23 @@ class Timers(wiring.Component):
         visit = Signal(step_bits)
         stopped = Signal(self.count)
         limit = Signal(TIMEOUT_BITS - step_bits)
-        old = Signal()  # the timer visited in the cycle before is over its limit
-        visited = Signal.like(visit)
-        stop = self.restart | ~self.waiting
-        here = 1 << visit
-        still = (stopped | stop).bit_select(visit, 1)
+        still = Signal()  # the timer visited in the cycle before stands at 0
+        old = Signal()  # the one before that is over its limit
+        _, visited, judged = delayed(m, visit, 2, name="visit")
+        stop = Signal(self.count)
         m.d.comb += [
-            read.addr.eq(visit),
-            write.addr.eq(visit),
+            stop.eq(self.restart | ~self.waiting),
+            read.addr.eq(visited),
+            write.addr.eq(visited),
             write.en.eq(1),
             write.data.eq(Mux(still, 0, read.data + ~read.data[-1])),
         ]
         m.d.sync += [
             limit.eq(self.timeout[step_bits:]),
             visit.eq(visit + 1),
-            stopped.eq((stopped & ~here) | (stop & ~here)),
-            visited.eq(visit),
+            still.eq((stopped | stop).bit_select(visit, 1)),
+            stopped.eq((stopped | stop) & ~(1 << visit)),
             old.eq((read.data >= limit) & ~still),
-            self.expired.eq((self.expired | (old << visited)) & ~stop),
+            self.expired.eq((self.expired | (old << judged) & ~stopped) & ~stop),
         ]
         return m

@@ -220,7 +220,7 @@ def test_a_descriptor_is_fetched_after_the_stated_latency_and_packets_follow_at_
         cycles.extend(cycle - began for cycle, _ in bench.packets)
 
     bench.run(main)
-    assert cycles[0] == 7
+    assert cycles[0] == 8
     assert [later - earlier for earlier, later in pairwise(cycles[1:])] == [5] * 8
 
 
