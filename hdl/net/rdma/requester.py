@@ -69,14 +69,9 @@ def _row_layout(descriptors: int) -> data.StructLayout:
     )
 
 
-def _is_power(value: Value, exponent: Value) -> Value:
-    """Whether it is two to that power, in fewer levels than a shift and a comparison."""
-    return Cat(bit == (exponent == n) for n, bit in enumerate(value)).all()
-
-
-def _is_less_one(value: Value, exponent: Value) -> Value:
-    """Whether it is one less than two to that power."""
-    return Cat(bit == (exponent > n) for n, bit in enumerate(value)).all()
+def _less_one(window: Value) -> Value:
+    """Packets of a window, but one: without a subtraction."""
+    return ~(Const(-1, FLIGHT_BITS) << window)[:FLIGHT_BITS]
 
 
 def _less_one_more(a: Value, b: Value) -> Value:
@@ -165,7 +160,10 @@ class Requester(wiring.Component):
         self.kind = Signal(Kind)
         self.progress = Signal()  # restarts the timer
         self.ending = Signal(Ending)
-        self.closed = Signal()  # the window is full: of the row as it was a cycle ago, where nobody says more
+        # of the row as it was a cycle before, unless somebody knows more:
+        self.closed = Signal()  # the window is full
+        self.quiet = Signal()  # no packet is in flight
+        self.spent = Signal()  # there are no retries left
         self.granted = Signal()  # there is still to do what the queue pair was chosen for
         # of each queue pair: a packet could be sent; a descriptor posted; packets are in flight
         self.sendable = Signal(count)
@@ -174,7 +172,12 @@ class Requester(wiring.Component):
         self._make_tables(m)
         m.submodules.timers = self.timers = timers = Timers(count=count)
         m.d.comb += [timers.timeout.eq(self.timeout), timers.waiting.eq(self.waiting)]
-        m.d.sync += [timers.restart.eq(0), self.closed.eq(_is_power(self.row.flight, self.settings.window))]
+        m.d.sync += [
+            timers.restart.eq(0),
+            self.closed.eq(self.row.flight == (1 << self.settings.window)),
+            self.quiet.eq(~self.row.flight.any()),
+            self.spent.eq(self.row.attempts == self.settings.retries),
+        ]
         m.submodules.headers = self.packets = StreamFIFO(shape=Headers, depth=_QUEUE)
         m.submodules.fetches = self.fetches = StreamFIFO(shape=self.fetch.payload.shape(), depth=_QUEUE)
         connect_typed(m, self.packets.o, wiring.flipped(self.headers))
@@ -276,7 +279,7 @@ class Requester(wiring.Component):
                 with m.Case(Kind.POST):
                     m.next = "POST"
                 with m.Case(Kind.TIMEOUT):
-                    m.next = "GO BACK"
+                    m.next = "LATE"
                 with m.Case(Kind.SEND):
                     m.d.sync += self.turn.last.eq(self.index)
                     m.next = "SEND"
@@ -301,7 +304,7 @@ class Requester(wiring.Component):
             m.next = "POSTED"
         with m.State("POSTED"):
             self._write_row(m)
-            self._read_write(m, Mux(row.enable, row.send, row.head))
+            self._read_write(m, row.send)  # or its head, which is the same if it is not enabled
             m.d.sync += [self.ending.eq(Ending.FLUSHED), self.granted.eq(1)]
             m.next = "FLUSH"
             with m.If(row.enable):
@@ -327,7 +330,7 @@ class Requester(wiring.Component):
         next_send = Signal.like(row.send)
         next_offset = Signal.like(row.offset)
         whole = bytes_of(1, settings.mtu)
-        quarter = ((1 << settings.window) - 1) >> 2
+        window = _less_one(settings.window)
         with m.State("SEND"):
             m.d.sync += [
                 left.eq(_less_one_more(write.length, row.offset)),
@@ -346,9 +349,9 @@ class Requester(wiring.Component):
                 ends.eq(now_ends),
                 some.eq(left >= 0),
                 rest.eq(left[:SIZE_BITS] + 1),
-                asks.eq(~(psn & quarter).any()),
+                asks.eq(~(psn & window >> 2).any()),
                 self.progress.eq(~row.flight.any()),
-                self.closed.eq(_is_less_one(row.flight, settings.window)),
+                self.closed.eq(row.flight == window),
                 row.flight.eq(row.flight + 1),
                 row.offset.eq(Mux(now_ends, 0, next_offset)),
                 row.send.eq(Mux(now_ends, next_send, row.send)),
@@ -465,18 +468,19 @@ class Requester(wiring.Component):
         """The queue pair ends; ``ending`` is what is said of its oldest write."""
         m.d.comb += self.events.failed.eq(1)
         m.d.sync += self.row.enable.eq(0)
-        self._read_write(m, self.row.head)
         m.next = "FLUSH"
 
     def _go_back(self, m: Module) -> None:
         """Send again from the oldest packet on, if that has not been tried too often."""
         row = self.row
         timed_out = self.kind == Kind.TIMEOUT
+        with m.State("LATE"):
+            m.next = "GO BACK"
         with m.State("GO BACK"):
             m.d.sync += self.progress.eq(1)
-            with m.If(timed_out & ~self.granted | ~row.flight.any()):
+            with m.If(timed_out & ~self.granted | self.quiet):
                 m.next = "WRITE"  # what the timer waited for has come meanwhile
-            with m.Elif(row.attempts == self.settings.retries):
+            with m.Elif(self.spent):
                 m.d.sync += self.ending.eq(Ending.RETRIES)
                 self._fail(m)
             with m.Else():
@@ -494,12 +498,13 @@ class Requester(wiring.Component):
         """Complete all that is left; then, if asked for, begin anew."""
         row, wanted = self.row, self.connect.payload.settings
         with m.State("FLUSH"):
+            m.d.sync += [row[name].eq(0) for name in ("done", "flight", "offset", "attempts")]
+            m.d.sync += [row.send.eq(row.tail), self.progress.eq(1), self.closed.eq(0)]
+            with m.If(self.kind == Kind.CONNECT):
+                m.d.sync += [row.enable.eq(wanted.enable), row.oldest.eq(wanted.send_psn)]
             with m.If(row.head != row.tail), m.If(self._complete(m, self.ending)):
                 m.d.sync += self.ending.eq(Ending.FLUSHED)
             with m.Else():
-                m.d.sync += [row[name].eq(0) for name in ("done", "flight", "offset", "attempts")]
-                m.d.sync += [row.send.eq(row.tail), self.progress.eq(1), self.closed.eq(0)]
                 m.next = "WRITE"
                 with m.If(self.kind == Kind.CONNECT):
-                    m.d.sync += [row.enable.eq(wanted.enable), row.oldest.eq(wanted.send_psn)]
                     m.d.comb += [self.settings_write.en.eq(1), self.connect.ready.eq(1)]
