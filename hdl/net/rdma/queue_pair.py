@@ -2,7 +2,10 @@
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 
-from amaranth import Value
+import functools
+from collections.abc import Callable
+
+from amaranth import Mux, Value
 from amaranth.lib import data
 
 from fanin.hdl.net.rdma.shapes import SIZE_BITS, Peer, lane_bits, words_bits
@@ -77,12 +80,17 @@ def arrival_layout(config: RdmaConfig) -> data.StructLayout:
 
 def packets_of(size: Value, mtu: Value) -> Value:
     """``size`` in whole packets, what is left over dropped; ``mtu`` is its code."""
-    return size[SMALLEST_MTU_BITS:] >> mtu
+    return _chosen(mtu, lambda n: size[SMALLEST_MTU_BITS + n :])
 
 
 def bytes_of(packets: Value, mtu: Value) -> Value:
     """So many packets in bytes."""
-    return packets << mtu << SMALLEST_MTU_BITS
+    return _chosen(mtu, lambda n: packets << SMALLEST_MTU_BITS + n)
+
+
+def _chosen(mtu: Value, of: Callable[[int], Value]) -> Value:
+    """``of`` a code: a multiplexer, where tools would make one shifter for all, behind multiplexers."""
+    return functools.reduce(lambda others, n: Mux(mtu == n, of(n), others), range(1, len(PATH_MTUS)), of(0))
 
 
 def received_layout(config: RdmaConfig) -> data.StructLayout:

@@ -329,27 +329,27 @@ class Requester(wiring.Component):
         rest = Signal(SIZE_BITS)  # bytes of the last packet
         next_send = Signal.like(row.send)
         next_offset = Signal.like(row.offset)
-        whole = bytes_of(1, settings.mtu)
+        whole = bytes_of(Const(1), settings.mtu)
         window = _less_one(settings.window)
+        m.d.sync += [
+            left.eq(_less_one_more(write.length, row.offset)),
+            local.eq(write.local + row.offset),
+            psn.eq(row.oldest + row.flight),
+            begins.eq(~row.offset.any()),
+            next_send.eq(row.send + 1),
+            next_offset.eq(row.offset + whole),
+            ends.eq(now_ends),
+            some.eq(left >= 0),
+            rest.eq(left[:SIZE_BITS] + 1),
+            asks.eq(~(psn & window >> 2).any()),
+        ]
+        m.d.comb += now_ends.eq((left < 0) | ~packets_of(left[:LENGTH_BITS], settings.mtu).any())
         with m.State("SEND"):
-            m.d.sync += [
-                left.eq(_less_one_more(write.length, row.offset)),
-                local.eq(write.local + row.offset),
-                psn.eq(row.oldest + row.flight),
-                begins.eq(~row.offset.any()),
-                next_send.eq(row.send + 1),
-                next_offset.eq(row.offset + whole),
-            ]
             m.next = "IDLE"
             with m.If(self.granted):
                 m.next = "CUT"
         with m.State("CUT"):
-            m.d.comb += now_ends.eq((left < 0) | ~packets_of(left[:LENGTH_BITS], settings.mtu).any())
             m.d.sync += [
-                ends.eq(now_ends),
-                some.eq(left >= 0),
-                rest.eq(left[:SIZE_BITS] + 1),
-                asks.eq(~(psn & window >> 2).any()),
                 self.progress.eq(~row.flight.any()),
                 self.closed.eq(row.flight == window),
                 row.flight.eq(row.flight + 1),
@@ -405,9 +405,16 @@ class Requester(wiring.Component):
             Nak.REMOTE_ACCESS: Ending.ACCESS,
             Nak.REMOTE_OPERATION: Ending.OPERATION,
         }
+        known = positive | sequence | refused
+        near = ~ahead[FLIGHT_BITS:].any()
+        m.d.sync += [
+            ahead.eq(answer.psn - row.oldest),
+            within.eq(known & near & (ahead[:FLIGHT_BITS] < row.flight)),
+            steps.eq(ahead[:FLIGHT_BITS] + positive),
+            left.eq(_less_one_more(row.done, self.write.last_number)),
+        ]
         with m.State("MEASURE"):
             m.d.sync += [
-                ahead.eq(answer.psn - row.oldest),
                 positive.eq(answer.syndrome[5:] == 0),
                 sequence.eq(answer.syndrome == Nak.SEQUENCE.syndrome),
                 refused.eq(0),
@@ -417,12 +424,6 @@ class Requester(wiring.Component):
                     m.d.sync += [refused.eq(1), self.ending.eq(ending)]
             m.next = "CHECK"
         with m.State("CHECK"):
-            known = positive | sequence | refused
-            near = ~ahead[FLIGHT_BITS:].any()
-            m.d.sync += [
-                within.eq(known & near & (ahead[:FLIGHT_BITS] < row.flight)),
-                steps.eq(ahead[:FLIGHT_BITS] + positive),
-            ]
             m.next = "TAKE"
         with m.State("TAKE"):
             m.d.comb += self.answer.ready.eq(1)
@@ -437,7 +438,6 @@ class Requester(wiring.Component):
                     m.d.sync += [row.attempts.eq(0), self.progress.eq(1)]
                 m.next = "COUNT"
         with m.State("COUNT"):
-            m.d.sync += left.eq(_less_one_more(row.done, self.write.last_number))
             m.next = "COMPLETE"
         with m.State("COMPLETE"):
             with m.If(left >= 0), m.If(self._complete(m, Ending.DONE)):
