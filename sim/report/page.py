@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from typing import Any
 
 import jinja2
 
@@ -39,13 +40,6 @@ class Report:
 
 def render(report: Report) -> str:
     """The report as one HTML document that refers to nothing outside itself."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("fanin.sim.report", "."),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     drawings = {
         "loss_chart": charts.loss_chart(report.losses) if report.losses else "",
         "timeline_chart": charts.timeline_chart(report.timeline, report.cycle_ns) if report.timeline else "",
@@ -54,10 +48,17 @@ def render(report: Report) -> str:
         else "",
         "stall_chart": charts.stall_chart(report.stalls) if report.stalls else "",
     }
-    return environment.get_template("report.html.j2").render(
-        report=report,
-        version=__version__,
-        css=resources.files("fanin.sim.report").joinpath("report.css").read_text(),
-        stages=charts.STAGES,
-        **drawings,
+    return fill("report.html.j2", report=report, stages=charts.STAGES, **drawings)
+
+
+def fill(template: str, **values: Any) -> str:
+    """One of this folder's templates with its values, the style sheet and the version in it."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("fanin.sim.report", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
+    css = resources.files("fanin.sim.report").joinpath("report.css").read_text()
+    return environment.get_template(template).render(version=__version__, css=css, **values)

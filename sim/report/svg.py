@@ -9,6 +9,8 @@ from html import escape
 
 Point = tuple[float, float]
 
+TICKED_APART = 6  # from this ratio on a logarithmic axis has other ticks than a linear one
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -29,10 +31,12 @@ class Axis:
         return self.start + share * (self.stop - self.start)
 
     def ticks(self, count: int = 6) -> list[float]:
-        """About ``count`` round values (powers of ten on a logarithmic axis) inside the axis."""
-        if self.log:
-            exponents = range(math.ceil(math.log10(self.low)), math.floor(math.log10(self.high)) + 1)
-            return [10.0**e for e in exponents]
+        """About ``count`` round values inside the axis; powers of ten on a logarithmic one that has three."""
+        if self.log and self.high / self.low > TICKED_APART:
+            first, last = (math.floor(math.log10(value)) for value in (self.low, self.high))
+            ticks = [k * 10.0**e for e in range(first, last + 1) for k in (1, 2, 5)]
+            powers, ticks = ([t for t in each if self.low <= t <= self.high] for each in (ticks[::3], ticks))
+            return powers if len(powers) >= 3 else ticks
         span = self.high - self.low
         if span <= 0:
             return [self.low]
@@ -44,8 +48,8 @@ class Axis:
 
 
 def number(value: float) -> str:
-    """A tick's text: as few digits as it needs, thousands apart."""
-    if abs(value) >= 1000:
+    """A tick's text: as few digits as it needs, thousands apart; powers of ten for what is huge."""
+    if 1000 <= abs(value) < 1e9:
         return f"{value:,.0f}"
     return f"{value:.6g}"
 
