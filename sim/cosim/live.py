@@ -121,7 +121,7 @@ class Board:
     def run(self, node: int, program: HostProgram, then: Callable[[list[int]], None]) -> None:
         """Have a node's host carry out a program, behind those it already has; ``then`` gets what it has read.
 
-        ``then`` is called in the cycle after its end. The program must not be changed any more.
+        ``then`` is called a cycle after its end at most. The program must not be changed any more.
         """
         queue = self._queues[self._check(node)]
         queue.append(_Queued(program, then))
@@ -143,7 +143,7 @@ class Board:
         return self._memories[path]
 
     def watch(self, node: int, address: int, then: Then) -> None:
-        """From now on, call ``then`` in the cycle after each write by the node of the byte at an address."""
+        """From now on, call ``then`` at each write of a byte by a node, a cycle later at most."""
         if address < 0:
             raise ValueError(f"address must not be below 0, but is {address}")
         watchers = self._watchers.setdefault((self._check(node), address), [])

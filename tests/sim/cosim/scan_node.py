@@ -15,6 +15,7 @@ REGISTERS = RegisterMap(
     (
         Register("settings", "rw", "What it does.", (Field("unused", 3, "None."), Field("scan", 1, "Go on."))),
         Register("seen", "ro", "The word's low half."),
+        Register("beats", "counter", "Beats received.", bits=32),
     ),
     address_bits=13,
 )
@@ -56,6 +57,7 @@ class ScanNode(wiring.Component):
             told.wvalid.eq(writing),
             told.bready.eq(1),
             self.mac_rx.ready.eq(1),
+            registers.beats.eq(self.mac_rx.valid),
         ]
         for port in (scan.arburst, told.awburst):
             m.d.comb += port.eq(1)

@@ -36,6 +36,7 @@ def test_each_kind_does_what_it_is_for(simulator, tmp_path):
         Phase("work", [copy(0, 0x800, 4), send(SPLIT, 3), copy(0x40, 0x800, 2), scan()]),
         Phase("read", [NONE, NONE, send(SCAN, 2), seen]),
         Phase("settle", [copy(0, 0xC00, 16), NONE, NONE, NONE]),
+        Phase("count", [NONE, NONE, NONE, HostProgram().read(scan_node.REGISTERS.offset("beats"))]),
     ]
     made.trace, made.event_mask = tmp_path / "trace", 1
     result = simulator.run(made)
@@ -50,6 +51,7 @@ def test_each_kind_does_what_it_is_for(simulator, tmp_path):
     assert result.bytes_read[SPLIT] == [2 * WORD, 0]
     assert [link["down"]["frames"] for link in result.links] == [0, 0, 3, 2]
     assert int(result.phases[1].reads[SPLIT][0]) == 3  # frames of another kind's node
+    assert int(result.phases[3].reads[SCAN][0]) == 2 * 2 * WORD // 16  # two frames of two words, in beats of 16
     trace = np.fromfile(made.trace, dtype=[("cycle", "<u8"), ("events", "<u8"), ("node", "<u4"), ("_", "<u4")])
     assert trace["node"].tolist() == [SCAN]
 
