@@ -63,7 +63,7 @@ def _row_layout(descriptors: int) -> data.StructLayout:
             "done": PSN_BITS,  # packets acknowledged since the head's first
             "oldest": PSN_BITS,  # packet that is not acknowledged
             "flight": FLIGHT_BITS,  # packets sent since
-            "offset": LENGTH_BITS,  # bytes of the message that were sent
+            "number": PSN_BITS,  # packets of its message that were sent
             "attempts": MAX_RETRIES.bit_length(),  # without progress
         }
     )
@@ -146,8 +146,10 @@ class Requester(wiring.Component):
             self._answer(m)
             self._go_back(m)
             self._flush(m)
+            with m.State("SETTLE"):
+                m.next = "WRITE"
             with m.State("WRITE"):
-                self._write_row(m)
+                self._write_row(m, self.closed)
                 m.next = "IDLE"
         return m
 
@@ -160,10 +162,11 @@ class Requester(wiring.Component):
         self.kind = Signal(Kind)
         self.progress = Signal()  # restarts the timer
         self.ending = Signal(Ending)
-        # of the row as it was a cycle before, unless somebody knows more:
+        # of the row as it was a cycle before:
         self.closed = Signal()  # the window is full
         self.quiet = Signal()  # no packet is in flight
         self.spent = Signal()  # there are no retries left
+        self.tried = Signal.like(self.row.attempts)  # one attempt more
         self.granted = Signal()  # there is still to do what the queue pair was chosen for
         # of each queue pair: a packet could be sent; a descriptor posted; packets are in flight
         self.sendable = Signal(count)
@@ -177,6 +180,7 @@ class Requester(wiring.Component):
             self.closed.eq(self.row.flight == (1 << self.settings.window)),
             self.quiet.eq(~self.row.flight.any()),
             self.spent.eq(self.row.attempts == self.settings.retries),
+            self.tried.eq(self.row.attempts + 1),
         ]
         m.submodules.headers = self.packets = StreamFIFO(shape=Headers, depth=_QUEUE)
         m.submodules.fetches = self.fetches = StreamFIFO(shape=self.fetch.payload.shape(), depth=_QUEUE)
@@ -237,13 +241,13 @@ class Requester(wiring.Component):
         place = pointer[: len(pointer) - 1]
         m.d.comb += [self.writes_read.addr.eq(Cat(place, self.index)), self.writes_read.en.eq(1)]
 
-    def _write_row(self, m: Module) -> None:
+    def _write_row(self, m: Module, closed: Any) -> None:
         """Put the row back, and say what can be done with its queue pair now."""
         row = self.row
         size = len(row.head) - 1
         full = (row.head[:size] == row.tail[:size]) & (row.head[size] != row.tail[size])
         flags = [
-            (self.sendable, row.enable & (row.send != row.tail) & ~self.closed),
+            (self.sendable, row.enable & (row.send != row.tail) & ~closed),
             (self.room, ~full),
             (self.waiting, row.flight.any()),
             (self.enabled, row.enable),
@@ -303,7 +307,7 @@ class Requester(wiring.Component):
             m.d.sync += row.tail.eq(row.tail + 1)
             m.next = "POSTED"
         with m.State("POSTED"):
-            self._write_row(m)
+            self._write_row(m, self.closed)
             self._read_write(m, row.send)  # or its head, which is the same if it is not enabled
             m.d.sync += [self.ending.eq(Ending.FLUSHED), self.granted.eq(1)]
             m.next = "FLUSH"
@@ -318,47 +322,47 @@ class Requester(wiring.Component):
         An ACK is asked for at a message's end, and often enough for the window.
         """
         row, write, settings = self.row, self.write, self.settings
-        left = Signal(signed(LENGTH_BITS + 1))  # bytes, less one
         local = Signal(self.config.address_width)
         psn = Signal(PSN_BITS)
         begins = Signal()
         ends = Signal()
-        now_ends = Signal()
-        asks = Signal()
         some = Signal()
-        rest = Signal(SIZE_BITS)  # bytes of the last packet
+        asks = Signal()
+        closes = Signal()  # the window
+        rest = Signal(SIZE_BITS)  # bytes of the message, if this is its last packet
         next_send = Signal.like(row.send)
-        next_offset = Signal.like(row.offset)
+        next_number = Signal.like(row.number)
+        next_flight = Signal.like(row.flight)
+        offset = bytes_of(row.number, settings.mtu)
         whole = bytes_of(Const(1), settings.mtu)
         window = _less_one(settings.window)
         m.d.sync += [
-            left.eq(_less_one_more(write.length, row.offset)),
-            local.eq(write.local + row.offset),
+            local.eq(write.local + offset),
+            rest.eq(write.length[:SIZE_BITS] - offset[:SIZE_BITS]),
             psn.eq(row.oldest + row.flight),
-            begins.eq(~row.offset.any()),
+            begins.eq(~row.number.any()),
+            ends.eq(row.number == write.last_number),
+            some.eq(write.length.any()),
             next_send.eq(row.send + 1),
-            next_offset.eq(row.offset + whole),
-            ends.eq(now_ends),
-            some.eq(left >= 0),
-            rest.eq(left[:SIZE_BITS] + 1),
+            next_number.eq(row.number + 1),
+            next_flight.eq(row.flight + 1),
             asks.eq(~(psn & window >> 2).any()),
+            closes.eq(row.flight == window),
         ]
-        m.d.comb += now_ends.eq((left < 0) | ~packets_of(left[:LENGTH_BITS], settings.mtu).any())
         with m.State("SEND"):
             m.next = "IDLE"
             with m.If(self.granted):
                 m.next = "CUT"
         with m.State("CUT"):
             m.d.sync += [
-                self.progress.eq(~row.flight.any()),
-                self.closed.eq(row.flight == window),
-                row.flight.eq(row.flight + 1),
-                row.offset.eq(Mux(now_ends, 0, next_offset)),
-                row.send.eq(Mux(now_ends, next_send, row.send)),
+                self.progress.eq(self.quiet),
+                row.flight.eq(next_flight),
+                row.number.eq(Mux(ends, 0, next_number)),
+                row.send.eq(Mux(ends, next_send, row.send)),
             ]
             m.next = "HAND ON"
         with m.State("HAND ON"):
-            self._write_row(m)
+            self._write_row(m, closes)
             m.d.comb += [
                 self.packets.i.valid.eq(1),
                 self.fetches.i.valid.eq(some),
@@ -486,25 +490,24 @@ class Requester(wiring.Component):
             with m.Else():
                 m.d.comb += [self.events.went_back.eq(1), self.events.timed_out.eq(timed_out)]
                 m.d.sync += [
-                    self.closed.eq(0),
-                    row.attempts.eq(row.attempts + 1),
+                    row.attempts.eq(self.tried),
                     row.flight.eq(0),
                     row.send.eq(row.head),
-                    row.offset.eq(bytes_of(row.done, self.settings.mtu)),
+                    row.number.eq(row.done),
                 ]
-                m.next = "WRITE"
+                m.next = "SETTLE"
 
     def _flush(self, m: Module) -> None:
         """Complete all that is left; then, if asked for, begin anew."""
         row, wanted = self.row, self.connect.payload.settings
         with m.State("FLUSH"):
-            m.d.sync += [row[name].eq(0) for name in ("done", "flight", "offset", "attempts")]
-            m.d.sync += [row.send.eq(row.tail), self.progress.eq(1), self.closed.eq(0)]
+            m.d.sync += [row[name].eq(0) for name in ("done", "flight", "number", "attempts")]
+            m.d.sync += [row.send.eq(row.tail), self.progress.eq(1)]
             with m.If(self.kind == Kind.CONNECT):
                 m.d.sync += [row.enable.eq(wanted.enable), row.oldest.eq(wanted.send_psn)]
             with m.If(row.head != row.tail), m.If(self._complete(m, self.ending)):
                 m.d.sync += self.ending.eq(Ending.FLUSHED)
             with m.Else():
-                m.next = "WRITE"
+                m.next = "SETTLE"
                 with m.If(self.kind == Kind.CONNECT):
                     m.d.comb += [self.settings_write.en.eq(1), self.connect.ready.eq(1)]

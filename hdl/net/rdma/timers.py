@@ -84,8 +84,8 @@ class Timers(wiring.Component):
         m.d.sync += [
             limit.eq(self.timeout[step_bits:]),
             visit.eq(visit + 1),
-            still.eq((stopped | stop).bit_select(visit, 1)),
-            stopped.eq((stopped | stop) & ~(1 << visit)),
+            still.eq(stopped.bit_select(visit, 1)),
+            stopped.eq(stopped & ~(1 << visit) | stop),
             old.eq((read.data >= limit) & ~still),
             self.expired.eq((self.expired | (old << judged) & ~stopped) & ~stop),
         ]
