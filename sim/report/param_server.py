@@ -132,7 +132,7 @@ def _convergence(epochs: Sequence[Mapping[str, Any]]) -> list[str]:
     return drawings
 
 
-def _configuration(metrics: Mapping[str, Any]) -> dict[str, Rows]:
+def _configuration(metrics: Mapping[str, Any]) -> Mapping[str, Rows]:
     options = metrics["configuration"]
     tables = {
         heading: [(_NAMES.get(key, key), _value(key, options[key])) for key in keys if options[key] is not None]

@@ -73,7 +73,7 @@ def setup_of(args: argparse.Namespace) -> Setup:
     if not 1 <= args.workers <= MAX_QUEUE_PAIRS:
         reason = f"a server has a queue pair for each, and a NIC {MAX_QUEUE_PAIRS} at most"
         raise InputError(f"workers must be 1 to {MAX_QUEUE_PAIRS}, not {args.workers}: {reason}")
-    stragglers = parse_stragglers(args.stragglers, args.workers)
+    stragglers = parse_stragglers(values["stragglers"], args.workers)
     compute = Compute(
         per_sample=values["sample_seconds"],
         jitter=args.jitter,
@@ -102,11 +102,12 @@ def _filled(args: argparse.Namespace) -> dict[str, Any]:
     defaults |= {"sample_seconds": PAPER[args.model].per_sample}
     if args.model == "lr-rff":
         defaults |= {"features": recipe.features, "gamma": GAMMA}
-    elif given := [name for name in _OF_RANDOM_FEATURES if getattr(args, name) is not None]:
-        raise InputError(f"--{given[0]}: only lr-rff has random features, not {args.model}")
+    elif strange := [name for name in _OF_RANDOM_FEATURES if getattr(args, name) is not None]:
+        raise InputError(f"--{strange[0]}: only lr-rff has random features, not {args.model}")
     given = {name: value for name, value in vars(args).items() if value is not None}
     absent = dict.fromkeys(_OF_RANDOM_FEATURES)
-    return absent | defaults | given | {"stop": ",".join(args.stop)}
+    lists = {name: ",".join(getattr(args, name) or ()) for name in ("stragglers", "stop")}
+    return absent | defaults | given | lists
 
 
 def _link(args: argparse.Namespace) -> LinkConfig:

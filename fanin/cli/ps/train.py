@@ -89,14 +89,13 @@ def _time_options(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--stragglers",
-        default="",
+        action="append",
         metavar="WHO:TIMES,…",
         help="3:2.5: worker 3 always takes 2.5 times as long; 5%%:4: any gradient 4 times, in 5 of 100 cases",
     )
     group.add_argument(
         "--stop",
         action="append",
-        default=[],
         metavar="WORKER:T,…",
         help="4:0.02: worker 4 stops answering after 0.02 simulated seconds",
     )
