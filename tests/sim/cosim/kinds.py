@@ -47,10 +47,10 @@ def request(folder, **changes):
     return RunRequest(**fields | changes)
 
 
-def copy(source, target, words):
+def copy(source, target, words, *, strobe=0xFFFF_FFFF):
     """Have a copy node copy, and read its status."""
     at, program = copy_node.REGISTERS.offset, HostProgram()
-    for name, value in {"source": source, "target": target, "beats": words, "strobe": 0xFFFF_FFFF}.items():
+    for name, value in {"source": source, "target": target, "beats": words, "strobe": strobe}.items():
         program.write(at(name), value)
     program.write(at("frames"), 0).write(at("control"), 1)
     return program.poll_field(copy_node.REGISTERS, "status", "busy", 0).read(at("status"))

@@ -32,6 +32,12 @@ class FakeTop:
     def set_alarm(self, cycle):
         self.alarm = cycle
 
+    def macs_busy(self):
+        return False
+
+    def skip(self, time_ps):
+        self.skipped = time_ps
+
 
 class Bench:
     def __init__(self, *, nodes=2, switch_ns=0, encap=Encap.L2, **link):
@@ -108,6 +114,36 @@ def test_the_first_packet_is_followed_as_far_as_it_comes():
     assert list(first[0]) == list(STEPS[1:3])
     assert first[0]["AGG left the node"] == 5
     assert first[2] == {}
+
+
+def test_time_that_is_skipped_makes_later_frames_later_and_no_cycle_another():
+    bench = Bench(delay_ns=100)
+    bench.run({5: [0]})
+    before = bench.exchange.first_packets()
+    assert not bench.exchange.carries
+    bench.exchange.skip(10**9)
+    assert bench.top.skipped == 10**9
+    _, slack = bench.run({2000: [1]}, cycles=2100)
+    assert min(slack) >= 10**9
+    after = bench.exchange.first_packets()
+    assert after[0] == before[0]
+    sent, arrived = after[1].values()
+    assert 0 < arrived - sent < 40
+
+
+def test_a_frame_on_its_way_is_carried_and_the_alarm_is_in_the_later_time():
+    bench = Bench(delay_ns=1000)
+    bench.exchange.skip(7)
+    bench.top.outgoing.append((5, 0, bench.frame(0)))
+    assert bench.exchange.alarm is None
+    bench.exchange.serve(5)
+    assert not bench.exchange.carries  # what arrives at once is with the node already
+    bench = Bench(delay_ns=1000, reorder=1, late_ns=5000)
+    bench.exchange.skip(7)
+    bench.top.outgoing.append((5, 0, bench.frame(0)))
+    bench.exchange.serve(5)
+    assert bench.exchange.carries
+    assert 5 < bench.exchange.alarm < 5 + 1250
 
 
 def _udp(port, protocol=17):

@@ -1,14 +1,12 @@
 """Live hosts: programs, memory, watches and alarms, and time that is skipped while nothing can happen."""
 
 import functools
-import sys
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from fanin.errors import CheckFailed
-from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.live import MAX_IDLE_SKIPS, SimulationError
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase
@@ -383,10 +381,15 @@ def test_progress_is_told_while_live_hosts_run(run):
     assert all(a.cycle < b.cycle for a, b in pairwise(told))
 
 
-def test_edges_and_times_of_a_clock():
-    clock = Clock(PERIOD)
-    assert [clock.edge(time) for time in (0, 1, 3999, 4000, 4001)] == [0, 1, 1, 1, 2]
-    clock.skipped_ps = 1001
-    assert clock.time(3) == 13_001
-    assert [clock.edge(time) for time in (13_000, 13_001, 13_002, 17_001)] == [3, 3, 4, 4]
-    assert "fanin.sim.cosim.testbench" not in sys.modules  # it belongs to the simulator's process alone
+class Strobes(Hosts):
+    """Watches bytes of a word of which one is written."""
+
+    def start(self):
+        for address, what in ((0x100, "first"), (0x101, "one"), (0x101, "other"), (0x102, "third")):
+            self.board.watch(SPLIT, address, functools.partial(self.note, what))
+        self.board.run(SPLIT, copy(0, 0x100, 1, strobe=0b10), lambda reads: None)
+        self.board.run(SPLIT, copy(0, 0x100, 1, strobe=0b10), self.end)
+
+
+def test_only_a_byte_that_is_written_is_told_each_time_and_to_all_who_watch_it(run):
+    assert [entry[2] for entry in run(Strobes).hosts] == ["one", "other"] * 2 + ["end"]

@@ -1,0 +1,63 @@
+"""Programs of the host by names of registers, and what depends on the clock."""
+
+import subprocess
+import sys
+
+import pytest
+
+from fanin.errors import InputError
+from fanin.hdl.bus.register_map import Field, Register, RegisterMap
+from fanin.sim.cosim.clock import Clock, mac_rate, period_of
+from fanin.sim.cosim.program import Action, HostProgram
+from fanin.sim.network import LinkConfig
+
+REGISTERS = RegisterMap(
+    (
+        Register("whole", "rw", "No fields."),
+        Register("status", "ro", "Some.", (Field("busy", 1, "One bit."), Field("level", 5, "Others."))),
+    )
+)
+
+
+def test_a_field_is_polled_and_checked_under_its_mask():
+    program = (
+        HostProgram().poll_field(REGISTERS, "status", "level", 9).check_field(REGISTERS, "status", "busy", 1)
+    )
+    program.poll_field(REGISTERS, "whole", "whole", 7)
+    assert program.words().tolist() == [
+        [Action.POLL, 4, 9 << 1, 31 << 1],
+        [Action.CHECK, 4, 1, 1],
+        [Action.POLL, 0, 7, 0xFFFF_FFFF],
+    ]
+
+
+@pytest.mark.parametrize(("register", "field"), [("status", "idle"), ("state", "busy")])
+def test_a_field_that_there_is_not_is_named(register, field):
+    with pytest.raises(KeyError, match=f"{field if register == 'status' else register}"):
+        HostProgram().poll_field(REGISTERS, register, field, 0)
+
+
+def test_a_period_is_even():
+    assert [period_of(mhz) for mhz in (1, 250, 300, 322.265625, 2000)] == [1_000_000, 4000, 3334, 3104, 500]
+    for wrong in (0.9, 2001, float("nan")):
+        with pytest.raises(InputError, match="clock must be in 1…2000 MHz, not"):
+            period_of(wrong)
+
+
+def test_a_rate_holds_a_mac_that_is_faster_than_its_link():
+    assert mac_rate(LinkConfig(gbps=100), 4000, 512) == 50
+    assert mac_rate(LinkConfig(gbps=100), 4000, 256) == 0
+    assert mac_rate(LinkConfig(gbps=128), 4000, 512) == 0
+
+
+def test_edges_and_times_of_a_clock():
+    clock = Clock(4000)
+    assert [clock.edge(time) for time in (0, 1, 3999, 4000, 4001)] == [0, 1, 1, 1, 2]
+    clock.skipped_ps = 1001
+    assert clock.time(3) == 13_001
+    assert [clock.edge(time) for time in (13_000, 13_001, 13_002, 17_001)] == [3, 3, 4, 4]
+
+
+def test_what_hosts_import_does_not_load_the_simulators_own_side():
+    code = "import sys, fanin.sim.cosim.live, fanin.sim.cosim.simulator; assert 'cocotb' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
