@@ -27,6 +27,7 @@ from fanin.sim.golden import fp32
 
 Float32 = npt.NDArray[np.float32]
 UInt32 = npt.NDArray[np.uint32]
+Memory = bytearray | npt.NDArray[np.uint8]
 
 
 _MAGNITUDE = np.uint32(0x7FFF_FFFF)
@@ -56,7 +57,7 @@ def _ordinary(values: Float32) -> bool:
 class _Row:
     """A model row in a memory."""
 
-    def __init__(self, memory: bytearray, layout: RowLayout):
+    def __init__(self, memory: Memory, layout: RowLayout):
         config = layout.config
         self.memory, self.layout = memory, layout
         self.w = np.frombuffer(memory, "<f4", config.shard_values(layout.shard), layout.w)
@@ -82,7 +83,7 @@ class _Row:
 class _Slot:
     """A gradient with its trailer in a memory."""
 
-    def __init__(self, memory: bytearray, layout: SlotLayout):
+    def __init__(self, memory: Memory, layout: SlotLayout):
         self.layout = layout
         self.gradient = np.frombuffer(memory, "<f4", layout.config.shard_values(layout.shard), layout.gradient)
         self.others = np.frombuffer(memory, "<u4", 1, layout.others)
@@ -192,7 +193,7 @@ class Reading:
 
 @dataclass
 class WorkerEndpoint:
-    """A worker's side, in ``memory`` that the servers' writes reach.
+    """A worker's side, in ``memory`` that the servers' writes reach; its own unless one of zeros is given.
 
     ``waits`` False is a worker without line 8 of algorithm 2, for tests: it overwrites what is not consumed.
     ``rereads`` counts looks at the model that a write got in the way of.
@@ -204,11 +205,12 @@ class WorkerEndpoint:
     waits: bool = True
     version: int = 0  # of the newest gradient
     rereads: int = 0
-    memory: bytearray = field(init=False, repr=False)
+    memory: Memory = field(default_factory=bytearray, repr=False)
 
     def __post_init__(self) -> None:
         self.config: ParamServerConfig = self.layout.config
-        self.memory = bytearray(self.layout.base + self.layout.size)
+        if not len(self.memory):
+            self.memory = bytearray(self.layout.base + self.layout.size)
         shards = range(self.config.servers)
         self._buffers = [
             [_Row(self.memory, self.layout.buffer(shard, number)) for number in range(MODEL_BUFFERS)]

@@ -1,0 +1,317 @@
+"""The workers of an asynchronous training as live hosts: they compute in NumPy, and all else is RTL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.errors import CheckFailed
+from fanin.hdl.net.rdma.driver import RdmaDriver
+from fanin.param_server import (
+    MODEL_BUFFERS,
+    VERSION_BYTES,
+    ParamServerConfig,
+    RowLayout,
+    ServerLayout,
+    WorkerLayout,
+)
+from fanin.rdma import Ending, Write
+from fanin.sim.cosim.live import Board
+from fanin.sim.cosim.program import HostProgram
+from fanin.sim.cosim.rdma import post, take_completion
+from fanin.sim.cosim.run import RunResult
+from fanin.sim.golden.param_server import ParameterServer, Push, Tally, WorkerEndpoint
+from fanin.sim.models.learning import Learner
+from fanin.sim.models.wild import Epoch, Job, Outcome, Span
+
+SERVER_KEY = 0x2000  # and a worker: the key of its gradients at a server
+_PS = 1e-12
+
+
+@dataclass(frozen=True)
+class Applied:
+    """An update: at which server, whose gradient, and when its row had arrived, in seconds."""
+
+    shard: int
+    worker: int
+    version: int
+    arrived: float
+
+
+@dataclass
+class WildRun:
+    """What came of a run: as the event model tells it, every update in its order, and the simulator's own."""
+
+    outcome: Outcome
+    updates: list[Applied] = field(default_factory=list)
+    raw: RunResult = field(default_factory=RunResult)
+
+
+class _Server:
+    """What a server must have done, by the rows that have come from it: the golden one does the same."""
+
+    def __init__(self, hosts: Hosts, shard: int, initial: npt.NDArray[np.float32]):
+        self.hosts, self.shard = hosts, shard
+        self.golden = ParameterServer(ServerLayout(hosts.sizes, shard), rate=hosts.job.rate, initial=initial)
+        self.gradients: dict[tuple[int, int], bytes] = {}  # sent, not applied yet: by worker and version
+        self._rows: dict[int, tuple[int, bytes, float]] = {}  # arrived out of turn: by version of w
+        self._buffers = [WorkerLayout(hosts.sizes).buffer(shard, n) for n in range(MODEL_BUFFERS)]
+
+    def arrived(self, worker: int, row: bytes, when: float) -> None:
+        """A row that a worker has got. Raises CheckFailed unless it is what the golden server makes."""
+        version = int.from_bytes(row[:VERSION_BYTES], "little")
+        if version <= self.golden.version or version in self._rows:
+            return  # a packet that was sent again
+        self._rows[version] = (worker, row, when)
+        while self.golden.version + 1 in self._rows:
+            self._apply(*self._rows.pop(self.golden.version + 1))
+
+    def _apply(self, worker: int, row: bytes, when: float) -> None:
+        golden, layout = self.golden, RowLayout(self.hosts.sizes, self.shard, 0)
+        at = layout.lgvnum + VERSION_BYTES * worker
+        gradient = int.from_bytes(row[at : at + VERSION_BYTES], "little")
+        slot = golden.layout.slot(worker, self.hosts.sizes.slot_of(gradient))
+        data = self.gradients.pop((worker, gradient), None)
+        name = f"server {self.shard}, version {golden.version + 1} for worker {worker}"
+        if data is None:
+            raise CheckFailed(f"{name}: gradient {gradient} was not sent, or has been applied before")
+        golden.memory[slot.base : slot.base + slot.size] = data
+        update = golden.apply(worker)
+        push = golden.push(worker)
+        if row != golden.memory[push.local : push.local + push.length]:
+            raise CheckFailed(f"{name}: the row differs from the golden server's")
+        self.hosts.applied(self.shard, update.staleness, Applied(self.shard, worker, gradient, when))
+
+
+class _Worker:
+    """Takes the model, computes, pushes: as often as there is credit."""
+
+    def __init__(self, hosts: Hosts, number: int):
+        self.hosts, self.number, self.board = hosts, number, hosts.board
+        layout = WorkerLayout(hosts.sizes)
+        self.endpoint = WorkerEndpoint(
+            number, layout, hosts.initial, hosts.job.waits, memory=self.board.memory(number)
+        )
+        self.busy = False
+        self.done = False
+        self._idle_since: float | None = None
+        self._pushed = 0.0  # when the last push had arrived
+        self._untaken: list[int] = []  # versions of writes whose completions were not taken
+        for shard in range(hosts.sizes.servers):
+            for buffer in range(MODEL_BUFFERS):
+                row = layout.buffer(shard, buffer)
+                self.board.watch(number, row.base + row.size - 1, partial(self._row, shard, row))
+
+    @property
+    def gone(self) -> bool:
+        return self.hosts.seconds >= self.hosts.job.stops.get(self.number, np.inf)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of this worker is under way."""
+        return self.endpoint.consumed == self.endpoint.version
+
+    def advance(self) -> None:
+        """Begin the next gradient, if there is credit for it and nothing else is being done."""
+        hosts, endpoint, now = self.hosts, self.endpoint, self.hosts.seconds
+        self.done = self.gone or endpoint.consumed >= hosts.gradients_each
+        if self.busy or self.gone or endpoint.version == hosts.gradients_each:
+            return
+        if not endpoint.may_push:
+            self._idle_since = now if self._idle_since is None else self._idle_since
+            return
+        if self._idle_since is not None:
+            hosts.note(self.number, "wait", max(self._idle_since, self._pushed), now)
+            self._idle_since = None
+        self.busy = True
+        self._look(now)
+
+    def _row(self, shard: int, layout: RowLayout) -> None:
+        row = bytes(self.endpoint.memory[layout.base : layout.base + layout.size])
+        self.hosts.servers[shard].arrived(self.number, row, self.hosts.seconds)
+        self.advance()
+
+    def _look(self, began: float) -> None:
+        reading = self.endpoint.begin_read()
+
+        def done() -> None:
+            model = self.endpoint.end_read(reading)
+            if model is None:
+                self._look(began)
+            else:
+                self._compute(began, *model)
+
+        self.hosts.after(self.hosts.copy_seconds, done)
+
+    def _compute(self, began: float, w: npt.NDArray[np.float32], others: list[int]) -> None:
+        hosts = self.hosts
+
+        def done() -> None:
+            if self.gone:
+                self.advance()
+                return
+            gradient = hosts.learner.gradient(self.number, self.endpoint.version, w)
+            hosts.note(self.number, "compute", began, hosts.seconds)
+            self._push(list(self.endpoint.push(gradient, others)))
+            self.busy = False
+            self.advance()
+
+        hosts.after(hosts.job.compute.seconds(self.number, hosts.job.batch, hosts.rng), done)
+
+    def _push(self, pushes: list[Push]) -> None:
+        """One write to each server. What has been consumed completes: that is taken first, and at once."""
+        hosts, program, version = self.hosts, HostProgram(), self.endpoint.version
+        taken = [old for old in self._untaken if old <= self.endpoint.consumed]
+        self._untaken = [*(old for old in self._untaken if old not in taken), version]
+        for _ in range(len(taken) * hosts.sizes.servers):
+            take_completion(hosts.driver, program)
+        for push in pushes:
+            data = bytes(self.endpoint.memory[push.local : push.local + push.length])
+            hosts.servers[push.shard].gradients[self.number, version] = data
+            tag = version % (1 << 16)
+            key = SERVER_KEY + self.number
+            post(hosts.driver, program, push.shard, Write(tag, push.local, push.remote, key, push.length))
+        began = hosts.seconds
+        hosts.pushing[self.number, version] = (began, len(pushes))
+        self.board.run(self.number, program, self._posted)
+
+    def _posted(self, reads: list[int]) -> None:
+        """The completions that were read must be good."""
+        for word in reads:
+            driver = self.hosts.driver
+            said = driver.completed_of(driver.take_completion().results([word]))
+            if said.ending is not Ending.DONE:
+                raise CheckFailed(f"worker {self.number}: a gradient's write ended with {said.ending.name}")
+
+    def arrived(self, version: int, began: float) -> None:
+        """A gradient is at all servers."""
+        self._pushed = self.hosts.seconds
+        self.hosts.note(self.number, "push", began, self._pushed)
+
+
+class Hosts:
+    """All workers; made in the simulator's process."""
+
+    def __init__(
+        self,
+        board: Board,
+        *,
+        job: Job,
+        learner: Learner,
+        sizes: ParamServerConfig,
+        initial: npt.NDArray[np.float32],
+        driver: RdmaDriver,
+    ):
+        self.board, self.job, self.learner, self.sizes = board, job, learner, sizes
+        self.initial, self.driver = initial, driver
+        self.rng = np.random.default_rng(job.seed)
+        self.gradients_each = learner.batches * job.epochs
+        self.pushing: dict[tuple[int, int], tuple[float, int]] = {}  # when begun, and servers that lack it
+        self.updates: list[Applied] = []
+        self._outcome = Outcome()
+        self._applied = [0] * sizes.servers
+        self._began = board.now
+        self.workers: list[_Worker] = []
+        cuts = [sizes.shard_start(shard) for shard in range(1, sizes.servers)]
+        self.servers = [_Server(self, shard, part) for shard, part in enumerate(np.split(initial, cuts))]
+
+    def start(self) -> None:
+        """All workers begin with w as it is given."""
+        self.workers = [_Worker(self, number) for number in range(self.sizes.workers)]
+        for shard, worker, slot, address in self._gvnums():
+            node = self.sizes.workers + shard
+            self.board.watch(node, address, partial(self._gradient_arrived, worker, slot))
+        for worker in self.workers:
+            worker.advance()
+            if stop := self.job.stops.get(worker.number):
+                self.after(stop, worker.advance)
+
+    @property
+    def done(self) -> bool:
+        """All that was pushed has been applied, and has come back."""
+        return bool(self.workers) and all(worker.done and worker.idle for worker in self.workers)
+
+    @property
+    def progress(self) -> int:
+        """Updates that all servers have made."""
+        return min(self._applied)
+
+    def may_skip(self) -> bool:
+        """While all workers compute, nothing is on its way."""
+        return all(worker.idle or worker.gone for worker in self.workers)
+
+    def result(self) -> WildRun:
+        """What came of it."""
+        outcome = self._outcome
+        gone = tuple(worker.number for worker in self.workers if worker.gone)
+        endpoints = [worker.endpoint for worker in self.workers]
+        goldens = [server.golden for server in self.servers]
+        if min(self._applied) < self.gradients_each * self.sizes.workers:
+            self._end_epoch(self.seconds)
+        outcome.stopped, outcome.w = gone, self._w
+        outcome.rereads = sum(endpoint.rereads for endpoint in endpoints)
+        outcome.tally = Tally.of(endpoints, goldens, gone)
+        return WildRun(outcome, self.updates)
+
+    @property
+    def seconds(self) -> float:
+        """Simulated, since the start."""
+        return (self.board.now - self._began) * _PS
+
+    @property
+    def copy_seconds(self) -> float:
+        """Of taking the model out of its buffers."""
+        rows = (RowLayout(self.sizes, shard, 0).size for shard in range(self.sizes.servers))
+        return self.job.costs.copy * sum(rows)
+
+    def after(self, seconds: float, then: object) -> None:
+        """Call ``then`` so much later."""
+        self.board.at(self.board.now + round(seconds / _PS), then)  # type: ignore[arg-type]
+
+    def note(self, worker: int, kind: str, begin: float, end: float) -> None:
+        """What a worker did."""
+        if end > begin:
+            self._outcome.spans.append(Span(worker, kind, begin, end))
+
+    def applied(self, shard: int, staleness: int, update: Applied) -> None:
+        """An update's row is there; an epoch ends when every server has made so many."""
+        self._outcome.staleness[staleness] += 1
+        self.updates.append(update)
+        before = min(self._applied)
+        self._applied[shard] += 1
+        done = min(self._applied)
+        if done > before and done % (self.learner.batches * self.sizes.workers) == 0:
+            self._end_epoch(update.arrived)
+
+    def _end_epoch(self, when: float) -> None:
+        epochs = self._outcome.epochs
+        epochs.append(Epoch(len(epochs) + 1, when, self.learner.measure(self._w)))
+
+    @property
+    def _w(self) -> npt.NDArray[np.float32]:
+        return np.concatenate([server.golden.row.w for server in self.servers])
+
+    def _gvnums(self) -> Iterator[tuple[int, int, int, int]]:
+        """Shard, worker, slot, and the address of a gradient's last byte there."""
+        for shard in range(self.sizes.servers):
+            layout = ServerLayout(self.sizes, shard)
+            for worker in range(self.sizes.workers):
+                for slot in range(self.sizes.slots):
+                    place = layout.slot(worker, slot)
+                    yield shard, worker, slot, place.base + place.size - 1
+
+    def _gradient_arrived(self, worker: int, slot: int) -> None:
+        """The newest one that takes this slot is at one server more."""
+        versions = [v for w, v in self.pushing if w == worker and self.sizes.slot_of(v) == slot]
+        if not versions:
+            return
+        version = min(versions)
+        began, missing = self.pushing.pop((worker, version))
+        if missing > 1:
+            self.pushing[worker, version] = (began, missing - 1)
+        else:
+            self.workers[worker].arrived(version, began)
