@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal, signed
+from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -22,8 +22,8 @@ class ReadGate(wiring.Component):
     -------
     ``start`` : In, 1
         Pulse: nothing has been written yet, and row 0 is there; only while nothing is under way.
-    ``words`` : In
-    ``tail`` : In, range(256)
+    ``words``, ``tail`` : In
+        Stable from 2 cycles before ``start`` on.
     ``landed`` : In, range(257)
         So many words of the rows are in memory now.
     ``reader`` : In, AXI4 read port
@@ -36,7 +36,8 @@ class ReadGate(wiring.Component):
 
     Latency
     -------
-    A burst every 5 cycles; 0 cycles for data.
+    A burst every 3 cycles; one that waits passes 4 cycles after ``landed`` told of its last word. 0 cycles for
+    data.
 
     Source
     ------
@@ -62,9 +63,12 @@ class ReadGate(wiring.Component):
         m = Module()
         reader, axi = self.reader, self.axi
         credit = Signal(signed(WORDS_BITS + 2))
-        change = Signal(signed(len(self.landed) + 2))
         left = Signal(WORDS_BITS)  # words of this row that were not read, less one
-        cost = Signal(len(self.landed))  # of the burst, and of what is not read behind it
+        whole = Signal(WORDS_BITS)  # and when none was
+        rest = Signal(WORDS_BITS)  # and behind the burst
+        between = Signal(len(self.tail) + 1)  # the last word of a row and the first of the next one
+        cost = Signal(len(self.landed) + 1)  # of the burst, and of what is not read behind it
+        change = Signal(signed(len(cost) + 1))
         ends = Signal()
         passes = Signal()
         for name, member in axi.signature.members.items():
@@ -75,6 +79,8 @@ class ReadGate(wiring.Component):
         m.d.sync += [
             change.eq(self.landed - Mux(passes, cost, 0)),
             credit.eq(credit + change),
+            whole.eq(self.words - 1),
+            between.eq(self.tail + 2),
         ]
         with m.FSM():
             with m.State("MEASURE"):
@@ -82,17 +88,18 @@ class ReadGate(wiring.Component):
                 with m.If(reader.arvalid):
                     m.next = "COMPARE"
             with m.State("COMPARE"):
-                # Behind w the tail and the next row's head are passed over.
-                m.d.sync += cost.eq(reader.arlen + Mux(ends, self.tail, 0) + Mux(ends, 2, 1))
+                # Behind w the tail and the next row's head are passed over. ``rest``: - n - 1 is + ~n.
+                m.d.sync += [
+                    cost.eq(reader.arlen + Mux(ends, between, 1)),
+                    rest.eq(left + ~Cat(reader.arlen, Const(0, WORDS_BITS - len(reader.arlen)))),
+                ]
                 with m.If(credit > reader.arlen):
                     m.next = "PASS"
             with m.State("PASS"):
                 m.d.comb += [axi.arvalid.eq(1), reader.arready.eq(axi.arready)]
                 with m.If(axi.arready):
-                    m.d.sync += left.eq(Mux(ends, self.words, left - reader.arlen) - 1)
-                    m.next = "COUNT"
-            with m.State("COUNT"):
-                m.next = "MEASURE"
+                    m.d.sync += left.eq(Mux(ends, whole, rest))
+                    m.next = "MEASURE"
         with m.If(self.start):
-            m.d.sync += [credit.eq(self.words + self.tail), left.eq(self.words - 1)]
+            m.d.sync += [credit.eq(self.words + self.tail), left.eq(whole)]
         return m

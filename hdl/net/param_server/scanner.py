@@ -34,6 +34,8 @@ class Scanner(wiring.Component):
     ``place`` : In, stream of :func:`place_layout`, always ready
         Only for a worker that nothing is being asked about: one that was told of, or any while not ``busy``.
     ``o`` : Out, stream of :func:`found_layout`
+    ``again`` : In, 1
+        What is taken from ``o`` in this cycle is not used: its worker is asked about once more.
     ``busy`` : Out, 1
         A read is under way, or what it found has not been taken.
     ``error`` : Out, 1
@@ -64,6 +66,7 @@ class Scanner(wiring.Component):
                 "gone": In(count),
                 "place": In(stream.Signature(place_layout(config), always_ready=True)),
                 "o": Out(stream.Signature(found_layout(config))),
+                "again": In(1),
                 "busy": Out(1),
                 "error": Out(1),
                 "axi": Out(AXI4ReadSignature(data_width=config.width, address_width=config.address_width)),
@@ -94,6 +97,8 @@ class Scanner(wiring.Component):
         ]
         with m.If(self.place.valid):
             m.d.sync += waiting.bit_select(said.index, 1).eq(1)
+        with m.If(self.o.valid & self.o.ready & self.again):
+            m.d.sync += waiting.bit_select(self.o.payload.index, 1).eq(1)
         return m
 
     def _ask(self, m: Module, table: Any, asked: Any, waiting: Signal) -> None:
@@ -102,9 +107,13 @@ class Scanner(wiring.Component):
         m.submodules.turn = turn = RoundRobin(count=count)
         index = Signal.like(turn.o)
         present = Signal(count)
-        m.d.sync += present.eq(Cat(self.workers > n for n in range(count)) & ~self.gone)
+        asking = Signal(count)
+        m.d.sync += [
+            present.eq(Cat(self.workers > n for n in range(count)) & ~self.gone),
+            asking.eq(waiting & present),
+        ]
         m.d.comb += [
-            turn.i.eq(waiting & present),
+            turn.i.eq(asking),
             turn.last.eq(index),
             table.addr.eq(index),
             asked.payload.index.eq(index),
@@ -123,6 +132,7 @@ class Scanner(wiring.Component):
                     axi.arvalid.eq(1),
                     axi.araddr.eq(table.data.trailer),
                     waiting.bit_select(index, 1).eq(0),
+                    asking.bit_select(index, 1).eq(0),
                 ]
                 m.next = "ASK"
             with m.State("ASK"), m.If(axi.arready):

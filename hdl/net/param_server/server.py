@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.hdl.bus.axi4 import AXI4ReadSignature, AXI4WriteSignature
+from fanin.hdl.bus.axi4 import AXI4ReadSignature, AXI4WriteSignature, Resp
 from fanin.hdl.bus.axi_reader import AxiReader
 from fanin.hdl.bus.axi_writer import AxiWriter
 from fanin.hdl.net.param_server.read_gate import ReadGate
@@ -26,7 +26,7 @@ from fanin.hdl.net.param_server.shapes import (
 )
 from fanin.hdl.net.param_server.streamed_reads import StreamedReads
 from fanin.hdl.net.param_server.update import UpdateLanes
-from fanin.hdl.net.rdma.queue_pair import completion_layout, write_layout
+from fanin.hdl.net.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, completion_layout, write_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.fork import StreamFork
@@ -46,15 +46,15 @@ class ServerEvents(data.Struct):
     completed: 1  #: and the worker has it
     failed: 1  #: or its queue pair has ended
     let_go: 1  #: the rest of a row went by way of memory alone
-    memory_errors: 1  #: a response of memory was an error
+    memory_errors: 1  #: a response of memory was an error; those of a cycle count once
 
 
 def _push_layout(config: RdmaConfig) -> data.StructLayout:
-    """A row on its way out."""
+    """A row on its way out, to the first or ``second`` of the worker's buffers from ``remote`` on."""
     worker = worker_layout(config)
     names = ("index", "remote", "rkey")
     members = {name: worker[name].shape for name in names}
-    return data.StructLayout(members | {"row": ROW_BITS, "local": config.address_width})
+    return data.StructLayout(members | {"second": 1, "row": ROW_BITS, "local": config.address_width})
 
 
 class ParamServer(wiring.Component):
@@ -172,7 +172,7 @@ class ParamServer(wiring.Component):
 
     def _rows(self, m: Module) -> None:
         """w and gradient to the lanes; rows to memory and to the NIC."""
-        config, maker, streamed = self.config, self._maker, self._streamed
+        config, scanner, maker, streamed = self.config, self._scanner, self._maker, self._streamed
         axi = {"data_width": config.width, "address_width": config.address_width, "burst": BURST}
         m.submodules.w = self._w = w = AxiReader(**axi)
         m.submodules.gradients = self._gradients = gradients = AxiReader(**axi)
@@ -206,10 +206,14 @@ class ParamServer(wiring.Component):
             self._events["let_go"].eq(streamed.let_go),
         ]
         m.d.sync += gate.tail.eq(tail_words(self.settings.workers, width=config.width))
-        failed = Signal(3)
-        m.d.sync += failed.eq(Cat(w.error, gradients.error, writer.error))
-        now = Cat(w.error, gradients.error, writer.error)
-        m.d.comb += self._events["memory_errors"].eq((now & ~failed).any() | self._scanner.error)
+        errors = Signal(3)
+        m.d.sync += errors.eq(
+            Cat(
+                *(port.rvalid & (port.rresp != Resp.OKAY) for port in (self.rows_read, self.table)),
+                self.rows_write.bvalid & (self.rows_write.bresp != Resp.OKAY),
+            )
+        )
+        m.d.comb += self._events["memory_errors"].eq(errors.any() | scanner.error)
 
     def _control(self, m: Module) -> None:
         """A worker set up, or a gradient taken: what is known of the worker is read, changed and put back."""
@@ -232,7 +236,11 @@ class ParamServer(wiring.Component):
         next_number = Signal.like(number)
         next_row = Signal.like(row)
         age = Signal(VERSION_BITS)
+        sum_low = Signal(VERSION_BITS + 1)  # of the ages, with a carry that the upper half takes a cycle later
+        sum_high = Signal(len(self.staleness) - VERSION_BITS)
+        is_last_row = Signal()
         row_free = Signal()
+        takes = Signal()
         place, taken = scanner.place, scanner.o
         m.d.comb += [
             read.addr.eq(taken.payload.index),
@@ -245,11 +253,17 @@ class ParamServer(wiring.Component):
             place.payload.trailer.eq(trailer),
             place.payload.lgvnum.eq(found.version),
             self._maker.clear.payload.eq(found.index),
+            self.staleness.eq(Cat(sum_low[:VERSION_BITS], sum_high)),
         ]
+        # All of it is known 4 cycles after ``number`` has changed, when the next gradient may be taken.
         m.d.sync += [
-            next_number.eq(Mux(number == settings.rows - 1, 0, number + 1)),
-            next_row.eq(Mux(number == settings.rows - 1, settings.base, row + settings.row_bytes)),
+            is_last_row.eq(number + 1 == settings.rows),
+            next_number.eq(Mux(is_last_row, 0, number + 1)),
+            next_row.eq(Mux(is_last_row, settings.base, row + settings.row_bytes)),
             row_free.eq(~self._occupied.bit_select(next_number, 1)),
+            takes.eq(self.enable & ~self.exhausted),
+            sum_low[VERSION_BITS].eq(0),
+            sum_high.eq(sum_high + sum_low[VERSION_BITS]),
         ]
         running = Signal()
         done = self._commands(m, entry, found, row, next_row, next_number, running)
@@ -267,7 +281,9 @@ class ParamServer(wiring.Component):
                         entry.address.eq(said.table),
                     ]
                     m.next = "ADVANCE"  # the first gradient is 1
-                with m.Elif(taken.valid & row_free & self.enable & ~self.exhausted):
+                with m.Elif(taken.valid & ~takes):  # nothing waits for the next run
+                    m.d.comb += [taken.ready.eq(1), scanner.again.eq(1)]
+                with m.Elif(taken.valid & row_free):
                     m.d.comb += taken.ready.eq(1)
                     m.d.sync += [setting_up.eq(0), found.eq(taken.payload), entry.eq(read.data)]
                     m.next = "BEGIN"
@@ -285,7 +301,7 @@ class ParamServer(wiring.Component):
                     m.next = "ADVANCE"
             with m.State("ADVANCE"):
                 last = Signal()
-                m.d.comb += last.eq(entry.slot == settings.slots - 1)
+                m.d.comb += last.eq(entry.slot + 1 == settings.slots)
                 m.d.sync += [
                     slot.eq(Mux(last, 0, entry.slot + 1)),
                     address.eq(Mux(last, entry.table, entry.address + settings.slot_bytes)),
@@ -298,7 +314,7 @@ class ParamServer(wiring.Component):
             with m.State("STORE"):
                 m.d.comb += [write.en.eq(1), place.valid.eq(1), self._maker.clear.valid.eq(setting_up)]
                 with m.If(~setting_up):
-                    m.d.sync += self.staleness.eq(self.staleness + age)
+                    m.d.sync += sum_low.eq(sum_low[:VERSION_BITS] + age)
                     with m.If(age > self.stalest):
                         m.d.sync += self.stalest.eq(age)
                 m.next = "IDLE"
@@ -306,7 +322,7 @@ class ParamServer(wiring.Component):
             m.d.sync += [
                 number.eq(0),
                 row.eq(settings.base),
-                *(port.eq(0) for port in (self.version, self.exhausted, self.staleness, self.stalest)),
+                *(port.eq(0) for port in (self.version, self.exhausted, self.stalest, sum_low, sum_high)),
             ]
         parts = (self._w, self._gradients, self._writer)
         m.d.sync += self.busy.eq(
@@ -346,8 +362,8 @@ class ParamServer(wiring.Component):
             order.payload.lgvnum.eq(found.version),
             push.payload.index.eq(found.index),
             push.payload.rkey.eq(entry.rkey),
-            # The buffers of a worker take turns (``ParamServerConfig.buffer_of``).
-            push.payload.remote.eq(entry.remote + Mux(found.version[0], settings.row_bytes, 0)),
+            push.payload.remote.eq(entry.remote),
+            push.payload.second.eq(found.version[0]),  # they take turns: ``ParamServerConfig.buffer_of``
             push.payload.row.eq(next_number),
             push.payload.local.eq(next_row),
         ]
@@ -357,15 +373,23 @@ class ParamServer(wiring.Component):
         """Post a row when the NIC has asked for all of the one before, so that it reads them in their order."""
         settings, push, post, row = self.settings, self._pushes.o, self.post, self._streamed.row
         is_gone = Signal()
+        low = Signal(LENGTH_BITS + 1)  # of the buffer's address, with the carry
+        high = Signal(REMOTE_BITS - LENGTH_BITS)
         self._skipped = Signal()  # a row that nobody gets
         word_bits = (self.config.width // 8 - 1).bit_length()
         m.d.comb += [
             row.payload.address.eq(push.payload.local),
             row.payload.words.eq(settings.row_bytes[word_bits:]),
             row.payload.drop.eq(is_gone),
-            *(post.payload[name].eq(push.payload[name]) for name in ("index", "remote", "rkey", "local")),
+            *(post.payload[name].eq(push.payload[name]) for name in ("index", "rkey", "local")),
+            post.payload.remote.eq(Cat(low[:LENGTH_BITS], high)),
             post.payload.tag.eq(push.payload.row),
             post.payload.length.eq(settings.row_bytes),
+        ]
+        remote = push.payload.remote
+        m.d.sync += [
+            low.eq(remote[:LENGTH_BITS] + Mux(push.payload.second, settings.row_bytes, 0)),
+            high.eq(remote[LENGTH_BITS:] + low[LENGTH_BITS]),
         ]
         with m.FSM():
             with m.State("LOOK"), m.If(push.valid):

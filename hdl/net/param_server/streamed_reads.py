@@ -91,7 +91,7 @@ class StreamedReads(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Addresses on one side, words on the other; between them the sources of the bursts in their order."""
         m = Module()
-        turn = data.StructLayout({"source": Source, "length": len(self.nic.arlen)})
+        turn = data.StructLayout({"source": Source, "length": len(self.nic.arlen), "single": 1})
         m.submodules.turns = turns = StreamFIFO(shape=turn, depth=_BURSTS)
         m.submodules.words = words = StreamFIFO(shape=self.i.payload.shape(), depth=self.depth)
         m.d.comb += [
@@ -102,11 +102,12 @@ class StreamedReads(wiring.Component):
         self._open = Signal()  # the row may be read from the stream
         self._unwanted = Signal()  # it is to be thrown away
         self._dropping = Signal()  # what is left of the row is thrown away
-        self._ahead = Signal(signed(_AHEAD_BITS))  # words asked for or thrown away, less those that landed
+        # Words asked for or thrown away, less those that landed, less one: the sign says that all have landed.
+        self._ahead = Signal(signed(_AHEAD_BITS), init=-1)
         m.submodules.pending = self._pending = Tally(limit=_BURSTS)  # bursts of the stream under way
         self._addresses(m, turns.i)
         dropped = self._words(m, words.o, turns.o)
-        self._count(m, turns.i, dropped)
+        self._count(m, dropped)
         self._let_go(m, words.o)
         return m
 
@@ -119,11 +120,14 @@ class StreamedReads(wiring.Component):
         )
         next_word = Signal.like(burst.word)  # of the row, that was not asked for
         left = Signal(WORDS_BITS)  # words of the row that were not asked for, less one
-        count = Signal(len(nic.arlen) + 1)  # the burst's words
+        count = self._words_asked = Signal(len(nic.arlen) + 1)  # the burst's words
+        is_single = Signal()
         is_next = Signal()
         is_last = Signal()
+        asked = self._asked = Signal()  # of the stream
         m.d.comb += [
             turns.payload.length.eq(burst.length),
+            turns.payload.single.eq(is_single),
             memory.araddr[step_bits:].eq(burst.word),
             memory.arlen.eq(burst.length),
             memory.arsize.eq(step_bits),
@@ -140,6 +144,7 @@ class StreamedReads(wiring.Component):
                 m.d.sync += [
                     is_next.eq(burst.word == next_word),
                     is_last.eq(left == burst.length),
+                    is_single.eq(burst.length == 0),
                     count.eq(burst.length + 1),
                 ]
                 m.next = "DECIDE"
@@ -147,13 +152,14 @@ class StreamedReads(wiring.Component):
                 with m.If(self._open & is_next):
                     m.d.comb += [turns.valid.eq(1), turns.payload.source.eq(Source.STREAM)]
                     with m.If(turns.ready):
+                        m.d.comb += asked.eq(1)
                         m.d.sync += [next_word.eq(next_word + count), left.eq(left - count)]
                         with m.If(is_last):
                             m.d.sync += self._open.eq(0)
                         m.next = "TAKE"
                 with m.Elif(~self._unwanted & ~self._dropping):
                     m.next = "WAIT"
-            with m.State("WAIT"), m.If((self._ahead <= 0) & turns.ready):
+            with m.State("WAIT"), m.If((self._ahead < 0) & ~self._pending.some & turns.ready):
                 m.d.comb += [turns.valid.eq(1), turns.payload.source.eq(Source.MEMORY)]
                 m.d.sync += memory.arvalid.eq(1)
                 m.next = "ASK"
@@ -166,19 +172,23 @@ class StreamedReads(wiring.Component):
     def _words(self, m: Module, words: Any, turns: Any) -> Any:
         """Hand on the oldest burst's words; whether one is thrown away instead."""
         nic, memory = self.nic, self.memory
-        beat = Signal.like(turns.payload.length)
+        next_beat = Signal.like(turns.payload.length, init=1)
+        is_later = Signal()  # this one is not the burst's first
+        later_ends = Signal()  # and then, whether it is its last
         from_stream = turns.valid & (turns.payload.source == Source.STREAM)
         streamed = Signal()
         read = Signal()
+        ends = Signal()
         is_last = Signal()
         m.d.comb += [
             streamed.eq(from_stream & words.valid),
             memory.rready.eq(turns.valid & (turns.payload.source == Source.MEMORY)),
             read.eq(memory.rvalid & memory.rready),
             words.ready.eq(from_stream | self._dropping),
-            is_last.eq(Mux(streamed, beat == turns.payload.length, memory.rlast)),
+            ends.eq(Mux(is_later, later_ends, turns.payload.single)),
+            is_last.eq(Mux(streamed, ends, memory.rlast)),
             turns.ready.eq((streamed | read) & is_last),
-            self._pending.down.eq(streamed & is_last),
+            self._pending.down.eq(streamed & ends),
         ]
         m.d.sync += [
             nic.rvalid.eq(streamed | read),
@@ -187,16 +197,19 @@ class StreamedReads(wiring.Component):
             nic.rlast.eq(is_last),
         ]
         with m.If(streamed):
-            m.d.sync += beat.eq(Mux(is_last, 0, beat + 1))
+            m.d.sync += [
+                is_later.eq(~ends),
+                later_ends.eq(next_beat == turns.payload.length),
+                next_beat.eq(Mux(ends, 1, next_beat + 1)),
+            ]
         return self._dropping & words.valid
 
-    def _count(self, m: Module, turns: Any, dropped: Any) -> None:
+    def _count(self, m: Module, dropped: Any) -> None:
         """One addition at a time: what is asked for counts 2 cycles later, when no burst can wait yet."""
-        asked = turns.valid & turns.ready & (turns.payload.source == Source.STREAM)
         change = Signal(signed(len(self.landed) + 1))
-        m.d.comb += self._pending.up.eq(asked)
+        m.d.comb += self._pending.up.eq(self._asked)
         m.d.sync += [
-            change.eq(Mux(asked, turns.payload.length + 1, dropped) - self.landed),
+            change.eq(Mux(self._asked, self._words_asked, dropped) - self.landed),
             self._ahead.eq(self._ahead + change),
         ]
 
@@ -204,14 +217,14 @@ class StreamedReads(wiring.Component):
         """Give a row up that is to be dropped or that nothing is asked of, when all asked for has left."""
         row = self.row
         unwanted = self._unwanted
-        idle = Signal(range(self.patience + 1))
+        left = Signal(signed((self.patience - 1).bit_length() + 1))  # cycles, less two: the sign tells
         m.d.comb += row.ready.eq(~self._open & ~unwanted & ~self._dropping)
         with m.If(row.valid & row.ready):
             m.d.sync += [self._open.eq(~row.payload.drop), unwanted.eq(row.payload.drop)]
-        m.d.sync += idle.eq(idle + 1)
+        m.d.sync += left.eq(left - 1)
         with m.If(~self._open | self._pending.some | self._pending.up):
-            m.d.sync += idle.eq(0)
-        with m.Elif(idle == self.patience):
+            m.d.sync += left.eq(self.patience - 2)
+        with m.Elif(left < 0):
             m.d.comb += self.let_go.eq(1)
             m.d.sync += [self._open.eq(0), unwanted.eq(1)]
         with m.If(unwanted & ~self._pending.some):
