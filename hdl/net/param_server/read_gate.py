@@ -36,7 +36,7 @@ class ReadGate(wiring.Component):
 
     Latency
     -------
-    A burst every 3 cycles; one that waits passes 4 cycles after ``landed`` told of its last word. 0 cycles for
+    A burst every 4 cycles; one that waits passes 3 cycles after ``landed`` told of its last word. 0 cycles for
     data.
 
     Source
@@ -65,11 +65,10 @@ class ReadGate(wiring.Component):
         credit = Signal(signed(WORDS_BITS + 2))
         left = Signal(WORDS_BITS)  # words of this row that were not read, less one
         whole = Signal(WORDS_BITS)  # and when none was
-        rest = Signal(WORDS_BITS)  # and behind the burst
+        rest = Signal(signed(WORDS_BITS + 1))  # and behind the burst; negative: it ends the row
         between = Signal(len(self.tail) + 1)  # the last word of a row and the first of the next one
         cost = Signal(len(self.landed) + 1)  # of the burst, and of what is not read behind it
         change = Signal(signed(len(cost) + 1))
-        ends = Signal()
         passes = Signal()
         for name, member in axi.signature.members.items():
             source, target = (reader, axi) if member.flow == Out else (axi, reader)
@@ -81,25 +80,24 @@ class ReadGate(wiring.Component):
             credit.eq(credit + change),
             whole.eq(self.words - 1),
             between.eq(self.tail + 2),
+            rest.eq(left + ~Cat(reader.arlen, Const(0, 1)).as_signed()),  # - n - 1 is + ~n
         ]
         with m.FSM():
-            with m.State("MEASURE"):
-                m.d.sync += ends.eq(left == reader.arlen)
-                with m.If(reader.arvalid):
-                    m.next = "COMPARE"
+            with m.State("MEASURE"), m.If(reader.arvalid):
+                m.next = "COMPARE"
             with m.State("COMPARE"):
-                # Behind w the tail and the next row's head are passed over. ``rest``: - n - 1 is + ~n.
-                m.d.sync += [
-                    cost.eq(reader.arlen + Mux(ends, between, 1)),
-                    rest.eq(left + ~Cat(reader.arlen, Const(0, WORDS_BITS - len(reader.arlen)))),
-                ]
+                # Behind w the tail and the next row's head are passed over.
+                m.d.sync += cost.eq(reader.arlen + Mux(rest < 0, between, 1))
                 with m.If(credit > reader.arlen):
                     m.next = "PASS"
             with m.State("PASS"):
-                m.d.comb += [axi.arvalid.eq(1), reader.arready.eq(axi.arready)]
+                m.d.comb += axi.arvalid.eq(1)
                 with m.If(axi.arready):
-                    m.d.sync += left.eq(Mux(ends, whole, rest))
-                    m.next = "MEASURE"
+                    m.d.sync += [reader.arready.eq(1), left.eq(Mux(rest < 0, whole, rest))]
+                    m.next = "TAKE"
+            with m.State("TAKE"):
+                m.d.sync += reader.arready.eq(0)
+                m.next = "MEASURE"
         with m.If(self.start):
             m.d.sync += [credit.eq(self.words + self.tail), left.eq(whole)]
         return m

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Cat, Module, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.hdl.arith.round_robin import RoundRobin
 from fanin.hdl.bus.axi4 import CACHE_BUFFERABLE_MODIFIABLE, AXI4ReadSignature, Burst, Resp
 from fanin.hdl.net.param_server.shapes import VERSION_BITS, found_layout, place_layout
 from fanin.hdl.stream.connect import connect_typed
@@ -49,7 +48,7 @@ class Scanner(wiring.Component):
 
     Latency
     -------
-    A read every 3 cycles; 3 cycles from its data to ``o``.
+    A read every 3 cycles, and a cycle for each worker that is passed over; 3 cycles from its data to ``o``.
 
     Source
     ------
@@ -102,19 +101,18 @@ class Scanner(wiring.Component):
         return m
 
     def _ask(self, m: Module, table: Any, asked: Any, waiting: Signal) -> None:
-        """One worker after the other; a choice is made again when the last one counts no more."""
-        count, axi = self.config.queue_pairs, self.axi
-        m.submodules.turn = turn = RoundRobin(count=count)
-        index = Signal.like(turn.o)
-        present = Signal(count)
-        asking = Signal(count)
+        """Go round: one worker a cycle until one waits, whose trailer is read."""
+        axi = self.axi
+        index = Signal.like(asked.payload.index)
+        next_index = Signal.like(index)
+        present = Signal.like(waiting)
+        asking = Signal.like(waiting)
         m.d.sync += [
-            present.eq(Cat(self.workers > n for n in range(count)) & ~self.gone),
+            present.eq(Cat(self.workers > n for n in range(len(present))) & ~self.gone),
             asking.eq(waiting & present),
         ]
         m.d.comb += [
-            turn.i.eq(asking),
-            turn.last.eq(index),
+            next_index.eq(Mux(index + 1 == self.workers, 0, index + 1)),
             table.addr.eq(index),
             asked.payload.index.eq(index),
             asked.payload.lgvnum.eq(table.data.lgvnum),
@@ -123,21 +121,22 @@ class Scanner(wiring.Component):
             axi.arcache.eq(CACHE_BUFFERABLE_MODIFIABLE),
         ]
         with m.FSM():
-            with m.State("CHOOSE"), m.If(turn.valid & self.enable):
-                m.d.sync += index.eq(turn.o)
-                m.next = "READ"
+            with m.State("LOOK"):
+                with m.If(~asking.bit_select(index, 1)):
+                    m.d.sync += index.eq(next_index)
+                with m.Elif(self.enable):
+                    m.next = "READ"
             with m.State("READ"):
                 m.d.comb += asked.valid.eq(1)
                 m.d.sync += [
                     axi.arvalid.eq(1),
                     axi.araddr.eq(table.data.trailer),
                     waiting.bit_select(index, 1).eq(0),
-                    asking.bit_select(index, 1).eq(0),
                 ]
                 m.next = "ASK"
             with m.State("ASK"), m.If(axi.arready):
-                m.d.sync += axi.arvalid.eq(0)
-                m.next = "CHOOSE"
+                m.d.sync += [axi.arvalid.eq(0), index.eq(next_index)]
+                m.next = "LOOK"
 
     def _answer(self, m: Module, asked: Any, found: Any, waiting: Signal) -> None:
         """Compare, then decide."""

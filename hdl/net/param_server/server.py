@@ -265,8 +265,7 @@ class ParamServer(wiring.Component):
             sum_low[VERSION_BITS].eq(0),
             sum_high.eq(sum_high + sum_low[VERSION_BITS]),
         ]
-        running = Signal()
-        done = self._commands(m, entry, found, row, next_row, next_number, running)
+        wanted = self._commands(m, entry, found, row, next_row, next_number)
         with m.FSM() as fsm:
             with m.State("IDLE"):
                 with m.If(self.worker.valid):
@@ -286,19 +285,18 @@ class ParamServer(wiring.Component):
                 with m.Elif(taken.valid & row_free):
                     m.d.comb += taken.ready.eq(1)
                     m.d.sync += [setting_up.eq(0), found.eq(taken.payload), entry.eq(read.data)]
+                    m.d.sync += wanted.eq(-1)
                     m.next = "BEGIN"
-            with m.State("BEGIN"):
-                m.d.comb += running.eq(1)
-                with m.If(done):
-                    m.d.sync += [
-                        age.eq(self.version - entry.lgvnum),
-                        number.eq(next_number),
-                        row.eq(next_row),
-                        self.version.eq(self.version + 1),
-                        self.exhausted.eq(self.version == MAX_VERSION - 1),
-                    ]
-                    m.d.comb += self._events["updates"].eq(1)
-                    m.next = "ADVANCE"
+            with m.State("BEGIN"), m.If(~wanted.any()):
+                m.d.sync += [
+                    age.eq(self.version - entry.lgvnum),
+                    number.eq(next_number),
+                    row.eq(next_row),
+                    self.version.eq(self.version + 1),
+                    self.exhausted.eq(self.version == MAX_VERSION - 1),
+                ]
+                m.d.comb += self._events["updates"].eq(1)
+                m.next = "ADVANCE"
             with m.State("ADVANCE"):
                 last = Signal()
                 m.d.comb += last.eq(entry.slot + 1 == settings.slots)
@@ -332,23 +330,22 @@ class ParamServer(wiring.Component):
             | Cat(part.busy for part in parts).any()
         )
 
-    def _commands(
-        self, m: Module, entry: Any, found: Any, row: Any, next_row: Any, next_number: Any, running: Any
-    ) -> Any:
-        """What an update needs of everyone, each when it can take it; high when the last one has."""
+    def _commands(self, m: Module, entry: Any, found: Any, row: Any, next_row: Any, next_number: Any) -> Signal:
+        """What an update needs of everyone, each when it can take it: a bit each that is high until then."""
         settings, w, gradients, writer = self.settings, self._w, self._gradients, self._writer
         word_bytes = self.config.width // 8
         order, push = self._maker.order, self._pushes.i
         ends = (w.command, gradients.command, writer.command, order, push)
-        m.submodules.everyone = everyone = StreamFork(shape=1, outputs=len(ends))
-        for end, port in zip(ends, everyone.o, strict=True):
-            m.d.comb += [end.valid.eq(port.valid), port.ready.eq(end.ready)]
+        wanted = Signal(len(ends))
+        for end, bit in zip(ends, wanted, strict=True):
+            m.d.comb += end.valid.eq(bit)
+            with m.If(end.ready):
+                m.d.sync += bit.eq(0)
         row_words = settings.row_bytes[(word_bytes - 1).bit_length() :]
         from_row = Signal(self.config.address_width)
         new_version = Signal(VERSION_BITS)
         m.d.sync += [from_row.eq(row + word_bytes), new_version.eq(self.version + 1)]
         m.d.comb += [
-            everyone.i.valid.eq(running),
             w.command.payload.address.eq(from_row),
             w.command.payload.beats.eq(settings.words),
             w.command.payload.repeats.eq(1),
@@ -367,7 +364,7 @@ class ParamServer(wiring.Component):
             push.payload.row.eq(next_number),
             push.payload.local.eq(next_row),
         ]
-        return everyone.i.ready
+        return wanted
 
     def _push(self, m: Module) -> None:
         """Post a row when the NIC has asked for all of the one before, so that it reads them in their order."""
@@ -396,12 +393,14 @@ class ParamServer(wiring.Component):
                 m.d.sync += is_gone.eq(self.gone.bit_select(push.payload.index, 1))
                 m.next = "OPEN"
             with m.State("OPEN"):
-                m.d.comb += [row.valid.eq(1), self._skipped.eq(row.ready & is_gone)]
+                m.d.comb += row.valid.eq(1)
                 with m.If(row.ready):
                     m.next = "POST"
                     with m.If(is_gone):
-                        m.d.comb += push.ready.eq(1)
-                        m.next = "LOOK"
+                        m.next = "SKIP"
+            with m.State("SKIP"):
+                m.d.comb += [self._skipped.eq(1), push.ready.eq(1)]
+                m.next = "LOOK"
             with m.State("POST"):
                 m.d.comb += [post.valid.eq(1), push.ready.eq(post.ready), self._events["pushes"].eq(post.ready)]
                 with m.If(post.ready):

@@ -119,12 +119,12 @@ class StreamedReads(wiring.Component):
             data.StructLayout({"word": self.config.address_width - step_bits, "length": len(nic.arlen)})
         )
         next_word = Signal.like(burst.word)  # of the row, that was not asked for
-        left = Signal(WORDS_BITS)  # words of the row that were not asked for, less one
+        left = Signal(signed(WORDS_BITS + 1))  # words of the row that were not asked for, less one
         count = self._words_asked = Signal(len(nic.arlen) + 1)  # the burst's words
         is_single = Signal()
-        is_next = Signal()
-        is_last = Signal()
+        is_next = Signal(2)  # its address is the row's next one: in both halves
         asked = self._asked = Signal()  # of the stream
+        looking = self._looking = Signal()  # at a burst that may be asked of the stream
         m.d.comb += [
             turns.payload.length.eq(burst.length),
             turns.payload.single.eq(is_single),
@@ -134,28 +134,28 @@ class StreamedReads(wiring.Component):
             memory.arburst.eq(Burst.INCR),
             memory.arcache.eq(CACHE_BUFFERABLE_MODIFIABLE),
         ]
-        with m.FSM():
+        with m.FSM() as fsm:
+            m.d.comb += looking.eq(fsm.ongoing("LOOK") | fsm.ongoing("DECIDE"))
             with m.State("TAKE"):
                 m.d.comb += nic.arready.eq(1)
                 m.d.sync += [burst.word.eq(nic.araddr[step_bits:]), burst.length.eq(nic.arlen)]
                 with m.If(nic.arvalid):
                     m.next = "LOOK"
             with m.State("LOOK"):
+                half = len(next_word) // 2
                 m.d.sync += [
-                    is_next.eq(burst.word == next_word),
-                    is_last.eq(left == burst.length),
+                    is_next[0].eq(burst.word[:half] == next_word[:half]),
+                    is_next[1].eq(burst.word[half:] == next_word[half:]),
                     is_single.eq(burst.length == 0),
                     count.eq(burst.length + 1),
                 ]
                 m.next = "DECIDE"
             with m.State("DECIDE"):
-                with m.If(self._open & is_next):
+                with m.If(self._open & is_next.all()):
                     m.d.comb += [turns.valid.eq(1), turns.payload.source.eq(Source.STREAM)]
                     with m.If(turns.ready):
                         m.d.comb += asked.eq(1)
                         m.d.sync += [next_word.eq(next_word + count), left.eq(left - count)]
-                        with m.If(is_last):
-                            m.d.sync += self._open.eq(0)
                         m.next = "TAKE"
                 with m.Elif(~self._unwanted & ~self._dropping):
                     m.next = "WAIT"
@@ -166,6 +166,8 @@ class StreamedReads(wiring.Component):
             with m.State("ASK"), m.If(memory.arready):
                 m.d.sync += memory.arvalid.eq(0)
                 m.next = "TAKE"
+        with m.If(self._open & (left < 0)):  # long before the next burst
+            m.d.sync += self._open.eq(0)
         with m.If(row.valid & row.ready):
             m.d.sync += [next_word.eq(row.payload.address[step_bits:]), left.eq(row.payload.words - 1)]
 
@@ -177,24 +179,20 @@ class StreamedReads(wiring.Component):
         later_ends = Signal()  # and then, whether it is its last
         from_stream = turns.valid & (turns.payload.source == Source.STREAM)
         streamed = Signal()
-        read = Signal()
         ends = Signal()
-        is_last = Signal()
         m.d.comb += [
             streamed.eq(from_stream & words.valid),
-            memory.rready.eq(turns.valid & (turns.payload.source == Source.MEMORY)),
-            read.eq(memory.rvalid & memory.rready),
+            memory.rready.eq(1),  # a burst of memory waits until none of the stream is under way
             words.ready.eq(from_stream | self._dropping),
             ends.eq(Mux(is_later, later_ends, turns.payload.single)),
-            is_last.eq(Mux(streamed, ends, memory.rlast)),
-            turns.ready.eq((streamed | read) & is_last),
+            turns.ready.eq(streamed & ends | memory.rvalid & memory.rlast),
             self._pending.down.eq(streamed & ends),
         ]
         m.d.sync += [
-            nic.rvalid.eq(streamed | read),
+            nic.rvalid.eq(streamed | memory.rvalid),
             nic.rdata.eq(Mux(streamed, words.payload.data, memory.rdata)),
             nic.rresp.eq(Mux(streamed, Resp.OKAY, memory.rresp)),
-            nic.rlast.eq(is_last),
+            nic.rlast.eq(Mux(streamed, ends, memory.rlast)),
         ]
         with m.If(streamed):
             m.d.sync += [
@@ -218,13 +216,14 @@ class StreamedReads(wiring.Component):
         row = self.row
         unwanted = self._unwanted
         left = Signal(signed((self.patience - 1).bit_length() + 1))  # cycles, less two: the sign tells
-        m.d.comb += row.ready.eq(~self._open & ~unwanted & ~self._dropping)
+        # Not while a burst is compared with the row before.
+        m.d.comb += row.ready.eq(~self._open & ~unwanted & ~self._dropping & ~self._looking)
         with m.If(row.valid & row.ready):
             m.d.sync += [self._open.eq(~row.payload.drop), unwanted.eq(row.payload.drop)]
         m.d.sync += left.eq(left - 1)
-        with m.If(~self._open | self._pending.some | self._pending.up):
+        with m.If(~self._open | self._pending.some):
             m.d.sync += left.eq(self.patience - 2)
-        with m.Elif(left < 0):
+        with m.Elif((left < 0) & ~self._looking):
             m.d.comb += self.let_go.eq(1)
             m.d.sync += [self._open.eq(0), unwanted.eq(1)]
         with m.If(unwanted & ~self._pending.some):

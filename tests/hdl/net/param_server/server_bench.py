@@ -45,8 +45,8 @@ class Push:
 class ServerBench:
     """Runs until every worker has had ``rounds`` of its gradients applied.
 
-    ``sizes`` are those of ParamServerConfig; ``back``: the probability that the NIC sends from an earlier packet
-    again; ``mtu`` its packets' bytes; ``deaf``: a worker whose pushes fail, from its second one on.
+    ``sizes`` are those of ParamServerConfig; ``back``: the probability that the NIC sends from an earlier
+    packet again; ``mtu`` its packets' bytes; ``deaf``: a worker whose pushes fail, from its second one on.
     """
 
     def __init__(self, config, *, seed, rounds, sizes, stall=0.0, latency=20, back=0.0, mtu=256, deaf=None,
@@ -260,7 +260,7 @@ class ServerBench:
         return self
 
     def check(self):
-        """Every row that was sent, and those in memory, are what the golden server made of the same gradients."""
+        """Every row that was sent, and those in memory, are what the golden server made of the gradients."""
         for push in self.pushes:
             assert push.sent == push.expected[: len(push.sent)]
             assert push in self._done or push.index in self.stopped

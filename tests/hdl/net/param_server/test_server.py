@@ -2,7 +2,7 @@
 
 import pytest
 
-from fanin.rdma import PRESETS, RdmaConfig
+from fanin.rdma import PRESETS
 from tests.hdl.net.param_server.server_bench import ServerBench
 from tests.support import new_seed
 
