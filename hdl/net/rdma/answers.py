@@ -9,9 +9,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.arith.round_robin import RoundRobin
 from fanin.hdl.net.rdma.queue_pair import MSN_BITS, SYNDROME_BITS, index_bits
 from fanin.hdl.net.rdma.shapes import Headers, Peer
+from fanin.hdl.net.rdma.turns import Turns
 from fanin.rdma import RdmaConfig
 from fanin.roce import PSN_BITS, Opcode
 
@@ -46,7 +46,7 @@ class Answers(wiring.Component):
 
     Latency
     -------
-    4 cycles from ``valid`` to ``headers``; an answer every 3 cycles.
+    6 cycles from ``valid`` to ``headers``; an answer every 5 cycles.
 
     Source
     ------
@@ -73,7 +73,7 @@ class Answers(wiring.Component):
         count, reply = self.config.queue_pairs, self.reply
         m.submodules.peers = peers = Memory(shape=Peer, depth=count, init=[])
         m.submodules.said = said = Memory(shape=Reply, depth=count, init=[])
-        m.submodules.turn = turn = RoundRobin(count=count)
+        m.submodules.turn = turn = Turns(count=count)
         waiting = Signal(count)
         naks = Signal(count)
         index = Signal.like(turn.o)
@@ -109,6 +109,10 @@ class Answers(wiring.Component):
                 m.next = "SAY"
             with m.State("SAY"), m.If(self.headers.ready | ~self.headers.valid):
                 m.d.sync += self.headers.valid.eq(0)
+                m.next = "GONE"
+            with m.State("GONE"):  # which the turn knows when a choice is made again
+                m.next = "NEXT"
+            with m.State("NEXT"):
                 m.next = "CHOOSE"
         nak = reply.syndrome[5:].any()
         with m.If(self.connect | self.valid):

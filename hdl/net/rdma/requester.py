@@ -9,7 +9,7 @@ from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.arith.round_robin import RoundRobin
+from fanin.hdl.net.rdma.packet_cut import FLIGHT_BITS, PacketCut, descriptor_layout, row_layout
 from fanin.hdl.net.rdma.queue_pair import (
     LENGTH_BITS,
     Settings,
@@ -21,14 +21,20 @@ from fanin.hdl.net.rdma.queue_pair import (
     packets_of,
     write_layout,
 )
-from fanin.hdl.net.rdma.shapes import SIZE_BITS, Headers, fetch_layout, header_lane
+from fanin.hdl.net.rdma.shapes import Headers, fetch_layout
 from fanin.hdl.net.rdma.timers import TIMEOUT_BITS, Timers
+from fanin.hdl.net.rdma.turns import Turns, first_of
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.rdma import MAX_RETRIES, MAX_WINDOW_BITS, Ending, RdmaConfig
-from fanin.roce import PSN_BITS, Nak, Opcode
+from fanin.rdma import Ending, RdmaConfig
+from fanin.roce import PSN_BITS, Nak
 
-FLIGHT_BITS = MAX_WINDOW_BITS + 1
+_ENDINGS = {  # what becomes of the oldest write, if a NAK ends its queue pair
+    Nak.SEQUENCE: Ending.RETRIES,
+    Nak.INVALID_REQUEST: Ending.REQUEST,
+    Nak.REMOTE_ACCESS: Ending.ACCESS,
+    Nak.REMOTE_OPERATION: Ending.OPERATION,
+}
 _QUEUE = 32  # packets that may wait for payload and MAC: short ones must hide the memory's latency
 
 
@@ -49,29 +55,6 @@ class RequesterEvents(data.Struct):
     went_back: 1  #: a queue pair sends again from its oldest packet
     timed_out: 1  #: and because no answer came
     failed: 1  #: a queue pair ended with an error
-
-
-def _row_layout(descriptors: int) -> data.StructLayout:
-    """State of a queue pair. Pointers into its ring of descriptors have a bit more, to tell full from empty."""
-    pointer = descriptors.bit_length()
-    return data.StructLayout(
-        {
-            "enable": 1,
-            "head": pointer,  # the oldest descriptor that is not complete
-            "send": pointer,  # that of the next packet to send
-            "tail": pointer,  # where the next one will be put
-            "done": PSN_BITS,  # packets acknowledged since the head's first
-            "oldest": PSN_BITS,  # packet that is not acknowledged
-            "flight": FLIGHT_BITS,  # packets sent since
-            "number": PSN_BITS,  # packets of its message that were sent
-            "attempts": MAX_RETRIES.bit_length(),  # without progress
-        }
-    )
-
-
-def _less_one(window: Value) -> Value:
-    """Packets of a window, but one: without a subtraction."""
-    return ~(Const(-1, FLIGHT_BITS) << window)[:FLIGHT_BITS]
 
 
 def _less_one_more(a: Value, b: Value) -> Value:
@@ -146,8 +129,6 @@ class Requester(wiring.Component):
             self._answer(m)
             self._go_back(m)
             self._flush(m)
-            with m.State("SETTLE"):
-                m.next = "WRITE"
             with m.State("WRITE"):
                 self._write_row(m, self.closed)
                 m.next = "IDLE"
@@ -156,12 +137,16 @@ class Requester(wiring.Component):
     def _make(self, m: Module) -> None:
         """Tables, registers of the queue pair in hand, flags of all."""
         config, count = self.config, self.config.queue_pairs
-        self.row = Signal(_row_layout(config.descriptors))
+        self.row = Signal(row_layout(config))
         self.settings = Signal(Settings)
+        self.offset = Signal(LENGTH_BITS)  # bytes of the message that were sent
         self.index = Signal(index_bits(config))
         self.kind = Signal(Kind)
         self.progress = Signal()  # restarts the timer
         self.ending = Signal(Ending)
+        self.positive, self.sequence, self.refused = (
+            Signal(name=n) for n in ("positive", "sequence", "refused")
+        )
         # of the row as it was a cycle before:
         self.closed = Signal()  # the window is full
         self.quiet = Signal()  # no packet is in flight
@@ -190,10 +175,10 @@ class Requester(wiring.Component):
     def _choose(self, m: Module) -> None:
         """What there is to do, the most urgent first, and for which queue pair.
 
-        All is known a cycle late. So ``free`` is room for two packets; that a descriptor is taken shows before
-        the next choice; timers and packets are looked at again when their queue pair's row is read.
+        What is known is some cycles old: so ``free`` is room for two packets, that a descriptor is taken shows
+        before the next choice, and timers and packets are looked at again when their queue pair's row is read.
         """
-        m.submodules.turn = self.turn = turn = RoundRobin(count=self.config.queue_pairs)
+        m.submodules.turn = self.turn = turn = Turns(count=self.config.queue_pairs)
         m.d.comb += turn.i.eq(self.sendable)
         connect, answer, post = self.connect, self.answer, self.post
         self.free = free = Signal()
@@ -202,12 +187,9 @@ class Requester(wiring.Component):
         can_post = Signal()
         m.d.sync += [
             free.eq((self.packets.level < _QUEUE - 1) & (self.fetches.level < _QUEUE - 1)),
-            has_expired.eq(self.timers.expired.any()),
+            Cat(has_expired, expired).eq(Cat(*first_of(self.timers.expired))),
             can_post.eq(post.valid & self.room.bit_select(post.payload.index, 1)),
         ]
-        for index in reversed(range(self.config.queue_pairs)):
-            with m.If(self.timers.expired[index]):
-                m.d.sync += expired.eq(index)
         self.choices = {
             Kind.CONNECT: (connect.valid, connect.payload.index),
             Kind.ANSWER: (answer.valid, answer.payload.index),
@@ -222,10 +204,9 @@ class Requester(wiring.Component):
         m.submodules.settings = settings = Memory(shape=Settings, depth=count, init=[])
         self.row_read, self.row_write = rows.read_port(domain="comb"), rows.write_port()
         self.settings_read, self.settings_write = settings.read_port(domain="comb"), settings.write_port()
-        write = self.post.payload.shape()
-        members = {name: shape for name, shape in write.members.items() if name != "index"}
-        layout = data.StructLayout(members | {"last_number": PSN_BITS})  # of the message's last packet, from 0
-        m.submodules.writes = writes = Memory(shape=layout, depth=count * config.descriptors, init=[])
+        m.submodules.writes = writes = Memory(
+            shape=descriptor_layout(config), depth=count * config.descriptors, init=[]
+        )
         self.writes_read, self.writes_write = writes.read_port(), writes.write_port()
         self.write = self.writes_read.data  # the descriptor in hand
         for port in (self.row_read, self.row_write, self.settings_read, self.settings_write):
@@ -234,12 +215,12 @@ class Requester(wiring.Component):
             self.row_write.data.eq(self.row),
             self.settings_write.data.eq(self.connect.payload.settings),
             self.writes_read.en.eq(0),
+            self.writes_read.addr.eq(Cat((self.row.head + 1)[:-2], self.index)),  # else somebody says so
         ]
 
     def _read_write(self, m: Module, pointer: Any) -> None:
         """Have the descriptor at that place in hand from the next cycle on."""
-        place = pointer[: len(pointer) - 1]
-        m.d.comb += [self.writes_read.addr.eq(Cat(place, self.index)), self.writes_read.en.eq(1)]
+        m.d.comb += [self.writes_read.addr.eq(Cat(pointer[:-1], self.index)), self.writes_read.en.eq(1)]
 
     def _write_row(self, m: Module, closed: Any) -> None:
         """Put the row back, and say what can be done with its queue pair now."""
@@ -266,24 +247,27 @@ class Requester(wiring.Component):
                     m.d.sync += [self.kind.eq(kind), self.index.eq(index)]
                     m.next = "READ"
         with m.State("READ"):
-            asked = Mux(self.kind == Kind.SEND, self.sendable, self.timers.expired)
+            asked = (flags.bit_select(self.index, 1) for flags in (self.sendable, self.timers.expired))
             m.d.sync += [
                 self.row.eq(self.row_read.data),
                 self.settings.eq(self.settings_read.data),
-                self.granted.eq(asked.bit_select(self.index, 1)),
+                self.offset.eq(bytes_of(self.row_read.data.number, self.settings_read.data.mtu)),
+                self.granted.eq(Mux(self.kind == Kind.SEND, *asked)),
+                self.ending.eq(Ending.FLUSHED),
             ]
             row = self.row_read.data
             self._read_write(m, Mux(self.kind == Kind.SEND, row.send, row.head))
             with m.Switch(self.kind):
                 with m.Case(Kind.CONNECT):
-                    m.d.sync += self.ending.eq(Ending.FLUSHED)
                     m.next = "FLUSH"
                 with m.Case(Kind.ANSWER):
-                    m.next = "MEASURE"
+                    self._judge(m)
+                    m.next = "CHECK"
                 with m.Case(Kind.POST):
                     m.next = "POST"
                 with m.Case(Kind.TIMEOUT):
-                    m.next = "LATE"
+                    m.d.sync += self.ending.eq(Ending.RETRIES)
+                    m.next = "CHECK"
                 with m.Case(Kind.SEND):
                     m.d.sync += self.turn.last.eq(self.index)
                     m.next = "SEND"
@@ -294,7 +278,7 @@ class Requester(wiring.Component):
         most = Signal(signed(LENGTH_BITS + 1))  # bytes, less one
         m.d.sync += most.eq(post.length - 1)  # it has been there for some cycles
         m.d.comb += [
-            port.addr.eq(Cat(row.tail[: len(row.tail) - 1], self.index)),
+            port.addr.eq(Cat(row.tail[:-1], self.index)),
             *(
                 port.data[name].eq(post[name])
                 for name in port.data.shape().members
@@ -309,7 +293,7 @@ class Requester(wiring.Component):
         with m.State("POSTED"):
             self._write_row(m, self.closed)
             self._read_write(m, row.send)  # or its head, which is the same if it is not enabled
-            m.d.sync += [self.ending.eq(Ending.FLUSHED), self.granted.eq(1)]
+            m.d.sync += self.granted.eq(1)
             m.next = "FLUSH"
             with m.If(row.enable):
                 m.next = "WRITE"
@@ -317,142 +301,92 @@ class Requester(wiring.Component):
                     m.next = "SEND"
 
     def _send(self, m: Module) -> None:
-        """Cut off the next packet, if there is still one to send.
-
-        An ACK is asked for at a message's end, and often enough for the window.
-        """
-        row, write, settings = self.row, self.write, self.settings
-        local = Signal(self.config.address_width)
-        psn = Signal(PSN_BITS)
-        begins = Signal()
-        ends = Signal()
-        some = Signal()
-        asks = Signal()
-        closes = Signal()  # the window
-        rest = Signal(SIZE_BITS)  # bytes of the message, if this is its last packet
-        next_send = Signal.like(row.send)
-        next_number = Signal.like(row.number)
-        next_flight = Signal.like(row.flight)
-        offset = bytes_of(row.number, settings.mtu)
-        whole = bytes_of(Const(1), settings.mtu)
-        window = _less_one(settings.window)
-        m.d.sync += [
-            local.eq(write.local + offset),
-            rest.eq(write.length[:SIZE_BITS] - offset[:SIZE_BITS]),
-            psn.eq(row.oldest + row.flight),
-            begins.eq(~row.number.any()),
-            ends.eq(row.number == write.last_number),
-            some.eq(write.length.any()),
-            next_send.eq(row.send + 1),
-            next_number.eq(row.number + 1),
-            next_flight.eq(row.flight + 1),
-            asks.eq(~(psn & window >> 2).any()),
-            closes.eq(row.flight == window),
+        """Hand on the next packet, if there is still one to send."""
+        m.submodules.cut = cut = PacketCut(config=self.config)
+        row, packets, fetches = self.row, self.packets.i, self.fetches.i
+        hands_on = Signal()  # the state, without its decoder
+        m.d.sync += hands_on.eq(0)
+        m.d.comb += [
+            cut.row.eq(row),
+            cut.offset.eq(self.offset),
+            cut.write.eq(self.write),
+            cut.settings.eq(self.settings),
+            packets.payload.eq(cut.headers),
+            fetches.payload.eq(cut.fetch),
+            packets.valid.eq(hands_on),
+            fetches.valid.eq(hands_on & cut.some),
+            self.events.sent.eq(hands_on),
         ]
         with m.State("SEND"):
             m.next = "IDLE"
             with m.If(self.granted):
                 m.next = "CUT"
         with m.State("CUT"):
-            m.d.sync += [
-                self.progress.eq(self.quiet),
-                row.flight.eq(next_flight),
-                row.number.eq(Mux(ends, 0, next_number)),
-                row.send.eq(Mux(ends, next_send, row.send)),
-            ]
+            m.d.sync += [hands_on.eq(1), self.progress.eq(self.quiet)]
+            m.d.sync += [row[name].eq(cut.after[name]) for name in cut.after.shape().members]
             m.next = "HAND ON"
         with m.State("HAND ON"):
-            self._write_row(m, closes)
-            m.d.comb += [
-                self.packets.i.valid.eq(1),
-                self.fetches.i.valid.eq(some),
-                self.events.sent.eq(1),
-            ]
+            self._write_row(m, cut.closes)
             m.next = "IDLE"
-        headers = self.packets.i.p
-        m.d.comb += self._headers(begins, ends)
-        m.d.comb += [
-            headers.psn.eq(psn),
-            headers.acknowledge.eq(ends | asks),
-            headers.size.eq(Mux(ends, rest, whole)),
-            self.fetches.i.p.address.eq(local),
-            self.fetches.i.p.size.eq(headers.size),
-            self.fetches.i.p.lane.eq(header_lane(self.config.width, headers.opcode)),
-        ]
-
-    def _headers(self, begins: Any, ends: Any) -> list[Any]:
-        """What is told of the packet's message."""
-        headers, write, settings = self.packets.i.p, self.write, self.settings
-        last = Mux(write.with_immediate, Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_LAST)
-        only = Mux(write.with_immediate, Opcode.WRITE_ONLY_IMMEDIATE, Opcode.WRITE_ONLY)
-        first = Mux(ends, only, Opcode.WRITE_FIRST)
-        later = Mux(ends, last, Opcode.WRITE_MIDDLE)
-        return [
-            headers.peer.eq(settings.peer),
-            headers.opcode.eq(Mux(begins, first, later)),
-            headers.address.eq(write.remote),
-            *(headers[name].eq(write[name]) for name in ("rkey", "length", "immediate")),
-        ]
 
     def _answer(self, m: Module) -> None:
         """Move on by the packets that are acknowledged, and complete the writes that they end."""
         row, answer = self.row, self.answer.payload
         ahead = Signal(PSN_BITS)
         steps = Signal(FLIGHT_BITS)
-        within = Signal()
-        positive = Signal()
-        sequence = Signal()
-        refused = Signal()
+        near = Signal()
+        below = Signal()  # those in flight, but for the upper bits
         left = Signal(signed(PSN_BITS + 1))
-        refusals = {
-            Nak.INVALID_REQUEST: Ending.REQUEST,
-            Nak.REMOTE_ACCESS: Ending.ACCESS,
-            Nak.REMOTE_OPERATION: Ending.OPERATION,
-        }
-        known = positive | sequence | refused
-        near = ~ahead[FLIGHT_BITS:].any()
+        moved = Signal(data.StructLayout({n: row.shape()[n].shape for n in ("oldest", "flight", "done")}))
         m.d.sync += [
-            ahead.eq(answer.psn - row.oldest),
-            within.eq(known & near & (ahead[:FLIGHT_BITS] < row.flight)),
-            steps.eq(ahead[:FLIGHT_BITS] + positive),
+            ahead.eq(answer.psn - self.row_read.data.oldest),
+            near.eq(~ahead[FLIGHT_BITS:].any() & (self.positive | self.sequence | self.refused)),
+            below.eq(ahead[:FLIGHT_BITS] < row.flight),
+            steps.eq(ahead[:FLIGHT_BITS] + self.positive),
+            moved.oldest.eq(row.oldest + steps),
+            moved.flight.eq(row.flight - steps),
+            moved.done.eq(row.done + steps),
             left.eq(_less_one_more(row.done, self.write.last_number)),
         ]
-        with m.State("MEASURE"):
-            m.d.sync += [
-                positive.eq(answer.syndrome[5:] == 0),
-                sequence.eq(answer.syndrome == Nak.SEQUENCE.syndrome),
-                refused.eq(0),
-            ]
-            for nak, ending in refusals.items():
-                with m.If(answer.syndrome == nak.syndrome):
-                    m.d.sync += [refused.eq(1), self.ending.eq(ending)]
-            m.next = "CHECK"
         with m.State("CHECK"):
             m.next = "TAKE"
+            with m.If(self.kind == Kind.TIMEOUT):
+                m.next = "GO BACK"
         with m.State("TAKE"):
             m.d.comb += self.answer.ready.eq(1)
             m.next = "IDLE"
-            with m.If(within):
-                m.d.sync += [
-                    row.oldest.eq(row.oldest + steps),
-                    row.flight.eq(row.flight - steps),
-                    row.done.eq(row.done + steps),
-                ]
-                with m.If(steps.any()):
-                    m.d.sync += [row.attempts.eq(0), self.progress.eq(1)]
-                m.next = "COUNT"
+            with m.If(near & below):
+                m.next = "MOVE"
+        with m.State("MOVE"):
+            m.d.sync += [row[name].eq(moved[name]) for name in moved.shape().members]
+            with m.If(steps.any()):
+                m.d.sync += [row.attempts.eq(0), self.progress.eq(1)]
+            m.next = "COUNT"
         with m.State("COUNT"):
             m.next = "COMPLETE"
         with m.State("COMPLETE"):
             with m.If(left >= 0), m.If(self._complete(m, Ending.DONE)):
                 m.d.sync += row.done.eq(left)
                 m.next = "COUNT"
-            with m.Elif(refused):
+            with m.Elif(self.refused):
                 self._fail(m)
-            with m.Elif(sequence):
+            with m.Elif(self.sequence):
                 m.next = "GO BACK"
             with m.Else():
                 m.next = "WRITE"
+
+    def _judge(self, m: Module) -> None:
+        """What kind of answer it is; one of another kind is ignored."""
+        syndrome = self.answer.payload.syndrome
+        m.d.sync += [
+            self.granted.eq(1),
+            self.positive.eq(syndrome[5:] == 0),
+            self.sequence.eq(syndrome == Nak.SEQUENCE.syndrome),
+            self.refused.eq(0),
+        ]
+        for nak, ending in _ENDINGS.items():
+            with m.If(syndrome == nak.syndrome):
+                m.d.sync += [self.refused.eq(nak != Nak.SEQUENCE), self.ending.eq(ending)]
 
     def _complete(self, m: Module, ending: Any) -> Any:
         """Say what has become of the head, and go on to the next one behind it, when that is taken."""
@@ -464,7 +398,7 @@ class Requester(wiring.Component):
             said.p.ending.eq(ending),
         ]
         with m.If(said.ready):
-            self._read_write(m, (row.head + 1)[: len(row.head)])
+            m.d.comb += self.writes_read.en.eq(1)
             m.d.sync += row.head.eq(row.head + 1)
         return said.ready
 
@@ -477,18 +411,14 @@ class Requester(wiring.Component):
     def _go_back(self, m: Module) -> None:
         """Send again from the oldest packet on, if that has not been tried too often."""
         row = self.row
-        timed_out = self.kind == Kind.TIMEOUT
-        with m.State("LATE"):
-            m.next = "GO BACK"
         with m.State("GO BACK"):
             m.d.sync += self.progress.eq(1)
-            with m.If(timed_out & ~self.granted | self.quiet):
+            with m.If(~self.granted | self.quiet):
                 m.next = "WRITE"  # what the timer waited for has come meanwhile
             with m.Elif(self.spent):
-                m.d.sync += self.ending.eq(Ending.RETRIES)
                 self._fail(m)
             with m.Else():
-                m.d.comb += [self.events.went_back.eq(1), self.events.timed_out.eq(timed_out)]
+                m.d.comb += [self.events.went_back.eq(1), self.events.timed_out.eq(self.kind == Kind.TIMEOUT)]
                 m.d.sync += [
                     row.attempts.eq(self.tried),
                     row.flight.eq(0),
@@ -505,9 +435,12 @@ class Requester(wiring.Component):
             m.d.sync += [row.send.eq(row.tail), self.progress.eq(1)]
             with m.If(self.kind == Kind.CONNECT):
                 m.d.sync += [row.enable.eq(wanted.enable), row.oldest.eq(wanted.send_psn)]
+            m.d.comb += self.writes_read.en.eq(self.completion.ready)  # whatever comes behind the last one
             with m.If(row.head != row.tail), m.If(self._complete(m, self.ending)):
                 m.d.sync += self.ending.eq(Ending.FLUSHED)
             with m.Else():
                 m.next = "SETTLE"
-                with m.If(self.kind == Kind.CONNECT):
-                    m.d.comb += [self.settings_write.en.eq(1), self.connect.ready.eq(1)]
+        with m.State("SETTLE"):
+            with m.If(self.kind == Kind.CONNECT):
+                m.d.comb += [self.settings_write.en.eq(1), self.connect.ready.eq(1)]
+            m.next = "WRITE"

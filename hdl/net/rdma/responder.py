@@ -84,7 +84,7 @@ class Responder(wiring.Component):
 
     Latency
     -------
-    ``store`` 2 cycles after ``i``, and a packet every 3 cycles; ``answer`` 4 cycles after ``store``.
+    ``store`` 2 cycles after ``i``, and a packet every 3 cycles; ``answer`` 6 cycles after ``store``.
 
     Source
     ------

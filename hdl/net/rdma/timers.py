@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -65,7 +65,7 @@ class Timers(wiring.Component):
         """
         m = Module()
         step_bits = (self.count - 1).bit_length()
-        m.submodules.ages = ages = Memory(shape=TIMEOUT_BITS - step_bits + 1, depth=self.count, init=[])
+        m.submodules.ages = ages = Memory(shape=TIMEOUT_BITS - step_bits, depth=self.count, init=[])
         read, write = ages.read_port(domain="comb"), ages.write_port()
         visit = Signal(step_bits)
         stopped = Signal(self.count)
@@ -79,14 +79,14 @@ class Timers(wiring.Component):
             read.addr.eq(visited),
             write.addr.eq(visited),
             write.en.eq(1),
-            write.data.eq(Mux(still, 0, read.data + ~read.data[-1])),
+            write.data.eq((read.data & ~still.replicate(len(limit))) + 1),  # in visits since it began
         ]
         m.d.sync += [
             limit.eq(self.timeout[step_bits:]),
             visit.eq(visit + 1),
             still.eq(stopped.bit_select(visit, 1)),
             stopped.eq(stopped & ~(1 << visit) | stop),
-            old.eq((read.data >= limit) & ~still),
+            old.eq((read.data > limit) & ~still),
             self.expired.eq((self.expired | (old << judged) & ~stopped) & ~stop),
         ]
         return m

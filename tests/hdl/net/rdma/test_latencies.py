@@ -74,13 +74,13 @@ def test_answers():
     async def main(ctx):
         await ctx.tick().repeat(3)
         await answer(ctx, 2)
-        assert 1 + await cycles_until(ctx, dut.headers.valid) == 4
+        assert 1 + await cycles_until(ctx, dut.headers.valid) == 6
         await ctx.tick().repeat(10)
         bench.log["headers"].clear()
         for index in range(4):
             await answer(ctx, index)
         await ctx.tick().repeat(30)
-        assert gaps(bench.log["headers"]) == [3] * 3
+        assert gaps(bench.log["headers"]) == [5] * 3
 
     bench.run(main)
 
@@ -99,7 +99,7 @@ def test_the_responder_answers_and_the_store_hears_of_a_packet():
         assert ctx.get(dut.i.ready)
         await ctx.tick()
         ctx.set(dut.i.valid, 0)
-        assert 1 + await cycles_until(ctx, dut.answer.valid) == 4
+        assert 1 + await cycles_until(ctx, dut.answer.valid) == 6
 
     bench.run(main)
 

@@ -6,6 +6,7 @@ import pytest
 
 from fanin.hdl.arith.round_robin import RoundRobin
 from fanin.hdl.net.rdma.timers import Timers
+from fanin.hdl.net.rdma.turns import Turns
 from fanin.hdl.net.rdma.write_queue import WriteQueue
 from fanin.rdma import RdmaConfig
 from tests.hdl.net.rdma.bench import Bench
@@ -14,16 +15,16 @@ from tests.support import new_seed
 CONFIG = RdmaConfig(address_width=32, queue_pairs=4, regions=2)
 
 
-@pytest.mark.parametrize("count", [2, 5])
-def test_the_next_one_behind_the_last_has_its_turn(count):
-    dut = RoundRobin(count=count)
+@pytest.mark.parametrize(("part", "count", "latency"), [(RoundRobin, 2, 1), (RoundRobin, 5, 1), (Turns, 4, 3)])
+def test_the_next_one_behind_the_last_has_its_turn(part, count, latency):
+    dut = part(count=count)
 
     async def main(ctx):
         for asking in range(1 << count):
             for last in range(count):
                 ctx.set(dut.i, asking)
                 ctx.set(dut.last, last)
-                await ctx.tick()
+                await ctx.tick().repeat(latency)
                 order = [(last + 1 + n) % count for n in range(count)]
                 wanted = next((n for n in order if asking >> n & 1), None)
                 assert ctx.get(dut.valid) == (wanted is not None)
