@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fanin.cli.bench import rdma, rdma_latency
+from fanin.cli.bench import area, rdma, rdma_latency
 from fanin.cli.bench.netlist import Area, Depth
 from fanin.cli.bench.rdma_latency import Move, NicMeter
 from fanin.cli.main import main
@@ -122,8 +122,8 @@ def test_depth_by_the_default_mapping_has_the_limit(monkeypatch):
     def synthesise(verilog, top, levels_first=False):
         return Area(depth=Depth(3 if levels_first else 5, 1, 20))
 
-    monkeypatch.setattr(rdma, "synthesise", synthesise)
-    results = {result.name: result for result in rdma._area(RegionTable(config=TINY))}
+    monkeypatch.setattr(area, "synthesise", synthesise)
+    results = {result.name: result for result in area.part_figures(RegionTable(config=TINY))}
     assert not results["RegionTable: LUTs between registers"].ok
     fewest = results["RegionTable: LUTs, mapped for fewest levels"]
     assert (fewest.value, fewest.limit) == (3, None)

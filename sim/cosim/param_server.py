@@ -18,7 +18,7 @@ from fanin.hdl.net.param_server.node import ParamServerNode
 from fanin.hdl.net.rdma.driver import RdmaDriver
 from fanin.hdl.net.rdma.node import RdmaNode
 from fanin.job import worker_endpoint
-from fanin.param_server import ParamServerConfig, ServerLayout, WorkerLayout
+from fanin.param_server import MAX_SERVERS, ParamServerConfig, ServerLayout, WorkerLayout
 from fanin.rdma import FIRST_QUEUE_PAIR, MAX_QUEUE_PAIRS, RdmaConfig, Region, payload_words
 from fanin.sim.cosim.clock import mac_rate, period_of
 from fanin.sim.cosim.param_server_hosts import SERVER_KEY, Hosts, WildRun
@@ -34,6 +34,8 @@ from fanin.sim.switch.forward import Forwarder
 
 WORKER_KEY = 0x1000  # and a shard: the key of its model buffers at a worker
 WINDOW = 256  # packets in flight
+_ROUND_TRIP = 5_000  # cycles, and more than that
+_QUIET = 600  # cycles, in which a packet goes from any register of a node to the next frame
 
 
 def _nic(partners: int, width: int) -> RdmaConfig:
@@ -44,26 +46,50 @@ def _nic(partners: int, width: int) -> RdmaConfig:
 
 
 class ParamServerCosim:
-    """Workers and servers of the given sizes behind a forwarding switch, built once; each ``run`` begins anew.
+    """So many workers and servers behind a forwarding switch, built once; each ``run`` begins anew.
 
-    Nodes are the workers, then the servers. Raises InputError for a missing tool and for sizes out of range.
+    Nodes are the workers, then the servers; ``width`` is that of a word in bits. Raises InputError for a
+    missing tool and for sizes out of range.
     """
 
-    def __init__(self, sizes: ParamServerConfig, *, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
-        if sizes.workers > MAX_QUEUE_PAIRS:
+    def __init__(
+        self,
+        *,
+        workers: int,
+        servers: int = 1,
+        width: int = 512,
+        clock_mhz: float = CLOCK_MHZ,
+        quiet: bool = False,
+    ):
+        if not 1 <= workers <= MAX_QUEUE_PAIRS:
             raise InputError(
-                f"workers must be at most {MAX_QUEUE_PAIRS}, the queue pairs of a server, not {sizes.workers}"
+                f"workers must be 1 to {MAX_QUEUE_PAIRS}, the queue pairs of a server, not {workers}"
             )
-        self.sizes = sizes
+        if not 1 <= servers <= MAX_SERVERS:
+            raise InputError(f"servers must be 1 to {MAX_SERVERS}, not {servers}")
+        self.workers, self.servers, self.width = workers, servers, width
         self.period_ps = period_of(clock_mhz)
-        at_worker, at_server = _nic(sizes.servers, sizes.width), _nic(sizes.workers, sizes.width)
+        at_worker, at_server = _nic(servers, width), _nic(workers, width)
         self.worker_driver, self.server_driver = RdmaDriver(at_worker), ParamServerDriver(at_server)
         self._simulator = Simulator(
             [
-                Group(RdmaNode(config=at_worker), sizes.workers),
-                Group(ParamServerNode(config=at_server), sizes.servers),
+                Group(RdmaNode(config=at_worker), workers),
+                Group(ParamServerNode(config=at_server), servers),
             ],
             quiet=quiet,
+        )
+
+    def sizes(self, job: Job, learner: Learner) -> ParamServerConfig:
+        """Of a job. Raises ValueError unless it fits."""
+        for name, most in ("workers", self.workers), ("servers", self.servers):
+            if getattr(job, name) > most:
+                raise ValueError(f"{name} must be at most {most}, as built, not {getattr(job, name)}")
+        return ParamServerConfig(
+            parameters=learner.parameters,
+            workers=job.workers,
+            slots=job.slots,
+            servers=job.servers,
+            width=self.width,
         )
 
     def run(
@@ -74,37 +100,49 @@ class ParamServerCosim:
         mtu: int = 4096,
         link: LinkConfig | None = None,
         switch_ns: float = 400.0,
-        timeout: int = 5_000,
+        timeout: int | None = None,
         retries: int = 7,
         pcap: Path | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> WildRun:
-        """Carry a job out; ``timeout`` is in cycles.
+        """Carry a job out, on as many of the nodes as it has.
 
+        ``timeout`` is in cycles; without one, it is longer than all gradients on the way need on a link.
         Of ``job.costs`` only a worker's own ``copy`` of the model counts: all else is what the hardware takes.
-        Every row that a server sends is compared with the golden server's. Raises SimulationFailed when it
-        cannot go on, or a row differs.
+        Every row that a server sends is compared with the golden server's. Raises ValueError for a job that
+        does not fit, SimulationFailed when it cannot go on, or a row differs.
         """
-        link, sizes = link or LinkConfig(), self.sizes
+        link, sizes = link or LinkConfig(), self.sizes(job, learner)
+        if timeout is None:
+            timeout = self._timeout(sizes, link)
+        lossless = not (link.drop or link.corrupt)
         initial = learner.initial().astype(np.float32)
         hosts = functools.partial(
-            Hosts, job=job, learner=learner, sizes=sizes, initial=initial, driver=self.worker_driver
+            Hosts,
+            job=job,
+            learner=learner,
+            sizes=sizes,
+            initial=initial,
+            driver=self.worker_driver,
+            first_server=self.workers,
         )
+        nodes = self.workers + self.servers
         with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
             request = RunRequest(
-                nodes=sizes.workers + sizes.servers,
+                nodes=nodes,
                 period_ps=self.period_ps,
-                memories=self._memories(Path(temporary), initial),
-                phases=[Phase("configure", self._programs(job, mtu, timeout, retries))],
+                memories=self._memories(Path(temporary), sizes, initial),
+                phases=[Phase("configure", self._programs(sizes, job.rate, mtu, timeout, retries))],
                 hosts=hosts,
-                switch=functools.partial(Forwarder.of, [worker_endpoint(n).mac for n in range(self.nodes)]),
+                switch=functools.partial(Forwarder.of, [worker_endpoint(node).mac for node in range(nodes)]),
                 jobs=[],
                 link=link,
                 switch_ns=switch_ns,
                 seed=job.seed,
-                mac_bytes_per_cycle=mac_rate(link, self.period_ps, sizes.width),
+                mac_bytes_per_cycle=mac_rate(link, self.period_ps, self.width),
                 watchdog=100_000 + 20 * timeout,
-                quiet_cycles=600 + timeout,
+                # Until then a packet that was lost may have to be sent again, by nodes that count in cycles.
+                quiet_cycles=_QUIET + timeout * (not lossless),
                 pcap=pcap,
             )
             raw = self._simulator.run(request, progress=progress)
@@ -112,34 +150,38 @@ class ParamServerCosim:
         run.raw = raw
         return run
 
-    @property
-    def nodes(self) -> int:
-        """Workers and servers."""
-        return self.sizes.workers + self.sizes.servers
+    def _timeout(self, sizes: ParamServerConfig, link: LinkConfig) -> int:
+        """Twice what all gradients that may be on the way take on one link, and a round trip."""
+        size = max(ServerLayout(sizes, shard).slot(0, 0).size for shard in range(sizes.servers))
+        bits_a_cycle = min(link.gbps * self.period_ps / 1000, self.width)
+        return _ROUND_TRIP + math.ceil(2 * 8 * size * sizes.workers * sizes.slots / bits_a_cycle)
 
-    def _memories(self, work: Path, initial: npt.NDArray[np.float32]) -> list[list[Path]]:
+    def _memories(
+        self, work: Path, sizes: ParamServerConfig, initial: npt.NDArray[np.float32]
+    ) -> list[list[Path]]:
         """Zeros, and w in row 0 of every server; a server's ports are all to one memory."""
-        sizes, files = self.sizes, []
-        for worker in range(sizes.workers):
-            path = work / f"worker{worker}"
-            np.zeros(WorkerLayout(sizes).size, np.uint8).tofile(path)
-            files.append([path])
-        for shard in range(sizes.servers):
-            layout, path = ServerLayout(sizes, shard), work / f"server{shard}"
-            memory = np.zeros(layout.size, np.uint8)
-            first = sizes.shard_start(shard)
-            w = initial[first : first + sizes.shard_values(shard)].view(np.uint8)
-            memory[layout.row(0).w : layout.row(0).w + w.size] = w
+        paths = [work / f"memory{node}" for node in range(self.workers + self.servers)]
+        for node, path in enumerate(paths):
+            shard = node - self.workers
+            memory = np.zeros(0, np.uint8)  # of a node that has no part
+            if node < sizes.workers:
+                memory = np.zeros(WorkerLayout(sizes).size, np.uint8)
+            elif 0 <= shard < sizes.servers:
+                memory = np.zeros(ServerLayout(sizes, shard).size, np.uint8)
+                first, row = sizes.shard_start(shard), ServerLayout(sizes, shard).row(0)
+                w = initial[first : first + sizes.shard_values(shard)].view(np.uint8)
+                memory[row.w : row.w + w.size] = w
             memory.tofile(path)
-            files.append([path] * len(self._simulator.ports[sizes.workers + shard].memories))
-        return files
+        ports = self._simulator.ports
+        return [[path] * len(ports[node].memories) for node, path in enumerate(paths)]
 
-    def _programs(self, job: Job, mtu: int, timeout: int, retries: int) -> list[HostProgram]:
+    def _programs(
+        self, sizes: ParamServerConfig, rate: float, mtu: int, timeout: int, retries: int
+    ) -> list[HostProgram]:
         """Queue pairs between every worker and every server, regions for both, the servers' job."""
-        sizes = self.sizes
         limits = {"mtu": mtu, "window": WINDOW, "retries": retries}
         pairs = [
-            Pair.of((worker, shard), (sizes.workers + shard, worker), **limits)
+            Pair.of((worker, shard), (self.workers + shard, worker), **limits)
             for worker in range(sizes.workers)
             for shard in range(sizes.servers)
         ]
@@ -148,20 +190,22 @@ class ParamServerCosim:
             Region(*layout.region(shard), WORKER_KEY + shard, frozenset([FIRST_QUEUE_PAIR + shard]))
             for shard in range(sizes.servers)
         ]
-        programs = [
-            configure_node(self.worker_driver, worker, pairs, buffers, timeout=timeout)
-            for worker in range(sizes.workers)
-        ]
-        return programs + [self._server(job, shard, pairs, timeout) for shard in range(sizes.servers)]
+        programs = [HostProgram() for _ in range(self.workers + self.servers)]
+        for worker in range(sizes.workers):
+            programs[worker] = configure_node(self.worker_driver, worker, pairs, buffers, timeout=timeout)
+        for shard in range(sizes.servers):
+            node = self.workers + shard
+            tables = [
+                Region(*ServerLayout(sizes, shard).region(n), SERVER_KEY + n, frozenset([FIRST_QUEUE_PAIR + n]))
+                for n in range(sizes.workers)
+            ]
+            program = configure_node(self.server_driver, node, pairs, tables, timeout=timeout)
+            programs[node] = self._set_job(program, sizes, shard, rate)
+        return programs
 
-    def _server(self, job: Job, shard: int, pairs: list[Pair], timeout: int) -> HostProgram:
-        sizes, driver, layout = self.sizes, self.server_driver, ServerLayout(self.sizes, shard)
-        tables = [
-            Region(*layout.region(worker), SERVER_KEY + worker, frozenset([FIRST_QUEUE_PAIR + worker]))
-            for worker in range(sizes.workers)
-        ]
-        program = configure_node(driver, sizes.workers + shard, pairs, tables, timeout=timeout)
-        program.extend(driver.set_job(layout, np.float32(job.rate / sizes.workers)).operations)
+    def _set_job(self, program: HostProgram, sizes: ParamServerConfig, shard: int, rate: float) -> HostProgram:
+        driver, layout = self.server_driver, ServerLayout(sizes, shard)
+        program.extend(driver.set_job(layout, np.float32(rate / sizes.workers)).operations)
         there, _ = WorkerLayout(sizes).region(shard)
         for worker in range(sizes.workers):
             entry = driver.set_worker(worker, layout, buffers=there, rkey=WORKER_KEY + shard)
@@ -187,10 +231,7 @@ def run_rtl(
     """
     if job.algorithm is Algorithm.SYNC:
         raise InputError("--algorithm sync runs on the model only: --on model")
-    sizes = ParamServerConfig(
-        parameters=learner.parameters, workers=job.workers, slots=job.slots, servers=job.servers, width=width
-    )
-    cosim = ParamServerCosim(sizes, quiet=quiet)
+    cosim = ParamServerCosim(workers=job.workers, servers=job.servers, width=width, quiet=quiet)
 
     def told(now: Progress) -> None:
         if progress and now.phases:

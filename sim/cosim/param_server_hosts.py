@@ -205,9 +205,10 @@ class Hosts:
         sizes: ParamServerConfig,
         initial: npt.NDArray[np.float32],
         driver: RdmaDriver,
+        first_server: int,
     ):
         self.board, self.job, self.learner, self.sizes = board, job, learner, sizes
-        self.initial, self.driver = initial, driver
+        self.initial, self.driver, self._first_server = initial, driver, first_server
         self.rng = np.random.default_rng(job.seed)
         self.gradients_each = learner.batches * job.epochs
         self.pushing: dict[tuple[int, int], tuple[float, int]] = {}  # when begun, and servers that lack it
@@ -223,7 +224,7 @@ class Hosts:
         """All workers begin with w as it is given."""
         self.workers = [_Worker(self, number) for number in range(self.sizes.workers)]
         for shard, worker, slot, address in self._gvnums():
-            node = self.sizes.workers + shard
+            node = self._first_server + shard
             self.board.watch(node, address, partial(self._gradient_arrived, worker, slot))
         for worker in self.workers:
             worker.advance()

@@ -40,6 +40,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     ring.add_argument("--models", action="store_true", help="the papers' models alone: seconds, not minutes")
     _add_output(ring)
     _benchmark(names, "rdma", "one-sided writes: link use, latency, area and logic depth")
+    _benchmark(names, "ps", "the parameter server: rows a second with 15 workers, area and logic depth")
     codec = _benchmark(names, "codec", "the codecs: latency, throughput, area, RTL against NumPy, table III")
     codec.add_argument("--values", type=int, default=1_000_000, metavar="N", help="values per codec and bound")
     area = _benchmark(names, "area", "LUTs, flip-flops and logic depth of one engine and a whole node")

@@ -94,6 +94,20 @@ def depth_figures(name: str, area: Area) -> Iterator[Result]:
     yield Result(f"{name}: longest carry chain", depth.chain_bits, "bits", MAX_CHAIN_BITS)
 
 
+def part_figures(part: wiring.Component) -> Iterator[Result]:
+    """The depth has the limit; what it costs is beside it, and what the design can have."""
+    name = type(part).__name__
+    verilog = emit_verilog(part, name=snake_case(name))
+    area = synthesise(verilog, snake_case(name))
+    least = synthesise(verilog, snake_case(name), levels_first=True)
+    yield from depth_figures(name, area)
+    yield Result(f"{name}: LUTs, mapped for fewest levels", least.depth.luts, "levels", note="no limit")
+    yield Result(f"{name}: LUTs", area.luts, "LUTs", note=f"mapped for fewest levels: {least.luts:,}")
+    yield Result(f"{name}: LUTs as memory", area.lutrams, "LUTs")
+    yield Result(f"{name}: flip-flops", area.flip_flops, "flip-flops")
+    yield Result(f"{name}: block RAM", area.ram_bits, "bits")
+
+
 def _total(config: NodeConfig, engine: Area, around: Area) -> Iterator[Result]:
     def total(of: str) -> int:
         return config.engines * int(getattr(engine, of)) + int(getattr(around, of))

@@ -10,12 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from amaranth.lib import wiring
 
-from fanin.cli.bench.area import depth_figures
-from fanin.cli.bench.netlist import synthesise
+from fanin.cli.bench.area import part_figures
 from fanin.cli.bench.rdma_latency import Move, NicMeter
 from fanin.cli.bench.result import Result
 from fanin.config import CLOCK_MHZ
-from fanin.hdl.emit import emit_verilog, snake_case
 from fanin.hdl.net.rdma.fetch import PayloadFetch
 from fanin.hdl.net.rdma.receiver import Receiver
 from fanin.hdl.net.rdma.regions import RegionTable
@@ -59,7 +57,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     yield from latency(config)
     yield from link_use(config)
     for part in parts(config):
-        yield from _area(part)
+        yield from part_figures(part)
 
 
 def latency(config: RdmaConfig) -> Iterator[Result]:
@@ -169,17 +167,3 @@ def parts(config: RdmaConfig) -> list[wiring.Component]:
         Responder(config=config),
         RegionTable(config=config),
     ]
-
-
-def _area(part: wiring.Component) -> Iterator[Result]:
-    """The depth has the limit; what it costs is beside it, and what the design can have."""
-    name = type(part).__name__
-    verilog = emit_verilog(part, name=snake_case(name))
-    area = synthesise(verilog, snake_case(name))
-    least = synthesise(verilog, snake_case(name), levels_first=True)
-    yield from depth_figures(name, area)
-    yield Result(f"{name}: LUTs, mapped for fewest levels", least.depth.luts, "levels", note="no limit")
-    yield Result(f"{name}: LUTs", area.luts, "LUTs", note=f"mapped for fewest levels: {least.luts:,}")
-    yield Result(f"{name}: LUTs as memory", area.lutrams, "LUTs")
-    yield Result(f"{name}: flip-flops", area.flip_flops, "flip-flops")
-    yield Result(f"{name}: block RAM", area.ram_bits, "bits")
