@@ -21,6 +21,7 @@ from fanin.hdl.net.rdma.queue_pair import (
     received_layout,
 )
 from fanin.hdl.net.rdma.shapes import Headers, lane_bits, opcode_is, store_layout
+from fanin.hdl.net.rdma.tally import Tally
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.rdma import RdmaConfig
@@ -84,7 +85,7 @@ class Responder(wiring.Component):
 
     Latency
     -------
-    ``store`` 2 cycles after ``i``, and a packet every 3 cycles; ``answer`` 6 cycles after ``store``.
+    ``store`` 3 cycles after ``i``, and a packet every 4 cycles; ``answer`` 6 cycles after ``store``.
 
     Source
     ------
@@ -108,7 +109,7 @@ class Responder(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Read the queue pair's row; look; act and write it back."""
+        """Read the queue pair's row; look; judge; act and write it back."""
         m = Module()
         layout = _row_layout(self.config.address_width)
         m.submodules.rows = rows = Memory(shape=layout, depth=self.config.queue_pairs, init=[])
@@ -117,11 +118,13 @@ class Responder(wiring.Component):
         read, self.write = rows.read_port(domain="comb"), rows.write_port()
         self.index = Signal(index_bits(self.config))
         self.row = Signal(layout)
+        self.acting = Signal()  # the state, without its decoder
         connect = self.connect
         m.d.comb += [read.addr.eq(self.i.payload.index), self.write.addr.eq(self.index)]
         m.d.comb += [self.write.data.eq(self.row), self.answers.index.eq(self.index)]
         room = self._arrivals(m)
         found = self._look(m)
+        done = self._act(m, found, self._judge(m, found))
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [self.row.eq(read.data), self.index.eq(self.i.payload.index)]
@@ -134,9 +137,13 @@ class Responder(wiring.Component):
                 self._connect(m)
                 m.next = "IDLE"
             with m.State("LOOK"):
+                m.next = "JUDGE"
+            with m.State("JUDGE"):
+                m.d.sync += self.acting.eq(1)
                 m.next = "ACT"
-            with m.State("ACT"):
-                self._act(m, found)
+            with m.State("ACT"), m.If(done):
+                m.d.sync += self.acting.eq(0)
+                m.next = "IDLE"
         return m
 
     def _connect(self, m: Module) -> None:
@@ -151,72 +158,118 @@ class Responder(wiring.Component):
     def _look(self, m: Module) -> Any:
         """What there is to say of a packet, each for itself; it stays until the packet is taken."""
         i, row = self.i.payload, self.row
-        begins, ends = (opcode_is(i.opcode, what) for what in ("begins", "ends"))
-        sizes = Cat(i.size == mtu for mtu in PATH_MTUS)
-        over = Cat(i.size > mtu for mtu in PATH_MTUS)
+        # what needs no row, a cycle before
+        plain = {
+            "begins": opcode_is(i.opcode, "begins"),
+            "ends": opcode_is(i.opcode, "ends"),
+            "immediate": opcode_is(i.opcode, "has_immediate"),
+            "whole": Cat(i.size == mtu for mtu in PATH_MTUS),
+            "over": Cat(i.size > mtu for mtu in PATH_MTUS),
+            "huge": i.length > MAX_MESSAGE_BYTES,
+            "some": i.length.any(),
+            "alone": i.size == i.length,
+        }
+        seen = Signal(data.StructLayout({name: len(value) for name, value in plain.items()}))
+        m.d.sync += [seen[name].eq(value) for name, value in plain.items()]
+        begins, ends = seen.begins, seen.ends
         left = Signal(LENGTH_BITS)
         m.d.comb += left.eq(Mux(begins, i.length, row.left))
         found = {
             "begins": begins,
             "ends": ends,
-            "immediate": opcode_is(i.opcode, "has_immediate"),
+            "immediate": seen.immediate,
             "good": i.good & row.enable,
             "expected": i.psn == row.expected,
             "behind": (i.psn - row.expected)[PSN_BITS - 1],
             "out_of_order": begins != ~row.open,
-            "whole": sizes.bit_select(row.mtu, 1),
-            "over": over.bit_select(row.mtu, 1),
+            "whole": seen.whole.bit_select(row.mtu, 1),
+            "over": seen.over.bit_select(row.mtu, 1),
             "more": Mux(begins, i.longer.bit_select(row.mtu, 1), row.more),
-            "rest": i.size == left,
-            "too_long": begins & (i.length > MAX_MESSAGE_BYTES),
-            "denied": begins & i.length.any() & ~i.allowed,
+            "rest": Mux(begins, seen.alone, i.size == row.left),
+            "too_long": begins & seen.huge,
+            "denied": begins & seen.some & ~i.allowed,
             "address": Mux(begins, i.address, row.address),
             "left": left - i.size,
+            "less": left + ~Cat(i.size, 0),  # one less than that
+            "words": i.words.any(),
+            "refuses": self.answers.refuses,
             "length": Mux(begins, i.length, row.length),
             "next": row.expected + 1,
             "previous": row.expected - 1,
             "messages": row.messages + ends,
         }
         shapes = {name: Value.cast(value).shape() for name, value in found.items()}
-        shapes |= {"left": LENGTH_BITS, "next": PSN_BITS, "previous": PSN_BITS, "messages": MSN_BITS}
+        shapes |= {
+            "left": LENGTH_BITS,
+            "less": LENGTH_BITS,
+            "next": PSN_BITS,
+            "previous": PSN_BITS,
+            "messages": MSN_BITS,
+        }
         known = Signal(data.StructLayout(shapes))
         m.d.sync += [known[name].eq(value) for name, value in found.items()]
         return known
 
-    def _act(self, m: Module, found: Any) -> None:
-        """Decide; when the store has its order, the row is written and the packet is gone."""
-        i, row, events = self.i.payload, self.row, self.events
+    def _judge(self, m: Module, found: Any) -> Any:
+        """What becomes of the packet: one of these, or it is dropped."""
         fits = Mux(found.ends, found.rest & ~found.over, found.whole & found.more)
-        bad = Signal()
-        turn = Signal()
-        take = Signal()
+        bad = found.out_of_order | ~fits | found.too_long
+        turn = found.good & found.expected
+        take = turn & ~bad & ~found.denied
+        over = Cat(found.less[SMALLEST_MTU_BITS + n :].any() for n in range(len(PATH_MTUS)))
+        refuse = turn & (bad | found.denied)
+        repeat = found.good & ~found.expected & found.behind
+        early = found.good & ~found.expected & ~found.behind
+        says = take & self.i.payload.acknowledge | refuse | repeat & ~found.refuses | early & ~self.row.waits
+        flags = {
+            "take": take,
+            "refuse": refuse,
+            "repeat": repeat,
+            "early": early,
+            "says": says,  # an answer
+            "bad": bad,
+            "more": over.bit_select(self.row.mtu, 1),
+        }
+        verdict = Signal(data.StructLayout(dict.fromkeys(flags, 1) | {"address": len(found.address)}))
+        m.d.sync += [verdict[name].eq(value) for name, value in flags.items()]
+        m.d.sync += verdict.address.eq(found.address + self.i.payload.size)  # behind the packet
+        return verdict
+
+    def _act(self, m: Module, found: Any, verdict: Any) -> Signal:
+        """When the store has its order, the row is written and the packet is gone."""
+        row, events = self.row, self.events
         done = Signal()
+        orders = verdict.take | found.words
         m.d.comb += [
-            turn.eq(found.good & found.expected),
-            bad.eq(found.out_of_order | ~fits | found.too_long),
-            take.eq(turn & ~bad & ~found.denied),
-            self.store.valid.eq(take | i.words.any()),
-            done.eq(~self.store.valid | self.store.ready),
+            self.store.valid.eq(self.acting & orders),
+            done.eq(self.acting & (~orders | self.store.ready)),
             self.i.ready.eq(done),
         ]
-        m.d.comb += self._order(take, found)
+        m.d.comb += self._order(verdict.take, found)
         with m.If(done):
-            m.d.comb += [events.taken.eq(take), events.dropped.eq(~found.good)]
-            m.d.comb += [self.records.i.valid.eq(take), self.write.en.eq(found.good)]
-            m.next = "IDLE"
-            with m.If(take):
-                self._take(m, found)
-            with m.Elif(turn):
-                nak = Mux(bad, Nak.INVALID_REQUEST.syndrome, Nak.REMOTE_ACCESS.syndrome)
-                m.d.comb += [self._reply(row.expected, nak), self.answers.valid.eq(1), events.refused.eq(1)]
+            m.d.comb += [
+                events.taken.eq(verdict.take),
+                events.refused.eq(verdict.refuse),
+                events.repeated.eq(verdict.repeat),
+                events.early.eq(verdict.early),
+                events.dropped.eq(~found.good),
+                self.records.i.valid.eq(verdict.take),
+                self.write.en.eq(found.good),
+                self.answers.valid.eq(verdict.says),
+            ]
+            with m.If(verdict.take):
+                self._take(m, found, verdict)
+            with m.If(verdict.refuse):
+                nak = Mux(verdict.bad, Nak.INVALID_REQUEST.syndrome, Nak.REMOTE_ACCESS.syndrome)
+                m.d.comb += self._reply(row.expected, nak)
                 m.d.comb += self.write.data.enable.eq(0)
                 m.d.sync += self.enabled.bit_select(self.index, 1).eq(0)
-            with m.Elif(found.good & found.behind):
-                m.d.comb += [self._reply(found.previous, ACK_SYNDROME), events.repeated.eq(1)]
-                m.d.comb += self.answers.valid.eq(~self.answers.refuses)
-            with m.Elif(found.good):
-                m.d.comb += [self._reply(row.expected, Nak.SEQUENCE.syndrome), events.early.eq(1)]
-                m.d.comb += [self.answers.valid.eq(~row.waits), self.write.data.waits.eq(1)]
+            with m.If(verdict.repeat):
+                m.d.comb += self._reply(found.previous, ACK_SYNDROME)
+            with m.If(verdict.early):
+                m.d.comb += self._reply(row.expected, Nak.SEQUENCE.syndrome)
+                m.d.comb += self.write.data.waits.eq(1)
+        return done
 
     def _reply(self, psn: Value, syndrome: Any) -> list[Any]:
         reply = self.answers.reply
@@ -233,20 +286,18 @@ class Responder(wiring.Component):
             order.lane.eq(Mux(take, i.lane, 0)),
         ]
 
-    def _take(self, m: Module, found: Any) -> None:
+    def _take(self, m: Module, found: Any, verdict: Any) -> None:
         """The row behind the packet, its answer if one is asked for, and what to tell once it is stored."""
         i, row, reply, record = self.i.payload, self.write.data, self.answers.reply, self.records.i.p
-        over = Cat((found.left - 1)[SMALLEST_MTU_BITS + n :].any() for n in range(len(PATH_MTUS)))
         m.d.comb += [
             row.expected.eq(found.next),
             row.messages.eq(found.messages),
             row.open.eq(~found.ends),
-            row.address.eq(found.address + i.size),
+            row.address.eq(verdict.address),
             row.left.eq(found.left),
-            row.more.eq(over.bit_select(self.row.mtu, 1)),
+            row.more.eq(verdict.more),
             row.length.eq(found.length),
             row.waits.eq(0),
-            self.answers.valid.eq(i.acknowledge),
             reply.psn.eq(i.psn),
             reply.syndrome.eq(ACK_SYNDROME),
             reply.messages.eq(found.messages),
@@ -261,17 +312,14 @@ class Responder(wiring.Component):
         arrival = self.arrival.payload.shape()
         layout = data.StructLayout({"tell": 1, "arrival": arrival})
         m.submodules.records = self.records = records = StreamFIFO(shape=layout, depth=_AHEAD)
-        stored = Signal(range(_AHEAD + 1))  # payloads in memory whose record is still here
-        any_stored = Signal()
+        m.submodules.stored = stored = Tally(limit=_AHEAD)  # payloads in memory whose record is still here
         room = Signal(init=1)
         m.d.comb += [
-            self.arrival.valid.eq(records.o.valid & records.o.p.tell & any_stored),
+            self.arrival.valid.eq(records.o.valid & records.o.p.tell & stored.some),
             self.arrival.payload.eq(records.o.p.arrival),
-            records.o.ready.eq(any_stored & (self.arrival.ready | ~records.o.p.tell)),
-            any_stored.eq(stored != 0),
+            records.o.ready.eq(stored.some & (self.arrival.ready | ~records.o.p.tell)),
+            stored.up.eq(self.stored),
+            stored.down.eq(records.o.valid & records.o.ready),
         ]
-        m.d.sync += [
-            stored.eq(stored + self.stored - (records.o.valid & records.o.ready)),
-            room.eq(records.level < _AHEAD - 1),
-        ]
+        m.d.sync += room.eq(records.level < _AHEAD - 1)
         return room

@@ -95,7 +95,7 @@ def test_the_responder_answers_and_the_store_hears_of_a_packet():
         await ctx.tick().repeat(3)
         ctx.set(dut.i.payload, received(model, 0, write_packet(64)))
         ctx.set(dut.i.valid, 1)
-        assert await cycles_until(ctx, dut.store.valid) == 2
+        assert await cycles_until(ctx, dut.store.valid) == 3
         assert ctx.get(dut.i.ready)
         await ctx.tick()
         ctx.set(dut.i.valid, 0)
