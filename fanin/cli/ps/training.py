@@ -16,7 +16,6 @@ from fanin.cli.output import (
     PCAP_FILE,
     REPORT_FILE,
     Kind,
-    check_directory,
     check_writable,
     output_directory,
     print_json,
@@ -42,7 +41,6 @@ Metrics = dict[str, Any]
 def execute(args: argparse.Namespace) -> int:
     """Carry out the command. Raises CheckFailed where gradients were lost or repeated, or w diverged."""
     output: Path = args.output
-    check_directory(output, KIND)
     if args.pcap:
         _check_capture(args.pcap, output)
     setup = setup_of(args)
