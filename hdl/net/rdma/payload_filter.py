@@ -81,9 +81,11 @@ class PayloadFilter(wiring.Component):
         m.submodules.buffer = buffer = StreamFIFO(shape=self.width, depth=self.depth)
         connect_typed(m, buffer.o, wiring.flipped(self.words))
         number = Signal(range(_LAST_BYTE * 8 // self.width + 2))  # of the word in its frame; then it stays
-        limit = (1 << len(number)) - 1
         with m.If(self.i.valid):
-            m.d.sync += number.eq(Mux(self.i.p.last, 0, number + (number != limit)))
+            with m.If(self.i.p.last):
+                m.d.sync += number.eq(0)
+            with m.Elif(~number.all()):
+                m.d.sync += number.eq(number + 1)
         flags = Cat(self.i.valid, self.i.p.last, self.admit)
         word = delayed(m, self.i.p.data, LATENCY, name="word")
         at = delayed(m, number, LATENCY - 1, name="number")
@@ -108,12 +110,14 @@ class PayloadFilter(wiring.Component):
     def _has_payload(self, m: Module, word: Any, at: list[Any]) -> Any:
         """Whether the word two stages behind ``word`` has payload."""
         size = self.width // 8
-        length = Signal(field_bits(IPV4, "length"))
+        length = Signal(field_bits(IPV4, "length") + 1)  # and what lies in front of it, but no ICRC; less one
         opcode = Signal(field_bits(BTH, "opcode"))
         pad = Signal(field_bits(BTH, "pad"))
         with m.If(at[1] == _LENGTH_AT // size):
             low = _LENGTH_AT % size
-            m.d.sync += length.eq(Cat(word.word_select(low + 1, 8), word.word_select(low, 8)))
+            m.d.sync += length.eq(
+                Cat(word.word_select(low + 1, 8), word.word_select(low, 8)) + (IP_AT - ICRC_BYTES - 1)
+            )
         with m.If(at[1] == BTH_AT // size):
             m.d.sync += opcode.eq(word.word_select(BTH_AT % size, 8))
             m.d.sync += pad.eq(word.word_select(_PAD_AT % size, 8)[4:6])
@@ -125,7 +129,7 @@ class PayloadFilter(wiring.Component):
             known.eq(opcode.matches(*Opcode)),
             first.eq(by_opcode(opcode, lambda code: header_bytes(code) // size)),
             header.eq(by_opcode(opcode, header_bytes)),
-            end.eq(length - pad + (IP_AT - ICRC_BYTES - 1)),
+            end.eq(length - pad),
         ]
         within = at[3] <= min(_LAST_BYTE // size, (1 << len(at[3])) - 1)
         return known & (end >= header) & (at[3] >= first) & (at[3] <= end[lane_bits(self.width) :]) & within

@@ -130,14 +130,16 @@ class Receiver(wiring.Component):
         """Bytes of the frame up to its last word, two cycles later; a number too large if they are too many."""
         size = self.config.width // 8
         number = Signal(TOTAL_BITS - 1 - (size - 1).bit_length())
-        last = (1 << len(number)) - 1
         before = Signal.like(number)
         keep = Signal(size)
         kept = Signal(range(size + 1))
         total = Signal(TOTAL_BITS)
         m.d.comb += keep.eq(word.p.keep)
         with m.If(word.valid):
-            m.d.sync += number.eq(Mux(word.p.last, 0, number + (number != last)))
+            with m.If(word.p.last):
+                m.d.sync += number.eq(0)
+            with m.Elif(~number.all()):
+                m.d.sync += number.eq(number + 1)
         m.d.sync += [before.eq(number), kept.eq(kept_bytes(keep)), total.eq(before * size + kept)]
         return total
 
