@@ -36,7 +36,17 @@ from fanin.roce import (
     Opcode,
     header_bytes,
 )
-from fanin.wire import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP, byte_length, field_bits
+from fanin.wire import (
+    ETHERNET,
+    ETHERTYPE_IPV4,
+    IP_PROTOCOL_UDP,
+    IPV4,
+    UDP,
+    byte_length,
+    field_bits,
+    internet_checksum,
+    pack_fields,
+)
 
 LATENCY = 2 + CHECKSUM_LATENCY
 
@@ -144,9 +154,11 @@ class HeaderWriter(wiring.Component):
         fixed = {"version": 4, "ihl": byte_length(IPV4) // 4, "ttl": TTL, "protocol": IP_PROTOCOL_UDP}
         addresses = {"source": own.ip, "destination": i.peer.ip}
         ip = header("ip", IPV4, length=length, checksum=checksum, **fixed, **addresses)
-        unsummed = header("unsummed", IPV4, length=length, **fixed, **addresses)
-        m.submodules.sum = total = OnesComplementSum(words=len(unsummed) // WORD_BITS)
-        m.d.comb += total.i.eq(unsummed)
+        # What is constant sums up to one word, before there is hardware: so six are left.
+        constant = Const(~internet_checksum(pack_fields(IPV4, fixed)), WORD_BITS)
+        summed = Cat(length, constant, *addresses.values())
+        m.submodules.sum = total = OnesComplementSum(words=len(summed) // WORD_BITS)
+        m.d.comb += total.i.eq(summed)
         m.d.sync += checksum.eq(~total.o)
         ports = {"source_port": i.peer.port, "destination_port": ROCE_PORT}
         udp_length = Signal(field_bits(UDP, "length"))
