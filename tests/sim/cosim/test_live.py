@@ -182,9 +182,14 @@ class Sender(Hosts):
 
     def send(self):
         self.note("send")
-        self.board.run(0, send(1, 2), lambda reads: self.board.at(self.board.now + MS, self.look))
+        self.board.run(0, send(1, 2), self.sent)
+
+    def sent(self, reads):
+        self.note("sent")
+        self.board.at(self.board.now + MS, self.look)
 
     def look(self):
+        self.note("look")
         self.board.run(1, HostProgram().read(copy_node.REGISTERS.offset("received")), self.looked)
 
     def looked(self, reads):
@@ -194,8 +199,10 @@ class Sender(Hosts):
 
 def test_frames_on_their_way_are_waited_for_and_stand_in_the_capture_at_simulated_time(run, tmp_path):
     link = LinkConfig(delay_ns=20_000, gbps=1)  # much longer than what counts as quiet
-    result = run(Sender, link=link, pcap=tmp_path / "x.pcap", mac_bytes_per_cycle=0.05, watchdog=50_000)
-    assert [entry[2:] for entry in result.hosts] == [("send",), ([2],), ("send",), ([4],), ("end",)]
+    result = run(Sender, link=link, pcap=tmp_path / "x.pcap", watchdog=50_000)
+    said = [entry[2] for entry in result.hosts]
+    assert said == ["send", "sent", "look", [2], "send", "sent", "look", [4], "end"]
+    received = [entry[0] for entry in result.hosts if isinstance(entry[2], list)]
     content, times = (tmp_path / "x.pcap").read_bytes()[24:], []
     while content:
         seconds, nanoseconds, size, _ = np.frombuffer(content[:16], "<u4").tolist()
@@ -204,12 +211,18 @@ def test_frames_on_their_way_are_waited_for_and_stand_in_the_capture_at_simulate
     first, second = (entry[0] for entry in result.hosts if entry[2] == "send")
     up = [times[0], times[2], times[4], times[6]]
     assert min(time - first for time in up[:2]) > 20 * MS // 1000
-    assert up[1] < result.hosts[1][0] < second < up[2] < up[3] < result.hosts[3][0]
+    assert up[1] < received[0] < second < up[2] < up[3] < received[1]
     assert result.hosts[-1][0] > 5 * MS
-    # a MAC that is still busy with its frame, for 1760 cycles, is waited for, too
-    begin, end = result.occupied[0].astype(np.int64).T
-    assert (end - begin).sum() == 4 * 88 * 20
     assert result.links[1]["down"]["frames"] == 4
+
+
+def test_a_mac_whose_link_is_occupied_is_waited_for(run):
+    result = run(Sender, mac_bytes_per_cycle=0.05)
+    for sent, look in zip(result.hosts[1:-1:4], result.hosts[2::4], strict=True):
+        assert (sent[2], look[2]) == ("sent", "look")
+        assert look[0] - sent[0] == MS
+        frame = (64 + 24) * 20  # in cycles
+        assert frame - 20 < look[1] - sent[1] < frame + QUIET
 
 
 class Raises(Hosts):
