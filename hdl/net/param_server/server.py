@@ -103,8 +103,8 @@ class ParamServer(wiring.Component):
 
     Latency
     -------
-    A word of a row every cycle, across rows, as long as w's next row is read no sooner than it is written: for
-    rows that are longer than the way to memory and back and 60 cycles.
+    A word of a row every cycle, across rows that are longer than a write and a read of memory take together and
+    60 words; shorter ones take that time each.
 
     Source
     ------

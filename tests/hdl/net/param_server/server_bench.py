@@ -8,7 +8,7 @@ import numpy as np
 from amaranth.sim import Simulator
 
 from fanin.hdl.bus.memory import ReadMemory, WriteMemory
-from fanin.hdl.net.param_server.server import ParamServer, ServerEvents
+from fanin.hdl.net.param_server import server as rtl
 from fanin.param_server import ParamServerConfig, ServerLayout, WorkerLayout
 from fanin.rdma import Ending
 from fanin.sim.golden.param_server import ParameterServer, WorkerEndpoint
@@ -30,7 +30,7 @@ class Bytes(dict):
 
 @dataclass
 class Push:
-    """A row that was posted: as it was told of, and the bytes that the NIC has sent of it."""
+    """A row that is pushed: what is posted of it, and the bytes that the NIC has sent."""
 
     index: int
     tag: int
@@ -40,23 +40,26 @@ class Push:
     expected: bytes
     next: int = 0  # byte to be sent
     sent: bytearray = field(default_factory=bytearray)
+    arrived: bool = False
+    completed: bool = False
 
 
 class ServerBench:
-    """Runs until every worker has had ``rounds`` of its gradients applied.
+    """Runs until every worker has had ``rounds`` of its gradients applied, or there is no version left.
 
-    ``sizes`` are those of ParamServerConfig; ``back``: the probability that the NIC sends from an earlier
-    packet again; ``mtu`` its packets' bytes; ``deaf``: a worker whose pushes fail, from its second one on.
+    ``sizes`` are those of ParamServerConfig; ``back``: the probability that the NIC sends an earlier packet
+    again, of any row that is not complete; ``pause``: that it pauses; ``mtu`` its packets' bytes; ``deaf``: a
+    worker whose pushes fail, from its second one on; ``errors``: that a gradient's word is read with an error.
     """
 
-    def __init__(self, config, *, seed, rounds, sizes, stall=0.0, latency=20, back=0.0, mtu=256, deaf=None,
-                 patience=4096, limit=60_000, eager=False):  # fmt: skip
+    def __init__(self, config, *, seed, rounds, sizes, stall=0.0, latency=20, back=0.0, pause=0.0, mtu=256,
+                 deaf=None, patience=4096, errors=0.0, limit=60_000):  # fmt: skip
         self.rng = random.Random(seed)
         self.sizes = ParamServerConfig(width=config.width, **sizes)
         self.layout = ServerLayout(self.sizes, 0, base=0x1000)
-        self.dut = ParamServer(config=config, patience=patience)
-        self.rounds, self.back, self.mtu, self.deaf, self.limit = rounds, back, mtu, deaf, limit
-        self.stall, self.eager = stall, eager
+        self.dut = rtl.ParamServer(config=config, patience=patience)
+        self.rounds, self.mtu, self.deaf, self.limit = rounds, mtu, deaf, limit
+        self.stall, self.back, self.pause = stall, back, pause
         values = np.random.default_rng(seed)
         initial = values.normal(size=self.sizes.parameters).astype(np.float32)
         self.gradients = values
@@ -71,12 +74,18 @@ class ServerBench:
             name: ReadMemory(getattr(dut, name), word, seed=seed + n, **options)
             for n, name in enumerate(("memory", "rows_read", "table", "scan"))
         }
+        table = range(self.layout.slot(0, 0).base, len(self.memory), step)
+        self.reads["table"].errors = {at for at in table if self.rng.random() < errors}
         self.writes = WriteMemory(dut.rows_write, seed=seed, **options)
         self.writes.content = Bytes(self.memory)
+        self.updates = []
+        self.stopped = set()  # workers to whom a push has failed
         self.pushes = []  # all, in their order
+        self._due = deque()  # and those that are not posted
         self._active = deque()
         self._asked = deque()  # pushes and bytes of the bursts under way
-        self._completions = deque()
+        self._ended = deque()  # pushes and how they end, of which the server is not told yet
+        self._deaf_has_one = False
         self.events = []
         self.cycle = 0
 
@@ -121,14 +130,11 @@ class ServerBench:
         while not self.finished:
             await ctx.tick()
             assert self.cycle < self.limit, f"{len(self.pushes)} pushes after {self.cycle} cycles"
-        for _ in range(40 + (2 * self.dut.patience if self.deaf is not None else 0)):
-            await ctx.tick()
-        self.status = {
-            name: ctx.get(getattr(dut, name)) for name in ("version", "gone", "staleness", "stalest")
-        }
+        await ctx.tick().repeat(40 + (2 * dut.patience if self.deaf is not None else 0))
+        names = ("version", "gone", "staleness", "stalest", "exhausted")
+        self.status = {name: ctx.get(getattr(dut, name)) for name in names}
         ctx.set(dut.enable, 0)
-        for _ in range(300):
-            await ctx.tick()
+        await ctx.tick().repeat(300)
         self.busy = ctx.get(dut.busy)
 
     @property
@@ -138,14 +144,29 @@ class ServerBench:
     @property
     def finished(self):
         alive = [worker for worker in self.workers if worker.number not in self.stopped]
-        return all(worker.consumed >= self.rounds for worker in alive) and not self._completions
+        done = all(worker.consumed >= self.rounds for worker in alive) or self.golden.version == rtl.MAX_VERSION
+        return done and not self._due and all(push.completed for push in self.pushes)
 
     async def count(self, ctx):
-        """Cycles, and in which of them what happened."""
-        names = list(ServerEvents.as_shape().members)
-        async for _, _, events in ctx.tick().sample(self.dut.events):
+        """Cycles, and in which of them what happened; rows are made in the order of these pushes."""
+        names = list(rtl.ServerEvents.as_shape().members)
+        push = self.dut._pushes.i
+        sampled = ctx.tick().sample(self.dut.events, push.valid & push.ready, push.payload, self.dut._skipped)
+        async for _, _, events, begins, said, skipped in sampled:
             self.events.append({name for name in names if events[name]})
             self.cycle += 1
+            if begins:
+                self._begin(said.index)
+            if skipped:
+                assert self._due.popleft().index in self.stopped
+
+    def _begin(self, index):
+        """The golden server does the same."""
+        self.updates.append(self.golden.apply(index))
+        push = self.golden.push(index)
+        expected = bytes(self.golden.memory[push.local : push.local + push.length])
+        tag = self.sizes.row_of(self.golden.version)
+        self._due.append(Push(index, tag, push.local, self.remote + push.remote, push.length, expected))
 
     async def posts(self, ctx):
         """Take what is posted."""
@@ -154,51 +175,59 @@ class ServerBench:
             ctx.set(post.ready, self.rng.random() >= self.stall)
             _, _, valid, ready, said = await ctx.tick().sample(post.valid, post.ready, post.payload)
             if valid and ready:
-                assert said.rkey == KEY
-                assert not said.with_immediate
-                push = self._expect(said)
+                push = self._due.popleft()
+                names = ("index", "tag", "local", "remote", "length")
+                assert all(said[name] == getattr(push, name) for name in names)
+                assert (said.rkey, said.with_immediate) == (KEY, 0)
                 self.pushes.append(push)
-                self._first = self._first or (push if push.index == self.deaf else None)
                 self._active.append(push)
 
-    def _expect(self, said):
-        """The golden server does the same; posts come in the order of updates."""
-        self.updates.append(self.golden.apply(said.index))
-        push = self.golden.push(said.index)
-        assert (said.local, said.remote, said.length) == (push.local, self.remote + push.remote, push.length)
-        assert said.tag == self.sizes.row_of(self.golden.version)
-        expected = bytes(self.golden.memory[push.local : push.local + push.length])
-        return Push(said.index, said.tag, said.local, said.remote, said.length, expected)
-
     async def ask(self, ctx):
-        """Packets of the pushes in turn; now and then some are sent again."""
-        nic, rng = self.dut.nic, self.rng
-        step = self.dut.config.width // 8
+        """Packets of the pushes in turn; now and then one is sent again."""
+        rng = self.rng
         while True:
             if not self._active or rng.random() < self.stall / 4:
                 await ctx.tick()
                 continue
+            if rng.random() < self.pause:
+                await ctx.tick().repeat(rng.choice([20, 200]))
             push = self._active[0]
-            if self.deaf == push.index and push is not self._first and push.next >= push.length // 2:
+            if push.index in self.stopped or self._fails(push):
                 self._active.popleft()
+                ending = Ending.FLUSHED if push.index in self.stopped else Ending.RETRIES
                 self.stopped.add(push.index)
-                self._completions.append((push, Ending.RETRIES))
+                self._ended.append((push, ending))
                 continue
-            if push.next and rng.random() < self.back:
-                push.next = rng.randrange(0, push.next, self.mtu)
-            size = min(self.mtu, push.length - push.next)
-            for address, words in bursts_of(push.local + push.next, size, step):
-                self._asked.append((push, address - push.local, words))
-                ctx.set(nic.araddr, address)
-                ctx.set(nic.arlen, words - 1)
-                ctx.set(nic.arvalid, 1)
-                ready = False
-                while not ready:
-                    _, _, ready = await ctx.tick().sample(nic.arready)
-                ctx.set(nic.arvalid, 0)
-            push.next += size
+            await self._packet(ctx, push, push.next)
+            push.next = min(push.next + self.mtu, push.length)
             if push.next == push.length:
                 self._active.popleft()
+            earlier = [push for push in self.pushes if push.next and not push.completed]
+            while earlier and rng.random() < self.back:
+                again = rng.choice(earlier)
+                await self._packet(ctx, again, rng.randrange(0, again.next, self.mtu))
+
+    def _fails(self, push):
+        """The first push to the deaf worker arrives; the second one fails half-way."""
+        if push.index != self.deaf:
+            return False
+        if not self._deaf_has_one:
+            self._deaf_has_one = push.next + self.mtu >= push.length
+            return False
+        return push.next >= push.length // 2
+
+    async def _packet(self, ctx, push, start):
+        """Ask for its bursts."""
+        nic, step = self.dut.nic, self.dut.config.width // 8
+        for address, words in bursts_of(push.local + start, min(self.mtu, push.length - start), step):
+            self._asked.append((push, address - push.local, words))
+            ctx.set(nic.araddr, address)
+            ctx.set(nic.arlen, words - 1)
+            ctx.set(nic.arvalid, 1)
+            ready = False
+            while not ready:
+                _, _, ready = await ctx.tick().sample(nic.arready)
+            ctx.set(nic.arvalid, 0)
 
     async def words(self, ctx):
         """What comes, in the order in which it was asked for."""
@@ -220,26 +249,28 @@ class ServerBench:
             if last:
                 self._asked.popleft()
                 beat = 0
-                if len(push.sent) == push.length and push not in self._done:
-                    self._done.append(push)
+                if len(push.sent) == push.length and not push.arrived:
                     self._arrive(push)
 
     def _arrive(self, push):
         worker = self.workers[push.index]
         at = push.remote - self.remote
         worker.memory[at : at + push.length] = push.sent
-        self._completions.append((push, Ending.DONE))
+        push.arrived = True
+        self._ended.append((push, Ending.DONE))
         self.push_gradients(worker)
 
     async def complete(self, ctx):
-        """Some time later."""
+        """Some time later, when nothing of it is read any more."""
         said = self.dut.completion
         while True:
             await ctx.tick()
-            waiting = [n for n, (p, _) in enumerate(self._completions) if p not in self._active]
-            if waiting and self.rng.random() < 0.1:
-                push, ending = self._completions[waiting[0]]
-                del self._completions[waiting[0]]
+            under_way = {id(push) for push, *_ in self._asked}
+            ready = [n for n, (push, _) in enumerate(self._ended) if id(push) not in under_way]
+            if ready and self.rng.random() < 0.1:
+                push, ending = self._ended[ready[0]]
+                del self._ended[ready[0]]
+                push.completed = True
                 ctx.set(said.payload, {"index": push.index, "tag": push.tag, "ending": ending})
                 ctx.set(said.valid, 1)
                 _, _, ready = await ctx.tick().sample(said.ready)
@@ -248,7 +279,6 @@ class ServerBench:
 
     def run(self):
         """Until all is done; then compare row by row."""
-        self._done, self._first, self.stopped, self.updates = [], None, set(), []
         simulator = Simulator(self.dut)
         simulator.add_clock(1e-6)
         simulator.add_testbench(self.main)
@@ -263,7 +293,7 @@ class ServerBench:
         """Every row that was sent, and those in memory, are what the golden server made of the gradients."""
         for push in self.pushes:
             assert push.sent == push.expected[: len(push.sent)]
-            assert push in self._done or push.index in self.stopped
+            assert push.arrived or push.index in self.stopped
         size = self.sizes.rows * self.layout.row(0).size
         base = self.layout.base
         assert self.memory[base : base + size] == self.golden.memory[base : base + size]

@@ -1,16 +1,84 @@
 """The parameter server beside the golden one: whatever memory, NIC and workers do, the same rows."""
 
+from collections import Counter
+
 import pytest
 
+from fanin.hdl.net.param_server import server
 from fanin.rdma import PRESETS
 from tests.hdl.net.param_server.server_bench import ServerBench
 from tests.support import new_seed
 
 TINY = PRESETS["tiny"]
+SIZES = {"parameters": 150, "workers": 3, "slots": 2, "rows": 3}
+
+
+def _run(*, sizes, rounds=3, **options):
+    bench = ServerBench(TINY, seed=new_seed(), rounds=rounds, sizes=SIZES | sizes, **options).run()
+    counts = Counter(name for names in bench.events for name in names)
+    assert counts["updates"] == len(bench.updates)
+    assert counts["completed"] + counts["failed"] == counts["pushes"] == len(bench.pushes)
+    return bench, counts
 
 
 @pytest.mark.parametrize("stall", [0.0, 0.3], ids=["full rate", "stalls"])
 @pytest.mark.parametrize("slots", [1, 2, 3])
 def test_rows_are_the_golden_servers(slots, stall):
-    sizes = {"parameters": 150, "workers": 3, "slots": slots, "rows": 3}
-    ServerBench(TINY, seed=new_seed(), rounds=5, sizes=sizes, stall=stall).run()
+    _run(sizes={"slots": slots}, stall=stall)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"rows": 1},
+        {"rows": 2, "workers": 1, "slots": 3},
+        {"parameters": 1, "workers": 4},
+        {"parameters": 9, "workers": 2, "slots": 8, "rows": 16},
+        {"parameters": 300, "workers": 4, "slots": 1},
+    ],
+    ids=str,
+)
+def test_sizes_up_to_their_limits(sizes):
+    _run(sizes=sizes, stall=0.1, back=0.1)
+
+
+@pytest.mark.parametrize(("mtu", "latency"), [(256, 100), (1024, 1)])
+def test_packets_that_are_sent_again_are_the_same(mtu, latency):
+    _run(sizes={}, stall=0.1, back=0.3, mtu=mtu, latency=latency)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_rows_that_are_let_go_are_read_from_memory(rows):
+    _, counts = _run(sizes={"rows": rows}, stall=0.1, back=0.2, pause=0.3, patience=8)
+    assert counts["let_go"] > 0
+
+
+@pytest.mark.parametrize(("slots", "rows"), [(1, 3), (3, 1), (3, 3)])
+def test_a_worker_that_hears_nothing_is_left_out_and_the_others_go_on(slots, rows):
+    bench, counts = _run(sizes={"slots": slots, "rows": rows}, deaf=1, stall=0.1, patience=100, rounds=4)
+    assert bench.stopped == {1}
+    assert counts["failed"] > 0
+    assert all(worker.consumed == 4 for worker in bench.workers if worker.number != 1)
+
+
+def test_errors_of_memory_are_counted():
+    _, counts = _run(sizes={}, errors=0.2)
+    assert counts["memory_errors"] > 10
+
+
+def test_behind_the_last_version_nothing_is_taken(monkeypatch):
+    monkeypatch.setattr(server, "MAX_VERSION", 5)
+    bench, _ = _run(sizes={}, rounds=100)
+    assert bench.status["version"] == 5
+    assert bench.status["exhausted"]
+
+
+def test_a_word_a_cycle_across_rows():
+    """Memory answers after 20 cycles; three workers always have a gradient in the table."""
+    sizes = {"parameters": 640, "rows": 4}
+    bench, _ = _run(sizes=sizes, rounds=3, mtu=1024)
+    made = [cycle for cycle, names in enumerate(bench.events) if "made" in names]
+    share = len(made) / (made[-1] - made[0] + 1)
+    print(f"{len(made)} words in {made[-1] - made[0] + 1} cycles: {100 * share:.1f} %")
+    assert share > 0.95
+    assert made[1:] == list(range(made[1], made[-1] + 1)), "a bubble behind the first row's head"
