@@ -34,11 +34,12 @@ _PS = 1e-12
 
 @dataclass(frozen=True)
 class Applied:
-    """An update: at which server, whose gradient, and when its row had arrived, in seconds."""
+    """An update: at which server, whose gradient, and when its row was made and had arrived, in seconds."""
 
     shard: int
     worker: int
     version: int
+    made: float
     arrived: float
 
 
@@ -59,7 +60,16 @@ class _Server:
         self.golden = ParameterServer(ServerLayout(hosts.sizes, shard), rate=hosts.job.rate, initial=initial)
         self.gradients: dict[tuple[int, int], bytes] = {}  # sent, not applied yet: by worker and version
         self._rows: dict[int, tuple[int, bytes, float]] = {}  # arrived out of turn: by version of w
-        self._buffers = [WorkerLayout(hosts.sizes).buffer(shard, n) for n in range(MODEL_BUFFERS)]
+        self._made: dict[int, float] = {}  # when the server had written a row, by version of w
+        for number in range(hosts.sizes.rows):
+            row = self.golden.layout.row(number)
+            hosts.board.watch(hosts.node_of(shard), row.base + row.size - 1, partial(self._row_made, row))
+
+    def _row_made(self, layout: RowLayout) -> None:
+        """The last word of a row is in memory."""
+        memory = self.hosts.board.memory(self.hosts.node_of(self.shard))
+        end = layout.tail_version + VERSION_BYTES
+        self._made[int.from_bytes(memory[layout.tail_version : end].tobytes(), "little")] = self.hosts.seconds
 
     def arrived(self, worker: int, row: bytes, when: float) -> None:
         """A row that a worker has got. Raises CheckFailed unless it is what the golden server makes."""
@@ -84,7 +94,8 @@ class _Server:
         push = golden.push(worker)
         if row != golden.memory[push.local : push.local + push.length]:
             raise CheckFailed(f"{name}: the row differs from the golden server's")
-        self.hosts.applied(self.shard, update.staleness, Applied(self.shard, worker, gradient, when))
+        made = self._made.pop(golden.version)
+        self.hosts.applied(self.shard, update.staleness, Applied(self.shard, worker, gradient, made, when))
 
 
 class _Worker:
@@ -224,8 +235,7 @@ class Hosts:
         """All workers begin with w as it is given."""
         self.workers = [_Worker(self, number) for number in range(self.sizes.workers)]
         for shard, worker, slot, address in self._gvnums():
-            node = self._first_server + shard
-            self.board.watch(node, address, partial(self._gradient_arrived, worker, slot))
+            self.board.watch(self.node_of(shard), address, partial(self._gradient_arrived, worker, slot))
         for worker in self.workers:
             worker.advance()
             if stop := self.job.stops.get(worker.number):
@@ -263,6 +273,10 @@ class Hosts:
         """Simulated, since the start."""
         return (self.board.now - self._began) * _PS
 
+    def node_of(self, shard: int) -> int:
+        """A server's number in the simulation."""
+        return self._first_server + shard
+
     @property
     def copy_seconds(self) -> float:
         """Of taking the model out of its buffers."""
@@ -286,7 +300,7 @@ class Hosts:
         self._applied[shard] += 1
         done = min(self._applied)
         if done > before and done % (self.learner.batches * self.sizes.workers) == 0:
-            self._end_epoch(update.arrived)
+            self._end_epoch(update.made)
 
     def _end_epoch(self, when: float) -> None:
         epochs = self._outcome.epochs

@@ -7,6 +7,7 @@ their steps happens. Source: RDMA-wild, section 4, algorithms 1 and 2; Sync-DSGD
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,10 +22,13 @@ from fanin.errors import CheckFailed
 from fanin.param_server import ParamServerConfig, ServerLayout, WorkerLayout
 from fanin.sim.golden.param_server import ParameterServer, Push, Tally, WorkerEndpoint
 from fanin.sim.models.learning import Learner, Measures
-from fanin.sim.models.wild_costs import Compute, Costs
+from fanin.sim.models.wild_costs import PACKET_BYTES, Compute, Costs
 
 #: Told behind every update how many gradients all servers have applied, and the simulated seconds.
 Progress = Callable[[int, float], None]
+
+
+_PARTS = 16  # of a gradient at most, between which a link may carry those of others: packets do so, too
 
 
 class Algorithm(Enum):
@@ -172,25 +176,33 @@ class _Worker:
             self.run.note(self.number, "compute", began, clock.now)
             for push in self.endpoint.push(gradient, others):
                 self._send(push)
-            self.run.note(self.number, "push", clock.now, self._pushed)
             self.busy = False
             self.advance()
 
         clock.at(clock.now + job.compute.seconds(self.number, job.batch, self.run.rng), done)
 
     def _send(self, push: Push) -> None:
-        """Through the worker's link, then the server's; the bytes arrive all at once."""
+        """Through the worker's link, then the server's, in its turn; then it arrives all at once."""
         run, server = self.run, self.run.servers[push.shard]
-        seconds = run.job.costs.write(run.slot_bytes(push.shard))
-        self._link_free = max(run.clock.now, self._link_free) + seconds
-        server.link_free = max(self._link_free, server.link_free + seconds)
-        self._pushed = server.link_free + run.job.costs.latency
+        costs, size = run.job.costs, run.slot_bytes(push.shard)
+        parts = min(math.ceil(size / PACKET_BYTES), _PARTS)
+        seconds = costs.write(size) / parts
         memory = self.endpoint.memory
 
         def arrive() -> None:
+            self._pushed = run.clock.now
+            run.note(self.number, "push", began, self._pushed)
             server.write(push.remote, bytes(memory[push.local : push.local + push.length]))
 
-        run.clock.at(self._pushed, arrive)
+        def part(number: int) -> None:
+            server.link_free = max(run.clock.now, server.link_free + seconds)
+            if number == parts - 1:
+                run.clock.at(server.link_free + costs.arrival(size), arrive)
+
+        began = run.clock.now
+        for number in range(parts):
+            self._link_free = max(began, self._link_free) + seconds
+            run.clock.at(self._link_free, partial(part, number))
 
     def receive(self, push: Push, data: bytes, whole: bool) -> None:
         """A row, or as much of it as tells that a write has begun."""
@@ -239,7 +251,7 @@ class _Server:
         seconds = max(self.run.update_seconds(self.shard), costs.write(self.run.row_bytes(self.shard)))
         self._update(worker, seconds)
         self._push(worker, clock.now, seconds)
-        clock.at(clock.now + seconds, lambda: self._pass(worker + 1))
+        clock.at(clock.now + max(seconds, costs.turnaround), lambda: self._pass(worker + 1))
 
     def _scan(self, start: int) -> None:
         """Algorithm 1, lines 10 to 21: from worker ``start`` on update with what is new, then push to all."""
@@ -267,11 +279,12 @@ class _Server:
 
     def _push(self, worker: int, begin: float, seconds: float) -> None:
         """The model row from ``begin`` on; it is kept until its acknowledgement must be back."""
-        clock, latency = self.run.clock, self.run.job.costs.latency
+        clock, costs = self.run.clock, self.run.job.costs
+        latency = costs.arrival(self.run.row_bytes(self.shard))
         push, to = self.engine.push(worker), self.run.workers[worker]
         data = bytes(self.engine.memory[push.local : push.local + push.length])
         arrived = begin + seconds + latency
-        self._row_free[self.engine.config.row_of(self.engine.version)] = arrived + latency
+        self._row_free[self.engine.config.row_of(self.engine.version)] = arrived + costs.latency
         clock.at(begin + latency, lambda: to.receive(push, data, whole=False))
         clock.at(arrived, lambda: to.receive(push, data, whole=True))
 

@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fanin.rdma import MAX_PAYLOAD
+from fanin.roce import ICRC_BYTES, Opcode, header_bytes
+from fanin.sim.network import FCS_BYTES, GAP_BYTES, PREAMBLE_BYTES
+
 
 @dataclass(frozen=True, kw_only=True)
 class Compute:
@@ -46,35 +50,63 @@ class Compute:
         return self.per_sample * batch * factor
 
 
+PACKET_BYTES = MAX_PAYLOAD
+#: What is on a link beside a packet's payload: preamble, headers, ICRC, FCS and gap.
+PACKET_OVERHEAD = PREAMBLE_BYTES + header_bytes(Opcode.WRITE_MIDDLE) + ICRC_BYTES + FCS_BYTES + GAP_BYTES
+
+
 @dataclass(frozen=True, kw_only=True)
 class Costs:
     """What everything but computing takes, in seconds, and in seconds a byte.
 
-    ``byte``: of a link, each way; ``latency``: from a write's last byte on its link to where it is seen;
-    ``message``: of any write, on its link; ``update``: of w, for one gradient; ``copy``: of w, when a worker
-    takes the model out of its buffer. With ``one_pass`` the server pushes w while it updates it; without, it
-    updates with all new gradients and then pushes to all their workers, as in algorithm 1.
+    ``byte``: of a link, each way; ``message`` and ``packet``: of any write, and of each of its packets, on its
+    link; ``latency``: from a write's last byte on its link to where it is seen, with ``first`` and ``last`` for
+    each byte of its first packet and of its last one, which are stored on the way before they are sent on;
+    ``update``: of w, for one gradient; ``turnaround``: at least, from the beginning of one update to the next;
+    ``copy``: of w, when a worker takes the model out of its buffer. With ``one_pass`` the server pushes w while
+    it updates it; without, it updates with all new gradients and then pushes to all their workers, as in
+    algorithm 1.
     """
 
     byte: float
     latency: float
     update: float
     message: float = 0.0
+    packet: float = 0.0
+    first: float = 0.0
+    last: float = 0.0
+    turnaround: float = 0.0
     copy: float = 0.0
     one_pass: bool = False
 
     def write(self, size: float) -> float:
         """Seconds that a write of ``size`` bytes occupies its link."""
-        return self.message + size * self.byte
+        return self.message + size * self.byte + math.ceil(size / PACKET_BYTES) * self.packet
+
+    def arrival(self, size: float) -> float:
+        """Seconds from the end of that to where its last byte is seen."""
+        rest = size % PACKET_BYTES or PACKET_BYTES
+        return self.latency + min(size, PACKET_BYTES) * self.first + rest * self.last
 
 
 #: 100 Gb/s, as in the paper and in fanin's NIC.
 LINK_BYTE = 1 / 12.5e9
+_CYCLE = 4e-9
+_WORD = 64  # bytes
 
-#: fanin's server as designed: a word of 64 bytes a cycle of 4 ns, in the same pass as the push. The latency is
-#: that of two NICs, which hold a packet of 4 KiB until its check is done, and a switch: assumed, until the RTL
-#: says.
-DESIGN = Costs(byte=LINK_BYTE, latency=2e-6, update=4e-9 / 64, copy=1 / 20e9, one_pass=True)
+#: fanin's server and NICs of 512 bits at 250 MHz, links of 100 Gb/s and 100 ns, a switch of 400 ns, memories of
+#: 64 cycles: a word a cycle in the same pass as the push. Fitted to the RTL (docs/param-server.md, "Time").
+DESIGN = Costs(
+    byte=LINK_BYTE,
+    packet=PACKET_OVERHEAD * LINK_BYTE,
+    latency=322 * _CYCLE,
+    first=4.9 * _CYCLE / _WORD,
+    last=0.55 * _CYCLE / _WORD,
+    update=_CYCLE / _WORD,
+    turnaround=167 * _CYCLE,
+    copy=1 / 20e9,
+    one_pass=True,
+)
 
 #: Nothing but computing and the update: one node alone has no links.
 ALONE = Costs(byte=0.0, latency=0.0, update=0.0)

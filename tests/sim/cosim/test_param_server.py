@@ -1,4 +1,4 @@
-"""Asynchronous training on RTL NICs and servers: every row is the golden server's, whatever the network does."""
+"""Asynchronous training on RTL NICs and servers: every row is the golden one, whatever the network does."""
 
 from collections import Counter
 from dataclasses import replace

@@ -1,0 +1,25 @@
+"""The event model of the parameter server keeps the RTL's time, within 2 %."""
+
+import pytest
+
+from fanin.sim.cosim.param_server import ParamServerCosim
+from fanin.sim.models.learning import NoTraining
+from fanin.sim.models.wild import Job, run
+from fanin.sim.models.wild_costs import DESIGN, Compute
+
+pytestmark = [pytest.mark.verilator, pytest.mark.slow]  # nodes of 512 bits, as the model's costs are for
+
+
+@pytest.fixture(scope="module")
+def hardware():
+    return ParamServerCosim(workers=4, servers=2, quiet=True)
+
+
+@pytest.mark.parametrize("per_sample", [0.0, 2e-7, 1e-6], ids=["links bind", "both", "workers bind"])
+@pytest.mark.parametrize("parameters", [650, 2000, 7850])
+@pytest.mark.parametrize(("slots", "servers"), [(1, 1), (2, 1), (2, 2)])
+def test_the_event_model_keeps_the_hardwares_time(hardware, parameters, per_sample, slots, servers):
+    compute = Compute(per_sample=per_sample)
+    job = Job(workers=4, slots=slots, servers=servers, compute=compute, costs=DESIGN)
+    learner = NoTraining(parameters, 8)
+    assert run(job, learner).seconds == pytest.approx(hardware.run(job, learner).outcome.seconds, rel=0.02)
