@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 from amaranth import ClockDomain, Module
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
@@ -21,6 +22,11 @@ def new_seed() -> int:
     seed = int(os.environ.get("FANIN_SEED", random.SystemRandom().randrange(2**32)))
     print(f"FANIN_SEED={seed}")
     return seed
+
+
+def slow(*values: Any) -> list[Any]:
+    """Values of a parameter that only ``make test-all`` tries."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
 def resolve(component: Any, path: str) -> Any:

@@ -11,7 +11,7 @@ from fanin.hdl.bus.memory import ReadMemory
 from fanin.hdl.net.rdma.fetch import PayloadFetch
 from tests.hdl.net.rdma.payloads import bursts_of, places, turned_words, windows
 from tests.peers import run_cocotb
-from tests.support import new_seed, simulate
+from tests.support import new_seed, simulate, slow
 
 SPACE = 1 << 16
 CONTENT = random.Random(1).randbytes(SPACE)
@@ -58,7 +58,7 @@ def cycles_of(log, name="o"):
 
 @pytest.mark.parametrize("start_words", [0, 1, 3])
 @pytest.mark.parametrize("stall", [0.0, 0.4], ids=["full rate", "stalls"])
-@pytest.mark.parametrize("width", [128, 256, 512])
+@pytest.mark.parametrize("width", [128, *slow(256), 512])
 def test_every_payload_comes_turned_to_its_lane(width, stall, start_words):
     rng = random.Random(new_seed())
     commands = list(places(rng, 24, width // 8, space=SPACE))

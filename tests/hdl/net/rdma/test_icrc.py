@@ -10,7 +10,7 @@ from amaranth.sim import Simulator
 from fanin.hdl.net.rdma.icrc import DEPTH, IcrcChecker, IcrcInserter
 from fanin.roce import ICRC_BYTES, MUTABLE, Opcode, Packet, encode, header_bytes
 from fanin.wire import ETHERNET, IPV4, UDP, Endpoint, byte_length
-from tests.support import new_seed, simulate
+from tests.support import new_seed, simulate, slow
 
 WIDTHS = [128, 256, 512]
 IP = byte_length(ETHERNET)
@@ -73,7 +73,7 @@ def inserted(frames, width, *, limit=60_000, **options):
     return dut, log
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [*slow(128, 256), 512])
 def test_frames_of_all_sizes_get_their_icrc_at_full_rate(width):
     """Opcodes in turn, so each size is tried; a word a cycle, back to back, ``latency`` cycles later."""
     rng = random.Random(new_seed())
@@ -86,8 +86,8 @@ def test_frames_of_all_sizes_get_their_icrc_at_full_rate(width):
     assert left == [cycle + dut.latency for cycle in came]
 
 
-@pytest.mark.parametrize("stall", [{"i": 0.5, "o": 0.0}, {"i": 0.0, "o": 0.5}, {"i": 0.3, "o": 0.3}])
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("stall", [*slow({"i": 0.5, "o": 0.0}, {"i": 0.0, "o": 0.5}), {"i": 0.3, "o": 0.3}])
+@pytest.mark.parametrize("width", [*slow(128, 256), 512])
 def test_nothing_is_lost_when_either_side_pauses(width, stall):
     seed = new_seed()
     rng = random.Random(seed)
@@ -103,7 +103,7 @@ def test_every_opcode_with_payloads_of_many_sizes():
     inserted(frames, 256, stall=0.1, seed=seed)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [*slow(128, 256), 512])
 def test_a_receiver_that_stalls_and_goes_on_sees_full_rate(width):
     """However long it stalled: what is under way fits in the queue, and reaches as far as the next words."""
     rng = random.Random(new_seed())
@@ -186,8 +186,8 @@ def without_word(rng, words):
     return [*rest[:-1], rest[-1] | {"last": 1}]
 
 
-@pytest.mark.parametrize("pause", [0.0, 0.3])
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("pause", [*slow(0.0), 0.3])
+@pytest.mark.parametrize("width", [*slow(128, 256), 512])
 def test_the_checker_takes_right_frames_and_no_others(width, pause):
     """Each frame right, rerouted, with a wrong bit and, if more than Ethernet is left, without a word."""
     seed = new_seed()
@@ -205,6 +205,7 @@ def test_the_checker_takes_right_frames_and_no_others(width, pause):
     assert judged(tried, width, pause=pause, seed=seed) == expected
 
 
+@pytest.mark.slow
 def test_every_single_bit_counts():
     """All bits of a frame: those of the Ethernet header and those that a router may change do not matter."""
     frame = frame_of(random.Random(new_seed()), Opcode.WRITE_ONLY, 9)

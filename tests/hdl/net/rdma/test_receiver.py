@@ -10,7 +10,7 @@ from fanin.rdma import FIRST_QUEUE_PAIR, RdmaConfig
 from fanin.roce import PATH_MTUS, Opcode, Packet, decode, encode, header_bytes
 from fanin.wire import Endpoint
 from tests.hdl.net.rdma.bench import Bench
-from tests.support import new_seed
+from tests.support import new_seed, slow
 
 OWN = Endpoint(0x02_11_22_33_44_55, 0x0A_00_00_07, 4791)
 PEER = Endpoint(0x02_11_22_33_44_66, 0x0A_00_00_08, 50_000)
@@ -101,7 +101,7 @@ def own_fields():
     return {"mac": OWN.mac, "ip": OWN.ip}
 
 
-@pytest.mark.parametrize("width", [128, 256, 512])
+@pytest.mark.parametrize("width", [*slow(128, 256), 512])
 @pytest.mark.parametrize("pause", [0.0, 0.4])
 def test_every_frame_is_judged_as_the_decoder_judges_it_and_its_payload_kept(width, pause):
     seed = new_seed()

@@ -8,7 +8,7 @@ from fanin.hdl.net.rdma.transmitter import Transmitter
 from fanin.rdma import FIRST_QUEUE_PAIR
 from fanin.roce import Opcode, Packet, encode, header_bytes
 from fanin.wire import Endpoint
-from tests.support import new_seed, simulate
+from tests.support import new_seed, simulate, slow
 
 OWN = Endpoint(0x02_11_22_33_44_55, 0x0A_00_00_07, 0)
 
@@ -101,7 +101,7 @@ def send(rng, width, packets, answers, *, stall, seed, at=None):
     return log["o"], wanted, others
 
 
-@pytest.mark.parametrize("width", [128, 256, 512])
+@pytest.mark.parametrize("width", [*slow(128, 256), 512])
 @pytest.mark.parametrize("stall", [0.0, 0.3])
 def test_frames_are_those_of_the_encoder_and_answers_come_in_between(width, stall):
     seed = new_seed()
