@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from amaranth import Module, Mux, Signal, Value
@@ -49,11 +50,17 @@ def window(*, width: int, at: Value, to: Value, size: Value) -> dict[str, Value]
     }
 
 
+def merged_layout(width: int, *, late: int) -> data.StructLayout:
+    """A merged word; ``late``: the upper bits of its rotation, where that is still to come."""
+    return data.StructLayout({"data": width, "first": 1, "last": 1, "late": late})
+
+
 class WordMerge(wiring.Component):
     """Make each word out of two neighbours: the upper lanes of the newer one, the lower lanes of the older one.
 
-    Before the merge a rotation has brought every byte to its lane. The word that a ``prime`` holds may come in
-    the cycle in which the payload before flushes.
+    Before the merge a rotation has brought every byte to its lane; or its coarse part is still to come, the
+    upper ``late`` bits of its number of lanes, and the bytes are told apart where they lie now. The word that a
+    ``prime`` holds may come in the cycle in which the payload before flushes.
 
     Members
     -------
@@ -61,12 +68,14 @@ class WordMerge(wiring.Component):
         Taken with its last word; until then it tells how ``i`` must be turned.
     ``i`` : In, stream of ``width`` bits
         ``ready`` follows ``o.ready`` within the cycle.
-    ``o`` : Out, stream of ``data``, ``first`` and ``last``
-        Follows ``i`` within the cycle: one LUT behind the data. ``first`` and ``last`` of its payload.
+    ``o`` : Out, stream of ``data``, ``first``, ``last`` and ``late``
+        Follows ``i`` within the cycle: one LUT behind the data. ``first`` and ``last`` of its payload; ``late``
+        is the rotation that is still to come.
 
     Parameters
     ----------
     ``width`` : int, bits; 128, 256 or 512
+    ``late`` : int, bits; 0 to those of a lane
 
     Latency
     -------
@@ -78,14 +87,17 @@ class WordMerge(wiring.Component):
     docs/rdma.md.
     """
 
-    def __init__(self, *, width: int):
+    def __init__(self, *, width: int, late: int = 0):
         check_width(width)
+        if late not in range(lane_bits(width) + 1):
+            raise ValueError(f"late must be 0 to {lane_bits(width)}, not {late!r}")
         self.width = width
+        self.late = late
         super().__init__(
             {
                 "command": In(stream.Signature(window_layout(width))),
                 "i": In(stream.Signature(width)),
-                "o": Out(stream.Signature(data.StructLayout({"data": width, "first": 1, "last": 1}))),
+                "o": Out(stream.Signature(merged_layout(width, late=late))),
             }
         )
 
@@ -100,6 +112,8 @@ class WordMerge(wiring.Component):
         flushing = Signal()
         first = Signal(init=1)
         newer = Signal(self.width // 8)  # lanes: a signal, lest each lane's multiplexer have all of it anew
+        coarse = command.lane[len(command.lane) - self.late :]
+        held_coarse = Signal(self.late)
         final, last, holds, room, take = (
             Signal(name=name) for name in ("final", "last", "holds", "room", "take")
         )
@@ -112,14 +126,16 @@ class WordMerge(wiring.Component):
             self.command.ready.eq(i.valid & room & final),
             last.eq(flushing | final & ~command.flush),
             o.valid.eq(flushing | self.command.valid & i.valid & ~holds),
-            newer.eq(ones_from(command.lane, self.width // 8) & ~flushing.replicate(self.width // 8)),
+            newer.eq(self._newer(command.lane, coarse) & ~flushing.replicate(self.width // 8)),
             o.payload.data.eq(chosen(newer, i.payload, held)),
             o.payload.first.eq(first),
             o.payload.last.eq(last),
+            o.payload.late.eq(Mux(flushing, held_coarse, coarse)),
         ]
         with m.If(take):
             m.d.sync += [
                 held.eq(i.payload),
+                held_coarse.eq(coarse),
                 begun.eq(~final),
                 ends.eq(number == command.words),
                 number.eq(Mux(final, 2, number + 1)),
@@ -130,3 +146,14 @@ class WordMerge(wiring.Component):
         with m.If(o.valid & o.ready):
             m.d.sync += first.eq(last)
         return m
+
+    def _newer(self, lane: Value, coarse: Value) -> Value:
+        """Which bytes are the newer word's: lanes from ``lane`` on, turned back by what is still to come."""
+        ones = ones_from(lane, self.width // 8)
+        if not self.late:
+            return ones
+        step = self.width // 8 >> self.late
+        backs = [ones.rotate_right(step * n) for n in range(1 << self.late)]
+        return functools.reduce(
+            lambda others, n: Mux(coarse == n, backs[n], others), range(1, len(backs)), backs[0]
+        )

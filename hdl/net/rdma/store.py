@@ -18,6 +18,7 @@ from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.lanes import ones_from, rotated
 from fanin.rdma import check_path
 
+_LATE_BITS = 2  # of a turn, behind a register; the others are in front of it
 _AHEAD = 16  # payloads whose addresses may leave before their words
 _AWAITED = data.StructLayout({"some": 1, "crosses": 1})  # whether a payload has bytes, and takes two bursts
 
@@ -59,8 +60,8 @@ class PayloadStore(wiring.Component):
 
     Latency
     -------
-    ``awvalid`` is 2 cycles after the command. So is ``wvalid``, if the word waits on ``i``; it is 3 cycles if
-    the first byte moves to a lower lane. ``done`` is 1 cycle after the response. A payload takes a cycle for
+    ``awvalid`` is 2 cycles after the command. ``wvalid`` is 3, if the word waits on ``i``, and 4 cycles if the
+    first byte moves to a lower lane. ``done`` is 1 cycle after the response. A payload takes a cycle for
     each word that comes, and one more if what is held then makes another; that one is also the next payload's
     first, if its first word is only held (it moves to lower lanes, or is thrown away). So payloads of one
     alignment take as many cycles as they come in words, or as they leave in if these are more. A command a
@@ -131,17 +132,19 @@ class PayloadStore(wiring.Component):
         ]
 
     def _merged(self, m: Module, windows: Any) -> Any:
-        """Turn the words to their lanes, and merge neighbours; the register in front makes room for both."""
+        """Merge neighbours and turn the words to their lanes, within a quarter of a word first."""
         m.submodules.word = word = StreamFIFO(shape=self.width, depth=1)
-        m.submodules.merge = merge = WordMerge(width=self.width)
+        m.submodules.merge = merge = WordMerge(width=self.width, late=_LATE_BITS)
+        m.submodules.merged = merged = StreamFIFO(shape=merge.o.payload.shape(), depth=1)
         connect_typed(m, wiring.flipped(self.i), word.i)
         connect_typed(m, windows, merge.command)
         m.d.comb += [
             merge.i.valid.eq(word.o.valid),
-            merge.i.payload.eq(rotated(word.o.payload, windows.payload.lane)),
+            merge.i.payload.eq(rotated(word.o.payload, windows.payload.lane[:-_LATE_BITS])),
             word.o.ready.eq(merge.i.ready),
         ]
-        return merge.o
+        connect_typed(m, merge.o, merged.i)
+        return merged.o
 
     def _words(self, m: Module, words: Any, runs: Any) -> None:
         """Strobe the bytes of the payload, and end a burst at its end and at the end of a page."""
@@ -162,7 +165,7 @@ class PayloadStore(wiring.Component):
         with m.If(moves):
             m.d.sync += [
                 axi.wvalid.eq(1),
-                axi.wdata.eq(word.data),
+                axi.wdata.eq(rotated(word.data, word.late, unit=self.width >> _LATE_BITS)),
                 axi.wstrb.eq(Mux(word.first, from_first, -1) & Mux(word.last, ~behind_last, -1)),
                 axi.wlast.eq(word.last | place.all()),
                 next_place.eq(place + 1),
