@@ -168,6 +168,7 @@ def test_the_record_comes_eight_cycles_after_the_last_word_and_the_payload_befor
     assert [cycle - end for end, (cycle, _) in zip(ends, bench.log["o"], strict=True)] == [8] * 4
 
 
+@pytest.mark.slow
 def test_frames_without_room_are_lost_whole_and_the_others_are_not_harmed():
     seed = new_seed()
     rng = random.Random(seed)

@@ -102,7 +102,7 @@ def send(rng, width, packets, answers, *, stall, seed, at=None):
 
 
 @pytest.mark.parametrize("width", [*slow(128, 256), 512])
-@pytest.mark.parametrize("stall", [0.0, 0.3])
+@pytest.mark.parametrize("stall", [*slow(0.0), 0.3])
 def test_frames_are_those_of_the_encoder_and_answers_come_in_between(width, stall):
     seed = new_seed()
     rng = random.Random(seed)
@@ -116,7 +116,7 @@ def test_frames_are_those_of_the_encoder_and_answers_come_in_between(width, stal
     assert all(beat.keep == (1 << width // 8) - 1 for _, beat in beats if not beat.last)
 
 
-@pytest.mark.parametrize("at", [0, 54, 55, 63])
+@pytest.mark.parametrize("at", [*slow(0, 54, 55), 63])
 def test_long_frames_follow_one_another_without_a_bubble(at):
     seed = new_seed()
     rng = random.Random(seed)
