@@ -111,10 +111,10 @@ class Training:
 @pytest.fixture(scope="module", params=["alike", pytest.param("two kinds", marks=pytest.mark.slow)])
 def nodes(request):
     """The simulator, and the drivers of its nodes."""
-    server = WORKER if request.param == "alike" else SERVER
-    kinds = [Group(RdmaNode(config=WORKER), WORKERS), Group(RdmaNode(config=server))]
-    if server == WORKER:
-        kinds = [Group(RdmaNode(config=WORKER), NODES)]
+    server, kinds = WORKER, [Group(RdmaNode(config=WORKER), NODES)]
+    if request.param == "two kinds":
+        server = SERVER
+        kinds = [Group(kinds[0].component, WORKERS), Group(RdmaNode(config=SERVER))]
     return Simulator(kinds, quiet=True), [*[RdmaDriver(WORKER)] * WORKERS, RdmaDriver(server)]
 
 
