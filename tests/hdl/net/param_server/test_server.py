@@ -7,7 +7,7 @@ import pytest
 from fanin.hdl.net.param_server import server
 from fanin.rdma import PRESETS
 from tests.hdl.net.param_server.server_bench import ServerBench
-from tests.support import new_seed
+from tests.support import new_seed, slow
 
 TINY = PRESETS["tiny"]
 SIZES = {"parameters": 150, "workers": 3, "slots": 2, "rows": 3}
@@ -22,7 +22,7 @@ def _run(*, sizes, rounds=3, **options):
 
 
 @pytest.mark.parametrize("stall", [0.0, 0.3], ids=["full rate", "stalls"])
-@pytest.mark.parametrize("slots", [1, 2, 3])
+@pytest.mark.parametrize("slots", [2, *slow(1, 3)])
 def test_rows_are_the_golden_servers(slots, stall):
     _run(sizes={"slots": slots}, stall=stall)
 
@@ -31,10 +31,12 @@ def test_rows_are_the_golden_servers(slots, stall):
     "sizes",
     [
         {"rows": 1},
-        {"rows": 2, "workers": 1, "slots": 3},
-        {"parameters": 1, "workers": 4},
         {"parameters": 9, "workers": 2, "slots": 8, "rows": 16},
-        {"parameters": 300, "workers": 4, "slots": 1},
+        *slow(
+            {"rows": 2, "workers": 1, "slots": 3},
+            {"parameters": 1, "workers": 4},
+            {"parameters": 300, "workers": 4, "slots": 1},
+        ),
     ],
     ids=str,
 )
@@ -42,18 +44,20 @@ def test_sizes_up_to_their_limits(sizes):
     _run(sizes=sizes, stall=0.1, back=0.1)
 
 
-@pytest.mark.parametrize(("mtu", "latency"), [(256, 100), (1024, 1)])
+@pytest.mark.parametrize(("mtu", "latency"), [(256, 100), pytest.param(1024, 1, marks=pytest.mark.slow)])
 def test_packets_that_are_sent_again_are_the_same(mtu, latency):
     _run(sizes={}, stall=0.1, back=0.3, mtu=mtu, latency=latency)
 
 
-@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("rows", [1, *slow(3)])
 def test_rows_that_are_let_go_are_read_from_memory(rows):
     _, counts = _run(sizes={"rows": rows}, stall=0.1, back=0.2, pause=0.3, patience=8)
     assert counts["let_go"] > 0
 
 
-@pytest.mark.parametrize(("slots", "rows"), [(1, 3), (3, 1), (3, 3)])
+@pytest.mark.parametrize(
+    ("slots", "rows"), [(1, 3), *(pytest.param(3, rows, marks=pytest.mark.slow) for rows in (1, 3))]
+)
 def test_a_worker_that_hears_nothing_is_left_out_and_the_others_go_on(slots, rows):
     bench, counts = _run(sizes={"slots": slots, "rows": rows}, deaf=1, stall=0.1, patience=100, rounds=4)
     assert bench.stopped == {1}

@@ -183,14 +183,41 @@ def test_whatever_is_read_again_comes_as_it_was_made(words, places, stall):
     ).go()
 
 
-@pytest.mark.parametrize("patience", [1, 2, 30])
-@pytest.mark.parametrize("words", [3, 70])
-def test_rows_that_are_given_up_do_not_stop_the_next_ones(words, patience):
-    odds = {"ends": 0.2, "drop": 0.2, "back": 0.2, "pause": 0.3}
+@pytest.mark.parametrize(("patience", "stall"), [(1, 0.1), (2, 0.8), (30, 0.1), (30, 0.8)])
+@pytest.mark.parametrize("words", [3, 40])
+def test_rows_that_are_given_up_do_not_stop_the_next_ones(words, patience, stall):
+    odds = {"ends": 0.1, "drop": 0.1, "back": 0.2, "pause": 0.3}
     rows = Rows(
-        new_seed(), rows=16, words=words, places=4, stall=0.1, depth=BURST, patience=patience, **odds
+        new_seed(), rows=10, words=words, places=4, stall=stall, depth=BURST, patience=patience, **odds
     ).go()
-    assert rows.let_go > 0
+    assert rows.let_go > 0 or words == 3
+
+
+class Late(Rows):
+    """The NIC asks for the second half of a row some cycles after the first one; then for the next row."""
+
+    def __init__(self, wait, **options):
+        super().__init__(0, rows=2, words=8, places=4, **options)
+        self.wait = wait
+
+    async def main(self, ctx):
+        """Whenever it asks, no burst of a row is taken for one of the other."""
+        half = self.words // 2 * STEP
+        ctx.set(self.dut.nic.rready, 1)
+        await self.ask(ctx, 0, 0, half)
+        await ctx.tick().repeat(self.wait)
+        await self.ask(ctx, 0, half, half)
+        while len(self.open) < 2:
+            await ctx.tick()
+        await self.ask(ctx, 1, 0, 2 * half)
+        while self.asked:
+            await ctx.tick()
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.5])
+def test_a_row_may_be_let_go_in_any_cycle(stall):
+    lets = [Late(wait, stall=stall, patience=20).go().let_go for wait in range(1, 50)]
+    assert {0, 1} <= set(lets)
 
 
 def test_rates_and_latencies_are_as_stated():
