@@ -25,8 +25,9 @@ def new_seed() -> int:
 
 
 def slow(*values: Any) -> list[Any]:
-    """Values of a parameter that only ``make test-all`` tries."""
-    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+    """Values of a parameter, or tuples for several, that only ``make test-all`` tries."""
+    several = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*each, marks=pytest.mark.slow) for each in several]
 
 
 def resolve(component: Any, path: str) -> Any:

@@ -44,7 +44,7 @@ def test_sizes_up_to_their_limits(sizes):
     _run(sizes=sizes, stall=0.1, back=0.1)
 
 
-@pytest.mark.parametrize(("mtu", "latency"), [(256, 100), pytest.param(1024, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("mtu", "latency"), [(256, 100), *slow((1024, 1))])
 def test_packets_that_are_sent_again_are_the_same(mtu, latency):
     _run(sizes={}, stall=0.1, back=0.3, mtu=mtu, latency=latency)
 
