@@ -179,9 +179,8 @@ class ParamServerCosim:
         self, sizes: ParamServerConfig, rate: float, mtu: int, timeout: int, retries: int
     ) -> list[HostProgram]:
         """Queue pairs between every worker and every server, regions for both, the servers' job."""
-        limits = {"mtu": mtu, "window": WINDOW, "retries": retries}
         pairs = [
-            Pair.of((worker, shard), (self.workers + shard, worker), **limits)
+            Pair.of((worker, shard), (self.workers + shard, worker), mtu=mtu, window=WINDOW, retries=retries)
             for worker in range(sizes.workers)
             for shard in range(sizes.servers)
         ]

@@ -20,7 +20,7 @@ from fanin.param_server import (
     WorkerLayout,
 )
 from fanin.rdma import Ending, Write
-from fanin.sim.cosim.live import Board
+from fanin.sim.cosim.live import Board, Then
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.rdma import post, take_completion
 from fanin.sim.cosim.run import RunResult
@@ -234,8 +234,8 @@ class Hosts:
     def start(self) -> None:
         """All workers begin with w as it is given."""
         self.workers = [_Worker(self, number) for number in range(self.sizes.workers)]
-        for shard, worker, slot, address in self._gvnums():
-            self.board.watch(self.node_of(shard), address, partial(self._gradient_arrived, worker, slot))
+        for shard, number, slot, address in self._gvnums():
+            self.board.watch(self.node_of(shard), address, partial(self._gradient_arrived, number, slot))
         for worker in self.workers:
             worker.advance()
             if stop := self.job.stops.get(worker.number):
@@ -283,9 +283,9 @@ class Hosts:
         rows = (RowLayout(self.sizes, shard, 0).size for shard in range(self.sizes.servers))
         return self.job.costs.copy * sum(rows)
 
-    def after(self, seconds: float, then: object) -> None:
+    def after(self, seconds: float, then: Then) -> None:
         """Call ``then`` so much later."""
-        self.board.at(self.board.now + round(seconds / _PS), then)  # type: ignore[arg-type]
+        self.board.at(self.board.now + round(seconds / _PS), then)
 
     def note(self, worker: int, kind: str, begin: float, end: float) -> None:
         """What a worker did."""

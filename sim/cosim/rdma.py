@@ -11,6 +11,7 @@ from pathlib import Path
 from fanin.config import CLOCK_MHZ
 from fanin.errors import InputError
 from fanin.hdl.net.rdma.driver import Arrived, Completed, RdmaDriver
+from fanin.hdl.net.rdma.nic_driver import NicDriver
 from fanin.hdl.net.rdma.node import ARRIVALS, COMPLETIONS, RdmaNode
 from fanin.job import worker_endpoint
 from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Region, Write
@@ -47,7 +48,7 @@ class Pair:
 
 
 def configure_node(
-    driver: RdmaDriver, node: int, pairs: Sequence[Pair], regions: Sequence[Region], *, timeout: int
+    driver: NicDriver, node: int, pairs: Sequence[Pair], regions: Sequence[Region], *, timeout: int
 ) -> HostProgram:
     """What sets up a node: its regions, and its ends of those ``pairs`` that it has a part in.
 
