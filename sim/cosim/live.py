@@ -39,6 +39,10 @@ class LiveHosts(Protocol):
     def done(self) -> bool:
         """Whether the run has come to its end; asked after ``start`` and after each callback."""
 
+    @property
+    def progress(self) -> int:
+        """How far it is, in whatever it counts: ``Progress.operations``."""
+
     def start(self) -> None:
         """Begin; called once, behind the last phase."""
 

@@ -73,7 +73,10 @@ class FailedCheck:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: rising edges, phases ended, operations whose RESULT a node has received, all nodes."""
+    """How far a run is: rising edges, phases ended, operations whose RESULT a node has received, all nodes.
+
+    With live hosts, operations are what they count.
+    """
 
     cycle: int
     phases: int

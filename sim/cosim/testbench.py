@@ -36,6 +36,7 @@ class Session:
         self.request, self.library, self._wake = request, library, wake
         self.result = RunResult()
         self._reported = time.monotonic()
+        self._hosts: LiveHosts | None = None
         self._pcap = PcapWriter(request.pcap) if request.pcap else None
         self.switch = request.switch()
         for job in request.jobs:
@@ -75,7 +76,7 @@ class Session:
     async def _live(self, hosts_of: Callable[[Board], LiveHosts]) -> None:
         library, request = self.library, self.request
         board = Board(library, self.clock, request.memories)
-        hosts = hosts_of(board)
+        hosts = self._hosts = hosts_of(board)
         live = LiveRun(hosts, board, library, self.exchange, self.clock, quiet_cycles=request.quiet_cycles)
         live.start()
         while not live.done:
@@ -96,7 +97,8 @@ class Session:
 
     def _report(self) -> None:
         self._reported = time.monotonic()
-        numbers = (self.library.cycle(), len(self.result.phases), len(self.exchange.allreduce_cycles))
+        operations = self._hosts.progress if self._hosts else len(self.exchange.allreduce_cycles)
+        numbers = (self.library.cycle(), len(self.result.phases), operations)
         os.write(int(os.environ[PROGRESS]), (" ".join(map(str, numbers)) + "\n").encode())
 
     def finish(self) -> None:

@@ -43,6 +43,8 @@ class Hosts:
         self.board, self.skip = board, skip
         self.done, self.log = False, []
 
+    progress = 0
+
     def may_skip(self):
         return self.skip
 

@@ -101,6 +101,8 @@ class Training:
     def done(self):
         return self.round == [ROUNDS] * WORKERS and not self.outstanding
 
+    progress = 0
+
     def may_skip(self):
         return not self.outstanding
 
