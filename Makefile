@@ -49,6 +49,7 @@ bench: $(VENV)/.user ## speed and area, each figure beside its limit (an hour)
 	$(BIN)/fanin bench codec
 	$(BIN)/fanin bench ring -o runs
 	$(BIN)/fanin bench rdma
+	$(BIN)/fanin bench ps
 
 # p4runtime-shell wants a protobuf that nothing else here can live with; -P: our p4/ is not its p4 package.
 p4-shell: $(P4_SHELL)/.ready ## p4runtime-shell against a running switch (SWITCH=127.0.0.1:9559 DEVICE=0)
