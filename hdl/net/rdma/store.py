@@ -65,7 +65,7 @@ class PayloadStore(wiring.Component):
     each word that comes, and one more if what is held then makes another; that one is also the next payload's
     first, if its first word is only held (it moves to lower lanes, or is thrown away). So payloads of one
     alignment take as many cycles as they come in words, or as they leave in if these are more. A command a
-    cycle.
+    cycle; one of two bursts takes two.
 
     Source
     ------

@@ -154,7 +154,8 @@ def test_payloads_take_no_more_cycles_than_documented():
     commands = [
         (at, 1 + size % 700, lane, rng.random() < 0.8) for at, size, lane in places(rng, 60, 64, space=SPACE)
     ]
-    commands = [(0x2000, 64, 0, 1), *commands, (0x2000, 64, 0, 1)]
+    # behind a long one, so that commands wait: one that crosses a boundary takes two cycles, whatever its words
+    commands = [(0x2000, 4096, 0, 1), *commands, (0x2000, 64, 0, 1)]
     memory = Run(small(width=512), commands).memory
     assert memory.words[-1] - memory.words[0] + 1 == length_of(commands, 64)
 
