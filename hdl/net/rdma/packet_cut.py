@@ -51,6 +51,8 @@ class PacketCut(wiring.Component):
     ``write`` : In, :func:`descriptor_layout`
         The message.
     ``settings`` : In, Settings
+    ``window`` : In, 11
+        Packets that may be in flight, but one.
     ``ends`` : Out, 1
         The packet is its message's last one.
     ``after`` : Out, ``send``, ``number`` and ``flight``
@@ -68,7 +70,7 @@ class PacketCut(wiring.Component):
 
     Latency
     -------
-    1 cycle to ``ends`` and ``after``, 2 cycles to all else, in the first of which the inputs stand still.
+    1 cycle to ``ends`` and ``after``, 2 cycles to all else; the inputs stand still in the first of them.
 
     Source
     ------
@@ -85,6 +87,7 @@ class PacketCut(wiring.Component):
                 "offset": In(LENGTH_BITS),
                 "write": In(descriptor_layout(config)),
                 "settings": In(Settings),
+                "window": In(FLIGHT_BITS),
                 "ends": Out(1),
                 "after": Out(after),
                 "headers": Out(Headers),
@@ -104,7 +107,6 @@ class PacketCut(wiring.Component):
         next_number = Signal.like(row.number)
         begins = Signal()
         asks = Signal()
-        window = ~(Const(-1, FLIGHT_BITS) << settings.window)[:FLIGHT_BITS]  # its packets, but one
         m.d.sync += [
             psn.eq(row.oldest + row.flight),
             rest.eq(write.length[:SIZE_BITS] - self.offset[:SIZE_BITS]),
@@ -112,10 +114,10 @@ class PacketCut(wiring.Component):
             next_number.eq(row.number + 1),
             after.flight.eq(row.flight + 1),
             begins.eq(~row.number.any()),
-            asks.eq(~(psn & window >> 2).any()),
+            asks.eq(~(psn & self.window >> 2).any()),
             self.ends.eq(row.number == write.last_number),
             self.some.eq(write.length.any()),
-            self.closes.eq(row.flight == window),
+            self.closes.eq(row.flight == self.window),
         ]
         m.d.comb += [
             after.send.eq(Mux(self.ends, next_send, row.send)),

@@ -140,9 +140,11 @@ class Requester(wiring.Component):
         self.row = Signal(row_layout(config))
         self.settings = Signal(Settings)
         self.offset = Signal(LENGTH_BITS)  # bytes of the message that were sent
+        self.window = Signal(FLIGHT_BITS)  # packets that may be in flight, but one
         self.index = Signal(index_bits(config))
         self.kind = Signal(Kind)
         self.progress = Signal()  # restarts the timer
+        self.reads = Signal()  # a descriptor, in this state
         self.ending = Signal(Ending)
         self.positive, self.sequence, self.refused = (
             Signal(name=n) for n in ("positive", "sequence", "refused")
@@ -150,6 +152,7 @@ class Requester(wiring.Component):
         # of the row as it was a cycle before:
         self.closed = Signal()  # the window is full
         self.quiet = Signal()  # no packet is in flight
+        self.moot = Signal()  # nor is there reason to go back
         self.spent = Signal()  # there are no retries left
         self.tried = Signal.like(self.row.attempts)  # one attempt more
         self.granted = Signal()  # there is still to do what the queue pair was chosen for
@@ -162,8 +165,10 @@ class Requester(wiring.Component):
         m.d.comb += [timers.timeout.eq(self.timeout), timers.waiting.eq(self.waiting)]
         m.d.sync += [
             timers.restart.eq(0),
-            self.closed.eq(self.row.flight == (1 << self.settings.window)),
+            self.reads.eq(0),
+            self.closed.eq((self.row.flight & ~self.window).any()),
             self.quiet.eq(~self.row.flight.any()),
+            self.moot.eq(~self.row.flight.any() | ~self.granted),
             self.spent.eq(self.row.attempts == self.settings.retries),
             self.tried.eq(self.row.attempts + 1),
         ]
@@ -214,13 +219,13 @@ class Requester(wiring.Component):
         m.d.comb += [
             self.row_write.data.eq(self.row),
             self.settings_write.data.eq(self.connect.payload.settings),
-            self.writes_read.en.eq(0),
+            self.writes_read.en.eq(self.reads),
             self.writes_read.addr.eq(Cat((self.row.head + 1)[:-2], self.index)),  # else somebody says so
         ]
 
     def _read_write(self, m: Module, pointer: Any) -> None:
-        """Have the descriptor at that place in hand from the next cycle on."""
-        m.d.comb += [self.writes_read.addr.eq(Cat(pointer[:-1], self.index)), self.writes_read.en.eq(1)]
+        """Have the descriptor at that place in hand from the next cycle on; ``reads`` is set a cycle before."""
+        m.d.comb += self.writes_read.addr.eq(Cat(pointer[:-1], self.index))
 
     def _write_row(self, m: Module, closed: Any) -> None:
         """Put the row back, and say what can be done with its queue pair now."""
@@ -241,7 +246,7 @@ class Requester(wiring.Component):
     def _idle(self, m: Module) -> None:
         """Choose what to do, and read the queue pair's row."""
         with m.State("IDLE"):
-            m.d.sync += self.progress.eq(0)
+            m.d.sync += [self.progress.eq(0), self.reads.eq(1)]
             for kind, (wanted, index) in reversed(self.choices.items()):
                 with m.If(wanted):
                     m.d.sync += [self.kind.eq(kind), self.index.eq(index)]
@@ -252,6 +257,7 @@ class Requester(wiring.Component):
                 self.row.eq(self.row_read.data),
                 self.settings.eq(self.settings_read.data),
                 self.offset.eq(bytes_of(self.row_read.data.number, self.settings_read.data.mtu)),
+                self.window.eq(~(Const(-1, FLIGHT_BITS) << self.settings_read.data.window)),
                 self.granted.eq(Mux(self.kind == Kind.SEND, *asked)),
                 self.ending.eq(Ending.FLUSHED),
             ]
@@ -288,7 +294,7 @@ class Requester(wiring.Component):
         ]
         with m.State("POST"):
             m.d.comb += [port.en.eq(1), self.post.ready.eq(1)]
-            m.d.sync += row.tail.eq(row.tail + 1)
+            m.d.sync += [row.tail.eq(row.tail + 1), self.reads.eq(1)]
             m.next = "POSTED"
         with m.State("POSTED"):
             self._write_row(m, self.closed)
@@ -311,6 +317,7 @@ class Requester(wiring.Component):
             cut.offset.eq(self.offset),
             cut.write.eq(self.write),
             cut.settings.eq(self.settings),
+            cut.window.eq(self.window),
             packets.payload.eq(cut.headers),
             fetches.payload.eq(cut.fetch),
             packets.valid.eq(hands_on),
@@ -413,7 +420,7 @@ class Requester(wiring.Component):
         row = self.row
         with m.State("GO BACK"):
             m.d.sync += self.progress.eq(1)
-            with m.If(~self.granted | self.quiet):
+            with m.If(self.moot):
                 m.next = "WRITE"  # what the timer waited for has come meanwhile
             with m.Elif(self.spent):
                 self._fail(m)
