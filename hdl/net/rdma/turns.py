@@ -54,7 +54,8 @@ class Turns(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Those behind the last one come first, then all."""
         m = Module()
-        behind, asking = Signal(self.count), Signal(self.count)
+        behind = Signal(self.count)
+        asking = Signal(self.count)
         found = Signal(2)
         places = [Signal.like(self.o, name=name) for name in ("place_behind", "place")]
         above_last = (Const(-2, self.count) << self.last)[: self.count]
