@@ -265,14 +265,23 @@ class ParamServer(wiring.Component):
             sum_low[VERSION_BITS].eq(0),
             sum_high.eq(sum_high + sum_low[VERSION_BITS]),
         ]
+        # The worker in hand is the same from ``IDLE`` to ``STORE``: two cycles are enough.
+        is_last_slot = Signal()
+        m.d.comb += is_last_slot.eq(entry.slot + 1 == settings.slots)
+        m.d.sync += [
+            slot.eq(Mux(is_last_slot, 0, entry.slot + 1)),
+            address.eq(Mux(is_last_slot, entry.table, entry.address + settings.slot_bytes)),
+            trailer.eq(address + settings.gradient_bytes),
+        ]
         wanted = self._commands(m, entry, found, row, next_row, next_number)
         with m.FSM() as fsm:
             with m.State("IDLE"):
+                # In hand is what comes first, taken or not: that depends on little.
+                m.d.sync += [setting_up.eq(self.worker.valid), found.eq(taken.payload), entry.eq(read.data)]
                 with m.If(self.worker.valid):
                     said = self.worker.payload
                     m.d.comb += self.worker.ready.eq(1)
                     m.d.sync += [
-                        setting_up.eq(1),
                         found.index.eq(said.index),
                         found.version.eq(0),
                         *(entry[name].eq(said[name]) for name in ("table", "remote", "rkey")),
@@ -284,9 +293,10 @@ class ParamServer(wiring.Component):
                     m.d.comb += [taken.ready.eq(1), scanner.again.eq(1)]
                 with m.Elif(taken.valid & row_free):
                     m.d.comb += taken.ready.eq(1)
-                    m.d.sync += [setting_up.eq(0), found.eq(taken.payload), entry.eq(read.data)]
-                    m.d.sync += wanted.eq(-1)
-                    m.next = "BEGIN"
+                    m.next = "ORDER"
+            with m.State("ORDER"):
+                m.d.sync += wanted.eq(-1)
+                m.next = "BEGIN"
             with m.State("BEGIN"), m.If(~wanted.any()):
                 m.d.sync += [
                     age.eq(self.version - entry.lgvnum),
@@ -298,16 +308,9 @@ class ParamServer(wiring.Component):
                 m.d.comb += self._events["updates"].eq(1)
                 m.next = "ADVANCE"
             with m.State("ADVANCE"):
-                last = Signal()
-                m.d.comb += last.eq(entry.slot + 1 == settings.slots)
-                m.d.sync += [
-                    slot.eq(Mux(last, 0, entry.slot + 1)),
-                    address.eq(Mux(last, entry.table, entry.address + settings.slot_bytes)),
-                    age.eq(age - found.others),
-                ]
+                m.d.sync += age.eq(age - found.others)
                 m.next = "FIND"
             with m.State("FIND"):
-                m.d.sync += trailer.eq(address + settings.gradient_bytes)
                 m.next = "STORE"
             with m.State("STORE"):
                 m.d.comb += [write.en.eq(1), place.valid.eq(1), self._maker.clear.valid.eq(setting_up)]
@@ -397,14 +400,14 @@ class ParamServer(wiring.Component):
                 with m.If(row.ready):
                     m.next = "POST"
                     with m.If(is_gone):
-                        m.next = "SKIP"
-            with m.State("SKIP"):
-                m.d.comb += [self._skipped.eq(1), push.ready.eq(1)]
-                m.next = "LOOK"
+                        m.next = "NEXT"
             with m.State("POST"):
-                m.d.comb += [post.valid.eq(1), push.ready.eq(post.ready), self._events["pushes"].eq(post.ready)]
+                m.d.comb += [post.valid.eq(1), self._events["pushes"].eq(post.ready)]
                 with m.If(post.ready):
-                    m.next = "LOOK"
+                    m.next = "NEXT"
+            with m.State("NEXT"):
+                m.d.comb += [push.ready.eq(1), self._skipped.eq(is_gone)]
+                m.next = "LOOK"
 
     def _completions(self, m: Module) -> None:
         """A row is free again; whoever did not get his is left out from now on."""

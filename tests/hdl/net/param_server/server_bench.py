@@ -128,8 +128,10 @@ class ServerBench:
         for worker in self.workers:
             self.push_gradients(worker)
         while not self.finished:
+            ctx.set(dut.enable, self.rng.random() >= self.stall)
             await ctx.tick()
             assert self.cycle < self.limit, f"{len(self.pushes)} pushes after {self.cycle} cycles"
+        ctx.set(dut.enable, 1)
         await ctx.tick().repeat(40 + (2 * dut.patience if self.deaf is not None else 0))
         names = ("version", "gone", "staleness", "stalest", "exhausted")
         self.status = {name: ctx.get(getattr(dut, name)) for name in names}
