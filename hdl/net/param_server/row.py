@@ -36,7 +36,8 @@ class RowMaker(wiring.Component):
     -------
     ``workers`` : In, range(queue_pairs + 1)
     ``words`` : In, of w; at least 1
-        Both stable while a row is made.
+        Both stable while a row is made. What stands behind the last worker's LGVnum is of no meaning: that of
+        workers whom an earlier job had.
     ``clear`` : In, stream of a worker's index, always ready
         Its LGVnum becomes 0; only while no row is made.
     ``order`` : In, stream of :func:`order_layout`

@@ -53,7 +53,7 @@ class ServerBench:
     """
 
     def __init__(self, config, *, seed, rounds, sizes, stall=0.0, latency=20, back=0.0, pause=0.0, mtu=256,
-                 deaf=None, patience=4096, errors=0.0, limit=60_000):  # fmt: skip
+                 deaf=None, patience=4096, errors=0.0, limit=20_000):  # fmt: skip
         self.rng = random.Random(seed)
         self.sizes = ParamServerConfig(width=config.width, **sizes)
         self.layout = ServerLayout(self.sizes, 0, base=0x1000)
