@@ -190,7 +190,7 @@ class Responder(wiring.Component):
             "denied": begins & seen.some & ~i.allowed,
             "address": Mux(begins, i.address, row.address),
             "left": left - i.size,
-            "less": left + ~Cat(i.size, 0),  # one less than that
+            "less": left + ~Cat(i.size, Const(0, 1)).as_signed(),  # one less than that
             "words": i.words.any(),
             "refuses": self.answers.refuses,
             "length": Mux(begins, i.length, row.length),

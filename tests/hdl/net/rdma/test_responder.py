@@ -6,7 +6,7 @@ import pytest
 
 from fanin.hdl.net.rdma.responder import Responder
 from fanin.rdma import RdmaConfig
-from fanin.roce import PATH_MTUS, Opcode, Packet, header_bytes
+from fanin.roce import PATH_MTUS, Nak, Opcode, Packet, header_bytes
 from fanin.sim.golden.rdma import Connection, Region, psn_after
 from fanin.sim.golden.rdma import Responder as Golden
 from tests.hdl.net.rdma.bench import Bench, connect_fields, cycles_until
@@ -156,3 +156,25 @@ def test_a_packet_takes_four_cycles_and_a_newer_answer_replaces_an_older_one():
         assert said == [0, 3]
 
     bench.run(main)
+
+
+@pytest.mark.parametrize("mtu", PATH_MTUS)
+def test_a_middle_packet_is_refused_where_the_last_one_is_due(mtu):
+    dut = Responder(config=CONFIG)
+    bench = Bench(dut, ["store", "answer"], seed=1)
+    model = Golden(0, Connection(5, mtu=mtu), bytearray(MEMORY), [Region(0, MEMORY, KEY, frozenset([0]))])
+    opcodes = [Opcode.WRITE_FIRST, Opcode.WRITE_MIDDLE, Opcode.WRITE_MIDDLE]
+
+    async def main(ctx):
+        await bench.put(ctx, dut.connect, connect_fields(0, model.connection))
+        for psn, opcode in enumerate(opcodes):
+            length = 3 * mtu if opcode.begins else 0
+            packet = Packet(opcode, 0, psn, False, 0, KEY * opcode.begins, length, payload=bytes(mtu))
+            await bench.put(ctx, dut.i, received(model, 0, packet))
+            model.receive(packet)
+        await ctx.tick().repeat(20)
+
+    bench.run(main)
+    assert model.failed
+    assert [order.keep for _, order in bench.log["store"]] == [1, 1, 0]
+    assert [answer.syndrome for _, answer in bench.log["answer"]] == [Nak.INVALID_REQUEST.syndrome]
