@@ -88,6 +88,7 @@ def test_latencies_and_cycles_are_read_from_the_events():
     assert measured.cycles_per_second == 2000
 
 
+@pytest.mark.slow
 @pytest.mark.verilator
 def test_data_parallel_nodes_have_mini_batches_but_no_ways_of_an_activation():
     """A mini-batch has many AGGs there; a real, small one, as figure 9 measures it."""
@@ -145,6 +146,7 @@ def test_data_that_a_figure_cannot_use_are_refused(capsys, tmp_path, number, dat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.verilator
 def test_allreduce_is_measured_for_both_protocols(capsys, monkeypatch, tmp_path):
     """On the smallest nodes: a loss costs a timeout, an ACK doubles the packets, a slot is held alike."""

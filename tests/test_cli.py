@@ -14,6 +14,7 @@ import pytest
 from fanin import __version__
 from fanin.cli.main import build_parser, main
 from fanin.cli.output import output_directory, write_file
+from fanin.cli.progress import Remaining
 from fanin.errors import InputError
 
 GOOD_LINES = "1 1:0.5 2:1\n0 1:0.25 3:2\n" * 8
@@ -367,3 +368,10 @@ def test_interruption_has_its_own_status(capsys, monkeypatch):
     monkeypatch.setattr("fanin.cli.verilog._settings", lambda pairs: (_ for _ in ()).throw(KeyboardInterrupt))
     status, _, err = _run(capsys, "verilog", "adder-tree", "-o", "-")
     assert (status, err) == (130, "fanin: error: interrupted\n")
+
+
+def test_how_long_work_will_take_is_told_from_how_long_it_took(monkeypatch):
+    clock = iter([100.0, 104.0, 110.0, 7300.0])
+    monkeypatch.setattr("fanin.cli.progress.time.monotonic", lambda: next(clock))
+    left = Remaining(1000)
+    assert [left.after(done) for done in (10, 12, 20, 730)] == ["", "", ", 0:16:20 left", ", 0:45:00 left"]

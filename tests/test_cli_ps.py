@@ -7,9 +7,10 @@ import struct
 import numpy as np
 import pytest
 
+from fanin import param_server
 from fanin.cli.main import main
 from fanin.cli.ps.stragglers import Stragglers, parse_stops, parse_stragglers
-from fanin.cli.ps.train import ALGORITHMS, MODELS
+from fanin.cli.ps.train import ALGORITHMS, MODELS, WIDTHS
 from fanin.errors import CheckFailed
 from fanin.sim.models import wild, workloads
 from fanin.sim.models.learning import NoTraining, Training
@@ -95,7 +96,9 @@ def test_defaults_are_the_models_and_the_configuration_says_all(capsys, tmp_path
         "algorithm": "wild",
         "workers": 15,
         "slots": 1,
+        "warm_up": RECIPES["lr-rff"].warm_up,
         "servers": 1,
+        "width": 512,
         "sample_seconds": PAPER["lr-rff"].per_sample,
         "jitter": 0.1,
         "stragglers": "",
@@ -109,13 +112,14 @@ def test_defaults_are_the_models_and_the_configuration_says_all(capsys, tmp_path
 def test_options_reach_the_run(capsys, tmp_path):
     given = (
         "--model lr-rff --features 50 --gamma 0.1 --rate 3 --decay 0.01 --dtype float32 --batch 20 --slots 2"
+        " --warm-up 1"
     )
     found = _json(capsys, tmp_path / "run", f"{SMALL} {given} --servers 2 --sample-seconds 1e-6 --seed 3")
     samples = workloads.load(None, 3)
     work = workloads.build("lr-rff", samples, decay=0.01, features=50, gamma=0.1, dtype="float32", seed=3)
     learner = Training(work, workers=4, batch=20, seed=3, convergence=False)
     compute = Compute(per_sample=1e-6, jitter=0.1)
-    sizes = {"workers": 4, "slots": 2, "servers": 2, "batch": 20, "epochs": 3}
+    sizes = {"workers": 4, "slots": 2, "servers": 2, "warm_up": 1, "batch": 20, "epochs": 3}
     outcome = wild.run(wild.Job(**sizes, rate=3.0, compute=compute, costs=DESIGN, seed=3), learner)
     assert found["simulated_seconds"] == outcome.seconds
     assert found["gradients_applied"] == outcome.tally.applied == 2 * 3 * 4 * (1347 // 4 // 20)
@@ -126,6 +130,7 @@ def test_options_reach_the_run(capsys, tmp_path):
 def test_what_argparse_knows_is_what_the_models_have():
     assert MODELS == workloads.MODELS == tuple(RECIPES)
     assert {each.value for each in wild.Algorithm} == set(ALGORITHMS)
+    assert WIDTHS == param_server.WIDTHS
 
 
 def test_sync_has_no_stale_gradient(capsys, tmp_path):
@@ -254,6 +259,7 @@ def test_an_interrupted_run_leaves_nothing(capsys, tmp_path, monkeypatch):
         ("--workers 65", "workers must be 1 to 64, not 65: a server has a queue pair for each"),
         ("--slots 0", "slots must be 1 to 8, not 0"),
         ("--slots 9", "slots must be 1 to 8, not 9"),
+        ("--slots 2 --algorithm sync", "slots must be 1 with Sync-DSGD, whose workers wait for all, not 2"),
         ("--servers 0", "servers must be 1 to 8, not 0"),
         ("--servers 9", "servers must be 1 to 8, not 9"),
         ("--batch 0", "batch must be 1 to 336, a worker's share of 1347 samples, not 0"),
@@ -288,6 +294,9 @@ def test_an_interrupted_run_leaves_nothing(capsys, tmp_path, monkeypatch):
         ("--drop 0.1", "--drop: faults and packets need --on rtl"),
         ("--duplicate 0.1 --reorder 0.1", "--duplicate, --reorder: faults and packets need --on rtl"),
         ("--pcap frames", "--pcap: faults and packets need --on rtl"),
+        ("--width 128", "--width: the model is one of 512 bits; 128 need --on rtl"),
+        ("--width 64 --on rtl", "argument --width: invalid choice: 64"),
+        ("--warm-up -1", "warm-up must be in [0, 1000000], not -1"),
         ("--on rtl --drop 2", "drop must be a probability, not 2.0"),
         ("nowhere", "nowhere: no such folder; MNIST's four idx files are expected in it"),
     ],

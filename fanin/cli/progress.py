@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+import time
+from datetime import timedelta
 from types import TracebackType
 
 from tqdm import tqdm
 
 from fanin.sim.cosim.run import Progress
+
+MIN_SECONDS = 5.0  # of work, before it is told how much is left
 
 
 class EpochBar:
@@ -32,6 +36,25 @@ class EpochBar:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.close()
+
+
+class Remaining:
+    """How long work will take yet, from how long it has taken since it was first asked."""
+
+    def __init__(self, total: int):
+        self._total = total
+        self._first: tuple[int, float] | None = None
+
+    def after(self, done: int) -> str:
+        """With a comma in front; nothing until it can be told."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = done, now
+        at_first, began = self._first
+        if done == at_first or now - began < MIN_SECONDS:
+            return ""
+        seconds = (now - began) * (self._total - done) / (done - at_first)
+        return f", {timedelta(seconds=round(seconds))} left"
 
 
 class StatusLine:

@@ -132,7 +132,7 @@ class ParamServerCosim:
                 nodes=nodes,
                 period_ps=self.period_ps,
                 memories=self._memories(Path(temporary), sizes, initial),
-                phases=[Phase("configure", self._programs(sizes, job.rate, mtu, timeout, retries))],
+                phases=[Phase("configure", self._programs(job, sizes, mtu, timeout, retries))],
                 hosts=hosts,
                 switch=functools.partial(Forwarder.of, [worker_endpoint(node).mac for node in range(nodes)]),
                 jobs=[],
@@ -176,7 +176,7 @@ class ParamServerCosim:
         return [[path] * len(ports[node].memories) for node, path in enumerate(paths)]
 
     def _programs(
-        self, sizes: ParamServerConfig, rate: float, mtu: int, timeout: int, retries: int
+        self, job: Job, sizes: ParamServerConfig, mtu: int, timeout: int, retries: int
     ) -> list[HostProgram]:
         """Queue pairs between every worker and every server, regions for both, the servers' job."""
         pairs = [
@@ -199,12 +199,14 @@ class ParamServerCosim:
                 for n in range(sizes.workers)
             ]
             program = configure_node(self.server_driver, node, pairs, tables, timeout=timeout)
-            programs[node] = self._set_job(program, sizes, shard, rate)
+            programs[node] = self._set_job(program, job, sizes, shard)
         return programs
 
-    def _set_job(self, program: HostProgram, sizes: ParamServerConfig, shard: int, rate: float) -> HostProgram:
+    def _set_job(self, program: HostProgram, job: Job, sizes: ParamServerConfig, shard: int) -> HostProgram:
         driver, layout = self.server_driver, ServerLayout(sizes, shard)
-        program.extend(driver.set_job(layout, np.float32(rate / sizes.workers)).operations)
+        step = np.float32(job.rate / sizes.workers)
+        barrier = job.algorithm is Algorithm.SYNC
+        program.extend(driver.set_job(layout, step, barrier=barrier).operations)
         there, _ = WorkerLayout(sizes).region(shard)
         for worker in range(sizes.workers):
             entry = driver.set_worker(worker, layout, buffers=there, rkey=WORKER_KEY + shard)
@@ -225,11 +227,9 @@ def run_rtl(
 ) -> Outcome:
     """Carry a job out on simulated hardware, as ``sim.models.wild.run`` does on a model of it.
 
-    Raises ValueError for sizes that do not fit, InputError for what the hardware cannot do or a missing tool,
-    SimulationFailed when it cannot go on.
+    Raises ValueError for sizes that do not fit, InputError for a missing tool, SimulationFailed when it cannot
+    go on.
     """
-    if job.algorithm is Algorithm.SYNC:
-        raise InputError("--algorithm sync runs on the model only: --on model")
     cosim = ParamServerCosim(workers=job.workers, servers=job.servers, width=width, quiet=quiet)
 
     def told(now: Progress) -> None:

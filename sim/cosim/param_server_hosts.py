@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,7 +15,6 @@ from fanin.errors import CheckFailed
 from fanin.hdl.net.rdma.driver import RdmaDriver
 from fanin.param_server import (
     MODEL_BUFFERS,
-    VERSION_BYTES,
     ParamServerConfig,
     RowLayout,
     ServerLayout,
@@ -26,21 +27,24 @@ from fanin.sim.cosim.rdma import post, take_completion
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.golden.param_server import ParameterServer, Push, Tally, WorkerEndpoint
 from fanin.sim.models.learning import Learner
-from fanin.sim.models.wild import Epoch, Job, Outcome, Span
+from fanin.sim.models.wild import Algorithm, Epoch, Job, Outcome, Span, sync_ends
 
 SERVER_KEY = 0x2000  # and a worker: the key of its gradients at a server
 _PS = 1e-12
 
 
-@dataclass(frozen=True)
+@dataclass
 class Applied:
-    """An update: at which server, whose gradient, and when its row was made and had arrived, in seconds."""
+    """An update: at which server, whose gradient, and in seconds when its row had been made.
+
+    ``arrived`` is when its worker had a row that has it: of Sync-DSGD, that of the whole round.
+    """
 
     shard: int
     worker: int
     version: int
     made: float
-    arrived: float
+    arrived: float = math.nan
 
 
 @dataclass
@@ -53,49 +57,62 @@ class WildRun:
 
 
 class _Server:
-    """What a server must have done, by the rows that have come from it: the golden one does the same."""
+    """What a server must have done, by the rows that it has made: the golden one does the same."""
 
     def __init__(self, hosts: Hosts, shard: int, initial: npt.NDArray[np.float32]):
         self.hosts, self.shard = hosts, shard
         self.golden = ParameterServer(ServerLayout(hosts.sizes, shard), rate=hosts.job.rate, initial=initial)
         self.gradients: dict[tuple[int, int], bytes] = {}  # sent, not applied yet: by worker and version
-        self._rows: dict[int, tuple[int, bytes, float]] = {}  # arrived out of turn: by version of w
-        self._made: dict[int, float] = {}  # when the server had written a row, by version of w
+        self._round: list[Applied] = []  # updates that have not been pushed
+        self._due: list[deque[tuple[bytes, Push, Applied]]]  # rows on the way: by worker
+        self._due = [deque() for _ in range(hosts.sizes.workers)]
         for number in range(hosts.sizes.rows):
             row = self.golden.layout.row(number)
-            hosts.board.watch(hosts.node_of(shard), row.base + row.size - 1, partial(self._row_made, row))
+            hosts.board.watch(hosts.node_of(shard), row.base + row.size - 1, partial(self._made, row))
 
-    def _row_made(self, layout: RowLayout) -> None:
-        """The last word of a row is in memory."""
-        memory = self.hosts.board.memory(self.hosts.node_of(self.shard))
-        end = layout.tail_version + VERSION_BYTES
-        self._made[int.from_bytes(memory[layout.tail_version : end].tobytes(), "little")] = self.hosts.seconds
+    def holds(self, worker: int, version: int) -> bool:
+        """Whether a worker's gradient has been applied, and waits for others until it is pushed."""
+        return any((update.worker, update.version) == (worker, version) for update in self._round)
 
-    def arrived(self, worker: int, row: bytes, when: float) -> None:
-        """A row that a worker has got. Raises CheckFailed unless it is what the golden server makes."""
-        version = int.from_bytes(row[:VERSION_BYTES], "little")
-        if version <= self.golden.version or version in self._rows:
-            return  # a packet that was sent again
-        self._rows[version] = (worker, row, when)
-        while self.golden.version + 1 in self._rows:
-            self._apply(*self._rows.pop(self.golden.version + 1))
-
-    def _apply(self, worker: int, row: bytes, when: float) -> None:
-        golden, layout = self.golden, RowLayout(self.hosts.sizes, self.shard, 0)
-        at = layout.lgvnum + VERSION_BYTES * worker
-        gradient = int.from_bytes(row[at : at + VERSION_BYTES], "little")
-        slot = golden.layout.slot(worker, self.hosts.sizes.slot_of(gradient))
+    def _made(self, layout: RowLayout) -> None:
+        """A row is in memory. Raises CheckFailed unless it is what the golden server makes."""
+        golden, hosts = self.golden, self.hosts
+        memory = hosts.board.memory(hosts.node_of(self.shard))
+        row = memory[layout.base : layout.base + layout.size].tobytes()
+        name = f"server {self.shard}, version {golden.version + 1}"
+        lgvnum = np.frombuffer(row, "<u4", hosts.sizes.workers, layout.lgvnum - layout.base)
+        consumed = np.flatnonzero(lgvnum != golden.row.lgvnum)
+        if len(consumed) != 1:
+            raise CheckFailed(f"{name}: LGVnum of {len(consumed)} workers has changed")
+        worker = int(consumed[0])
+        gradient = int(lgvnum[worker])
         data = self.gradients.pop((worker, gradient), None)
-        name = f"server {self.shard}, version {golden.version + 1} for worker {worker}"
         if data is None:
-            raise CheckFailed(f"{name}: gradient {gradient} was not sent, or has been applied before")
+            raise CheckFailed(
+                f"{name} for worker {worker}: gradient {gradient} was not sent, or has been applied before"
+            )
+        slot = golden.layout.slot(worker, hosts.sizes.slot_of(gradient))
         golden.memory[slot.base : slot.base + slot.size] = data
-        update = golden.apply(worker)
-        push = golden.push(worker)
-        if row != golden.memory[push.local : push.local + push.length]:
-            raise CheckFailed(f"{name}: the row differs from the golden server's")
-        made = self._made.pop(golden.version)
-        self.hosts.applied(self.shard, update.staleness, Applied(self.shard, worker, gradient, made, when))
+        found = golden.apply(worker)
+        place = golden.row.layout
+        if row != golden.memory[place.base : place.base + place.size]:
+            raise CheckFailed(f"{name} for worker {worker}: the row differs from the golden server's")
+        update = Applied(self.shard, worker, gradient, hosts.seconds)
+        self._round.append(update)
+        if len(self._round) == hosts.round:
+            for each in self._round:
+                self._due[each.worker].append((row, golden.push(each.worker), each))
+            self._round = []
+        hosts.applied(found.staleness, update)
+
+    def arrived(self, worker: int, address: int, row: bytes) -> None:
+        """A row that a worker has got there. Raises CheckFailed unless it is its next one of those made."""
+        if not self._due[worker]:
+            raise CheckFailed(f"server {self.shard}: worker {worker} has got a row that was not made for it")
+        expected, push, update = self._due[worker].popleft()
+        if (row, address) != (expected, push.remote):
+            raise CheckFailed(f"server {self.shard}: worker {worker} has got another row than was made for it")
+        update.arrived = self.hosts.seconds
 
 
 class _Worker:
@@ -104,8 +121,14 @@ class _Worker:
     def __init__(self, hosts: Hosts, number: int):
         self.hosts, self.number, self.board = hosts, number, hosts.board
         layout = WorkerLayout(hosts.sizes)
+        job = hosts.job
         self.endpoint = WorkerEndpoint(
-            number, layout, hosts.initial, hosts.job.waits, memory=self.board.memory(number)
+            number,
+            layout,
+            hosts.initial,
+            job.waits,
+            job.warm_up * hosts.learner.batches,
+            memory=self.board.memory(number),
         )
         self.busy = False
         self.done = False
@@ -123,8 +146,11 @@ class _Worker:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of this worker is under way."""
-        return self.endpoint.consumed == self.endpoint.version
+        """Whether nothing of this worker is under way: all is back, or waits behind the barrier."""
+        version = self.endpoint.version
+        return self.endpoint.consumed == version or all(
+            server.holds(self.number, version) for server in self.hosts.servers
+        )
 
     def advance(self) -> None:
         """Begin the next gradient, if there is credit for it and nothing else is being done."""
@@ -143,7 +169,7 @@ class _Worker:
 
     def _row(self, shard: int, layout: RowLayout) -> None:
         row = bytes(self.endpoint.memory[layout.base : layout.base + layout.size])
-        self.hosts.servers[shard].arrived(self.number, row, self.hosts.seconds)
+        self.hosts.servers[shard].arrived(self.number, layout.base, row)
         self.advance()
 
     def _look(self, began: float) -> None:
@@ -222,6 +248,8 @@ class Hosts:
         self.initial, self.driver, self._first_server = initial, driver, first_server
         self.rng = np.random.default_rng(job.seed)
         self.gradients_each = learner.batches * job.epochs
+        #: Gradients behind which a server pushes.
+        self.round = sizes.workers if job.algorithm is Algorithm.SYNC else 1
         self.pushing: dict[tuple[int, int], tuple[float, int]] = {}  # when begun, and servers that lack it
         self.updates: list[Applied] = []
         self._outcome = Outcome()
@@ -239,7 +267,12 @@ class Hosts:
         for worker in self.workers:
             worker.advance()
             if stop := self.job.stops.get(worker.number):
-                self.after(stop, worker.advance)
+                self.after(stop, partial(self._stop, worker))
+
+    def _stop(self, worker: _Worker) -> None:
+        if self.job.algorithm is Algorithm.SYNC and worker.endpoint.version < self.gradients_each:
+            raise sync_ends([worker.number])
+        worker.advance()
 
     @property
     def done(self) -> bool:
@@ -292,12 +325,12 @@ class Hosts:
         if end > begin:
             self._outcome.spans.append(Span(worker, kind, begin, end))
 
-    def applied(self, shard: int, staleness: int, update: Applied) -> None:
-        """An update's row is there; an epoch ends when every server has made so many."""
-        self._outcome.staleness[staleness] += 1
+    def applied(self, staleness: int, update: Applied) -> None:
+        """An update's row is made; an epoch ends when every server has made so many."""
+        self._outcome.staleness[0 if self.job.algorithm is Algorithm.SYNC else staleness] += 1
         self.updates.append(update)
         before = min(self._applied)
-        self._applied[shard] += 1
+        self._applied[update.shard] += 1
         done = min(self._applied)
         if done > before and done % (self.learner.batches * self.sizes.workers) == 0:
             self._end_epoch(update.made)

@@ -196,6 +196,7 @@ class WorkerEndpoint:
     """A worker's side, in ``memory`` that the servers' writes reach; its own unless one of zeros is given.
 
     ``waits`` False is a worker without line 8 of algorithm 2, for tests: it overwrites what is not consumed.
+    The first ``warm_up`` gradients each wait for the one before, as if there was one slot.
     ``rereads`` counts looks at the model that a write got in the way of.
     """
 
@@ -203,6 +204,7 @@ class WorkerEndpoint:
     layout: WorkerLayout
     initial: npt.ArrayLike
     waits: bool = True
+    warm_up: int = 0
     version: int = 0  # of the newest gradient
     rereads: int = 0
     memory: Memory = field(default_factory=bytearray, repr=False)
@@ -238,6 +240,8 @@ class WorkerEndpoint:
         """Whether all shards give credit for the next gradient. Raises OverflowError after the last one."""
         if self.version == MAX_VERSION:
             raise OverflowError(f"worker {self.number} has used up its {MAX_VERSION} versions")
+        if self.version < self.warm_up and self.consumed < self.version:
+            return not self.waits
         return not self.waits or self.config.may_push(self.version + 1, self.consumed)
 
     def begin_read(self) -> Reading:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -43,13 +43,15 @@ class Job:
     """A run: each of ``workers`` pushes ``epochs`` times a gradient of each of its mini-batches.
 
     ``batch`` samples take time; how many there are is the learner's. ``model_bytes`` replaces the size of w and
-    of gradients on links and in memory (the paper's are float64). ``stops`` has workers that stop answering,
-    and when. ``waits`` False lets workers overwrite gradients, for tests.
+    of gradients on links and in memory (the paper's are float64). In their first ``warm_up`` epochs workers use
+    one of their slots. ``stops`` has workers that stop answering, and when. ``waits`` False lets workers
+    overwrite gradients, for tests. Raises ValueError for Sync-DSGD with more than a slot.
     """
 
     workers: int = 15
     slots: int = 1
     servers: int = 1
+    warm_up: int = 0
     algorithm: Algorithm = Algorithm.WILD
     rate: float = 0.1
     batch: int = 8
@@ -60,6 +62,10 @@ class Job:
     seed: int = 0
     stops: Mapping[int, float] = field(default_factory=dict)
     waits: bool = True
+
+    def __post_init__(self) -> None:
+        if self.algorithm is Algorithm.SYNC and self.slots != 1:
+            raise ValueError(f"slots must be 1 with Sync-DSGD, whose workers wait for all, not {self.slots}")
 
 
 @dataclass(frozen=True)
@@ -231,14 +237,18 @@ class _Server:
         """Begin to scan, if there is something new and nothing else is being done."""
         if self.busy:
             return
-        wild = self.run.job.algorithm is Algorithm.WILD
+        one_pass = self.run.job.costs.one_pass
+        all_first = self.run.job.algorithm is Algorithm.SYNC and not one_pass
         workers = range(self.engine.config.workers)
-        if (any if wild else all)(map(self.engine.fresh, workers)):
+        if (all if all_first else any)(map(self.engine.fresh, workers)):
             self.busy = True
-            (self._pass if wild and self.run.job.costs.one_pass else self._scan)(0)
+            (self._pass if one_pass else self._scan)(0)
 
     def _pass(self, start: int) -> None:
-        """Update and push at once, one worker after the other, from ``start`` on."""
+        """Update with what is there, from worker ``start`` on, and push each row as it is made.
+
+        Of Sync-DSGD only the one behind a round's last gradient is pushed, from memory.
+        """
         worker = self.engine.scan(start)
         if worker is None:
             self.busy = False
@@ -248,34 +258,46 @@ class _Server:
         if free > clock.now:
             clock.at(free, lambda: self._pass(start))
             return
-        seconds = max(self.run.update_seconds(self.shard), costs.write(self.run.row_bytes(self.shard)))
-        self._update(worker, seconds)
-        self._push(worker, clock.now, seconds)
+        at_once = self.run.job.algorithm is Algorithm.WILD
+        seconds = self.run.update_seconds(self.shard)
+        if at_once:
+            seconds = max(seconds, costs.write(self.run.row_bytes(self.shard)))
+            self._push(self._update(worker, seconds), clock.now, seconds)
+        else:
+            self._receivers.append(self._update(worker, seconds))
+        if len(self._receivers) == self.engine.config.workers:
+            self._push_all(clock.now + seconds)
         clock.at(clock.now + max(seconds, costs.turnaround), lambda: self._pass(worker + 1))
 
     def _scan(self, start: int) -> None:
         """Algorithm 1, lines 10 to 21: from worker ``start`` on update with what is new, then push to all."""
-        clock, costs = self.run.clock, self.run.job.costs
+        clock = self.run.clock
         for worker in range(start, self.engine.config.workers):
             if self.engine.fresh(worker):
                 seconds = self.run.update_seconds(self.shard)
-                self._update(worker, seconds)
-                self._receivers.append(worker)
+                self._receivers.append(self._update(worker, seconds))
                 clock.at(clock.now + seconds, partial(self._scan, worker + 1))
                 return
-        seconds = costs.write(self.run.row_bytes(self.shard))
-        for turn, worker in enumerate(self._receivers):
-            self._push(worker, clock.now + turn * seconds, seconds)
-        clock.at(clock.now + len(self._receivers) * seconds, self._rest)
+        clock.at(self._push_all(clock.now), self._rest)
+
+    def _push_all(self, begin: float) -> float:
+        """The row to all receivers, one after the other, from ``begin`` on; when the last one has left."""
+        seconds = self.run.job.costs.write(self.run.row_bytes(self.shard))
+        for worker in self._receivers:
+            self._push(worker, begin, seconds)
+            begin += seconds
         self._receivers = []
+        return begin
 
     def _rest(self) -> None:
         self.busy = False
         self.advance()
 
-    def _update(self, worker: int, seconds: float) -> None:
+    def _update(self, worker: int, seconds: float) -> int:
+        """Whose gradient it was."""
         found = self.engine.apply(worker)
         self.run.applied(self.shard, found.staleness, self.run.clock.now + seconds)
+        return worker
 
     def _push(self, worker: int, begin: float, seconds: float) -> None:
         """The model row from ``begin`` on; it is kept until its acknowledgement must be back."""
@@ -309,7 +331,8 @@ class _Run:
         self.servers = [_Server(self, engine, shard) for shard, engine in enumerate(engines)]
         layout = WorkerLayout(self.config)
         self.workers = [
-            _Worker(self, WorkerEndpoint(number, layout, initial, job.waits)) for number in range(job.workers)
+            _Worker(self, WorkerEndpoint(number, layout, initial, job.waits, job.warm_up * learner.batches))
+            for number in range(job.workers)
         ]
         layouts = [engine.layout for engine in engines]
         self._row_bytes = [self._bytes(each.shard, each.row(0).size) for each in layouts]
@@ -323,8 +346,7 @@ class _Run:
         self.clock.run()
         gone = tuple(worker.number for worker in self.workers if worker.gone)
         if self.job.algorithm is Algorithm.SYNC and min(self._applied) < self._expected:
-            names = ", ".join(map(str, gone))
-            raise CheckFailed(f"worker {names} stopped answering; Sync-DSGD cannot go on without it")
+            raise sync_ends(gone)
         if min(self._applied) < self._expected:
             self._end_epoch(self._ended)
         self.outcome.stopped, self.outcome.w = gone, self._w
@@ -378,6 +400,12 @@ class _Run:
     def _w(self) -> npt.NDArray[np.float32]:
         """As the servers have it now, put together."""
         return np.concatenate([server.engine.row.w for server in self.servers])
+
+
+def sync_ends(gone: Sequence[int]) -> CheckFailed:
+    """What is raised when workers are missing to Sync-DSGD."""
+    names = ", ".join(map(str, gone))
+    return CheckFailed(f"worker {names} stopped answering; Sync-DSGD cannot go on without it")
 
 
 def run(job: Job, learner: Learner, progress: Progress | None = None) -> Outcome:

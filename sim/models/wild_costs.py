@@ -92,7 +92,8 @@ class Costs:
 #: 100 Gb/s, as in the paper and in fanin's NIC.
 LINK_BYTE = 1 / 12.5e9
 _CYCLE = 4e-9
-_WORD = 64  # bytes
+WORD_BITS = 512
+_WORD = WORD_BITS // 8
 
 #: fanin's server and NICs of 512 bits at 250 MHz, links of 100 Gb/s and 100 ns, a switch of 400 ns, memories of
 #: 64 cycles: a word a cycle in the same pass as the push. Fitted to the RTL (docs/param-server.md, "Time").

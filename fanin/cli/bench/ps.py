@@ -12,6 +12,7 @@ from amaranth.lib import wiring
 from fanin.cli.bench.area import part_figures
 from fanin.cli.bench.result import Result
 from fanin.config import CLOCK_MHZ
+from fanin.hdl.net.param_server.pushes import Pushes
 from fanin.hdl.net.param_server.read_gate import ReadGate
 from fanin.hdl.net.param_server.row import RowMaker
 from fanin.hdl.net.param_server.scanner import Scanner
@@ -107,6 +108,7 @@ def parts(config: RdmaConfig) -> list[wiring.Component]:
         Scanner(config=config),
         UpdateLanes(lanes=1),
         RowMaker(config=config),
+        Pushes(config=config),
         ReadGate(config=config),
         StreamedReads(config=config),
         ParamServer(config=config),

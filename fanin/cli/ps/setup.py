@@ -15,7 +15,7 @@ from fanin.param_server import ParamServerConfig
 from fanin.rdma import MAX_QUEUE_PAIRS
 from fanin.sim.models import wild
 from fanin.sim.models.learning import Learner, Training
-from fanin.sim.models.wild_costs import DESIGN, Compute
+from fanin.sim.models.wild_costs import DESIGN, WORD_BITS, Compute
 from fanin.sim.models.wild_digits import RECIPES
 from fanin.sim.models.wild_paper import PAPER
 from fanin.sim.models.workloads import GAMMA, build, load
@@ -26,6 +26,7 @@ _FEATURE_BYTES = 3 * 8  # float64, and what stands beside it while it is made
 _FAULTS = ("drop", "duplicate", "reorder")
 _RANGES: dict[str, tuple[float, float]] = {
     "epochs": (1, 10**6),
+    "warm_up": (0, 10**6),
     "rate": (1e-9, 1e9),
     "decay": (0, 1e9),
     "features": (1, 10**6),
@@ -37,7 +38,8 @@ _RANGES: dict[str, tuple[float, float]] = {
 #: Of the options, what belongs to the run and not to where it is written.
 _CONFIGURATION = (
     *("model", "epochs", "batch", "rate", "decay", "features", "gamma", "dtype", "seed", "optimum"),
-    *("algorithm", "workers", "slots", "servers", "sample_seconds", "jitter", "stragglers", "stop", *_FAULTS),
+    *("algorithm", "workers", "slots", "warm_up", "servers", "width"),
+    *("sample_seconds", "jitter", "stragglers", "stop", *_FAULTS),
 )
 
 
@@ -81,13 +83,18 @@ def setup_of(args: argparse.Namespace) -> Setup:
         straggle_factor=stragglers.factor,
         slow=stragglers.slow,
     )
-    job = wild.Job(
-        algorithm=wild.Algorithm(args.algorithm),
-        compute=compute,
-        costs=DESIGN,
-        stops=parse_stops(values["stop"], args.workers),
-        **{name: values[name] for name in ("workers", "slots", "servers", "rate", "batch", "epochs", "seed")},
-    )
+    stops = parse_stops(values["stop"], args.workers)
+    sizes = ("workers", "slots", "servers", "warm_up", "rate", "batch", "epochs", "seed")
+    try:
+        job = wild.Job(
+            algorithm=wild.Algorithm(args.algorithm),
+            compute=compute,
+            costs=DESIGN,
+            stops=stops,
+            **{name: values[name] for name in sizes},
+        )
+    except ValueError as error:  # these name parameter, value and limit
+        raise InputError(str(error)) from error
     return Setup({name: values[name] for name in _CONFIGURATION}, args.data, args.on, job, _link(args))
 
 
@@ -98,7 +105,7 @@ def _plain(value: float) -> str:
 def _filled(args: argparse.Namespace) -> dict[str, Any]:
     """The options by name, with what the model has for those that were not given."""
     recipe = RECIPES[args.model]
-    defaults = {name: getattr(recipe, name) for name in ("rate", "decay", "epochs")}
+    defaults = {name: getattr(recipe, name) for name in ("rate", "decay", "epochs", "warm_up")}
     defaults |= {"sample_seconds": PAPER[args.model].per_sample}
     if args.model == "lr-rff":
         defaults |= {"features": recipe.features, "gamma": GAMMA}
@@ -115,6 +122,8 @@ def _link(args: argparse.Namespace) -> LinkConfig:
     packets = [f"--{name}" for name, given in {**faults, "pcap": args.pcap}.items() if given]
     if args.on == "model" and packets:
         raise InputError(f"{', '.join(packets)}: faults and packets need --on rtl")
+    if args.on == "model" and args.width != WORD_BITS:
+        raise InputError(f"--width: the model is one of {WORD_BITS} bits; {args.width} need --on rtl")
     try:
         return LinkConfig(**faults)
     except ValueError as error:
@@ -133,7 +142,8 @@ def learner_of(setup: Setup) -> Training:
         sizes = {name: values[name] for name in ("workers", "batch", "seed")}
         learner = Training(workload, **sizes, convergence=values["optimum"])
         ParamServerConfig(
-            parameters=learner.parameters, **{name: values[name] for name in ("workers", "slots", "servers")}
+            parameters=learner.parameters,
+            **{name: values[name] for name in ("workers", "slots", "servers", "width")},
         )
     except ValueError as error:  # these name parameter, value and limit
         raise InputError(str(error)) from error
@@ -153,16 +163,22 @@ def backend_of(setup: Setup, pcap: Path | None) -> Backend:
     """What the run runs on; all its frames go to ``pcap``."""
     if setup.on == "model":
         return wild.run
-    return partial(_in_rtl, link=setup.link, pcap=pcap)
+    return partial(_in_rtl, width=setup.configuration["width"], link=setup.link, pcap=pcap)
 
 
 def _in_rtl(
-    job: wild.Job, learner: Learner, *, link: LinkConfig, pcap: Path | None, progress: wild.Progress
+    job: wild.Job,
+    learner: Learner,
+    *,
+    width: int,
+    link: LinkConfig,
+    pcap: Path | None,
+    progress: wild.Progress,
 ) -> wild.Outcome:
     from fanin.sim.cosim.param_server import run_rtl  # Amaranth takes a second to load
     from fanin.sim.cosim.simulator import SimulationFailed
 
     try:
-        return run_rtl(job, learner, link=link, pcap=pcap, progress=progress, quiet=False)
+        return run_rtl(job, learner, width=width, link=link, pcap=pcap, progress=progress, quiet=False)
     except SimulationFailed as failure:
         raise CheckFailed(str(failure)) from failure

@@ -9,6 +9,7 @@ from pathlib import Path
 MODELS = ("lr", "lr-rff", "fcnn")
 ALGORITHMS = ("wild", "sync")
 PLACES = ("rtl", "model")
+WIDTHS = (128, 256, 512)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -76,8 +77,21 @@ def _server_options(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--workers", type=int, default=15, metavar="N", help="workers")
     group.add_argument("--slots", type=int, default=1, metavar="K", help="gradients of a worker on the way")
+    group.add_argument(
+        "--warm-up",
+        type=int,
+        metavar="E",
+        help="first epochs, in which a worker uses one slot: w changes fast",
+    )
     group.add_argument("--servers", type=int, default=1, metavar="S", help="servers, with a shard of w each")
     group.add_argument("--on", choices=PLACES, default=PLACES[0], help="what it runs on")
+    group.add_argument(
+        "--width",
+        type=int,
+        choices=WIDTHS,
+        default=WIDTHS[-1],
+        help="bits of a word, of --on rtl: fewer are simulated sooner, and are slower",
+    )
 
 
 def _time_options(group: argparse._ArgumentGroup) -> None:

@@ -22,10 +22,9 @@ from fanin.cli.output import (
     table,
     write_file,
 )
-from fanin.cli.progress import StatusLine
+from fanin.cli.progress import Remaining, StatusLine
 from fanin.cli.ps.setup import Setup, backend_of, learner_of, setup_of
 from fanin.errors import CheckFailed, InputError
-from fanin.sim.models.learning import Training
 from fanin.sim.models.wild import Outcome
 from fanin.sim.report.param_server import param_server_page, stopped_line
 from fanin.sim.report.param_server_charts import Unit, worker_seconds
@@ -80,22 +79,20 @@ def _train(setup: Setup, capture: Path | None) -> Outcome:
             status.show("looking for w*, which --no-optimum leaves out")
             _ = learner.workload.optimum  # it is kept; else the first epoch's end would look for it
         backend = backend_of(setup, capture)
-        total, shown = _gradients(setup, learner), -1
+        total, epochs, shown = setup.job.epochs * setup.job.workers * learner.batches, setup.job.epochs, -1
+        left = Remaining(total)
 
         def progress(applied: int, seconds: float) -> None:
             nonlocal shown
             if (step := STEPS * applied // total) > shown:
                 shown = step
-                epoch = min(setup.job.epochs * applied // total + 1, setup.job.epochs)
+                epoch = min(epochs * applied // total + 1, epochs)
                 time = f", {Unit.of(seconds)(seconds)} simulated" if math.isfinite(seconds) else ""
-                status.show(f"epoch {epoch}/{setup.job.epochs}: {applied:,} of {total:,} gradients{time}")
+                said = f"epoch {epoch}/{epochs}: {applied:,} of {total:,} gradients{time}"
+                status.show(f"{said}{left.after(applied)}")
 
         with np.errstate(over="ignore", invalid="ignore"):  # of a model that diverges, which is told at the end
             return backend(setup.job, learner, progress=progress)
-
-
-def _gradients(setup: Setup, learner: Training) -> int:
-    return setup.job.epochs * setup.job.workers * learner.batches
 
 
 def metrics_of(setup: Setup, outcome: Outcome) -> Metrics:

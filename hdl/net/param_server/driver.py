@@ -40,9 +40,14 @@ class ParamServerDriver(NicDriver):
     def __init__(self, config: RdmaConfig, *, base: int = 0):
         super().__init__(config, param_server_registers(config), base=base)
 
-    def set_job(self, layout: ServerLayout, step: np.float32) -> Batch:
-        """Sizes and places of the job, and α/N. Raises ValueError for those that this node cannot have."""
+    def set_job(self, layout: ServerLayout, step: np.float32, *, barrier: bool = False) -> Batch:
+        """Sizes and places of the job, and α/N; with ``barrier`` it is Sync-DSGD.
+
+        Raises ValueError for what this node cannot have, and for more than a slot behind a barrier.
+        """
         job, config = layout.config, self.config
+        if barrier and job.slots != 1:
+            raise ValueError(f"slots must be 1 behind a barrier, not {job.slots}")
         if job.workers > config.queue_pairs:
             raise ValueError(
                 f"workers must be at most {config.queue_pairs}, a queue pair each, not {job.workers}"
@@ -54,7 +59,9 @@ class ParamServerDriver(NicDriver):
                 f"rows and table must end below 2^{config.address_width}, not at {layout.base + layout.size:#x}"
             )
         row, slot = layout.row(0), layout.slot(0, 0)
-        batch = self.batch().write("sizes", workers=job.workers, slots=job.slots, rows=job.rows)
+        batch = self.batch().write(
+            "sizes", workers=job.workers, slots=job.slots, rows=job.rows, barrier=int(barrier)
+        )
         batch.write("step", int(np.float32(step).view(np.uint32)))
         batch.write("words", (slot.others - slot.base) // job.word_bytes)
         batch.write("gradient_bytes", slot.others - slot.base).write("row_bytes", row.size)

@@ -15,6 +15,7 @@ from fanin.hdl.net.param_server.registers import (
     param_server_registers,
 )
 from fanin.hdl.net.param_server.server import ParamServer, ServerEvents
+from fanin.hdl.net.param_server.shapes import settings_layout
 from fanin.hdl.net.rdma.nic import RdmaNic
 from fanin.hdl.net.rdma.nic_control import flag_words, nic_counters, nic_settings
 from fanin.hdl.stream.connect import connect_typed
@@ -101,7 +102,7 @@ class ParamServerNode(wiring.Component):
         config, settings, worker = self.config, server.settings, server.worker.payload
         constants = {"id": IDENTITY, "version": VERSION}
         constants |= {name: getattr(config, name) for name in ("queue_pairs", "regions", "width")}
-        same = ("workers", "slots", "rows", "step", "words", "gradient_bytes", "row_bytes", "slot_bytes")
+        same = (name for name in settings_layout(config).members if name != "base")
         shown = ("busy", "exhausted", "stalest")
         m.d.comb += [getattr(registers, name).eq(value) for name, value in constants.items()]
         m.d.comb += [settings[name].eq(getattr(registers, name)) for name in same]

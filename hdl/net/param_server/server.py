@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out, flipped
 from fanin.hdl.bus.axi4 import AXI4ReadSignature, AXI4WriteSignature, Resp
 from fanin.hdl.bus.axi_reader import AxiReader
 from fanin.hdl.bus.axi_writer import AxiWriter
+from fanin.hdl.net.param_server.pushes import Pushes
 from fanin.hdl.net.param_server.read_gate import ReadGate
 from fanin.hdl.net.param_server.row import RowMaker, tail_words
 from fanin.hdl.net.param_server.scanner import Scanner
@@ -26,12 +27,11 @@ from fanin.hdl.net.param_server.shapes import (
 )
 from fanin.hdl.net.param_server.streamed_reads import StreamedReads
 from fanin.hdl.net.param_server.update import UpdateLanes
-from fanin.hdl.net.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, completion_layout, write_layout
+from fanin.hdl.net.rdma.queue_pair import completion_layout, write_layout
 from fanin.hdl.stream.connect import connect_typed
-from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.fork import StreamFork
-from fanin.param_server import MAX_ROWS, MAX_VERSION
-from fanin.rdma import Ending, RdmaConfig
+from fanin.param_server import MAX_VERSION
+from fanin.rdma import RdmaConfig
 
 BURST = 16  # words
 _STREAM_WORDS = 64  # that a row is ahead of the NIC
@@ -49,16 +49,10 @@ class ServerEvents(data.Struct):
     memory_errors: 1  #: a response of memory was an error; those of a cycle count once
 
 
-def _push_layout(config: RdmaConfig) -> data.StructLayout:
-    """A row on its way out, to the first or ``second`` of the worker's buffers from ``remote`` on."""
-    worker = worker_layout(config)
-    names = ("index", "remote", "rkey")
-    members = {name: worker[name].shape for name in names}
-    return data.StructLayout(members | {"second": 1, "row": ROW_BITS, "local": config.address_width})
-
-
 class ParamServer(wiring.Component):
     """Apply the workers' gradients as they come, and push the model back to the worker of each.
+
+    With the setting ``barrier`` it is pushed to all workers instead, behind a gradient of each (Sync-DSGD).
 
     Members
     -------
@@ -147,26 +141,31 @@ class ParamServer(wiring.Component):
         self._events = {name: Signal(name=name) for name in ServerEvents.as_shape().members}
         m.submodules.scanner = self._scanner = scanner = Scanner(config=config)
         m.submodules.maker = self._maker = maker = RowMaker(config=config)
-        shape = _push_layout(config)
-        m.submodules.pushes = self._pushes = StreamFIFO(shape=shape, depth=2)
+        m.submodules.pushes = self._pushes = pushes = Pushes(config=config)
         m.submodules.streamed = self._streamed = StreamedReads(
             config=config, depth=_STREAM_WORDS, patience=self.patience
         )
-        self._occupied = Signal(MAX_ROWS)  # rows that a push needs
         connect_typed(m, scanner.axi, flipped(self.scan))
         connect_typed(m, flipped(self.nic), self._streamed.nic)
         connect_typed(m, self._streamed.memory, flipped(self.memory))
+        connect_typed(m, pushes.row, self._streamed.row)
+        connect_typed(m, pushes.post, flipped(self.post))
+        connect_typed(m, flipped(self.completion), pushes.completion)
         m.d.comb += [
             scanner.enable.eq(self.enable & ~self.exhausted),
             scanner.workers.eq(self.settings.workers),
             scanner.gone.eq(self.gone),
             maker.workers.eq(self.settings.workers),
             maker.words.eq(self.settings.words),
+            *(getattr(pushes, name).eq(self.settings[name]) for name in ("barrier", "workers", "row_bytes")),
+            pushes.start.eq(self.start),
+            self.gone.eq(pushes.gone),
+            self._events["pushes"].eq(pushes.pushed),
+            self._events["completed"].eq(pushes.completed),
+            self._events["failed"].eq(pushes.failed),
         ]
         self._rows(m)
         self._control(m)
-        self._push(m)
-        self._completions(m)
         m.d.comb += [self.events[name].eq(event) for name, event in self._events.items()]
         return m
 
@@ -260,7 +259,7 @@ class ParamServer(wiring.Component):
             is_last_row.eq(number + 1 == settings.rows),
             next_number.eq(Mux(is_last_row, 0, number + 1)),
             next_row.eq(Mux(is_last_row, settings.base, row + settings.row_bytes)),
-            row_free.eq(~self._occupied.bit_select(next_number, 1)),
+            row_free.eq(~self._pushes.occupied.bit_select(next_number, 1)),
             takes.eq(self.enable & ~self.exhausted),
             sum_low[VERSION_BITS].eq(0),
             sum_high.eq(sum_high + sum_low[VERSION_BITS]),
@@ -329,7 +328,7 @@ class ParamServer(wiring.Component):
         m.d.sync += self.busy.eq(
             ~fsm.ongoing("IDLE")
             | self._scanner.busy
-            | self._occupied.any()
+            | self._pushes.occupied.any()
             | Cat(part.busy for part in parts).any()
         )
 
@@ -337,7 +336,7 @@ class ParamServer(wiring.Component):
         """What an update needs of everyone, each when it can take it: a bit each that is high until then."""
         settings, w, gradients, writer = self.settings, self._w, self._gradients, self._writer
         word_bytes = self.config.width // 8
-        order, push = self._maker.order, self._pushes.i
+        order, push = self._maker.order, self._pushes.push
         ends = (w.command, gradients.command, writer.command, order, push)
         wanted = Signal(len(ends))
         for end, bit in zip(ends, wanted, strict=True):
@@ -368,61 +367,3 @@ class ParamServer(wiring.Component):
             push.payload.local.eq(next_row),
         ]
         return wanted
-
-    def _push(self, m: Module) -> None:
-        """Post a row when the NIC has asked for all of the one before, so that it reads them in their order."""
-        settings, push, post, row = self.settings, self._pushes.o, self.post, self._streamed.row
-        is_gone = Signal()
-        low = Signal(LENGTH_BITS + 1)  # of the buffer's address, with the carry
-        high = Signal(REMOTE_BITS - LENGTH_BITS)
-        self._skipped = Signal()  # a row that nobody gets
-        word_bits = (self.config.width // 8 - 1).bit_length()
-        m.d.comb += [
-            row.payload.address.eq(push.payload.local),
-            row.payload.words.eq(settings.row_bytes[word_bits:]),
-            row.payload.drop.eq(is_gone),
-            *(post.payload[name].eq(push.payload[name]) for name in ("index", "rkey", "local")),
-            post.payload.remote.eq(Cat(low[:LENGTH_BITS], high)),
-            post.payload.tag.eq(push.payload.row),
-            post.payload.length.eq(settings.row_bytes),
-        ]
-        remote = push.payload.remote
-        m.d.sync += [
-            low.eq(remote[:LENGTH_BITS] + Mux(push.payload.second, settings.row_bytes, 0)),
-            high.eq(remote[LENGTH_BITS:] + low[LENGTH_BITS]),
-        ]
-        with m.FSM():
-            with m.State("LOOK"), m.If(push.valid):
-                m.d.sync += is_gone.eq(self.gone.bit_select(push.payload.index, 1))
-                m.next = "OPEN"
-            with m.State("OPEN"):
-                m.d.comb += row.valid.eq(1)
-                with m.If(row.ready):
-                    m.next = "POST"
-                    with m.If(is_gone):
-                        m.next = "NEXT"
-            with m.State("POST"):
-                m.d.comb += [post.valid.eq(1), self._events["pushes"].eq(post.ready)]
-                with m.If(post.ready):
-                    m.next = "NEXT"
-            with m.State("NEXT"):
-                m.d.comb += [push.ready.eq(1), self._skipped.eq(is_gone)]
-                m.next = "LOOK"
-
-    def _completions(self, m: Module) -> None:
-        """A row is free again; whoever did not get his is left out from now on."""
-        said, push = self.completion, self._pushes
-        with m.If(push.i.valid & push.i.ready):
-            m.d.sync += self._occupied.bit_select(push.i.payload.row, 1).eq(1)
-        with m.If(self._skipped):
-            m.d.sync += self._occupied.bit_select(push.o.payload.row, 1).eq(0)
-        m.d.comb += said.ready.eq(1)
-        with m.If(said.valid):
-            m.d.sync += self._occupied.bit_select(said.payload.tag[:ROW_BITS], 1).eq(0)
-            with m.If(said.payload.ending == Ending.DONE):
-                m.d.comb += self._events["completed"].eq(1)
-            with m.Else():
-                m.d.comb += self._events["failed"].eq(1)
-                m.d.sync += self.gone.bit_select(said.payload.index, 1).eq(1)
-        with m.If(self.start):
-            m.d.sync += [self._occupied.eq(0), self.gone.eq(0)]

@@ -19,13 +19,15 @@ def settings_layout(config: RdmaConfig) -> data.StructLayout:
     """A server's sizes and places: those of :class:`~fanin.param_server.ServerLayout`.
 
     ``words`` of w, and ``gradient_bytes``, which are as many; ``row_bytes`` and ``slot_bytes`` with all that
-    belongs to a row or a gradient; ``base`` of row 0; ``step``: the bits of α/N.
+    belongs to a row or a gradient; ``base`` of row 0; ``step``: the bits of α/N; ``barrier``: w is pushed to
+    all workers behind a gradient of each.
     """
     return data.StructLayout(
         {
             "workers": range(config.queue_pairs + 1),
             "slots": range(MAX_SLOTS + 1),
             "rows": range(MAX_ROWS + 1),
+            "barrier": 1,
             "words": WORDS_BITS,
             "gradient_bytes": LENGTH_BITS,
             "row_bytes": LENGTH_BITS,

@@ -12,7 +12,7 @@ from fanin.hdl.glm.worker import GlmWorker
 from fanin.wire import Encap, Kind
 from tests.hdl.glm.cluster import Cluster, Link
 from tests.hdl.glm.training import Job
-from tests.support import new_seed
+from tests.support import new_seed, slow
 
 TINY = PRESETS["tiny"]
 TRANSPORT = 5  # cycles, there and back: PA to AGG, RESULT to FA
@@ -33,7 +33,7 @@ def _check(cluster: Cluster) -> None:
     assert sum(counters["clamps"] for counters in cluster.counters) == golden.clamps
 
 
-@pytest.mark.parametrize("case", NODES)
+@pytest.mark.parametrize("case", ["two nodes", *slow("one node", "two engines, UDP")])
 def test_nodes_train_the_golden_model_while_memory_and_network_stall(case):
     workers, node = NODES[case]
     _check(Cluster(Job(seed=new_seed(), node=node, workers=workers)).run())
@@ -173,7 +173,7 @@ def test_data_parallel_nodes_train_their_golden_model():
     assert [counters["agg_sent"] for counters in cluster.counters] == [operations] * 2
 
 
-@pytest.mark.parametrize("precision", [1, 3])
+@pytest.mark.parametrize("precision", [3, *slow(1)])
 def test_a_mini_batch_costs_its_words_the_network_and_at_most_44_cycles(precision):
     """On the wire, at one beat a frame: from AGG to AGG of two mini-batches' last micro-batches."""
     node = replace(TINY, mac_width=512)

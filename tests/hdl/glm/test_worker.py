@@ -11,7 +11,7 @@ from fanin.fixed import Loss
 from fanin.hdl.glm.worker import GlmWorker
 from tests.hdl.glm.training import Job
 from tests.hdl.glm.worker_bench import train
-from tests.support import new_seed
+from tests.support import new_seed, slow
 
 TINY = PRESETS["tiny"]
 
@@ -19,11 +19,9 @@ TINY = PRESETS["tiny"]
 @pytest.mark.parametrize(
     ("workers", "engines", "loss"),
     [
-        (1, 1, Loss.LINEAR),
-        (1, 1, Loss.LOGISTIC),
-        (1, 1, Loss.HINGE),
         (1, 2, Loss.LOGISTIC),
-        (2, 1, Loss.LINEAR),
+        (2, 1, Loss.HINGE),
+        *slow((1, 1, Loss.LINEAR), (1, 1, Loss.LOGISTIC), (1, 1, Loss.HINGE), (2, 1, Loss.LINEAR)),
     ],
 )
 def test_trained_model_equals_the_golden_model_bit_for_bit(loss, workers, engines):
@@ -48,7 +46,7 @@ def test_slow_memory_does_not_end_a_run_early():
     assert job.join(host.models) == job.golden.model.tolist()
 
 
-@pytest.mark.parametrize(("engines", "precision", "columns"), [(1, 3, 22), (2, 1, 9), (1, 1, 8)])
+@pytest.mark.parametrize(("engines", "precision", "columns"), [(2, 1, 9), *slow((1, 3, 22), (1, 1, 8))])
 def test_a_mini_batch_costs_its_words_the_network_and_the_pipeline(engines, precision, columns):
     """From the PA of a mini-batch's last micro-batch to that of the next one's."""
     node = replace(TINY, engines=engines)

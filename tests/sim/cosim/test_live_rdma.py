@@ -18,7 +18,7 @@ from fanin.sim.network import LinkConfig
 from fanin.sim.switch.forward import Forwarder
 from tests.support import new_seed
 
-pytestmark = pytest.mark.verilator
+pytestmark = [pytest.mark.verilator, pytest.mark.slow]  # live hosts alone, and with a server, are quicker tests
 
 WORKER = PRESETS["tiny"]
 SERVER = RdmaConfig(width=256, queue_pairs=2, regions=2, descriptors=4, buffer_words=512, fetch_words=512)

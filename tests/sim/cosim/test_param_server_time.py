@@ -4,10 +4,11 @@ import pytest
 
 from fanin.sim.cosim.param_server import ParamServerCosim
 from fanin.sim.models.learning import NoTraining
-from fanin.sim.models.wild import Job, run
+from fanin.sim.models.wild import Algorithm, Job, run
 from fanin.sim.models.wild_costs import DESIGN, Compute
 
 pytestmark = [pytest.mark.verilator, pytest.mark.slow]  # nodes of 512 bits, as the model's costs are for
+WILD, SYNC = Algorithm.WILD, Algorithm.SYNC
 
 
 @pytest.fixture(scope="module")
@@ -17,9 +18,13 @@ def hardware():
 
 @pytest.mark.parametrize("per_sample", [0.0, 2e-7, 1e-6], ids=["links bind", "both", "workers bind"])
 @pytest.mark.parametrize("parameters", [650, 2000, 7850])
-@pytest.mark.parametrize(("slots", "servers"), [(1, 1), (2, 1), (2, 2)])
-def test_the_event_model_keeps_the_hardwares_time(hardware, parameters, per_sample, slots, servers):
+@pytest.mark.parametrize(
+    ("algorithm", "slots", "servers"), [(WILD, 1, 1), (WILD, 2, 1), (WILD, 2, 2), (SYNC, 1, 1), (SYNC, 1, 2)]
+)
+def test_the_event_model_keeps_the_hardwares_time(hardware, parameters, per_sample, algorithm, slots, servers):
     compute = Compute(per_sample=per_sample)
-    job = Job(workers=4, slots=slots, servers=servers, compute=compute, costs=DESIGN)
+    job = Job(algorithm=algorithm, workers=4, slots=slots, servers=servers, compute=compute, costs=DESIGN)
     learner = NoTraining(parameters, 8)
-    assert run(job, learner).seconds == pytest.approx(hardware.run(job, learner).outcome.seconds, rel=0.02)
+    model, rtl = run(job, learner).seconds, hardware.run(job, learner).outcome.seconds
+    print(f"model {1e6 * model:.2f} µs, RTL {1e6 * rtl:.2f} µs: {100 * (model / rtl - 1):+.2f} %")
+    assert model == pytest.approx(rtl, rel=0.02)

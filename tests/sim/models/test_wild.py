@@ -33,8 +33,13 @@ def _lr(batch=8, workers=15):
     return Training(build("lr", load(None, 0), decay=1e-3), workers=workers, batch=batch, seed=0)
 
 
-@pytest.mark.parametrize("algorithm", list(Algorithm))
-@pytest.mark.parametrize(("slots", "servers"), [(1, 1), (2, 1), (4, 3), (8, 6)])
+@pytest.mark.parametrize(
+    ("algorithm", "slots", "servers"),
+    [
+        *((Algorithm.SYNC, 1, servers) for servers in (1, 3)),
+        *((Algorithm.WILD, *sizes) for sizes in ((1, 1), (2, 1), (4, 3), (8, 6))),
+    ],
+)
 @pytest.mark.parametrize("costs", [PLAIN, DESIGN, replace(DESIGN, copy=5e-9)])
 def test_every_gradient_is_applied_once(algorithm, slots, servers, costs):
     jitter = Compute(per_sample=10 * MICRO, jitter=0.5, straggle_odds=0.05, straggle_factor=8)
@@ -113,6 +118,18 @@ def test_a_worker_with_credit_computes_without_pause():
     paper = _timed(10, workers=1)
     waits = [span.end - span.begin for span in paper.spans if span.kind == "wait"]
     assert waits == pytest.approx([20e-6 + 10e-6 + 3e-6] * 9)
+
+
+def test_while_it_warms_up_a_worker_waits_and_then_no_more():
+    first, all_of_it = _timed(10, workers=1, slots=2, epochs=3, warm_up=1), _timed(10, workers=1, epochs=1)
+    waits, alone = ([span for span in found.spans if span.kind == "wait"] for found in (first, all_of_it))
+    assert waits == alone
+    assert len(waits) == 9
+
+
+def test_with_slots_sync_is_refused():
+    with pytest.raises(ValueError, match="slots must be 1 with Sync-DSGD, whose workers wait for all, not 2"):
+        Job(algorithm=Algorithm.SYNC, slots=2, compute=EVEN, costs=DESIGN)
 
 
 def test_servers_divide_what_links_and_updates_take():

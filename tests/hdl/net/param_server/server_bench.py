@@ -47,18 +47,19 @@ class Push:
 class ServerBench:
     """Runs until every worker has had ``rounds`` of its gradients applied, or there is no version left.
 
-    ``sizes`` are those of ParamServerConfig; ``back``: the probability that the NIC sends an earlier packet
-    again, of any row that is not complete; ``pause``: that it pauses; ``mtu`` its packets' bytes; ``deaf``: a
-    worker whose pushes fail, from its second one on; ``errors``: that a gradient's word is read with an error.
+    ``sizes`` are those of ParamServerConfig; with ``barrier`` a round's last row goes to all; ``back``: the
+    probability that the NIC sends an earlier packet again, of any row that is not complete; ``pause``: that it
+    pauses; ``mtu`` its packets' bytes; ``deaf``: a worker whose pushes fail, from its second one on;
+    ``errors``: that a gradient's word is read with an error.
     """
 
     def __init__(self, config, *, seed, rounds, sizes, stall=0.0, latency=20, back=0.0, pause=0.0, mtu=256,
-                 deaf=None, patience=4096, errors=0.0, limit=20_000):  # fmt: skip
+                 deaf=None, patience=4096, errors=0.0, barrier=False, limit=20_000):  # fmt: skip
         self.rng = random.Random(seed)
         self.sizes = ParamServerConfig(width=config.width, **sizes)
         self.layout = ServerLayout(self.sizes, 0, base=0x1000)
         self.dut = rtl.ParamServer(config=config, patience=patience)
-        self.rounds, self.mtu, self.deaf, self.limit = rounds, mtu, deaf, limit
+        self.rounds, self.mtu, self.deaf, self.barrier, self.limit = rounds, mtu, deaf, barrier, limit
         self.stall, self.back, self.pause = stall, back, pause
         values = np.random.default_rng(seed)
         initial = values.normal(size=self.sizes.parameters).astype(np.float32)
@@ -81,6 +82,7 @@ class ServerBench:
         self.updates = []
         self.stopped = set()  # workers to whom a push has failed
         self.pushes = []  # all, in their order
+        self._round = []  # workers whose gradients have come since the last barrier
         self._due = deque()  # and those that are not posted
         self._active = deque()
         self._asked = deque()  # pushes and bytes of the bursts under way
@@ -109,6 +111,7 @@ class ServerBench:
             "workers": sizes.workers, "slots": sizes.slots, "rows": sizes.rows, "base": row.base,
             "words": sizes.words, "gradient_bytes": slot.others - slot.base, "row_bytes": row.size,
             "slot_bytes": slot.size, "step": int(self.golden.step.view(np.uint32)),
+            "barrier": int(self.barrier),
         }  # fmt: skip
         ctx.set(dut.settings, settings)
         await ctx.tick().repeat(4)
@@ -152,8 +155,9 @@ class ServerBench:
     async def count(self, ctx):
         """Cycles, and in which of them what happened; rows are made in the order of these pushes."""
         names = list(rtl.ServerEvents.as_shape().members)
-        push = self.dut._pushes.i
-        sampled = ctx.tick().sample(self.dut.events, push.valid & push.ready, push.payload, self.dut._skipped)
+        pushes = self.dut._pushes
+        push = pushes.push
+        sampled = ctx.tick().sample(self.dut.events, push.valid & push.ready, push.payload, pushes._skips)
         async for _, _, events, begins, said, skipped in sampled:
             self.events.append({name for name in names if events[name]})
             self.cycle += 1
@@ -165,10 +169,15 @@ class ServerBench:
     def _begin(self, index):
         """The golden server does the same."""
         self.updates.append(self.golden.apply(index))
-        push = self.golden.push(index)
-        expected = bytes(self.golden.memory[push.local : push.local + push.length])
-        tag = self.sizes.row_of(self.golden.version)
-        self._due.append(Push(index, tag, push.local, self.remote + push.remote, push.length, expected))
+        self._round.append(index)
+        if self.barrier and len(self._round) < self.sizes.workers:
+            return
+        for receiver in self._round:
+            push = self.golden.push(receiver)
+            expected = bytes(self.golden.memory[push.local : push.local + push.length])
+            tag = self.sizes.row_of(self.golden.version)
+            self._due.append(Push(receiver, tag, push.local, self.remote + push.remote, push.length, expected))
+        self._round = []
 
     async def posts(self, ctx):
         """Take what is posted."""
@@ -275,8 +284,9 @@ class ServerBench:
                 push.completed = True
                 ctx.set(said.payload, {"index": push.index, "tag": push.tag, "ending": ending})
                 ctx.set(said.valid, 1)
-                _, _, ready = await ctx.tick().sample(said.ready)
-                assert ready
+                ready = False
+                while not ready:
+                    _, _, ready = await ctx.tick().sample(said.ready)
                 ctx.set(said.valid, 0)
 
     def run(self):

@@ -98,3 +98,9 @@ def test_jobs_that_the_node_cannot_have_are_refused(sizes, base, message):
     )
     with pytest.raises(ValueError, match=message):
         ParamServerDriver(CONFIG).set_job(layout, np.float32(1))
+
+
+def test_behind_a_barrier_a_worker_has_one_slot():
+    layout = ServerLayout(ParamServerConfig(parameters=10, workers=2, slots=2, width=128), 0)
+    with pytest.raises(ValueError, match="slots must be 1 behind a barrier, not 2"):
+        ParamServerDriver(CONFIG).set_job(layout, np.float32(1), barrier=True)

@@ -65,6 +65,15 @@ def test_a_worker_that_hears_nothing_is_left_out_and_the_others_go_on(slots, row
     assert all(worker.consumed == 4 for worker in bench.workers if worker.number != 1)
 
 
+@pytest.mark.parametrize("sizes", [{"rows": 2}, *slow({"rows": 1}, {"workers": 1}, {"rows": 16})], ids=str)
+def test_behind_a_barrier_all_get_the_row_of_the_last_gradient(sizes):
+    bench, counts = _run(sizes={"slots": 1} | sizes, barrier=True, stall=0.2, back=0.2)
+    workers = bench.sizes.workers
+    assert counts["updates"] == counts["pushes"] == 3 * workers
+    assert all(push.expected == bench.pushes[n - n % workers].expected for n, push in enumerate(bench.pushes))
+    assert counts["let_go"] == 0
+
+
 def test_errors_of_memory_are_counted():
     _, counts = _run(sizes={}, errors=0.2)
     assert counts["memory_errors"] > 10

@@ -1,0 +1,214 @@
+"""Who gets a row when: the worker of each gradient its own, or behind a barrier all workers one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.net.param_server.shapes import ROW_BITS, WORDS_BITS, worker_layout
+from fanin.hdl.net.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, completion_layout, write_layout
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.param_server import MAX_ROWS
+from fanin.rdma import Ending, RdmaConfig
+
+_RECEIVER = ("index", "remote", "rkey", "second")
+
+
+def push_layout(config: RdmaConfig) -> data.StructLayout:
+    """A row, its number and place, for the first or ``second`` of the worker's buffers from ``remote`` on."""
+    worker = worker_layout(config)
+    names = ("index", "remote", "rkey")
+    members = {name: worker[name].shape for name in names}
+    return data.StructLayout(members | {"second": 1, "row": ROW_BITS, "local": config.address_width})
+
+
+class Pushes(wiring.Component):
+    """Post every row to its worker; with ``barrier`` only that behind the last gradient of a round, to all.
+
+    A round is a gradient of each worker. Its rows all go to memory alone, and the last one is read there as
+    often as there are workers, in the order in which their gradients came. The next round's waits until all
+    of them have ended.
+
+    Members
+    -------
+    ``barrier`` : In, 1
+    ``workers`` : In, range(queue pairs + 1)
+        In a round.
+    ``row_bytes`` : In, 32
+        These three are stable from before ``start`` on.
+    ``start`` : In, 1
+        Pulse: nothing has been pushed, and nobody is gone.
+    ``push`` : In, stream of :func:`push_layout`
+        Every row, in the order in which they are made.
+    ``row`` : Out, stream of ``address``, ``words`` and ``drop``
+        Of :class:`~fanin.hdl.net.param_server.streamed_reads.StreamedReads`.
+    ``post`` : Out, stream of :func:`~fanin.hdl.net.rdma.queue_pair.write_layout`
+    ``completion`` : In, stream of :func:`~fanin.hdl.net.rdma.queue_pair.completion_layout`
+        Of the NIC.
+    ``occupied`` : Out, one bit for each row
+        The row may still be read.
+    ``gone`` : Out, one bit for each worker
+        A push to it has failed: no further one is posted.
+    ``pushed``, ``completed``, ``failed`` : Out, 1
+        Pulses: a row was posted; its worker has it; its queue pair has ended.
+
+    Parameters
+    ----------
+    ``config`` : RdmaConfig
+
+    Latency
+    -------
+    4 cycles a row; a round's last one 4 cycles for each worker more.
+
+    Source
+    ------
+    RDMA-wild, section 4.2, algorithm 1 (barter), and section 2 (Sync-DSGD); docs/param-server.md.
+    """
+
+    def __init__(self, *, config: RdmaConfig):
+        self.config = config
+        row = data.StructLayout({"address": config.address_width, "words": WORDS_BITS, "drop": 1})
+        super().__init__(
+            {
+                "barrier": In(1),
+                "workers": In(range(config.queue_pairs + 1)),
+                "row_bytes": In(LENGTH_BITS),
+                "start": In(1),
+                "push": In(stream.Signature(push_layout(config))),
+                "row": Out(stream.Signature(row)),
+                "post": Out(stream.Signature(write_layout(config))),
+                "completion": In(stream.Signature(completion_layout(config))),
+                "occupied": Out(MAX_ROWS),
+                "gone": Out(config.queue_pairs),
+                "pushed": Out(1),
+                "completed": Out(1),
+                "failed": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A queue of rows; behind it one after the other is posted, or remembered until its round is whole."""
+        m = Module()
+        m.submodules.queue = queue = StreamFIFO(shape=push_layout(self.config), depth=2)
+        connect_typed(m, wiring.flipped(self.push), queue.i)
+        self._skips = Signal()  # a push that nobody gets
+        self._passes = Signal()  # a row that only the next update reads
+        self._under_way = Signal(range(self.config.queue_pairs + 1))  # pushes of a round
+        self._post(m, queue.o)
+        self._complete(m, queue.o.payload.row)
+        return m
+
+    def _post(self, m: Module, push: Any) -> None:
+        """Every row in turn."""
+        config, row, post = self.config, self.row, self.post
+        layout = push_layout(config)
+        receiver = data.StructLayout({name: layout[name].shape for name in _RECEIVER})
+        m.submodules.round = members = Memory(shape=receiver, depth=config.queue_pairs, init=[])
+        read, write = members.read_port(domain="comb"), members.write_port()
+        to = Signal(receiver)  # whom
+        member = Signal(range(config.queue_pairs))  # of the round
+        is_last = Signal()
+        to_all = Signal()  # the round is whole
+        is_gone = Signal()
+        low = Signal(LENGTH_BITS + 1)  # of the buffer's address, with the carry
+        high = Signal(REMOTE_BITS - LENGTH_BITS)
+        word_bits = (config.width // 8 - 1).bit_length()
+        m.d.comb += [
+            read.addr.eq(member),
+            write.addr.eq(member),
+            *(write.data[name].eq(push.payload[name]) for name in _RECEIVER),
+            *(to[name].eq(Mux(to_all, read.data[name], push.payload[name])) for name in _RECEIVER),
+            row.payload.address.eq(push.payload.local),
+            row.payload.words.eq(self.row_bytes[word_bits:]),
+            row.payload.drop.eq(is_gone | self.barrier),
+            *(post.payload[name].eq(to[name]) for name in ("index", "rkey")),
+            post.payload.remote.eq(Cat(low[:LENGTH_BITS], high)),
+            post.payload.local.eq(push.payload.local),
+            post.payload.tag.eq(push.payload.row),
+            post.payload.length.eq(self.row_bytes),
+        ]
+        m.d.sync += [
+            low.eq(to.remote[:LENGTH_BITS] + Mux(to.second, self.row_bytes, 0)),
+            high.eq(to.remote[LENGTH_BITS:] + low[LENGTH_BITS]),
+            is_last.eq(member + 1 == self.workers),
+        ]
+        with m.FSM():
+            with m.State("LOOK"), m.If(push.valid):
+                m.d.sync += is_gone.eq(self.gone.bit_select(to.index, 1))
+                m.next = "OPEN"
+            with m.State("OPEN"):
+                m.d.comb += row.valid.eq(1)
+                with m.If(row.ready):
+                    m.next = "POST"
+                    with m.If(self.barrier):
+                        m.next = "REMEMBER"
+                    with m.Elif(is_gone):
+                        m.next = "SKIP"
+            with m.State("POST"):
+                m.d.comb += [post.valid.eq(1), self.pushed.eq(post.ready)]
+                with m.If(post.ready):
+                    m.next = "NEXT"
+            with m.State("SKIP"):
+                m.d.comb += self._skips.eq(1)
+                m.next = "NEXT"
+            with m.State("NEXT"):
+                m.next = "LOOK"
+                with m.If(to_all & ~is_last):
+                    m.d.sync += member.eq(member + 1)
+                    m.next = "MEMBER"
+                with m.Else():
+                    m.d.comb += push.ready.eq(1)
+                    m.d.sync += [member.eq(0), to_all.eq(0)]
+            with m.State("REMEMBER"):
+                m.d.comb += write.en.eq(1)
+                with m.If(is_last):
+                    m.next = "ROUND"
+                with m.Else():
+                    m.d.comb += [self._passes.eq(1), push.ready.eq(1)]
+                    m.d.sync += member.eq(member + 1)
+                    m.next = "LOOK"
+            with m.State("ROUND"), m.If(self._under_way == 0):
+                m.d.sync += [member.eq(0), to_all.eq(1), self._under_way.eq(self.workers)]
+                m.next = "MEMBER"
+            with m.State("MEMBER"):
+                m.d.sync += is_gone.eq(self.gone.bit_select(to.index, 1))
+                m.next = "ADDRESS"
+            with m.State("ADDRESS"):
+                m.next = "POST"
+                with m.If(is_gone):
+                    m.next = "SKIP"
+        with m.If(self.start):
+            m.d.sync += member.eq(0)
+
+    def _complete(self, m: Module, row: Any) -> None:
+        """A row is free again; whoever did not get his is left out from now on."""
+        said, tag = self.completion, self.completion.payload.tag[:ROW_BITS]
+        ends = Signal()  # a push, of the row ``ended``
+        ended = Signal(ROW_BITS)
+        m.d.comb += [
+            said.ready.eq(~self._skips),
+            ends.eq(said.valid | self._skips),
+            ended.eq(Mux(self._skips, row, tag)),
+        ]
+        with m.If(self.push.valid & self.push.ready):
+            m.d.sync += self.occupied.bit_select(self.push.payload.row, 1).eq(1)
+        with m.If(self._passes):
+            m.d.sync += self.occupied.bit_select(row, 1).eq(0)
+        with m.If(ends):
+            with m.If(self.barrier):
+                m.d.sync += self._under_way.eq(self._under_way - 1)
+            with m.If(~self.barrier | (self._under_way == 1)):
+                m.d.sync += self.occupied.bit_select(ended, 1).eq(0)
+        with m.If(said.valid & said.ready):
+            with m.If(said.payload.ending == Ending.DONE):
+                m.d.comb += self.completed.eq(1)
+            with m.Else():
+                m.d.comb += self.failed.eq(1)
+                m.d.sync += self.gone.bit_select(said.payload.index, 1).eq(1)
+        with m.If(self.start):
+            m.d.sync += [self.occupied.eq(0), self.gone.eq(0), self._under_way.eq(0)]
