@@ -130,6 +130,7 @@ class _Worker:
             job.warm_up * hosts.learner.batches,
             memory=self.board.memory(number),
         )
+        self._rng = job.compute.generator(number, job.seed)
         self.busy = False
         self.done = False
         self._idle_since: float | None = None
@@ -197,7 +198,7 @@ class _Worker:
             self.busy = False
             self.advance()
 
-        hosts.after(hosts.job.compute.seconds(self.number, hosts.job.batch, hosts.rng), done)
+        hosts.after(hosts.job.compute.seconds(self.number, hosts.job.batch, self._rng), done)
 
     def _push(self, pushes: list[Push]) -> None:
         """One write to each server. What has been consumed completes: that is taken first, and at once."""
@@ -246,7 +247,6 @@ class Hosts:
     ):
         self.board, self.job, self.learner, self.sizes = board, job, learner, sizes
         self.initial, self.driver, self._first_server = initial, driver, first_server
-        self.rng = np.random.default_rng(job.seed)
         self.gradients_each = learner.batches * job.epochs
         #: Gradients behind which a server pushes.
         self.round = sizes.workers if job.algorithm is Algorithm.SYNC else 1

@@ -33,6 +33,7 @@ _ENVIRONMENT = {
     "COCOTB_TRUST_INERTIAL_WRITES": "1",
     "COCOTB_LOG_LEVEL": "WARNING",
     "COCOTB_ANSI_OUTPUT": "0",
+    "COCOTB_REWRITE_ASSERTION_FILES": "",  # else every module is compiled anew for pytest, for seconds a run
 }
 
 

@@ -138,6 +138,7 @@ class _Worker:
     def __init__(self, run: _Run, endpoint: WorkerEndpoint):
         self.run, self.endpoint, self.number = run, endpoint, endpoint.number
         self.busy = False
+        self._rng = run.job.compute.generator(self.number, run.job.seed)
         self._link_free = 0.0
         self._idle_since: float | None = None
         self._pushed = 0.0  # when the last push had arrived
@@ -181,11 +182,11 @@ class _Worker:
             gradient = self.run.learner.gradient(self.number, self.endpoint.version, w)
             self.run.note(self.number, "compute", began, clock.now)
             for push in self.endpoint.push(gradient, others):
-                self._send(push)
+                clock.at(clock.now + push.shard * job.costs.post, partial(self._send, push))
             self.busy = False
             self.advance()
 
-        clock.at(clock.now + job.compute.seconds(self.number, job.batch, self.run.rng), done)
+        clock.at(clock.now + job.compute.seconds(self.number, job.batch, self._rng), done)
 
     def _send(self, push: Push) -> None:
         """Through the worker's link, then the server's, in its turn; then it arrives all at once."""
@@ -266,7 +267,7 @@ class _Server:
         else:
             self._receivers.append(self._update(worker, seconds))
         if len(self._receivers) == self.engine.config.workers:
-            self._push_all(clock.now + seconds)
+            self._push_round(clock.now + seconds + costs.landing)
         clock.at(clock.now + max(seconds, costs.turnaround), lambda: self._pass(worker + 1))
 
     def _scan(self, start: int) -> None:
@@ -278,16 +279,21 @@ class _Server:
                 self._receivers.append(self._update(worker, seconds))
                 clock.at(clock.now + seconds, partial(self._scan, worker + 1))
                 return
-        clock.at(self._push_all(clock.now), self._rest)
-
-    def _push_all(self, begin: float) -> float:
-        """The row to all receivers, one after the other, from ``begin`` on; when the last one has left."""
         seconds = self.run.job.costs.write(self.run.row_bytes(self.shard))
-        for worker in self._receivers:
-            self._push(worker, begin, seconds)
-            begin += seconds
+        for turn, worker in enumerate(self._receivers):
+            self._push(worker, clock.now + turn * seconds, seconds)
+        clock.at(clock.now + len(self._receivers) * seconds, self._rest)
         self._receivers = []
-        return begin
+
+    def _push_round(self, begin: float) -> None:
+        """The row to all, a packet to each in turn: all are on the way for as long as all of them take."""
+        costs, size, others = self.run.job.costs, self.run.row_bytes(self.shard), len(self._receivers) - 1
+        packets = math.ceil(size / PACKET_BYTES)
+        seconds = costs.write(size) + packets * costs.readback
+        packet = seconds / packets
+        for turn, worker in enumerate(self._receivers):
+            self._push(worker, begin + turn * packet, seconds + others * (seconds - packet))
+        self._receivers = []
 
     def _rest(self) -> None:
         self.busy = False
@@ -319,7 +325,7 @@ class _Run:
         self.config = ParamServerConfig(
             parameters=learner.parameters, workers=job.workers, slots=job.slots, servers=job.servers
         )
-        self.clock, self.rng = _Clock(), np.random.default_rng(job.seed)
+        self.clock = _Clock()
         self.outcome = Outcome()
         self.gradients_each = learner.batches * job.epochs
         initial = learner.initial().astype(np.float32)

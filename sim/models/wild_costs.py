@@ -41,6 +41,10 @@ class Compute:
             if not 0 < factor < math.inf:
                 raise ValueError(f"{name} must be above 0 and finite, not {factor!r}")
 
+    def generator(self, worker: int, seed: int) -> np.random.Generator:
+        """Where a worker's times come from: its own, so that they are the same whatever the others do."""
+        return np.random.default_rng((seed, worker))
+
     def seconds(self, worker: int, batch: int, rng: np.random.Generator) -> float:
         """Of one gradient."""
         factor = self.slow.get(worker, 1.0)
@@ -63,9 +67,11 @@ class Costs:
     link; ``latency``: from a write's last byte on its link to where it is seen, with ``first`` and ``last`` for
     each byte of its first packet and of its last one, which are stored on the way before they are sent on;
     ``update``: of w, for one gradient; ``turnaround``: at least, from the beginning of one update to the next;
-    ``copy``: of w, when a worker takes the model out of its buffer. With ``one_pass`` the server pushes w while
-    it updates it; without, it updates with all new gradients and then pushes to all their workers, as in
-    algorithm 1.
+    ``landing``: from a row's last word to its first one, read back from memory, and ``readback``: of a packet
+    that is read there, on its link; ``post``: of a worker's host, from one server's write of a gradient to the
+    next one's; ``copy``: of w, when a worker takes the model out of its buffer. With ``one_pass`` the server
+    pushes w while it updates it; without, it updates with all new gradients and then pushes to all their
+    workers, as in algorithm 1.
     """
 
     byte: float
@@ -76,6 +82,9 @@ class Costs:
     first: float = 0.0
     last: float = 0.0
     turnaround: float = 0.0
+    landing: float = 0.0
+    readback: float = 0.0
+    post: float = 0.0
     copy: float = 0.0
     one_pass: bool = False
 
@@ -105,6 +114,9 @@ DESIGN = Costs(
     last=0.55 * _CYCLE / _WORD,
     update=_CYCLE / _WORD,
     turnaround=167 * _CYCLE,
+    landing=120 * _CYCLE,
+    readback=7 * _CYCLE,
+    post=85 * _CYCLE,
     copy=1 / 20e9,
     one_pass=True,
 )

@@ -22,9 +22,9 @@ def hardware():
     ("algorithm", "slots", "servers"), [(WILD, 1, 1), (WILD, 2, 1), (WILD, 2, 2), (SYNC, 1, 1), (SYNC, 1, 2)]
 )
 def test_the_event_model_keeps_the_hardwares_time(hardware, parameters, per_sample, algorithm, slots, servers):
-    compute = Compute(per_sample=per_sample)
+    compute = Compute(per_sample=per_sample, jitter=0.2)
     job = Job(algorithm=algorithm, workers=4, slots=slots, servers=servers, compute=compute, costs=DESIGN)
-    learner = NoTraining(parameters, 8)
+    learner = NoTraining(parameters, 24)
     model, rtl = run(job, learner).seconds, hardware.run(job, learner).outcome.seconds
     print(f"model {1e6 * model:.2f} µs, RTL {1e6 * rtl:.2f} µs: {100 * (model / rtl - 1):+.2f} %")
     assert model == pytest.approx(rtl, rel=0.02)
