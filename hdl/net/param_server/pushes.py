@@ -63,7 +63,7 @@ class Pushes(wiring.Component):
 
     Latency
     -------
-    4 cycles a row; a round's last one 4 cycles for each worker more.
+    4 cycles a row; a round's last one 5 cycles for each worker more.
 
     Source
     ------
@@ -110,9 +110,11 @@ class Pushes(wiring.Component):
         receiver = data.StructLayout({name: layout[name].shape for name in _RECEIVER})
         m.submodules.round = members = Memory(shape=receiver, depth=config.queue_pairs, init=[])
         read, write = members.read_port(domain="comb"), members.write_port()
+        remembered = Signal(receiver)
         to = Signal(receiver)  # whom
         member = Signal(range(config.queue_pairs))  # of the round
         is_last = Signal()
+        ends = Signal()  # this push is the last one of its row
         to_all = Signal()  # the round is whole
         is_gone = Signal()
         low = Signal(LENGTH_BITS + 1)  # of the buffer's address, with the carry
@@ -122,7 +124,7 @@ class Pushes(wiring.Component):
             read.addr.eq(member),
             write.addr.eq(member),
             *(write.data[name].eq(push.payload[name]) for name in _RECEIVER),
-            *(to[name].eq(Mux(to_all, read.data[name], push.payload[name])) for name in _RECEIVER),
+            *(to[name].eq(Mux(to_all, remembered[name], push.payload[name])) for name in _RECEIVER),
             row.payload.address.eq(push.payload.local),
             row.payload.words.eq(self.row_bytes[word_bits:]),
             row.payload.drop.eq(is_gone | self.barrier),
@@ -133,9 +135,11 @@ class Pushes(wiring.Component):
             post.payload.length.eq(self.row_bytes),
         ]
         m.d.sync += [
+            remembered.eq(read.data),
             low.eq(to.remote[:LENGTH_BITS] + Mux(to.second, self.row_bytes, 0)),
             high.eq(to.remote[LENGTH_BITS:] + low[LENGTH_BITS]),
             is_last.eq(member + 1 == self.workers),
+            ends.eq(~to_all | is_last),
         ]
         with m.FSM():
             with m.State("LOOK"), m.If(push.valid):
@@ -157,28 +161,31 @@ class Pushes(wiring.Component):
                 m.d.comb += self._skips.eq(1)
                 m.next = "NEXT"
             with m.State("NEXT"):
-                m.next = "LOOK"
-                with m.If(to_all & ~is_last):
-                    m.d.sync += member.eq(member + 1)
-                    m.next = "MEMBER"
-                with m.Else():
-                    m.d.comb += push.ready.eq(1)
-                    m.d.sync += [member.eq(0), to_all.eq(0)]
+                m.d.comb += push.ready.eq(ends)
+                m.d.sync += member.eq(Mux(ends, 0, member + 1))
+                m.next = "MEMBER"
+                with m.If(ends):
+                    m.d.sync += to_all.eq(0)
+                    m.next = "LOOK"
             with m.State("REMEMBER"):
                 m.d.comb += write.en.eq(1)
-                with m.If(is_last):
-                    m.next = "ROUND"
-                with m.Else():
-                    m.d.comb += [self._passes.eq(1), push.ready.eq(1)]
+                m.next = "ROUND"
+                with m.If(~is_last):
+                    m.d.comb += self._passes.eq(1)
                     m.d.sync += member.eq(member + 1)
-                    m.next = "LOOK"
+                    m.next = "PASS"
+            with m.State("PASS"):
+                m.d.comb += push.ready.eq(1)
+                m.next = "LOOK"
             with m.State("ROUND"), m.If(self._under_way == 0):
                 m.d.sync += [member.eq(0), to_all.eq(1), self._under_way.eq(self.workers)]
                 m.next = "MEMBER"
             with m.State("MEMBER"):
-                m.d.sync += is_gone.eq(self.gone.bit_select(to.index, 1))
                 m.next = "ADDRESS"
             with m.State("ADDRESS"):
+                m.d.sync += is_gone.eq(self.gone.bit_select(to.index, 1))
+                m.next = "CARRY"
+            with m.State("CARRY"):
                 m.next = "POST"
                 with m.If(is_gone):
                     m.next = "SKIP"
@@ -188,22 +195,23 @@ class Pushes(wiring.Component):
     def _complete(self, m: Module, row: Any) -> None:
         """A row is free again; whoever did not get his is left out from now on."""
         said, tag = self.completion, self.completion.payload.tag[:ROW_BITS]
-        ends = Signal()  # a push, of the row ``ended``
-        ended = Signal(ROW_BITS)
+        ends = Signal()  # a push
+        frees = Signal()  # the row ``freed``, a cycle later
+        freed = Signal(ROW_BITS)
         m.d.comb += [
-            said.ready.eq(~self._skips),
-            ends.eq(said.valid | self._skips),
-            ended.eq(Mux(self._skips, row, tag)),
+            said.ready.eq(~self._skips & ~self._passes),
+            ends.eq(self._skips | said.valid & said.ready),
+        ]
+        m.d.sync += [
+            frees.eq(self._passes | ends & (~self.barrier | (self._under_way == 1))),
+            freed.eq(Mux(said.ready, tag, row)),
         ]
         with m.If(self.push.valid & self.push.ready):
             m.d.sync += self.occupied.bit_select(self.push.payload.row, 1).eq(1)
-        with m.If(self._passes):
-            m.d.sync += self.occupied.bit_select(row, 1).eq(0)
-        with m.If(ends):
-            with m.If(self.barrier):
-                m.d.sync += self._under_way.eq(self._under_way - 1)
-            with m.If(~self.barrier | (self._under_way == 1)):
-                m.d.sync += self.occupied.bit_select(ended, 1).eq(0)
+        with m.If(frees):
+            m.d.sync += self.occupied.bit_select(freed, 1).eq(0)
+        with m.If(ends & self.barrier):
+            m.d.sync += self._under_way.eq(self._under_way - 1)
         with m.If(said.valid & said.ready):
             with m.If(said.payload.ending == Ending.DONE):
                 m.d.comb += self.completed.eq(1)
