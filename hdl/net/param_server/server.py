@@ -312,12 +312,18 @@ class ParamServer(wiring.Component):
             with m.State("FIND"):
                 m.next = "STORE"
             with m.State("STORE"):
-                m.d.comb += [write.en.eq(1), place.valid.eq(1), self._maker.clear.valid.eq(setting_up)]
                 with m.If(~setting_up):
                     m.d.sync += sum_low.eq(sum_low[:VERSION_BITS] + age)
                     with m.If(age > self.stalest):
                         m.d.sync += self.stalest.eq(age)
                 m.next = "IDLE"
+        stores = Signal()  # in state STORE, without its decoding
+        m.d.sync += stores.eq(fsm.ongoing("FIND"))
+        m.d.comb += [
+            write.en.eq(stores),
+            place.valid.eq(stores),
+            self._maker.clear.valid.eq(stores & setting_up),
+        ]
         with m.If(self.start):
             m.d.sync += [
                 number.eq(0),
