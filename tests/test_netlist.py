@@ -48,6 +48,7 @@ def test_reading_a_lut_memory_is_a_lut_level():
     assert area.depth.luts == 1
 
 
+@pytest.mark.slow
 def test_levels_come_first_where_asked_for():
     """Beside a long chain there is time to decode a multiplexer's select for all its bits: a level more."""
     verilog = _verilog(

@@ -62,6 +62,7 @@ def test_a_layer_of_the_hosts_is_held_against_the_hosts_device_alone():
     assert misfit(_instance(PART, replace(PART, dsp=0), model=model)) is None
 
 
+@pytest.mark.slow
 def test_the_smallest_set_of_rules_that_no_placement_keeps_is_found():
     sizes = set()
     for seed in range(130):

@@ -108,7 +108,8 @@ def test_latency_is_as_documented(group):
     assert log["o"][11][0] == log["o"][10][0] + 1
 
 
-@slow_16
+@pytest.mark.slow
+@every_group
 def test_verilog_comes_out(group):
     assert "module inceptionn_compressor(" in emit_verilog(InceptionnCompressor(group=group))
 

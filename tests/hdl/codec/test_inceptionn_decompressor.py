@@ -16,7 +16,7 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 from tests.hdl.codec.inceptionn_bench import compressed, decompressed, frames_of, incompressible, zeros
 from tests.hdl.stream.frames import beats, frames
-from tests.support import new_seed, simulate
+from tests.support import new_seed, simulate, slow
 
 LATENCY = {8: 10, 16: 12}
 BOTH_WAYS = {8: 16, 16: 19}
@@ -26,9 +26,9 @@ slow_16 = pytest.mark.parametrize("group", [8, pytest.param(16, marks=pytest.mar
 
 
 def with_stalls(*stalls):
-    """Groups of 8 with each of the stalls, of 16 with the first one; with the others, slow."""
-    cases = [(8, stall) for stall in stalls] + [(16, stalls[0])]
-    cases += [pytest.param(16, stall, marks=pytest.mark.slow) for stall in stalls[1:]]
+    """Both groups with the first of the stalls; with the others, slow."""
+    cases = [(group, stalls[0]) for group in GROUPS]
+    cases += slow(*((group, stall) for group in GROUPS for stall in stalls[1:]))
     return pytest.mark.parametrize(("group", "stall"), cases, ids=str)
 
 
@@ -203,7 +203,8 @@ def test_there_and_back_takes_at_most_20_cycles(group):
     assert max(latencies) <= BOTH_WAYS[group] + 1 <= 20
 
 
-@slow_16
+@pytest.mark.slow
+@every_group
 def test_verilog_comes_out(group):
     assert "module inceptionn_decompressor(" in emit_verilog(InceptionnDecompressor(group=group))
 

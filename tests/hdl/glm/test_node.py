@@ -60,6 +60,7 @@ def test_duplicates_of_everything_change_nothing():
     assert cluster.counters[0]["duplicates"] + cluster.counters[0]["stale"] >= 1
 
 
+@pytest.mark.slow
 def test_a_packet_60_cycles_late_changes_nothing():
     """Later than its timeout: it comes behind its own retransmission, and its slot may be in use again."""
     job = Job(seed=new_seed(), node=TINY, epochs=1)
@@ -70,6 +71,7 @@ def test_a_packet_60_cycles_late_changes_nothing():
     assert counters["duplicates"] + counters["stale"] >= 1
 
 
+@pytest.mark.slow
 def test_a_full_replay_fifo_stops_forward_and_loses_nothing():
     job = Job(seed=new_seed(), node=replace(TINY, sample_fifo=9), epochs=1)
     assert job.shape.words_per_micro_batch == 9
@@ -78,6 +80,7 @@ def test_a_full_replay_fifo_stops_forward_and_loses_nothing():
     assert cluster.counters[0]["stall_fifo_full"] > 0
 
 
+@pytest.mark.slow
 def test_a_second_start_trains_on_and_operations_count_on():
     job = Job(seed=new_seed(), node=TINY, epochs=1)
     cluster = Cluster(job, runs=2).run()
