@@ -144,7 +144,7 @@ def test_sync_has_no_stale_gradient(capsys, tmp_path):
 
 
 def test_the_optimum_gives_figure_8s_measures(capsys, tmp_path):
-    given = "--on model --workers 4 --epochs 2 --model lr --decay 0.1"
+    given = "--on model --workers 4 --epochs 2 --model lr --decay 0.1 --rate 0.05"
     epochs = _json(capsys, tmp_path / "run", given)["epochs"]
     for name in ("distance", "gradient_norm", "loss_gap"):
         assert epochs[0]["convergence"][name] > epochs[1]["convergence"][name] > 0
