@@ -21,10 +21,10 @@ demo: $(VENV)/.user ## train on real data through generated RTL; the report is r
 	$(BIN)/fanin train breast_cancer -o runs/demo
 
 test: $(VENV)/.developer ## every test that is not marked slow
-	$(BIN)/pytest -n $(JOBS) -m "not slow"
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow"
 
 test-all: $(VENV)/.developer ## every test
-	$(BIN)/pytest -n $(JOBS)
+	$(BIN)/pytest -n $(JOBS) --dist worksteal
 
 # Types are checked as a user meets them: in the wheel, where hdl/ and sim/ have become fanin.hdl and fanin.sim.
 lint: $(VENV)/.developer ## ruff, its formatter, and mypy on the installed wheel
