@@ -130,7 +130,7 @@ class _Worker:
             job.warm_up * hosts.learner.batches,
             memory=self.board.memory(number),
         )
-        self._rng = job.compute.generator(number, job.seed)
+        self._rng = job.generator(number)
         self.busy = False
         self.done = False
         self._idle_since: float | None = None

@@ -240,9 +240,11 @@ class WorkerEndpoint:
         """Whether all shards give credit for the next gradient. Raises OverflowError after the last one."""
         if self.version == MAX_VERSION:
             raise OverflowError(f"worker {self.number} has used up its {MAX_VERSION} versions")
-        if self.version < self.warm_up and self.consumed < self.version:
-            return not self.waits
-        return not self.waits or self.config.may_push(self.version + 1, self.consumed)
+        if not self.waits:
+            return True
+        if self.version < self.warm_up:
+            return self.consumed == self.version
+        return self.config.may_push(self.version + 1, self.consumed)
 
     def begin_read(self) -> Reading:
         """Choose the newest buffer of each shard, by the version at its end."""

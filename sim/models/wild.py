@@ -67,6 +67,10 @@ class Job:
         if self.algorithm is Algorithm.SYNC and self.slots != 1:
             raise ValueError(f"slots must be 1 with Sync-DSGD, whose workers wait for all, not {self.slots}")
 
+    def generator(self, worker: int) -> np.random.Generator:
+        """Where a worker's times come from: its own, so that they are the same whatever the others do."""
+        return np.random.default_rng((self.seed, worker))
+
 
 @dataclass(frozen=True)
 class Span:
@@ -138,7 +142,7 @@ class _Worker:
     def __init__(self, run: _Run, endpoint: WorkerEndpoint):
         self.run, self.endpoint, self.number = run, endpoint, endpoint.number
         self.busy = False
-        self._rng = run.job.compute.generator(self.number, run.job.seed)
+        self._rng = run.job.generator(self.number)
         self._link_free = 0.0
         self._idle_since: float | None = None
         self._pushed = 0.0  # when the last push had arrived

@@ -41,10 +41,6 @@ class Compute:
             if not 0 < factor < math.inf:
                 raise ValueError(f"{name} must be above 0 and finite, not {factor!r}")
 
-    def generator(self, worker: int, seed: int) -> np.random.Generator:
-        """Where a worker's times come from: its own, so that they are the same whatever the others do."""
-        return np.random.default_rng((seed, worker))
-
     def seconds(self, worker: int, batch: int, rng: np.random.Generator) -> float:
         """Of one gradient."""
         factor = self.slow.get(worker, 1.0)

@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.net.param_server.shapes import ROW_BITS, WORDS_BITS, worker_layout
+from fanin.hdl.net.param_server.shapes import ROW_BITS, streamed_layout, worker_layout
 from fanin.hdl.net.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, completion_layout, write_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
@@ -45,7 +45,7 @@ class Pushes(wiring.Component):
         Pulse: nothing has been pushed, and nobody is gone.
     ``push`` : In, stream of :func:`push_layout`
         Every row, in the order in which they are made.
-    ``row`` : Out, stream of ``address``, ``words`` and ``drop``
+    ``row`` : Out, stream of :func:`~fanin.hdl.net.param_server.shapes.streamed_layout`
         Of :class:`~fanin.hdl.net.param_server.streamed_reads.StreamedReads`.
     ``post`` : Out, stream of :func:`~fanin.hdl.net.rdma.queue_pair.write_layout`
     ``completion`` : In, stream of :func:`~fanin.hdl.net.rdma.queue_pair.completion_layout`
@@ -72,7 +72,6 @@ class Pushes(wiring.Component):
 
     def __init__(self, *, config: RdmaConfig):
         self.config = config
-        row = data.StructLayout({"address": config.address_width, "words": WORDS_BITS, "drop": 1})
         super().__init__(
             {
                 "barrier": In(1),
@@ -80,7 +79,7 @@ class Pushes(wiring.Component):
                 "row_bytes": In(LENGTH_BITS),
                 "start": In(1),
                 "push": In(stream.Signature(push_layout(config))),
-                "row": Out(stream.Signature(row)),
+                "row": Out(stream.Signature(streamed_layout(config))),
                 "post": Out(stream.Signature(write_layout(config))),
                 "completion": In(stream.Signature(completion_layout(config))),
                 "occupied": Out(MAX_ROWS),

@@ -65,6 +65,11 @@ def found_layout(config: RdmaConfig) -> data.StructLayout:
     return data.StructLayout({"index": index_bits(config), "version": VERSION_BITS, "others": VERSION_BITS})
 
 
+def streamed_layout(config: RdmaConfig) -> data.StructLayout:
+    """The stream's next row, for who reads it: its ``address`` and ``words``, or that nobody does: ``drop``."""
+    return data.StructLayout({"address": config.address_width, "words": WORDS_BITS, "drop": 1})
+
+
 def order_layout(config: RdmaConfig) -> data.StructLayout:
     """A row to be made: its ``version``, and the gradient that it consumes: whose, and its version."""
     return data.StructLayout({"index": index_bits(config), "version": VERSION_BITS, "lgvnum": VERSION_BITS})

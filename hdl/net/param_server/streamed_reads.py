@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.bus.axi4 import CACHE_BUFFERABLE_MODIFIABLE, MAX_BURST, AXI4ReadSignature, Burst, Resp
 from fanin.hdl.net.param_server.row import row_word_layout
-from fanin.hdl.net.param_server.shapes import WORDS_BITS
+from fanin.hdl.net.param_server.shapes import WORDS_BITS, streamed_layout
 from fanin.hdl.net.rdma.tally import Tally
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.rdma import RdmaConfig
@@ -37,7 +37,7 @@ class StreamedReads(wiring.Component):
 
     Members
     -------
-    ``row`` : In, stream of ``address``, ``words`` and ``drop``
+    ``row`` : In, stream of :func:`~fanin.hdl.net.param_server.shapes.streamed_layout`
         Of which address on the stream's next row is read, and how long it is; with ``drop`` it is let go at
         once. Taken when the row before has been asked for to its end, or let go: from then on it may be read.
     ``i`` : In, stream of :func:`~fanin.hdl.net.param_server.row.row_word_layout`
@@ -76,10 +76,9 @@ class StreamedReads(wiring.Component):
         self.depth = depth
         self.patience = patience
         axi = AXI4ReadSignature(data_width=config.width, address_width=config.address_width)
-        row = data.StructLayout({"address": config.address_width, "words": WORDS_BITS, "drop": 1})
         super().__init__(
             {
-                "row": In(stream.Signature(row)),
+                "row": In(stream.Signature(streamed_layout(config))),
                 "i": In(stream.Signature(row_word_layout(config.width))),
                 "landed": In(range(MAX_BURST + 1)),
                 "nic": In(axi),
