@@ -96,8 +96,11 @@ class Scanner(wiring.Component):
         ]
         with m.If(self.place.valid):
             m.d.sync += waiting.bit_select(said.index, 1).eq(1)
-        with m.If(self.o.valid & self.o.ready & self.again):
-            m.d.sync += waiting.bit_select(self.o.payload.index, 1).eq(1)
+        returns = Signal()  # a cycle late: whether it is taken is known late in the cycle
+        returned = Signal.like(said.index)
+        m.d.sync += [returns.eq(self.o.valid & self.o.ready & self.again), returned.eq(self.o.payload.index)]
+        with m.If(returns):
+            m.d.sync += waiting.bit_select(returned, 1).eq(1)
         return m
 
     def _ask(self, m: Module, table: Any, asked: Any, waiting: Signal) -> None:

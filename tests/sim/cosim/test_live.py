@@ -1,8 +1,8 @@
 """Live hosts: programs, memory, watches and alarms, and time that is skipped while nothing can happen."""
 
 import functools
-import time
 from itertools import pairwise
+from time import monotonic
 
 import numpy as np
 import pytest
@@ -395,11 +395,11 @@ class Lasts(Hosts):
 
     def start(self):
         self.board.run(SCAN, scan(), lambda reads: None)
-        self.ends = time.monotonic() + 1.5
+        self.ends = monotonic() + 1.5
         self.later()
 
     def later(self):
-        self.board.at(self.board.now + 20 * PERIOD, self.end if time.monotonic() > self.ends else self.later)
+        self.board.at(self.board.now + 20 * PERIOD, self.end if monotonic() > self.ends else self.later)
 
 
 def test_progress_is_told_while_live_hosts_run(run):
