@@ -95,6 +95,7 @@ def test_the_doctor_follows_the_first_packet_to_its_end(capsys, lossless):
     assert [node["missing"] for node in nodes] == [None] * 2
 
 
+@pytest.mark.slow
 def test_faults_change_nothing_but_the_time(capsys, tmp_path, lossless):
     faults = [text for fault in ("drop", "duplicate", "reorder", "corrupt") for text in (f"--{fault}", "0.02")]
     status, out, _ = _run(capsys, *NODES, *faults, "--seed", 0, "-o", tmp_path / "run", "--json")
@@ -104,6 +105,7 @@ def test_faults_change_nothing_but_the_time(capsys, tmp_path, lossless):
     assert min(result["retransmissions"], result["duplicates"], result["frames_rejected"]) > 0
 
 
+@pytest.mark.slow
 def test_switchml_trains_the_same_model_without_an_ack(capsys, tmp_path, lossless):
     folder = tmp_path / "run"
     status, out, _ = _run(capsys, *NODES, "--protocol", "switchml", "-o", folder, "--json")
@@ -124,6 +126,7 @@ def test_switchml_trains_the_same_model_without_an_ack(capsys, tmp_path, lossles
     assert [(list(node["steps"]), node["missing"]) for node in nodes] == [(list(STEPS[:4]), None)] * 2
 
 
+@pytest.mark.slow
 def test_faults_change_nothing_in_switchml_either(capsys, tmp_path, lossless):
     faults = [text for fault in ("drop", "duplicate", "reorder", "corrupt") for text in (f"--{fault}", "0.02")]
     status, out, _ = _run(capsys, *NODES, "--protocol", "switchml", *faults, "-o", tmp_path / "run", "--json")

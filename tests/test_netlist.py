@@ -22,6 +22,7 @@ def test_one_adder_between_registers_is_one_lut_and_one_chain_of_its_width():
     assert area.flip_flops == 96
 
 
+@pytest.mark.slow
 def test_two_adders_in_series_are_two_chains():
     area = synthesise(
         _verilog(

@@ -33,6 +33,7 @@ from tests.planner.exhaustive import (
     random_model,
     two_ways,
 )
+from tests.support import slow
 
 CASES, QUICK = 300, 60
 SAME = 15  # of these, as many are planned again
@@ -101,7 +102,7 @@ def _outcomes(workers):
     return said
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [2, *slow(1)])
 def test_the_same_input_gives_the_same_placement_in_any_process(workers):
     code = f"import json\nfrom tests.planner import test_search as t\nprint(json.dumps(t._outcomes({workers})))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.bus.axi_reader import BurstSplitter
-from tests.support import new_seed, simulate
+from tests.support import new_seed, simulate, slow
 
 SHAPES = [(8, 16), (32, 16), (1, 256), (16, 256), (128, 32), (4, 1), (1, 1), (2, 2)]  # word_bytes, burst
 COUNT_MAX = 2**32 - 1
@@ -192,7 +192,7 @@ def stopped(commands, *, word_bytes=8, burst=16, stall=0.0):
     return seen
 
 
-@pytest.mark.parametrize("stall", [0.0, 0.6])
+@pytest.mark.parametrize("stall", [*slow(0.0), 0.6])
 @pytest.mark.parametrize(("word_bytes", "burst"), [(8, 16), (4, 4), (1, 1)])
 def test_a_stop_ends_a_command_in_any_cycle_and_the_next_is_whole(word_bytes, burst, stall):
     rng = random.Random(new_seed())

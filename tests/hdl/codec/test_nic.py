@@ -14,7 +14,7 @@ from fanin.hdl.codec.nic.transmitter import InceptionnTransmitter
 from tests.hdl.codec.nic_traffic import CONFIG, MAX_FRAME, host_frames, received, sent, wire_frames
 from tests.hdl.stream.frames import beats, frames
 from tests.sim.golden.packets import frame_of, gradients
-from tests.support import new_seed, simulate
+from tests.support import new_seed, simulate, slow
 
 WIDTH = 256
 SETTINGS = {"enable": 1, "bound": CONFIG.bound, "mode": CONFIG.mode}
@@ -109,7 +109,7 @@ PACE = {
 }
 
 
-@pytest.mark.parametrize("kind", ["raw", "bypassed", "small"])
+@pytest.mark.parametrize("kind", ["small", *slow("raw", "bypassed")])
 def test_the_transmitter_keeps_its_pace_and_never_pauses_inside_a_frame(kind):
     traffic, cycles, latency = PACE[kind]
     expected, made, log = through_transmitter(traffic, stall=0)
@@ -117,7 +117,7 @@ def test_the_transmitter_keeps_its_pace_and_never_pauses_inside_a_frame(kind):
     check_pace(log, cycles=cycles, latency=latency)
 
 
-@pytest.mark.parametrize("kind", ["compressed", "barely", "small"])
+@pytest.mark.parametrize("kind", ["barely", *slow("compressed", "small")])
 def test_the_receiver_keeps_its_pace_and_never_pauses_inside_a_frame(kind):
     traffic, cycles, latency = PACE[kind]
     compressed = sent(traffic)

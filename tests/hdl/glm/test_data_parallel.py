@@ -27,6 +27,7 @@ def test_trained_model_equals_the_golden_model_bit_for_bit(workers, engines, los
     assert sum(job.golden.model.tolist()) != 0
 
 
+@pytest.mark.slow
 def test_values_that_overflow_are_clamped_and_saturated_as_in_the_golden_model():
     """With this seed both workers' gradients are clamped to −2^30 somewhere: the weight would be 2^31."""
     shape = {"workers": 2, "batch": 32, "samples": 32, "columns": 9, "epochs": 1}
@@ -37,6 +38,7 @@ def test_values_that_overflow_are_clamped_and_saturated_as_in_the_golden_model()
     assert sum(counts["clamps"] for counts in host.counts) == job.golden.clamps
 
 
+@pytest.mark.slow
 def test_a_mini_batch_takes_one_packet_for_every_eight_features():
     job = Job(seed=new_seed(), node=replace(NODE, engines=2), batch=16, epochs=1)
     _, network = train(job)

@@ -51,7 +51,7 @@ def _run(dut, fa, labels, loss, mantissa, shift, **options):
 
 
 @pytest.mark.parametrize("loss", Loss)
-@pytest.mark.parametrize("frac", [6, 24, *slow(7, 16, 28)])
+@pytest.mark.parametrize("frac", [24, *slow(6, 7, 16, 28)])
 def test_scale_equals_the_number_format_bit_for_bit(loss, frac):
     seed = new_seed()
     rng = np.random.default_rng(seed)
@@ -67,7 +67,7 @@ def test_scale_equals_the_number_format_bit_for_bit(loss, frac):
         assert got == _vectors(want)
 
 
-@pytest.mark.parametrize("shift", [0, 16, 39, *slow(15, 17, 32, 38)])
+@pytest.mark.parametrize("shift", [0, 39, *slow(15, 16, 17, 32, 38)])
 def test_scale_saturates_and_rounds_down_at_every_shift(shift):
     fa = np.array([INT32_MAX, INT32_MIN, 1, -1, 0, 12345, -12345, INT32_MAX], dtype=np.int64)
     labels = np.array([INT32_MIN, INT32_MAX, 0, 0, 0, 1, 1, 0], dtype=np.int64)

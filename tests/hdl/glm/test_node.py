@@ -12,7 +12,7 @@ from fanin.hdl.glm.worker import GlmWorker
 from fanin.wire import Encap, Kind
 from tests.hdl.glm.cluster import Cluster, Link
 from tests.hdl.glm.training import Job
-from tests.support import new_seed, slow
+from tests.support import new_seed
 
 TINY = PRESETS["tiny"]
 TRANSPORT = 5  # cycles, there and back: PA to AGG, RESULT to FA
@@ -33,7 +33,8 @@ def _check(cluster: Cluster) -> None:
     assert sum(counters["clamps"] for counters in cluster.counters) == golden.clamps
 
 
-@pytest.mark.parametrize("case", ["two nodes", *slow("one node", "two engines, UDP")])
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["two nodes", "one node", "two engines, UDP"])
 def test_nodes_train_the_golden_model_while_memory_and_network_stall(case):
     workers, node = NODES[case]
     _check(Cluster(Job(seed=new_seed(), node=node, workers=workers)).run())
@@ -53,6 +54,7 @@ def test_a_lost_packet_of_any_kind_is_sent_again():
     assert cluster.counters[0]["retransmissions"] >= 4
 
 
+@pytest.mark.slow
 def test_duplicates_of_everything_change_nothing():
     job = Job(seed=new_seed(), node=TINY, epochs=1)
     cluster = Cluster(job, link=lambda *_: [0, 1]).run()
@@ -89,6 +91,7 @@ def test_a_second_start_trains_on_and_operations_count_on():
     assert sum(n for (up, _, kind), n in cluster.links.seen.items() if up and kind == Kind.AGG) == operations
 
 
+@pytest.mark.slow
 def test_a_dead_network_ends_in_timeout_and_the_node_can_be_used_again():
     dead = True
     job = Job(seed=new_seed(), node=TINY, epochs=1)
@@ -110,6 +113,7 @@ def test_a_dead_network_ends_in_timeout_and_the_node_can_be_used_again():
     _check(Cluster(job, link=lambda *_: [] if dead else [0], script=script).run())
 
 
+@pytest.mark.slow
 def test_a_memory_error_ends_the_run_and_the_node_can_be_used_again():
     job = Job(seed=new_seed(), node=TINY, epochs=1)
 
@@ -148,6 +152,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 def test_what_could_not_move_is_refused_at_start():
     """One node is given every bad register in turn."""
     job = Job(seed=new_seed(), node=TINY, epochs=1)
@@ -167,6 +172,7 @@ def test_what_could_not_move_is_refused_at_start():
     assert causes == dict.fromkeys(BAD, Failure.SHAPE)
 
 
+@pytest.mark.slow
 def test_data_parallel_nodes_train_their_golden_model():
     node = replace(TINY, mode=Mode.DATA_PARALLEL)
     job = Job(seed=new_seed(), node=node, workers=2, batch=32, columns=10, samples=40, epochs=1)
@@ -176,7 +182,8 @@ def test_data_parallel_nodes_train_their_golden_model():
     assert [counters["agg_sent"] for counters in cluster.counters] == [operations] * 2
 
 
-@pytest.mark.parametrize("precision", [3, *slow(1)])
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", [3, 1])
 def test_a_mini_batch_costs_its_words_the_network_and_at_most_44_cycles(precision):
     """On the wire, at one beat a frame: from AGG to AGG of two mini-batches' last micro-batches."""
     node = replace(TINY, mac_width=512)

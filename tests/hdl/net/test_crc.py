@@ -10,7 +10,7 @@ from amaranth.sim import Simulator
 from fanin.hdl.net.crc import PacketCrc, remainder, step
 from fanin.roce import Opcode, Packet, encode
 from fanin.wire import Endpoint
-from tests.support import new_seed
+from tests.support import new_seed, slow
 
 
 def packets_in_words(rng, size, count):
@@ -96,7 +96,7 @@ def test_a_prefix_counts_and_skipped_bytes_do_not():
     assert found == [zlib.crc32(b"\xff" * 8 + packet[14:]) for packet in packets]
 
 
-@pytest.mark.parametrize("width", [64, 512])
+@pytest.mark.parametrize("width", [64, *slow(512)])
 def test_zeros_at_the_end_do_not_count_wherever_they_lie(width):
     """Also where the last word has nothing else, and where they take more than a word."""
     rng = random.Random(new_seed())

@@ -7,7 +7,7 @@ import pytest
 
 from fanin.hdl.net.slots import SlotState, SlotStates
 from fanin.wire import ROUND_MAX, Kind, Protocol
-from tests.support import new_seed, simulate
+from tests.support import new_seed, simulate, slow
 
 FREE, WAIT_RESULT, WAIT_CONFIRM = SlotState
 DECISIONS = ["result", "confirm", "duplicate", "stale"]
@@ -140,7 +140,7 @@ def random_job(rng, *, n, first_round, protocol, cycles, load):
 
 
 @pytest.mark.parametrize("load", [0.3, 1])
-@pytest.mark.parametrize("first_round", [1, 2, ROUND_MAX - 40])
+@pytest.mark.parametrize("first_round", [1, *slow(2), ROUND_MAX - 40])
 @pytest.mark.parametrize(
     ("protocol", "slots", "n"),
     [

@@ -10,6 +10,7 @@ from fanin.wire import ROUND_MAX, Encap, Kind, Packet, Protocol
 from tests.hdl.net import test_transport as common
 from tests.hdl.net.bench import BASE, JOB, config, packet_of, to_worker
 from tests.hdl.net.test_transport import ALL_FAULTS, Mirror
+from tests.support import slow
 
 PROTOCOL = Protocol.SWITCHML
 KINDS = [Kind.AGG, Kind.RESULT]
@@ -26,7 +27,7 @@ def test_every_fa_takes_one_packet_each_way(width, encap):
     assert len(wire.sent) == len(wire.arrived) == 20
 
 
-@pytest.mark.parametrize(("width", "encap", "operations"), [(512, Encap.L2, 60), (512, Encap.UDP, 25)])
+@pytest.mark.parametrize(("width", "encap", "operations"), [(512, Encap.UDP, 25), *slow((512, Encap.L2, 60))])
 def test_loss_duplication_delay_and_corruption_change_no_fa(width, encap, operations):
     wire = run(width=width, encap=encap, operations=operations, odds=ALL_FAULTS, timeout=250)
     if operations == 60:
@@ -52,7 +53,7 @@ def test_one_lost_packet_hangs_nobody(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("late", [5, 60, 280])
+@pytest.mark.parametrize("late", [280, *slow(5, 60)])
 def test_a_late_copy_changes_nothing_whether_its_slot_was_used_again_or_not(kind, late):
     """Few slots: after 60 cycles the next round is under way, after 280 the one in which a bit would repeat."""
     wire, switch = run_with(kind, [0, late], log2_slots=1)

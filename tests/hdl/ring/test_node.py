@@ -24,6 +24,7 @@ def ring(counts, nodes, *, config=SMALL, **options):
     return Ring(config, nodes, vectors(counts, nodes, config, seed), seed, **options)
 
 
+@pytest.mark.slow
 def test_three_nodes_reduce_what_they_can_refuse_what_they_cannot_and_survive_a_lost_frame():
     """Three good descriptors among four bad ones; one DATA frame does not arrive."""
     lost = []

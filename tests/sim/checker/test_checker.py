@@ -14,6 +14,7 @@ from fanin.sim.golden.transport import Received, State, Verdict, WorkerEndpoint
 from fanin.sim.switch.reference import ReferenceSwitch, _Round
 from fanin.wire import Kind, Protocol
 from tests.sim.checker.one_bit import OneBit
+from tests.support import slow
 
 SwitchML = partial(Rounds, protocol=Protocol.SWITCHML)
 ONE_EACH = Faults(1, 1, 1, 3)
@@ -180,6 +181,7 @@ def test_names_hide_no_state(reached):
     assert seen(every, names=names[:1]) == seen(reached, names=names)
 
 
+@pytest.mark.slow
 def test_what_is_useless_is_really_so(reached, monkeypatch):
     """Nothing that workers and switch can be in is lost with the packets that are taken out."""
     protocol, reached = reached
@@ -191,7 +193,7 @@ def test_what_is_useless_is_really_so(reached, monkeypatch):
     assert seen(every, names=names) == seen(reached, names=names)
 
 
-@pytest.mark.parametrize("protocol", [Rounds, SwitchML, Published])
+@pytest.mark.parametrize("protocol", [Rounds, SwitchML, *slow(Published)])
 def test_the_reduced_search_finds_what_the_whole_one_finds(protocol):
     faults = NONE if protocol is Published else Faults(losses=1, together=1)
     small, _ = search(protocol, faults, slots=2, rounds=1)
@@ -213,7 +215,7 @@ def local(search):
     return found
 
 
-@pytest.mark.parametrize(("slots", "rounds"), [(1, 2), (2, 1)])
+@pytest.mark.parametrize(("slots", "rounds"), [(1, 2), *slow((2, 1))])
 def test_a_slot_that_others_cannot_reach_may_come_first(slots, rounds):
     """Without acknowledgements, and with faults that let a round's packets come in the next one's."""
     faults = Faults(losses=1, duplicates=1, together=1)

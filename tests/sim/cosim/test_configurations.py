@@ -82,6 +82,7 @@ def check(result, golden):
     assert sum(node["clamps"] for node in result.counters) == sum(epoch.clamps for epoch in golden)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "columns"), [(1, 23), (4, 47), (8, 95)])
 @pytest.mark.parametrize("loss", list(Loss))
 def test_two_engines_a_node_train_the_golden_model(pairs, loss, precision, columns):
@@ -94,18 +95,21 @@ def test_two_engines_a_node_train_the_golden_model(pairs, loss, precision, colum
         assert node["words"] == node["micro_batches"] * shape.words_per_micro_batch * PAIR.engines
 
 
+@pytest.mark.slow
 def test_clamped_activations_are_the_golden_ones(pairs):
     data, run, golden = problem(pairs, loss=Loss.LINEAR, rate=4000, samples=44, columns=95, batch=16)
     assert golden[-1].clamps > 0
     check(pairs.train(*data, **run), golden)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples", [64, 64 + 5, 64 + 21])
 def test_data_parallel_replicas_are_equal_and_the_golden_model(parallel, samples):
     data, run, golden = problem(parallel, samples=samples, columns=57, batch=32)
     check(parallel.train(*data, **run), golden)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_udp_with_faults_changes_no_bit_and_its_checksums_are_right(parallel, tmp_path, seed):
     data, run, golden = problem(parallel, loss=Loss.HINGE, samples=117, columns=57, batch=16, precision=3)
@@ -195,6 +199,7 @@ class HostileSwitch(ReferenceSwitch):
         return [*((port, wrong, time) for _, wrong in burst), *answers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", ["pairs", "parallel"])
 def test_hostile_frames_change_no_bit_and_each_is_counted_once(request, fixture):
     cosim = request.getfixturevalue(fixture)

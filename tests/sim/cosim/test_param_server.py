@@ -22,7 +22,7 @@ from fanin.sim.models.wild import Algorithm, Job
 from fanin.sim.models.wild_costs import DESIGN, Compute
 from fanin.sim.models.workloads import build, load
 from fanin.sim.network import LinkConfig
-from tests.support import new_seed
+from tests.support import new_seed, slow
 
 pytestmark = pytest.mark.verilator
 BAD = LinkConfig(drop=0.02, duplicate=0.02, reorder=0.02, corrupt=0.02)
@@ -175,7 +175,7 @@ def test_a_worker_that_stops_is_left_alone(hardware):
     assert run.outcome.tally.lost == 0
 
 
-@pytest.mark.parametrize("algorithm", ["wild", "sync"])
+@pytest.mark.parametrize("algorithm", ["wild", *slow("sync")])
 def test_the_command_trains_over_a_bad_network_and_writes_its_packets(hardware, algorithm, capsys, tmp_path):
     """``hardware`` is what the command looks for, too: it is built."""
     frames, folder = tmp_path / "frames.pcap", tmp_path / "run"

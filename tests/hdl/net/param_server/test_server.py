@@ -21,7 +21,7 @@ def _run(*, sizes, rounds=3, **options):
     return bench, counts
 
 
-@pytest.mark.parametrize("stall", [0.0, 0.3], ids=["full rate", "stalls"])
+@pytest.mark.parametrize("stall", [*slow(0.0), 0.3])
 @pytest.mark.parametrize("slots", [2, *slow(1, 3)])
 def test_rows_are_the_golden_servers(slots, stall):
     _run(sizes={"slots": slots}, stall=stall)
@@ -44,11 +44,13 @@ def test_sizes_up_to_their_limits(sizes):
     _run(sizes=sizes, stall=0.1, back=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mtu", "latency"), [(256, 100), *slow((1024, 1))])
 def test_packets_that_are_sent_again_are_the_same(mtu, latency):
     _run(sizes={}, stall=0.1, back=0.3, mtu=mtu, latency=latency)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, *slow(3)])
 def test_rows_that_are_let_go_are_read_from_memory(rows):
     _, counts = _run(sizes={"rows": rows}, stall=0.1, back=0.2, pause=0.3, patience=8)

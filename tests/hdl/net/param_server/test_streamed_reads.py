@@ -10,7 +10,7 @@ from fanin.hdl.net.param_server.streamed_reads import StreamedReads
 from fanin.rdma import PRESETS
 from tests.hdl.net.rdma.bench import Bench
 from tests.hdl.net.rdma.payloads import bursts_of
-from tests.support import new_seed
+from tests.support import new_seed, slow
 
 CONFIG = PRESETS["tiny"]
 STEP = CONFIG.width // 8
@@ -173,7 +173,7 @@ class Rows(Bench):
 
 
 @pytest.mark.parametrize("stall", [0.0, 0.3], ids=["full rate", "stalls"])
-@pytest.mark.parametrize("places", [1, 2, 4])
+@pytest.mark.parametrize("places", [*slow(1, 4), 2])
 @pytest.mark.parametrize("words", [3, 40, 200])
 def test_whatever_is_read_again_comes_as_it_was_made(words, places, stall):
     rows = 4 if words == 200 else 12
@@ -183,7 +183,7 @@ def test_whatever_is_read_again_comes_as_it_was_made(words, places, stall):
     ).go()
 
 
-@pytest.mark.parametrize(("patience", "stall"), [(1, 0.1), (2, 0.8), (30, 0.1), (30, 0.8)])
+@pytest.mark.parametrize(("patience", "stall"), [(1, 0.1), (2, 0.8), (30, 0.1), *slow((30, 0.8))])
 @pytest.mark.parametrize("words", [3, 40])
 def test_rows_that_are_given_up_do_not_stop_the_next_ones(words, patience, stall):
     odds = {"ends": 0.1, "drop": 0.1, "back": 0.2, "pause": 0.3}
@@ -214,7 +214,7 @@ class Late(Rows):
             await ctx.tick()
 
 
-@pytest.mark.parametrize("stall", [0.0, 0.5])
+@pytest.mark.parametrize("stall", [*slow(0.0), 0.5])
 def test_a_row_may_be_let_go_in_any_cycle(stall):
     lets = [Late(wait, stall=stall, patience=20).go().let_go for wait in range(10, 45)]
     assert {0, 1} <= set(lets)

@@ -24,6 +24,7 @@ from tests.hdl.net.rdma.bench import Bench, connect_fields, cycles_until
 from tests.hdl.net.rdma.payloads import windows
 from tests.hdl.net.rdma.test_responder import received
 from tests.hdl.net.rdma.test_transmitter import headers
+from tests.support import slow
 
 CONFIG = RdmaConfig(address_width=32, queue_pairs=4, regions=2)
 HERE = Endpoint(0x02_11_22_33_44_55, 0x0A_00_00_07, 4791)
@@ -104,7 +105,7 @@ def test_the_responder_answers_and_the_store_hears_of_a_packet():
     bench.run(main)
 
 
-@pytest.mark.parametrize("width", [128, 512])
+@pytest.mark.parametrize("width", [*slow(128), 512])
 def test_the_header_writer(width):
     dut = HeaderWriter(width=width)
     bench = Bench(dut, ["o"], seed=1)

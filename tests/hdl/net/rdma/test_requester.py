@@ -12,7 +12,7 @@ from fanin.roce import Nak, Opcode, Packet, header_bytes
 from fanin.sim.golden.rdma import Connection, Region, Responder, Status, Write, psn_after
 from fanin.sim.golden.rdma import Requester as Golden
 from tests.hdl.net.rdma.bench import ENDINGS, Bench, connect_fields, cycles_until, post_fields
-from tests.support import new_seed
+from tests.support import new_seed, slow
 
 CONFIG = RdmaConfig(width=128, address_width=32, queue_pairs=4, descriptors=4, regions=2, buffer_words=1024,
                     fetch_words=1024)  # fmt: skip
@@ -79,7 +79,7 @@ def random_answer(rng, golden):
     return Packet(Opcode.ACKNOWLEDGE, 0, psn, syndrome=rng.choice(kinds))
 
 
-@pytest.mark.parametrize("stall", [0.0, 0.4])
+@pytest.mark.parametrize("stall", [*slow(0.0), 0.4])
 def test_packets_and_completions_are_the_golden_model_s_after_every_event(stall):
     seed = new_seed()
     rng = random.Random(seed)

@@ -10,7 +10,7 @@ from fanin.roce import PATH_MTUS, Nak, Opcode, Packet, header_bytes
 from fanin.sim.golden.rdma import Connection, Region, psn_after
 from fanin.sim.golden.rdma import Responder as Golden
 from tests.hdl.net.rdma.bench import Bench, connect_fields, cycles_until
-from tests.support import new_seed
+from tests.support import new_seed, slow
 
 CONFIG = RdmaConfig(address_width=32, queue_pairs=4, regions=2)
 SIZE = CONFIG.width // 8
@@ -69,7 +69,7 @@ def received(golden, index, packet, *, good=1):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("stall", [0.0, 0.4])
+@pytest.mark.parametrize("stall", [*slow(0.0), 0.4])
 def test_every_packet_is_taken_refused_and_answered_as_the_golden_model_does(stall):
     seed = new_seed()
     rng = random.Random(seed)

@@ -82,7 +82,7 @@ class Run:
 
 
 @pytest.mark.parametrize("order", list(Order))
-@pytest.mark.parametrize("stall", [0.0, 0.4], ids=["full rate", "stalls"])
+@pytest.mark.parametrize("stall", [*slow(0.0), 0.4])
 @pytest.mark.parametrize("width", [128, *slow(256), 512])
 def test_the_bytes_of_a_payload_are_written_and_no_others(width, stall, order):
     rng = random.Random(new_seed())
@@ -132,7 +132,7 @@ def length_of(commands, step):
     return total
 
 
-@pytest.mark.parametrize("width", [256, 512])
+@pytest.mark.parametrize("width", [*slow(256), 512])
 @pytest.mark.parametrize(
     ("place", "lane", "cycles"),
     [(0, 0, 0), (10, 0, 1), (0, 10, 1), (10, 10, 1), (10, 6, 1), (6, 10, 1)],
