@@ -36,6 +36,7 @@ def test_two_adders_in_series_are_two_chains():
     assert area.depth.luts >= 2
 
 
+@pytest.mark.slow
 def test_reading_a_lut_memory_is_a_lut_level():
     area = synthesise(
         _verilog(

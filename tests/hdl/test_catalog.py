@@ -13,12 +13,20 @@ from fanin.errors import InputError
 from fanin.hdl import catalog
 from tests.support import slow
 
-LARGE = (
+LARGE = (  # nodes, which are emitted for co-simulation, too, and what takes as long as they
+    "agg-transport",
+    "bfp-compressor",
+    "glm-node",
+    "glm-worker",
     "glm-worker-data-parallel",
+    "inceptionn-compressor",
+    "inceptionn-decompressor",
     "inceptionn-nic",
+    "loss-unit",
+    "param-server",
     "rdma-nic",
     "ring-node",
-)  # emitted for co-simulation, too
+)
 
 
 @pytest.mark.parametrize("name", [*(name for name in catalog.CATALOG if name not in LARGE), *slow(*LARGE)])
