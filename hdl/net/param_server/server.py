@@ -216,7 +216,37 @@ class ParamServer(wiring.Component):
 
     def _control(self, m: Module) -> None:
         """A worker set up, or a gradient taken: what is known of the worker is read, changed and put back."""
-        config, settings, scanner = self.config, self.settings, self._scanner
+        known, write = self._workers(m)
+        self._advance_row(m)
+        self._add_up_ages(m)
+        self._advance_slot(m)
+        setting_up = self._setting_up = Signal()
+        fsm = self._states(m, known.data, self._commands(m))
+        stores = Signal()  # in state STORE, without its decoding
+        m.d.sync += stores.eq(fsm.ongoing("FIND"))
+        m.d.comb += [
+            write.en.eq(stores),
+            self._scanner.place.valid.eq(stores),
+            self._maker.clear.valid.eq(stores & setting_up),
+        ]
+        with m.If(self.start):
+            m.d.sync += [
+                self._number.eq(0),
+                self._row.eq(self.settings.base),
+                *(port.eq(0) for port in (self.version, self.exhausted, self.stalest)),
+                *(half.eq(0) for half in (self._sum_low, self._sum_high)),
+            ]
+        parts = (self._w, self._gradients, self._writer)
+        m.d.sync += self.busy.eq(
+            ~fsm.ongoing("IDLE")
+            | self._scanner.busy
+            | self._pushes.occupied.any()
+            | Cat(part.busy for part in parts).any()
+        )
+
+    def _workers(self, m: Module) -> tuple[Any, Any]:
+        """What is known of the worker that comes first, and the one in hand with its next slot, put back."""
+        config, place = self.config, self._scanner.place
         worker = worker_layout(config)
         state = data.StructLayout(
             {name: worker[name].shape for name in ("table", "remote", "rkey")}
@@ -224,25 +254,13 @@ class ParamServer(wiring.Component):
         )
         m.submodules.workers = workers = Memory(shape=state, depth=config.queue_pairs, init=[])
         read, write = workers.read_port(domain="comb"), workers.write_port()
-        entry = Signal(state)  # of the worker in hand
-        found = Signal(found_layout(config))
-        setting_up = Signal()
-        slot = Signal(SLOT_BITS)  # that comes next, and where
-        address = Signal(config.address_width)
-        trailer = Signal(config.address_width)
-        number = Signal(ROW_BITS)  # of the newest row, and where it is
-        row = Signal(config.address_width)
-        next_number = Signal.like(number)
-        next_row = Signal.like(row)
-        age = Signal(VERSION_BITS)
-        sum_low = Signal(VERSION_BITS + 1)  # of the ages, with a carry that the upper half takes a cycle later
-        sum_high = Signal(len(self.staleness) - VERSION_BITS)
-        is_last_row = Signal()
-        row_free = Signal()
-        takes = Signal()
-        place, taken = scanner.place, scanner.o
+        entry = self._entry = Signal(state)  # of the worker in hand
+        found = self._found = Signal(found_layout(config))
+        slot = self._slot = Signal(SLOT_BITS)  # that comes next, and where
+        address = self._address = Signal(config.address_width)
+        trailer = self._trailer = Signal(config.address_width)
         m.d.comb += [
-            read.addr.eq(taken.payload.index),
+            read.addr.eq(self._scanner.o.payload.index),
             write.addr.eq(found.index),
             *(write.data[name].eq(entry[name]) for name in ("table", "remote", "rkey")),
             write.data.slot.eq(slot),
@@ -252,8 +270,19 @@ class ParamServer(wiring.Component):
             place.payload.trailer.eq(trailer),
             place.payload.lgvnum.eq(found.version),
             self._maker.clear.payload.eq(found.index),
-            self.staleness.eq(Cat(sum_low[:VERSION_BITS], sum_high)),
         ]
+        return read, write
+
+    def _advance_row(self, m: Module) -> None:
+        """The row that the next update writes; whether it may begin."""
+        settings = self.settings
+        number = self._number = Signal(ROW_BITS)  # of the newest row, and where it is
+        row = self._row = Signal(self.config.address_width)
+        next_number = self._next_number = Signal.like(number)
+        next_row = self._next_row = Signal.like(row)
+        is_last_row = Signal()
+        row_free = self._row_free = Signal()
+        takes = self._takes = Signal()
         # All of it is known 4 cycles after ``number`` has changed, when the next gradient may be taken.
         m.d.sync += [
             is_last_row.eq(number + 1 == settings.rows),
@@ -261,46 +290,42 @@ class ParamServer(wiring.Component):
             next_row.eq(Mux(is_last_row, settings.base, row + settings.row_bytes)),
             row_free.eq(~self._pushes.occupied.bit_select(next_number, 1)),
             takes.eq(self.enable & ~self.exhausted),
-            sum_low[VERSION_BITS].eq(0),
-            sum_high.eq(sum_high + sum_low[VERSION_BITS]),
         ]
-        # The worker in hand is the same from ``IDLE`` to ``STORE``: two cycles are enough.
+
+    def _add_up_ages(self, m: Module) -> None:
+        """The staleness of all, with a carry that the upper half takes a cycle later."""
+        sum_low = self._sum_low = Signal(VERSION_BITS + 1)
+        sum_high = self._sum_high = Signal(len(self.staleness) - VERSION_BITS)
+        m.d.comb += self.staleness.eq(Cat(sum_low[:VERSION_BITS], sum_high))
+        m.d.sync += [sum_low[VERSION_BITS].eq(0), sum_high.eq(sum_high + sum_low[VERSION_BITS])]
+
+    def _advance_slot(self, m: Module) -> None:
+        """Where the next gradient of the worker in hand will be; they take turns in its slots."""
+        settings, entry = self.settings, self._entry
         is_last_slot = Signal()
         m.d.comb += is_last_slot.eq(entry.slot + 1 == settings.slots)
+        # The worker in hand is the same from ``IDLE`` to ``STORE``: two cycles are enough.
         m.d.sync += [
-            slot.eq(Mux(is_last_slot, 0, entry.slot + 1)),
-            address.eq(Mux(is_last_slot, entry.table, entry.address + settings.slot_bytes)),
-            trailer.eq(address + settings.gradient_bytes),
+            self._slot.eq(Mux(is_last_slot, 0, entry.slot + 1)),
+            self._address.eq(Mux(is_last_slot, entry.table, entry.address + settings.slot_bytes)),
+            self._trailer.eq(self._address + settings.gradient_bytes),
         ]
-        wanted = self._commands(m, entry, found, row, next_row, next_number)
+
+    def _states(self, m: Module, known: Any, wanted: Signal) -> Any:
+        """What comes first is taken in hand, ordered if it is a gradient, and put back in state STORE."""
+        entry, found, sum_low = self._entry, self._found, self._sum_low
+        age = Signal(VERSION_BITS)  # updates since the worker's last one, less those that its model had had
         with m.FSM() as fsm:
             with m.State("IDLE"):
-                # In hand is what comes first, taken or not: that depends on little.
-                m.d.sync += [setting_up.eq(self.worker.valid), found.eq(taken.payload), entry.eq(read.data)]
-                with m.If(self.worker.valid):
-                    said = self.worker.payload
-                    m.d.comb += self.worker.ready.eq(1)
-                    m.d.sync += [
-                        found.index.eq(said.index),
-                        found.version.eq(0),
-                        *(entry[name].eq(said[name]) for name in ("table", "remote", "rkey")),
-                        entry.slot.eq(0),
-                        entry.address.eq(said.table),
-                    ]
-                    m.next = "ADVANCE"  # the first gradient is 1
-                with m.Elif(taken.valid & ~takes):  # nothing waits for the next run
-                    m.d.comb += [taken.ready.eq(1), scanner.again.eq(1)]
-                with m.Elif(taken.valid & row_free):
-                    m.d.comb += taken.ready.eq(1)
-                    m.next = "ORDER"
+                self._take(m, known)
             with m.State("ORDER"):
                 m.d.sync += wanted.eq(-1)
                 m.next = "BEGIN"
             with m.State("BEGIN"), m.If(~wanted.any()):
                 m.d.sync += [
                     age.eq(self.version - entry.lgvnum),
-                    number.eq(next_number),
-                    row.eq(next_row),
+                    self._number.eq(self._next_number),
+                    self._row.eq(self._next_row),
                     self.version.eq(self.version + 1),
                     self.exhausted.eq(self.version == MAX_VERSION - 1),
                 ]
@@ -312,35 +337,39 @@ class ParamServer(wiring.Component):
             with m.State("FIND"):
                 m.next = "STORE"
             with m.State("STORE"):
-                with m.If(~setting_up):
+                with m.If(~self._setting_up):
                     m.d.sync += sum_low.eq(sum_low[:VERSION_BITS] + age)
                     with m.If(age > self.stalest):
                         m.d.sync += self.stalest.eq(age)
                 m.next = "IDLE"
-        stores = Signal()  # in state STORE, without its decoding
-        m.d.sync += stores.eq(fsm.ongoing("FIND"))
-        m.d.comb += [
-            write.en.eq(stores),
-            place.valid.eq(stores),
-            self._maker.clear.valid.eq(stores & setting_up),
-        ]
-        with m.If(self.start):
-            m.d.sync += [
-                number.eq(0),
-                row.eq(settings.base),
-                *(port.eq(0) for port in (self.version, self.exhausted, self.stalest, sum_low, sum_high)),
-            ]
-        parts = (self._w, self._gradients, self._writer)
-        m.d.sync += self.busy.eq(
-            ~fsm.ongoing("IDLE")
-            | self._scanner.busy
-            | self._pushes.occupied.any()
-            | Cat(part.busy for part in parts).any()
-        )
+        return fsm
 
-    def _commands(self, m: Module, entry: Any, found: Any, row: Any, next_row: Any, next_number: Any) -> Signal:
+    def _take(self, m: Module, known: Any) -> None:
+        """State IDLE: a worker to be set up, or a gradient and what is ``known`` of its worker."""
+        taken, entry, found = self._scanner.o, self._entry, self._found
+        # In hand is what comes first, taken or not: that depends on little.
+        m.d.sync += [self._setting_up.eq(self.worker.valid), found.eq(taken.payload), entry.eq(known)]
+        with m.If(self.worker.valid):
+            said = self.worker.payload
+            m.d.comb += self.worker.ready.eq(1)
+            m.d.sync += [
+                found.index.eq(said.index),
+                found.version.eq(0),
+                *(entry[name].eq(said[name]) for name in ("table", "remote", "rkey")),
+                entry.slot.eq(0),
+                entry.address.eq(said.table),
+            ]
+            m.next = "ADVANCE"  # the first gradient is 1
+        with m.Elif(taken.valid & ~self._takes):  # nothing waits for the next run
+            m.d.comb += [taken.ready.eq(1), self._scanner.again.eq(1)]
+        with m.Elif(taken.valid & self._row_free):
+            m.d.comb += taken.ready.eq(1)
+            m.next = "ORDER"
+
+    def _commands(self, m: Module) -> Signal:
         """What an update needs of everyone, each when it can take it: a bit each that is high until then."""
         settings, w, gradients, writer = self.settings, self._w, self._gradients, self._writer
+        entry, found, next_row = self._entry, self._found, self._next_row
         word_bytes = self.config.width // 8
         order, push = self._maker.order, self._pushes.push
         ends = (w.command, gradients.command, writer.command, order, push)
@@ -352,7 +381,7 @@ class ParamServer(wiring.Component):
         row_words = settings.row_bytes[(word_bytes - 1).bit_length() :]
         from_row = Signal(self.config.address_width)
         new_version = Signal(VERSION_BITS)
-        m.d.sync += [from_row.eq(row + word_bytes), new_version.eq(self.version + 1)]
+        m.d.sync += [from_row.eq(self._row + word_bytes), new_version.eq(self.version + 1)]
         m.d.comb += [
             w.command.payload.address.eq(from_row),
             w.command.payload.beats.eq(settings.words),
@@ -369,7 +398,7 @@ class ParamServer(wiring.Component):
             push.payload.rkey.eq(entry.rkey),
             push.payload.remote.eq(entry.remote),
             push.payload.second.eq(found.version[0]),  # they take turns: ``ParamServerConfig.buffer_of``
-            push.payload.row.eq(next_number),
+            push.payload.row.eq(self._next_number),
             push.payload.local.eq(next_row),
         ]
         return wanted
