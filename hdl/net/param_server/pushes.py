@@ -103,19 +103,19 @@ class Pushes(wiring.Component):
         return m
 
     def _post(self, m: Module, push: Any) -> None:
-        """Every row in turn."""
+        """Every row in turn, and to whom it goes."""
         config, row, post = self.config, self.row, self.post
         layout = push_layout(config)
         receiver = data.StructLayout({name: layout[name].shape for name in _RECEIVER})
         m.submodules.round = members = Memory(shape=receiver, depth=config.queue_pairs, init=[])
         read, write = members.read_port(domain="comb"), members.write_port()
         remembered = Signal(receiver)
-        to = Signal(receiver)  # whom
-        member = Signal(range(config.queue_pairs))  # of the round
-        is_last = Signal()
-        ends = Signal()  # this push is the last one of its row
-        to_all = Signal()  # the round is whole
-        is_gone = Signal()
+        to = self._to = Signal(receiver)  # whom
+        member = self._member = Signal(range(config.queue_pairs))  # of the round
+        is_last = self._is_last = Signal()
+        ends = self._ends = Signal()  # this push is the last one of its row
+        to_all = self._to_all = Signal()  # the round is whole
+        is_gone = self._is_gone = Signal()
         low = Signal(LENGTH_BITS + 1)  # of the buffer's address, with the carry
         high = Signal(REMOTE_BITS - LENGTH_BITS)
         word_bits = (config.width // 8 - 1).bit_length()
@@ -141,55 +141,65 @@ class Pushes(wiring.Component):
             ends.eq(~to_all | is_last),
         ]
         with m.FSM():
-            with m.State("LOOK"), m.If(push.valid):
-                m.d.sync += is_gone.eq(self.gone.bit_select(to.index, 1))
-                m.next = "OPEN"
-            with m.State("OPEN"):
-                m.d.comb += row.valid.eq(1)
-                with m.If(row.ready):
-                    m.next = "POST"
-                    with m.If(self.barrier):
-                        m.next = "REMEMBER"
-                    with m.Elif(is_gone):
-                        m.next = "SKIP"
-            with m.State("POST"):
-                m.d.comb += [post.valid.eq(1), self.pushed.eq(post.ready)]
-                with m.If(post.ready):
-                    m.next = "NEXT"
-            with m.State("SKIP"):
-                m.d.comb += self._skips.eq(1)
-                m.next = "NEXT"
-            with m.State("NEXT"):
-                m.d.comb += push.ready.eq(ends)
-                m.d.sync += member.eq(Mux(ends, 0, member + 1))
-                m.next = "MEMBER"
-                with m.If(ends):
-                    m.d.sync += to_all.eq(0)
-                    m.next = "LOOK"
-            with m.State("REMEMBER"):
-                m.d.comb += write.en.eq(1)
-                m.next = "ROUND"
-                with m.If(~is_last):
-                    m.d.comb += self._passes.eq(1)
-                    m.d.sync += member.eq(member + 1)
-                    m.next = "PASS"
-            with m.State("PASS"):
-                m.d.comb += push.ready.eq(1)
-                m.next = "LOOK"
-            with m.State("ROUND"), m.If(self._under_way == 0):
-                m.d.sync += [member.eq(0), to_all.eq(1), self._under_way.eq(self.workers)]
-                m.next = "MEMBER"
-            with m.State("MEMBER"):
-                m.next = "ADDRESS"
-            with m.State("ADDRESS"):
-                m.d.sync += is_gone.eq(self.gone.bit_select(to.index, 1))
-                m.next = "CARRY"
-            with m.State("CARRY"):
-                m.next = "POST"
-                with m.If(is_gone):
-                    m.next = "SKIP"
+            self._each(m, push)
+            self._round(m, push, write)
         with m.If(self.start):
             m.d.sync += member.eq(0)
+
+    def _each(self, m: Module, push: Any) -> None:
+        """States of every row: it may be read, and is posted unless its worker is gone."""
+        row, post, to, member, ends = self.row, self.post, self._to, self._member, self._ends
+        with m.State("LOOK"), m.If(push.valid):
+            m.d.sync += self._is_gone.eq(self.gone.bit_select(to.index, 1))
+            m.next = "OPEN"
+        with m.State("OPEN"):
+            m.d.comb += row.valid.eq(1)
+            with m.If(row.ready):
+                m.next = "POST"
+                with m.If(self.barrier):
+                    m.next = "REMEMBER"
+                with m.Elif(self._is_gone):
+                    m.next = "SKIP"
+        with m.State("POST"):
+            m.d.comb += [post.valid.eq(1), self.pushed.eq(post.ready)]
+            with m.If(post.ready):
+                m.next = "NEXT"
+        with m.State("SKIP"):
+            m.d.comb += self._skips.eq(1)
+            m.next = "NEXT"
+        with m.State("NEXT"):
+            m.d.comb += push.ready.eq(ends)
+            m.d.sync += member.eq(Mux(ends, 0, member + 1))
+            m.next = "MEMBER"
+            with m.If(ends):
+                m.d.sync += self._to_all.eq(0)
+                m.next = "LOOK"
+
+    def _round(self, m: Module, push: Any, write: Any) -> None:
+        """States behind the barrier: a worker is remembered; with the last one the row is posted to each."""
+        member = self._member
+        with m.State("REMEMBER"):
+            m.d.comb += write.en.eq(1)
+            m.next = "ROUND"
+            with m.If(~self._is_last):
+                m.d.comb += self._passes.eq(1)
+                m.d.sync += member.eq(member + 1)
+                m.next = "PASS"
+        with m.State("PASS"):
+            m.d.comb += push.ready.eq(1)
+            m.next = "LOOK"
+        with m.State("ROUND"), m.If(self._under_way == 0):
+            m.d.sync += [member.eq(0), self._to_all.eq(1), self._under_way.eq(self.workers)]
+            m.next = "MEMBER"
+        with m.State("MEMBER"):
+            m.next = "ADDRESS"
+        with m.State("ADDRESS"):
+            m.d.sync += self._is_gone.eq(self.gone.bit_select(self._to.index, 1))
+            m.next = "CARRY"
+        with m.State("CARRY"):
+            m.next = "POST"
+            with m.If(self._is_gone):
+                m.next = "SKIP"
 
     def _complete(self, m: Module, row: Any) -> None:
         """A row is free again; whoever did not get his is left out from now on."""

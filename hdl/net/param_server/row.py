@@ -72,17 +72,23 @@ class RowMaker(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Counters that are negative at the last word: their signs tell."""
+        """The LGVnum vector, and the words of a row in their order."""
         m = Module()
-        width = self.config.width
-        lanes = width // VERSION_BITS
         m.submodules.cut = cut = RegisterSlice(shape=self.o.payload.shape())
         connect_typed(m, cut.o, flipped(self.o))
+        lanes = self.config.width // VERSION_BITS
         depth = -(-(self.config.queue_pairs + 1) // lanes)
         vector = data.ArrayLayout(VERSION_BITS, lanes)
         m.submodules.lgvnums = lgvnums = Memory(shape=vector, depth=depth, init=[])
         write = lgvnums.write_port(granularity=1)
         read = lgvnums.read_port(domain="comb")
+        head = self._applied(m, write)
+        self._words(m, cut.i, read, head)
+        return m
+
+    def _applied(self, m: Module, write: Any) -> Signal:
+        """Change an entry of the LGVnum vector: with the head of a row, which is returned, or when cleared."""
+        lanes = len(write.en)
         head = Signal()  # an order is taken
         index = Signal.like(self.clear.payload)
         lane_bits = (lanes - 1).bit_length()
@@ -92,20 +98,24 @@ class RowMaker(wiring.Component):
             write.en.eq(Mux(self.clear.valid | head, 1 << index[:lane_bits], 0)),
             *(write.data[n].eq(Mux(self.clear.valid, 0, self.order.payload.lgvnum)) for n in range(lanes)),
         ]
+        return head
+
+    def _words(self, m: Module, o: Any, read: Any, head: Signal) -> None:
+        """Head, updated words, tail. The count of words is negative at the last one: its sign tells."""
         left = Signal(signed(WORDS_BITS + 1))  # words behind the next one
-        tail = Signal(range(depth))
-        last_tail = Signal(range(depth))
+        tail = Signal(read.addr.shape())
+        last_tail = Signal(tail.shape())
         version = Signal(VERSION_BITS)
-        m.d.sync += last_tail.eq(tail_words(self.workers, width=width) - 1)
+        m.d.sync += last_tail.eq(tail_words(self.workers, width=self.config.width) - 1)
         ends = Signal()
         m.d.comb += [read.addr.eq(tail), ends.eq(tail == last_tail)]
-        word = cut.i.payload
+        word = o.payload
         with m.FSM():
             with m.State("HEAD"):
                 m.d.comb += [
-                    cut.i.valid.eq(self.order.valid),
-                    self.order.ready.eq(cut.i.ready),
-                    head.eq(self.order.valid & cut.i.ready),
+                    o.valid.eq(self.order.valid),
+                    self.order.ready.eq(o.ready),
+                    head.eq(self.order.valid & o.ready),
                     word.data.eq(self.order.payload.version),
                 ]
                 m.d.sync += [version.eq(self.order.payload.version), left.eq(self.words - 2), tail.eq(0)]
@@ -113,24 +123,23 @@ class RowMaker(wiring.Component):
                     m.next = "WORDS"
             with m.State("WORDS"):
                 m.d.comb += [
-                    cut.i.valid.eq(self.updated.valid),
-                    self.updated.ready.eq(cut.i.ready),
+                    o.valid.eq(self.updated.valid),
+                    self.updated.ready.eq(o.ready),
                     word.data.eq(self.updated.payload),
                 ]
-                with m.If(self.updated.valid & cut.i.ready):
+                with m.If(self.updated.valid & o.ready):
                     m.d.sync += left.eq(left - 1)
                     with m.If(left < 0):
                         m.next = "TAIL"
             with m.State("TAIL"):
-                entries = [read.data[n] for n in range(lanes)]
+                entries = list(read.data)
                 entries[-1] = Mux(ends, version, entries[-1])
                 m.d.comb += [
-                    cut.i.valid.eq(1),
+                    o.valid.eq(1),
                     *(word.data.word_select(n, FLOAT_BITS).eq(entry) for n, entry in enumerate(entries)),
                     word.last.eq(ends),
                 ]
-                with m.If(cut.i.ready):
+                with m.If(o.ready):
                     m.d.sync += tail.eq(tail + 1)
                     with m.If(ends):
                         m.next = "HEAD"
-        return m

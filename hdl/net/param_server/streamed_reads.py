@@ -112,8 +112,8 @@ class StreamedReads(wiring.Component):
 
     def _addresses(self, m: Module, turns: Any) -> None:
         """Look where a burst lies; then it is the stream's next one, or waits until memory has all."""
-        nic, memory, row = self.nic, self.memory, self.row
-        step_bits = (self.config.width // 8 - 1).bit_length()
+        nic, row = self.nic, self.row
+        step_bits = self._step_bits = (self.config.width // 8 - 1).bit_length()
         burst = Signal(
             data.StructLayout({"word": self.config.address_width - step_bits, "length": len(nic.arlen)})
         )
@@ -124,15 +124,7 @@ class StreamedReads(wiring.Component):
         is_next = Signal(2)  # its address is the row's next one: in both halves
         asked = self._asked = Signal()  # of the stream
         looking = self._looking = Signal()  # at a burst that may be asked of the stream
-        m.d.comb += [
-            turns.payload.length.eq(burst.length),
-            turns.payload.single.eq(is_single),
-            memory.araddr[step_bits:].eq(burst.word),
-            memory.arlen.eq(burst.length),
-            memory.arsize.eq(step_bits),
-            memory.arburst.eq(Burst.INCR),
-            memory.arcache.eq(CACHE_BUFFERABLE_MODIFIABLE),
-        ]
+        self._describe(m, turns, burst, is_single)
         with m.FSM() as fsm:
             m.d.comb += looking.eq(fsm.ongoing("LOOK") | fsm.ongoing("DECIDE"))
             with m.State("TAKE"):
@@ -158,17 +150,35 @@ class StreamedReads(wiring.Component):
                         m.next = "TAKE"
                 with m.Elif(~self._unwanted & ~self._dropping):
                     m.next = "WAIT"
-            with m.State("WAIT"), m.If((self._ahead < 0) & ~self._pending.some & turns.ready):
-                m.d.comb += [turns.valid.eq(1), turns.payload.source.eq(Source.MEMORY)]
-                m.d.sync += memory.arvalid.eq(1)
-                m.next = "ASK"
-            with m.State("ASK"), m.If(memory.arready):
-                m.d.sync += memory.arvalid.eq(0)
-                m.next = "TAKE"
+            self._ask_memory(m, turns)
         with m.If(self._open & (left < 0)):  # long before the next burst
             m.d.sync += self._open.eq(0)
         with m.If(row.valid & row.ready):
             m.d.sync += [next_word.eq(row.payload.address[step_bits:]), left.eq(row.payload.words - 1)]
+
+    def _describe(self, m: Module, turns: Any, burst: Any, is_single: Signal) -> None:
+        """The burst, for who hands its words on and for memory."""
+        memory, step_bits = self.memory, self._step_bits
+        m.d.comb += [
+            turns.payload.length.eq(burst.length),
+            turns.payload.single.eq(is_single),
+            memory.araddr[step_bits:].eq(burst.word),
+            memory.arlen.eq(burst.length),
+            memory.arsize.eq(step_bits),
+            memory.arburst.eq(Burst.INCR),
+            memory.arcache.eq(CACHE_BUFFERABLE_MODIFIABLE),
+        ]
+
+    def _ask_memory(self, m: Module, turns: Any) -> None:
+        """States of a burst that the stream does not answer."""
+        memory = self.memory
+        with m.State("WAIT"), m.If((self._ahead < 0) & ~self._pending.some & turns.ready):
+            m.d.comb += [turns.valid.eq(1), turns.payload.source.eq(Source.MEMORY)]
+            m.d.sync += memory.arvalid.eq(1)
+            m.next = "ASK"
+        with m.State("ASK"), m.If(memory.arready):
+            m.d.sync += memory.arvalid.eq(0)
+            m.next = "TAKE"
 
     def _words(self, m: Module, words: Any, turns: Any) -> Any:
         """Hand on the oldest burst's words; whether one is thrown away instead."""
