@@ -28,7 +28,7 @@ SERVER_COUNTERS = {
     "pushes": "rows that were posted",
     "completed": "rows that their workers have",
     "failed": "rows that they do not have, as their queue pairs have ended",
-    "let_go": "rows that the NIC has read from memory in part",
+    "let_go": "rows whose rest went by way of memory alone",
     "memory_errors": "responses of memory to the server that were errors",
 }
 assert list(SERVER_COUNTERS) == list(ServerEvents.as_shape().members)
