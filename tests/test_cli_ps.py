@@ -11,12 +11,14 @@ from fanin import param_server
 from fanin.cli.main import main
 from fanin.cli.ps.stragglers import Stragglers, parse_stops, parse_stragglers
 from fanin.cli.ps.train import ALGORITHMS, MODELS, WIDTHS
-from fanin.errors import CheckFailed
-from fanin.sim.models import wild, workloads
+from fanin.sim.cosim import param_server as cosim
+from fanin.sim.cosim.simulator import SimulationFailed
+from fanin.sim.models import wild, wild_job, workloads
 from fanin.sim.models.learning import NoTraining, Training
 from fanin.sim.models.wild_costs import DESIGN, Compute
 from fanin.sim.models.wild_digits import RECIPES
 from fanin.sim.models.wild_paper import PAPER
+from fanin.sim.report.param_server import TABLES
 
 SMALL = "--on model --workers 4 --epochs 3 --no-optimum"
 FILES = ["metrics.json", "model.npy", "report.html"]
@@ -57,6 +59,7 @@ def test_a_run_writes_its_folder_and_counts_every_gradient(capsys, tmp_path):
         0,
     )
     assert found["gradients_pushed"] == found["gradients_applied"] == 4 * 3 * EACH
+    assert {key for keys in TABLES.values() for key in keys} == set(found["configuration"])
     assert found["accuracy"] == found["epochs"][-1]["accuracy"] > 0.9
     ages = {int(age): times for age, times in found["staleness"]["histogram"].items()}
     assert sum(ages.values()) == 4 * 3 * EACH
@@ -120,7 +123,7 @@ def test_options_reach_the_run(capsys, tmp_path):
     learner = Training(work, workers=4, batch=20, seed=3, convergence=False)
     compute = Compute(per_sample=1e-6, jitter=0.1)
     sizes = {"workers": 4, "slots": 2, "servers": 2, "warm_up": 1, "batch": 20, "epochs": 3}
-    outcome = wild.run(wild.Job(**sizes, rate=3.0, compute=compute, costs=DESIGN, seed=3), learner)
+    outcome = wild.run(wild_job.Job(**sizes, rate=3.0, compute=compute, costs=DESIGN, seed=3), learner)
     assert found["simulated_seconds"] == outcome.seconds
     assert found["gradients_applied"] == outcome.tally.applied == 2 * 3 * 4 * (1347 // 4 // 20)
     assert np.array_equal(np.load(tmp_path / "run" / "model.npy"), outcome.w)
@@ -129,7 +132,7 @@ def test_options_reach_the_run(capsys, tmp_path):
 
 def test_what_argparse_knows_is_what_the_models_have():
     assert MODELS == workloads.MODELS == tuple(RECIPES)
-    assert {each.value for each in wild.Algorithm} == set(ALGORITHMS)
+    assert {each.value for each in wild_job.Algorithm} == set(ALGORITHMS)
     assert WIDTHS == param_server.WIDTHS
 
 
@@ -279,7 +282,8 @@ def test_an_interrupted_run_leaves_nothing(capsys, tmp_path, monkeypatch):
         ("--stragglers 3", "--stragglers: '3' is not of the form 3:2.5 or 5%:4"),
         ("--stragglers 3:x", "--stragglers: '3:x' is not of the form 3:2.5 or 5%:4"),
         ("--stragglers 3:inf", "--stragglers: '3:inf' is not of the form 3:2.5 or 5%:4"),
-        ("--stragglers 3:0", "--stragglers 3:0: a factor must be above 0 and finite"),
+        ("--stragglers 3:0", "--stragglers 3:0: a factor must be above 0 and at most 1,000,000"),
+        ("--stragglers 3:1e7", "--stragglers 3:1e7: a factor must be above 0 and at most 1,000,000"),
         ("--stragglers 4:2", "--stragglers 4:2: workers are 0 to 3"),
         ("--stragglers -1:2", "expected one argument"),
         ("--stragglers=-1:2", "--stragglers -1:2: workers are 0 to 3"),
@@ -289,6 +293,7 @@ def test_an_interrupted_run_leaves_nothing(capsys, tmp_path, monkeypatch):
         ("--stragglers 5%:2,6%:2", "--stragglers 5%:2,6%:2: one probability can be given, not 2"),
         ("--stop 4:1", "--stop 4:1: workers are 0 to 3"),
         ("--stop 1", "--stop: '1' is not of the form 4:0.02"),
+        ("--stop 1:1e300", "--stop 1:1e300: at most 1,000,000,000 s"),
         ("--stop 1:-1", "--stop: '1:-1' is not of the form 4:0.02"),
         ("--stop 1:1 --stop 1:2", "--stop 1:2: worker 1 has been named before"),
         ("--drop 0.1", "--drop: faults and packets need --on rtl"),
@@ -399,7 +404,7 @@ def test_stragglers_and_stops_are_read_as_they_are_written():
 
 def test_the_progress_is_told_behind_every_gradient():
     told = []
-    job = wild.Job(workers=3, servers=2, epochs=2, compute=Compute(per_sample=1e-6), costs=DESIGN)
+    job = wild_job.Job(workers=3, servers=2, epochs=2, compute=Compute(per_sample=1e-6), costs=DESIGN)
     outcome = wild.run(job, NoTraining(64, 5), lambda applied, seconds: told.append((applied, seconds)))
     assert [applied for applied, _ in told] == list(range(1, 31))
     assert [seconds for _, seconds in told] == sorted(seconds for _, seconds in told)
@@ -408,10 +413,13 @@ def test_the_progress_is_told_behind_every_gradient():
 
 
 def test_a_failed_simulation_is_a_failed_check(capsys, tmp_path, monkeypatch):
-    def failed(job, learner, **options):
-        raise CheckFailed("the simulator\nsays no")
+    def failed(job, learner, *, pcap, **options):
+        pcap.write_bytes(b"frames")
+        raise SimulationFailed("the simulator\nsays no")
 
-    monkeypatch.setattr(wild, "run", failed)
-    status, out, err = _run(capsys, tmp_path / "run", SMALL)
+    monkeypatch.setattr(cosim, "run_rtl", failed)
+    packets = tmp_path / "packets.pcap"
+    status, out, err = _run(capsys, tmp_path / "run", f"{SMALL} --on rtl --pcap {packets}")
     assert (status, out, err) == (1, "", "fanin: error: the simulator says no\n")
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [packets]  # when they are needed most
+    assert packets.read_bytes() == b"frames"

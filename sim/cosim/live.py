@@ -49,8 +49,11 @@ class LiveHosts(Protocol):
     def may_skip(self) -> bool:
         """Whether nothing that nodes count in cycles, as a write's timeout, matters until the next alarm."""
 
+    def waiting(self) -> str:
+        """Who waits for what, for the message of a run that cannot go on."""
+
     def result(self) -> Any:
-        """What becomes ``RunResult.hosts``; called once done; to be pickled."""
+        """What becomes ``RunResult.hosts``; called once done; to be pickled. May raise as callbacks may."""
 
 
 class Top(Protocol):
@@ -252,6 +255,7 @@ class LiveRun:
         said.append("no alarm is set" if alarm is None else f"the next alarm is at {alarm / 1e6:.3f} µs")
         if alarm is not None and not self._hosts.may_skip():
             said.append("no time may be skipped until then")
+        said.append(self._hosts.waiting())
         return ", ".join(said)
 
     def _call(self, calls: Iterable[Then]) -> None:

@@ -27,8 +27,8 @@ from fanin.sim.cosim.rdma import Pair, configure_node
 from fanin.sim.cosim.run import Phase, Progress, RunRequest
 from fanin.sim.cosim.simulator import Group, Simulator
 from fanin.sim.models.learning import Learner
-from fanin.sim.models.wild import Algorithm, Job, Outcome
-from fanin.sim.models.wild import Progress as Told
+from fanin.sim.models.wild_job import Algorithm, Job, Outcome
+from fanin.sim.models.wild_job import Progress as Told
 from fanin.sim.network import LinkConfig
 from fanin.sim.switch.forward import Forwarder
 
@@ -114,7 +114,7 @@ class ParamServerCosim:
         """
         link, sizes = link or LinkConfig(), self.sizes(job, learner)
         if timeout is None:
-            timeout = self._timeout(sizes, link)
+            timeout = write_timeout(sizes, link, self.period_ps)
         lossless = not (link.drop or link.corrupt)
         initial = learner.initial().astype(np.float32)
         hosts = functools.partial(
@@ -149,12 +149,6 @@ class ParamServerCosim:
         run: WildRun = raw.hosts
         run.raw = raw
         return run
-
-    def _timeout(self, sizes: ParamServerConfig, link: LinkConfig) -> int:
-        """Twice what all gradients that may be on the way take on one link, and a round trip."""
-        size = max(ServerLayout(sizes, shard).slot(0, 0).size for shard in range(sizes.servers))
-        bits_a_cycle = min(link.gbps * self.period_ps / 1000, self.width)
-        return _ROUND_TRIP + math.ceil(2 * 8 * size * sizes.workers * sizes.slots / bits_a_cycle)
 
     def _memories(
         self, work: Path, sizes: ParamServerConfig, initial: npt.NDArray[np.float32]
@@ -213,6 +207,17 @@ class ParamServerCosim:
             program.extend(entry.operations)
             program.poll_field(driver.registers, "status", "setting", 0)
         return program.extend(driver.start().operations)
+
+
+def write_timeout(sizes: ParamServerConfig, link: LinkConfig, period_ps: int) -> int:
+    """Cycles: twice what all gradients that may be on the way take on one link, and a round trip.
+
+    To a server come those of all workers, from a worker go those to all servers.
+    """
+    size = max(ServerLayout(sizes, shard).slot(0, 0).size for shard in range(sizes.servers))
+    count = max(sizes.workers, sizes.servers) * sizes.slots
+    bits_a_cycle = min(link.gbps * period_ps / 1000, sizes.width)
+    return _ROUND_TRIP + math.ceil(2 * 8 * size * count / bits_a_cycle)
 
 
 def run_rtl(

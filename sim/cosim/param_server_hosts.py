@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,12 +25,13 @@ from fanin.sim.cosim.live import Board, Then
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.rdma import post, take_completion
 from fanin.sim.cosim.run import RunResult
-from fanin.sim.golden.param_server import ParameterServer, Push, Tally, WorkerEndpoint
+from fanin.sim.golden.param_server import ParameterServer, Push, WorkerEndpoint
 from fanin.sim.models.learning import Learner
-from fanin.sim.models.wild import Algorithm, Epoch, Job, Outcome, Span, sync_ends
+from fanin.sim.models.wild_job import Account, Algorithm, Job, Outcome, sync_ends
+from fanin.sim.models.wild_worker import Worker
 
 SERVER_KEY = 0x2000  # and a worker: the key of its gradients at a server
-_PS = 1e-12
+_PS_IN_A_SECOND = 10**12
 
 
 @dataclass
@@ -115,14 +116,13 @@ class _Server:
         update.arrived = self.hosts.seconds
 
 
-class _Worker:
-    """Takes the model, computes, pushes: as often as there is credit."""
+class _Worker(Worker):
+    """A worker's host at its NIC."""
 
     def __init__(self, hosts: Hosts, number: int):
-        self.hosts, self.number, self.board = hosts, number, hosts.board
-        layout = WorkerLayout(hosts.sizes)
-        job = hosts.job
-        self.endpoint = WorkerEndpoint(
+        self.hosts, self.board = hosts, hosts.board
+        layout, job = WorkerLayout(hosts.sizes), hosts.job
+        endpoint = WorkerEndpoint(
             number,
             layout,
             hosts.initial,
@@ -130,20 +130,18 @@ class _Worker:
             job.warm_up * hosts.learner.batches,
             memory=self.board.memory(number),
         )
-        self._rng = job.generator(number)
-        self.busy = False
-        self.done = False
-        self._idle_since: float | None = None
-        self._pushed = 0.0  # when the last push had arrived
+        super().__init__(hosts, endpoint)
+        self.done = False  # it will push no more
         self._untaken: list[int] = []  # versions of writes whose completions were not taken
         for shard in range(hosts.sizes.servers):
             for buffer in range(MODEL_BUFFERS):
                 row = layout.buffer(shard, buffer)
                 self.board.watch(number, row.base + row.size - 1, partial(self._row, shard, row))
 
-    @property
-    def gone(self) -> bool:
-        return self.hosts.seconds >= self.hosts.job.stops.get(self.number, np.inf)
+    def advance(self) -> None:
+        """As all workers do. ``done`` says what the host has been told; memory may hold a row before that."""
+        self.done = self.gone or self.endpoint.consumed >= self.hosts.account.gradients_each
+        super().advance()
 
     @property
     def idle(self) -> bool:
@@ -153,54 +151,12 @@ class _Worker:
             server.holds(self.number, version) for server in self.hosts.servers
         )
 
-    def advance(self) -> None:
-        """Begin the next gradient, if there is credit for it and nothing else is being done."""
-        hosts, endpoint, now = self.hosts, self.endpoint, self.hosts.seconds
-        self.done = self.gone or endpoint.consumed >= hosts.gradients_each
-        if self.busy or self.gone or endpoint.version == hosts.gradients_each:
-            return
-        if not endpoint.may_push:
-            self._idle_since = now if self._idle_since is None else self._idle_since
-            return
-        if self._idle_since is not None:
-            hosts.note(self.number, "wait", max(self._idle_since, self._pushed), now)
-            self._idle_since = None
-        self.busy = True
-        self._look(now)
-
     def _row(self, shard: int, layout: RowLayout) -> None:
         row = bytes(self.endpoint.memory[layout.base : layout.base + layout.size])
         self.hosts.servers[shard].arrived(self.number, layout.base, row)
         self.advance()
 
-    def _look(self, began: float) -> None:
-        reading = self.endpoint.begin_read()
-
-        def done() -> None:
-            model = self.endpoint.end_read(reading)
-            if model is None:
-                self._look(began)
-            else:
-                self._compute(began, *model)
-
-        self.hosts.after(self.hosts.copy_seconds, done)
-
-    def _compute(self, began: float, w: npt.NDArray[np.float32], others: list[int]) -> None:
-        hosts = self.hosts
-
-        def done() -> None:
-            if self.gone:
-                self.advance()
-                return
-            gradient = hosts.learner.gradient(self.number, self.endpoint.version, w)
-            hosts.note(self.number, "compute", began, hosts.seconds)
-            self._push(list(self.endpoint.push(gradient, others)))
-            self.busy = False
-            self.advance()
-
-        hosts.after(hosts.job.compute.seconds(self.number, hosts.job.batch, self._rng), done)
-
-    def _push(self, pushes: list[Push]) -> None:
+    def send(self, pushes: Sequence[Push]) -> None:
         """One write to each server. What has been consumed completes: that is taken first, and at once."""
         hosts, program, version = self.hosts, HostProgram(), self.endpoint.version
         taken = [old for old in self._untaken if old <= self.endpoint.consumed]
@@ -213,8 +169,7 @@ class _Worker:
             tag = version % (1 << 16)
             key = SERVER_KEY + self.number
             post(hosts.driver, program, push.shard, Write(tag, push.local, push.remote, key, push.length))
-        began = hosts.seconds
-        hosts.pushing[self.number, version] = (began, len(pushes))
+        hosts.pushing[self.number, version] = (hosts.seconds, hosts.sizes.servers)
         self.board.run(self.number, program, self._posted)
 
     def _posted(self, reads: list[int]) -> None:
@@ -224,11 +179,6 @@ class _Worker:
             said = driver.completed_of(driver.take_completion().results([word]))
             if said.ending is not Ending.DONE:
                 raise CheckFailed(f"worker {self.number}: a gradient's write ended with {said.ending.name}")
-
-    def arrived(self, version: int, began: float) -> None:
-        """A gradient is at all servers."""
-        self._pushed = self.hosts.seconds
-        self.hosts.note(self.number, "push", began, self._pushed)
 
 
 class Hosts:
@@ -247,13 +197,11 @@ class Hosts:
     ):
         self.board, self.job, self.learner, self.sizes = board, job, learner, sizes
         self.initial, self.driver, self._first_server = initial, driver, first_server
-        self.gradients_each = learner.batches * job.epochs
+        self.account = Account(job, learner, lambda: self._w)
         #: Gradients behind which a server pushes.
         self.round = sizes.workers if job.algorithm is Algorithm.SYNC else 1
         self.pushing: dict[tuple[int, int], tuple[float, int]] = {}  # when begun, and servers that lack it
         self.updates: list[Applied] = []
-        self._outcome = Outcome()
-        self._applied = [0] * sizes.servers
         self._began = board.now
         self.workers: list[_Worker] = []
         cuts = [sizes.shard_start(shard) for shard in range(1, sizes.servers)]
@@ -265,12 +213,13 @@ class Hosts:
         for shard, number, slot, address in self._gvnums():
             self.board.watch(self.node_of(shard), address, partial(self._gradient_arrived, number, slot))
         for worker in self.workers:
+            if worker.number in self.job.stops:
+                self.after(self.job.stops[worker.number], partial(self._stop, worker))
             worker.advance()
-            if stop := self.job.stops.get(worker.number):
-                self.after(stop, partial(self._stop, worker))
 
     def _stop(self, worker: _Worker) -> None:
-        if self.job.algorithm is Algorithm.SYNC and worker.endpoint.version < self.gradients_each:
+        sync = self.job.algorithm is Algorithm.SYNC
+        if sync and worker.endpoint.version < self.account.gradients_each:
             raise sync_ends([worker.number])
         worker.advance()
 
@@ -282,29 +231,35 @@ class Hosts:
     @property
     def progress(self) -> int:
         """Updates that all servers have made."""
-        return min(self._applied)
+        return self.account.applied
 
     def may_skip(self) -> bool:
         """While all workers compute, nothing is on its way."""
         return all(worker.idle or worker.gone for worker in self.workers)
 
+    def waiting(self) -> str:
+        """Who waits for what."""
+        waits = []
+        for worker in self.workers:
+            if not worker.idle and not worker.gone:
+                version = worker.endpoint.consumed + 1
+                lacking = [s.shard for s in self.servers if (worker.number, version) in s.gradients]
+                at = ", ".join(map(str, lacking or range(self.sizes.servers)))
+                what = f"server {at} to apply gradient {version}" if lacking else f"server {at}'s row behind it"
+                waits.append(f"worker {worker.number} has pushed gradient {version} and waits for {what}")
+        return "; ".join(waits) or "no worker waits"
+
     def result(self) -> WildRun:
         """What came of it."""
-        outcome = self._outcome
-        gone = tuple(worker.number for worker in self.workers if worker.gone)
+        gone = [worker.number for worker in self.workers if worker.gone]
         endpoints = [worker.endpoint for worker in self.workers]
-        goldens = [server.golden for server in self.servers]
-        if min(self._applied) < self.gradients_each * self.sizes.workers:
-            self._end_epoch(self.seconds)
-        outcome.stopped, outcome.w = gone, self._w
-        outcome.rereads = sum(endpoint.rereads for endpoint in endpoints)
-        outcome.tally = Tally.of(endpoints, goldens, gone)
+        outcome = self.account.close(endpoints, [server.golden for server in self.servers], gone)
         return WildRun(outcome, self.updates)
 
     @property
     def seconds(self) -> float:
         """Simulated, since the start."""
-        return (self.board.now - self._began) * _PS
+        return (self.board.now - self._began) / _PS_IN_A_SECOND
 
     def node_of(self, shard: int) -> int:
         """A server's number in the simulation."""
@@ -318,26 +273,12 @@ class Hosts:
 
     def after(self, seconds: float, then: Then) -> None:
         """Call ``then`` so much later."""
-        self.board.at(self.board.now + round(seconds / _PS), then)
-
-    def note(self, worker: int, kind: str, begin: float, end: float) -> None:
-        """What a worker did."""
-        if end > begin:
-            self._outcome.spans.append(Span(worker, kind, begin, end))
+        self.board.at(self.board.now + round(seconds * _PS_IN_A_SECOND), then)
 
     def applied(self, staleness: int, update: Applied) -> None:
-        """An update's row is made; an epoch ends when every server has made so many."""
-        self._outcome.staleness[0 if self.job.algorithm is Algorithm.SYNC else staleness] += 1
+        """An update's row is made."""
         self.updates.append(update)
-        before = min(self._applied)
-        self._applied[update.shard] += 1
-        done = min(self._applied)
-        if done > before and done % (self.learner.batches * self.sizes.workers) == 0:
-            self._end_epoch(update.made)
-
-    def _end_epoch(self, when: float) -> None:
-        epochs = self._outcome.epochs
-        epochs.append(Epoch(len(epochs) + 1, when, self.learner.measure(self._w)))
+        self.account.update(update.shard, staleness, update.made)
 
     @property
     def _w(self) -> npt.NDArray[np.float32]:
@@ -362,4 +303,4 @@ class Hosts:
         if missing > 1:
             self.pushing[worker, version] = (began, missing - 1)
         else:
-            self.workers[worker].arrived(version, began)
+            self.workers[worker].arrived(began)

@@ -8,115 +8,21 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 
 import numpy as np
 import numpy.typing as npt
 
-from fanin.errors import CheckFailed
 from fanin.param_server import ParamServerConfig, ServerLayout, WorkerLayout
-from fanin.sim.golden.param_server import ParameterServer, Push, Tally, WorkerEndpoint
-from fanin.sim.models.learning import Learner, Measures
-from fanin.sim.models.wild_costs import PACKET_BYTES, Compute, Costs
-
-#: Told behind every update how many gradients all servers have applied, and the simulated seconds.
-Progress = Callable[[int, float], None]
-
+from fanin.sim.golden.param_server import ParameterServer, Push, WorkerEndpoint
+from fanin.sim.models.learning import Learner
+from fanin.sim.models.wild_costs import PACKET_BYTES
+from fanin.sim.models.wild_job import Account, Algorithm, Job, Outcome, Progress
+from fanin.sim.models.wild_worker import Worker
 
 _PARTS = 16  # of a gradient at most, between which a link may carry those of others: packets do so, too
-
-
-class Algorithm(Enum):
-    """WILD updates with whatever is there; SYNC waits for all workers' gradients."""
-
-    WILD = "wild"
-    SYNC = "sync"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """A run: each of ``workers`` pushes ``epochs`` times a gradient of each of its mini-batches.
-
-    ``batch`` samples take time; how many there are is the learner's. ``model_bytes`` replaces the size of w and
-    of gradients on links and in memory (the paper's are float64). In their first ``warm_up`` epochs workers use
-    one of their slots. ``stops`` has workers that stop answering, and when. ``waits`` False lets workers
-    overwrite gradients, for tests. Raises ValueError for Sync-DSGD with more than a slot.
-    """
-
-    workers: int = 15
-    slots: int = 1
-    servers: int = 1
-    warm_up: int = 0
-    algorithm: Algorithm = Algorithm.WILD
-    rate: float = 0.1
-    batch: int = 8
-    epochs: int = 1
-    compute: Compute
-    costs: Costs
-    model_bytes: int | None = None
-    seed: int = 0
-    stops: Mapping[int, float] = field(default_factory=dict)
-    waits: bool = True
-
-    def __post_init__(self) -> None:
-        if self.algorithm is Algorithm.SYNC and self.slots != 1:
-            raise ValueError(f"slots must be 1 with Sync-DSGD, whose workers wait for all, not {self.slots}")
-
-    def generator(self, worker: int) -> np.random.Generator:
-        """Where a worker's times come from: its own, so that they are the same whatever the others do."""
-        return np.random.default_rng((self.seed, worker))
-
-
-@dataclass(frozen=True)
-class Span:
-    """What a worker did from when to when: ``compute``, ``push`` or ``wait`` (figures 5 and 6)."""
-
-    worker: int
-    kind: str
-    begin: float
-    end: float
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """When so many epochs' gradients had been applied at every server, and how good w was then.
-
-    What a worker that stopped leaves incomplete ends with the run.
-    """
-
-    number: int
-    seconds: float
-    measures: Measures | None
-
-
-@dataclass
-class Outcome:
-    """What came of a run; the last epoch is its end, ``w`` the model there. ``staleness`` has the gradients by
-    updates of others that their model had not had, counted at every server; of Sync-DSGD, whose N updates are
-    one, always 0."""
-
-    epochs: list[Epoch] = field(default_factory=list)
-    staleness: Counter[int] = field(default_factory=Counter)
-    spans: list[Span] = field(default_factory=list)
-    stopped: tuple[int, ...] = ()
-    rereads: int = 0
-    tally: Tally = field(default_factory=lambda: Tally(0, 0, 0, 0))
-    w: npt.NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32), compare=False)
-
-    @property
-    def seconds(self) -> float:
-        """Simulated, until the last update's end."""
-        return self.epochs[-1].seconds
-
-    @property
-    def mean_staleness(self) -> float:
-        """Updates by others, a gradient; 0 where none was applied."""
-        return sum(age * times for age, times in self.staleness.items()) / max(self.staleness.total(), 1)
 
 
 class _Clock:
@@ -136,61 +42,18 @@ class _Clock:
             do()
 
 
-class _Worker:
-    """Takes the model, computes, pushes: as often as there is credit."""
+class _Worker(Worker):
+    """A worker behind its link."""
 
     def __init__(self, run: _Run, endpoint: WorkerEndpoint):
-        self.run, self.endpoint, self.number = run, endpoint, endpoint.number
-        self.busy = False
-        self._rng = run.job.generator(self.number)
+        super().__init__(run, endpoint)
+        self.run = run
         self._link_free = 0.0
-        self._idle_since: float | None = None
-        self._pushed = 0.0  # when the last push had arrived
 
-    @property
-    def gone(self) -> bool:
-        return self.run.clock.now >= self.run.job.stops.get(self.number, np.inf)
-
-    def advance(self) -> None:
-        """Begin the next gradient, if there is credit for it and nothing else is being done."""
-        if self.busy or self.gone or self.endpoint.version == self.run.gradients_each:
-            return
-        now = self.run.clock.now
-        if not self.endpoint.may_push:
-            self._idle_since = now if self._idle_since is None else self._idle_since
-            return
-        if self._idle_since is not None:
-            self.run.note(self.number, "wait", max(self._idle_since, self._pushed), now)
-            self._idle_since = None
-        self.busy = True
-        self._look(now)
-
-    def _look(self, began: float) -> None:
-        reading = self.endpoint.begin_read()
-
-        def done() -> None:
-            model = self.endpoint.end_read(reading)
-            if model is None:
-                self._look(began)
-            else:
-                self._compute(began, *model)
-
-        self.run.clock.at(self.run.clock.now + self.run.copy_seconds, done)
-
-    def _compute(self, began: float, w: np.ndarray, others: list[int]) -> None:
-        job, clock = self.run.job, self.run.clock
-
-        def done() -> None:
-            if self.gone:
-                return
-            gradient = self.run.learner.gradient(self.number, self.endpoint.version, w)
-            self.run.note(self.number, "compute", began, clock.now)
-            for push in self.endpoint.push(gradient, others):
-                clock.at(clock.now + push.shard * job.costs.post, partial(self._send, push))
-            self.busy = False
-            self.advance()
-
-        clock.at(clock.now + job.compute.seconds(self.number, job.batch, self._rng), done)
+    def send(self, pushes: Sequence[Push]) -> None:
+        """The host posts one write after the other."""
+        for push in pushes:
+            self.run.after(push.shard * self.run.job.costs.post, partial(self._send, push))
 
     def _send(self, push: Push) -> None:
         """Through the worker's link, then the server's, in its turn; then it arrives all at once."""
@@ -201,8 +64,7 @@ class _Worker:
         memory = self.endpoint.memory
 
         def arrive() -> None:
-            self._pushed = run.clock.now
-            run.note(self.number, "push", began, self._pushed)
+            self.arrived(began)
             server.write(push.remote, bytes(memory[push.local : push.local + push.length]))
 
         def part(number: int) -> None:
@@ -330,8 +192,7 @@ class _Run:
             parameters=learner.parameters, workers=job.workers, slots=job.slots, servers=job.servers
         )
         self.clock = _Clock()
-        self.outcome = Outcome()
-        self.gradients_each = learner.batches * job.epochs
+        self.account = Account(job, learner, lambda: self._w)
         initial = learner.initial().astype(np.float32)
         cuts = [self.config.shard_start(shard) for shard in range(1, job.servers)]
         engines = [
@@ -347,31 +208,25 @@ class _Run:
         layouts = [engine.layout for engine in engines]
         self._row_bytes = [self._bytes(each.shard, each.row(0).size) for each in layouts]
         self._slot_bytes = [self._bytes(each.shard, each.slot(0, 0).size) for each in layouts]
-        self._applied = [0] * job.servers
-        self._ended = 0.0  # the last update
 
     def run(self) -> Outcome:
         for worker in self.workers:
             worker.advance()
         self.clock.run()
-        gone = tuple(worker.number for worker in self.workers if worker.gone)
-        if self.job.algorithm is Algorithm.SYNC and min(self._applied) < self._expected:
-            raise sync_ends(gone)
-        if min(self._applied) < self._expected:
-            self._end_epoch(self._ended)
-        self.outcome.stopped, self.outcome.w = gone, self._w
+        gone = [worker.number for worker in self.workers if worker.gone]
         endpoints = [worker.endpoint for worker in self.workers]
-        self.outcome.rereads = sum(endpoint.rereads for endpoint in endpoints)
-        self.outcome.tally = Tally.of(endpoints, [server.engine for server in self.servers], gone)
-        return self.outcome
+        return self.account.close(endpoints, [server.engine for server in self.servers], gone)
 
     @property
-    def _expected(self) -> int:
-        return self.gradients_each * self.job.workers
+    def seconds(self) -> float:
+        return self.clock.now
 
     @property
     def copy_seconds(self) -> float:
         return self.job.costs.copy * sum(map(self.row_bytes, range(self.job.servers)))
+
+    def after(self, seconds: float, then: Callable[[], None]) -> None:
+        self.clock.at(self.clock.now + seconds, then)
 
     def update_seconds(self, shard: int) -> float:
         return self.job.costs.update * self.row_bytes(shard)
@@ -387,35 +242,14 @@ class _Run:
             return size
         return self.job.model_bytes * self.config.shard_values(shard) / self.config.parameters
 
-    def note(self, worker: int, kind: str, begin: float, end: float) -> None:
-        if end > begin:
-            self.outcome.spans.append(Span(worker, kind, begin, end))
-
     def applied(self, shard: int, staleness: int, when: float) -> None:
-        """An update ends; an epoch does when every server has had so many."""
-        self.outcome.staleness[0 if self.job.algorithm is Algorithm.SYNC else staleness] += 1
-        before, self._ended = min(self._applied), max(self._ended, when)
-        self._applied[shard] += 1
-        done = min(self._applied)
-        if self.progress and done > before:
-            self.progress(done, when)
-        if done > before and done % (self.learner.batches * self.job.workers) == 0:
-            self._end_epoch(when)
-
-    def _end_epoch(self, when: float) -> None:
-        epochs = self.outcome.epochs
-        epochs.append(Epoch(len(epochs) + 1, when, self.learner.measure(self._w)))
+        """An update ends."""
+        if self.account.update(shard, staleness, when) and self.progress:
+            self.progress(self.account.applied, when)
 
     @property
     def _w(self) -> npt.NDArray[np.float32]:
-        """As the servers have it now, put together."""
         return np.concatenate([server.engine.row.w for server in self.servers])
-
-
-def sync_ends(gone: Sequence[int]) -> CheckFailed:
-    """What is raised when workers are missing to Sync-DSGD."""
-    names = ", ".join(map(str, gone))
-    return CheckFailed(f"worker {names} stopped answering; Sync-DSGD cannot go on without it")
 
 
 def run(job: Job, learner: Learner, progress: Progress | None = None) -> Outcome:

@@ -15,8 +15,9 @@ import numpy as np
 
 from fanin.sim.models import wild_paper
 from fanin.sim.models.learning import Training
-from fanin.sim.models.wild import Algorithm, Job, Outcome, run
+from fanin.sim.models.wild import run
 from fanin.sim.models.wild_costs import ALONE, Compute
+from fanin.sim.models.wild_job import Algorithm, Job, Outcome
 from fanin.sim.models.workloads import GAMMA, Workload, build, load
 
 

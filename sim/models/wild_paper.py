@@ -11,8 +11,9 @@ from functools import cache
 from typing import Any
 
 from fanin.sim.models.learning import NoTraining
-from fanin.sim.models.wild import Algorithm, Job, Outcome, run
+from fanin.sim.models.wild import run
 from fanin.sim.models.wild_costs import DESIGN, LINK_BYTE, Compute, Costs
+from fanin.sim.models.wild_job import Algorithm, Job, Outcome
 
 WORKERS, BATCH, SAMPLES = 15, 8, 60_000  # section 5.1; MNIST
 JITTER = 0.1  # of a worker's compute time: assumed

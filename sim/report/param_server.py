@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fanin.sim.models.wild import Span
+from fanin.sim.models.wild_job import Span
 from fanin.sim.report import param_server_charts as charts
 from fanin.sim.report.page import Rows, fill
 from fanin.sim.report.param_server_charts import Unit
 
 _ACCURACIES = {"held out": "accuracy", "training": "train_accuracy"}
 _CONVERGENCE = {"distance": "distance to w*", "gradient_norm": "gradient's norm", "loss_gap": "loss above w*'s"}
-_TABLES = {
+#: What the page says of the run's options, all of them, by heading.
+TABLES = {
     "Training": ("data", "model", "epochs", "batch", "rate", "decay", "features", "gamma", "dtype", "seed"),
-    "Parameter server": ("algorithm", "workers", "slots", "servers"),
+    "Parameter server": ("algorithm", "workers", "slots", "warm_up", "servers", "width"),
     "Time and network": ("sample_seconds", "jitter", "stragglers", "stop", "drop", "duplicate", "reorder"),
+    "Report": ("optimum",),
 }
 _NAMES = {
     "batch": "mini-batch B",
@@ -25,7 +27,10 @@ _NAMES = {
     "features": "random features D",
     "gamma": "kernel's γ",
     "slots": "slots K",
+    "warm_up": "epochs with one slot",
     "servers": "servers S",
+    "width": "bits of a word",
+    "optimum": "figure 8's measures",
     "sample_seconds": "computing of a sample",
     "jitter": "jitter σ",
     "stop": "stops",
@@ -136,7 +141,7 @@ def _configuration(metrics: Mapping[str, Any]) -> Mapping[str, Rows]:
     options = metrics["configuration"]
     tables = {
         heading: [(_NAMES.get(key, key), _value(key, options[key])) for key in keys if options[key] is not None]
-        for heading, keys in _TABLES.items()
+        for heading, keys in TABLES.items()
     }
     tables["Parameter server"].append(("runs on", _PLACES[metrics["on"]]))
     return tables
@@ -150,6 +155,8 @@ def _value(key: str, value: object) -> str:
         return Unit.of(seconds)(seconds)
     if value == "":
         return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from fanin.sim.models.wild import Span
+from fanin.sim.models.wild_job import Span
 from fanin.sim.report.svg import Axis, Canvas, Point, number
 
 WIDTH, LEFT, RIGHT = 960.0, 64.0, 944.0

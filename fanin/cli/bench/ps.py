@@ -25,8 +25,8 @@ from fanin.roce import ICRC_BYTES, Opcode, header_bytes
 from fanin.sim.cosim.param_server import ParamServerCosim
 from fanin.sim.cosim.param_server_hosts import WildRun
 from fanin.sim.models.learning import NoTraining
-from fanin.sim.models.wild import Job
 from fanin.sim.models.wild_costs import Compute, Costs
+from fanin.sim.models.wild_job import Job
 from fanin.sim.network import FCS_BYTES, GAP_BYTES, PREAMBLE_BYTES, LinkConfig
 
 WORKERS = 15

@@ -13,7 +13,7 @@ from fanin.cli.ps.stragglers import parse_stops, parse_stragglers
 from fanin.errors import CheckFailed, InputError
 from fanin.param_server import ParamServerConfig
 from fanin.rdma import MAX_QUEUE_PAIRS
-from fanin.sim.models import wild
+from fanin.sim.models import wild, wild_job
 from fanin.sim.models.learning import Learner, Training
 from fanin.sim.models.wild_costs import DESIGN, WORD_BITS, Compute
 from fanin.sim.models.wild_digits import RECIPES
@@ -50,7 +50,7 @@ class Backend(Protocol):
     Sync-DSGD cannot go on, or with what went wrong in the simulation.
     """
 
-    def __call__(self, job: wild.Job, learner: Learner, *, progress: wild.Progress) -> wild.Outcome:
+    def __call__(self, job: wild_job.Job, learner: Learner, *, progress: wild_job.Progress) -> wild_job.Outcome:
         """Carry the job out, and call ``progress`` on the way."""
 
 
@@ -61,7 +61,7 @@ class Setup:
     configuration: dict[str, Any]
     data: Path | None
     on: str
-    job: wild.Job
+    job: wild_job.Job
     link: LinkConfig
 
 
@@ -86,8 +86,8 @@ def setup_of(args: argparse.Namespace) -> Setup:
     stops = parse_stops(values["stop"], args.workers)
     sizes = ("workers", "slots", "servers", "warm_up", "rate", "batch", "epochs", "seed")
     try:
-        job = wild.Job(
-            algorithm=wild.Algorithm(args.algorithm),
+        job = wild_job.Job(
+            algorithm=wild_job.Algorithm(args.algorithm),
             compute=compute,
             costs=DESIGN,
             stops=stops,
@@ -167,14 +167,14 @@ def backend_of(setup: Setup, pcap: Path | None) -> Backend:
 
 
 def _in_rtl(
-    job: wild.Job,
+    job: wild_job.Job,
     learner: Learner,
     *,
     width: int,
     link: LinkConfig,
     pcap: Path | None,
-    progress: wild.Progress,
-) -> wild.Outcome:
+    progress: wild_job.Progress,
+) -> wild_job.Outcome:
     from fanin.sim.cosim.param_server import run_rtl  # Amaranth takes a second to load
     from fanin.sim.cosim.simulator import SimulationFailed
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 from fanin.errors import InputError
 
+MAX_FACTOR = 1_000_000
+MAX_STOP = 1_000_000_000  # seconds
+
 
 @dataclass(frozen=True)
 class Stragglers:
@@ -23,8 +26,8 @@ def parse_stragglers(text: str, workers: int) -> Stragglers:
     odds: list[tuple[float, float]] = []
     slow: dict[int, float] = {}
     for entry, who, value in _pairs("--stragglers", text, "3:2.5 or 5%:4"):
-        if value == 0:
-            raise InputError(f"--stragglers {entry}: a factor must be above 0 and finite")
+        if not 0 < value <= MAX_FACTOR:
+            raise InputError(f"--stragglers {entry}: a factor must be above 0 and at most {MAX_FACTOR:,}")
         if who.endswith("%"):
             odds.append((_odds(entry, who), value))
         else:
@@ -38,6 +41,8 @@ def parse_stops(text: str, workers: int) -> dict[int, float]:
     """``4:0.02``: worker, and simulated seconds. Raises InputError that names what is none."""
     stops: dict[int, float] = {}
     for entry, who, value in _pairs("--stop", text, "4:0.02"):
+        if value > MAX_STOP:
+            raise InputError(f"--stop {entry}: at most {MAX_STOP:,} s")
         _add(stops, "--stop", entry, _worker("--stop", entry, who, workers), value)
     return stops
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,14 @@ from fanin.cli.output import (
     Kind,
     check_writable,
     output_directory,
+    output_file,
     print_json,
     table,
-    write_file,
 )
 from fanin.cli.progress import Remaining, StatusLine
 from fanin.cli.ps.setup import Setup, backend_of, learner_of, setup_of
 from fanin.errors import CheckFailed, InputError
-from fanin.sim.models.wild import Outcome
+from fanin.sim.models.wild_job import Outcome
 from fanin.sim.report.param_server import param_server_page, stopped_line
 from fanin.sim.report.param_server_charts import Unit, worker_seconds
 
@@ -45,14 +46,16 @@ def execute(args: argparse.Namespace) -> int:
     setup = setup_of(args)
     with output_directory(output, KIND) as folder:
         capture = folder / PCAP_FILE if args.pcap else None
-        outcome = _train(setup, capture)
+        try:
+            outcome = _train(setup, capture)
+        except CheckFailed:  # when frames are needed most
+            _keep_capture(capture, args.pcap)
+            raise
+        _keep_capture(capture, args.pcap)
         metrics = metrics_of(setup, outcome)
         (folder / METRICS_FILE).write_text(json.dumps(metrics, indent=2) + "\n")
         (folder / REPORT_FILE).write_text(param_server_page(metrics, outcome.spans))
         np.save(folder / MODEL_FILE, outcome.w)
-        if capture:
-            write_file(args.pcap, capture.read_bytes())
-            capture.unlink()
     if args.json:
         print_json(metrics)
     else:
@@ -69,6 +72,14 @@ def _check_capture(path: Path, output: Path) -> None:
         raise InputError(f"{path}: cannot be a file and the folder of others")
     if place in [folder / name for name in (KIND.mark, *KIND.others)]:
         raise InputError(f"{path}: cannot be {PCAP_FILE} and {path.name} at once")
+
+
+def _keep_capture(capture: Path | None, path: Path) -> None:
+    """Frames, if there are any, go to where they were asked for."""
+    if capture and capture.exists():
+        with output_file(path) as file, capture.open("rb") as frames:
+            shutil.copyfileobj(frames, file)
+        capture.unlink()
 
 
 def _train(setup: Setup, capture: Path | None) -> Outcome:

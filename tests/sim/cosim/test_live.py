@@ -49,6 +49,9 @@ class Hosts:
     def may_skip(self):
         return self.skip
 
+    def waiting(self):
+        return f"{len(self.log)} entries so far"
+
     def result(self):
         return self.log
 
@@ -287,7 +290,7 @@ class Waits(Hosts):
     ],
 )
 def test_who_waits_in_vain_is_ended_by_the_watchdog(run, hosts, said):
-    message = rf"no progress for 5000 cycles; live hosts at \d+\.\d+ µs, {said}$"
+    message = rf"no progress for 5000 cycles; live hosts at \d+\.\d+ µs, {said}, 0 entries so far$"
     with pytest.raises(SimulationFailed, match=message) as failure:
         run(functools.partial(Waits, **hosts))
     assert 5000 < failure.value.result.cycles < 6000

@@ -106,6 +106,9 @@ class Training:
     def may_skip(self):
         return not self.outstanding
 
+    def waiting(self):
+        return f"rounds {self.round}"
+
     def result(self):
         return self.answers, self.times
 

@@ -13,13 +13,14 @@ from scapy.utils import rdpcap
 
 from fanin.cli.main import main
 from fanin.errors import InputError
+from fanin.param_server import ParamServerConfig
 from fanin.roce import Opcode
-from fanin.sim.cosim.param_server import ParamServerCosim
+from fanin.sim.cosim.param_server import ParamServerCosim, write_timeout
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.golden.param_server import ParameterServer
 from fanin.sim.models.learning import NoTraining, Training
-from fanin.sim.models.wild import Algorithm, Job
 from fanin.sim.models.wild_costs import DESIGN, Compute
+from fanin.sim.models.wild_job import Algorithm, Job
 from fanin.sim.models.workloads import build, load
 from fanin.sim.network import LinkConfig
 from tests.support import new_seed, slow
@@ -115,8 +116,9 @@ def check_rounds(cosim, job, link):
     assert run.outcome.mean_staleness == 0
 
 
-def test_without_one_worker_the_others_wait_in_vain_behind_a_barrier(hardware):
-    job = replace(JOB, algorithm=Algorithm.SYNC, stops={1: 20e-6})
+@pytest.mark.parametrize("seconds", [0.0, 20e-6])
+def test_without_one_worker_the_others_wait_in_vain_behind_a_barrier(hardware, seconds):
+    job = replace(JOB, algorithm=Algorithm.SYNC, stops={1: seconds})
     with pytest.raises(SimulationFailed, match="worker 1 stopped answering; Sync-DSGD cannot go on without it"):
         hardware.run(job, Random(parameters=170, batches=12))
 
@@ -129,16 +131,16 @@ def test_time_in_which_all_but_a_straggler_wait_is_skipped(hardware):
     assert run.raw.cycles < 100_000
 
 
-def test_a_server_that_adds_wrong_is_found_out(hardware, monkeypatch, tmp_path):
-    """The golden server is compared with: one that has another step differs in the first row."""
+def test_a_server_that_adds_wrong_is_found_out(hardware):
+    """The golden server is compared with: one with another value of w differs in the first row."""
     job = replace(JOB, seed=1)
-    learner = WrongRate(parameters=170, batches=2)
+    learner = WrongSum(parameters=170, batches=2)
     with pytest.raises(SimulationFailed, match=r"server 0, version 1 .* the row differs"):
         hardware.run(job, learner)
 
 
-class WrongRate(Random):
-    """Has the golden server of the simulator's process learn at another rate."""
+class WrongSum(Random):
+    """Has the golden server of the simulator's process add 1 to the first value."""
 
     def gradient(self, worker, index, w):
         ParameterServer.apply = _apply_of_another
@@ -173,6 +175,36 @@ def test_a_worker_that_stops_is_left_alone(hardware):
     assert done[0] == 12
     assert 0 < done[1] < 12
     assert run.outcome.tally.lost == 0
+    late = replace(job, compute=replace(JOB.compute, slow={1: 1000.0}), stops={1: 3e-3})  # 0 has long ended
+    run = hardware.run(late, Random(parameters=170, batches=3))
+    assert run.outcome.seconds == run.updates[-1].made < 3e-3
+
+
+def test_a_run_without_any_worker_ends(hardware):
+    run = hardware.run(replace(JOB, stops={0: 0.0, 1: 0.0}), Random(parameters=170, batches=2))
+    assert (run.updates, run.outcome.stopped, run.outcome.seconds) == ([], (0, 1), 0)
+    with pytest.raises(
+        SimulationFailed, match="workers 0, 1 stopped answering; Sync-DSGD cannot go on without them"
+    ):
+        hardware.run(replace(JOB, algorithm=Algorithm.SYNC, stops={0: 0.0, 1: 0.0}), NoTraining(170, 2))
+
+
+def test_a_queue_pair_that_ends_is_told_with_the_name_of_its_worker(hardware):
+    """Which of them depends on what is lost: a gradient is told of as its completion, a row is waited for."""
+    said = r"worker \d(: a gradient's write ended with| has pushed gradient \d+ and waits for server 0)"
+    with pytest.raises(SimulationFailed, match=said):
+        hardware.run(
+            JOB, Random(parameters=170, batches=12), link=LinkConfig(drop=0.3), retries=0, timeout=2000
+        )
+
+
+def test_a_timeout_is_longer_than_all_gradients_on_a_link():
+    """A worker's link carries those to all servers, a server's those of all workers."""
+    link, period_ps = LinkConfig(gbps=100), 4000
+    for workers, servers in (1, 8), (8, 1):
+        sizes = ParamServerConfig(parameters=100_000, workers=workers, servers=servers, slots=2)
+        cycles = 2 * 8 * 4 * 100_000 * (1 if workers == 1 else workers) / (100 * period_ps / 1000)
+        assert write_timeout(sizes, link, period_ps) > 2 * cycles
 
 
 @pytest.mark.parametrize("algorithm", ["wild", *slow("sync")])

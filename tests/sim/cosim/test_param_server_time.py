@@ -4,8 +4,9 @@ import pytest
 
 from fanin.sim.cosim.param_server import ParamServerCosim
 from fanin.sim.models.learning import NoTraining
-from fanin.sim.models.wild import Algorithm, Job, run
+from fanin.sim.models.wild import run
 from fanin.sim.models.wild_costs import DESIGN, Compute
+from fanin.sim.models.wild_job import Algorithm, Job
 
 pytestmark = [pytest.mark.verilator, pytest.mark.slow]  # nodes of 512 bits, as the model's costs are for
 WILD, SYNC = Algorithm.WILD, Algorithm.SYNC

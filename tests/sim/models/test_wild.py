@@ -10,8 +10,9 @@ import pytest
 from fanin.errors import CheckFailed
 from fanin.sim.golden.param_server import Tally
 from fanin.sim.models.learning import NoTraining, Training
-from fanin.sim.models.wild import Algorithm, Job, run
+from fanin.sim.models.wild import run
 from fanin.sim.models.wild_costs import ALONE, DESIGN, Compute, Costs
+from fanin.sim.models.wild_job import Algorithm, Job
 from fanin.sim.models.workloads import build, load
 from tests.support import new_seed
 

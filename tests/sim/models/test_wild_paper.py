@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from fanin.sim.models import wild_paper
-from fanin.sim.models.wild import Algorithm
 from fanin.sim.models.wild_digits import RECIPES, SETUPS, accuracies, farthest, outcomes, recipes
+from fanin.sim.models.wild_job import Algorithm
 from fanin.sim.models.wild_paper import PAPER, cluster, figure_1, job, seconds
 
 

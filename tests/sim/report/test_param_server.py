@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from fanin.sim.models.wild import Span
+from fanin.sim.models.wild_job import Span
 from fanin.sim.report.param_server import param_server_page, stopped_line
 from fanin.sim.report.param_server_charts import (
     WINDOW,
@@ -35,7 +35,9 @@ OPTIONS = {
     "algorithm": "wild",
     "workers": 2,
     "slots": 1,
+    "warm_up": 5,
     "servers": 1,
+    "width": 512,
     "sample_seconds": 9.5e-6,
     "jitter": 0.1,
     "stragglers": "1:2",
