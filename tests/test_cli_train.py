@@ -1,5 +1,6 @@
 """``fanin train`` from end to end on the smallest nodes: what it writes, and what the doctor makes of it."""
 
+import functools
 import json
 import re
 
@@ -9,6 +10,7 @@ from scapy.utils import RawPcapNgReader, RawPcapReader
 
 from fanin.cli.main import main
 from fanin.sim.cosim.exchange import STEPS
+from fanin.sim.cosim.harness import Cosim
 
 pytestmark = pytest.mark.verilator
 
@@ -27,6 +29,19 @@ KEYS = {
     "clamps",
     "verilog_sha256",
 }
+
+
+class OneCosim(Cosim):
+    """Nodes whose Verilog is written once."""
+
+    verilog = functools.cached_property(Cosim.verilog.fget)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def equal_nodes_are_made_once():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fanin.sim.train.Cosim", functools.cache(OneCosim))
+        yield
 
 
 def _run(capsys, *arguments):

@@ -55,6 +55,7 @@ def test_what_fails_beyond_the_bound_is_refuted_by_induction(tmp_path):
         proof.prove(tmp_path, depth=3)
 
 
+@pytest.mark.slow
 def test_an_assumption_holds_the_inputs(tmp_path):
     proof = Proof(_Counter())
     proof.assume(~proof.component.enable)

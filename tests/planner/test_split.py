@@ -180,6 +180,7 @@ def test_groups_that_share_a_layer_are_not_both_split():
         assert parted.parameters == model.parameters
 
 
+@pytest.mark.slow
 def test_those_groups_limit_that_have_a_layer_larger_than_a_share_of_every_device():
     model = load_model("mobilenet_v2")
     instance = Instance(model, load_cluster("arria10x6"))

@@ -6,13 +6,13 @@ import pytest
 from fanin.hdl.bus.axi_writer import AxiWriter
 from tests.hdl.bus.reader_with_registers import ReaderWithRegisters
 from tests.peers import run_cocotb
-from tests.support import new_seed
+from tests.support import new_seed, slow
 
 
 @pytest.mark.verilator
 @pytest.mark.parametrize(
     ("component", "module"),
-    [(ReaderWithRegisters, "cocotb_peers"), (AxiWriter, "cocotb_writer")],
+    [(ReaderWithRegisters, "cocotb_peers"), *slow((AxiWriter, "cocotb_writer"))],
     ids=["reader and registers", "writer"],
 )
 def test_cocotbext_axi_reads_writes_and_serves(component, module, tmp_path):

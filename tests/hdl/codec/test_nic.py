@@ -52,24 +52,29 @@ def through_receiver(traffic, *, errors=(), stall=0.3, seed=None):
     return expected, frames(payload for _, payload in log["o"]), log
 
 
-def every_length(rng):
-    """Payloads of 0 to 100 bytes, and some long ones."""
-    lengths = [*range(101), *(rng.randrange(101, 400) for _ in range(5))]
+def every_length(rng, share):
+    """Payloads of 0 to 100 bytes, or of so many of these lengths, and some long ones."""
+    lengths = [*rng.sample(range(101), share), *(rng.randrange(101, 400) for _ in range(5))]
     rng.shuffle(lengths)
     return lengths
 
 
-def test_the_transmitter_does_what_the_golden_model_does():
+some_lengths = pytest.mark.parametrize("share", [30, *slow(101)])
+
+
+@some_lengths
+def test_the_transmitter_does_what_the_golden_model_does(share):
     seed = new_seed()
     rng = random.Random(seed)
-    expected, made, _ = through_transmitter(list(host_frames(rng, every_length(rng))), seed=seed)
+    expected, made, _ = through_transmitter(list(host_frames(rng, every_length(rng, share))), seed=seed)
     assert made == expected
 
 
-def test_the_receiver_does_what_the_golden_model_does():
+@some_lengths
+def test_the_receiver_does_what_the_golden_model_does(share):
     seed = new_seed()
     rng = random.Random(seed)
-    traffic = list(wire_frames(rng, every_length(rng)))
+    traffic = list(wire_frames(rng, every_length(rng, share)))
     errors = {k for k in range(len(traffic)) if rng.random() < 0.1}
     expected, made, _ = through_receiver(traffic, errors=errors, seed=seed)
     assert made == expected

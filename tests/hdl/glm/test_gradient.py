@@ -8,7 +8,7 @@ import pytest
 from fanin import fixed
 from fanin.hdl.glm.gradient import GradientSums, SumLane, sum_shape
 from tests.hdl.glm.engine_job import random_job
-from tests.support import new_seed, simulate
+from tests.support import new_seed, simulate, slow
 
 SETTLE = 4  # the shape
 RECENT = 3  # updates that memory does not show yet
@@ -246,8 +246,17 @@ class _Sums:
             assert not any(self.busy[complete + 1 : following])
 
 
-@pytest.mark.parametrize(("chunks", "planes"), [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (1, 2), (1, 3), (3, 4)])
-@pytest.mark.parametrize(("stall", "banks"), [(0, 2), (0.4, 2), (0, 8)])
+QUICK = [(1, 1, 0, 2), (3, 1, 0, 2), (1, 3, 0.4, 2), (3, 4, 0.4, 2), (5, 1, 0, 8)]
+ALL = [
+    (*size, *how)
+    for size in [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (1, 2), (1, 3), (3, 4)]
+    for how in [(0, 2), (0.4, 2), (0, 8)]
+]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "planes", "stall", "banks"), [*QUICK, *slow(*(case for case in ALL if case not in QUICK))]
+)
 def test_rows_are_the_exact_sums_of_every_mini_batch(chunks, planes, stall, banks):
     seed = new_seed()
     job = random_job(
@@ -257,7 +266,7 @@ def test_rows_are_the_exact_sums_of_every_mini_batch(chunks, planes, stall, bank
 
 
 @pytest.mark.parametrize(
-    ("lanes", "banks", "depth", "mini_batch"), [(2, 16, 4, 1), (16, 2, 3, 20), (4, 8, 7, 2)]
+    ("lanes", "banks", "depth", "mini_batch"), [(2, 16, 4, 1), (4, 8, 7, 2), *slow((16, 2, 3, 20))]
 )
 def test_any_size_and_any_mini_batch(lanes, banks, depth, mini_batch):
     seed = new_seed()
@@ -273,7 +282,7 @@ def test_a_word_a_cycle_and_complete_on_time_while_the_next_mini_batch_goes_on(c
     assert run.takes == list(range(run.takes[0], run.takes[0] + 10 * chunks * planes))
 
 
-@pytest.mark.parametrize("aborted", [1, 2, 4, 5])
+@pytest.mark.parametrize("aborted", [2, 4, *slow(1, 5)])
 def test_start_drops_a_mini_batch_that_was_not_complete(aborted):
     seed = new_seed()
     job = random_job(random.Random(seed), mini_batch=3, micros=7, epochs=1)

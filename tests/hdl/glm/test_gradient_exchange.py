@@ -363,9 +363,13 @@ def _job(rng, **size):
 
 
 @pytest.mark.parametrize(
-    ("lanes", "banks", "chunks", "planes"), [(2, 2, 1, 1), (8, 2, 3, 2), *slow((8, 8, 2, 3))]
+    ("lanes", "banks", "chunks", "planes", "stall", "gaps"),
+    [
+        (2, 2, 1, 1, 0, 0),
+        (8, 2, 3, 2, 0.3, 3),
+        *slow((2, 2, 1, 1, 0.3, 3), (8, 2, 3, 2, 0, 0), (8, 8, 2, 3, 0, 0), (8, 8, 2, 3, 0.3, 3)),
+    ],
 )
-@pytest.mark.parametrize(("stall", "gaps"), [(0, 0), (0.3, 3)])
 def test_an_engine_trains_with_the_totals_it_gets(lanes, banks, chunks, planes, stall, gaps):
     seed = new_seed()
     job = _job(random.Random(seed), lanes=lanes, banks=banks, chunks=chunks, planes=planes)
@@ -390,7 +394,7 @@ def test_gradients_leave_as_early_as_the_engine_says(lanes, banks, chunks, plane
 
 
 @pytest.mark.parametrize(("lanes", "banks", "planes"), [(8, 2, 3), *slow((8, 8, 1), (8, 4, 2))])
-@pytest.mark.parametrize("gaps", [0, 6])
+@pytest.mark.parametrize("gaps", [6, *slow(0)])
 def test_forward_follows_the_totals_chunk_by_chunk(lanes, banks, planes, gaps):
     job = _job(random.Random(3), lanes=lanes, banks=banks, chunks=3, planes=planes, micros=6, epochs=1)
     run = _Exchange(job, stall=0, gaps=gaps, seed=3)

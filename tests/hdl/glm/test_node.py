@@ -45,6 +45,7 @@ def _second_of_each_kind(arrivals: list[int]) -> Link:
     return lambda up, worker, packet, before: arrivals if (worker, before) == (0, 1) else [0]
 
 
+@pytest.mark.slow
 def test_a_lost_packet_of_any_kind_is_sent_again():
     job = Job(seed=new_seed(), node=TINY, epochs=1)
     cluster = Cluster(job, link=_second_of_each_kind([]), timeout=200).run()

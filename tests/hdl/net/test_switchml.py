@@ -19,7 +19,7 @@ run_with = partial(common.run_with, protocol=PROTOCOL)
 alone = partial(common.alone, protocol=PROTOCOL)
 
 
-@pytest.mark.parametrize(("width", "encap"), [(512, Encap.L2), (64, Encap.UDP)])
+@pytest.mark.parametrize(("width", "encap"), [(512, Encap.L2), *slow((64, Encap.UDP))])
 def test_every_fa_takes_one_packet_each_way(width, encap):
     wire = run(width=width, encap=encap, operations=20, timeout=500)
     assert wire.counts["agg_sent"] == wire.counts["results"] == 20
@@ -27,7 +27,7 @@ def test_every_fa_takes_one_packet_each_way(width, encap):
     assert len(wire.sent) == len(wire.arrived) == 20
 
 
-@pytest.mark.parametrize(("width", "encap", "operations"), [(512, Encap.UDP, 25), *slow((512, Encap.L2, 60))])
+@pytest.mark.parametrize(("width", "encap", "operations"), slow((512, Encap.UDP, 25), (512, Encap.L2, 60)))
 def test_loss_duplication_delay_and_corruption_change_no_fa(width, encap, operations):
     wire = run(width=width, encap=encap, operations=operations, odds=ALL_FAULTS, timeout=250)
     if operations == 60:
@@ -35,7 +35,7 @@ def test_loss_duplication_delay_and_corruption_change_no_fa(width, encap, operat
             assert wire.counts[name], name
 
 
-@pytest.mark.parametrize("log2_slots", [1, 2, 4])
+@pytest.mark.parametrize("log2_slots", [2, *slow(1, 4)])
 def test_any_number_of_slots_from_two_up_to_the_parameter(log2_slots):
     run(log2_slots=log2_slots, operations=20, odds=ALL_FAULTS, timeout=200)
 

@@ -6,10 +6,9 @@ import pytest
 
 from fanin.wire import RingKind
 from tests.hdl.ring.link_bench import Delivery, Links, Wires, beats_as_dicts, job, payloads
-from tests.support import new_seed, simulate
+from tests.support import new_seed, simulate, slow
 
 BEATS = 4
-WIDTHS = (256, 512)
 FRAMES = 16
 SIZES = {"frame_beats": BEATS, "buffer_frames": 4, "replay_frames": 8}
 
@@ -68,9 +67,8 @@ def faulty(rng, odds, wires):
     ("width", "first"),
     [
         (256, 2**32 - 10),
-        (512, 0),
-        pytest.param(256, 0, marks=pytest.mark.slow),
-        pytest.param(512, 2**32 - 10, marks=pytest.mark.slow),
+        *slow((512, 0), (256, 0)),
+        *slow((512, 2**32 - 10)),
     ],
 )
 def test_every_frame_arrives_once_and_in_order_over_a_bad_network(width, first):
@@ -86,8 +84,11 @@ def test_every_frame_arrives_once_and_in_order_over_a_bad_network(width, first):
     assert faults["bad_fcs"] + faults["out_of_order"] + faults["duplicates"] > 0
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("lengths", [[1] * 30, [32] * 6], ids=["short", "long"])
+@pytest.mark.parametrize(
+    ("lengths", "width"),
+    [([1] * 30, 256), ([32] * 6, 512), *slow(([1] * 30, 512), ([32] * 6, 256))],
+    ids=["short-256", "long-512", "short-512", "long-256"],
+)
 def test_both_directions_run_at_full_rate(width, lengths):
     """A beat leaves in every cycle: the exceptions are those that RingLink's docstring states."""
     rng = random.Random(width)
@@ -108,7 +109,7 @@ def test_both_directions_run_at_full_rate(width, lengths):
         assert wires.counts[link]["retransmitted"] == 0
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [256, *slow(512)])
 def test_a_mac_that_waits_between_frames_gets_whole_frames(width):
     """That no frame pauses inside is asserted wherever frames are carried."""
     rng = random.Random(width)

@@ -21,14 +21,14 @@ from tests.hdl.ring.link_bench import (
     payloads,
     ring_frame,
 )
-from tests.support import new_seed, simulate
+from tests.support import new_seed, simulate, slow
 
 BEATS = 3
 START = 5
 JOB = job(0, nodes=3)  # node 1 is behind, node 2 before
 BEHIND, BEFORE = 1, 2
 SIZES = {"frame_beats": BEATS, "buffer_frames": 4, "replay_frames": 4}
-each_width = pytest.mark.parametrize("width", [256, 512])
+each_width = pytest.mark.parametrize("width", [256, *slow(512)])
 
 
 def run(width, *, at=(), tx=(), received=0, cycles=600, settings=None, stall=0.0, seed=0, restart=-2, pace=0.0):

@@ -54,6 +54,7 @@ def test_three_nodes_reduce_what_they_can_refuse_what_they_cannot_and_survive_a_
     run.check()
 
 
+@pytest.mark.slow
 def test_a_command_shows_as_busy_in_the_very_next_read_and_until_it_is_carried_out():
     seen = []
 

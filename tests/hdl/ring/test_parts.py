@@ -12,7 +12,7 @@ from fanin.hdl.ring.words import FrameWords
 from fanin.hdl.stream.fork import StreamFork
 from fanin.ring import PRESETS
 from fanin.sim.golden import fp32
-from tests.support import new_seed, simulate
+from tests.support import new_seed, simulate, slow
 
 TINY = PRESETS["tiny"]
 LANES = TINY.lanes
@@ -63,13 +63,14 @@ def pack(values):
     return int.from_bytes(np.asarray(values, dtype=np.uint32).tobytes(), "little")
 
 
+@pytest.mark.parametrize("lanes", [2, *slow(LANES)])
 @pytest.mark.parametrize("stall", [0.0, 0.4], ids=["full rate", "stalls"])
-def test_lanes_add_what_is_to_be_added_and_pass_the_rest_bit_for_bit(stall):
+def test_lanes_add_what_is_to_be_added_and_pass_the_rest_bit_for_bit(stall, lanes):
     seed = new_seed()
     rng, values = random.Random(seed), np.random.default_rng(seed)
     own, received, expected = [], [], []
     for _ in range(80):
-        mine, theirs = values.integers(0, 2**32, (2, LANES), dtype=np.uint32)
+        mine, theirs = values.integers(0, 2**32, (2, lanes), dtype=np.uint32)
         add, last = rng.randrange(2), rng.randrange(2)
         own.append({"data": pack(mine), "last": last, "add": add})
         if add:
@@ -77,7 +78,7 @@ def test_lanes_add_what_is_to_be_added_and_pass_the_rest_bit_for_bit(stall):
             mine = fp32.add(theirs.view(np.float32), mine.view(np.float32)).view(np.uint32)
         expected.append((pack(mine), last))
     drive = {"own": own, "received": received}
-    log = simulate(RingLanes(lanes=LANES), drive=drive, collect={"o": len(own)}, stall=stall)
+    log = simulate(RingLanes(lanes=lanes), drive=drive, collect={"o": len(own)}, stall=stall)
     assert [(word.data, word.last) for _, word in log["o"]] == expected
     if not stall:
         first = log["own"][0][0] + RingLanes.LATENCY

@@ -10,7 +10,7 @@ from fanin.hdl.ring.orders import PATH_FIELDS, PATH_STEPS, Step
 from fanin.hdl.ring.segments import RingSegments
 from fanin.hdl.ring.sequencer import RingSequencer
 from fanin.ring import RingConfig
-from tests.support import new_seed, simulate
+from tests.support import new_seed, simulate, slow
 
 TINY = RingConfig(lanes=8, frame_words=3, slice_frames=2, buffer_frames=4)
 WORD_BYTES = TINY.width // 8
@@ -75,7 +75,7 @@ def vectors(counts):
     ]
 
 
-@pytest.mark.parametrize("nodes", [2, 3, 4, 7])
+@pytest.mark.parametrize("nodes", [2, 3, *slow(4, 7)])
 def test_orders_are_the_slices_of_every_step(nodes):
     rng = random.Random(new_seed())
     whole = nodes * TINY.slice_words * TINY.lanes

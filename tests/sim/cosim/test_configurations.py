@@ -259,6 +259,7 @@ def dummy_request(tmp_path, nodes):
     )
 
 
+@pytest.mark.slow
 def test_an_output_that_is_no_register_is_refused_in_a_node_simulated_apart(tmp_path):
     simulator = Simulator([Group(ImpatientNode(), 2)], quiet=True)
     with pytest.raises(

@@ -14,7 +14,7 @@ from fanin.sim.golden import metrics
 from fanin.sim.golden.float64 import train_float64
 from fanin.sim.golden.train import forward, gradient, train
 from tests.sim.golden.slow_trainer import SlowTrainer
-from tests.support import new_seed
+from tests.support import new_seed, slow
 
 MODES = [Mode.MODEL_PARALLEL, Mode.DATA_PARALLEL]
 NODE = NodeConfig(name="test", lanes=8, depth=64)
@@ -204,7 +204,7 @@ def test_fixed_point_training_follows_floating_point(name, loss, lr):
     assert fixed_score.accuracy == pytest.approx(float_score.accuracy, abs=0.01)
 
 
-@pytest.mark.parametrize("name", ["breast_cancer", "digits"])
+@pytest.mark.parametrize("name", ["breast_cancer", *slow("digits")])
 def test_accuracy_is_that_of_scikit_learn_on_the_same_samples(name):
     dataset = data.load(name, Loss.LOGISTIC)
     model, _ = trained(dataset, Loss.LOGISTIC, lr=4.0, epochs=60)

@@ -73,7 +73,7 @@ def inserted(frames, width, *, limit=60_000, **options):
     return dut, log
 
 
-@pytest.mark.parametrize("width", [*slow(128, 256), 512])
+@pytest.mark.parametrize("width", [128, *slow(256, 512)])
 def test_frames_of_all_sizes_get_their_icrc_at_full_rate(width):
     """Opcodes in turn, so each size is tried; a word a cycle, back to back, ``latency`` cycles later."""
     rng = random.Random(new_seed())
@@ -103,7 +103,7 @@ def test_every_opcode_with_payloads_of_many_sizes():
     inserted(frames, 256, stall=0.1, seed=seed)
 
 
-@pytest.mark.parametrize("width", [*slow(128, 256), 512])
+@pytest.mark.parametrize("width", [128, *slow(256, 512)])
 def test_a_receiver_that_stalls_and_goes_on_sees_full_rate(width):
     """However long it stalled: what is under way fits in the queue, and reaches as far as the next words."""
     rng = random.Random(new_seed())

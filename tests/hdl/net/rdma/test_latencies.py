@@ -166,7 +166,7 @@ def test_the_payload_filter(width):
     bench.run(main)
 
 
-@pytest.mark.parametrize("width", [128, 512])
+@pytest.mark.parametrize("width", [128, *slow(512)])
 def test_the_transmitter(width):
     dut = Transmitter(width=width)
     size = width // 8

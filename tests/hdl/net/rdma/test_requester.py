@@ -79,8 +79,8 @@ def random_answer(rng, golden):
     return Packet(Opcode.ACKNOWLEDGE, 0, psn, syndrome=rng.choice(kinds))
 
 
-@pytest.mark.parametrize("stall", [*slow(0.0), 0.4])
-def test_packets_and_completions_are_the_golden_model_s_after_every_event(stall):
+@pytest.mark.parametrize(("stall", "events"), [(0.4, 150), *slow((0.0, 300), (0.4, 300))])
+def test_packets_and_completions_are_the_golden_model_s_after_every_event(stall, events):
     seed = new_seed()
     rng = random.Random(seed)
     bench = SenderBench(seed, stall)
@@ -91,7 +91,7 @@ def test_packets_and_completions_are_the_golden_model_s_after_every_event(stall)
         ctx.set(bench.dut.timeout, 1 << 30)
         golden = [None] * count
         said = [0] * count
-        for tag in range(300):
+        for tag in range(events):
             index = rng.randrange(count)
             if golden[index] is None or rng.random() < 0.03:
                 connection = random_connection(rng, index)
