@@ -11,7 +11,7 @@ from fanin.codec import Bfp
 from fanin.hdl.codec.bfp import BfpCompressor, BfpDecompressor
 from fanin.sim.golden.codec import bfp
 from tests.hdl.stream.frames import beats, frames
-from tests.support import new_seed, simulate
+from tests.support import new_seed, simulate, slow
 
 SHAPES = [(256, 4, 3), (256, 8, 8), (256, 16, 7), (256, 32, 15), (256, 64, 3), (256, 4, 8)]
 SHAPES += [(512, 4, 15), (512, 8, 3), (512, 16, 7), (512, 32, 8), (512, 64, 7), (512, 4, 8)]
@@ -109,12 +109,9 @@ def test_decompressor_gives_the_golden_values(shape, stall):
     ("shape", "stall"),
     [
         ((256, 4, 4), 0.0),
-        ((256, 8, 15), 0.4),
         ((256, 32, 7), 0.0),
-        ((512, 64, 7), 0.4),
-        ((512, 16, 7), 0.4),
-        ((512, 4, 8), 0.0),
         ((512, 8, 3), 0.4),
+        *slow(((256, 8, 15), 0.4), ((512, 64, 7), 0.4), ((512, 16, 7), 0.4), ((512, 4, 8), 0.0)),
     ],
     ids=str,
 )
@@ -142,7 +139,7 @@ def test_a_stream_that_is_too_short_is_an_error_and_one_too_long_is_cut(shape, s
 
 @pytest.mark.parametrize(
     ("shape", "cycles"),
-    [((512, 16, 7), 10), ((256, 8, 7), 10), ((256, 4, 15), 8), ((256, 16, 7), 13), ((512, 64, 3), 15)],
+    [((256, 8, 7), 10), ((256, 16, 7), 13), *slow(((512, 16, 7), 10), ((256, 4, 15), 8), ((512, 64, 3), 15))],
 )
 def test_compressor_latency_and_rate(shape, cycles):
     """Of a frame of one block, whose last piece ends the only word; behind it a long frame, a word a cycle."""
@@ -168,7 +165,9 @@ def test_words_that_a_block_lacks_take_a_cycle_each():
     assert [b - a for a, b in pairwise(taken)] == [4, 1, 3, 1, 1, 2, 1, 1, 1, 1]
 
 
-@pytest.mark.parametrize("shape", [(512, 16, 7), (256, 8, 7), (512, 4, 15), (256, 64, 15)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(256, 8, 7), (256, 64, 15), *slow(((512, 16, 7),), ((512, 4, 15),))], ids=str
+)
 def test_decompressor_latency_and_rate(shape):
     config = Bfp(*shape[1:])
     frame = gradients(random.Random(new_seed()), 8 * 64)

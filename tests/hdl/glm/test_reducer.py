@@ -84,7 +84,7 @@ def test_the_ends_of_the_range_pass_unclamped():
     assert list(log["o"][0][1]) == [2**c - 1, 2**c - 1, -(2**c), -(2**c)]
 
 
-@pytest.mark.parametrize(("engines", "latency"), [(1, 5), (8, 7), *slow((3, 6), (4, 7), (9, 7))])
+@pytest.mark.parametrize(("engines", "latency"), [(1, 5), (3, 6), *slow((4, 7), (8, 7), (9, 7))])
 def test_one_micro_batch_a_cycle_as_late_as_it_says(engines, latency):
     dut, log, _, counted, over = _run(engines, 28, stall=0)
     assert dut.latency == latency

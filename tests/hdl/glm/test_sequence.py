@@ -6,7 +6,7 @@ import random
 import pytest
 
 from fanin.hdl.glm.sequence import Credits, Sequencer
-from tests.support import new_seed, resolve, simulate
+from tests.support import new_seed, resolve, simulate, slow
 
 
 def _positions(chunks, planes, mini_batch, epoch, epochs):
@@ -73,7 +73,7 @@ def test_positions_are_those_of_the_nested_loops(mini_batch, chunks, planes):
     _run(chunks=chunks, planes=planes, mini_batch=mini_batch, epoch=5, seed=seed)
 
 
-@pytest.mark.parametrize("count", [255, 256, 257, 258, 259, 513, 770])
+@pytest.mark.parametrize("count", [255, 256, 257, *slow(258, 259, 513, 770)])
 def test_counts_beyond_a_slice_end_where_they_should(count):
     """With a step in every cycle, across every borrow, and again after a reload."""
     _run(chunks=1, planes=1, mini_batch=count, epoch=2 * count + 3, epochs=1, odds=1)

@@ -10,7 +10,7 @@ from fanin.sim.cosim.ring import RingCosim
 from fanin.sim.golden import ring
 from fanin.sim.models.ring_time import RingTime
 from fanin.sim.network import LinkConfig
-from tests.support import new_seed
+from tests.support import new_seed, slow
 
 pytestmark = pytest.mark.verilator
 
@@ -20,9 +20,9 @@ BAD = LinkConfig(drop=0.01, duplicate=0.01, reorder=0.01, corrupt=0.01)
 TIMEOUT = 3000  # cycles
 
 
-@pytest.fixture(scope="module")
-def block_floating():
-    return RingCosim(RingConfig(codec=Bfp(), **SIZES), nodes=NODES, quiet=True)
+@pytest.fixture(scope="module", params=[None, *slow(Bfp())], ids=["none", "bfp"])
+def cosim(request):
+    return RingCosim(RingConfig(codec=request.param, **SIZES), nodes=NODES, quiet=True)
 
 
 def vectors(rng, counts, nodes=NODES):
@@ -40,47 +40,47 @@ def check(run, given, config):
             np.testing.assert_array_equal(sums[number].view(np.uint32), expected)
 
 
-def test_several_vectors_of_odd_lengths_on_a_bad_network(block_floating):
+def test_several_vectors_of_odd_lengths_on_a_bad_network(cosim):
     seed = new_seed()
     given = vectors(np.random.default_rng(seed), (1, 8 * 16 * 20 * NODES + 3, 777, 9000))
-    run = block_floating.all_reduce(given, link=BAD, timeout=TIMEOUT, seed=seed)
-    check(run, given, block_floating.config)
+    run = cosim.all_reduce(given, link=BAD, timeout=TIMEOUT, seed=seed)
+    check(run, given, cosim.config)
     assert sum(counters["retransmitted"] for counters in run.counters) > 0
     assert sum(counters["bad_fcs"] for counters in run.counters) > 0
 
 
 @pytest.mark.parametrize("nodes", [2, 3])
-def test_fewer_nodes_than_were_built(block_floating, nodes):
+def test_fewer_nodes_than_were_built(cosim, nodes):
     given = vectors(np.random.default_rng(new_seed()), (5000,), nodes)
-    check(block_floating.all_reduce(given), given, block_floating.config)
+    check(cosim.all_reduce(given), given, cosim.config)
 
 
-def test_cycles_are_those_of_the_model(block_floating):
+def test_cycles_are_those_of_the_model(cosim):
     given = vectors(np.random.default_rng(new_seed()), (1 << 17,))
-    run = block_floating.all_reduce(given)
-    check(run, given, block_floating.config)
-    model = RingTime(config=block_floating.config, nodes=NODES, count=1 << 17)
+    run = cosim.all_reduce(given)
+    check(run, given, cosim.config)
+    model = RingTime(config=cosim.config, nodes=NODES, count=1 << 17)
     assert run.cycles == pytest.approx(model.total, rel=0.03)
 
 
-def test_special_values_and_every_exponent_go_round(block_floating):
+def test_special_values_and_every_exponent_go_round(cosim):
     rng = np.random.default_rng(new_seed())
     given = [[rng.integers(0, 1 << 32, 4096, dtype=np.uint32).view(np.float32)] for _ in range(NODES)]
-    check(block_floating.all_reduce(given), given, block_floating.config)
+    check(cosim.all_reduce(given), given, cosim.config)
 
 
-def test_a_node_alone_ends_with_a_timeout_and_says_so(block_floating):
+def test_a_node_alone_ends_with_a_timeout_and_says_so(cosim):
     given = vectors(np.random.default_rng(1), (100,), 2)
-    run = block_floating.all_reduce(given, link=LinkConfig(drop=1.0), timeout=100, retries=3)
+    run = cosim.all_reduce(given, link=LinkConfig(drop=1.0), timeout=100, retries=3)
     assert [status.cause.name for status in run.status] == ["TIMEOUT"] * 2
     assert run.failed
 
 
-def test_vectors_that_are_not_alike_are_refused(block_floating):
+def test_vectors_that_are_not_alike_are_refused(cosim):
     with pytest.raises(ValueError, match="equal lengths"):
-        block_floating.all_reduce([[np.zeros(3, np.float32)], [np.zeros(4, np.float32)]])
+        cosim.all_reduce([[np.zeros(3, np.float32)], [np.zeros(4, np.float32)]])
     with pytest.raises(ValueError, match="1 to 8"):
-        block_floating.all_reduce([[np.zeros(0, np.float32)]] * 2)
+        cosim.all_reduce([[np.zeros(0, np.float32)]] * 2)
     with pytest.raises(InputError, match="nodes must be 2 to 255"):
         RingCosim(RingConfig(), nodes=1)
 

@@ -9,7 +9,7 @@ from fanin.hdl.net.transport import AggTransport
 from fanin.sim.golden.transport import RoundWrap, State, TransportTimeout, Verdict, WorkerEndpoint
 from fanin.wire import ROUND_MAX, Kind, Packet, Protocol
 from tests.hdl.net.bench import BASE, JOB, Wire, config, packet_of, to_worker
-from tests.support import new_seed, simulate
+from tests.support import new_seed, simulate, slow
 
 SLOTS = 4
 
@@ -224,7 +224,7 @@ class Trace:
             assert self.got == self.fas
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("protocol", [Protocol.P4SGD, *slow(Protocol.SWITCHML)])
 def test_the_rtl_decides_as_the_model_does(protocol):
     seed = new_seed()
     dut = AggTransport(slots=SLOTS, protocol=protocol)
