@@ -30,7 +30,14 @@ BUFFERS = [
 ]
 
 
-@pytest.mark.parametrize("stall", STALLS.values(), ids=STALLS)
+QUICK = {"backpressure", "both"}  # stalls: a queue that is mostly full, and one that is anything
+
+
+@pytest.mark.parametrize(
+    "stall",
+    [pytest.param(stall, marks=() if name in QUICK else pytest.mark.slow) for name, stall in STALLS.items()],
+    ids=STALLS,
+)
 @pytest.mark.parametrize("make", BUFFERS)
 def test_nothing_is_lost_or_reordered(make, stall):
     rng = random.Random(1)
