@@ -68,7 +68,7 @@ def test_scale_equals_the_number_format_bit_for_bit(loss, frac):
     assert got == _vectors(want)
 
 
-@pytest.mark.parametrize("shift", [0, 39, *slow(15, 16, 17, 32, 38)])
+@pytest.mark.parametrize("shift", [39, *slow(0, 15, 16, 17, 32, 38)])
 def test_scale_saturates_and_rounds_down_at_every_shift(shift):
     fa = np.array([INT32_MAX, INT32_MIN, 1, -1, 0, 12345, -12345, INT32_MAX], dtype=np.int64)
     labels = np.array([INT32_MIN, INT32_MAX, 0, 0, 0, 1, 1, 0], dtype=np.int64)

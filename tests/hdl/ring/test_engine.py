@@ -96,7 +96,7 @@ def run(parameters, nodes, counts, *, codec=None, stall=0.2, latency=5):
 @pytest.mark.parametrize(
     ("nodes", "codec"),
     [
-        (2, None),
+        pytest.param(2, None, marks=pytest.mark.slow),  # quickly, in co-simulation
         pytest.param(2, Inceptionn(bound=6), marks=pytest.mark.slow),
         pytest.param(3, Bfp(), marks=pytest.mark.slow),
         pytest.param(3, Inceptionn(bound=10, mode=Mode.PUBLISHED), marks=pytest.mark.slow),

@@ -82,6 +82,7 @@ def test_fifo_hands_on_every_payload_once_in_order(depth, distributed, tmp_path,
     proof.prove(tmp_path, depth=2 * depth)
 
 
+@pytest.mark.slow
 def test_register_slice_hands_on_every_payload_once_in_order(tmp_path):
     dut = RegisterSlice(shape=WIDTH)
     proof = Proof(dut)
