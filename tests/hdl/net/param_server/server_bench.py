@@ -9,7 +9,7 @@ from amaranth.sim import Simulator
 
 from fanin.hdl.bus.memory import ReadMemory, WriteMemory
 from fanin.hdl.net.param_server import server as rtl
-from fanin.param_server import ParamServerConfig, ServerLayout, WorkerLayout
+from fanin.param_server import VERSION_BYTES, ParamServerConfig, RowLayout, ServerLayout, WorkerLayout
 from fanin.rdma import Ending
 from fanin.sim.golden.param_server import ParameterServer, WorkerEndpoint
 from tests.hdl.net.rdma.payloads import bursts_of
@@ -45,43 +45,52 @@ class Push:
 
 
 class ServerBench:
-    """Runs until every worker has had ``rounds`` of its gradients applied, or there is no version left.
+    """Runs a job until every worker has had ``rounds`` of its gradients applied, or there is no version left.
 
-    ``sizes`` are those of ParamServerConfig; with ``barrier`` a round's last row goes to all; ``back``: the
-    probability that the NIC sends an earlier packet again, of any row that is not complete; ``pause``: that it
-    pauses; ``mtu`` its packets' bytes; ``deaf``: a worker whose pushes fail, from its second one on;
-    ``errors``: that a gradient's word is read with an error.
+    ``sizes`` are those of ParamServerConfig; with ``barrier`` a round's last row goes to all; ``base`` is where
+    the server's memory begins; ``short``: a worker whose last gradient does not come; ``deaf``: a worker whose
+    pushes fail, from its second one on.
+
+    Of all jobs, ``back`` is the probability that the NIC sends an earlier packet again, of any row that is not
+    complete; ``late``: that it does so of any row that is, as its queue still has the packet, and a row may be
+    complete while it is read; ``pause``: that it pauses; ``mtu`` its packets' bytes; ``errors``: that a
+    gradient's word is read with an error.
     """
 
-    def __init__(self, config, *, seed, rounds, sizes, stall=0.0, latency=20, back=0.0, pause=0.0, mtu=256,
-                 deaf=None, patience=4096, errors=0.0, barrier=False, limit=20_000):  # fmt: skip
+    def __init__(self, config, *, seed, stall=0.0, latency=20, back=0.0, late=0.0, pause=0.0, mtu=256,
+                 patience=4096, errors=0.0, limit=20_000, **job):  # fmt: skip
         self.rng = random.Random(seed)
-        self.sizes = ParamServerConfig(width=config.width, **sizes)
-        self.layout = ServerLayout(self.sizes, 0, base=0x1000)
+        self.numbers = np.random.default_rng(seed)
         self.dut = rtl.ParamServer(config=config, patience=patience)
-        self.rounds, self.mtu, self.deaf, self.barrier, self.limit = rounds, mtu, deaf, barrier, limit
-        self.stall, self.back, self.pause = stall, back, pause
-        values = np.random.default_rng(seed)
-        initial = values.normal(size=self.sizes.parameters).astype(np.float32)
-        self.gradients = values
+        self.stall, self.back, self.late, self.pause, self.mtu = stall, back, late, pause, mtu
+        self.errors, self.limit = errors, limit
+        options = {"latency": latency, "stall": stall}
+        self.reads = {
+            name: ReadMemory(getattr(self.dut, name), self._word, seed=seed + n, **options)
+            for n, name in enumerate(("memory", "rows_read", "table", "scan"))
+        }
+        self.writes = WriteMemory(self.dut.rows_write, seed=seed, **options)
+        self._prepare(**job)
+
+    def _prepare(self, *, rounds, sizes, barrier=False, base=0x1000, short=None, deaf=None):
+        """A job in a memory of its own; nothing has happened."""
+        step = self.dut.config.width // 8
+        self.sizes = ParamServerConfig(width=8 * step, **sizes)
+        self.layout = ServerLayout(self.sizes, 0, base=base)
+        self.barrier, self.deaf = barrier, deaf
+        self.last = [rounds - (n == short) for n in range(self.sizes.workers)]  # version of each worker
+        initial = self.numbers.normal(size=self.sizes.parameters).astype(np.float32)
         self.golden = ParameterServer(self.layout, rate=0.5, initial=initial)
         there = WorkerLayout(self.sizes)
         self.workers = [WorkerEndpoint(n, there, initial) for n in range(self.sizes.workers)]
         self.memory = bytearray(self.golden.memory)
-        dut, step = self.dut, config.width // 8
-        word = lambda at: int.from_bytes(self.memory[at : at + step], "little")  # noqa: E731
-        options = {"latency": latency, "stall": stall}
-        self.reads = {
-            name: ReadMemory(getattr(dut, name), word, seed=seed + n, **options)
-            for n, name in enumerate(("memory", "rows_read", "table", "scan"))
-        }
-        table = range(self.layout.slot(0, 0).base, len(self.memory), step)
-        self.reads["table"].errors = {at for at in table if self.rng.random() < errors}
-        self.writes = WriteMemory(dut.rows_write, seed=seed, **options)
         self.writes.content = Bytes(self.memory)
+        table = range(self.layout.slot(0, 0).base, len(self.memory), step)
+        self.reads["table"].errors = {at for at in table if self.rng.random() < self.errors}
         self.updates = []
         self.stopped = set()  # workers to whom a push has failed
         self.pushes = []  # all, in their order
+        self.late_streamed = 0  # words of the stream that went to a push that was complete
         self._round = []  # workers whose gradients have come since the last barrier
         self._due = deque()  # and those that are not posted
         self._active = deque()
@@ -91,20 +100,26 @@ class ServerBench:
         self.events = []
         self.cycle = 0
 
+    def _word(self, at):
+        """What memory has; the job owns it from its first row on."""
+        assert self.layout.base <= at < len(self.memory), f"{at:#x} is not the job's"
+        return int.from_bytes(self.memory[at : at + self.dut.config.width // 8], "little")
+
     def push_gradients(self, worker):
         """As many as there is credit for."""
-        while worker.version < self.rounds and worker.may_push and worker.number not in self.stopped:
+        number = worker.number
+        while worker.version < self.last[number] and worker.may_push and number not in self.stopped:
             reading = worker.begin_read()
             w, others = worker.end_read(reading)
-            (push,) = worker.push(self.gradients.normal(size=w.shape), others)
+            (push,) = worker.push(self.numbers.normal(size=w.shape), others)
             there = self.layout.base + push.remote  # the golden worker's server begins at 0
             gradient = worker.memory[push.local : push.local + push.length]
             self.memory[there : there + push.length] = self.golden.memory[there : there + push.length] = (
                 gradient
             )
 
-    async def main(self, ctx):
-        """Set up, start, and wait."""
+    async def job(self, ctx):
+        """Set up, start, and wait; when the host may begin anew, look at what has become of it."""
         dut, sizes, layout = self.dut, self.sizes, self.layout
         row, slot = layout.row(0), layout.slot(0, 0)
         settings = {
@@ -135,12 +150,15 @@ class ServerBench:
             await ctx.tick()
             assert self.cycle < self.limit, f"{len(self.pushes)} pushes after {self.cycle} cycles"
         ctx.set(dut.enable, 1)
-        await ctx.tick().repeat(40 + (2 * dut.patience if self.deaf is not None else 0))
+        await ctx.tick().repeat(40)  # nothing is taken twice
+        ctx.set(dut.enable, 0)
+        await ctx.tick().repeat(4)
+        while ctx.get(dut.busy) or self._asked:
+            await ctx.tick()
+            assert self.cycle < self.limit, f"busy, or {len(self._asked)} reads are not answered"
         names = ("version", "gone", "staleness", "stalest", "exhausted")
         self.status = {name: ctx.get(getattr(dut, name)) for name in names}
-        ctx.set(dut.enable, 0)
-        await ctx.tick().repeat(300)
-        self.busy = ctx.get(dut.busy)
+        self.check()
 
     @property
     def remote(self):
@@ -148,8 +166,9 @@ class ServerBench:
 
     @property
     def finished(self):
-        alive = [worker for worker in self.workers if worker.number not in self.stopped]
-        done = all(worker.consumed >= self.rounds for worker in alive) or self.golden.version == rtl.MAX_VERSION
+        applied = zip(self.golden.row.lgvnum, self.last, strict=True)
+        alive = (pair for n, pair in enumerate(applied) if n not in self.stopped)
+        done = all(lgvnum >= last for lgvnum, last in alive) or self.golden.version == rtl.MAX_VERSION
         return done and not self._due and all(push.completed for push in self.pushes)
 
     async def count(self, ctx):
@@ -202,6 +221,7 @@ class ServerBench:
                 continue
             if rng.random() < self.pause:
                 await ctx.tick().repeat(rng.choice([20, 200]))
+            await self._again(ctx, self.late, complete=True)
             push = self._active[0]
             if push.index in self.stopped or self._fails(push):
                 self._active.popleft()
@@ -213,10 +233,14 @@ class ServerBench:
             push.next = min(push.next + self.mtu, push.length)
             if push.next == push.length:
                 self._active.popleft()
-            earlier = [push for push in self.pushes if push.next and not push.completed]
-            while earlier and rng.random() < self.back:
-                again = rng.choice(earlier)
-                await self._packet(ctx, again, rng.randrange(0, again.next, self.mtu))
+            await self._again(ctx, self.back, complete=False)
+
+    async def _again(self, ctx, odds, *, complete):
+        """Packets that have been sent, of pushes that are or are not complete."""
+        sent = lambda push: push.next and push.completed == complete  # noqa: E731
+        while (pushes := list(filter(sent, self.pushes))) and self.rng.random() < odds:
+            push = self.rng.choice(pushes)
+            await self._packet(ctx, push, self.rng.randrange(0, push.next, self.mtu))
 
     def _fails(self, push):
         """The first push to the deaf worker arrives; the second one fails half-way."""
@@ -242,19 +266,19 @@ class ServerBench:
 
     async def words(self, ctx):
         """What comes, in the order in which it was asked for."""
-        nic, step = self.dut.nic, self.dut.config.width // 8
+        nic = self.dut.nic
         ctx.set(nic.rready, 1)
-        beat = 0
-        async for _, _, valid, word, last in ctx.tick().sample(nic.rvalid, nic.rdata, nic.rlast):
+        beat = from_memory = 0
+        ports = (nic.rvalid, nic.rdata, nic.rlast, self.dut.memory.rvalid)
+        async for _, _, valid, word, last, reads in ctx.tick().sample(*ports):
+            came_from_memory, from_memory = from_memory, reads  # it was on that port a cycle ago
             if not valid:
                 continue
             push, at, count = self._asked[0]
-            at += beat * step
-            data = word.to_bytes(step, "little")
-            assert at <= len(push.sent), "a gap"
-            if at < len(push.sent):
-                assert push.sent[at : at + step] == data, "sent again, and not the same"
-            push.sent[at : at + step] = data
+            if push.completed:
+                self.late_streamed += not came_from_memory
+            else:
+                self._take(push, at + beat * self.dut.config.width // 8, word)
             beat += 1
             assert last == (beat == count)
             if last:
@@ -262,6 +286,13 @@ class ServerBench:
                 beat = 0
                 if len(push.sent) == push.length and not push.arrived:
                     self._arrive(push)
+
+    def _take(self, push, at, word):
+        data = word.to_bytes(self.dut.config.width // 8, "little")
+        assert at <= len(push.sent), "a gap"
+        if at < len(push.sent):
+            assert push.sent[at : at + len(data)] == data, "sent again, and not the same"
+        push.sent[at : at + len(data)] = data
 
     def _arrive(self, push):
         worker = self.workers[push.index]
@@ -272,11 +303,11 @@ class ServerBench:
         self.push_gradients(worker)
 
     async def complete(self, ctx):
-        """Some time later, when nothing of it is read any more."""
+        """Some time later, when nothing of it is read any more, unless that may be late."""
         said = self.dut.completion
         while True:
             await ctx.tick()
-            under_way = {id(push) for push, *_ in self._asked}
+            under_way = set() if self.late else {id(push) for push, *_ in self._asked}
             ready = [n for n, (push, _) in enumerate(self._ended) if id(push) not in under_way]
             if ready and self.rng.random() < 0.1:
                 push, ending = self._ended[ready[0]]
@@ -289,29 +320,41 @@ class ServerBench:
                     _, _, ready = await ctx.tick().sample(said.ready)
                 ctx.set(said.valid, 0)
 
-    def run(self):
-        """Until all is done; then compare row by row."""
+    def run(self, *jobs):
+        """The job, and further ones on the same server, each begun when it is not busy any more."""
+
+        async def main(ctx):
+            await self.job(ctx)
+            for job in jobs:
+                self._prepare(**job)
+                await self.job(ctx)
+
         simulator = Simulator(self.dut)
         simulator.add_clock(1e-6)
-        simulator.add_testbench(self.main)
+        simulator.add_testbench(main)
         others = (self.count, self.posts, self.ask, self.words, self.complete, self.writes.process)
         for process in (*others, *(memory.process for memory in self.reads.values())):
             simulator.add_testbench(process, background=True)
         simulator.run()
-        self.check()
         return self
 
     def check(self):
         """Every row that was sent, and those in memory, are what the golden server made of the gradients."""
         for push in self.pushes:
-            assert push.sent == push.expected[: len(push.sent)]
             assert push.arrived or push.index in self.stopped
-        size = self.sizes.rows * self.layout.row(0).size
-        base = self.layout.base
-        assert self.memory[base : base + size] == self.golden.memory[base : base + size]
+            assert self._meant(push.sent) == self._meant(push.expected[: len(push.sent)])
+        for number in range(self.sizes.rows):
+            row = self.layout.row(number)
+            place = slice(row.base, row.base + row.size)
+            assert self._meant(self.memory[place]) == self._meant(self.golden.memory[place]), f"row {number}"
         ages = [update.staleness for update in self.updates]
         assert self.status["version"] == len(ages)
         assert (self.status["staleness"], self.status["stalest"]) == (sum(ages), max(ages))
         assert self.status["gone"] == sum(1 << n for n in self.stopped)
-        assert not self.busy
         assert set(self.golden.applied.values()) == {1}
+
+    def _meant(self, row):
+        """A row, with zeros between the last worker's LGVnum and the version behind it: they mean nothing."""
+        layout = RowLayout(self.sizes, 0, 0)
+        first, end = layout.lgvnum + VERSION_BYTES * self.sizes.workers, layout.tail_version
+        return row[:first] + bytes(len(row[first:end])) + row[end:]

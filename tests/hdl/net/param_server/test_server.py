@@ -76,6 +76,45 @@ def test_behind_a_barrier_all_get_the_row_of_the_last_gradient(sizes):
     assert counts["let_go"] == 0
 
 
+@pytest.mark.parametrize(("rows", "stall"), [(1, 0.1), *slow((1, 0.0), (2, 0.3), (3, 0.1))])
+def test_packets_that_are_late_take_nothing_from_the_row_that_is_read(rows, stall):
+    """A row is overwritten while packets of it are queued: with one row, at the stream's next address."""
+    sizes = {"parameters": 60, "rows": rows}
+    bench, counts = _run(sizes=sizes, rounds=2, late=0.7, back=0.1, stall=stall, mtu=64, latency=1)
+    assert bench.late_streamed > 0
+    assert counts["let_go"] == 0
+
+
+@pytest.mark.slow
+def test_packets_that_are_late_and_rows_that_are_let_go_get_on():
+    _run(sizes={"rows": 1}, late=0.5, back=0.1, pause=0.3, deaf=1, patience=30, stall=0.1)
+
+
+def _job(*, workers, slots, rows, parameters, rounds, barrier=False, **options):
+    sizes = {"workers": workers, "slots": slots, "rows": rows, "parameters": parameters}
+    return {"sizes": sizes, "rounds": rounds, "barrier": barrier, **options}
+
+
+@pytest.mark.parametrize(
+    ("before", "job"),
+    [
+        ({"slots": 2, "deaf": 1}, {"slots": 3}),
+        ({"slots": 1, "barrier": True, "short": 2}, {"slots": 1, "barrier": True}),
+        *slow(
+            ({"slots": 2, "deaf": 1}, {"slots": 1, "barrier": True}),
+            ({"slots": 1, "barrier": True, "short": 0}, {"slots": 3}),
+        ),
+    ],
+    ids=str,
+)
+def test_nothing_of_a_job_is_left_in_the_next_one(before, job):
+    """Fewer workers, other slots and rows, another place; whom the first one left out is in again."""
+    before = _job(workers=4, rows=3, parameters=60, rounds=3, **before)
+    job = _job(workers=2, rows=2, parameters=90, rounds=2, base=0x2A00, **job)
+    bench = ServerBench(TINY, seed=new_seed(), patience=100, stall=0.2, back=0.1, limit=5000, **before).run(job)
+    assert len(bench.updates) == 4
+
+
 def test_errors_of_memory_are_counted():
     _, counts = _run(sizes={}, errors=0.2)
     assert counts["memory_errors"] > 10
