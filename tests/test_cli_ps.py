@@ -3,6 +3,7 @@
 import json
 import shlex
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -394,6 +395,13 @@ def test_mnist_that_is_none_is_named(capsys, tmp_path, mnist, name, change, caus
     err = _refused(capsys, tmp_path, f"{SMALL} {mnist}")
     assert cause in err
     assert str(mnist) in err
+
+
+def test_the_sample_in_the_docs_is_of_the_recipe():
+    page = (Path(__file__).parents[1] / "docs/ps-train.md").read_text()
+    epochs, each = RECIPES["lr"].epochs, 1347 // 15 // 8
+    assert f"\n     {epochs}  0." in page
+    assert f"{15 * each * epochs:,} pushed, {15 * each * epochs:,} applied" in page
 
 
 def test_stragglers_and_stops_are_read_as_they_are_written():

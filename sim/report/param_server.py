@@ -132,7 +132,7 @@ def _convergence(epochs: Sequence[Mapping[str, Any]]) -> list[str]:
         measures = [(float(e["epoch"]), e["convergence"][key]) for e in epochs if e["convergence"]]
         points = [(epoch, value) for epoch, value in measures if value and value > 0]
         if len(points) > 1:
-            chart = charts.curves_chart({name: points}, "epoch", name, start=1.0, width=310, log=True)
+            chart = charts.curves_chart({name: points}, "epoch", name, start=1.0, log=True)
             drawings.append(chart)
     return drawings
 

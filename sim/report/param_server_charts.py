@@ -53,10 +53,10 @@ def curves_chart(
     y_label: str,
     *,
     start: float,
-    width: float = 470.0,
     log: bool = False,
 ) -> str:
     """A line per series, the first one on top; x begins at ``start``. ``log``: of y, which is above 0 then."""
+    width = 470.0
     top, bottom, left, right = 34.0, 216.0, 52.0, width - 14
     canvas = Canvas(width, 262, f"{y_label} over {x_label}")
     xs = [x for points in series.values() for x, _ in points]

@@ -106,6 +106,7 @@ def part_figures(part: wiring.Component) -> Iterator[Result]:
     yield Result(f"{name}: LUTs as memory", area.lutrams, "LUTs")
     yield Result(f"{name}: flip-flops", area.flip_flops, "flip-flops")
     yield Result(f"{name}: block RAM", area.ram_bits, "bits")
+    yield Result(f"{name}: DSPs", area.dsps, "DSPs")
 
 
 def _total(config: NodeConfig, engine: Area, around: Area) -> Iterator[Result]:

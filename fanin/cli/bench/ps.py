@@ -21,13 +21,12 @@ from fanin.hdl.net.param_server.streamed_reads import StreamedReads
 from fanin.hdl.net.param_server.update import UpdateLanes
 from fanin.param_server import ParamServerConfig, RowLayout
 from fanin.rdma import MAX_PAYLOAD, RdmaConfig
-from fanin.roce import ICRC_BYTES, Opcode, header_bytes
 from fanin.sim.cosim.param_server import ParamServerCosim
 from fanin.sim.cosim.param_server_hosts import WildRun
 from fanin.sim.models.learning import NoTraining
-from fanin.sim.models.wild_costs import Compute, Costs
+from fanin.sim.models.wild_costs import PACKET_OVERHEAD, Compute, Costs
 from fanin.sim.models.wild_job import Job
-from fanin.sim.network import FCS_BYTES, GAP_BYTES, PREAMBLE_BYTES, LinkConfig
+from fanin.sim.network import LinkConfig
 
 WORKERS = 15
 MODELS = {"lr": 7_850, "fcnn": 101_770}  # the paper's, on MNIST
@@ -77,8 +76,7 @@ def paced(cosim: ParamServerCosim, case: Case) -> Result:
     run = _run(cosim, case)
     size = RowLayout(case.sizes, 0, 0).size
     packets = -(-size // MAX_PAYLOAD)
-    around = PREAMBLE_BYTES + header_bytes(Opcode.WRITE_MIDDLE) + ICRC_BYTES + FCS_BYTES + GAP_BYTES
-    most = case.link.gbps * size / (size + packets * around)
+    most = case.link.gbps * size / (size + packets * PACKET_OVERHEAD)
     gbps = len(run.updates) * size * 8 / (_cycles(run) * cosim.period_ps / 1000)
     name = f"rows at {case.link.gbps:g} Gb/s, {case.model}, {WORKERS} workers"
     note = f"{gbps:.2f} of {most:.2f} Gb/s"
@@ -106,7 +104,7 @@ def parts(config: RdmaConfig) -> list[wiring.Component]:
     """What a server of that configuration consists of, and all of it."""
     return [
         Scanner(config=config),
-        UpdateLanes(lanes=1),
+        UpdateLanes(lanes=config.width // 32),
         RowMaker(config=config),
         Pushes(config=config),
         ReadGate(config=config),
