@@ -10,8 +10,10 @@ import numpy as np
 from fanin.hdl.bus.driver import Batch, Value
 from fanin.hdl.net.param_server.registers import COUNTERS, IDENTITY, VERSION, param_server_registers
 from fanin.hdl.net.rdma.nic_driver import NicDriver
+from fanin.hdl.net.rdma.registers import TIMEOUT
 from fanin.param_server import ServerLayout
-from fanin.rdma import RdmaConfig
+from fanin.rdma import Connection, RdmaConfig
+from fanin.wire import Endpoint
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,22 @@ class ParamServerDriver(NicDriver):
 
     def __init__(self, config: RdmaConfig, *, base: int = 0):
         super().__init__(config, param_server_registers(config), base=base)
+        self._mtu: int | None = None  # of all queue pairs
+
+    def configure(self, own: Endpoint, *, timeout: int = TIMEOUT) -> Batch:
+        """As any NIC's; what is connected then may have another path MTU."""
+        self._mtu = None
+        return super().configure(own, timeout=timeout)
+
+    def connect(self, index: int, connection: Connection, peer: Endpoint) -> Batch:
+        """As any NIC's. Raises ValueError unless all have one path MTU.
+
+        A packet that is sent again must be cut where the first one was: else it asks for words of the stream.
+        """
+        if self._mtu not in (None, connection.mtu):
+            raise ValueError(f"mtu must be {self._mtu}, as of the other queue pairs, not {connection.mtu}")
+        self._mtu = connection.mtu
+        return super().connect(index, connection, peer)
 
     def set_job(self, layout: ServerLayout, step: np.float32, *, barrier: bool = False) -> Batch:
         """Sizes and places of the job, and α/N; with ``barrier`` it is Sync-DSGD.

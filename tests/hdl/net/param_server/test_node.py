@@ -13,8 +13,9 @@ from fanin.hdl.bus.memory import ReadMemory, WriteMemory
 from fanin.hdl.net.param_server import node
 from fanin.hdl.net.param_server.driver import ParamServerDriver
 from fanin.hdl.net.param_server.server import ParamServer
+from fanin.job import worker_endpoint
 from fanin.param_server import ParamServerConfig, ServerLayout
-from fanin.rdma import PRESETS
+from fanin.rdma import PRESETS, Connection
 from fanin.sim.golden.param_server import ParameterServer
 from tests.hdl.bus.test_registers import Host
 from tests.hdl.net.param_server.server_bench import Bytes
@@ -104,3 +105,14 @@ def test_behind_a_barrier_a_worker_has_one_slot():
     layout = ServerLayout(ParamServerConfig(parameters=10, workers=2, slots=2, width=128), 0)
     with pytest.raises(ValueError, match="slots must be 1 behind a barrier, not 2"):
         ParamServerDriver(CONFIG).set_job(layout, np.float32(1), barrier=True)
+
+
+def test_all_queue_pairs_have_one_path_mtu():
+    """Packets of rows must be cut alike: docs/param-server.md, "Update and push in one pass"."""
+    driver, peer = ParamServerDriver(CONFIG), worker_endpoint(0)
+    driver.connect(0, Connection(1, mtu=1024), peer)
+    driver.connect(1, Connection(2, mtu=1024), peer)
+    with pytest.raises(ValueError, match="mtu must be 1024, as of the other queue pairs, not 4096"):
+        driver.connect(1, Connection(2, mtu=4096), peer)
+    driver.configure(worker_endpoint(1))
+    driver.connect(1, Connection(2, mtu=4096), peer)
