@@ -58,6 +58,7 @@ SETUPS: dict[str, dict[str, Any]] = {
     "K = 4, S = 4": {"slots": 4, "servers": 4},
 }
 PLACES = ("design", "cluster")
+DRAWN_EPOCHS = 5
 SHOWN = (2, 5, 10, 20)  # epochs, besides the last one
 
 
@@ -90,11 +91,29 @@ def outcomes(model: str, place: str, seeds: Sequence[int]) -> Iterator[tuple[str
     works = {seed: workload(model, seed) for seed in seeds}
     yield "single node", [single(work, model, seed) for seed, work in works.items()]
     for name, fields in SETUPS.items():
+        yield name, [trained(work, replace(job(model, place, seed), **fields)) for seed, work in works.items()]
+
+
+def drawn(model: str, place: str, seeds: Sequence[int], draws: int) -> Iterator[tuple[str, list[Outcome]]]:
+    """The first epochs of every seed, with its data ``draws`` times: only the workers' times are others.
+
+    They decide in which order gradients come, and that is all that differs between two runs of one setup.
+    """
+    works = {seed: workload(model, seed) for seed in seeds}
+    for name, fields in SETUPS.items():
         found = []
         for seed, work in works.items():
-            setup = replace(job(model, place, seed), **fields)
-            found.append(run(setup, Training(work, workers=setup.workers, batch=setup.batch, seed=seed)))
+            setup = replace(job(model, place, seed), epochs=DRAWN_EPOCHS, **fields)
+            times = (seed + draw * len(seeds) for draw in range(draws))
+            found += [trained(work, replace(setup, seed=time), seed, convergence=False) for time in times]
         yield name, found
+
+
+def trained(work: Workload, setup: Job, seed: int | None = None, *, convergence: bool = True) -> Outcome:
+    """A run on data that are shuffled by ``seed``, or the job's own."""
+    seed = setup.seed if seed is None else seed
+    learner = Training(work, workers=setup.workers, batch=setup.batch, seed=seed, convergence=convergence)
+    return run(setup, learner)
 
 
 def accuracies(runs: Sequence[Outcome]) -> list[float]:
@@ -133,6 +152,22 @@ def table(model: str, place: str, found: Mapping[str, Sequence[Outcome]]) -> Ite
         yield f"| {name} | {' | '.join(cells)} | {np.mean([run.seconds for run in runs]):.3f} |"
 
 
+def first_epochs(model: str, place: str, found: Mapping[str, Sequence[Outcome]], draws: int) -> Iterator[str]:
+    """Mean accuracy of the first epochs, how far it is from wild's, and wild's draws from one another."""
+    epochs = [f"epoch {number}" for number in range(1, DRAWN_EPOCHS + 1)]
+    yield f"| {model}, {place}, {draws} draws | {' | '.join(epochs)} | from wild |"
+    yield "|" + "---|" * (DRAWN_EPOCHS + 2)
+    wild = accuracies(found["wild"])
+    for name, runs in found.items():
+        mean = accuracies(runs)
+        most, epoch = farthest(mean, wild)
+        cells = " | ".join(f"{100 * each:.1f} %" for each in mean)
+        yield f"| {name} | {cells} | {100 * most:.1f} % ({epoch}) |"
+    one_draw = [accuracies(found["wild"][draw::draws]) for draw in range(draws)]
+    spread = " | ".join(f"{100 * (max(each) - min(each)):.1f} %" for each in zip(*one_draw, strict=True))
+    yield f"| wild, between draws | {spread} | |"
+
+
 def convergence(model: str, place: str, found: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
     """Figure 8's measures behind the last epoch of a convex model, mean of the seeds."""
     yield f"| {model}, {place} | distance to w* | gradient's norm | loss above w*'s |"
@@ -148,9 +183,14 @@ if __name__ == "__main__":
     parser.add_argument("--models", nargs="+", default=list(RECIPES), choices=list(RECIPES))
     parser.add_argument("--place", default="design", choices=PLACES)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--draws", type=int, default=0, help="of the first epochs, each with other times")
     args = parser.parse_args()
     print(*recipes(), "", sep="\n")
     for model in args.models:
+        if args.draws:
+            found = dict(drawn(model, args.place, range(args.seeds), args.draws))
+            print(*first_epochs(model, args.place, found, args.draws), "", sep="\n", flush=True)
+            continue
         found = dict(outcomes(model, args.place, range(args.seeds)))
         for show in (table, convergence) if RECIPES[model].decay else (table,):
             for line in show(model, args.place, found):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fanin.sim.models import wild_paper
-from fanin.sim.models.wild_digits import RECIPES, SETUPS, accuracies, farthest, outcomes, recipes
+from fanin.sim.models.wild_digits import RECIPES, SETUPS, accuracies, drawn, farthest, outcomes, recipes
 from fanin.sim.models.wild_job import Algorithm
 from fanin.sim.models.wild_paper import PAPER, cluster, figure_1, job, seconds
 
@@ -64,6 +64,16 @@ def test_digits_are_recognised_as_well_as_promised(model, least, monkeypatch):
     for name, runs in found.items():
         assert all(len(run.epochs) == RECIPES[model].epochs for run in runs), name
         assert all(run.tally.lost == run.tally.repeated == 0 for run in runs), name
+
+
+@pytest.mark.slow
+def test_servers_and_slots_change_no_epochs_accuracy_but_by_the_order_of_gradients(monkeypatch):
+    """Means of six orders a seed: of one, an early epoch's accuracy is chance."""
+    monkeypatch.delitem(SETUPS, "sync")
+    mean = {name: accuracies(runs) for name, runs in drawn("lr", "design", range(5), 6)}
+    for name, each in mean.items():
+        most, epoch = farthest(each, mean["wild"])
+        assert most <= 0.005, f"{name} is {100 * most:.2f} % from K = S = 1 in epoch {epoch}"
 
 
 def test_the_documentation_states_the_hyper_parameters_that_are_used():
