@@ -8,7 +8,7 @@ section 4.2, algorithms 1 and 2.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -306,7 +306,7 @@ class Tally:
 
     @classmethod
     def of(
-        cls, workers: list[WorkerEndpoint], servers: list[ParameterServer], gone: Container[int] = ()
+        cls, workers: Sequence[WorkerEndpoint], servers: Sequence[ParameterServer], gone: Container[int] = ()
     ) -> Tally:
         """Of a run that has ended; what workers that are ``gone`` have pushed may be missing."""
         pushed = {(w.number, v) for w in workers if w.number not in gone for v in range(1, w.version + 1)}
