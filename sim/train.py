@@ -18,7 +18,6 @@ from fanin.errors import DoesNotFit, InputError
 from fanin.fixed import Loss
 from fanin.hdl.net.job import RETRY_BITS, TIMEOUT_BITS
 from fanin.sim import data
-from fanin.sim.cosim.build import check_tools
 from fanin.sim.cosim.harness import Cosim, TrainRun
 from fanin.sim.cosim.run import Progress, RunResult
 from fanin.sim.golden import metrics
@@ -184,7 +183,6 @@ class Trainer:
         self.labels = fixed.labels(self.dataset.labels, options.loss, options.node.frac)
         self.rate = fixed.learning_rate(options.lr / options.batch)
         check_switch(options.network.switch)
-        check_tools()  # before the nodes are elaborated, which takes seconds
         self.cosim = Cosim(options.node, workers=options.workers, clock_mhz=options.clock_mhz, quiet=quiet)
 
     def _shape(self, samples: int, columns: int) -> TrainShape:

@@ -16,7 +16,6 @@ from fanin.cli.main import build_parser, main
 from fanin.cli.output import output_directory, write_file
 from fanin.cli.progress import Remaining
 from fanin.errors import InputError
-from fanin.sim.cosim.simulator import Sources
 
 GOOD_LINES = "1 1:0.5 2:1\n0 1:0.25 3:2\n" * 8
 
@@ -320,9 +319,6 @@ def test_the_doctor_refuses_a_run_that_is_none(capsys, tmp_path, content):
 
 def test_an_unusable_cache_is_named(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("FANIN_CACHE", "/proc/nowhere")
-    monkeypatch.setattr(
-        "fanin.sim.cosim.simulator.simulation_sources", lambda _: Sources({}, {})
-    )  # seconds less
     err = _refused(capsys, "train", "breast_cancer", "--preset", "tiny", "-o", tmp_path / "out")
     assert "/proc/nowhere: builds cannot be kept there" in err
     assert "$FANIN_CACHE" in err

@@ -87,17 +87,27 @@ def find_verilator() -> Verilator:
     return found
 
 
-def check_tools() -> None:
-    """Raise InputError naming each program missing that a build needs."""
-    if missing := [name for name in ("g++", "make", "perl") if shutil.which(name) is None]:
-        raise InputError(f"the simulator cannot be built, missing: {', '.join(missing)}")
-
-
 def cache_directory() -> Path:
     """Where builds are kept: $FANIN_CACHE, else fanin under $XDG_CACHE_HOME or ~/.cache."""
     if own := os.environ.get("FANIN_CACHE"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fanin"
+
+
+def _builds_directory() -> Path:
+    return cache_directory() / "verilated"
+
+
+def check_build() -> None:
+    """Raise InputError for what a build lacks: programs, a Verilator, a folder to keep it in.
+
+    To be asked before nodes are made, whose Verilog takes seconds.
+    """
+    find_verilator()
+    if missing := [name for name in ("g++", "make", "perl") if shutil.which(name) is None]:
+        raise InputError(f"the simulator cannot be built, missing: {', '.join(missing)}")
+    with _kept_builds():
+        _builds_directory().mkdir(parents=True, exist_ok=True)
 
 
 def build(
@@ -115,12 +125,12 @@ def build(
     the same at once: each builds in a directory of its own, and the first to finish puts it in place. Raises
     InputError for a missing tool, ToolFailed with the tool's last lines when a build fails.
     """
+    check_build()
     verilator = find_verilator()
-    check_tools()
     jobs = [_Job(name, part, _model_arguments(name, part, verilator)) for name, part in models.items()]
     arguments = _own_arguments(sources, verilator) if own_main else _top_arguments(sources, models, verilator)
     jobs.append(_Job("", sources, arguments))
-    place = cache_directory() / "verilated" / _digest(jobs, verilator)
+    place = _builds_directory() / _digest(jobs, verilator)
     if (place / EXECUTABLE).exists():
         return place
     with _building(place.parent) as temporary:
@@ -138,14 +148,20 @@ def build(
 
 
 @contextlib.contextmanager
-def _building(folder: Path) -> Iterator[str]:
-    """A temporary directory in a folder of the cache."""
+def _kept_builds() -> Iterator[None]:
+    """Errors of the folder of builds, told to the user."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = tempfile.TemporaryDirectory(dir=folder, prefix="building-")
+        yield
     except OSError as error:
         cause = f"{error.strerror}; $FANIN_CACHE may name another folder"
         raise InputError(f"{cache_directory()}: builds cannot be kept there: {cause}") from error
+
+
+@contextlib.contextmanager
+def _building(folder: Path) -> Iterator[str]:
+    """A temporary directory in a folder of the cache."""
+    with _kept_builds():
+        temporary = tempfile.TemporaryDirectory(dir=folder, prefix="building-")
     with temporary as name:
         yield name
 

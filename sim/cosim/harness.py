@@ -20,6 +20,7 @@ from fanin.hdl.glm.node import GlmNode, NodeEvents, worker_class
 from fanin.hdl.glm.node_driver import NodeDriver, NodeJob, NodeMemories
 from fanin.job import SWITCH, Job, Member, worker_endpoint
 from fanin.p4.program import ProgramConfig
+from fanin.sim.cosim.build import check_build
 from fanin.sim.cosim.clock import period_of
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import FailedCheck, Phase, Progress, RunRequest, RunResult
@@ -68,6 +69,7 @@ class Cosim:
         self.config = config
         self.workers = workers
         self.period_ps = period_of(clock_mhz)
+        check_build()
         self.driver = NodeDriver(config)
         engine = worker_class(config).engine_type.__name__
         apart = (engine,) if config.engines > 1 else ()

@@ -20,6 +20,7 @@ from fanin.hdl.net.rdma.node import RdmaNode
 from fanin.job import worker_endpoint
 from fanin.param_server import MAX_SERVERS, ParamServerConfig, ServerLayout, WorkerLayout
 from fanin.rdma import FIRST_QUEUE_PAIR, MAX_QUEUE_PAIRS, RdmaConfig, Region, payload_words
+from fanin.sim.cosim.build import check_build
 from fanin.sim.cosim.clock import mac_rate, period_of
 from fanin.sim.cosim.param_server_hosts import SERVER_KEY, Hosts, WildRun
 from fanin.sim.cosim.program import HostProgram
@@ -69,6 +70,7 @@ class ParamServerCosim:
             raise InputError(f"servers must be 1 to {MAX_SERVERS}, not {servers}")
         self.workers, self.servers, self.width = workers, servers, width
         self.period_ps = period_of(clock_mhz)
+        check_build()
         at_worker, at_server = _nic(servers, width), _nic(workers, width)
         self.worker_driver, self.server_driver = RdmaDriver(at_worker), ParamServerDriver(at_server)
         self._simulator = Simulator(

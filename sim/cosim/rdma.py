@@ -15,6 +15,7 @@ from fanin.hdl.net.rdma.nic_driver import NicDriver
 from fanin.hdl.net.rdma.node import ARRIVALS, COMPLETIONS, RdmaNode
 from fanin.job import worker_endpoint
 from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Region, Write
+from fanin.sim.cosim.build import check_build
 from fanin.sim.cosim.clock import mac_rate, period_of
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, Progress, RunRequest, RunResult
@@ -111,6 +112,7 @@ class RdmaCosim:
         self.config = config
         self.nodes = nodes
         self.period_ps = period_of(clock_mhz)
+        check_build()
         self.driver = RdmaDriver(config)
         self._simulator = Simulator([Group(RdmaNode(config=config), nodes)], quiet=quiet)
 

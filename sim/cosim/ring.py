@@ -17,6 +17,7 @@ from fanin.hdl.ring.driver import RingDriver, RingMember, RingStatus
 from fanin.hdl.ring.node import RingNode
 from fanin.job import worker_endpoint
 from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
+from fanin.sim.cosim.build import check_build
 from fanin.sim.cosim.clock import mac_rate, period_of
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, Progress, RunRequest, RunResult
@@ -106,6 +107,7 @@ class RingCosim:
         if nodes not in range(MIN_NODES, MAX_NODES + 1):
             raise InputError(f"nodes must be {MIN_NODES} to {MAX_NODES}, not {nodes}")
         self.period_ps = period_of(clock_mhz)
+        check_build()
         self.config = config
         self.nodes = nodes
         self.driver = RingDriver(config)
