@@ -71,6 +71,11 @@ class ParamServerConfig:
         """Words of w."""
         return -(-self.parameters // self.lanes)
 
+    @property
+    def writes_on_a_link(self) -> int:
+        """Gradients, at most: to a server come those of all workers, from a worker go those to all servers."""
+        return max(self.workers, self.servers) * self.slots
+
     def shard_start(self, shard: int) -> int:
         """The first value of w that a server owns; its shard ends where the next one's begins.
 

@@ -109,6 +109,7 @@ class Link:
     def __init__(self, config: LinkConfig, seed: str):
         self.config = config
         self.statistics = LinkStatistics()
+        self.cut = False  # from then on all that is handed in is dropped
         self._random = random.Random(seed)
         self._free = 0  # when the sender's wire is idle again
         self._delay = round(config.delay_ns * 1000)
@@ -128,7 +129,7 @@ class Link:
         start = max(time, self._free)
         arrival = self._arrival(start, frame)
         self._free = arrival - self._delay + config.duration(GAP_BYTES)
-        if draw() < config.drop:
+        if draw() < config.drop or self.cut:
             statistics.dropped += 1
             return []
         times = [arrival]
@@ -201,6 +202,10 @@ class Network:
         for arrival in self.up[port].send(frame, time):
             if not arrival.error:
                 heapq.heappush(self._arriving, (arrival.time, next(self._order), port, arrival.frame))
+
+    def cut(self, port: int) -> None:
+        """From now on nothing gets on the links of a node; what is under way arrives."""
+        self.up[port].cut = self.down[port].cut = True
 
     def advance(self, time: int) -> list[Reception]:
         """Let the switch receive everything up to and including ``time``; what nodes will receive of it.

@@ -121,6 +121,10 @@ class Exchange:
         """Whether any frame is on its way, or still in a MAC."""
         return self._network.next_time is not None or self._top.macs_busy()
 
+    def cut(self, node: int) -> None:
+        """From now on nothing gets on a node's link, in either direction."""
+        self._network.cut(node)
+
     def skip(self, time_ps: int) -> None:
         """Let time pass without the clock: as long as nothing is carried, nothing is late."""
         self._note_arrivals()

@@ -94,6 +94,9 @@ class Network(Protocol):
     def skip(self, time_ps: int) -> None:
         """Let time pass without the clock."""
 
+    def cut(self, node: int) -> None:
+        """From now on nothing gets on a node's link, in either direction."""
+
 
 @dataclass
 class _Queued:
@@ -107,8 +110,8 @@ class Board:
     Nodes are numbered as in the simulator; ValueError says that there is none of a number.
     """
 
-    def __init__(self, top: Top, clock: Clock, memories: Sequence[Sequence[Path]]):
-        self._top, self._clock, self._paths = top, clock, memories
+    def __init__(self, top: Top, network: Network, clock: Clock, memories: Sequence[Sequence[Path]]):
+        self._top, self._network, self._clock, self._paths = top, network, clock, memories
         self._memories: dict[Path, Bytes] = {}
         self._queues: list[deque[_Queued]] = [deque() for _ in memories]  # the first of each is running
         self._watchers: dict[tuple[int, int], list[Then]] = {}
@@ -157,6 +160,10 @@ class Board:
         if not watchers:
             self._top.watch(node, address)
         watchers.append(then)
+
+    def cut(self, node: int) -> None:
+        """Cut a node's link: frames that leave it, or the switch for it, are dropped from now on."""
+        self._network.cut(self._check(node))
 
     def at(self, time_ps: int, then: Then) -> None:
         """Call ``then`` once, at the first rising edge at or after a time, but not in this cycle any more."""

@@ -19,7 +19,7 @@ from fanin.hdl.net.rdma.driver import RdmaDriver
 from fanin.hdl.net.rdma.node import RdmaNode
 from fanin.job import worker_endpoint
 from fanin.param_server import MAX_SERVERS, ParamServerConfig, ServerLayout, WorkerLayout
-from fanin.rdma import FIRST_QUEUE_PAIR, MAX_QUEUE_PAIRS, RdmaConfig, Region, payload_words
+from fanin.rdma import FIRST_QUEUE_PAIR, MAX_QUEUE_PAIRS, MAX_RETRIES, RdmaConfig, Region, payload_words
 from fanin.sim.cosim.build import check_build
 from fanin.sim.cosim.clock import mac_rate, period_of
 from fanin.sim.cosim.param_server_hosts import SERVER_KEY, Hosts, WildRun
@@ -28,6 +28,7 @@ from fanin.sim.cosim.rdma import Pair, configure_node
 from fanin.sim.cosim.run import Phase, Progress, RunRequest
 from fanin.sim.cosim.simulator import Group, Simulator
 from fanin.sim.models.learning import Learner
+from fanin.sim.models.wild_costs import patience
 from fanin.sim.models.wild_job import Algorithm, Job, Outcome
 from fanin.sim.models.wild_job import Progress as Told
 from fanin.sim.network import LinkConfig
@@ -35,7 +36,6 @@ from fanin.sim.switch.forward import Forwarder
 
 WORKER_KEY = 0x1000  # and a shard: the key of its model buffers at a worker
 WINDOW = 256  # packets in flight
-_ROUND_TRIP = 5_000  # cycles, and more than that
 _QUIET = 600  # cycles, in which a packet goes from any register of a node to the next frame
 
 
@@ -103,7 +103,7 @@ class ParamServerCosim:
         link: LinkConfig | None = None,
         switch_ns: float = 400.0,
         timeout: int | None = None,
-        retries: int = 7,
+        retries: int = MAX_RETRIES,
         pcap: Path | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> WildRun:
@@ -117,7 +117,7 @@ class ParamServerCosim:
         link, sizes = link or LinkConfig(), self.sizes(job, learner)
         if timeout is None:
             timeout = write_timeout(sizes, link, self.period_ps)
-        lossless = not (link.drop or link.corrupt)
+        lossless = not (link.drop or link.corrupt or job.stops)
         initial = learner.initial().astype(np.float32)
         hosts = functools.partial(
             Hosts,
@@ -212,14 +212,11 @@ class ParamServerCosim:
 
 
 def write_timeout(sizes: ParamServerConfig, link: LinkConfig, period_ps: int) -> int:
-    """Cycles: twice what all gradients that may be on the way take on one link, and a round trip.
-
-    To a server come those of all workers, from a worker go those to all servers.
-    """
+    """Cycles after which a packet is sent again, long enough for all gradients that may be on one link."""
     size = max(ServerLayout(sizes, shard).slot(0, 0).size for shard in range(sizes.servers))
-    count = max(sizes.workers, sizes.servers) * sizes.slots
-    bits_a_cycle = min(link.gbps * period_ps / 1000, sizes.width)
-    return _ROUND_TRIP + math.ceil(2 * 8 * size * count / bits_a_cycle)
+    period = period_ps * 1e-12
+    bits_a_second = min(link.gbps * 1e9, sizes.width / period)
+    return math.ceil(patience(sizes.writes_on_a_link, 8 * size / bits_a_second) / period)
 
 
 def run_rtl(

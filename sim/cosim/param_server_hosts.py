@@ -140,7 +140,7 @@ class _Worker(Worker):
 
     def advance(self) -> None:
         """As all workers do. ``done`` says what the host has been told; memory may hold a row before that."""
-        self.done = self.gone or self.endpoint.consumed >= self.hosts.account.gradients_each
+        self.done = self.endpoint.consumed >= self.hosts.account.gradients_each
         super().advance()
 
     @property
@@ -221,12 +221,15 @@ class Hosts:
         sync = self.job.algorithm is Algorithm.SYNC
         if sync and worker.endpoint.version < self.account.gradients_each:
             raise sync_ends([worker.number])
+        self.board.cut(worker.number)
         worker.advance()
 
     @property
     def done(self) -> bool:
-        """All that was pushed has been applied, and has come back."""
-        return bool(self.workers) and all(worker.done and worker.idle for worker in self.workers)
+        """All that was pushed has been applied, and has come back, but for workers that are gone."""
+        return bool(self.workers) and all(
+            worker.gone or (worker.done and worker.idle) for worker in self.workers
+        )
 
     @property
     def progress(self) -> int:

@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.param_server import ParamServerConfig, ServerLayout, WorkerLayout
+from fanin.rdma import MAX_RETRIES
 from fanin.sim.golden.param_server import ParameterServer, Push, WorkerEndpoint
 from fanin.sim.models.learning import Learner
-from fanin.sim.models.wild_costs import PACKET_BYTES
+from fanin.sim.models.wild_costs import PACKET_BYTES, patience
 from fanin.sim.models.wild_job import Account, Algorithm, Job, Outcome, Progress
 from fanin.sim.models.wild_worker import Worker
 
@@ -68,6 +69,8 @@ class _Worker(Worker):
             server.write(push.remote, bytes(memory[push.local : push.local + push.length]))
 
         def part(number: int) -> None:
+            if self.gone:
+                return
             server.link_free = max(run.clock.now, server.link_free + seconds)
             if number == parts - 1:
                 run.clock.at(server.link_free + costs.arrival(size), arrive)
@@ -79,6 +82,8 @@ class _Worker(Worker):
 
     def receive(self, push: Push, data: bytes, whole: bool) -> None:
         """A row, or as much of it as tells that a write has begun."""
+        if self.gone:
+            return
         size = len(data) if whole else self.endpoint.config.word_bytes
         self.endpoint.memory[push.remote : push.remote + size] = data[:size]
         if whole:
@@ -172,13 +177,18 @@ class _Server:
         return worker
 
     def _push(self, worker: int, begin: float, seconds: float) -> None:
-        """The model row from ``begin`` on; it is kept until its acknowledgement must be back."""
+        """The model row from ``begin`` on; it is kept until its acknowledgement must be back.
+
+        A worker that is gone sends none: then until the row has been sent for the last time.
+        """
         clock, costs = self.run.clock, self.run.job.costs
         latency = costs.arrival(self.run.row_bytes(self.shard))
         push, to = self.engine.push(worker), self.run.workers[worker]
         data = bytes(self.engine.memory[push.local : push.local + push.length])
         arrived = begin + seconds + latency
-        self._row_free[self.engine.config.row_of(self.engine.version)] = arrived + costs.latency
+        answers = arrived < self.run.job.stops.get(worker, math.inf)
+        free = arrived + costs.latency if answers else begin + self.run.gives_up_seconds(self.shard)
+        self._row_free[self.engine.config.row_of(self.engine.version)] = free
         clock.at(begin + latency, lambda: to.receive(push, data, whole=False))
         clock.at(arrived, lambda: to.receive(push, data, whole=True))
 
@@ -230,6 +240,11 @@ class _Run:
 
     def update_seconds(self, shard: int) -> float:
         return self.job.costs.update * self.row_bytes(shard)
+
+    def gives_up_seconds(self, shard: int) -> float:
+        """Until the write of a row that nobody acknowledges ends."""
+        seconds = self.job.costs.write(self.slot_bytes(shard))
+        return (1 + MAX_RETRIES) * patience(self.config.writes_on_a_link, seconds)
 
     def row_bytes(self, shard: int) -> float:
         return self._row_bytes[shard]

@@ -94,6 +94,14 @@ class Costs:
         return self.latency + min(size, PACKET_BYTES) * self.first + rest * self.last
 
 
+_ROUND_TRIP = 20e-6  # seconds, and more than that
+
+
+def patience(writes: int, seconds: float) -> float:
+    """Seconds after which a write is sent again: twice what all of them take on one link, and a round trip."""
+    return _ROUND_TRIP + 2 * writes * seconds
+
+
 #: 100 Gb/s, as in the paper and in fanin's NIC.
 LINK_BYTE = 1 / 12.5e9
 _CYCLE = 4e-9

@@ -35,7 +35,7 @@ class Job:
 
     ``batch`` samples take time; how many there are is the learner's. ``model_bytes`` replaces the size of w and
     of gradients on links and in memory (the paper's are float64). In their first ``warm_up`` epochs workers use
-    one of their slots. ``stops`` has workers that stop answering, and when. ``waits`` False lets workers
+    one of their slots. ``stops`` has workers whose links are cut, and when. ``waits`` False lets workers
     overwrite gradients, for tests. Raises ValueError for Sync-DSGD with more than a slot.
     """
 

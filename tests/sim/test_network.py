@@ -123,6 +123,18 @@ def test_a_frame_crosses_two_links_and_the_switch():
     assert net.next_time is None
 
 
+def test_links_that_are_cut_take_nothing_more_and_deliver_what_is_under_way():
+    net = network(LinkConfig(delay_ns=100, gbps=100), switch_ns=400)
+    net.send(1, other_traffic(1), 0)
+    net.cut(1)
+    net.send(1, other_traffic(2), 10_000)
+    net.send(0, other_traffic(3), 10_000)
+    received = [(r.port, r.arrival.frame) for r in net.advance(10**9)]
+    assert received == [(0, other_traffic(1)), (2, other_traffic(1)), (2, other_traffic(3))]
+    cut, whole = net.statistics()[1], net.statistics()[2]
+    assert (cut["up"]["dropped"], cut["down"]["dropped"], whole["down"]["dropped"]) == (1, 1, 0)
+
+
 def test_without_delays_everything_happens_in_the_instant_of_sending():
     net = network(QUICK)
     net.send(1, other_traffic(1), 4000)

@@ -370,6 +370,7 @@ class Misuse(Hosts):
             lambda: board.watch(0, -1, self.end),
             lambda: board.memory(NODES),
             lambda: board.memory(SPLIT, 2),
+            lambda: board.cut(NODES),
         ):
             with pytest.raises(ValueError, match="must") as error:
                 wrong()
@@ -384,6 +385,7 @@ def test_the_board_refuses_what_there_is_not(run):
         "address must not be below 0, but is -1",
         f"node must be 0 to {NODES - 1}, not {NODES}",
         f"port must be 0 to 1 at node {SPLIT}, not 2",
+        f"node must be 0 to {NODES - 1}, not {NODES}",
     ]
 
 

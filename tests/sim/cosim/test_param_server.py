@@ -180,6 +180,22 @@ def test_a_worker_that_stops_is_left_alone(hardware):
     assert run.outcome.seconds == run.updates[-1].made < 3e-3
 
 
+def test_a_row_that_nobody_acknowledges_is_freed_when_its_queue_pair_has_ended(hardware):
+    """The link of a worker that stops is cut. Eight rows: while one is held, the other has seven more."""
+    timeout, batches = 4000, 40
+    job = replace(JOB, compute=Compute(per_sample=5e-7), stops={1: 24e-6})
+    run = hardware.run(job, Random(parameters=170, batches=batches), timeout=timeout)
+    times = [update.made for update in run.updates if update.worker == 0]
+    gaps = [after - before for before, after in pairwise(times)]
+    assert len(times) == batches
+    tries = 8 * timeout * 4e-9
+    held = max(gaps)
+    assert sorted(gaps)[-2] < 10e-6 < held < tries
+    number = gaps.index(held)
+    assert times[number + 1] - times[number - 6] == pytest.approx(tries, rel=0.1)
+    assert run.outcome.tally.lost == run.outcome.tally.repeated == 0
+
+
 def test_a_run_without_any_worker_ends(hardware):
     run = hardware.run(replace(JOB, stops={0: 0.0, 1: 0.0}), Random(parameters=170, batches=2))
     assert (run.updates, run.outcome.stopped, run.outcome.seconds) == ([], (0, 1), 0)

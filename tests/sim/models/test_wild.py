@@ -190,6 +190,25 @@ def test_a_run_goes_on_without_a_worker_that_stops_and_says_so():
     assert [epoch.number for epoch in found.epochs] == [1]
 
 
+def test_what_a_worker_had_not_sent_when_it_stopped_is_lost():
+    """It takes 200 µs to compute, and 10 on the link."""
+    for stop, applied in ((195, 0), (205, 0), (215, 1)):
+        found = _timed(1, workers=1, stops={0: stop * MICRO})
+        assert (found.tally.applied, found.tally.lost) == (applied, 0)
+
+
+def test_the_row_for_a_worker_that_is_gone_is_held_until_it_has_been_sent_for_the_last_time():
+    """Eight rows: seven updates behind it find one. Then the other worker's gradient waits."""
+    costs, quick = replace(PLAIN, one_pass=True), Compute(per_sample=MICRO)
+    found = _timed(20, workers=2, costs=costs, compute=quick, stops={1: 25 * MICRO})
+    pushes = [span.end for span in found.spans if span.kind == "push" and span.worker == 0]
+    between = [after - before for before, after in pairwise(pushes)]
+    assert max(between[:8]) < 45 * MICRO < between[8] > 45 * MICRO > max(between[9:])
+    held = 8 * (20 + 2 * 2 * 10) * MICRO  # tries, each until a round trip and twice two gradients are over
+    assert pushes[9] == pytest.approx(42 * MICRO + held + (20 + 3 + 2 + 10 + 3) * MICRO, rel=0.02)
+    assert len(pushes) == 20
+
+
 def test_sync_ends_with_the_name_of_the_worker_that_stops():
     with pytest.raises(CheckFailed, match="worker 2 stopped answering; Sync-DSGD cannot go on without it"):
         _timed(20, algorithm=Algorithm.SYNC, stops={2: 2e-3})
