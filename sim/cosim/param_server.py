@@ -117,7 +117,7 @@ class ParamServerCosim:
         link, sizes = link or LinkConfig(), self.sizes(job, learner)
         if timeout is None:
             timeout = write_timeout(sizes, link, self.period_ps)
-        lossless = not (link.drop or link.corrupt or job.stops)
+        sends_again = bool(link.drop or link.corrupt or job.stops)
         initial = learner.initial().astype(np.float32)
         hosts = functools.partial(
             Hosts,
@@ -144,7 +144,7 @@ class ParamServerCosim:
                 mac_bytes_per_cycle=mac_rate(link, self.period_ps, self.width),
                 watchdog=100_000 + 20 * timeout,
                 # Until then a packet that was lost may have to be sent again, by nodes that count in cycles.
-                quiet_cycles=_QUIET + timeout * (not lossless),
+                quiet_cycles=_QUIET + timeout * sends_again,
                 pcap=pcap,
             )
             raw = self._simulator.run(request, progress=progress)

@@ -173,7 +173,9 @@ class _Worker(Worker):
         self.board.run(self.number, program, self._posted)
 
     def _posted(self, reads: list[int]) -> None:
-        """The completions that were read must be good."""
+        """The completions that were read must be good, unless the link has been cut."""
+        if self.gone:
+            return
         for word in reads:
             driver = self.hosts.driver
             said = driver.completed_of(driver.take_completion().results([word]))

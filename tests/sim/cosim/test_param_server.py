@@ -196,6 +196,21 @@ def test_a_row_that_nobody_acknowledges_is_freed_when_its_queue_pair_has_ended(h
     assert run.outcome.tally.lost == run.outcome.tally.repeated == 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("link", [LinkConfig(), BAD], ids=["good", "bad"])
+def test_a_link_may_be_cut_at_any_time(larger, link):
+    seed, batches = new_seed(), 12
+    rng = np.random.default_rng(seed)
+    for time in rng.uniform(0, 60e-6, size=8):
+        job = replace(JOB, workers=3, servers=2, slots=2, seed=seed, stops={1: time})
+        run = larger.run(job, Random(parameters=170, batches=batches), link=link, timeout=3000)
+        applied = Counter((update.worker, update.shard) for update in run.updates)
+        assert [applied[worker, shard] for worker in (0, 2) for shard in (0, 1)] == [batches] * 4
+        assert max(applied[1, 0], applied[1, 1]) <= batches
+        assert run.outcome.stopped == (1,)
+        assert run.outcome.tally.lost == run.outcome.tally.repeated == 0
+
+
 def test_a_run_without_any_worker_ends(hardware):
     run = hardware.run(replace(JOB, stops={0: 0.0, 1: 0.0}), Random(parameters=170, batches=2))
     assert (run.updates, run.outcome.stopped, run.outcome.seconds) == ([], (0, 1), 0)
