@@ -7,10 +7,11 @@ their steps happens. Source: RDMA-wild, section 4, algorithms 1 and 2; Sync-DSGD
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import count
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from fanin.sim.models.wild_costs import PACKET_BYTES, patience
 from fanin.sim.models.wild_job import Account, Algorithm, Job, Outcome, Progress
 from fanin.sim.models.wild_worker import Worker
 
+_FETCHED = 4  # rows whose posts each come a packet after the one before
 _PARTS = 16  # of a gradient at most, between which a link may carry those of others: packets do so, too
 
 
@@ -32,7 +34,7 @@ class _Clock:
     def __init__(self) -> None:
         self.now = 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = count()
+        self._numbers = itertools.count()
 
     def at(self, when: float, do: Callable[[], None]) -> None:
         heapq.heappush(self._events, (when, next(self._numbers), do))
@@ -66,7 +68,7 @@ class _Worker(Worker):
 
         def arrive() -> None:
             self.arrived(began)
-            server.write(push.remote, bytes(memory[push.local : push.local + push.length]))
+            server.write(self.number, push.remote, bytes(memory[push.local : push.local + push.length]))
 
         def part(number: int) -> None:
             if self.gone:
@@ -99,10 +101,15 @@ class _Server:
         self.busy = False
         self._row_free = [0.0] * engine.config.rows
         self._receivers: list[int] = []
+        self._came: dict[int, float] = {}  # by worker: when its last gradient came
 
-    def write(self, address: int, data: bytes) -> None:
-        """Bytes of a gradient arrive."""
+    def _fresh(self) -> list[int]:
+        return [worker for worker in range(self.engine.config.workers) if self.engine.fresh(worker)]
+
+    def write(self, worker: int, address: int, data: bytes) -> None:
+        """A gradient arrives."""
         self.engine.memory[address : address + len(data)] = data
+        self._came[worker] = self.run.clock.now
         self.advance()
 
     def advance(self) -> None:
@@ -111,17 +118,21 @@ class _Server:
             return
         one_pass = self.run.job.costs.one_pass
         all_first = self.run.job.algorithm is Algorithm.SYNC and not one_pass
-        workers = range(self.engine.config.workers)
-        if (all if all_first else any)(map(self.engine.fresh, workers)):
+        if len(self._fresh()) >= (self.engine.config.workers if all_first else 1):
             self.busy = True
             (self._pass if one_pass else self._scan)(0)
 
     def _pass(self, start: int) -> None:
         """Update with what is there, from worker ``start`` on, and push each row as it is made.
 
-        Of Sync-DSGD only the one behind a round's last gradient is pushed, from memory.
+        Of Sync-DSGD only the one behind a round's last gradient is pushed, from memory. A round's gradients are
+        applied as they have come, since the hardware looks for the next one during an update: in this order
+        their workers' rows are posted.
         """
-        worker = self.engine.scan(start)
+        at_once = self.run.job.algorithm is Algorithm.WILD
+        worker = (
+            self.engine.scan(start) if at_once else min(self._fresh(), key=self._came.__getitem__, default=None)
+        )
         if worker is None:
             self.busy = False
             return
@@ -130,7 +141,6 @@ class _Server:
         if free > clock.now:
             clock.at(free, lambda: self._pass(start))
             return
-        at_once = self.run.job.algorithm is Algorithm.WILD
         seconds = self.run.update_seconds(self.shard)
         if at_once:
             seconds = max(seconds, costs.write(self.run.row_bytes(self.shard)))
@@ -157,13 +167,17 @@ class _Server:
         self._receivers = []
 
     def _push_round(self, begin: float) -> None:
-        """The row to all, a packet to each in turn: all are on the way for as long as all of them take."""
-        costs, size, others = self.run.job.costs, self.run.row_bytes(self.shard), len(self._receivers) - 1
-        packets = math.ceil(size / PACKET_BYTES)
-        seconds = costs.write(size) + packets * costs.readback
-        packet = seconds / packets
-        for turn, worker in enumerate(self._receivers):
-            self._push(worker, begin + turn * packet, seconds + others * (seconds - packet))
+        """The row to all: their packets leave one by one, and theirs is whose last one has."""
+        packets = self.run.job.costs.packets(self.run.row_bytes(self.shard))
+        first: dict[int, float] = {}
+        sent = Counter[int]()
+        now = begin
+        for worker in packets_in_turn(self._receivers, len(packets)):
+            first.setdefault(worker, now)
+            now += packets[sent[worker]]
+            sent[worker] += 1
+            if sent[worker] == len(packets):
+                self._push(worker, first[worker], now - first[worker])
         self._receivers = []
 
     def _rest(self) -> None:
@@ -191,6 +205,37 @@ class _Server:
         self._row_free[self.engine.config.row_of(self.engine.version)] = free
         clock.at(begin + latency, lambda: to.receive(push, data, whole=False))
         clock.at(arrived, lambda: to.receive(push, data, whole=True))
+
+
+def packets_in_turn(workers: Sequence[int], packets: int) -> list[int]:
+    """Whose packet leaves next, of rows posted for ``workers`` one after the other.
+
+    As a row is posted its first packet leaves; between two posts and behind them one of each worker's in turn.
+    The rows beyond ``_FETCHED`` are all posted while packets that were fetched ahead are being sent.
+    """
+    left = dict.fromkeys(workers, packets)
+    order: list[int] = []
+    posted: list[int] = []
+    last = -1
+
+    def send(worker: int) -> None:
+        left[worker] -= 1
+        order.append(worker)
+
+    def send_in_turn() -> None:
+        nonlocal last
+        if waiting := [worker for worker in posted if left[worker]]:
+            last = min(waiting, key=lambda worker: (worker <= last, worker))
+            send(last)
+
+    for worker in workers[:_FETCHED]:
+        posted.append(worker)
+        send(worker)
+        send_in_turn()
+    posted += workers[_FETCHED:]
+    while any(left.values()):
+        send_in_turn()
+    return order
 
 
 class _Run:

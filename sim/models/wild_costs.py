@@ -63,11 +63,10 @@ class Costs:
     link; ``latency``: from a write's last byte on its link to where it is seen, with ``first`` and ``last`` for
     each byte of its first packet and of its last one, which are stored on the way before they are sent on;
     ``update``: of w, for one gradient; ``turnaround``: at least, from the beginning of one update to the next;
-    ``landing``: from a row's last word to its first one, read back from memory, and ``readback``: of a packet
-    that is read there, on its link; ``post``: of a worker's host, from one server's write of a gradient to the
-    next one's; ``copy``: of w, when a worker takes the model out of its buffer. With ``one_pass`` the server
-    pushes w while it updates it; without, it updates with all new gradients and then pushes to all their
-    workers, as in algorithm 1.
+    ``landing``: from a row's last word to its first one, read back from memory; ``post``: of a worker's host,
+    from one server's write of a gradient to the next one's; ``copy``: of w, when a worker takes the model out
+    of its buffer. With ``one_pass`` the server pushes w while it updates it; without, it updates with all new
+    gradients and then pushes to all their workers, as in algorithm 1.
     """
 
     byte: float
@@ -79,14 +78,19 @@ class Costs:
     last: float = 0.0
     turnaround: float = 0.0
     landing: float = 0.0
-    readback: float = 0.0
     post: float = 0.0
     copy: float = 0.0
     one_pass: bool = False
 
     def write(self, size: float) -> float:
         """Seconds that a write of ``size`` bytes occupies its link."""
-        return self.message + size * self.byte + math.ceil(size / PACKET_BYTES) * self.packet
+        return self.message + sum(self.packets(size))
+
+    def packets(self, size: float) -> list[float]:
+        """Seconds of each of its packets."""
+        whole = math.ceil(size / PACKET_BYTES) - 1
+        sizes = [PACKET_BYTES] * whole + [size - whole * PACKET_BYTES]
+        return [size * self.byte + self.packet for size in sizes]
 
     def arrival(self, size: float) -> float:
         """Seconds from the end of that to where its last byte is seen."""
@@ -119,7 +123,6 @@ DESIGN = Costs(
     update=_CYCLE / _WORD,
     turnaround=167 * _CYCLE,
     landing=115 * _CYCLE,
-    readback=4 * _CYCLE,
     post=85 * _CYCLE,
     copy=1 / 20e9,
     one_pass=True,

@@ -10,7 +10,7 @@ import pytest
 from fanin.errors import CheckFailed
 from fanin.sim.golden.param_server import Tally
 from fanin.sim.models.learning import NoTraining, Training
-from fanin.sim.models.wild import run
+from fanin.sim.models.wild import packets_in_turn, run
 from fanin.sim.models.wild_costs import ALONE, DESIGN, Compute, Costs
 from fanin.sim.models.wild_job import Algorithm, Job
 from fanin.sim.models.workloads import build, load
@@ -188,6 +188,25 @@ def test_a_run_goes_on_without_a_worker_that_stops_and_says_so():
     assert 3 * 20 < found.tally.applied < 4 * 20
     assert found.seconds > 20 * 200e-6
     assert [epoch.number for epoch in found.epochs] == [1]
+
+
+@pytest.mark.parametrize(
+    ("posted", "order"),
+    [
+        ("0123", "00112233012301230123012301230123"),
+        ("2130", "22113203012301230123012301230130"),
+        ("2310", "22331102301230123012301230123010"),
+        ("3210", "33221300123012301230123012301201"),
+    ],
+)
+def test_rows_behind_a_barrier_take_turns_as_captured_from_the_rtl(posted, order):
+    """Rows of eight packets; the digits are workers."""
+    assert packets_in_turn([int(worker) for worker in posted], 8) == [int(worker) for worker in order]
+
+
+def test_all_packets_of_all_rows_leave_however_many_there_are():
+    for packets in (1, 2, 3, 25):
+        assert Counter(packets_in_turn(range(15), packets)) == dict.fromkeys(range(15), packets)
 
 
 def test_what_a_worker_had_not_sent_when_it_stopped_is_lost():
