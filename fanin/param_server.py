@@ -120,9 +120,10 @@ class ParamServerConfig:
 class RowLayout:
     """A model row from ``base``: at the server, and in each of a worker's buffers.
 
-    A head word that begins with the version of w; w; then the LGVnum vector, one entry a worker, in whole words
+    A head word that ends with the version of w; w; then the LGVnum vector, one entry a worker, in whole words
     of which the last one ends with the version of w again. A write of the row, in increasing address order,
-    leaves both versions equal only when all between them has arrived.
+    leaves both versions equal only when all between them has arrived. In front are zeros: Wireshark takes a
+    payload that begins with an EtherType and two zeros for IP over InfiniBand, and versions 6 and 8 are such.
     """
 
     config: ParamServerConfig
@@ -132,7 +133,7 @@ class RowLayout:
     @property
     def head_version(self) -> int:
         """The version of w in front: written first."""
-        return self.base
+        return self.w - VERSION_BYTES
 
     @property
     def w(self) -> int:

@@ -131,7 +131,7 @@ def test_what_is_streamed_is_aligned_and_versions_lie_at_the_ends():
             assert (
                 row.w % config.word_bytes == row.lgvnum % config.word_bytes == row.size % config.word_bytes == 0
             )
-            assert row.head_version == row.base
+            assert row.base + config.word_bytes == row.head_version + VERSION_BYTES == row.w
             assert row.tail_version + VERSION_BYTES == row.base + row.size
             assert row.lgvnum + config.workers * VERSION_BYTES <= row.tail_version
 

@@ -116,7 +116,7 @@ class RowMaker(wiring.Component):
                     o.valid.eq(self.order.valid),
                     self.order.ready.eq(o.ready),
                     head.eq(self.order.valid & o.ready),
-                    word.data.eq(self.order.payload.version),
+                    word.data[-VERSION_BITS:].eq(self.order.payload.version),
                 ]
                 m.d.sync += [version.eq(self.order.payload.version), left.eq(self.words - 2), tail.eq(0)]
                 with m.If(head):
