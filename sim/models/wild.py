@@ -167,7 +167,7 @@ class _Server:
         self._receivers = []
 
     def _push_round(self, begin: float) -> None:
-        """The row to all: their packets leave one by one, and theirs is whose last one has."""
+        """The row to all, packet by packet; whose last one has left has it."""
         packets = self.run.job.costs.packets(self.run.row_bytes(self.shard))
         first: dict[int, float] = {}
         sent = Counter[int]()
@@ -211,7 +211,8 @@ def packets_in_turn(workers: Sequence[int], packets: int) -> list[int]:
     """Whose packet leaves next, of rows posted for ``workers`` one after the other.
 
     As a row is posted its first packet leaves; between two posts and behind them one of each worker's in turn.
-    The rows beyond ``_FETCHED`` are all posted while packets that were fetched ahead are being sent.
+    So it was captured from the RTL with ``_FETCHED`` workers; the rows of further ones are assumed to be posted
+    while packets that were fetched ahead are being sent.
     """
     left = dict.fromkeys(workers, packets)
     order: list[int] = []
