@@ -155,7 +155,8 @@ class Requester(wiring.Component):
         self.moot = Signal()  # nor is there reason to go back
         self.spent = Signal()  # there are no retries left
         self.tried = Signal.like(self.row.attempts)  # one attempt more
-        self.granted = Signal()  # there is still to do what the queue pair was chosen for
+        self.sends_on = Signal()  # there is still a packet to send
+        self.overdue = Signal()  # there is still a reason to go back: a timer's, or an answer
         # of each queue pair: a packet could be sent; a descriptor posted; packets are in flight
         self.sendable = Signal(count)
         self.room = Signal(count, init=-1)
@@ -168,7 +169,7 @@ class Requester(wiring.Component):
             self.reads.eq(0),
             self.closed.eq((self.row.flight & ~self.window).any()),
             self.quiet.eq(~self.row.flight.any()),
-            self.moot.eq(~self.row.flight.any() | ~self.granted),
+            self.moot.eq(~self.row.flight.any() | ~self.overdue),
             self.spent.eq(self.row.attempts == self.settings.retries),
             self.tried.eq(self.row.attempts + 1),
         ]
@@ -247,18 +248,22 @@ class Requester(wiring.Component):
         """Choose what to do, and read the queue pair's row."""
         with m.State("IDLE"):
             m.d.sync += [self.progress.eq(0), self.reads.eq(1)]
-            for kind, (wanted, index) in reversed(self.choices.items()):
+            *urgent, (last, (wanted, index)) = self.choices.items()
+            m.d.sync += [self.kind.eq(last), self.index.eq(index)]  # even if not wanted: then nobody looks
+            with m.If(wanted):
+                m.next = "READ"
+            for kind, (wanted, index) in reversed(urgent):
                 with m.If(wanted):
                     m.d.sync += [self.kind.eq(kind), self.index.eq(index)]
                     m.next = "READ"
         with m.State("READ"):
-            asked = (flags.bit_select(self.index, 1) for flags in (self.sendable, self.timers.expired))
             m.d.sync += [
                 self.row.eq(self.row_read.data),
                 self.settings.eq(self.settings_read.data),
                 self.offset.eq(bytes_of(self.row_read.data.number, self.settings_read.data.mtu)),
                 self.window.eq(~(Const(-1, FLIGHT_BITS) << self.settings_read.data.window)),
-                self.granted.eq(Mux(self.kind == Kind.SEND, *asked)),
+                self.sends_on.eq(self.sendable.bit_select(self.index, 1)),
+                self.overdue.eq(self.timers.expired.bit_select(self.index, 1)),
                 self.ending.eq(Ending.FLUSHED),
             ]
             row = self.row_read.data
@@ -299,7 +304,7 @@ class Requester(wiring.Component):
         with m.State("POSTED"):
             self._write_row(m, self.closed)
             self._read_write(m, row.send)  # or its head, which is the same if it is not enabled
-            m.d.sync += self.granted.eq(1)
+            m.d.sync += self.sends_on.eq(1)
             m.next = "FLUSH"
             with m.If(row.enable):
                 m.next = "WRITE"
@@ -326,7 +331,7 @@ class Requester(wiring.Component):
         ]
         with m.State("SEND"):
             m.next = "IDLE"
-            with m.If(self.granted):
+            with m.If(self.sends_on):
                 m.next = "CUT"
         with m.State("CUT"):
             m.d.sync += [hands_on.eq(1), self.progress.eq(self.quiet)]
@@ -386,7 +391,7 @@ class Requester(wiring.Component):
         """What kind of answer it is; one of another kind is ignored."""
         syndrome = self.answer.payload.syndrome
         m.d.sync += [
-            self.granted.eq(1),
+            self.overdue.eq(1),
             self.positive.eq(syndrome[5:] == 0),
             self.sequence.eq(syndrome == Nak.SEQUENCE.syndrome),
             self.refused.eq(0),
