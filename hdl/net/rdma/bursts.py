@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.bus.axi4 import BOUNDARY, CACHE_BUFFERABLE_MODIFIABLE, Burst
 from fanin.hdl.net.rdma.shapes import SIZE_BITS, lane_bits
+from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.rdma import check_path
 
 PAGE_BITS = BOUNDARY.bit_length() - 1
@@ -101,23 +102,26 @@ class PayloadBursts(wiring.Component):
         return m
 
 
-def drive_addresses(m: Module, axi: Any, channel: str, bursts: Any, go: Any = 1) -> None:
-    """Move bursts into the registers of the channel ``ar`` or ``aw``, in the cycles in which ``go`` is high."""
+def drive_addresses(m: Module, axi: Any, channel: str, bursts: Any, go: Any = 1, *, depth: int = 1) -> None:
+    """Move bursts into a queue in front of the channel ``ar`` or ``aw``, in the cycles in which ``go`` is high.
+
+    ``depth`` 1 is a register; from 2 on, ``bursts.ready`` does not follow that of the channel.
+    """
+    layout = data.StructLayout({name: bursts.payload.shape()[name].shape for name in ("address", "length")})
+    m.submodules[channel] = queue = StreamFIFO(shape=layout, depth=depth)
 
     def port(name: str) -> Any:
         return getattr(axi, channel + name)
 
     m.d.comb += [
-        bursts.ready.eq((port("ready") | ~port("valid")) & go),
+        queue.i.valid.eq(bursts.valid & go),
+        bursts.ready.eq(queue.i.ready & go),
+        *(queue.i.payload[name].eq(bursts.payload[name]) for name in layout.members),
+        port("valid").eq(queue.o.valid),
+        queue.o.ready.eq(port("ready")),
+        port("addr").eq(queue.o.payload.address),
+        port("len").eq(queue.o.payload.length),
         port("size").eq((len(axi.rdata if channel == "ar" else axi.wdata) // 8).bit_length() - 1),
         port("burst").eq(Burst.INCR),
         port("cache").eq(CACHE_BUFFERABLE_MODIFIABLE),
     ]
-    with m.If(port("ready")):
-        m.d.sync += port("valid").eq(0)
-    with m.If(bursts.valid & bursts.ready):
-        m.d.sync += [
-            port("valid").eq(1),
-            port("addr").eq(bursts.payload.address),
-            port("len").eq(bursts.payload.length),
-        ]

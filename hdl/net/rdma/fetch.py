@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.bus.axi4 import AXI4ReadSignature, Resp
 from fanin.hdl.net.rdma.bursts import PayloadBursts, drive_addresses
-from fanin.hdl.net.rdma.merge import window, window_layout
+from fanin.hdl.net.rdma.merge import sums, window, window_layout
 from fanin.hdl.net.rdma.shapes import fetch_layout, lane_bits
 from fanin.hdl.net.rdma.tally import Tally
 from fanin.hdl.stream.connect import connect_typed
@@ -121,7 +121,7 @@ class PayloadFetch(wiring.Component):
         """One addition, in front of the registers of the bursts."""
         given = self.command.payload
         lane = given.address[: lane_bits(self.width)]
-        fields = window(width=self.width, at=lane, to=given.lane, size=given.size)
+        fields = window(width=self.width, **sums(width=self.width, at=lane, to=given.lane, size=given.size))
         m.d.comb += [
             command.valid.eq(self.command.valid),
             self.command.ready.eq(command.ready),

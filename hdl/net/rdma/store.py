@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.hdl.arith.delay import delayed
 from fanin.hdl.bus.axi4 import AXI4WriteSignature, Resp
-from fanin.hdl.net.rdma.bursts import PAGE_BITS, PayloadBursts, drive_addresses, last_byte, reach
-from fanin.hdl.net.rdma.merge import WordMerge, window, window_layout
+from fanin.hdl.net.rdma.bursts import PAGE_BITS, PayloadBursts, drive_addresses, last_byte
+from fanin.hdl.net.rdma.merge import WordMerge, sums, window
 from fanin.hdl.net.rdma.shapes import lane_bits, store_layout
 from fanin.hdl.net.rdma.tally import Tally
 from fanin.hdl.stream.connect import connect_typed
@@ -20,6 +21,7 @@ from fanin.rdma import check_path
 
 _LATE_BITS = 2  # of a turn, behind a register; the others are in front of it
 _AHEAD = 16  # payloads whose addresses may leave before their words
+_ON_THE_WAY = 2  # commands that may have been taken since the queues' levels were looked at
 _AWAITED = data.StructLayout({"some": 1, "crosses": 1})  # whether a payload has bytes, and takes two bursts
 
 
@@ -41,7 +43,7 @@ class PayloadStore(wiring.Component):
     Members
     -------
     ``command`` : In, stream of :func:`~fanin.hdl.net.rdma.shapes.store_layout`
-        ``ready`` follows ``axi.awready`` within the cycle.
+        ``ready`` is a register.
     ``i`` : In, stream of ``width`` bits
         As many words as lanes ``lane`` to ``lane + size - 1`` reach over, none if ``size`` is 0. One may be
         taken before its command. ``ready`` follows ``axi.wready`` within the cycle.
@@ -56,16 +58,16 @@ class PayloadStore(wiring.Component):
     ----------
     ``width`` : int, bits; 128, 256 or 512
     ``address_width`` : int, bits; 12 to 47
-    ``outstanding`` : int, payloads whose responses are to come; at least 1
+    ``outstanding`` : int, payloads whose responses are to come; at least 3
 
     Latency
     -------
-    ``awvalid`` is 2 cycles after the command. ``wvalid`` is 3, if the word waits on ``i``, and 4 cycles if the
-    first byte moves to a lower lane. ``done`` is 1 cycle after the response. A payload takes a cycle for
-    each word that comes, and one more if what is held then makes another; that one is also the next payload's
-    first, if its first word is only held (it moves to lower lanes, or is thrown away). So payloads of one
-    alignment take as many cycles as they come in words, or as they leave in if these are more. A command a
-    cycle; one of two bursts takes two.
+    ``awvalid`` is 4 cycles after the command. ``wvalid`` is, too, if the word waits on ``i``, and 5 cycles if
+    the first byte moves to a lower lane. ``done`` is 1 cycle after the response, of one of nothing 2 after
+    the command. A payload takes a cycle for each word that comes, and one more if what is held then makes
+    another; that one is also the next payload's first, if its first word is only held (it moves to lower lanes,
+    or is thrown away). So payloads of one alignment take as many cycles as they come in words, or as they leave
+    in if these are more. A command a cycle; one of two bursts takes two.
 
     Source
     ------
@@ -74,8 +76,8 @@ class PayloadStore(wiring.Component):
 
     def __init__(self, *, width: int = 512, address_width: int = 40, outstanding: int = 64):
         check_path(width=width, address_width=address_width)
-        if not isinstance(outstanding, int) or outstanding < 1:
-            raise ValueError(f"outstanding must be at least 1, not {outstanding!r}")
+        if not isinstance(outstanding, int) or outstanding <= _ON_THE_WAY:
+            raise ValueError(f"outstanding must be at least {_ON_THE_WAY + 1}, not {outstanding!r}")
         self.width = width
         self.address_width = address_width
         self.outstanding = outstanding
@@ -90,83 +92,100 @@ class PayloadStore(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A command goes four ways: to AW, to the merge, to W, and to those that await responses."""
+        """A command goes three ways: to AW, with its words to W, and to those that await responses."""
         m = Module()
-        bursts = PayloadBursts(width=self.width, address_width=self.address_width, tag=0)
-        m.submodules.bursts = bursts
-        m.submodules.windows = windows = StreamFIFO(shape=window_layout(self.width), depth=_AHEAD)
-        m.submodules.runs = runs = StreamFIFO(shape=_run_layout(self.width), depth=_AHEAD)
+        path = {"width": self.width, "address_width": self.address_width}
+        m.submodules.bursts = bursts = PayloadBursts(**path, tag=0)
+        payload = bursts.command.payload.shape()
+        m.submodules.payloads = payloads = StreamFIFO(shape=payload, depth=_AHEAD)
+        run = _run_layout(self.width)
+        m.submodules.merge = merge = WordMerge(width=self.width, depth=_AHEAD, late=_LATE_BITS, tag=run)
         m.submodules.awaited = awaited = StreamFIFO(shape=_AWAITED, depth=self.outstanding)
-        self._plan(m, bursts.command, windows.i, runs.i, awaited.i)
-        drive_addresses(m, self.axi, "aw", bursts.o)
-        self._words(m, self._merged(m, windows.o), runs.o)
+        connect_typed(m, payloads.o, bursts.command)
+        self._take(m, [payloads, merge, awaited])
+        self._plan(m, payloads.i, merge.command, awaited.i)
+        drive_addresses(m, self.axi, "aw", bursts.o, depth=2)
+        self._words(m, self._merged(m, merge))
         self._responses(m, awaited.o)
         return m
 
-    def _plan(self, m: Module, bursts: Any, windows: Any, runs: Any, awaited: Any) -> None:
-        """One addition, in front of each queue."""
-        command, bits = self.command.payload, lane_bits(self.width)
-        lane = command.address[:bits]
-        leaves = reach(lane, command.size, width=self.width)
-        fields = window(width=self.width, at=command.lane, to=lane, size=command.size)
-        fields["flush"] &= command.keep
+    def _take(self, m: Module, queues: list[Any]) -> None:
+        """Take commands while all queues have room for those that may be on the way."""
+        room = Signal(init=1)
+        m.d.sync += room.eq(Cat(queue.level < queue.depth - _ON_THE_WAY for queue in queues).all())
+        m.d.comb += self.command.ready.eq(room)
+
+    def _plan(self, m: Module, payloads: Any, words: Any, awaited: Any) -> None:
+        """One addition in front of a register; behind it the queues, which have room for what was taken."""
+        given, bits = self.command.payload, lane_bits(self.width)
         go, some = (Signal(name=name) for name in ("go", "some"))
-        ready = bursts.ready & windows.ready & runs.ready & awaited.ready
+        m.d.comb += [go.eq(self.command.valid & self.command.ready), some.eq(given.size != 0)]
+
+        def later(name: str, value: Value, *, reset_less: bool = True) -> Value:
+            return delayed(m, value, 1, name=name, reset_less=reset_less)[-1]
+
+        some_later, keep, address, size = (
+            later(name, value)
+            for name, value in [
+                ("some", some), ("keep", given.keep), ("address", given.address), ("size", given.size)
+            ]
+        )  # fmt: skip
+        added = sums(width=self.width, at=given.lane, to=given.address[:bits], size=given.size)
+        added = {name: later(name, value) for name, value in added.items()}
+        crosses = later("crosses", last_byte(given.address, given.size)[-1])
+        fields = window(width=self.width, **added)
+        fields["flush"] &= keep
         m.d.comb += [
-            self.command.ready.eq(ready),
-            go.eq(self.command.valid & ready),
-            some.eq(command.size != 0),
-            bursts.valid.eq(go & some & command.keep),
-            bursts.payload.address.eq(command.address),
-            bursts.payload.size.eq(command.size),
-            windows.valid.eq(go & some),
-            *(windows.payload[name].eq(value) for name, value in fields.items()),
-            windows.payload.drop.eq(~command.keep),
-            runs.valid.eq(go & some & command.keep),
-            runs.payload.place.eq(command.address[bits:PAGE_BITS]),
-            runs.payload.first.eq(lane),
-            runs.payload.last.eq(leaves[:bits]),
-            awaited.valid.eq(go & command.keep),
-            awaited.payload.some.eq(some),
-            awaited.payload.crosses.eq(last_byte(command.address, command.size)[-1]),
+            payloads.valid.eq(later("has_burst", go & some & given.keep, reset_less=False)),
+            payloads.payload.address.eq(address),
+            payloads.payload.size.eq(size),
+            words.valid.eq(later("has_words", go & some, reset_less=False)),
+            *(words.payload.window[name].eq(value) for name, value in fields.items()),
+            words.payload.window.drop.eq(~keep),
+            words.payload.tag.place.eq(address[bits:PAGE_BITS]),
+            words.payload.tag.first.eq(address[:bits]),
+            words.payload.tag.last.eq(added["leaves"][:bits]),
+            awaited.valid.eq(later("has_end", go & given.keep, reset_less=False)),
+            awaited.payload.some.eq(some_later),
+            awaited.payload.crosses.eq(crosses),
         ]
 
-    def _merged(self, m: Module, windows: Any) -> Any:
+    def _merged(self, m: Module, merge: WordMerge) -> Any:
         """Merge neighbours and turn the words to their lanes, within a quarter of a word first."""
+        out, lane = merge.o.payload, range(self.width // 8)
+        layout = data.StructLayout(out.shape().members | {"from": lane, "to": lane})  # the bytes that count
         m.submodules.word = word = StreamFIFO(shape=self.width, depth=1)
-        m.submodules.merge = merge = WordMerge(width=self.width, late=_LATE_BITS)
-        m.submodules.merged = merged = StreamFIFO(shape=merge.o.payload.shape(), depth=1)
+        m.submodules.merged = merged = StreamFIFO(shape=layout, depth=1)
         connect_typed(m, wiring.flipped(self.i), word.i)
-        connect_typed(m, windows, merge.command)
         m.d.comb += [
             merge.i.valid.eq(word.o.valid),
-            merge.i.payload.eq(rotated(word.o.payload, windows.payload.lane[:-_LATE_BITS])),
+            merge.i.payload.eq(rotated(word.o.payload, merge.turn)),
             word.o.ready.eq(merge.i.ready),
+            merged.i.valid.eq(merge.o.valid),
+            merge.o.ready.eq(merged.i.ready),
+            *(merged.i.payload[name].eq(out[name]) for name in out.shape().members),
+            merged.i.payload["from"].eq(Mux(out.first, out.tag.first, 0)),
+            merged.i.payload["to"].eq(Mux(out.last, out.tag.last, -1)),
         ]
-        connect_typed(m, merge.o, merged.i)
         return merged.o
 
-    def _words(self, m: Module, words: Any, runs: Any) -> None:
+    def _words(self, m: Module, words: Any) -> None:
         """Strobe the bytes of the payload, and end a burst at its end and at the end of a page."""
         axi, size, word = self.axi, self.width // 8, words.payload
-        next_place = Signal.like(runs.payload.place)
+        next_place = Signal.like(word.tag.place)
         place = Signal.like(next_place)
-        moves = Signal()
         m.d.comb += [
-            place.eq(Mux(word.first, runs.payload.place, next_place)),
+            place.eq(Mux(word.first, word.tag.place, next_place)),
             words.ready.eq(~axi.wvalid | axi.wready),
-            moves.eq(words.valid & words.ready),
-            runs.ready.eq(moves & word.last),
         ]
-        from_first = ones_from(runs.payload.first, size)
-        behind_last = (ones_from(runs.payload.last, size) << 1)[:size]
+        behind = (ones_from(word.to, size) << 1)[:size]
         with m.If(axi.wready):
             m.d.sync += axi.wvalid.eq(0)
-        with m.If(moves):
+        with m.If(words.valid & words.ready):
             m.d.sync += [
                 axi.wvalid.eq(1),
                 axi.wdata.eq(rotated(word.data, word.late, unit=self.width >> _LATE_BITS)),
-                axi.wstrb.eq(Mux(word.first, from_first, -1) & Mux(word.last, ~behind_last, -1)),
+                axi.wstrb.eq(ones_from(word["from"], size) & ~behind),
                 axi.wlast.eq(word.last | place.all()),
                 next_place.eq(place + 1),
             ]

@@ -15,7 +15,6 @@ from fanin.hdl.net.rdma.merge import WordMerge, window_layout
 from fanin.hdl.net.rdma.shapes import Headers
 from fanin.hdl.net.rdma.tally import Tally
 from fanin.hdl.stream.connect import connect_typed
-from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.lanes import ones_from
 from fanin.hdl.stream.packet import packet_stream
 from fanin.rdma import check_width
@@ -71,13 +70,15 @@ class Transmitter(wiring.Component):
         m = Module()
         m.submodules.icrc = icrc = IcrcInserter(width=self.width)
         connect_typed(m, icrc.o, wiring.flipped(self.o))
-        m.submodules.merge = merge = WordMerge(width=self.width)
+        m.submodules.merge = merge = WordMerge(width=self.width, depth=_PAYLOADS)
         connect_typed(m, wiring.flipped(self.words), merge.i)
-        m.submodules.windows = windows = StreamFIFO(shape=window_layout(self.width), depth=_PAYLOADS)
-        connect_typed(m, windows.o, merge.command)
-        connect_typed(m, wiring.flipped(self.payload), windows.i)
+        m.d.comb += [
+            merge.command.valid.eq(self.payload.valid),
+            merge.command.payload.window.eq(self.payload.payload),
+            self.payload.ready.eq(merge.command.ready),
+        ]
         m.submodules.there = there = Tally(limit=_PAYLOADS + 1)
-        m.d.comb += there.up.eq(windows.i.valid & windows.i.ready)
+        m.d.comb += there.up.eq(merge.command.valid & merge.command.ready)
 
         m.submodules.answer_writer = answers = HeaderWriter(width=self.width)
         m.submodules.packet_writer = packets = HeaderWriter(width=self.width)

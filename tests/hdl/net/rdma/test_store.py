@@ -71,10 +71,13 @@ class Run:
         self._check_done([cycle for cycle, item in self.log["command"] if item["keep"]])
 
     def _check_done(self, taken):
-        """One cycle behind the last response, or behind what was in front; a response is used in each cycle."""
+        """A cycle behind the last response, two behind the command, one behind what was in front of it.
+
+        A response is used in each cycle.
+        """
         expected, responses, before = [], iter(self.memory.responses), -1
         for cycle, bursts in zip(taken, self.bursts, strict=True):
-            before = max(cycle, before) + 1
+            before = max(cycle + 1, before) + 1
             for n, _ in enumerate(bursts):
                 before = max(before + (n > 0), next(responses) + 1)
             expected.append(before)
@@ -113,14 +116,14 @@ def test_a_stream_stalls_alone():
 
 @pytest.mark.parametrize(
     ("place", "lane", "size", "cycles"),
-    [(0, 0, 4096, 3), (6, 20, 1, 4), *slow((9, 9, 1, 3), (20, 6, 4096, 3), (20, 6, 1, 3), (6, 20, 4096, 4))],
+    [(0, 0, 4096, 4), (6, 20, 1, 5), *slow((9, 9, 1, 4), (20, 6, 4096, 4), (20, 6, 1, 4), (6, 20, 4096, 5))],
 )
 def test_latency_is_as_documented(place, lane, size, cycles):
     commands = [(0x3F00, 0, 0, 1), (0x1000 + place, size, lane, 1)]  # the words wait while the first is taken
     run = Run(small(width=512), commands, stall={"command": 0.9})
     taken = run.log["command"][1][0]
     assert run.log["i"][0][0] < taken
-    assert run.memory.requests[0][0] - taken == 2
+    assert run.memory.requests[0][0] - taken == 4
     assert run.memory.words[0] - taken == cycles
 
 
@@ -167,13 +170,13 @@ def test_payloads_take_no_more_cycles_than_documented():
 def test_a_command_a_cycle():
     memory = Run(small(), [(0x100 * n + 5, 8, 2, 1) for n in range(30)]).memory
     assert memory.words == list(range(memory.words[0], memory.words[0] + 30))
-    assert [cycle + 1 for cycle, *_ in memory.requests] == memory.words
+    assert [cycle for cycle, *_ in memory.requests] == memory.words
 
 
 def test_words_are_thrown_away_one_a_cycle():
     commands = [(0x1005, 4096, 7, 0), (0, 3, 3, 0), (0x2003, 900, 9, 0), (0x3000, 40, 0, 1), (0, 0, 0, 0)]
     run = Run(small(width=512), commands)
-    comes = [cycle for cycle, _ in run.log["i"]]
+    _, *comes = (cycle for cycle, _ in run.log["i"])  # the first one waits for its command
     assert comes[-1] - comes[0] == len(comes) - 1
     assert len(run.memory.words) == 1
     assert len(run.done) == 1
@@ -195,7 +198,7 @@ def test_a_payload_of_nothing_is_done_behind_those_before_it_and_no_later():
     assert run.done[0] < run.memory.responses[0]
 
 
-@pytest.mark.parametrize("outstanding", [3, *slow(1)])
+@pytest.mark.parametrize("outstanding", [3, *slow(4)])
 def test_no_more_payloads_await_their_response_than_allowed(outstanding):
     commands = [(0x100 * n + 3, 20, 7, 1) for n in range(12)]
     run = Run(small(outstanding=outstanding), commands, latency=50, idle=1200)
@@ -216,7 +219,7 @@ def test_an_error_is_told_of_once_for_every_response():
     [
         ({"width": 64}, "width must be one of 128, 256, 512, not 64"),
         ({"address_width": 11}, "address_width must be from 12 to 47, not 11"),
-        ({"outstanding": 0}, "outstanding must be at least 1, not 0"),
+        ({"outstanding": 2}, "outstanding must be at least 3, not 2"),
     ],
 )
 def test_bad_parameters_are_refused(parameters, message):
