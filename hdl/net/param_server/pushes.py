@@ -95,8 +95,10 @@ class Pushes(wiring.Component):
         m = Module()
         m.submodules.queue = queue = StreamFIFO(shape=push_layout(self.config), depth=2)
         connect_typed(m, wiring.flipped(self.push), queue.i)
+        # Both in the cycle behind their states, out of registers: the row is still the same.
         self._skips = Signal()  # a push that nobody gets
         self._passes = Signal()  # a row that only the next update reads
+        m.d.sync += [self._skips.eq(0), self._passes.eq(0)]
         self._under_way = Signal(range(self.config.queue_pairs + 1))  # pushes of a round
         self._post(m, queue.o)
         self._complete(m, queue.o.payload.row)
@@ -165,7 +167,7 @@ class Pushes(wiring.Component):
             with m.If(post.ready):
                 m.next = "NEXT"
         with m.State("SKIP"):
-            m.d.comb += self._skips.eq(1)
+            m.d.sync += self._skips.eq(1)
             m.next = "NEXT"
         with m.State("NEXT"):
             m.d.comb += push.ready.eq(ends)
@@ -182,8 +184,7 @@ class Pushes(wiring.Component):
             m.d.comb += write.en.eq(1)
             m.next = "ROUND"
             with m.If(~self._is_last):
-                m.d.comb += self._passes.eq(1)
-                m.d.sync += member.eq(member + 1)
+                m.d.sync += [self._passes.eq(1), member.eq(member + 1)]
                 m.next = "PASS"
         with m.State("PASS"):
             m.d.comb += push.ready.eq(1)
@@ -221,11 +222,14 @@ class Pushes(wiring.Component):
             m.d.sync += self.occupied.bit_select(freed, 1).eq(0)
         with m.If(ends & self.barrier):
             m.d.sync += self._under_way.eq(self._under_way - 1)
-        with m.If(said.valid & said.ready):
-            with m.If(said.payload.ending == Ending.DONE):
-                m.d.comb += self.completed.eq(1)
-            with m.Else():
-                m.d.comb += self.failed.eq(1)
-                m.d.sync += self.gone.bit_select(said.payload.index, 1).eq(1)
+        done = said.payload.ending == Ending.DONE
+        whose = Signal.like(said.payload.index)
+        m.d.sync += [
+            self.completed.eq(said.valid & said.ready & done),
+            self.failed.eq(said.valid & said.ready & ~done),
+            whose.eq(said.payload.index),
+        ]
+        with m.If(self.failed):
+            m.d.sync += self.gone.bit_select(whose, 1).eq(1)
         with m.If(self.start):
             m.d.sync += [self.occupied.eq(0), self.gone.eq(0), self._under_way.eq(0)]

@@ -106,8 +106,10 @@ class Scanner(wiring.Component):
     def _ask(self, m: Module, table: Any, asked: Any, waiting: Signal) -> None:
         """Go round: one worker a cycle until one waits, whose trailer is read."""
         axi = self.axi
-        index = Signal.like(asked.payload.index)
-        next_index = Signal.like(index)
+        ahead = Signal.like(asked.payload.index)  # who is looked at
+        index = Signal.like(ahead)  # who was before,
+        waits = Signal()  # and whether that one waits
+        moves = Signal()
         present = Signal.like(waiting)
         asking = Signal.like(waiting)
         m.d.sync += [
@@ -115,7 +117,6 @@ class Scanner(wiring.Component):
             asking.eq(waiting & present),
         ]
         m.d.comb += [
-            next_index.eq(Mux(index + 1 == self.workers, 0, index + 1)),
             table.addr.eq(index),
             asked.payload.index.eq(index),
             asked.payload.lgvnum.eq(table.data.lgvnum),
@@ -125,21 +126,28 @@ class Scanner(wiring.Component):
         ]
         with m.FSM():
             with m.State("LOOK"):
-                with m.If(~asking.bit_select(index, 1)):
-                    m.d.sync += index.eq(next_index)
-                with m.Elif(self.enable):
+                with m.If(waits & self.enable):
                     m.next = "READ"
+                with m.Else():
+                    m.d.comb += moves.eq(1)
             with m.State("READ"):
                 m.d.comb += asked.valid.eq(1)
                 m.d.sync += [
                     axi.arvalid.eq(1),
                     axi.araddr.eq(table.data.trailer),
-                    waiting.bit_select(index, 1).eq(0),
+                    *(flags.bit_select(index, 1).eq(0) for flags in (waiting, asking)),
                 ]
                 m.next = "ASK"
             with m.State("ASK"), m.If(axi.arready):
-                m.d.sync += [axi.arvalid.eq(0), index.eq(next_index)]
+                m.d.comb += moves.eq(1)
+                m.d.sync += axi.arvalid.eq(0)
                 m.next = "LOOK"
+        with m.If(moves):
+            m.d.sync += [
+                ahead.eq(Mux(ahead + 1 == self.workers, 0, ahead + 1)),
+                index.eq(ahead),
+                waits.eq(asking.bit_select(ahead, 1)),
+            ]
 
     def _answer(self, m: Module, asked: Any, found: Any, waiting: Signal) -> None:
         """Compare, then decide."""

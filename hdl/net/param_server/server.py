@@ -281,15 +281,16 @@ class ParamServer(wiring.Component):
         next_number = self._next_number = Signal.like(number)
         next_row = self._next_row = Signal.like(row)
         is_last_row = Signal()
-        row_free = self._row_free = Signal()
-        takes = self._takes = Signal()
+        wanted = self.enable & ~self.exhausted
+        takes = self._takes = Signal()  # a gradient; else none is left waiting for the next run
+        decides = self._decides = Signal()  # takes none, or has a free row for it
         # All of it is known 4 cycles after ``number`` has changed, when the next gradient may be taken.
         m.d.sync += [
             is_last_row.eq(number + 1 == settings.rows),
             next_number.eq(Mux(is_last_row, 0, number + 1)),
             next_row.eq(Mux(is_last_row, settings.base, row + settings.row_bytes)),
-            row_free.eq(~self._pushes.occupied.bit_select(next_number, 1)),
-            takes.eq(self.enable & ~self.exhausted),
+            takes.eq(wanted),
+            decides.eq(~wanted | ~self._pushes.occupied.bit_select(next_number, 1)),
         ]
 
     def _add_up_ages(self, m: Module) -> None:
@@ -360,11 +361,10 @@ class ParamServer(wiring.Component):
                 entry.address.eq(said.table),
             ]
             m.next = "ADVANCE"  # the first gradient is 1
-        with m.Elif(taken.valid & ~self._takes):  # nothing waits for the next run
-            m.d.comb += [taken.ready.eq(1), self._scanner.again.eq(1)]
-        with m.Elif(taken.valid & self._row_free):
-            m.d.comb += taken.ready.eq(1)
-            m.next = "ORDER"
+        with m.Elif(self._decides):
+            m.d.comb += [taken.ready.eq(1), self._scanner.again.eq(~self._takes)]
+            with m.If(taken.valid & self._takes):
+                m.next = "ORDER"
 
     def _commands(self, m: Module) -> Signal:
         """What an update needs of everyone, each when it can take it: a bit each that is high until then."""

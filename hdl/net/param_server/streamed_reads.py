@@ -90,6 +90,7 @@ class StreamedReads(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Addresses on one side, words on the other; between them the sources of the bursts in their order."""
         m = Module()
+        # ``single``: of the stream, and but one word.
         turn = data.StructLayout({"source": Source, "length": len(self.nic.arlen), "single": 1})
         m.submodules.turns = turns = StreamFIFO(shape=turn, depth=_BURSTS)
         m.submodules.words = words = StreamFIFO(shape=self.i.payload.shape(), depth=self.depth)
@@ -121,36 +122,41 @@ class StreamedReads(wiring.Component):
         left = Signal(signed(WORDS_BITS + 1))  # words of the row that were not asked for, less one
         count = self._words_asked = Signal(len(nic.arlen) + 1)  # the burst's words
         is_single = Signal()
-        is_next = Signal(2)  # its address is the row's next one: in both halves
+        is_next = Signal(3)  # its address is the row's next one: in each third
+        # Both in the cycle behind their states, out of registers: the burst is still the same.
+        decided = self._decided = Signal()  # where the burst's words come from
         asked = self._asked = Signal()  # of the stream
-        looking = self._looking = Signal()  # at a burst that may be asked of the stream
+        looking = self._looking = Signal()  # at a burst that may be asked of the stream, or just was
         self._describe(m, turns, burst, is_single)
+        m.d.sync += [decided.eq(0), asked.eq(0)]
         with m.FSM() as fsm:
-            m.d.comb += looking.eq(fsm.ongoing("LOOK") | fsm.ongoing("DECIDE"))
+            m.d.comb += looking.eq(fsm.ongoing("LOOK") | fsm.ongoing("DECIDE") | asked)
             with m.State("TAKE"):
                 m.d.comb += nic.arready.eq(1)
                 m.d.sync += [burst.word.eq(nic.araddr[step_bits:]), burst.length.eq(nic.arlen)]
                 with m.If(nic.arvalid):
                     m.next = "LOOK"
             with m.State("LOOK"):
-                half = len(next_word) // 2
+                third = -(-len(next_word) // len(is_next))
                 m.d.sync += [
-                    is_next[0].eq(burst.word[:half] == next_word[:half]),
-                    is_next[1].eq(burst.word[half:] == next_word[half:]),
+                    *(
+                        bit.eq(burst.word.word_select(n, third) == next_word.word_select(n, third))
+                        for n, bit in enumerate(is_next)
+                    ),
                     is_single.eq(burst.length == 0),
                     count.eq(burst.length + 1),
                 ]
                 m.next = "DECIDE"
             with m.State("DECIDE"):
                 with m.If(self._open & is_next.all()):
-                    m.d.comb += [turns.valid.eq(1), turns.payload.source.eq(Source.STREAM)]
+                    m.d.sync += [decided.eq(turns.ready), asked.eq(turns.ready)]
                     with m.If(turns.ready):
-                        m.d.comb += asked.eq(1)
-                        m.d.sync += [next_word.eq(next_word + count), left.eq(left - count)]
                         m.next = "TAKE"
                 with m.Elif(~self._unwanted & ~self._dropping):
                     m.next = "WAIT"
             self._ask_memory(m, turns)
+        with m.If(asked):
+            m.d.sync += [next_word.eq(next_word + count), left.eq(left - count)]
         with m.If(self._open & (left < 0)):  # long before the next burst
             m.d.sync += self._open.eq(0)
         with m.If(row.valid & row.ready):
@@ -160,8 +166,10 @@ class StreamedReads(wiring.Component):
         """The burst, for who hands its words on and for memory."""
         memory, step_bits = self.memory, self._step_bits
         m.d.comb += [
+            turns.valid.eq(self._decided),
+            turns.payload.source.eq(Mux(self._asked, Source.STREAM, Source.MEMORY)),
             turns.payload.length.eq(burst.length),
-            turns.payload.single.eq(is_single),
+            turns.payload.single.eq(self._asked & is_single),
             memory.araddr[step_bits:].eq(burst.word),
             memory.arlen.eq(burst.length),
             memory.arsize.eq(step_bits),
@@ -173,8 +181,7 @@ class StreamedReads(wiring.Component):
         """States of a burst that the stream does not answer."""
         memory = self.memory
         with m.State("WAIT"), m.If((self._ahead < 0) & ~self._pending.some & turns.ready):
-            m.d.comb += [turns.valid.eq(1), turns.payload.source.eq(Source.MEMORY)]
-            m.d.sync += memory.arvalid.eq(1)
+            m.d.sync += [self._decided.eq(1), memory.arvalid.eq(1)]
             m.next = "ASK"
         with m.State("ASK"), m.If(memory.arready):
             m.d.sync += memory.arvalid.eq(0)
@@ -184,17 +191,16 @@ class StreamedReads(wiring.Component):
         """Hand on the oldest burst's words; whether one is thrown away instead."""
         nic, memory = self.nic, self.memory
         next_beat = Signal.like(turns.payload.length, init=1)
-        is_later = Signal()  # this one is not the burst's first
-        later_ends = Signal()  # and then, whether it is its last
+        later_ends = Signal()  # this one is the burst's last, but not its first
         from_stream = turns.valid & (turns.payload.source == Source.STREAM)
         streamed = Signal()
-        ends = Signal()
+        ends = Signal()  # the stream's burst, if one is in turn
         m.d.comb += [
             streamed.eq(from_stream & words.valid),
             memory.rready.eq(1),  # a burst of memory waits until none of the stream is under way
             words.ready.eq(from_stream | self._dropping),
-            ends.eq(Mux(is_later, later_ends, turns.payload.single)),
-            turns.ready.eq(streamed & ends | memory.rvalid & memory.rlast),
+            ends.eq(later_ends | turns.payload.single),
+            turns.ready.eq(words.valid & ends | memory.rvalid & memory.rlast),
             self._pending.down.eq(streamed & ends),
         ]
         m.d.sync += [
@@ -205,14 +211,13 @@ class StreamedReads(wiring.Component):
         ]
         with m.If(streamed):
             m.d.sync += [
-                is_later.eq(~ends),
-                later_ends.eq(next_beat == turns.payload.length),
+                later_ends.eq(~ends & (next_beat == turns.payload.length)),
                 next_beat.eq(Mux(ends, 1, next_beat + 1)),
             ]
         return self._dropping & words.valid
 
     def _count(self, m: Module, dropped: Any) -> None:
-        """One addition at a time: what is asked for counts 2 cycles later, when no burst can wait yet."""
+        """One addition at a time: what is asked for counts 3 cycles later, when no burst can wait yet."""
         change = Signal(signed(len(self.landed) + 1))
         m.d.comb += self._pending.up.eq(self._asked)
         m.d.sync += [
