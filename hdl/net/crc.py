@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -14,7 +14,8 @@ from fanin.hdl.stream.packet import kept_bytes, packet_layout
 CRC_BITS = 32
 POLYNOMIAL = 0xEDB88320  # IEEE 802.3's, the lowest bit first
 LUT = 6  # inputs
-BEFORE_STATE = 2  # cycles: the bytes that count; the sums of their pieces
+STATE_LATENCY = 3  # cycles: the bytes that count, the sums of their pieces, the sum of those
+PIECE = 16  # bits
 
 
 def step(state: int, count: int) -> int:
@@ -45,17 +46,117 @@ def _steps(count: int) -> list[int]:
     return _rows([step(1 << bit, count) for bit in range(CRC_BITS)])
 
 
-def _digits(width: int) -> range:
-    """The number of bytes that are missing in a last word, two bits at a time: the lower of each two."""
-    return range(0, (width // 8 - 1).bit_length(), 2)
+def _digits(width: int, unit: int) -> range:
+    """The bits of the number of units that are missing in a last word."""
+    return range((width // 8 // unit - 1).bit_length())
 
 
-def crc_latency(width: int) -> int:
+def crc_latency(width: int, unit: int = 1) -> int:
     """Cycles of :class:`PacketCrc` from a last word to its CRC."""
-    return BEFORE_STATE + 1 + len(_digits(width))
+    return STATE_LATENCY + len(_digits(width, unit))
 
 
-PIECE = 16  # bits
+def _check(width: int, skip: int, trailer: int) -> None:
+    if width < 64 or width > 1024 or width & (width - 1):
+        raise ValueError(f"width must be a power of two, 64 to 1024, not {width!r}")
+    if not 0 <= skip < width // 8:
+        raise ValueError(f"skip must be 0 to {width // 8 - 1} bytes at width {width}, not {skip!r}")
+    if trailer < 0:
+        raise ValueError(f"trailer must be at least 0 bytes, not {trailer!r}")
+
+
+class CrcState(wiring.Component):
+    """The remainder of each packet that goes by, its last word taken as whole: what is not kept is zeros.
+
+    It watches: nothing waits for it. All bytes of a packet but those of its last word are kept.
+
+    Members
+    -------
+    ``i`` : In, ``valid`` and ``p``, :func:`~fanin.hdl.stream.packet.packet_layout`
+        A word of a packet.
+    ``o`` : Out, ``valid`` and ``state``, 32
+        Of a packet whose last word has come.
+
+    Parameters
+    ----------
+    ``width`` : int, bits of a word; a power of two, 64 to 1024
+    ``skip`` : int
+        Bytes at the beginning that do not count; fewer than a word.
+    ``prefix`` : bytes
+        Counted in front of all.
+    ``trailer`` : int
+        Bytes at the end of the whole word that do not count, and must be zero.
+
+    Latency
+    -------
+    3 cycles from the last word. One word a cycle.
+
+    Source
+    ------
+    IEEE 802.3, clause 3.2.9.
+    """
+
+    def __init__(self, *, width: int = 512, skip: int = 0, prefix: bytes = b"", trailer: int = 0):
+        _check(width, skip, trailer)
+        self.width = width
+        self.skip = skip
+        self.prefix = prefix
+        self.trailer = trailer
+        super().__init__(
+            {
+                "i": In(data.StructLayout({"valid": 1, "p": packet_layout(width)})),
+                "o": Out(data.StructLayout({"valid": 1, "state": CRC_BITS})),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A word by itself, in two steps; then the sum of it and what was before, which alone is a loop."""
+        m = Module()
+        flags = Cat(self.i.valid, self.i.p.last)
+        valid, last = delayed(m, flags, STATE_LATENCY - 1, name="flags", reset_less=False)[-1]
+        sums = self._sums(m, self._counted(m))
+        rows = _steps(self.width // 8)
+        start = step(remainder(self.prefix, (1 << CRC_BITS) - 1), -self.skip - self.trailer)
+        before = Signal(CRC_BITS, init=start)
+        behind = Signal(CRC_BITS)
+        m.d.comb += behind.eq(
+            Cat(_added([*_picked(before, row), *parts]) for row, parts in zip(rows, sums, strict=True))
+        )
+        # A last word sets the loop back: the register's set and reset choose the start, not a LUT.
+        with m.If(valid):
+            m.d.sync += before.eq(Mux(last, start, behind))
+        m.d.sync += [self.o.state.eq(behind), self.o.valid.eq(valid & last)]
+        return m
+
+    def _counted(self, m: Module) -> list[Value]:
+        """The bits of a word that count, the others zero; a cycle later."""
+        size = self.width // 8
+        first = Signal(init=1)
+        with m.If(self.i.valid):
+            m.d.sync += first.eq(self.i.p.last)
+        keep = Signal(size)
+        content = Signal(self.width)
+        m.d.comb += [keep.eq(self.i.p.keep), content.eq(self.i.p.data)]
+        kept = Cat(content.word_select(n, 8) & keep[n].replicate(8) for n in range(size))
+        begun = (~first).replicate(8 * self.skip)
+        counted = Signal(self.width)
+        m.d.comb += counted.eq(Cat(kept[: 8 * self.skip] & begun, kept[8 * self.skip :]))
+        # Narrow signals: whoever picks a bit of a wide one makes Amaranth look at all of them.
+        return [
+            bit
+            for low in range(0, self.width, PIECE)
+            for bit in delayed(m, counted[low : low + PIECE], 1, name=f"word{low}")[-1]
+        ]
+
+    def _sums(self, m: Module, word: list[Value]) -> list[Value]:
+        """The remainder of a word by itself: of each of its bits a few parts, to be added up."""
+        end = self.width // 8 - self.trailer
+        sums = []
+        for n, row in enumerate(_rows([step(1 << bit % 8, end - bit // 8) for bit in range(self.width)])):
+            bits = _picked(word, row)
+            parts = Cat(_added(bits[at : at + LUT**2]) for at in range(0, len(bits), LUT**2))
+            sums.append(delayed(m, parts, 1, name=f"sums{n}")[-1])
+        return sums
 
 
 class PacketCrc(wiring.Component):
@@ -79,29 +180,41 @@ class PacketCrc(wiring.Component):
         Counted in front of all.
     ``trailer`` : int
         Bytes at the end that do not count, and must be zero.
+    ``unit``, ``extra`` : int
+        A packet is ``extra`` bytes longer than a multiple of ``unit``, a power of two, up to half a word.
 
     Latency
     -------
-    ``latency`` cycles from the last word: 3, and one for every two bits of the number of its bytes that are not
-    kept (at 512 bits 6). One word a cycle.
+    ``latency`` cycles from the last word: 3, and one for every bit of the number of units that it may lack (at
+    512 bits 9, for units of 4 bytes 7). One word a cycle.
 
     Source
     ------
     IEEE 802.3, clause 3.2.9; InfiniBand Architecture Specification, annex A17 (ICRC).
     """
 
-    def __init__(self, *, width: int = 512, skip: int = 0, prefix: bytes = b"", trailer: int = 0):
-        if width < 64 or width > 1024 or width & (width - 1):
-            raise ValueError(f"width must be a power of two, 64 to 1024, not {width!r}")
-        if not 0 <= skip < width // 8:
-            raise ValueError(f"skip must be 0 to {width // 8 - 1} bytes at width {width}, not {skip!r}")
-        if trailer < 0:
-            raise ValueError(f"trailer must be at least 0 bytes, not {trailer!r}")
+    def __init__(
+        self,
+        *,
+        width: int = 512,
+        skip: int = 0,
+        prefix: bytes = b"",
+        trailer: int = 0,
+        unit: int = 1,
+        extra: int = 0,
+    ):
+        _check(width, skip, trailer)
+        if not 1 <= unit <= width // 16 or unit & (unit - 1):
+            raise ValueError(f"unit must be a power of two, 1 to {width // 16} at width {width}, not {unit!r}")
+        if not 0 <= extra < unit:
+            raise ValueError(f"extra must be 0 to {unit - 1} bytes at units of {unit}, not {extra!r}")
         self.width = width
         self.skip = skip
         self.prefix = prefix
         self.trailer = trailer
-        self.latency = crc_latency(width)
+        self.unit = unit
+        self.extra = extra
+        self.latency = crc_latency(width, unit)
         super().__init__(
             {
                 "i": In(data.StructLayout({"valid": 1, "p": packet_layout(width)})),
@@ -110,73 +223,27 @@ class PacketCrc(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Sum up each word as if whole; at last step back over the zeros that stood for what is not there."""
+        """Take each last word as whole, then step back over what is not: one bit of its number a cycle."""
         m = Module()
-        size = self.width // 8
-        valid, last = self.i.valid, self.i.p.last
-        keep = Signal(size)
-        content = Signal(self.width)
-        m.d.comb += [keep.eq(self.i.p.keep), content.eq(self.i.p.data)]
-        first = Signal(init=1)
-        with m.If(valid):
-            m.d.sync += first.eq(last)
-        kept = Cat(content.word_select(n, 8) & keep[n].replicate(8) for n in range(size))
-        begun = (~first).replicate(8 * self.skip)
-        counted = Signal(self.width)
-        m.d.comb += counted.eq(Cat(kept[: 8 * self.skip] & begun, kept[8 * self.skip :]))
-        # Narrow signals: whoever picks a bit of a wide one makes Amaranth look at all of them.
-        bits = [
-            bit
-            for low in range(0, self.width, PIECE)
-            for bit in delayed(m, counted[low : low + PIECE], 1, name=f"word{low}")[-1]
-        ]
-        flags = delayed(m, Cat(valid, last, first), BEFORE_STATE, name="flags", reset_less=False)[-1]
-        absent = Signal(size)
-        m.d.comb += absent.eq(~keep[::-1])
-        missing = kept_bytes(absent)[: (size - 1).bit_length()]
-        state = self._state(m, flags, self._sums(m, bits))
+        always = -self.extra % self.unit  # behind the last byte, whatever the length
+        m.submodules.whole = whole = CrcState(
+            width=self.width, skip=self.skip, prefix=self.prefix, trailer=self.trailer + always
+        )
+        m.d.comb += whole.i.eq(self.i)
+        absent = Signal(self.width // 8 // self.unit)
+        m.d.comb += absent.eq(~self.i.p.keep[self.unit - 1 - always :: self.unit][::-1])
+        digits = _digits(self.width, self.unit)
+        missing = delayed(m, kept_bytes(absent)[: len(digits)], STATE_LATENCY, name="missing")[-1]
+        state = whole.o.state
+        for digit in digits:
+            earlier = Cat(_added(_picked(state, row)) for row in _steps(-self.unit << digit))
+            state = delayed(m, Mux(missing[0], earlier, state), 1, name=f"stepped{digit}")[-1]
+            missing = delayed(m, missing[1:], 1, name=f"missing{digit}")[-1]
         m.d.comb += [
-            self.o.crc.eq(~self._stepped_back(m, state, missing)),
-            self.o.valid.eq(delayed(m, valid & last, self.latency, name="done", reset_less=False)[-1]),
+            self.o.crc.eq(~state),
+            self.o.valid.eq(delayed(m, whole.o.valid, len(digits), name="done", reset_less=False)[-1]),
         ]
         return m
-
-    def _sums(self, m: Module, word: list[Value]) -> list[Value]:
-        """The remainder of a word by itself: of each of its bits a few parts, to be added up."""
-        size = self.width // 8
-        rows = _rows([step(1 << bit % 8, size - bit // 8) for bit in range(self.width)])
-        sums = []
-        for n, row in enumerate(rows):
-            bits = _picked(word, row)
-            parts = Cat(_added(bits[at : at + LUT**2]) for at in range(0, len(bits), LUT**2))
-            sums.append(delayed(m, parts, 1, name=f"sums{n}")[-1])
-        return sums
-
-    def _state(self, m: Module, flags: Value, sums: list[Value]) -> Value:
-        """The remainder of all words of a packet up to now."""
-        valid, _, first = flags
-        start = step(remainder(self.prefix, (1 << CRC_BITS) - 1), -self.skip)
-        state = Signal(CRC_BITS, reset_less=True)
-        before = Signal.like(state)
-        m.d.comb += before.eq(Mux(first, start, state))
-        rows = _steps(self.width // 8)
-        with m.If(valid):
-            m.d.sync += state.eq(
-                Cat(_added([*_picked(before, row), *part]) for row, part in zip(rows, sums, strict=True))
-            )
-        return state
-
-    def _stepped_back(self, m: Module, state: Value, missing: Value) -> Value:
-        """The state without its last ``missing`` zeros and the trailer, two bits of their number a cycle."""
-        missing = delayed(m, missing, BEFORE_STATE + 1, name="missing")[-1]
-        always = self.trailer
-        for digit in _digits(self.width):
-            bits = missing[digit : digit + 2]
-            counts = [-always - (n << digit) for n in range(1 << len(bits))]
-            state = delayed(m, _stepped(m, state, counts, bits), 1, name=f"stepped{digit}")[-1]
-            missing = delayed(m, missing, 1, name=f"missing{digit}")[-1]
-            always = 0
-        return state
 
 
 def _picked(vector: Value | list[Value], row: int) -> list[Value]:
@@ -189,23 +256,3 @@ def _added(terms: list[Value]) -> Value:
     while len(terms) > 1:
         terms = [Cat(terms[at : at + LUT]).xor() for at in range(0, len(terms), LUT)]
     return terms[0]
-
-
-def _stepped(m: Module, state: Value, counts: list[int], index: Value) -> Value:
-    """The state one of two or four numbers of zero bytes later or earlier, as ``index`` says."""
-    # Each bit of the state, where it counts: a mapper takes fewer LUTs for that than to choose between sums.
-    functions: dict[int, Value] = {}  # of the index, by truth table
-
-    def counts_where(table: int) -> Value:
-        if table not in functions:
-            functions[table] = Signal(name=f"index_in_{table:b}_{len(index)}_{-counts[-1]}")
-            m.d.comb += functions[table].eq(Const(table, len(counts)).bit_select(index, 1))
-        return functions[table]
-
-    sums = []
-    for rows in zip(*map(_steps, counts), strict=True):
-        tables = [sum((row >> bit & 1) << n for n, row in enumerate(rows)) for bit in range(CRC_BITS)]
-        terms = [(state[bit], counts_where(table)) for bit, table in enumerate(tables) if table]
-        groups = [terms[at : at + LUT] for at in range(0, len(terms), LUT)]
-        sums.append(_added([(Cat(s for s, _ in group) & Cat(c for _, c in group)).xor() for group in groups]))
-    return Cat(sums)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 from amaranth import Cat, Module, Mux, Signal, Value
@@ -10,74 +9,31 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.arith.delay import delayed
-from fanin.hdl.net.crc import CRC_BITS, PacketCrc, crc_latency
+from fanin.hdl.net.crc import CRC_BITS, STATE_LATENCY, CrcState, PacketCrc, crc_latency, remainder, step
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_layout, packet_stream
 from fanin.rdma import check_width
 from fanin.roce import ICRC_BYTES, IP_AT, LINK_HEADER, MUTABLE
 
-ICRC_LANE = IP_AT % ICRC_BYTES  # modulo 4: behind Ethernet come whole words of 4 bytes
+FRAME_UNIT = ICRC_BYTES
+FRAME_EXTRA = IP_AT % FRAME_UNIT  # bytes of a frame, beside whole units: they come behind Ethernet
 MASKED = tuple(IP_AT + at for at in MUTABLE)
-GOOD = zlib.crc32(bytes(ICRC_BYTES))  # the CRC of a message with its CRC behind it, whatever the message
+# The remainder of a message with its CRC behind it, whatever the message: of none, whose CRC is 0.
+GOOD = remainder(bytes(ICRC_BYTES), (1 << CRC_BITS) - 1)
 DEPTH = 32  # words: more than twice those under way to the queue, so that a receiver that stalls loses no cycle
 
 
-class InvariantCrc(wiring.Component):
-    """The invariant CRC of each frame that goes by.
-
-    It watches: nothing waits for it. Ones stand for what a router may change.
-
-    Members
-    -------
-    ``i`` : In, ``valid`` and ``p``, :func:`~fanin.hdl.stream.packet.packet_layout`
-        A word of a frame, from the Ethernet header on.
-    ``o`` : Out, ``valid`` and ``crc``, 32
-        The ICRC; its lowest byte is the first one on the wire.
-
-    Parameters
-    ----------
-    ``width`` : int, bits of a word; 128, 256 or 512
-    ``trailer`` : int
-        Bytes at the end that do not count, and must be zero.
-
-    Latency
-    -------
-    ``latency`` cycles from the last word, those of :class:`~fanin.hdl.net.crc.PacketCrc` (at 512 bits 6). One
-    word a cycle.
-
-    Source
-    ------
-    InfiniBand Architecture Specification, annex A17; :func:`fanin.roce.icrc`.
-    """
-
-    def __init__(self, *, width: int = 512, trailer: int = 0):
-        check_width(width)
-        self.width = width
-        self.trailer = trailer
-        self.latency = crc_latency(width)
-        super().__init__(
-            {
-                "i": In(data.StructLayout({"valid": 1, "p": packet_layout(width)})),
-                "o": Out(data.StructLayout({"valid": 1, "crc": CRC_BITS})),
-            }
-        )
-
-    def elaborate(self, platform: Any) -> Module:
-        """The words, masked, to the CRC."""
-        m = Module()
-        size = self.width // 8
-        m.submodules.crc = crc = PacketCrc(
-            width=self.width, skip=IP_AT, prefix=LINK_HEADER, trailer=self.trailer
-        )
-        word = Signal(max(MASKED) // size + 1, init=1)  # one-hot: which one of a frame, as far as it matters
-        with m.If(self.i.valid):
-            m.d.sync += word.eq(Mux(self.i.p.last, 1, word << 1))
-        lanes = [self.i.p.data.word_select(lane, 8) for lane in range(size)]
-        for at in MASKED:
-            lanes[at % size] = lanes[at % size] | word[at // size].replicate(8)
-        m.d.comb += [crc.i.eq(self.i), crc.i.p.data.eq(Cat(lanes)), self.o.eq(crc.o)]
-        return m
+def _masked(m: Module, valid: Value, word: Any) -> Value:
+    """The data of a word of a frame, ones where a router may change something."""
+    size = len(word.keep)
+    number = Signal(max(MASKED) // size + 1, init=1)  # one-hot: of a word in its frame, as far as it matters
+    with m.If(valid):
+        m.d.sync += number.eq(Mux(word.last, 1, number << 1))
+    lanes = [word.data.word_select(lane, 8) for lane in range(size)]
+    for at in MASKED:
+        lanes[at % size] = lanes[at % size] | number[at // size].replicate(8)
+    return Cat(lanes)
 
 
 class IcrcInserter(wiring.Component):
@@ -98,7 +54,7 @@ class IcrcInserter(wiring.Component):
 
     Latency
     -------
-    ``latency`` cycles from ``i`` to ``o``, 2 more than the CRC's (at 512 bits 8), if the next word of the frame
+    ``latency`` cycles from ``i`` to ``o``, 3 more than the CRC's (at 512 bits 10), if the frame's next word
     comes in the next cycle. One word a cycle.
 
     Source
@@ -109,34 +65,43 @@ class IcrcInserter(wiring.Component):
     def __init__(self, *, width: int = 512):
         check_width(width)
         self.width = width
-        self.latency = crc_latency(width) + 2
+        self.latency = crc_latency(width, FRAME_UNIT) + 3
         super().__init__({"i": In(packet_stream(width)), "o": Out(packet_stream(width))})
 
     def elaborate(self, platform: Any) -> Module:
         """Words move on beside the CRC, whatever happens, into a queue that has a place for each."""
         m = Module()
-        m.submodules.crc = crc = InvariantCrc(width=self.width, trailer=ICRC_BYTES)
+        m.submodules.crc = crc = PacketCrc(
+            width=self.width,
+            skip=IP_AT,
+            prefix=LINK_HEADER,
+            trailer=ICRC_BYTES,
+            unit=FRAME_UNIT,
+            extra=FRAME_EXTRA,
+        )
         m.submodules.queue = queue = StreamFIFO(shape=packet_layout(self.width), depth=DEPTH)
         connect_typed(m, queue.o, wiring.flipped(self.o))
         taken = self._taken(m)
-        m.d.comb += [crc.i.valid.eq(taken), crc.i.p.eq(self.i.payload)]
-
+        came = Signal()
         held = Signal(packet_layout(self.width), reset_less=True)
         holds = Signal()
         leaves = Signal()
-        splits = Signal()  # the next word is the last one, and has but the end of the ICRC
         m.d.comb += [
+            crc.i.valid.eq(came),
+            crc.i.p.eq(held),
+            crc.i.p.data.eq(_masked(m, came, held)),
             leaves.eq(holds & (taken | held.last)),
-            splits.eq(~held.last & self.i.payload.last & ~self.i.payload.keep[ICRC_BYTES - 1]),
         ]
+        m.d.sync += came.eq(taken)
         with m.If(taken):
             m.d.sync += [held.eq(self.i.payload), holds.eq(1)]
         with m.Elif(leaves):
             m.d.sync += holds.eq(0)
         # Whole words without an enable: shift registers made of LUTs.
-        cycles = crc.latency
-        late = delayed(m, held, cycles, name="word")[-1]
-        late_splits = delayed(m, splits, cycles, name="splits")[-1]
+        cycles = crc.latency + 1
+        _, left, *_, late = delayed(m, held, cycles, name="word")
+        splits = ~left.last & held.last & ~held.keep[ICRC_BYTES - 1]  # ``held`` has but the end of the ICRC
+        late_splits = delayed(m, splits, cycles - 1, name="splits")[-1]
         m.d.comb += [
             queue.i.valid.eq(delayed(m, leaves, cycles, name="leaves", reset_less=False)[-1]),
             queue.i.payload.eq(late),
@@ -172,7 +137,7 @@ class IcrcInserter(wiring.Component):
         m.d.comb += keep.eq(word.keep)
         lanes = []
         for lane in range(self.width // 8):
-            byte = (lane - ICRC_LANE) % ICRC_BYTES
+            byte = (lane - FRAME_EXTRA) % ICRC_BYTES
             end = lane - byte + ICRC_BYTES
             inside = end < self.width // 8
             here = keep[end - 1] & ~keep[end] if inside else splits
@@ -184,8 +149,8 @@ class IcrcInserter(wiring.Component):
 class IcrcChecker(wiring.Component):
     """Whether the ICRC of each frame that goes by is right.
 
-    It watches: nothing waits for it. It knows no lengths: what ends before its ICRC may be called good (an
-    Ethernet header alone is).
+    It watches: nothing waits for it. A frame is 2 bytes longer than a multiple of 4, or not good; else it knows
+    no lengths: what ends before its ICRC may be called good (an Ethernet header alone is).
 
     Members
     -------
@@ -199,17 +164,18 @@ class IcrcChecker(wiring.Component):
 
     Latency
     -------
-    ``latency`` cycles from the last word, one more than the CRC's (at 512 bits 7). One word a cycle.
+    5 cycles from the last word. One word a cycle.
 
     Source
     ------
     InfiniBand Architecture Specification, annex A17.
     """
 
+    LATENCY = STATE_LATENCY + 2
+
     def __init__(self, *, width: int = 512):
         check_width(width)
         self.width = width
-        self.latency = crc_latency(width) + 1
         super().__init__(
             {
                 "i": In(data.StructLayout({"valid": 1, "p": packet_layout(width)})),
@@ -218,9 +184,22 @@ class IcrcChecker(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The CRC over a frame and its ICRC is a constant."""
+        """The remainder of a frame and its ICRC is a constant, and so it is with some zeros behind them."""
         m = Module()
-        m.submodules.crc = crc = InvariantCrc(width=self.width)
-        m.d.comb += crc.i.eq(self.i)
-        m.d.sync += [self.o.valid.eq(crc.o.valid), self.o.good.eq(crc.o.crc == GOOD)]
+        m.submodules.crc = crc = CrcState(width=self.width, skip=IP_AT, prefix=LINK_HEADER)
+        m.d.comb += [crc.i.eq(self.i), crc.i.p.data.eq(_masked(m, self.i.valid, self.i.p))]
+        size, keep = self.width // 8, self.i.p.keep
+        after = range(FRAME_EXTRA, size, FRAME_UNIT)  # the lanes behind which a frame may end
+        ends = delayed(m, Cat(keep[n - 1] & ~keep[n] for n in after), STATE_LATENCY - 1, name="ends")[-1]
+        right = list(zip(ends, (step(GOOD, size - n) for n in after), strict=True))
+        expected = Signal(CRC_BITS)
+        known = Signal()
+        same = Signal(CRC_BITS // 8)
+        m.d.sync += [
+            expected.eq(Cat(Cat(end for end, s in right if s >> bit & 1).any() for bit in range(CRC_BITS))),
+            known.eq(ends.any()),
+            same.eq(Cat(crc.o.state.word_select(n, 8) == expected.word_select(n, 8) for n in range(len(same)))),
+            self.o.good.eq(same.all() & delayed(m, known, 1, name="known")[-1]),
+            self.o.valid.eq(delayed(m, crc.o.valid, 1, name="done", reset_less=False)[-1]),
+        ]
         return m

@@ -51,8 +51,8 @@ class Receiver(wiring.Component):
 
     Latency
     -------
-    ``o`` 1 cycle more after a frame's last word than the ICRC checker takes (at 512 bits 8); its payload is on
-    ``words`` before. One word a cycle, frames back to back.
+    ``o`` 7 cycles after a frame's last word; its payload is on ``words`` before. One word a cycle, frames back
+    to back.
 
     Source
     ------
@@ -110,13 +110,13 @@ class Receiver(wiring.Component):
 
     def _judge(self, m: Module, word: Any, admit: Any, icrc: Any, count: Any, records: Any, queue: Any) -> None:
         """The record, and whether all else about the frame was right."""
-        latency = max(icrc.latency, header_reader.LATENCY + 1)
+        latency = max(icrc.LATENCY, header_reader.LATENCY + 1)
         ended = Signal(data.StructLayout({"here": 1, "error": 1}))
         m.d.comb += [ended.here.eq(word.valid & word.p.last & admit), ended.error.eq(self.i.p.error)]
         late = ended.shape()(delayed(m, ended.as_value(), latency, name="ended", reset_less=False)[-1])
         total = delayed(m, self._total(m, word), latency - 2, name="total")[-1]
         words = delayed(m, count.words, latency - payload_filter.LATENCY, name="count")[-1]
-        good = delayed(m, icrc.o.good, latency - icrc.latency, name="good")[-1]
+        good = delayed(m, icrc.o.good, latency - icrc.LATENCY, name="good")[-1]
         record = records.payload
         m.d.comb += [
             queue.valid.eq(late.here),

@@ -107,6 +107,17 @@ def test_zeros_at_the_end_do_not_count_wherever_they_lie(width):
         assert found == [zlib.crc32(packet) for packet in packets]
 
 
+@pytest.mark.parametrize("width", [64, *slow(512)])
+@pytest.mark.parametrize(("unit", "extra"), [(4, 0), (4, 2), (2, 1)])
+def test_lengths_in_units_of_bytes(width, unit, extra):
+    """Every length that such packets have, and what fills their last words up."""
+    rng = random.Random(new_seed())
+    packets = [rng.randbytes(size) for size in range(extra or unit, 2 * width // 8 + unit, unit)]
+    for trailer in (0, 4):
+        dut = PacketCrc(width=width, unit=unit, extra=extra, trailer=trailer)
+        assert _crcs(dut, [p + bytes(trailer) for p in packets]) == [zlib.crc32(p) for p in packets]
+
+
 def test_it_is_the_icrc_of_a_rocev2_frame_whose_variable_fields_are_ones():
     """A frame as it stands: the 14 bytes of its Ethernet header skipped, a link header of ones in front."""
     rng = random.Random(6)
@@ -124,7 +135,7 @@ def test_it_is_the_icrc_of_a_rocev2_frame_whose_variable_fields_are_ones():
 
 
 def test_latency_is_the_documented_one():
-    assert PacketCrc(width=512).latency == 6
+    assert [PacketCrc(width=512, unit=unit).latency for unit in (1, 4)] == [9, 7]
 
 
 def test_steps_are_undone():
@@ -140,6 +151,9 @@ def test_steps_are_undone():
         ({"width": 32}, "width must be"),
         ({"width": 64, "skip": 8}, "skip"),
         ({"trailer": -1}, "trailer"),
+        ({"unit": 3}, "unit must be"),
+        ({"width": 64, "unit": 8}, "unit must be"),
+        ({"unit": 4, "extra": 4}, "extra"),
     ],
 )
 def test_bad_parameters_are_refused(parameters, message):

@@ -3,12 +3,13 @@
 
 import itertools
 import random
+import zlib
 
 import pytest
 from amaranth.sim import Simulator
 
 from fanin.hdl.net.rdma.icrc import DEPTH, IcrcChecker, IcrcInserter
-from fanin.roce import ICRC_BYTES, MUTABLE, Opcode, Packet, encode, header_bytes
+from fanin.roce import ICRC_BYTES, LINK_HEADER, MUTABLE, Opcode, Packet, encode, header_bytes
 from fanin.wire import ETHERNET, IPV4, UDP, Endpoint, byte_length
 from tests.support import new_seed, simulate, slow
 
@@ -151,10 +152,10 @@ def judged(frames, width, *, pause=0.0, seed=0):
                 ctx.set(dut.i.p, word)
                 ctx.set(dut.i.valid, 1)
                 if word["last"]:
-                    ends.append(cycle + dut.latency)
+                    ends.append(cycle + dut.LATENCY)
                 await tick()
         ctx.set(dut.i.valid, 0)
-        for _ in range(dut.latency + 2):
+        for _ in range(dut.LATENCY + 2):
             await tick()
 
     simulator = Simulator(dut)
@@ -205,6 +206,28 @@ def test_the_checker_takes_right_frames_and_no_others(width, pause):
     assert judged(tried, width, pause=pause, seed=seed) == expected
 
 
+@pytest.mark.parametrize("width", [128, *slow(256, 512)])
+def test_a_frame_may_end_behind_any_unit_of_four_bytes(width):
+    """Each number of bytes that its last word lacks: right, and with a wrong bit."""
+    rng = random.Random(new_seed())
+    frames = [frame_of(rng, Opcode.WRITE_MIDDLE, size) for size in range(0, width // 8 + 4, 4)]
+    tried = [frame for right in frames for frame in (right, with_flipped_bit(rng, right))]
+    assert judged([words_of(frame, width) for frame in tried], width) == [True, False] * len(frames)
+
+
+def test_a_frame_that_ends_elsewhere_is_not_good():
+    """Also if its last four bytes are the CRC of what is in front of them."""
+    rng = random.Random(new_seed())
+    words, sizes = [], range(max(CHANGEABLE) + 1, 180)
+    for size in sizes:
+        frame = bytearray(rng.randbytes(size))
+        for at in CHANGEABLE:
+            frame[at] = 0xFF
+        crc = zlib.crc32(LINK_HEADER + frame[IP:])
+        words.append(words_of(bytes(frame) + crc.to_bytes(ICRC_BYTES, "little"), 512))
+    assert judged(words, 512) == [size % ICRC_BYTES == IP % ICRC_BYTES for size in sizes]
+
+
 @pytest.mark.slow
 def test_every_single_bit_counts():
     """All bits of a frame: those of the Ethernet header and those that a router may change do not matter."""
@@ -219,8 +242,8 @@ def test_every_single_bit_counts():
 
 
 def test_latencies_are_the_documented_ones():
-    assert [IcrcInserter(width=width).latency for width in WIDTHS] == [7, 8, 8]
-    assert [IcrcChecker(width=width).latency for width in WIDTHS] == [6, 7, 7]
+    assert [IcrcInserter(width=width).latency for width in WIDTHS] == [8, 9, 10]
+    assert IcrcChecker.LATENCY == 5
 
 
 def test_what_a_router_may_change_is_what_annex_a17_lists():

@@ -149,7 +149,7 @@ def test_every_frame_is_judged_as_the_decoder_judges_it_and_its_payload_kept(wid
     assert 15 < good < 70
 
 
-def test_the_record_comes_eight_cycles_after_the_last_word_and_the_payload_before():
+def test_the_record_comes_seven_cycles_after_the_last_word_and_the_payload_before():
     dut = Receiver(config=config_of(512))
     bench = Bench(dut, ["o", "words"], seed=1)
     rng = random.Random(1)
@@ -165,7 +165,7 @@ def test_the_record_comes_eight_cycles_after_the_last_word_and_the_payload_befor
             assert bench.log["words"][-1][0] < bench.log["o"][-1][0]
 
     bench.run(main)
-    assert [cycle - end for end, (cycle, _) in zip(ends, bench.log["o"], strict=True)] == [8] * 4
+    assert [cycle - end for end, (cycle, _) in zip(ends, bench.log["o"], strict=True)] == [7] * 4
 
 
 @pytest.mark.slow
