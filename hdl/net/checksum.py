@@ -2,9 +2,11 @@
 
 from typing import Any
 
-from amaranth import Module, Signal
+from amaranth import Const, Module, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.arith.delay import delayed
 
 WORD_BITS = 16
 LATENCY = 3
@@ -20,7 +22,6 @@ class OnesComplementSum(wiring.Component):
     -------
     ``i`` : In, array of 16-bit words
     ``o`` : Out, 16
-        One carry chain behind its register.
 
     Parameters
     ----------
@@ -42,18 +43,28 @@ class OnesComplementSum(wiring.Component):
         super().__init__({"i": In(data.ArrayLayout(WORD_BITS, words)), "o": Out(WORD_BITS)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Three sums of up to four words, their sum, then the carries are added back, twice."""
+        """Down to three words; the sum of those; its carry is added back, which cannot give another."""
         m = Module()
-        parts = []
-        for index, words in enumerate(range(k, self.words, 3) for k in range(3)):
-            part = Signal(WORD_BITS + 2, name=f"part{index}")
-            m.d.sync += part.eq(sum(self.i[word] for word in words))
-            parts.append(part)
-        total = Signal(WORD_BITS + 4)
-        folded = Signal(WORD_BITS + 1)
-        m.d.sync += [
-            total.eq(parts[0] + parts[1] + parts[2]),
-            folded.eq(total[:WORD_BITS] + total[WORD_BITS:]),
-        ]
-        m.d.comb += self.o.eq(folded[:WORD_BITS] + folded[WORD_BITS])
+        words = [Value.cast(word) for word in self.i]
+        while len(words) != 3:
+            words = [fewer for at in range(0, len(words), 6) for fewer in _three(words[at : at + 6])]
+        ones, twos = _full_adder(*(delayed(m, word, 1, name=f"word{n}")[-1] for n, word in enumerate(words)))
+        total = Signal(WORD_BITS + 1)
+        m.d.sync += [total.eq(ones + twos.rotate_left(1)), self.o.eq(total[:WORD_BITS] + total[WORD_BITS])]
         return m
+
+
+def _three(words: list[Value]) -> list[Value]:
+    """Three words with the sum of up to six: of each column the number of ones, which is a LUT a bit of it.
+
+    What is carried out of the highest column goes to the lowest.
+    """
+    a, b, c, d, e, f = words + [Const(0, WORD_BITS)] * (6 - len(words))
+    (ones, twos), (more_ones, more_twos) = _full_adder(a, b, c), _full_adder(d, e, f)
+    twos, fours = _full_adder(twos, more_twos, ones & more_ones)
+    return [ones ^ more_ones, twos.rotate_left(1), fours.rotate_left(2)]
+
+
+def _full_adder(a: Value, b: Value, c: Value) -> tuple[Value, Value]:
+    """Of each column the sum and the carry."""
+    return a ^ b ^ c, a & b | c & (a | b)
