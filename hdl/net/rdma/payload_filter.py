@@ -132,4 +132,7 @@ class PayloadFilter(wiring.Component):
             end.eq(length - pad),
         ]
         within = at[3] <= min(_LAST_BYTE // size, (1 << len(at[3])) - 1)
-        return known & (end >= header) & (at[3] >= first) & (at[3] <= end[lane_bits(self.width) :]) & within
+        # Not ``end >= header``, whose carry would run through all bits of ``end``.
+        few = len(header)
+        some = ~end[-1] & (end[few:-1].any() | (end[:few] >= header))
+        return known & some & (at[3] >= first) & (at[3] <= end[lane_bits(self.width) :]) & within
