@@ -4,7 +4,7 @@
 
 from typing import Any
 
-from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -16,7 +16,6 @@ from fanin.hdl.net.rdma.shapes import (
     SIZE_BITS,
     Headers,
     by_opcode,
-    header_lane,
     header_words,
     lane_bits,
     opcode_is,
@@ -54,17 +53,20 @@ LATENCY = 2 + CHECKSUM_LATENCY
 def written_layout(width: int) -> data.StructLayout:
     """The bytes of a frame's headers, zeros behind them; where its payload begins, and where each ends.
 
-    ``words`` of the frame, of which ``whole`` lie in front of the one with the payload's first byte, at
-    ``lane``; the payload's last byte is at lane ``end``, the frame's at ``last``.
+    ``ahead`` has a one for each word in front of the one with the payload's first byte, at ``lane``; its last
+    byte is at lane ``end``, the frame's at ``last``. ``single``: the frame is but one word; else there are
+    ``left`` behind the second one, less one: negative if that is the last.
     """
+    words = -(-(MOST_HEADER_BYTES + MAX_PAYLOAD + ICRC_BYTES) // (width // 8))
     return data.StructLayout(
         {
             "bytes": width * header_words(width),
             "payload": 1,  # there is some
-            "whole": range(header_words(width) + 1),
+            "ahead": MOST_HEADER_BYTES // (width // 8),
             "lane": lane_bits(width),
             "end": lane_bits(width),
-            "words": range(-(-(MOST_HEADER_BYTES + MAX_PAYLOAD + ICRC_BYTES) // (width // 8)) + 1),
+            "single": 1,
+            "left": signed(words.bit_length() + 1),
             "last": lane_bits(width),
         }
     )
@@ -79,6 +81,8 @@ class HeaderWriter(wiring.Component):
         Taken when ``o`` is.
     ``own`` : In, Own
     ``o`` : Out, stream of :func:`written_layout`
+    ``soon`` : Out, 1
+        ``o`` is valid from the next cycle on, unless it is taken in this one. Its ``payload`` is right already.
 
     Parameters
     ----------
@@ -101,6 +105,7 @@ class HeaderWriter(wiring.Component):
                 "i": In(stream.Signature(Headers)),
                 "own": In(Own),
                 "o": Out(stream.Signature(written_layout(width))),
+                "soon": Out(1),
             }
         )
 
@@ -109,32 +114,37 @@ class HeaderWriter(wiring.Component):
         m = Module()
         taken = self.o.valid & self.o.ready
         age = Signal(LATENCY)
-        m.d.comb += [self.o.valid.eq(age[-1]), self.i.ready.eq(taken)]
+        m.d.comb += [self.soon.eq(age[-2]), self.o.valid.eq(age[-1]), self.i.ready.eq(taken)]
         m.d.sync += age.eq(Mux(taken, 0, Cat(self.i.valid, age)))
         m.d.comb += self.o.payload.bytes.eq(self._bytes(m, self._lengths(m)))
         return m
 
     def _lengths(self, m: Module) -> Value:
-        """The IPv4 length, a cycle later; and from it what there is to say of the frame."""
-        i, o, size = self.i.payload, self.o.payload, self.width // 8
+        """The IPv4 length, 2 cycles later; and what there is to say of the frame, one sum a cycle."""
+        i, o, size, bits = self.i.payload, self.o.payload, self.width // 8, lane_bits(self.width)
+        said = {name: Signal.like(o[name], name=name) for name in ("payload", "ahead", "end", "single", "left")}
+        header = Signal(range(MOST_HEADER_BYTES + 1))
+        counted = Signal.like(header)  # of them in the IPv4 length, with the ICRC, and 3 to round up
         length = Signal(field_bits(IPV4, "length"))
-        end = Signal(SIZE_BITS + 1)
+        total = Signal(SIZE_BITS + 1)  # of headers and payload
         final = Signal(SIZE_BITS + 1)
-        # All but the payload is whole words of four bytes behind Ethernet: so the sum may be filled up as well.
-        unfilled = i.size + by_opcode(i.opcode, lambda code: header_bytes(code) - IP_AT + ICRC_BYTES + 3)
         m.d.sync += [
-            length.eq(unfilled & ~3),
-            end.eq(i.size + by_opcode(i.opcode, lambda code: header_bytes(code) - 1)),
+            header.eq(by_opcode(i.opcode, header_bytes)),
+            counted.eq(by_opcode(i.opcode, lambda code: header_bytes(code) - IP_AT + ICRC_BYTES + 3)),
+            # All but the payload is whole words of four bytes behind Ethernet: the sum may be filled up, too.
+            length.eq((i.size + counted) & ~3),
+            total.eq(i.size + header),
             final.eq(length + (IP_AT - 1)),
+            said["payload"].eq(i.size.any()),
+            said["ahead"].eq(by_opcode(i.opcode, lambda code: (1 << header_bytes(code) // size) - 1)),
+            said["end"].eq(total - 1),
+            said["single"].eq(final[bits:] == 0),
+            said["left"].eq(final[bits:] - 2),
         ]
-        bits = lane_bits(self.width)
         m.d.comb += [
-            o.payload.eq(i.size.any()),
-            o.whole.eq(by_opcode(i.opcode, lambda code: header_bytes(code) // size)),
-            o.lane.eq(header_lane(self.width, i.opcode)),
-            o.end.eq(end),
+            *(o[name].eq(value) for name, value in said.items()),
+            o.lane.eq(header),
             o.last.eq(final),
-            o.words.eq(final[bits:] + 1),
         ]
         return length
 
@@ -159,7 +169,7 @@ class HeaderWriter(wiring.Component):
         summed = Cat(length, constant, *addresses.values())
         m.submodules.sum = total = OnesComplementSum(words=len(summed) // WORD_BITS)
         m.d.comb += total.i.eq(summed)
-        m.d.sync += checksum.eq(~total.o)
+        m.d.comb += checksum.eq(~total.o)
         ports = {"source_port": i.peer.port, "destination_port": ROCE_PORT}
         udp_length = Signal(field_bits(UDP, "length"))
         m.d.sync += udp_length.eq(length - byte_length(IPV4))
@@ -172,9 +182,16 @@ class HeaderWriter(wiring.Component):
         immediate = header("immediate", IMMEDIATE, immediate=i.immediate)
         aeth = header("aeth", AETH, syndrome=i.syndrome, msn=i.msn)
         # behind the BTH: in the order of the wire, what an opcode does not have left out
-        is_answer, has_immediate = i.opcode == Opcode.ACKNOWLEDGE, opcode_is(i.opcode, "has_immediate")
+        is_answer, has_immediate, begins = (
+            Signal(name=name) for name in ("is_answer", "has_immediate", "begins")
+        )
+        m.d.sync += [
+            is_answer.eq(i.opcode == Opcode.ACKNOWLEDGE),
+            has_immediate.eq(opcode_is(i.opcode, "has_immediate")),
+            begins.eq(opcode_is(i.opcode, "begins")),
+        ]
         short = Mux(is_answer, swap_bytes(aeth), swap_bytes(immediate))
         short = short & (has_immediate | is_answer).replicate(len(short))
         none = Const(0, len(reth))
-        rest = Mux(opcode_is(i.opcode, "begins"), Cat(swap_bytes(reth), short), Cat(short, none))
+        rest = Mux(begins, Cat(swap_bytes(reth), short), Cat(short, none))
         return Cat(*(swap_bytes(part) for part in (ethernet, ip, udp, bth)), rest)

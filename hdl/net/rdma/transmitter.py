@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -43,7 +43,7 @@ class Transmitter(wiring.Component):
 
     Latency
     -------
-    From ``payload`` 2 cycles to the frame's first word, where its headers have come 5 cycles before, and those
+    From ``payload`` 3 cycles to the frame's first word, where its headers have come 5 cycles before, and those
     of the ICRC (at 512 bits 8) to ``o``. One word a cycle, frames back to back; of short ones, one in 6 cycles.
 
     Source
@@ -85,56 +85,79 @@ class Transmitter(wiring.Component):
         for writer, port in (answers, self.answers), (packets, self.packets):
             connect_typed(m, wiring.flipped(port), writer.i)
             m.d.comb += writer.own.eq(self.own)
-        can_send = packets.o.valid & (there.some | ~packets.o.payload.payload)
+        # Who is next is known a cycle before the frame may begin.
+        next_answer = Signal()
+        next_packet = Signal()
         free = Signal()
+        answer = answers.soon & ~answers.o.ready
+        packet = packets.soon & ~packets.o.ready & (there.some | ~packets.o.payload.payload)
+        m.d.sync += [next_answer.eq(answer), next_packet.eq(packet & ~answer)]
         m.d.comb += [
-            answers.o.ready.eq(free),
-            packets.o.ready.eq(free & ~answers.o.valid & can_send),
-            there.down.eq(packets.o.valid & packets.o.ready & packets.o.payload.payload),
+            answers.o.ready.eq(free & next_answer),
+            packets.o.ready.eq(free & next_packet),
+            there.down.eq(packets.o.ready & packets.o.payload.payload),
         ]
         chosen = Signal(written_layout(self.width))
-        m.d.comb += chosen.eq(Mux(answers.o.valid, answers.o.payload, packets.o.payload))
-        self._frame(m, chosen, free, answers.o.valid | can_send, merge.o, icrc.i)
+        m.d.comb += chosen.eq(Mux(next_answer, answers.o.payload, packets.o.payload))
+        self._frame(m, chosen, free, next_answer | next_packet, merge.o, icrc.i)
         return m
 
     def _frame(self, m: Module, chosen: Any, free: Signal, go: Any, payload: Any, o: Any) -> None:
         """Headers are shifted out; from where they end the payload joins in, and behind it come zeros."""
-        frame = Signal(written_layout(self.width))
-        active = Signal()
-        joins = Signal()  # in this word the payload is wanted
-        last = Signal()
-        moves = Signal()
         size = self.width // 8
-        from_first = ones_from(frame.lane, size)
-        to_end = ~((ones_from(frame.end, size) << 1)[:size])
-        mask = Mux(payload.payload.first, from_first, -1) & Mux(payload.payload.last, to_end, -1)
+        active = Signal()
+        header = Signal.like(chosen.bytes)
+        wants = Signal()  # payload is still to come
+        joins = Signal()  # in this word
+        ahead = Signal.like(chosen.ahead)
+        last = Signal()
+        left = Signal.like(chosen.left)
+        from_first, to_end, keep = (Signal(size, name=name) for name in ("from_first", "to_end", "keep"))
+        moves = Signal()
         lanes = Signal(size)
+        mask = Mux(payload.payload.first, from_first, -1) & Mux(payload.payload.last, to_end, -1)
         m.d.comb += [
-            joins.eq(frame.payload & (frame.whole == 0)),
-            last.eq(frame.words == 1),
             lanes.eq(mask & joins.replicate(size)),
             o.valid.eq(active & (payload.valid | ~joins)),
             o.payload.last.eq(last),
-            o.payload.keep.eq(Mux(last, ~((ones_from(frame.last, size) << 1)[:size]), -1)),
-            *(
-                o.payload.data.word_select(n, 8).eq(
-                    frame.bytes.word_select(n, 8)
-                    | payload.payload.data.word_select(n, 8) & lanes[n].replicate(8)
-                )
-                for n in range(size)
-            ),
+            o.payload.keep.eq(Mux(last, keep, -1)),
+            o.payload.data.eq(_joined(header, payload.payload.data, lanes)),
             moves.eq(o.valid & o.ready),
-            payload.ready.eq(active & joins & o.ready),
+            payload.ready.eq(joins & o.ready),
             free.eq(~active | moves & last),
         ]
         with m.If(moves):
+            later, more = ahead >> 1, wants & ~(joins & payload.payload.last)
             m.d.sync += [
-                frame.bytes.eq(frame.bytes >> self.width),
-                frame.words.eq(frame.words - 1),
-                frame.whole.eq(Mux(frame.whole == 0, 0, frame.whole - 1)),
+                header.eq(header >> self.width),
+                ahead.eq(later),
+                wants.eq(more),
+                joins.eq(more & ~later[0]),
+                last.eq(left < 0),
+                left.eq(left - 1),
             ]
-            with m.If(joins & payload.payload.last):
-                m.d.sync += frame.payload.eq(0)
         with m.If(free):
-            m.d.sync += [active.eq(go), frame.eq(chosen)]
-        return
+            m.d.sync += [
+                active.eq(go),
+                header.eq(chosen.bytes),
+                wants.eq(chosen.payload),
+                joins.eq(go & chosen.payload & ~chosen.ahead[0]),
+                ahead.eq(chosen.ahead),
+                last.eq(chosen.single),
+                left.eq(chosen.left),
+                from_first.eq(ones_from(chosen.lane, size)),
+                to_end.eq(_ones_to(chosen.end, size)),
+                keep.eq(_ones_to(chosen.last, size)),
+            ]
+
+
+def _joined(header: Any, payload: Any, lanes: Any) -> Any:
+    """The bytes of the header, and in those lanes the payload's, where the header has zeros."""
+    return Cat(
+        header.word_select(n, 8) | payload.word_select(n, 8) & lanes[n].replicate(8) for n in range(len(lanes))
+    )
+
+
+def _ones_to(last: Any, size: int) -> Any:
+    """Ones up to bit ``last``, of ``size``."""
+    return ~((ones_from(last, size) << 1)[:size])

@@ -184,10 +184,10 @@ def test_the_transmitter(width):
             ctx.set(dut.words.valid, 1)
             await ctx.tick()
             ctx.set(dut.payload.valid, 0)
-            assert 1 + await cycles_until(ctx, dut.packets.ready) == 1
+            assert 1 + await cycles_until(ctx, dut.packets.ready) == 2
             await ctx.tick()
             ctx.set(dut.packets.valid, 0)
-            assert 2 + await cycles_until(ctx, dut.o.valid) == 2 + IcrcInserter(width=width).latency
+            assert 3 + await cycles_until(ctx, dut.o.valid) == 3 + IcrcInserter(width=width).latency
             await ctx.tick().repeat(20)
 
     bench.run(main)

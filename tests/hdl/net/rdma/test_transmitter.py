@@ -1,6 +1,7 @@
 """The transmitter beside the encoder of frames."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -125,3 +126,15 @@ def test_long_frames_follow_one_another_without_a_bubble(at):
     beats, _, _ = send(rng, 512, packets, [], stall=0.0, seed=seed, at=at)
     cycles = [cycle for cycle, _ in beats]
     assert cycles == list(range(cycles[0], cycles[0] + 3 * 65))
+
+
+def test_of_short_frames_one_leaves_in_6_cycles_and_an_answer_in_between():
+    seed = new_seed()
+    rng = random.Random(seed)
+    packets = [
+        (Packet(Opcode.WRITE_MIDDLE, 0x100, n, payload=rng.randbytes(4)), random_peer(rng)) for n in range(6)
+    ]
+    answers = [(random_answer(rng), random_peer(rng)) for _ in range(6)]
+    for others, wanted in ([], {6}), (answers, {1, 5}):
+        beats, _, _ = send(rng, 512, packets, others, stall=0.0, seed=seed)
+        assert {later - sooner for (sooner, _), (later, _) in pairwise(beats)} == wanted
