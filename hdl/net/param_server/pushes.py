@@ -63,7 +63,7 @@ class Pushes(wiring.Component):
 
     Latency
     -------
-    4 cycles a row; a round's last one 5 cycles for each worker more.
+    5 cycles a row; a round's last one 5 cycles for each worker more.
 
     Source
     ------
@@ -100,6 +100,8 @@ class Pushes(wiring.Component):
         self._passes = Signal()  # a row that only the next update reads
         m.d.sync += [self._skips.eq(0), self._passes.eq(0)]
         self._under_way = Signal(range(self.config.queue_pairs + 1))  # pushes of a round
+        self._round_ended = Signal()  # none was, a cycle ago
+        m.d.sync += self._round_ended.eq(self._under_way == 0)
         self._post(m, queue.o)
         self._complete(m, queue.o.payload.row)
         return m
@@ -111,8 +113,7 @@ class Pushes(wiring.Component):
         receiver = data.StructLayout({name: layout[name].shape for name in _RECEIVER})
         m.submodules.round = members = Memory(shape=receiver, depth=config.queue_pairs, init=[])
         read, write = members.read_port(domain="comb"), members.write_port()
-        remembered = Signal(receiver)
-        to = self._to = Signal(receiver)  # whom
+        to = self._to = Signal(receiver)  # whom, a cycle late
         member = self._member = Signal(range(config.queue_pairs))  # of the round
         is_last = self._is_last = Signal()
         ends = self._ends = Signal()  # this push is the last one of its row
@@ -125,7 +126,6 @@ class Pushes(wiring.Component):
             read.addr.eq(member),
             write.addr.eq(member),
             *(write.data[name].eq(push.payload[name]) for name in _RECEIVER),
-            *(to[name].eq(Mux(to_all, remembered[name], push.payload[name])) for name in _RECEIVER),
             row.payload.address.eq(push.payload.local),
             row.payload.words.eq(self.row_bytes[word_bits:]),
             row.payload.drop.eq(is_gone | self.barrier),
@@ -136,7 +136,7 @@ class Pushes(wiring.Component):
             post.payload.length.eq(self.row_bytes),
         ]
         m.d.sync += [
-            remembered.eq(read.data),
+            *(to[name].eq(Mux(to_all, read.data[name], push.payload[name])) for name in _RECEIVER),
             low.eq(to.remote[:LENGTH_BITS] + Mux(to.second, self.row_bytes, 0)),
             high.eq(to.remote[LENGTH_BITS:] + low[LENGTH_BITS]),
             is_last.eq(member + 1 == self.workers),
@@ -152,6 +152,8 @@ class Pushes(wiring.Component):
         """States of every row: it may be read, and is posted unless its worker is gone."""
         row, post, to, member, ends = self.row, self.post, self._to, self._member, self._ends
         with m.State("LOOK"), m.If(push.valid):
+            m.next = "WHOM"
+        with m.State("WHOM"):
             m.d.sync += self._is_gone.eq(self.gone.bit_select(to.index, 1))
             m.next = "OPEN"
         with m.State("OPEN"):
@@ -189,7 +191,7 @@ class Pushes(wiring.Component):
         with m.State("PASS"):
             m.d.comb += push.ready.eq(1)
             m.next = "LOOK"
-        with m.State("ROUND"), m.If(self._under_way == 0):
+        with m.State("ROUND"), m.If(self._round_ended):
             m.d.sync += [member.eq(0), self._to_all.eq(1), self._under_way.eq(self.workers)]
             m.next = "MEMBER"
         with m.State("MEMBER"):

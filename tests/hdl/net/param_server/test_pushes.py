@@ -136,10 +136,10 @@ def test_who_does_not_get_his_gets_no_more_and_the_others_go_on(barrier, stall):
     assert 2 <= sum(push[0] == 1 for push in posted) < sum(push[0] == 1 for push in whole)
 
 
-def test_a_push_every_4_cycles_and_of_a_round_every_5():
+def test_a_push_every_5_cycles_and_of_a_round_as_well():
     free = Rows(0, workers=2, rows=16, barrier=False).pass_all(12)
     cycles = [cycle for cycle, _ in free.log["post"]]
-    assert {b - a for a, b in pairwise(cycles)} == {4}
+    assert {b - a for a, b in pairwise(cycles)} == {5}
     whole = Rows(0, workers=2, rows=16, barrier=True).pass_all(2)
     first, second = (cycle for cycle, _ in whole.log["post"])
     assert second - first == 5
