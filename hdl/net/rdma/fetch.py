@@ -10,8 +10,8 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.bus.axi4 import AXI4ReadSignature, Resp
 from fanin.hdl.net.rdma.bursts import PayloadBursts, drive_addresses
-from fanin.hdl.net.rdma.merge import sums, window, window_layout
-from fanin.hdl.net.rdma.shapes import fetch_layout, lane_bits
+from fanin.hdl.net.rdma.merge import sums, sums_layout, window, window_layout
+from fanin.hdl.net.rdma.shapes import fetch_layout, lane_bits, words_bits
 from fanin.hdl.net.rdma.tally import Tally
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
@@ -37,7 +37,7 @@ class PayloadFetch(wiring.Component):
     Members
     -------
     ``command`` : In, stream of :func:`~fanin.hdl.net.rdma.shapes.fetch_layout`
-        ``ready`` follows ``axi.arready`` within the cycle.
+        ``ready`` follows no input within the cycle.
     ``axi`` : Out, :class:`~fanin.hdl.bus.axi4.AXI4ReadSignature`
     ``o`` : Out, stream of ``width`` bits
     ``packet`` : Out, stream of :func:`~fanin.hdl.net.rdma.merge.window_layout`
@@ -59,7 +59,7 @@ class PayloadFetch(wiring.Component):
     Latency
     -------
     ``arvalid`` is 2 cycles after the command, a word on ``o`` 2 cycles after it is on ``axi``, and its payload
-    on ``packet`` in the same cycle as the word that allows it. One burst a cycle, one command in 2 cycles. One
+    on ``packet`` in the same cycle as the word that allows it. One burst a cycle, one command in 3 cycles. One
     word a cycle, across payloads, while the memory answers within ``depth`` less a payload's words and 6 cycles
     and ``outstanding`` covers that time.
 
@@ -103,11 +103,11 @@ class PayloadFetch(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """``turns`` has the bursts whose words are to come, ``waiting`` the payloads that are to be told of."""
         m = Module()
-        tag = window_layout(self.width)
+        tag = sums_layout(self.width)
         bursts = PayloadBursts(width=self.width, address_width=self.address_width, tag=tag)
         m.submodules.bursts = bursts
         m.submodules.turns = turns = StreamFIFO(shape=_turn_layout(self.width), depth=self.outstanding)
-        m.submodules.waiting = waiting = StreamFIFO(shape=tag, depth=self.outstanding)
+        m.submodules.waiting = waiting = StreamFIFO(shape=window_layout(self.width), depth=self.outstanding)
         self._plan(m, bursts.command)
         self._issue(m, bursts.o, turns.i, waiting.i)
         told = self._words(m, turns.o)
@@ -121,19 +121,19 @@ class PayloadFetch(wiring.Component):
         """One addition, in front of the registers of the bursts."""
         given = self.command.payload
         lane = given.address[: lane_bits(self.width)]
-        fields = window(width=self.width, **sums(width=self.width, at=lane, to=given.lane, size=given.size))
+        added = sums(width=self.width, at=lane, to=given.lane, size=given.size)
         m.d.comb += [
             command.valid.eq(self.command.valid),
             self.command.ready.eq(command.ready),
             command.payload.address.eq(given.address),
             command.payload.size.eq(given.size),
-            *(command.payload.tag[name].eq(value) for name, value in fields.items()),
+            *(command.payload.tag[name].eq(value) for name, value in added.items()),
         ]
 
     def _issue(self, m: Module, bursts: Any, turns: Any, waiting: Any) -> None:
         """A payload has its room when its first burst leaves; the second one needs no more.
 
-        ``has_room`` knows of a payload 2 cycles later, so it is low in the one between.
+        ``has_room`` knows of a payload 3 cycles later, so it is low in the two between.
         """
         room = Signal(
             range(self.depth + 1), init=self.depth
@@ -142,21 +142,26 @@ class PayloadFetch(wiring.Component):
         left = Signal()
         go = Signal()
         begins = Signal()
-        tag = bursts.payload.tag
-        drive_addresses(m, self.axi, "ar", bursts, go)
+        claimed = Signal()  # a payload began a cycle ago
+        claim = Signal(words_bits(self.width))  # its words
+        tag = {name: bursts.payload.tag[name] for name in sums_layout(self.width).members}
+        fields = window(width=self.width, **tag)
+        drive_addresses(m, self.axi, "ar", bursts, go, depth=2)
         m.d.comb += [
             go.eq(turns.ready & (~bursts.payload.first | has_room & waiting.ready)),
             begins.eq(bursts.valid & bursts.ready & bursts.payload.first),
             waiting.valid.eq(begins),
-            waiting.payload.eq(tag),
+            *(waiting.payload[name].eq(value) for name, value in fields.items()),
             turns.valid.eq(bursts.valid & bursts.ready),
-            turns.payload.turn.eq(tag.lane),
+            turns.payload.turn.eq(fields["lane"]),
             turns.payload.last.eq(bursts.payload.last),
         ]
         m.d.sync += [
             left.eq(self.o.valid & self.o.ready),
-            room.eq(room + left - Mux(begins, tag.words, 0)),
-            has_room.eq((room >= self._max_words) & ~begins),
+            claimed.eq(begins),
+            claim.eq(Mux(begins, fields["words"], 0)),
+            room.eq(room + left - claim),
+            has_room.eq((room >= self._max_words) & ~begins & ~claimed),
         ]
 
     def _words(self, m: Module, turns: Any) -> Signal:

@@ -110,21 +110,22 @@ class IcrcInserter(wiring.Component):
         return m
 
     def _taken(self, m: Module) -> Signal:
-        """Whether a word comes in: there is room for it in the queue, behind all those on their way."""
+        """Whether a word comes in: there is room for it in the queue, behind all those on their way.
+
+        They are counted a cycle later, and ``room`` follows the count: so there may be two that it lacks.
+        """
         taken = Signal()
-        gone = Signal()
+        came, gone = (Signal(name=name) for name in ("came", "gone"))
         inside = Signal(range(DEPTH + 1))
         room = Signal(init=1)
-        m.d.comb += [
-            self.i.ready.eq(room),
-            taken.eq(self.i.valid & room),
+        m.d.comb += [self.i.ready.eq(room), taken.eq(self.i.valid & room)]
+        m.d.sync += [
+            came.eq(taken),
             gone.eq(self.o.valid & self.o.ready),
+            room.eq(inside < DEPTH - 2),
         ]
-        with m.If(taken != gone):
-            m.d.sync += [
-                inside.eq(Mux(taken, inside + 1, inside - 1)),
-                room.eq(~taken | (inside != DEPTH - 1)),
-            ]
+        with m.If(came != gone):
+            m.d.sync += inside.eq(Mux(came, inside + 1, inside - 1))
         return taken
 
     def _filled(self, m: Module, word: Any, splits: Value, crc: Value) -> Value:

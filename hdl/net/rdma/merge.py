@@ -33,16 +33,23 @@ def window_layout(width: int) -> data.StructLayout:
     return data.StructLayout(members)
 
 
+def sums_layout(width: int) -> data.StructLayout:
+    """What :func:`sums` gives."""
+    bits = lane_bits(width)
+    members = {"comes": bits + words_bits(width), "leaves": bits + 1, "turn": bits, "at": bits, "to": bits}
+    return data.StructLayout(members)
+
+
 def sums(*, width: int, at: Value, to: Value, size: Value) -> dict[str, Value]:
     """What :func:`window` asks of ``size`` bytes that go from lane ``at`` of their word to lane ``to``."""
     bits = lane_bits(width)
     comes, leaves = (reach(start, size, width=width) for start in (at, to))
-    return {"comes": comes, "leaves": leaves[: bits + 1], "turn": (to - at)[:bits], "prime": to < at}
+    return {"comes": comes, "leaves": leaves[: bits + 1], "turn": (to - at)[:bits], "at": at, "to": to}
 
 
-def window(*, width: int, comes: Value, leaves: Value, turn: Value, prime: Value) -> dict[str, Value]:
+def window(*, width: int, comes: Value, leaves: Value, turn: Value, at: Value, to: Value) -> dict[str, Value]:
     """A window but for ``drop``, from :func:`sums`. ``lane`` is the rotation, too."""
-    bits = lane_bits(width)
+    bits, prime = lane_bits(width), to < at
     return {
         "words": comes[bits:],
         "single": comes[bits:] == 1,

@@ -144,17 +144,17 @@ class Receiver(wiring.Component):
         return total
 
     def _admitted(self, m: Module, begins: Any, room: Any) -> Any:
-        """Whether the frame of this word has a place; counts those that have."""
+        """Whether the frame of this word has a place; counts those that have, a cycle later."""
         ok = Signal(init=1)
         held = Signal()
         inside = Signal(range(FRAMES + 1))
-        enters = begins & ok
+        came, went = (Signal(name=name) for name in ("came", "went"))
+        m.d.sync += [came.eq(begins & ok), went.eq(self.o.valid & self.o.ready)]
         with m.If(begins):
             m.d.sync += held.eq(ok)
-        leaves = self.o.valid & self.o.ready
-        with m.If(enters & ~leaves):
+        with m.If(came & ~went):
             m.d.sync += inside.eq(inside + 1)
-        with m.Elif(leaves & ~enters):
+        with m.Elif(went & ~came):
             m.d.sync += inside.eq(inside - 1)
         m.d.sync += [ok.eq(room & (inside < FRAMES - _MARGIN)), self.lost.eq(begins & ~ok)]
         return Mux(begins, ok, held)

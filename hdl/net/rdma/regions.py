@@ -9,6 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from fanin.hdl.arith.carry import any_by_carry
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.net.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, RKEY_BITS, index_bits
 from fanin.rdma import RdmaConfig
@@ -119,5 +120,5 @@ class RegionTable(wiring.Component):
             enable = Signal(name=f"enable{index}")
             with m.If(self.region.valid & (region.index == index)):
                 m.d.sync += [key.eq(region.rkey), enable.eq(region.enable)]
-            m.d.sync += found[index].eq(enable & (key == self.ask.rkey))
+            m.d.sync += found[index].eq(~any_by_carry(Cat(key ^ self.ask.rkey, ~enable), 2))
         return found

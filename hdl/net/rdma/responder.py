@@ -9,6 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from fanin.hdl.arith.carry import any_by_carry
 from fanin.hdl.net.rdma.answers import Answers
 from fanin.hdl.net.rdma.queue_pair import (
     LENGTH_BITS,
@@ -56,6 +57,12 @@ def _row_layout(address_width: int) -> data.StructLayout:
             "waits": 1,  # a NAK for the expected packet has gone
         }
     )
+
+
+def _is_over(value: Value, power: int) -> Value:
+    """Whether it is more than a power of two."""
+    low = power.bit_length() - 1
+    return value[low + 1 :].any() | value[low] & value[:low].any()
 
 
 class Responder(wiring.Component):
@@ -164,8 +171,8 @@ class Responder(wiring.Component):
             "ends": opcode_is(i.opcode, "ends"),
             "immediate": opcode_is(i.opcode, "has_immediate"),
             "whole": Cat(i.size == mtu for mtu in PATH_MTUS),
-            "over": Cat(i.size > mtu for mtu in PATH_MTUS),
-            "huge": i.length > MAX_MESSAGE_BYTES,
+            "over": Cat(_is_over(i.size, mtu) for mtu in PATH_MTUS),
+            "huge": _is_over(i.length, MAX_MESSAGE_BYTES),
             "some": i.length.any(),
             "alone": i.size == i.length,
         }
@@ -179,13 +186,13 @@ class Responder(wiring.Component):
             "ends": ends,
             "immediate": seen.immediate,
             "good": i.good & row.enable,
-            "expected": i.psn == row.expected,
+            "expected": ~any_by_carry(i.psn ^ row.expected, 2),
             "behind": (i.psn - row.expected)[PSN_BITS - 1],
             "out_of_order": begins != ~row.open,
             "whole": seen.whole.bit_select(row.mtu, 1),
             "over": seen.over.bit_select(row.mtu, 1),
             "more": Mux(begins, i.longer.bit_select(row.mtu, 1), row.more),
-            "rest": Mux(begins, seen.alone, i.size == row.left),
+            "rest": Mux(begins, seen.alone, ~any_by_carry(i.size ^ row.left, 2)),
             "too_long": begins & seen.huge,
             "denied": begins & seen.some & ~i.allowed,
             "address": Mux(begins, i.address, row.address),

@@ -132,7 +132,6 @@ class PayloadStore(wiring.Component):
         )  # fmt: skip
         added = sums(width=self.width, at=given.lane, to=given.address[:bits], size=given.size)
         added = {name: later(name, value) for name, value in added.items()}
-        crosses = later("crosses", last_byte(given.address, given.size)[-1])
         fields = window(width=self.width, **added)
         fields["flush"] &= keep
         m.d.comb += [
@@ -147,7 +146,7 @@ class PayloadStore(wiring.Component):
             words.payload.tag.last.eq(added["leaves"][:bits]),
             awaited.valid.eq(later("has_end", go & given.keep, reset_less=False)),
             awaited.payload.some.eq(some_later),
-            awaited.payload.crosses.eq(crosses),
+            awaited.payload.crosses.eq(last_byte(address, size)[-1]),
         ]
 
     def _merged(self, m: Module, merge: WordMerge) -> Any:
