@@ -117,13 +117,13 @@ _WORD = WORD_BITS // 8
 DESIGN = Costs(
     byte=LINK_BYTE,
     packet=PACKET_OVERHEAD * LINK_BYTE,
-    latency=322 * _CYCLE,
+    latency=325 * _CYCLE,
     first=4.9 * _CYCLE / _WORD,
     last=0.55 * _CYCLE / _WORD,
     update=_CYCLE / _WORD,
-    turnaround=167 * _CYCLE,
-    landing=115 * _CYCLE,
-    post=85 * _CYCLE,
+    turnaround=168 * _CYCLE,
+    landing=120 * _CYCLE,
+    post=86 * _CYCLE,
     copy=1 / 20e9,
     one_pass=True,
 )

@@ -202,9 +202,11 @@ def test_a_row_that_nobody_acknowledges_is_freed_when_its_queue_pair_has_ended(h
 def test_a_link_may_be_cut_at_any_time(larger, link):
     seed, batches = new_seed(), 12
     rng = np.random.default_rng(seed)
-    for time in rng.uniform(0, 60e-6, size=8):
-        job = replace(JOB, workers=3, servers=2, slots=2, seed=seed, stops={1: time})
-        run = larger.run(job, Random(parameters=170, batches=batches), link=link, timeout=3000)
+    job = replace(JOB, workers=3, servers=2, slots=2, seed=seed)
+    whole = larger.run(job, Random(parameters=170, batches=batches), link=link, timeout=3000).outcome.seconds
+    for time in rng.uniform(0, whole, size=8):
+        stops = replace(job, stops={1: time})
+        run = larger.run(stops, Random(parameters=170, batches=batches), link=link, timeout=3000)
         applied = Counter((update.worker, update.shard) for update in run.updates)
         assert [applied[worker, shard] for worker in (0, 2) for shard in (0, 1)] == [batches] * 4
         assert max(applied[1, 0], applied[1, 1]) <= batches
