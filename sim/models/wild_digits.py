@@ -68,10 +68,10 @@ def workload(model: str, seed: int) -> Workload:
     return build(model, load(None, seed), decay=recipe.decay, features=recipe.features, seed=seed)
 
 
-def job(model: str, place: str, seed: int) -> Job:
+def job(model: str, place: str, seed: int, **changes: Any) -> Job:
     """Its run with the times of the paper's model, on the fitted ``cluster`` or the hardware as designed."""
     row, recipe = wild_paper.PAPER[model], RECIPES[model]
-    fields = {"rate": recipe.rate, "epochs": recipe.epochs, "warm_up": recipe.warm_up, "seed": seed}
+    fields = {"rate": recipe.rate, "epochs": recipe.epochs, "warm_up": recipe.warm_up, "seed": seed} | changes
     if place == "design":
         return wild_paper.design(row, **fields)
     return wild_paper.job(row, wild_paper.cluster(row), **fields)
@@ -86,12 +86,15 @@ def single(work: Workload, model: str, seed: int) -> Outcome:
     return run(changed, Training(work, workers=1, batch=batch, seed=seed))
 
 
-def outcomes(model: str, place: str, seeds: Sequence[int]) -> Iterator[tuple[str, list[Outcome]]]:
-    """The runs of every seed for a single node, then for each of ``SETUPS``."""
+def outcomes(
+    model: str, place: str, seeds: Sequence[int], **changes: Any
+) -> Iterator[tuple[str, list[Outcome]]]:
+    """The runs of every seed for a single node, then for each of ``SETUPS``; ``changes`` are the job's."""
     works = {seed: workload(model, seed) for seed in seeds}
     yield "single node", [single(work, model, seed) for seed, work in works.items()]
     for name, fields in SETUPS.items():
-        yield name, [trained(work, replace(job(model, place, seed), **fields)) for seed, work in works.items()]
+        setup = changes | fields
+        yield name, [trained(work, job(model, place, seed, **setup)) for seed, work in works.items()]
 
 
 def drawn(model: str, place: str, seeds: Sequence[int], draws: int) -> Iterator[tuple[str, list[Outcome]]]:
@@ -184,14 +187,16 @@ if __name__ == "__main__":
     parser.add_argument("--place", default="design", choices=PLACES)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--draws", type=int, default=0, help="of the first epochs, each with other times")
+    parser.add_argument("--warm-up", type=int, help="epochs in which K slots are one, for the recipe's")
     args = parser.parse_args()
+    changes = {} if args.warm_up is None else {"warm_up": args.warm_up}
     print(*recipes(), "", sep="\n")
     for model in args.models:
         if args.draws:
             found = dict(drawn(model, args.place, range(args.seeds), args.draws))
             print(*first_epochs(model, args.place, found, args.draws), "", sep="\n", flush=True)
             continue
-        found = dict(outcomes(model, args.place, range(args.seeds)))
+        found = dict(outcomes(model, args.place, range(args.seeds), **changes))
         for show in (table, convergence) if RECIPES[model].decay else (table,):
             for line in show(model, args.place, found):
                 print(line, flush=True)
