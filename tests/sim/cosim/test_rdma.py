@@ -225,8 +225,8 @@ def test_packets_that_scapy_builds_are_written(nodes, tmp_path):
 
 def test_every_packet_of_the_nic_is_read_by_scapy_and_by_tshark(nodes, tmp_path):
     rng = random.Random(new_seed())
-    # Wireshark takes a payload that begins with an EtherType and two zeros for IP over InfiniBand, and one of one
-    # or two bytes is padded with zeros: no EtherType that it knows has two bytes of these.
+    # Wireshark takes a payload that begins with an EtherType and two zeros for IP over InfiniBand, and one of a
+    # byte or two is padded with zeros: no EtherType that it knows has two bytes of these.
     memory = bytes(0xE0 | byte & 0x0F for byte in rng.randbytes(1 << 16))
     region = Region(0, 1 << 16, KEY, frozenset([FIRST_QUEUE_PAIR]))
     sizes = [0, 1, 2, 3, 4, 255, 256, 257, 600, 1024, 5000]
