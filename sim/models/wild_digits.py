@@ -35,7 +35,7 @@ class Recipe:
 RECIPES = {
     "lr": Recipe(0.25, 1e-4, 60, 5),
     "lr-rff": Recipe(2.0, 1e-4, 50, 5, features=1000),
-    "fcnn": Recipe(0.1, 0.0, 60, 10),
+    "fcnn": Recipe(0.1, 0.0, 60, 40),
 }
 
 
