@@ -133,7 +133,7 @@ def test_a_missed_limit_is_an_exit_status(capsys, monkeypatch):
     late = iter([([25, 25, 25, 90, 90, 90], [17] * 6), ([24] * 6, [])])
     monkeypatch.setattr(NicMeter, "measure", lambda *_: next(late))
     monkeypatch.setattr(rdma, "link_use", lambda config: iter(()))
-    monkeypatch.setattr(rdma, "parts", lambda config: [])
+    monkeypatch.setattr(rdma, "mapped", lambda config: [])
     assert main(["bench", "rdma", "--json"]) == 1
     rows = {row["name"]: row["ok"] for row in json.loads(capsys.readouterr().out)}
     assert [name for name, ok in rows.items() if not ok] == [

@@ -173,11 +173,7 @@ class PacketCrc(wiring.Component):
 
     Parameters
     ----------
-    ``width`` : int, bits of a word; a power of two, 64 to 1024
-    ``skip`` : int
-        Bytes at the beginning that do not count; fewer than a word.
-    ``prefix`` : bytes
-        Counted in front of all.
+    ``width``, ``skip``, ``prefix`` : those of :class:`CrcState`
     ``trailer`` : int
         Bytes at the end that do not count, and must be zero.
     ``unit``, ``extra`` : int

@@ -15,6 +15,7 @@ from fanin.cli.bench.rdma_latency import Move, NicMeter
 from fanin.cli.bench.result import Result
 from fanin.config import CLOCK_MHZ
 from fanin.hdl.net.rdma.fetch import PayloadFetch
+from fanin.hdl.net.rdma.nic import RdmaNic
 from fanin.hdl.net.rdma.receiver import Receiver
 from fanin.hdl.net.rdma.regions import RegionTable
 from fanin.hdl.net.rdma.requester import Requester
@@ -56,8 +57,8 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     config = RdmaConfig()
     yield from latency(config)
     yield from link_use(config)
-    for part in parts(config):
-        yield from part_figures(part)
+    for component in mapped(config):
+        yield from part_figures(component)
 
 
 def latency(config: RdmaConfig) -> Iterator[Result]:
@@ -153,6 +154,11 @@ def _cycles(run: RdmaRun) -> int:
 def _busy(run: RdmaRun) -> int:
     """Cycles of them in which the link was occupied."""
     return int(np.diff(run.raw.occupied[0].astype(np.int64), axis=1).sum())
+
+
+def mapped(config: RdmaConfig) -> list[wiring.Component]:
+    """What is mapped: each part, whose ports count as registers, and the NIC as one, where they do not."""
+    return [*parts(config), RdmaNic(config=config)]
 
 
 def parts(config: RdmaConfig) -> list[wiring.Component]:

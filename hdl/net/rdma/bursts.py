@@ -102,13 +102,13 @@ class PayloadBursts(wiring.Component):
         return m
 
 
-def drive_addresses(m: Module, axi: Any, channel: str, bursts: Any, go: Any = 1, *, depth: int = 1) -> None:
+def drive_addresses(m: Module, axi: Any, channel: str, bursts: Any, go: Any = 1) -> None:
     """Move bursts into a queue in front of the channel ``ar`` or ``aw``, in the cycles in which ``go`` is high.
 
-    ``depth`` 1 is a register; from 2 on, ``bursts.ready`` does not follow that of the channel.
+    Of two, so that ``bursts.ready`` does not follow that of the channel.
     """
     layout = data.StructLayout({name: bursts.payload.shape()[name].shape for name in ("address", "length")})
-    m.submodules[channel] = queue = StreamFIFO(shape=layout, depth=depth)
+    m.submodules[channel] = queue = StreamFIFO(shape=layout, depth=2)
 
     def port(name: str) -> Any:
         return getattr(axi, channel + name)

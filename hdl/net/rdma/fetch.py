@@ -146,7 +146,7 @@ class PayloadFetch(wiring.Component):
         claim = Signal(words_bits(self.width))  # its words
         tag = {name: bursts.payload.tag[name] for name in sums_layout(self.width).members}
         fields = window(width=self.width, **tag)
-        drive_addresses(m, self.axi, "ar", bursts, go, depth=2)
+        drive_addresses(m, self.axi, "ar", bursts, go)
         m.d.comb += [
             go.eq(turns.ready & (~bursts.payload.first | has_room & waiting.ready)),
             begins.eq(bursts.valid & bursts.ready & bursts.payload.first),

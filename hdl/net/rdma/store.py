@@ -104,7 +104,7 @@ class PayloadStore(wiring.Component):
         connect_typed(m, payloads.o, bursts.command)
         self._take(m, [payloads, merge, awaited])
         self._plan(m, payloads.i, merge.command, awaited.i)
-        drive_addresses(m, self.axi, "aw", bursts.o, depth=2)
+        drive_addresses(m, self.axi, "aw", bursts.o)
         self._words(m, self._merged(m, merge))
         self._responses(m, awaited.o)
         return m
