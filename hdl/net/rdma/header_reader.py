@@ -115,6 +115,7 @@ class HeaderReader(wiring.Component):
         plain = {
             "index": self.ask.index,
             "opcode": self.bth.opcode,
+            "answer": self.bth.opcode == Opcode.ACKNOWLEDGE,
             "acknowledge": self.bth.acknowledge,
             "psn": self.bth.psn,
             "lane": header_lane(self.config.width, self.bth.opcode),

@@ -27,7 +27,6 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_stream
 from fanin.rdma import RdmaConfig
-from fanin.roce import Opcode
 
 _ANSWERS = 32  # that may wait for the requester; one too many is lost, and another will say the same
 
@@ -176,7 +175,7 @@ class RdmaNic(wiring.Component):
             receiver.own.eq(self.own),
             regions.ask.eq(receiver.ask),
             receiver.allowed.eq(regions.allowed),
-            is_answer.eq(found.good & (found.opcode == Opcode.ACKNOWLEDGE)),
+            is_answer.eq(found.good & found.answer),
             answers.i.valid.eq(receiver.o.valid & is_answer),
             *(answers.i.payload[name].eq(found[name]) for name in answers.i.payload.shape().members),
             responder.i.valid.eq(receiver.o.valid & ~is_answer),

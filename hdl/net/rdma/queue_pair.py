@@ -96,8 +96,9 @@ def _chosen(mtu: Value, of: Callable[[int], Value]) -> Value:
 def received_layout(config: RdmaConfig) -> data.StructLayout:
     """A packet that has come, but for its payload, of which ``words`` wait in the receive buffer.
 
-    ``good``: it is one for this NIC, and undamaged; else only ``words`` counts. ``longer``, for each MTU: its
-    ``length`` is more. ``allowed``: a region allows the message.
+    ``good``: it is one for this NIC, and undamaged; else only ``words`` counts. ``answer``: its opcode is
+    an acknowledgement's. ``longer``, for each MTU: its ``length`` is more. ``allowed``: a region allows the
+    message.
     """
     return data.StructLayout(
         {
@@ -105,6 +106,7 @@ def received_layout(config: RdmaConfig) -> data.StructLayout:
             "words": words_bits(config.width),
             "index": index_bits(config),
             "opcode": field_bits(BTH, "opcode"),
+            "answer": 1,
             "acknowledge": 1,
             "psn": PSN_BITS,
             "size": SIZE_BITS,

@@ -4,7 +4,7 @@
 
 from typing import Any
 
-from amaranth import Cat, Module, Signal
+from amaranth import Cat, Module, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -92,10 +92,9 @@ class RegionTable(wiring.Component):
         bits = [Cat(found[n] for n in range(len(found)) if n >> bit & 1).any() for bit in range(len(place))]
         m.d.sync += [place.eq(Cat(bits)), known.eq(found.any()), chosen.eq(read.data)]
         address = ask.address[: config.address_width]
-        end = Signal(max(config.address_width, LENGTH_BITS) + 1)
-        m.d.sync += end.eq(address + ask.length)
-        start = delayed(m, address, 3, name="start")[-1]
-        end_later = delayed(m, end, 2, name="end")[-1]
+        starts = delayed(m, address, 3, name="start")
+        start = starts[-1]
+        end = self._end(m, starts[1])
         index = delayed(m, ask.index, 3, name="index")[-1]
         inside = delayed(m, ~ask.address[config.address_width :].any(), 3, name="inside")[-1]
         listed = Signal()
@@ -106,10 +105,21 @@ class RegionTable(wiring.Component):
                 chosen.queue_pairs.bit_select(index, 1) & inside & delayed(m, known, 1, name="known")[-1]
             ),
             below.eq(start < chosen.base),
-            above.eq(end_later > chosen.limit),
+            above.eq(end > chosen.limit),
         ]
         m.d.comb += self.allowed.eq(listed & ~below & ~above)
         return m
+
+    def _end(self, m: Module, start: Value) -> Value:
+        """Of what is asked about, 3 cycles later: the lower half, then the upper one and a carry."""
+        length, half = self.ask.length, self.config.address_width // 2
+        low = Signal(half + 1)
+        m.d.sync += low.eq(self.ask.address[:half] + length[:half])
+        length_high = delayed(m, length[half:], 1, name="length_high")[-1]
+        high = Signal(max(self.config.address_width, LENGTH_BITS) + 1 - half)
+        m.d.sync += high.eq((Cat(1, start[half:]) + Cat(low[half], length_high))[1:])
+        low_later = delayed(m, low[:half], 1, name="low")[-1]
+        return delayed(m, Cat(low_later, high), 1, name="end")[-1]
 
     def _match(self, m: Module) -> Any:
         """Of each region, whether it is enabled and has the key; a cycle later."""

@@ -21,7 +21,7 @@ from fanin.hdl.net.rdma.queue_pair import (
     index_bits,
     received_layout,
 )
-from fanin.hdl.net.rdma.shapes import Headers, lane_bits, opcode_is, store_layout
+from fanin.hdl.net.rdma.shapes import SIZE_BITS, Headers, lane_bits, opcode_is, store_layout
 from fanin.hdl.net.rdma.tally import Tally
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
@@ -165,6 +165,7 @@ class Responder(wiring.Component):
     def _look(self, m: Module) -> Any:
         """What there is to say of a packet, each for itself; it stays until the packet is taken."""
         i, row = self.i.payload, self.row
+        minus_one_more = ~Cat(i.size, Const(0, 1)).as_signed()  # -(size + 1)
         # what needs no row, a cycle before
         plain = {
             "begins": opcode_is(i.opcode, "begins"),
@@ -175,12 +176,12 @@ class Responder(wiring.Component):
             "huge": _is_over(i.length, MAX_MESSAGE_BYTES),
             "some": i.length.any(),
             "alone": i.size == i.length,
+            "less": i.length + minus_one_more,
         }
-        seen = Signal(data.StructLayout({name: len(value) for name, value in plain.items()}))
+        shapes = {name: len(value) for name, value in plain.items()} | {"less": LENGTH_BITS}
+        seen = Signal(data.StructLayout(shapes))
         m.d.sync += [seen[name].eq(value) for name, value in plain.items()]
         begins, ends = seen.begins, seen.ends
-        left = Signal(LENGTH_BITS)
-        m.d.comb += left.eq(Mux(begins, i.length, row.left))
         found = {
             "begins": begins,
             "ends": ends,
@@ -192,12 +193,16 @@ class Responder(wiring.Component):
             "whole": seen.whole.bit_select(row.mtu, 1),
             "over": seen.over.bit_select(row.mtu, 1),
             "more": Mux(begins, i.longer.bit_select(row.mtu, 1), row.more),
-            "rest": Mux(begins, seen.alone, ~any_by_carry(i.size ^ row.left, 2)),
+            "differs": any_by_carry(
+                Cat(begins & ~seen.alone, (i.size ^ row.left) & ~begins.replicate(LENGTH_BITS)), 2
+            ),
             "too_long": begins & seen.huge,
             "denied": begins & seen.some & ~i.allowed,
             "address": Mux(begins, i.address, row.address),
-            "left": left - i.size,
-            "less": left + ~Cat(i.size, Const(0, 1)).as_signed(),  # one less than that
+            "left": Mux(begins, i.length, row.left),
+            # behind the packet, less one: if it begins, no choice is in front of the sum
+            "less": row.left + minus_one_more,
+            "begun_more": self._is_more(seen.less),
             "words": i.words.any(),
             "refuses": self.answers.refuses,
             "length": Mux(begins, i.length, row.length),
@@ -206,24 +211,17 @@ class Responder(wiring.Component):
             "messages": row.messages + ends,
         }
         shapes = {name: Value.cast(value).shape() for name, value in found.items()}
-        shapes |= {
-            "left": LENGTH_BITS,
-            "less": LENGTH_BITS,
-            "next": PSN_BITS,
-            "previous": PSN_BITS,
-            "messages": MSN_BITS,
-        }
+        shapes |= {"less": LENGTH_BITS, "next": PSN_BITS, "previous": PSN_BITS, "messages": MSN_BITS}
         known = Signal(data.StructLayout(shapes))
         m.d.sync += [known[name].eq(value) for name, value in found.items()]
         return known
 
     def _judge(self, m: Module, found: Any) -> Any:
         """What becomes of the packet: one of these, or it is dropped."""
-        fits = Mux(found.ends, found.rest & ~found.over, found.whole & found.more)
+        fits = Mux(found.ends, ~found.differs & ~found.over, found.whole & found.more)
         bad = found.out_of_order | ~fits | found.too_long
         turn = found.good & found.expected
         take = turn & ~bad & ~found.denied
-        over = Cat(found.less[SMALLEST_MTU_BITS + n :].any() for n in range(len(PATH_MTUS)))
         refuse = turn & (bad | found.denied)
         repeat = found.good & ~found.expected & found.behind
         early = found.good & ~found.expected & ~found.behind
@@ -235,12 +233,27 @@ class Responder(wiring.Component):
             "early": early,
             "says": says,  # an answer
             "bad": bad,
-            "more": over.bit_select(self.row.mtu, 1),
+            "more": Mux(found.begins, found.begun_more, self._is_more(found.less)),
         }
-        verdict = Signal(data.StructLayout(dict.fromkeys(flags, 1) | {"address": len(found.address)}))
+        i, half = self.i.payload, len(found.address) // 2
+        numbers = {
+            # behind the packet; of the address the lower half, and its carry
+            "left": (LENGTH_BITS, found.left - i.size),
+            "low": (half + 1, found.address[:half] + i.size),
+            # for the store: the packet's payload, or as many whole words as wait
+            "size": (SIZE_BITS, Mux(take, i.size, Cat(Const(0, lane_bits(self.config.width)), i.words))),
+            "lane": (len(i.lane), Mux(take, i.lane, 0)),
+        }
+        shapes = dict.fromkeys(flags, 1) | {name: bits for name, (bits, _) in numbers.items()}
+        verdict = Signal(data.StructLayout(shapes))
         m.d.sync += [verdict[name].eq(value) for name, value in flags.items()]
-        m.d.sync += verdict.address.eq(found.address + self.i.payload.size)  # behind the packet
+        m.d.sync += [verdict[name].eq(value) for name, (_, value) in numbers.items()]
         return verdict
+
+    def _is_more(self, less: Value) -> Value:
+        """Whether that is left, and one byte, is more than a packet's."""
+        over = Cat(less[SMALLEST_MTU_BITS + n :].any() for n in range(len(PATH_MTUS)))
+        return over.bit_select(self.row.mtu, 1)
 
     def _act(self, m: Module, found: Any, verdict: Any) -> Signal:
         """When the store has its order, the row is written and the packet is gone."""
@@ -252,7 +265,7 @@ class Responder(wiring.Component):
             done.eq(self.acting & (~orders | self.store.ready)),
             self.i.ready.eq(done),
         ]
-        m.d.comb += self._order(verdict.take, found)
+        m.d.comb += self._order(found, verdict)
         with m.If(done):
             m.d.comb += [
                 events.taken.eq(verdict.take),
@@ -282,26 +295,25 @@ class Responder(wiring.Component):
         reply = self.answers.reply
         return [reply.psn.eq(psn), reply.syndrome.eq(syndrome), reply.messages.eq(self.row.messages)]
 
-    def _order(self, take: Any, found: Any) -> list[Any]:
-        """For the store: the packet's payload, or as many whole words as wait."""
-        i, order = self.i.payload, self.store.payload
-        whole = Cat(Const(0, lane_bits(self.config.width)), i.words)
+    def _order(self, found: Any, verdict: Any) -> list[Any]:
+        order = self.store.payload
         return [
-            order.keep.eq(take),
+            order.keep.eq(verdict.take),
             order.address.eq(found.address),
-            order.size.eq(Mux(take, i.size, whole)),
-            order.lane.eq(Mux(take, i.lane, 0)),
+            order.size.eq(verdict.size),
+            order.lane.eq(verdict.lane),
         ]
 
     def _take(self, m: Module, found: Any, verdict: Any) -> None:
         """The row behind the packet, its answer if one is asked for, and what to tell once it is stored."""
         i, row, reply, record = self.i.payload, self.write.data, self.answers.reply, self.records.i.p
+        half = len(verdict.low) - 1
         m.d.comb += [
             row.expected.eq(found.next),
             row.messages.eq(found.messages),
             row.open.eq(~found.ends),
-            row.address.eq(verdict.address),
-            row.left.eq(found.left),
+            row.address.eq(Cat(verdict.low[:half], found.address[half:] + verdict.low[half])),
+            row.left.eq(verdict.left),
             row.more.eq(verdict.more),
             row.length.eq(found.length),
             row.waits.eq(0),

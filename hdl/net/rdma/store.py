@@ -19,7 +19,7 @@ from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.lanes import ones_from, rotated
 from fanin.rdma import check_path
 
-_LATE_BITS = 2  # of a turn, behind a register; the others are in front of it
+_LATE_BITS = 3  # of a turn, behind a register; the others are in front of it
 _AHEAD = 16  # payloads whose addresses may leave before their words
 _ON_THE_WAY = 2  # commands that may have been taken since the queues' levels were looked at
 _AWAITED = data.StructLayout({"some": 1, "crosses": 1})  # whether a payload has bytes, and takes two bursts
@@ -150,7 +150,7 @@ class PayloadStore(wiring.Component):
         ]
 
     def _merged(self, m: Module, merge: WordMerge) -> Any:
-        """Merge neighbours and turn the words to their lanes, within a quarter of a word first."""
+        """Merge neighbours and turn the words to their lanes, within an eighth of a word first."""
         out, lane = merge.o.payload, range(self.width // 8)
         layout = data.StructLayout(out.shape().members | {"from": lane, "to": lane})  # the bytes that count
         m.submodules.word = word = StreamFIFO(shape=self.width, depth=1)

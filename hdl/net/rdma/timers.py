@@ -71,7 +71,8 @@ class Timers(wiring.Component):
         stopped = Signal(self.count)
         limit = Signal(TIMEOUT_BITS - step_bits)
         still = Signal()  # the timer visited in the cycle before stands at 0
-        old = Signal()  # the one before that is over its limit
+        stood = Signal()  # so did the one before that
+        over = Signal()  # that one's age is above the limit
         _, visited, judged = delayed(m, visit, 2, name="visit")
         stop = Signal(self.count)
         m.d.comb += [
@@ -86,7 +87,8 @@ class Timers(wiring.Component):
             visit.eq(visit + 1),
             still.eq(stopped.bit_select(visit, 1)),
             stopped.eq(stopped & ~(1 << visit) | stop),
-            old.eq((read.data > limit) & ~still),
-            self.expired.eq((self.expired | (old << judged) & ~stopped) & ~stop),
+            stood.eq(still),
+            over.eq(read.data > limit),
+            self.expired.eq((self.expired | ((over & ~stood) << judged) & ~stopped) & ~stop),
         ]
         return m

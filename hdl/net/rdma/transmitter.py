@@ -98,7 +98,12 @@ class Transmitter(wiring.Component):
             there.down.eq(packets.o.ready & packets.o.payload.payload),
         ]
         chosen = Signal(written_layout(self.width))
-        m.d.comb += chosen.eq(Mux(next_answer, answers.o.payload, packets.o.payload))
+        only = packets.o.payload  # has a payload, and where it lies
+        m.d.comb += [
+            chosen.eq(Mux(next_answer, answers.o.payload, only)),
+            chosen.lane.eq(only.lane),
+            chosen.end.eq(only.end),
+        ]
         self._frame(m, chosen, free, next_answer | next_packet, merge.o, icrc.i)
         return m
 
