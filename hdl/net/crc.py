@@ -14,6 +14,7 @@ from fanin.hdl.stream.packet import kept_bytes, packet_layout
 CRC_BITS = 32
 POLYNOMIAL = 0xEDB88320  # IEEE 802.3's, the lowest bit first
 LUT = 6  # inputs
+_FEW = 4  # of them, all of which are quick
 STATE_LATENCY = 3  # cycles: the bytes that count, the sums of their pieces, the sum of those
 PIECE = 16  # bits
 
@@ -154,7 +155,7 @@ class CrcState(wiring.Component):
         sums = []
         for n, row in enumerate(_rows([step(1 << bit % 8, end - bit // 8) for bit in range(self.width)])):
             bits = _picked(word, row)
-            parts = Cat(_added(bits[at : at + LUT**2]) for at in range(0, len(bits), LUT**2))
+            parts = Cat(_added(bits[at : at + LUT**2], LUT) for at in range(0, len(bits), LUT**2))
             sums.append(delayed(m, parts, 1, name=f"sums{n}")[-1])
         return sums
 
@@ -247,8 +248,11 @@ def _picked(vector: Value | list[Value], row: int) -> list[Value]:
     return [vector[n] for n in range(len(vector)) if row >> n & 1]
 
 
-def _added(terms: list[Value]) -> Value:
-    """The sum of bits, six by six: of a tree of pairs, a LUT covers four bits."""
+def _added(terms: list[Value], group: int = _FEW) -> Value:
+    """The sum of bits, ``group`` by ``group``: of a tree of pairs a LUT covers four bits.
+
+    A full LUT is slow by its last inputs, and yosys' mapper loses its way among sixes that are not full.
+    """
     while len(terms) > 1:
-        terms = [Cat(terms[at : at + LUT]).xor() for at in range(0, len(terms), LUT)]
+        terms = [Cat(terms[at : at + group]).xor() for at in range(0, len(terms), group)]
     return terms[0]
