@@ -89,26 +89,26 @@ class Quantiser(wiring.Component):
     def _lane(self, m: Module, value: Any, block_exponent: Any, name: str) -> Any:
         """Sign and magnitude of a value. Below it a guard bit is kept, and ``sticky`` for the rest."""
         bits = self.mantissa
-        distance = Signal(range(bits + 1), name=f"distance_{name}", reset_less=True)
+        distance = Signal(len(block_exponent), name=f"distance_{name}", reset_less=True)
         whole = Signal(bits + 1, name=f"whole_{name}", reset_less=True)
         sticky = Signal(2, name=f"sticky_{name}", reset_less=True)  # in the first stage, in the second
         special = value.exponent == SPECIAL_EXPONENT
-        flags = data.StructLayout({"sign": 1, "nan": 1, "bounded": 1, "near": 1})
+        flags = data.StructLayout({"sign": 1, "nan": 1, "bounded": 1, "zero": 1})
         flag = Signal(flags, name=f"flag_{name}", reset_less=True)
-        full_distance = Signal(len(block_exponent), name=f"full_distance_{name}")
-        m.d.comb += full_distance.eq(block_exponent - value.exponent)
         m.d.sync += [
-            distance.eq(full_distance),
+            distance.eq(block_exponent - value.exponent),
             whole.eq(Cat(value.fraction, 1)),
-            flag.near.eq((full_distance <= bits) & (value.exponent != 0)),  # not shifted away, not flushed
+            flag.zero.eq(value.exponent == 0),  # or flushed to it
             sticky[0].eq(value.sticky),
             flag.sign.eq(value.sign),
             flag.nan.eq(special & (value.fraction.any() | value.sticky)),
             flag.bounded.eq((block_exponent == SPECIAL_EXPONENT) & ~special),
         ]
         shifted = Signal(bits + 1, name=f"shifted_{name}", reset_less=True)
-        lost = reduce(or_, (whole[k] & (distance > k) for k in range(bits)))
-        m.d.sync += [shifted.eq(Mux(flag.near, whole >> distance, 0)), sticky[1].eq(sticky[0] | lost)]
+        near = (distance <= bits) & ~flag.zero  # else all is shifted away
+        places = distance[: bits.bit_length()]
+        lost = reduce(or_, (whole[k] & (places > k) for k in range(bits)))
+        m.d.sync += [shifted.eq(Mux(near, whole >> places, 0)), sticky[1].eq(sticky[0] | lost)]
         return self._round(m, shifted, sticky[1], delayed(m, flag, 1, name=f"flag_{name}")[-1], name)
 
     def _round(self, m: Module, shifted: Signal, sticky: Any, flag: Any, name: str) -> Signal:
