@@ -126,7 +126,9 @@ class ParamServerCosim:
             sizes=sizes,
             initial=initial,
             driver=self.worker_driver,
+            server_driver=self.server_driver,
             first_server=self.workers,
+            patience=(1 + retries) * timeout * self.period_ps * 1e-12 if sends_again else None,
         )
         nodes = self.workers + self.servers
         with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -12,6 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.errors import CheckFailed
+from fanin.hdl.bus.driver import Batch
+from fanin.hdl.bus.register_map import WORD_BITS
+from fanin.hdl.net.param_server.driver import ParamServerDriver
 from fanin.hdl.net.rdma.driver import RdmaDriver
 from fanin.param_server import (
     MODEL_BUFFERS,
@@ -132,11 +135,23 @@ class _Worker(Worker):
         )
         super().__init__(hosts, endpoint)
         self.done = False  # it will push no more
+        self._lost = False  # a queue pair of its own has ended
+        self._watched = False  # an alarm is set, to look at them
         self._untaken: list[int] = []  # versions of writes whose completions were not taken
         for shard in range(hosts.sizes.servers):
             for buffer in range(MODEL_BUFFERS):
                 row = layout.buffer(shard, buffer)
                 self.board.watch(number, row.base + row.size - 1, partial(self._row, shard, row))
+
+    @property
+    def gone(self) -> bool:
+        """Whether it has stopped answering, as told, or since a queue pair has ended."""
+        return self._lost or super().gone
+
+    def leave(self) -> None:
+        """The run goes on without it."""
+        self._lost = True
+        self.advance()
 
     def advance(self) -> None:
         """As all workers do. ``done`` says what the host has been told; memory may hold a row before that."""
@@ -171,16 +186,34 @@ class _Worker(Worker):
             post(hosts.driver, program, push.shard, Write(tag, push.local, push.remote, key, push.length))
         hosts.pushing[self.number, version] = (hosts.seconds, hosts.sizes.servers)
         self.board.run(self.number, program, self._posted)
+        self._watch()
 
     def _posted(self, reads: list[int]) -> None:
-        """The completions that were read must be good, unless the link has been cut."""
-        if self.gone:
-            return
+        """The completions that were read must be good, unless the link has been cut, or loses too much."""
+        driver = self.hosts.driver
         for word in reads:
-            driver = self.hosts.driver
+            if self.gone:
+                return
             said = driver.completed_of(driver.take_completion().results([word]))
-            if said.ending is not Ending.DONE:
+            if said.ending in (Ending.RETRIES, Ending.FLUSHED):
+                self.hosts.lose(self)
+            elif said.ending is not Ending.DONE:
                 raise CheckFailed(f"worker {self.number}: a gradient's write ended with {said.ending.name}")
+
+    def _watch(self) -> None:
+        """Set an alarm for when a queue pair with the newest gradient, or its row, may have ended."""
+        if self.hosts.patience is not None and not self._watched:
+            self._watched = True
+            self.hosts.after(self.hosts.patience, partial(self._waited, self.endpoint.version))
+
+    def _waited(self, version: int) -> None:
+        """If that gradient's row is not here yet, ask the NICs at both ends: a host is not told of it."""
+        self._watched = False
+        if self.gone or self.idle:
+            return
+        if self.endpoint.consumed < version:
+            self.hosts.ask(self)
+        self._watch()
 
 
 class Hosts:
@@ -195,10 +228,15 @@ class Hosts:
         sizes: ParamServerConfig,
         initial: npt.NDArray[np.float32],
         driver: RdmaDriver,
+        server_driver: ParamServerDriver,
         first_server: int,
+        patience: float | None,
     ):
         self.board, self.job, self.learner, self.sizes = board, job, learner, sizes
         self.initial, self.driver, self._first_server = initial, driver, first_server
+        self._server_driver = server_driver
+        #: Seconds in which a queue pair ends if nothing gets through; None where nothing is lost.
+        self.patience = patience
         self.account = Account(job, learner, lambda: self._w)
         #: Gradients behind which a server pushes.
         self.round = sizes.workers if job.algorithm is Algorithm.SYNC else 1
@@ -225,6 +263,33 @@ class Hosts:
             raise sync_ends([worker.number])
         self.board.cut(worker.number)
         worker.advance()
+
+    def ask(self, worker: _Worker) -> None:
+        """Are all queue pairs of a worker still there, at its own NIC and at each server? Else it is lost."""
+        for shard in range(self.sizes.servers):
+            batch = self._server_driver.batch().read("gone", index=worker.number // WORD_BITS)
+            self._read(self.node_of(shard), batch, partial(self._told, worker, {worker.number % WORD_BITS: 0}))
+        there = dict.fromkeys(range(self.sizes.servers), 1)
+        self._read(worker.number, self.driver.batch().read("sending"), partial(self._told, worker, there))
+
+    def _read(self, node: int, batch: Batch, then: Callable[[int], None]) -> None:
+        def ended(words: list[int]) -> None:
+            (value,) = batch.results(words)
+            assert isinstance(value, int)
+            then(value)
+
+        self.board.run(node, HostProgram().extend(batch.operations), ended)
+
+    def _told(self, worker: _Worker, healthy: Mapping[int, int], flags: int) -> None:
+        if not worker.gone and any(flags >> bit & 1 != value for bit, value in healthy.items()):
+            self.lose(worker)
+
+    def lose(self, worker: _Worker) -> None:
+        """A queue pair of it has ended: the others go on, as if its link were cut. Sync-DSGD cannot."""
+        if self.job.algorithm is Algorithm.SYNC:
+            raise sync_ends([worker.number])
+        self.board.cut(worker.number)
+        worker.leave()
 
     @property
     def done(self) -> bool:

@@ -1,6 +1,7 @@
 """Asynchronous training on RTL NICs and servers: every row is the golden one, whatever the network does."""
 
 import json
+import random
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -223,13 +224,30 @@ def test_a_run_without_any_worker_ends(hardware):
         hardware.run(replace(JOB, algorithm=Algorithm.SYNC, stops={0: 0.0, 1: 0.0}), NoTraining(170, 2))
 
 
-def test_a_queue_pair_that_ends_is_told_with_the_name_of_its_worker(hardware):
-    """Which of them depends on what is lost: a gradient is told of as its completion, a row is waited for."""
-    said = r"worker \d(: a gradient's write ended with| has pushed gradient \d+ and waits for server 0)"
+def test_the_run_goes_on_without_a_worker_whose_queue_pair_ends(larger):
+    """What is lost may be a gradient, a row, or what acknowledges either: the host is told, or asks."""
+    seed, batches = new_seed(), 12
+    rng = random.Random(seed)
+    stopped = Counter()
+    for drop in (0.001, 0.02, 0.3):
+        for _ in range(3):
+            job = replace(JOB, workers=3, servers=2, slots=2, seed=rng.getrandbits(32))
+            learner, link = Random(parameters=170, batches=batches), LinkConfig(drop=drop)
+            run = larger.run(job, learner, link=link, retries=0, timeout=2000)
+            stopped[drop] += len(run.outcome.stopped)
+            applied = Counter((update.worker, update.shard) for update in run.updates)
+            for worker in set(range(3)) - set(run.outcome.stopped):
+                assert (applied[worker, 0], applied[worker, 1]) == (batches, batches)
+            assert run.outcome.tally.lost == run.outcome.tally.repeated == 0
+    assert 0 < stopped[0.001] + stopped[0.02] < 18
+    assert stopped[0.3] == 9
+
+
+def test_sync_dsgd_ends_with_the_name_of_a_worker_whose_queue_pair_ends(hardware):
+    said = r"worker \d stopped answering; Sync-DSGD cannot go on without it"
+    job = replace(JOB, algorithm=Algorithm.SYNC)
     with pytest.raises(SimulationFailed, match=said):
-        hardware.run(
-            JOB, Random(parameters=170, batches=12), link=LinkConfig(drop=0.3), retries=0, timeout=2000
-        )
+        hardware.run(job, NoTraining(170, 12), link=LinkConfig(drop=0.3), retries=0, timeout=2000)
 
 
 def test_a_timeout_is_longer_than_all_gradients_on_a_link():
