@@ -53,7 +53,7 @@ def param_server_page(metrics: Mapping[str, Any], spans: Sequence[Span]) -> str:
         title=f"{options['model']}: {options['algorithm']}, {workers}",
         fault=_fault(metrics),
         headline=_headline(metrics, unit),
-        stopped=stopped_line(metrics["stopped"]),
+        stopped=stopped_line(metrics["stopped"], of=options["workers"]),
         sync=options["algorithm"] == "sync",
         kinds=charts.KINDS,
         workers_chart=charts.workers_chart(spans, options["workers"]) if spans else "",
@@ -67,10 +67,12 @@ def param_server_page(metrics: Mapping[str, Any], spans: Sequence[Span]) -> str:
     )
 
 
-def stopped_line(workers: Sequence[int]) -> str:
-    """A sentence on the workers that stopped; empty without any."""
+def stopped_line(workers: Sequence[int], *, of: int) -> str:
+    """A sentence on the workers that stopped, ``of`` so many; empty without any."""
     if not workers:
         return ""
+    if len(workers) == of:
+        return "all workers stopped answering: the run ends with the last update"
     who, them = (f"worker {workers[0]}", "it") if len(workers) == 1 else (f"workers {_list(workers)}", "them")
     return f"{who} stopped answering; the others went on without {them}"
 

@@ -159,7 +159,7 @@ def _check(metrics: Metrics, outcome: Outcome) -> None:
 def summary(metrics: Metrics, output: Path) -> str:
     """The result for people."""
     options, ages = metrics["configuration"], metrics["staleness"]
-    stopped = stopped_line(metrics["stopped"])
+    stopped = stopped_line(metrics["stopped"], of=options["workers"])
     unit = Unit.of(metrics["simulated_seconds"])
     where = {"rtl": "in RTL", "model": "on the event model"}[metrics["on"]]
     fates = [f"{metrics[f'gradients_{fate}']:,} {fate}" for fate in ("pushed", "applied", "lost", "repeated")]
