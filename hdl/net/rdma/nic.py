@@ -76,7 +76,7 @@ class RdmaNic(wiring.Component):
 
     Latency
     -------
-    At 512 bits, beside the memory's own: 20 cycles from ``post`` to the first word on ``mac_tx``, if its
+    At 512 bits, beside the memory's own: 23 cycles from ``post`` to the first word on ``mac_tx``, if its
     payload is one word; 15 from the last word on ``mac_rx`` to ``write.wvalid``.
 
     Source
