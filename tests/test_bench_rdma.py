@@ -1,6 +1,7 @@
 """``fanin bench rdma``: what is measured of a run, its limits, and that a worse NIC misses them."""
 
 import json
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -87,6 +88,13 @@ def test_latency_is_counted_between_the_streams_without_the_memorys():
     assert len(sent) == len(received) == 3
     assert all(10 < cycles < 40 for cycles in (*sent[:2], *received))
     assert sent[2] - sent[0] > 400 // 16 - 2  # all of it comes first
+
+
+def test_the_nics_latency_is_as_it_says():
+    moves = [Move(64, place) for place in rdma.PLACES]
+    latencies = [max(cycles) for cycles in NicMeter(RdmaConfig()).measure(moves, moves)]
+    said = re.search(r"(\d+) cycles from ``post``.* (\d+) from the last word on", RdmaNic.__doc__, re.DOTALL)
+    assert latencies == list(map(int, said.groups()))
 
 
 @pytest.mark.slow
