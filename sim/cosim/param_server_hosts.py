@@ -106,6 +106,7 @@ class _Server:
         if len(self._round) == hosts.round:
             for each in self._round:
                 self._due[each.worker].append((row, golden.push(each.worker), each))
+                hosts.workers[each.worker].watch()
             self._round = []
         hosts.applied(found.staleness, update)
 
@@ -186,7 +187,7 @@ class _Worker(Worker):
             post(hosts.driver, program, push.shard, Write(tag, push.local, push.remote, key, push.length))
         hosts.pushing[self.number, version] = (hosts.seconds, hosts.sizes.servers)
         self.board.run(self.number, program, self._posted)
-        self._watch()
+        self.watch()
 
     def _posted(self, reads: list[int]) -> None:
         """The completions that were read must be good, unless the link has been cut, or loses too much."""
@@ -200,7 +201,7 @@ class _Worker(Worker):
             elif said.ending is not Ending.DONE:
                 raise CheckFailed(f"worker {self.number}: a gradient's write ended with {said.ending.name}")
 
-    def _watch(self) -> None:
+    def watch(self) -> None:
         """Set an alarm for when a queue pair with the newest gradient, or its row, may have ended."""
         if self.hosts.patience is not None and not self._watched:
             self._watched = True
@@ -213,7 +214,7 @@ class _Worker(Worker):
             return
         if self.endpoint.consumed < version:
             self.hosts.ask(self)
-        self._watch()
+        self.watch()
 
 
 class Hosts:

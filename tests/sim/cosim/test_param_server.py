@@ -230,7 +230,7 @@ def test_the_run_goes_on_without_a_worker_whose_queue_pair_ends(larger):
     rng = random.Random(seed)
     stopped = Counter()
     for drop in (0.001, 0.02, 0.3):
-        for _ in range(3):
+        for _ in range(2):
             job = replace(JOB, workers=3, servers=2, slots=2, seed=rng.getrandbits(32))
             learner, link = Random(parameters=170, batches=batches), LinkConfig(drop=drop)
             run = larger.run(job, learner, link=link, retries=0, timeout=2000)
@@ -239,15 +239,18 @@ def test_the_run_goes_on_without_a_worker_whose_queue_pair_ends(larger):
             for worker in set(range(3)) - set(run.outcome.stopped):
                 assert (applied[worker, 0], applied[worker, 1]) == (batches, batches)
             assert run.outcome.tally.lost == run.outcome.tally.repeated == 0
-    assert 0 < stopped[0.001] + stopped[0.02] < 18
-    assert stopped[0.3] == 9
+    assert 0 < stopped[0.001] + stopped[0.02] < 12
+    assert stopped[0.3] == 6
 
 
 def test_sync_dsgd_ends_with_the_name_of_a_worker_whose_queue_pair_ends(hardware):
     said = r"worker \d stopped answering; Sync-DSGD cannot go on without it"
-    job = replace(JOB, algorithm=Algorithm.SYNC)
-    with pytest.raises(SimulationFailed, match=said):
-        hardware.run(job, NoTraining(170, 12), link=LinkConfig(drop=0.3), retries=0, timeout=2000)
+    rng = random.Random(new_seed())
+    slow = replace(JOB.compute, slow={1: 30.0})  # the other waits longer at the barrier than for a lost row
+    for drop in (*(0.02,) * 6, 0.3):
+        job = replace(JOB, algorithm=Algorithm.SYNC, compute=slow, seed=rng.getrandbits(32))
+        with pytest.raises(SimulationFailed, match=said):
+            hardware.run(job, NoTraining(170, 100), link=LinkConfig(drop=drop), retries=0, timeout=2000)
 
 
 def test_a_timeout_is_longer_than_all_gradients_on_a_link():
