@@ -1,8 +1,13 @@
-"""Wide questions, answered by carry chains: sooner than by LUTs in series."""
+"""Carry chains: wide questions that they answer sooner than LUTs in series, and sums in parts."""
 
 from amaranth import Cat, Const, Value, signed
 
 LUT_INPUTS = 6
+
+
+def sum_with_carry(a: Value, b: Value, carry: Value) -> Value:
+    """``a`` + ``b`` + ``carry``, which enters one bit below theirs: one chain for what would be two."""
+    return (Cat(1, a) + Cat(carry, b))[1:]
 
 
 def any_by_carry(bits: Value, group: int) -> Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -267,23 +267,24 @@ class Hosts:
 
     def ask(self, worker: _Worker) -> None:
         """Are all queue pairs of a worker still there, at its own NIC and at each server? Else it is lost."""
+        word, bit = divmod(worker.number, WORD_BITS)
         for shard in range(self.sizes.servers):
-            batch = self._server_driver.batch().read("gone", index=worker.number // WORD_BITS)
-            self._read(self.node_of(shard), batch, partial(self._told, worker, {worker.number % WORD_BITS: 0}))
-        there = dict.fromkeys(range(self.sizes.servers), 1)
-        self._read(worker.number, self.driver.batch().read("sending"), partial(self._told, worker, there))
+            batch = self._server_driver.batch().read("gone", index=word)
+            self._lose_if(worker, self.node_of(shard), batch, lambda gone: gone >> bit & 1 == 1)
+        every = (1 << self.sizes.servers) - 1
+        batch = self.driver.batch().read("sending")
+        self._lose_if(worker, worker.number, batch, lambda sending: sending & every != every)
 
-    def _read(self, node: int, batch: Batch, then: Callable[[int], None]) -> None:
-        def ended(words: list[int]) -> None:
-            (value,) = batch.results(words)
-            assert isinstance(value, int)
-            then(value)
+    def _lose_if(self, worker: _Worker, node: int, batch: Batch, ended: Callable[[int], bool]) -> None:
+        """Read a register of a node that says whether a queue pair of the worker has ended."""
 
-        self.board.run(node, HostProgram().extend(batch.operations), ended)
+        def told(words: list[int]) -> None:
+            (flags,) = batch.results(words)
+            assert isinstance(flags, int)
+            if ended(flags) and not worker.gone:
+                self.lose(worker)
 
-    def _told(self, worker: _Worker, healthy: Mapping[int, int], flags: int) -> None:
-        if not worker.gone and any(flags >> bit & 1 != value for bit, value in healthy.items()):
-            self.lose(worker)
+        self.board.run(node, HostProgram().extend(batch.operations), told)
 
     def lose(self, worker: _Worker) -> None:
         """A queue pair of it has ended: the others go on, as if its link were cut. Sync-DSGD cannot."""

@@ -8,6 +8,7 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.hdl.arith.carry import sum_with_carry
 from fanin.hdl.net.rdma.queue_pair import LENGTH_BITS, Settings, bytes_of, write_layout
 from fanin.hdl.net.rdma.shapes import SIZE_BITS, Headers, fetch_layout, header_lane
 from fanin.rdma import MAX_RETRIES, MAX_WINDOW_BITS, RdmaConfig
@@ -149,6 +150,6 @@ class PacketCut(wiring.Component):
         start = self.write.local
         m.d.sync += [
             low.eq(start[:half] + self.offset[:half]),
-            high.eq((Cat(1, start[half:]) + Cat(low[half], self.offset[half:]))[1:]),
+            high.eq(sum_with_carry(start[half:], self.offset[half:], low[half])),
         ]
         return Cat(low[:half], high)

@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.arith.carry import any_by_carry
+from fanin.hdl.arith.carry import any_by_carry, sum_with_carry
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.net.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, RKEY_BITS, index_bits
 from fanin.rdma import RdmaConfig
@@ -117,7 +117,7 @@ class RegionTable(wiring.Component):
         m.d.sync += low.eq(self.ask.address[:half] + length[:half])
         length_high = delayed(m, length[half:], 1, name="length_high")[-1]
         high = Signal(max(self.config.address_width, LENGTH_BITS) + 1 - half)
-        m.d.sync += high.eq((Cat(1, start[half:]) + Cat(low[half], length_high))[1:])
+        m.d.sync += high.eq(sum_with_carry(start[half:], length_high, low[half]))
         low_later = delayed(m, low[:half], 1, name="low")[-1]
         return delayed(m, Cat(low_later, high), 1, name="end")[-1]
 

@@ -235,9 +235,10 @@ class Responder(wiring.Component):
             "bad": bad,
             "more": Mux(found.begins, found.begun_more, self._is_more(found.less)),
         }
-        i, half = self.i.payload, len(found.address) // 2
+        i = self.i.payload
+        half = min(max(len(found.address) // 2, SIZE_BITS), len(found.address))
         numbers = {
-            # behind the packet; of the address the lower half, and its carry
+            # behind the packet; of the address the lower part, which has all of a size, and its carry
             "left": (LENGTH_BITS, found.left - i.size),
             "low": (half + 1, found.address[:half] + i.size),
             # for the store: the packet's payload, or as many whole words as wait

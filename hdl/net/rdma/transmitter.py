@@ -98,11 +98,11 @@ class Transmitter(wiring.Component):
             there.down.eq(packets.o.ready & packets.o.payload.payload),
         ]
         chosen = Signal(written_layout(self.width))
-        only = packets.o.payload  # has a payload, and where it lies
         m.d.comb += [
-            chosen.eq(Mux(next_answer, answers.o.payload, only)),
-            chosen.lane.eq(only.lane),
-            chosen.end.eq(only.end),
+            chosen.eq(Mux(next_answer, answers.o.payload, packets.o.payload)),
+            # An answer has no payload: where one lies is the packet's, and waits for no choice.
+            chosen.lane.eq(packets.o.payload.lane),
+            chosen.end.eq(packets.o.payload.end),
         ]
         self._frame(m, chosen, free, next_answer | next_packet, merge.o, icrc.i)
         return m
