@@ -1,8 +1,8 @@
-"""Pieces of 0 to 4 bytes joined without gaps, and cut apart again: two binary trees of byte shifters."""
+"""Pieces of 0 to 4 bytes joined without gaps, and cut apart again: two trees of byte shifters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from operator import or_
 
@@ -10,9 +10,11 @@ from amaranth import Cat, Const, Mux, Value
 
 from fanin.codec import FLOAT_BITS, TAG_BITS, TAG_BYTES, Tag
 from fanin.hdl.arith.delay import Pipeline
+from fanin.hdl.stream.lanes import rotated
 
 QUAD = 4  # pieces that are joined, or cut apart, in one cycle
 QUAD_BITS = QUAD * FLOAT_BITS
+REACH = 4  # quads by which bytes are moved in one cycle, behind a multiplexer
 
 
 def shifter_latency(group: int) -> int:
@@ -34,12 +36,20 @@ def bytes_of(tags: Value, extra: int = 0, *, judged: int = 2) -> Value:
 
 def _sizes(tags: Value, extra: int) -> Value:
     """The table: a LUT for each bit, of up to three tags."""
-    sizes = [
-        extra + sum(TAG_BYTES[Tag(word >> at & 3)] for at in range(0, len(tags), TAG_BITS))
-        for word in range(1 << len(tags))
-    ]
+    sizes = [extra + size for size in _totals(len(tags) // TAG_BITS)]
     width = max(sizes).bit_length()
-    return Cat(Cat(Const(size >> bit & 1) for size in sizes).bit_select(tags, 1) for bit in range(width))
+    return Cat(_told(tags, (size >> bit & 1 for size in sizes)) for bit in range(width))
+
+
+def _totals(count: int) -> list[int]:
+    """Bytes behind so many tags, for each of their combinations."""
+    tags = range(0, count * TAG_BITS, TAG_BITS)
+    return [sum(TAG_BYTES[Tag(word >> at & 3)] for at in tags) for word in range(1 << count * TAG_BITS)]
+
+
+def _told(index: Value, table: Iterable[int]) -> Value:
+    """The bit that a table has at ``index``."""
+    return Cat(Const(int(bit), 1) for bit in table).bit_select(index, 1)
 
 
 def picked(choices: Sequence[Value], index: Value) -> Value:
@@ -54,14 +64,6 @@ def _picked(choices: Sequence[Value], index: Value) -> Value:
     if len(choices) < 3:
         return low
     return Mux(index[1], Mux(index[0], choices[3], choices[2]) if len(choices) > 3 else choices[2], low)
-
-
-def moved_up(value: Value, places: Value, most: int) -> Value:
-    """``value``, ``places`` bytes further up, ``most`` at the most: the small steps first."""
-    for low in range(0, len(places), 2):
-        steps = min(4, (most >> low) + 1)
-        value = _picked([value << (8 * n << low) for n in range(steps)], places[low : low + 2])
-    return value
 
 
 def moved_down(value: Value, places: Value, size: int, *, most: int, unit: int = 8) -> Value:
@@ -81,14 +83,52 @@ def moved_down_fast(value: Value, places: Value, size: int, *, most: int, unit: 
     return reduce(or_, (Mux(places == step, value[unit * step :][:size], 0) for step in range(most + 1)))
 
 
-def _pair(low: Value, high: Value, tag: Value) -> Value:
-    """The bytes of ``low``, which are as many as ``tag`` says, then those of ``high``."""
-    return (low | by_size(tag, lambda bits: high << bits))[: 2 * FLOAT_BITS]
+def _gathered(values: Sequence[Value], tags: Value) -> Value:
+    """The bytes of four values in a row.
+
+    Each is turned within its four bytes and put to all the places in the row where it may belong; meanwhile the
+    tags in front of it tell at which it does.
+    """
+    size = FLOAT_BITS // 8
+    row: list[Value] = [Const(0, 8)] * (QUAD * size)
+    for n, value in enumerate(values):
+        before, starts = tags[: n * TAG_BITS], _totals(n)
+        turned = rotated(value, _sizes(before, 0)[:2])
+        for place in range((n + 1) * size):
+            here = _told(before, (start <= place < start + size for start in starts))
+            row[place] |= Mux(here, turned.word_select(place % size, 8), 0)
+    return Cat(row)
 
 
-def _joined(low: Value, high: Value, low_bytes: Value) -> Value:
-    """The bytes of ``low``, which are zero from ``low_bytes`` on, then those of ``high``."""
-    return (low | moved_up(high, low_bytes, len(low) // 8))[: 2 * len(low)]
+def _joined(low: Value, high: Value, fine: Value, quads: Value) -> list[Value]:
+    """The bytes of ``low``, then those of ``high``; both are as long. They are what all parts have together.
+
+    ``low`` has as many quads of bytes as the position of the one in ``quads`` says, and ``fine`` bytes more.
+    ``high`` is turned by ``fine`` bytes, and its quads put to all the places where they may belong: in each
+    part by ``REACH`` of the numbers of quads.
+    """
+    size = len(low) // 8
+    turned = rotated(high, fine)
+    parts = []
+    for first in range(0, size // QUAD, REACH):
+        row = [low.word_select(place, 8) for place in range(size)] if first == 0 else [Const(0, 8)] * size
+        row += [Const(0, 8)] * size
+        for n in range(first, min(first + REACH, size // QUAD)):
+            for place in range(2 * size):
+                fits = [0 <= place - QUAD * n - moved < size for moved in range(QUAD)]
+                belongs = _told(fine, fits) & quads[n]
+                if n == 0 and place >= size:
+                    belongs |= quads[-1]  # ``low`` is full, ``high`` not turned
+                elif not any(fits):
+                    continue
+                row[place] |= Mux(belongs, turned.word_select((place - QUAD * n) % size, 8), 0)
+        parts.append(Cat(row))
+    return parts
+
+
+def _whole_quads(count: Value, most: int) -> Value:
+    """A one at the number of whole quads in ``count`` bytes, of which there are ``most`` at the most."""
+    return Cat(count[2:] == n for n in range(most // QUAD + 1))
 
 
 def join(pipeline: Pipeline, tags: Value, values: Sequence[Value], *, extra: int) -> tuple[Value, Value]:
@@ -96,17 +136,26 @@ def join(pipeline: Pipeline, tags: Value, values: Sequence[Value], *, extra: int
 
     ``values`` are zero beyond what their tags say. Latency: :func:`shifter_latency`.
     """
-    rows = [_pair(values[n], values[n + 1], tags.word_select(n, TAG_BITS)) for n in range(0, len(values), 2)]
-    pair_tags = _words(tags, 2 * TAG_BITS)
+    register = pipeline.register
+    size = QUAD_BITS // 8
+    quad_tags = _words(tags, QUAD * TAG_BITS)
+    rows = [_gathered(values[QUAD * n :][:QUAD], its_tags) for n, its_tags in enumerate(quad_tags)]
+    rows = [register(row, name=f"row{size}_{n}") for n, row in enumerate(rows)]
     # the last count moves nothing, so that it may have something added
-    counts = [bytes_of(pair) for pair in pair_tags[:-1]] + [bytes_of(pair_tags[-1], extra)]
+    sums = [bytes_of(its_tags) for its_tags in quad_tags[:-1]] + [bytes_of(quad_tags[-1], extra)]
+    counts = [register(count, name=f"count{size}_{n}") for n, count in enumerate(sums)]
+    quads = [_whole_quads(count, size) for count in counts]
     while len(rows) > 1:
-        name = f"row{len(rows) // 2}"
         pairs = range(0, len(rows), 2)
+        joined = [_joined(rows[n], rows[n + 1], counts[n][:2], quads[n]) for n in pairs]
+        sums = [counts[n] + counts[n + 1] for n in pairs]
+        size *= 2
         rows = [
-            pipeline.register(_joined(rows[n], rows[n + 1], counts[n]), name=f"{name}_{n // 2}") for n in pairs
+            reduce(or_, (register(part, name=f"row{size}_{n}_{k}") for k, part in enumerate(parts)))
+            for n, parts in enumerate(joined)
         ]
-        counts = [pipeline.register(counts[n] + counts[n + 1], name=f"{name}_count{n // 2}") for n in pairs]
+        counts = [register(count, name=f"count{size}_{n}") for n, count in enumerate(sums)]
+        quads = [register(_whole_quads(count, size), name=f"quads{size}_{n}") for n, count in enumerate(sums)]
     return rows[0], counts[0]
 
 
