@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
+from itertools import product
 from operator import or_
 
 from amaranth import Cat, Const, Mux, Value
@@ -109,19 +110,19 @@ def _joined(low: Value, high: Value, fine: Value, quads: Value) -> list[Value]:
     """
     size = len(low) // 8
     turned = rotated(high, fine)
+    numbers = range(size // QUAD)
     parts = []
-    for first in range(0, size // QUAD, REACH):
-        row = [low.word_select(place, 8) for place in range(size)] if first == 0 else [Const(0, 8)] * size
+    for first in numbers[::REACH]:
+        row = _words(low, 8) if first == 0 else [Const(0, 8)] * size
         row += [Const(0, 8)] * size
-        for n in range(first, min(first + REACH, size // QUAD)):
-            for place in range(2 * size):
-                fits = [0 <= place - QUAD * n - moved < size for moved in range(QUAD)]
-                belongs = _told(fine, fits) & quads[n]
-                if n == 0 and place >= size:
-                    belongs |= quads[-1]  # ``low`` is full, ``high`` not turned
-                elif not any(fits):
-                    continue
-                row[place] |= Mux(belongs, turned.word_select((place - QUAD * n) % size, 8), 0)
+        for n, place in product(numbers[first : first + REACH], range(2 * size)):
+            fits = [0 <= place - QUAD * n - moved < size for moved in range(QUAD)]
+            belongs = _told(fine, fits) & quads[n]
+            if n == 0 and place >= size:
+                belongs |= quads[-1]  # ``low`` is full, ``high`` not turned
+            elif not any(fits):
+                continue
+            row[place] |= Mux(belongs, turned.word_select((place - QUAD * n) % size, 8), 0)
         parts.append(Cat(row))
     return parts
 
@@ -144,18 +145,22 @@ def join(pipeline: Pipeline, tags: Value, values: Sequence[Value], *, extra: int
     # the last count moves nothing, so that it may have something added
     sums = [bytes_of(its_tags) for its_tags in quad_tags[:-1]] + [bytes_of(quad_tags[-1], extra)]
     counts = [register(count, name=f"count{size}_{n}") for n, count in enumerate(sums)]
-    quads = [_whole_quads(count, size) for count in counts]
+    quads = [_whole_quads(count, size) for count in counts[::2]]  # only lower rows' move something
     while len(rows) > 1:
-        pairs = range(0, len(rows), 2)
-        joined = [_joined(rows[n], rows[n + 1], counts[n][:2], quads[n]) for n in pairs]
-        sums = [counts[n] + counts[n + 1] for n in pairs]
+        joined = [
+            _joined(low, high, count[:2], whole)
+            for low, high, count, whole in zip(rows[::2], rows[1::2], counts[::2], quads, strict=True)
+        ]
+        sums = [low + high for low, high in zip(counts[::2], counts[1::2], strict=True)]
         size *= 2
         rows = [
             reduce(or_, (register(part, name=f"row{size}_{n}_{k}") for k, part in enumerate(parts)))
             for n, parts in enumerate(joined)
         ]
         counts = [register(count, name=f"count{size}_{n}") for n, count in enumerate(sums)]
-        quads = [register(_whole_quads(count, size), name=f"quads{size}_{n}") for n, count in enumerate(sums)]
+        # decoded a cycle before it is wanted: a row of 32 bytes leaves no time for it
+        lower = sums[::2] if len(sums) > 1 else []
+        quads = [register(_whole_quads(count, size), name=f"quads{size}_{n}") for n, count in enumerate(lower)]
     return rows[0], counts[0]
 
 
