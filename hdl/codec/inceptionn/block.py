@@ -9,6 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.codec import EXPONENT_BIAS, FLOAT_BITS, FRACTION_BITS, MAX_BOUND, SHORT_FRACTION, TAG_BITS, Mode, Tag
+from fanin.hdl.codec.inceptionn.shifter import picked
 
 COMPRESSION_LATENCY = 2
 DECOMPRESSION_LATENCY = 2
@@ -148,7 +149,7 @@ class DecompressionBlock(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Find the leading one, then move it to the top."""
         m = Module()
-        byte = self.tag == Tag.BITS8
+        byte = self.tag[0]  # of the short forms; what is raw passes by
         fraction = Signal(_KEPT)
         m.d.comb += fraction.eq(Mux(byte, self.value[:_BYTE] << _CUT, self.value))
         bits = Signal(FLOAT_BITS, reset_less=True)
@@ -165,7 +166,10 @@ class DecompressionBlock(wiring.Component):
                 found.eq((self.tag != Tag.ZERO) & one),
                 sign.eq(Mux(byte, self.value[_BYTE], self.value[_KEPT])),
             ]
-        normal = (magnitude << zeros)[: _KEPT - 1]
+        # without the leading one; bit by bit, where a shifter would share what it moves, for longer paths
+        bits_of = list(magnitude)
+        above = ([*bits_of[n::-1], *[Const(0)] * (_KEPT - n)] for n in range(_KEPT - 1))
+        normal = Cat(picked(choices, zeros) for choices in above)
         value = Cat(Const(0, FRACTION_BITS + 1 - _KEPT), normal, (EXPONENT_BIAS - 1 - zeros)[:8], sign)
         with m.If(self.enable):
             m.d.sync += self.o.eq(Mux(raw, bits, Mux(found, value, 0)))

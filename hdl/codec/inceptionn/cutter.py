@@ -11,10 +11,11 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.codec import FLOAT_BITS, TAG_BITS, Inceptionn
 from fanin.hdl.arith.delay import Pipeline, delayed
+from fanin.hdl.codec.inceptionn.counter import LENGTH_BITS
 from fanin.hdl.codec.inceptionn.rows import BURST_BITS, SLOTS, place_bits
-from fanin.hdl.codec.inceptionn.shifter import bytes_of, moved_down, moved_down_fast
-from fanin.hdl.codec.inceptionn.starts import StartTable
-from fanin.hdl.codec.inceptionn.stepper import LENGTH_BITS, GroupStepper
+from fanin.hdl.codec.inceptionn.shifter import decoded, picked
+from fanin.hdl.codec.inceptionn.starts import StartTable, low_layout
+from fanin.hdl.codec.inceptionn.stepper import GroupStepper
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 
@@ -22,14 +23,16 @@ from fanin.hdl.stream.packet import packet_stream
 def group_layout(group: int) -> data.StructLayout:
     """A group: its ``tags``, its values' bytes in a row, from the lowest of ``data``.
 
-    ``low_bytes`` is what the lower half of the values takes. ``last``: it ends its frame, of whose last beat
-    ``tail`` + 1 bytes are wanted. ``missing``: the frame ended before the group did; all tags are 00, then.
+    ``low``: the :func:`~fanin.hdl.codec.inceptionn.shifter.rank` of the lower half of the tags, ``others``: its
+    bits but the top two, decoded. ``last``: it ends its frame, of whose last beat ``tail`` + 1 bytes are
+    wanted. ``missing``: the frame ended before the group did; all tags are 00, then, and ``low`` is any.
     """
-    half = group // 2 * FLOAT_BITS // 8
+    low = low_layout(group).elem_shape
     return data.StructLayout(
         {
             "tags": TAG_BITS * group,
-            "low_bytes": range(half + 1),
+            "low": low,
+            "others": 1 << low - 2,
             "data": FLOAT_BITS * group,
             "tail": place_bits(group),
             "last": 1,
@@ -100,55 +103,55 @@ class GroupCutter(wiring.Component):
             table.i.p.eq(self.i.p),
             stepper.row.eq(table.row),
             # not before the end of a frame that ends there could be known
-            stepper.there.eq(delayed(m, taken, 2, name="there", reset_less=False)[-1]),
+            stepper.there.eq(delayed(m, taken, 1, name="there", reset_less=False)[-1]),
         ]
         # Full with 8: two more still come, and ``oldest`` may be one ahead of ``taken``, and go back. So,
         # modulo 16, 11 are held at most, and 15 is that lead.
         held = (taken - stepper.oldest)[:BURST_BITS]
         m.d.sync += [taken.eq(taken + write), room.eq(~held[3] | held[1:3].all())]
-        self._cut(m, stepper.o, self._store(m, write, taken, stepper.o.p.bursts))
+        bursts = stepper.o.p.bursts
+        self._cut(m, stepper.o, self._store(m, write, taken, bursts), self._lows(m, table, bursts[0]))
         return m
 
     def _store(self, m: Module, write: Signal, taken: Signal, bursts: Any) -> Value:
         """Three bursts in a row, of the last what a group can reach; a memory for each, so that none moves."""
         size = FLOAT_BITS * self.group
         sizes = [size, size, 8 * (self.config.max_group_bytes - 1) - size]
-        reads = []
-        for n, width in enumerate(sizes):
-            m.submodules[f"burst{n}"] = store = Memory(shape=width, depth=SLOTS, init=[])
-            port, read = store.write_port(), store.read_port(domain="comb")
-            m.d.comb += [
-                port.en.eq(write),
-                port.addr.eq(taken),
-                port.data.eq(self.i.p.data[:width]),
-                read.addr.eq(bursts[n]),
-            ]
-            reads.append(read.data)
-        return Cat(reads)
+        word = self.i.p.data
+        return Cat(
+            _kept(m, f"burst{n}", write, taken, word[:width], bursts[n]) for n, width in enumerate(sizes)
+        )
 
-    def _cut(self, m: Module, step: Any, window: Value) -> None:
-        """Two cycles, of which the first shifts by some bytes at a time, the second by bytes.
+    def _lows(self, m: Module, table: StartTable, burst: Value) -> Value:
+        number = Signal(BURST_BITS)  # of the burst whose row comes next
+        m.d.sync += number.eq(number + table.row.valid)
+        return _kept(m, "lows", table.row.valid, number, table.lows.as_value(), burst)
 
-        The tags are moved further in the first one, since they are added up in the second.
-        """
+    def _cut(self, m: Module, step: Any, window: Value, lows: Value) -> None:
+        """Two cycles, of which the first shifts by quarters of a burst, the second by bytes."""
         pipeline = Pipeline(m, self.o.ready)
         register = pipeline.register
         place = step.p.place
+        fine = len(place) - 2
+        late = register(place[:fine], name="fine_place")
 
-        def begin(move: Any, size: int, fine: int, name: str) -> Value:
-            """The first bits of the group, of whose place ``fine`` bits are left to the second cycle."""
-            most, steps = (1 << fine) - 1, (1 << len(place) - fine) - 1
-            coarse = move(window, place[fine:], size + 8 * most, most=steps, unit=8 << fine)
-            late = register(place[:fine], name=f"{name}_place")
-            return moved_down(register(coarse, name=name), late, size, most=most)
+        def begun(places: Value, size: int, unit: int, name: str) -> Value:
+            """``size`` bits from the group's place up, of which each has ``unit`` bits."""
+            kept = size + unit * ((1 << fine) - 1)
+            coarse = picked([places[unit * n << fine :][:kept] for n in range(4)], place[fine:])
+            held = register(coarse, name=name)
+            return picked([held[unit * n :][:size] for n in range(1 << fine)], late)
 
-        tags = begin(moved_down_fast, TAG_BITS * self.group, 2, "tags")
-        values = begin(moved_down, 8 * self.config.max_group_bytes, 3, "bytes")[len(tags) :]
+        width = len(self.o.p.low)
+        low = begun(lows, width, width, "low")
+        values = begun(window, 8 * self.config.max_group_bytes, 8, "bytes")
+        tags = TAG_BITS * self.group
         missing = register(step.p.missing, name="missing")
         fields = {
-            "tags": Mux(missing, 0, tags),
-            "low_bytes": bytes_of(tags[: len(tags) // 2], judged=3),
-            "data": values,
+            "tags": Mux(missing, 0, values[:tags]),
+            "low": low,
+            "others": Cat(decoded(low[:-2])),
+            "data": values[tags:],
             "tail": register(step.p.tail, name="tail"),
             "last": register(step.p.last, name="last"),
             "missing": missing,
@@ -160,3 +163,11 @@ class GroupCutter(wiring.Component):
             step.ready.eq(self.o.ready),
             self.o.valid.eq(pipeline.delay(step.valid, 2, name="valid", reset_less=False)),
         ]
+
+
+def _kept(m: Module, name: str, write: Value, at: Value, word: Value, burst: Value) -> Value:
+    """What was written at a burst's slot."""
+    m.submodules[name] = store = Memory(shape=len(word), depth=SLOTS, init=[])
+    port, read = store.write_port(), store.read_port(domain="comb")
+    m.d.comb += [port.en.eq(write), port.addr.eq(at), port.data.eq(word), read.addr.eq(burst)]
+    return read.data

@@ -11,9 +11,9 @@ from amaranth.lib.wiring import In, Out
 from fanin.codec import FLOAT_BITS, TAG_BITS, Inceptionn
 from fanin.hdl.arith.delay import Pipeline
 from fanin.hdl.codec.inceptionn.block import DECOMPRESSION_LATENCY, DecompressionBlock
+from fanin.hdl.codec.inceptionn.counter import LENGTH_BITS
 from fanin.hdl.codec.inceptionn.cutter import GroupCutter
-from fanin.hdl.codec.inceptionn.shifter import cut, shifter_latency
-from fanin.hdl.codec.inceptionn.stepper import LENGTH_BITS
+from fanin.hdl.codec.inceptionn.shifter import cut, looked_up, shifter_latency
 from fanin.hdl.stream.buffer import SkidBuffer
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_layout, packet_stream
@@ -74,7 +74,7 @@ class InceptionnDecompressor(wiring.Component):
         connect_typed(m, skid.o, wiring.flipped(self.o))
         pipeline = Pipeline(m, skid.i.ready)
         groups = cutter.o
-        tags, values = cut(pipeline, groups.p.tags, groups.p.data, groups.p.low_bytes)
+        tags, values = cut(pipeline, groups.p.tags, groups.p.data, groups.p.low, groups.p.others)
         outputs = []
         for n, value in enumerate(values):
             m.submodules[f"block{n}"] = block = DecompressionBlock()
@@ -85,12 +85,14 @@ class InceptionnDecompressor(wiring.Component):
             ]
             outputs.append(block.o)
         steps = shifter_latency(self.group) + DECOMPRESSION_LATENCY
+        whole = (~groups.p.last).replicate(len(groups.p.tail))  # beats but the last one
         last, tail = (
             # with a reset the last one is a register, where a shift register would be late
             pipeline.register(pipeline.delay(value, steps - 2, name=name), name=f"o_{name}", reset_less=False)
-            for name, value in (("last", groups.p.last), ("tail", groups.p.tail))
+            for name, value in (("last", groups.p.last), ("tail", groups.p.tail | whole))
         )
-        keep = Cat(~last | (tail >= n) for n in range(width // 8))
+        size = width // 8
+        keep = Cat(looked_up(tail, (behind >= n for behind in range(size))) for n in range(size))
         m.d.comb += [
             groups.ready.eq(skid.i.ready),
             skid.i.valid.eq(pipeline.delay(groups.valid, steps, name="valid", reset_less=False)),

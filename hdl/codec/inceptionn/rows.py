@@ -1,16 +1,18 @@
-"""The rows of a start table between their making and their use."""
+"""From group to group through the rows of a start table."""
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import Any
 
-from amaranth import Const, Module, Mux, Signal, Value
+from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import FLOAT_BITS
-from fanin.hdl.codec.inceptionn.shifter import picked
+from fanin.codec import FLOAT_BITS, Inceptionn
+from fanin.hdl.codec.inceptionn.shifter import looked_up, picked, picked_quickly
 
 SLOTS = 16  # bursts that are held
 BURST_BITS = (SLOTS - 1).bit_length()  # bursts are numbered by their slots
@@ -24,33 +26,49 @@ def place_bits(group: int) -> int:
 
 
 def row_layout(group: int) -> data.ArrayLayout:
-    """For every byte of a burst: how many ``bursts`` further, and where, a group that begins there ends."""
-    end = data.StructLayout({"place": place_bits(group), "bursts": range(REACH)})
-    return data.ArrayLayout(end, FLOAT_BITS // 8 * group)
+    """For every byte of a burst: the ``place`` at which a group that begins there ends, and if it goes ``on``.
+
+    A group goes on where it ends in the burst behind the one in which its tags end.
+    """
+    return data.ArrayLayout(data.StructLayout({"place": place_bits(group), "on": 1}), FLOAT_BITS // 8 * group)
 
 
-class RowStore(wiring.Component):
-    """Keep rows, of which one is open: go on by up to two bursts, or turn to any other one, within a cycle.
+class RowWalk(wiring.Component):
+    """Keep the rows of bursts, of which one is open, and go from group to group: a multiplexer a cycle.
 
-    The open row is in registers, since where to go is read from it and so known late: what may be opened next
-    is read meanwhile. Rows come in the order of their bursts. A burst is numbered modulo 16.
+    Where a group ends is known late in the cycle. That there is no time for anything else, it is not judged:
+    all that is to change with the open row has registers that are enabled by ``leaves`` alone, which each row
+    has for each of its places, and what they then take is known early. They are enabled, too, and take what
+    they have or what has come, where the row is not there, and in the cycles of ``final``.
+
+    Rows come in the order of their bursts, which are numbered modulo 16.
 
     Members
     -------
     ``row`` : In, ``valid`` and ``ends``, :func:`row_layout`
         The next burst's row. Its slot must not be wanted any more.
     ``go`` : In, 1
-        Go on by ``bursts``; the open row must be there.
-    ``bursts`` : In, range(3)
-        May come late in the cycle.
-    ``turn`` : In, ``valid`` and ``to``
-        Go to another burst, with the numbers of the two behind it; not together with ``go``. That burst is at
-        most two behind the one whose row comes next.
+        Go on to where the group at ``place`` ends; the open row must be there.
+    ``final`` : In, 1
+        From the next cycle on there is no ``go`` up to a ``turn``, which it may bring.
+    ``turn`` : In, 1
+        Go to the first place of another burst, behind ``final`` or another ``turn``.
+    ``to`` : In, ``valid``, ``last`` and ``numbers``
+        That burst and the two behind it, and the one in front of it. It is at most two behind the one whose row
+        comes next. If it is not known, what is open will not be there.
+    ``outside`` : In, 3
+        The open burst, and the two behind it, are not of the frame. Of one whose row is there this stays.
     ``open`` : Out, numbers of the open row's burst and of the two behind it
     ``valid`` : Out, 1
         The open row is there.
-    ``ends`` : Out, :func:`row_layout`
-        The open row.
+    ``past`` : Out, 1
+        What ``outside`` said of the open burst in the cycle before; 0 behind a ``turn``.
+    ``place`` : Out
+        In the open burst.
+    ``tail`` : Out, 1
+        The tags of a group at ``place`` end in the next burst.
+    ``end`` : Out, an entry of :func:`row_layout`
+        That of the open row at ``place``; late.
 
     Parameters
     ----------
@@ -59,7 +77,7 @@ class RowStore(wiring.Component):
 
     Latency
     -------
-    1 cycle from ``row``, ``go`` and ``turn`` to ``open``, ``valid`` and ``ends``.
+    1 cycle from ``row``, ``go`` and ``turn`` to all outputs.
 
     Source
     ------
@@ -68,54 +86,115 @@ class RowStore(wiring.Component):
 
     def __init__(self, *, group: int = 8):
         row = row_layout(group)
+        self.span = Inceptionn(group=group).tag_bytes
         super().__init__(
             {
                 "row": In(data.StructLayout({"valid": 1, "ends": row})),
                 "go": In(1),
-                "bursts": In(range(REACH)),
-                "turn": In(data.StructLayout({"valid": 1, "to": NUMBERS})),
+                "final": In(1),
+                "turn": In(1),
+                "to": In(data.StructLayout({"valid": 1, "last": BURST_BITS, "numbers": NUMBERS})),
+                "outside": In(REACH),
                 "open": Out(NUMBERS, init=range(REACH)),
                 "valid": Out(1),
-                "ends": Out(row),
+                "past": Out(1),
+                "place": Out(place_bits(group)),
+                "tail": Out(1),
+                "end": Out(row.elem_shape),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A row that comes in the cycle in which it could be opened is taken in place of the memory's."""
+        """What may be opened next is read, and chosen from, while the multiplexers find out where to go."""
         m = Module()
         number = Signal(BURST_BITS)  # of the burst whose row comes next
-        coming = Signal(SLOTS, init=0b111)  # a one for that and for the two behind it
-        with m.If(self.row.valid):
-            m.d.sync += [number.eq(number + 1), coming.eq(coming.rotate_left(1))]
-
-        def comes(burst: Value) -> Value:
-            return self.row.valid & (number == burst)
-
-        def there(burst: Value) -> Value:
-            return ~picked(list(coming), burst) | comes(burst)
-
-        turn, far = self.turn, self.bursts[1]
-        # A memory for each, since synthesis would share a port, and so choose its address late. While the open
-        # row is not there, whatever comes is taken for it: the last one that is taken is the right one.
-        second = self._read(m, "second", number, self.open[1], wanted=~self.valid)
-        third = self._read(m, "third", number, self.open[2], wanted=~self.valid)
-        other = self._read(m, "other", number, turn.to[0], wanted=Const(0))
-        moves = self.go & self.bursts.any()
-        with m.If(turn.valid | moves | ~self.valid):
-            m.d.sync += self.ends.eq(Mux(turn.valid, other, Mux(far, third, second)))
-        with m.If(turn.valid | moves):
-            following = [self.open[1], self.open[2], self.open[2] + 1, self.open[2] + 2]
-            m.d.sync += [
-                burst.eq(Mux(turn.valid, turn.to[n], Mux(far, following[n + 1], following[n])))
-                for n, burst in enumerate(self.open)
-            ]
-        stays = self.valid | comes(self.open[0])
-        arrived = Mux(far, there(self.open[2]), ~self.bursts[0] | there(self.open[1]))
-        m.d.sync += self.valid.eq(Mux(self.go, arrived, Mux(turn.valid, there(turn.to[0]), stays)))
+        m.d.sync += number.eq(number + self.row.valid)
+        ends = Signal(self.row.ends.shape(), reset_less=True)
+        inside = len(ends) - self.span  # places at which a group's tags end in the burst
+        fine = self.span.bit_length() - 1
+        far = Signal()  # by two bursts, which is known early: only few places lead there
+        m.d.comb += [
+            self.tail.eq(self.place[fine:].all()),
+            self.end.eq(picked_quickly([it.as_value() for it in ends], self.place)),
+            far.eq(
+                self.go & self.tail & picked([ends[inside + n].on for n in range(self.span)], self.place[:fine])
+            ),
+        ]
+        with m.If(self.turn):
+            m.d.sync += self.place.eq(0)
+        with m.Elif(self.go):
+            m.d.sync += self.place.eq(self.end.place)
+        self._open(m, number, ends, far)
         return m
 
-    def _read(self, m: Module, name: str, number: Signal, burst: Value, wanted: Value) -> Value:
-        """A burst's row out of a memory; the one that comes, if it is that burst's, or any is ``wanted``."""
+    def _open(self, m: Module, number: Signal, ends: Any, far: Signal) -> None:
+        """The registers that change with the open row."""
+        go, turn, comes, to = self.go, self.turn, self.row.valid, self.to
+        inside = len(ends) - self.span
+        before, moved = self._counted(m, number)
+        # by how much the row that comes next is ahead of the open one, where it is not far ahead
+        ahead = [before == Cat(moved ^ (rows & 1), moved & (rows & 1) | rows >> 1) for rows in range(REACH)]
+        # what comes is taken by what is near, by the other one or by the open one, whichever is to be opened
+        taken = comes & Mux(turn, number == to.numbers[0], before == Cat(moved ^ go, moved & go))
+
+        def following(second: Any, turned: Any, here: Any) -> Value:
+            # gates, since of a multiplexer that has the register as input synthesis makes an enable of it
+            return Mux(go, second, 0) | Mux(turn, turned, 0) | Mux(turn | go, 0, here)
+
+        def row(coming: Any, third: Any, second: Any, turned: Any, here: Any) -> Value:
+            """Two LUTs, of which the second has what is late."""
+            near = Mux(taken, coming, following(second, turned, here))
+            return Mux(far, Mux(comes & ahead[2], coming, third), near)
+
+        second, third, turned = (
+            self._read(m, name, number, burst)
+            for name, burst in (("second", self.open[1]), ("third", self.open[2]), ("other", to.numbers[0]))
+        )
+        rows = [self.row.ends, third, second, turned, ends]
+        leaves = Signal(inside, init=-1)
+        coming, third, second, turned, _ = (Cat(it[n].on for n in range(inside)) for it in rows)
+        second |= ahead[1].replicate(inside)  # it has not come
+        behind = [*self.open, _one_more(self.open[2], Const(1))]
+        behind.append(Cat(self.open[2][0], _one_more(self.open[2][1:], Const(1))))
+        with m.If(picked_quickly([*leaves, *[Const(1)] * self.span], self.place)):
+            m.d.sync += [
+                ends.eq(row(*(Value.cast(it) for it in rows))),
+                leaves.eq(row(coming, third, second, turned, leaves)),
+                self.valid.eq(Mux(go, ~ahead[1] | comes, Mux(turn, to.valid, self.valid | ahead[0] & comes))),
+                self.past.eq(Mux(far, self.outside[2], Mux(go, self.outside[1], ~turn & self.outside[0]))),
+                *(
+                    burst.eq(Mux(far, behind[n + 2], following(behind[n + 1], to.numbers[n], burst)))
+                    for n, burst in enumerate(self.open)
+                ),
+            ]
+        over = Signal()  # up to the next turn, which is known, nothing goes on
+        overs = Mux(turn, self.final | ~to.valid, self.final | over)
+        m.d.sync += over.eq(overs)
+        # where the open row is there, what comes next is one ahead at least
+        missing = turn & _misses(number, comes, to.last) | far & (ahead[1] | ahead[2] & ~comes)
+        with m.If(missing):
+            m.d.sync += self.valid.eq(0)
+        with m.If(missing | overs):
+            m.d.sync += leaves.eq(-1)
+
+    def _counted(self, m: Module, number: Signal) -> tuple[Signal, Signal]:
+        """By how much the coming row is ahead of the open one, from -2, modulo 16; one less if ``moved``.
+
+        That a group goes on is known too late to be counted in its cycle.
+        """
+        before = Signal(BURST_BITS)
+        moved = Signal()
+        with m.If(self.go):
+            m.d.sync += moved.eq(self.end.on)
+        with m.Else():
+            m.d.sync += moved.eq(0)
+        turned = _behind_last(number, self.row.valid, self.to.last)
+        here = _one_less(_one_more(_one_less(before, moved), self.row.valid), self.go & self.tail)
+        m.d.sync += before.eq(Mux(self.turn, turned, here))
+        return before, moved
+
+    def _read(self, m: Module, name: str, number: Signal, burst: Value) -> Any:
+        """A burst's row, out of a memory of its own, since synthesis would share a port, and choose late."""
         m.submodules[name] = rows = Memory(shape=self.row.ends.shape(), depth=SLOTS, init=[])
         write, read = rows.write_port(), rows.read_port(domain="comb")
         m.d.comb += [
@@ -124,4 +203,48 @@ class RowStore(wiring.Component):
             write.data.eq(self.row.ends),
             read.addr.eq(burst),
         ]
-        return Mux(wanted | (number == burst), self.row.ends.as_value(), read.data.as_value())
+        return read.data
+
+
+def _one_more(value: Value, one: Value) -> Value:
+    """A sum without a carry chain, which takes longer where there are but few bits."""
+    return Cat(bit ^ (one & value[:n].all()) for n, bit in enumerate(value))
+
+
+def _one_less(value: Value, one: Value) -> Value:
+    return Cat(bit ^ (one & ~value[:n].any()) for n, bit in enumerate(value))
+
+
+def _behind_last(number: Value, comes: Value, last: Value) -> Value:
+    """By how much the next row will be ahead of the burst behind ``last``: by halves, to be quick."""
+    half = BURST_BITS // 2
+    part = (1 << half) - 1
+
+    def difference(index: Value) -> Value:
+        words = range(1 << len(index))
+        rests = [(word & part) - (word >> half & part) - 1 + (word >> 2 * half) for word in words]
+        return Cat(looked_up(index, (rest >> bit & 1 for rest in rests)) for bit in range(half + 1))
+
+    low = difference(Cat(number[:half], last[:half], comes))
+    high = difference(Cat(number[half:], last[half:], ~low[half]))
+    return Cat(low[:half], high[:half])
+
+
+def _misses(number: Value, comes: Value, last: Value) -> Value:
+    """Whether the row behind ``last`` has not come: one of the next three, of which the first may come now."""
+    half = BURST_BITS // 2
+    whole, part = 1 << half, (1 << half) - 1
+    low, high = Cat(number[:half], last[:half], comes), Cat(number[half:], last[half:])
+
+    def further(word: int) -> int:
+        """How far the last burst is ahead, in these halves."""
+        return (word >> half & part) - (word & part)
+
+    terms = []
+    for carried in (-1, 0, 1):
+        fits = [
+            word >> 2 * half <= further(word) + 1 + carried * whole < REACH for word in range(1 << len(low))
+        ]
+        equal = [(further(word) - carried) % whole == 0 for word in range(1 << len(high))]
+        terms.append(looked_up(low, fits) & looked_up(high, equal))
+    return reduce(or_, terms)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
+from collections.abc import Iterable, Sequence
+from functools import partial, reduce
 from itertools import product
 from operator import or_
 
@@ -23,15 +23,9 @@ def shifter_latency(group: int) -> int:
     return group.bit_length() - 2
 
 
-def by_size(tag: Value, moved: Callable[[int], Value]) -> Value:
-    """``moved`` by the bytes behind a tag: one 4:1 multiplexer."""
-    by = [moved(8 * TAG_BYTES[form]) for form in Tag]
-    return Mux(tag[1], Mux(tag[0], by[3], by[2]), Mux(tag[0], by[1], by[0]))
-
-
-def bytes_of(tags: Value, extra: int = 0, *, judged: int = 2) -> Value:
-    """Bytes behind tags, and ``extra`` more: ``judged`` tags at a time by table, then added."""
-    *others, last = _words(tags, judged * TAG_BITS)
+def bytes_of(tags: Value, extra: int = 0) -> Value:
+    """Bytes behind tags, and ``extra`` more: two tags at a time by table, then added."""
+    *others, last = _words(tags, 2 * TAG_BITS)
     return sum((_sizes(part, 0) for part in others), _sizes(last, extra))
 
 
@@ -39,7 +33,7 @@ def _sizes(tags: Value, extra: int) -> Value:
     """The table: a LUT for each bit, of up to three tags."""
     sizes = [extra + size for size in _totals(len(tags) // TAG_BITS)]
     width = max(sizes).bit_length()
-    return Cat(_told(tags, (size >> bit & 1 for size in sizes)) for bit in range(width))
+    return Cat(looked_up(tags, (size >> bit & 1 for size in sizes)) for bit in range(width))
 
 
 def _totals(count: int) -> list[int]:
@@ -48,40 +42,43 @@ def _totals(count: int) -> list[int]:
     return [sum(TAG_BYTES[Tag(word >> at & 3)] for at in tags) for word in range(1 << count * TAG_BITS)]
 
 
-def _told(index: Value, table: Iterable[int]) -> Value:
+def looked_up(index: Value, table: Iterable[int]) -> Value:
     """The bit that a table has at ``index``."""
     return Cat(Const(int(bit), 1) for bit in table).bit_select(index, 1)
 
 
 def picked(choices: Sequence[Value], index: Value) -> Value:
-    """The choice that ``index`` says: 4:1 multiplexers. Of four, those that are not there are never said."""
+    """The choice that ``index`` says, of at most 16, one for each of its numbers: 4:1 multiplexers."""
     for low in range(0, len(index), 2):
-        choices = [_picked(choices[at : at + 4], index[low : low + 2]) for at in range(0, len(choices), 4)]
+        choices = [_opened(choices[at : at + 4], index[low : low + 2]) for at in range(0, len(choices), 4)]
     return choices[0]
 
 
-def _picked(choices: Sequence[Value], index: Value) -> Value:
-    low = Mux(index[0], choices[1], choices[0]) if len(choices) > 1 else choices[0]
-    if len(choices) < 3:
-        return low
-    return Mux(index[1], Mux(index[0], choices[3], choices[2]) if len(choices) > 3 else choices[2], low)
+def picked_quickly(choices: Sequence[Value], index: Value, others: Sequence[Value] | None = None) -> Value:
+    """The same of any number, in two steps: 4:1 by the top bits, then all is opened at once by the ``others``.
 
-
-def moved_down(value: Value, places: Value, size: int, *, most: int, unit: int = 8) -> Value:
-    """``size`` bits of ``value``, from ``places`` bytes up, ``most`` at the most: the large steps first.
-
-    ``unit``: bits of a place, where that is not a byte.
+    Those are a one for each number of the lower bits, decoded here unless they were before. Of 32 or 64
+    the mapper makes that quicker than one 4:1 after the other.
     """
-    for low in reversed(range(0, len(places), 2)):
-        kept = size + unit * ((1 << low) - 1)  # what later steps can still reach
-        steps = min(4, (most >> low) + 1)
-        value = _picked([value[unit * n << low :][:kept] for n in range(steps)], places[low : low + 2])
-    return value
+    others = decoded(index[:-2]) if others is None else others
+    first = _opened if len(others) < 16 else _picked
+    fours = (first(choices[n :: len(others)], index[-2:]) for n in range(len(others)))
+    return reduce(or_, (Mux(here, four, 0) for here, four in zip(others, fours, strict=True)))
 
 
-def moved_down_fast(value: Value, places: Value, size: int, *, most: int, unit: int = 8) -> Value:
-    """The same by the ones of a decoded number: larger, in two LUTs where a memory leaves no time for more."""
-    return reduce(or_, (Mux(places == step, value[unit * step :][:size], 0) for step in range(most + 1)))
+def decoded(index: Value) -> list[Value]:
+    """A one at the place that ``index`` says."""
+    return [index == n for n in range(1 << len(index))]
+
+
+def _picked(choices: Sequence[Value], index: Value) -> Value:
+    """One of four by multiplexers."""
+    return Mux(index[1], Mux(index[0], choices[3], choices[2]), Mux(index[0], choices[1], choices[0]))
+
+
+def _opened(choices: Sequence[Value], index: Value) -> Value:
+    """The same by gates, one of which is open: of multiplexers in a row the mapper makes longer paths."""
+    return reduce(or_, (Mux(index == n, choice, 0) for n, choice in enumerate(choices)))
 
 
 def _gathered(values: Sequence[Value], tags: Value) -> Value:
@@ -96,7 +93,7 @@ def _gathered(values: Sequence[Value], tags: Value) -> Value:
         before, starts = tags[: n * TAG_BITS], _totals(n)
         turned = rotated(value, _sizes(before, 0)[:2])
         for place in range((n + 1) * size):
-            here = _told(before, (start <= place < start + size for start in starts))
+            here = looked_up(before, (start <= place < start + size for start in starts))
             row[place] |= Mux(here, turned.word_select(place % size, 8), 0)
     return Cat(row)
 
@@ -117,7 +114,7 @@ def _joined(low: Value, high: Value, fine: Value, quads: Value) -> list[Value]:
         row += [Const(0, 8)] * size
         for n, place in product(numbers[first : first + REACH], range(2 * size)):
             fits = [0 <= place - QUAD * n - moved < size for moved in range(QUAD)]
-            belongs = _told(fine, fits) & quads[n]
+            belongs = looked_up(fine, fits) & quads[n]
             if n == 0 and place >= size:
                 belongs |= quads[-1]  # ``low`` is full, ``high`` not turned
             elif not any(fits):
@@ -164,43 +161,71 @@ def join(pipeline: Pipeline, tags: Value, values: Sequence[Value], *, extra: int
     return rows[0], counts[0]
 
 
-def cut(pipeline: Pipeline, tags: Value, row: Value, low_bytes: Value) -> tuple[Value, list[Value]]:
-    """The tags and the values of a row of bytes; ``low_bytes`` is what the lower half of the values takes.
+def cut(
+    pipeline: Pipeline, tags: Value, row: Value, low: Value, others: Sequence[Value]
+) -> tuple[Value, list[Value]]:
+    """The tags and the values of a row of bytes.
 
-    A value's bits beyond what its tag says are any. Latency: :func:`shifter_latency`.
+    ``low`` is the :func:`rank` of the lower half of the tags, of which ``others`` are its bits but the top two,
+    :func:`decoded`. A value's bits beyond what its tag says are any. Latency: :func:`shifter_latency`.
     """
-    rows, lows = [row], [low_bytes]
+    register = pipeline.register
+    rows, moves = [row], [partial(picked_quickly, index=low, others=others)]
     while len(rows[0]) > QUAD_BITS:
         size = len(rows[0]) // 2
+        ways = totals(size // FLOAT_BITS)
         halves = [
             half
-            for row, low in zip(rows, lows, strict=True)
-            for half in (row[:size], moved_down(row, low, size, most=size // 8))
+            for row, moved in zip(rows, moves, strict=True)
+            for half in (row[:size], moved([row[8 * total :][:size] for total in ways]))
         ]
-        rows = [pipeline.register(half, name=f"part{len(halves)}_{n}") for n, half in enumerate(halves)]
-        sums = [bytes_of(part[: len(part) // 2]) for part in _words(tags, len(tags) // len(rows))]
-        lows = [pipeline.register(low, name=f"low{len(halves)}_{n}") for n, low in enumerate(sums)]
-        tags = pipeline.register(tags, name=f"tags{len(rows)}")
+        rows = [register(half, name=f"part{len(halves)}_{n}") for n, half in enumerate(halves)]
+        quads = _words(tags, len(tags) // len(rows))
+        lows = [register(rank(part[: len(part) // 2]), name=f"low{n}") for n, part in enumerate(quads)]
+        moves = [partial(picked, index=low) for low in lows]
+        tags = register(tags, name=f"tags{len(rows)}")
+    thirds = [register(rank(its_tags[: 3 * TAG_BITS]), name=f"third{n}") for n, its_tags in enumerate(quads)]
     values = [
         value
-        for row, quad, low in zip(rows, _words(tags, QUAD * TAG_BITS), lows, strict=True)
-        for value in _quad(row, quad, low)
+        for row, its_tags, low, third in zip(rows, _words(tags, QUAD * TAG_BITS), lows, thirds, strict=True)
+        for value in (
+            row[:FLOAT_BITS],
+            _value(row, 1, its_tags[:TAG_BITS]),
+            _value(row, 2, low),
+            _value(row, 3, third),
+        )
     ]
-    return pipeline.register(tags, name="value_tags"), [
-        pipeline.register(value, name=f"value{n}") for n, value in enumerate(values)
-    ]
+    return register(tags, name="value_tags"), [register(it, name=f"value{n}") for n, it in enumerate(values)]
 
 
-def _quad(row: Value, tags: Value, low_bytes: Value) -> list[Value]:
-    """The values of a row of four, of which two take ``low_bytes``."""
-    size = 2 * FLOAT_BITS
-    pairs = row[:size], moved_down(row, low_bytes, size, most=size // 8)
-    return [*_halves(pairs[0], tags[:TAG_BITS]), *_halves(pairs[1], tags.word_select(2, TAG_BITS))]
+def totals(count: int) -> list[int]:
+    """Bytes that so many values may take: all up to 4 each but one byte less, which none can save alone."""
+    sums = {0}
+    for _ in range(count):
+        sums = {total + size for total in sums for size in TAG_BYTES.values()}
+    return sorted(sums)
 
 
-def _halves(pair: Value, tag: Value) -> tuple[Value, Value]:
-    """The two values of a pair, of which ``tag`` is the first one's."""
-    return pair[:FLOAT_BITS], by_size(tag, lambda bits: pair[bits:][:FLOAT_BITS])
+def rank(tags: Value) -> Value:
+    """The place of what is behind up to four tags in :func:`totals`: one bit less than a number of bytes."""
+    count = len(tags) // TAG_BITS
+    known = min(count, 3)  # whose rank is a table of one LUT a bit
+    index, sums = tags[: known * TAG_BITS], _totals(known)
+    if count > known:
+        index = Cat(rank(index), tags[known * TAG_BITS :])
+        sums = [total + TAG_BYTES[Tag(tag)] for tag in range(1 << TAG_BITS) for total in _filled(totals(known))]
+    ranks = [totals(count).index(total) for total in sums]
+    return Cat(looked_up(index, (rank >> bit & 1 for rank in ranks)) for bit in range(max(ranks).bit_length()))
+
+
+def _filled(values: list[int]) -> list[int]:
+    """As many as a power of two, the last one repeated."""
+    return values + values[-1:] * ((1 << (len(values) - 1).bit_length()) - len(values))
+
+
+def _value(row: Value, count: int, which: Value) -> Value:
+    """The value behind ``count`` others, of whose tags ``which`` is the rank."""
+    return picked([row[8 * total :][:FLOAT_BITS] for total in totals(count)], which)
 
 
 def _words(value: Value, width: int) -> list[Value]:

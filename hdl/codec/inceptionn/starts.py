@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.codec import FLOAT_BITS, Inceptionn
 from fanin.hdl.codec.inceptionn.rows import BURST_BITS, NUMBERS, SLOTS, place_bits, row_layout
-from fanin.hdl.codec.inceptionn.shifter import bytes_of
+from fanin.hdl.codec.inceptionn.shifter import bytes_of, totals
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
@@ -18,8 +18,13 @@ from fanin.hdl.stream.packet import kept_bytes, packet_stream
 
 
 def end_layout(position_bits: int) -> data.StructLayout:
-    """End of a frame: ``position`` behind its last byte; ``into``: the first bursts behind it."""
-    return data.StructLayout({"position": position_bits, "into": NUMBERS})
+    """End of a frame: ``position`` behind its last byte, ``last`` burst, and ``into``: the first behind it."""
+    return data.StructLayout({"position": position_bits, "last": BURST_BITS, "into": NUMBERS})
+
+
+def low_layout(group: int) -> data.ArrayLayout:
+    """For every byte of a burst: the rank of a group's lower half, as its values' bytes are as many as this."""
+    return data.ArrayLayout((len(totals(group // 2)) - 1).bit_length(), FLOAT_BITS // 8 * group)
 
 
 class StartTable(wiring.Component):
@@ -35,6 +40,9 @@ class StartTable(wiring.Component):
         Always ready.
     ``row`` : Out, ``valid`` and ``ends``, :func:`~fanin.hdl.codec.inceptionn.rows.row_layout`
         One for each burst.
+    ``lows`` : Out, of each byte
+        With a row: how the lower half of a group that begins there ranks among
+        :func:`~fanin.hdl.codec.inceptionn.shifter.totals`.
     ``ends`` : Out, stream of :func:`end_layout`
         One for each frame.
 
@@ -63,6 +71,7 @@ class StartTable(wiring.Component):
             {
                 "i": In(packet_stream(8 * self.size)),
                 "row": Out(data.StructLayout({"valid": 1, "ends": row_layout(group)})),
+                "lows": Out(low_layout(group)),
                 "ends": Out(stream.Signature(end_layout(self.position_bits))),
             }
         )
@@ -94,6 +103,7 @@ class StartTable(wiring.Component):
         m.d.comb += [
             ends.i.valid.eq(i.valid & i.p.last),
             ends.i.p.position.eq(Cat(kept_bytes(i.p.keep)[:-1], number + i.p.keep[-1])),
+            ends.i.p.last.eq(number),
             *(burst.eq(number + n) for n, burst in enumerate(ends.i.p.into, start=1)),
         ]
         return m
@@ -106,10 +116,19 @@ class StartTable(wiring.Component):
         reach = 1
         while reach < span:
             complete, sizes, ends = _later(m, complete, sizes, ends, name=f"tags{reach}")
+            halves = sizes
             ends = [ends[n] + sizes[n + reach] for n in range(self.size)]
             sizes = [sizes[n] + sizes[n + reach] for n in range(len(sizes) - reach)]
             reach *= 2
-        m.d.comb += [self.row.valid.eq(complete), *(self.row.ends[n].eq(end) for n, end in enumerate(ends))]
+        # all totals are possible up to the greatest, but the one below it
+        m.d.comb += [
+            low.eq(half[:-1] | half[-1].replicate(len(low)))
+            for low, half in zip(self.lows, halves, strict=False)
+        ]
+        m.d.comb += self.row.valid.eq(complete)
+        for n, end in enumerate(ends):
+            beyond = n + span >= self.size  # it ends in the next burst or in the one behind that
+            m.d.comb += self.row.ends[n].eq(Cat(end[: self.place], end[self.place + beyond]))
 
 
 def _later(m: Module, valid: Signal, *words: list[Value], name: str) -> tuple[Signal, list[Value], list[Value]]:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.codec import Inceptionn
-from fanin.hdl.codec.inceptionn.rows import BURST_BITS, NUMBERS, RowStore, place_bits, row_layout
-from fanin.hdl.codec.inceptionn.shifter import picked
+from fanin.hdl.codec.inceptionn.counter import LENGTH_BITS, GroupCounter
+from fanin.hdl.codec.inceptionn.rows import BURST_BITS, NUMBERS, RowWalk, place_bits, row_layout
 from fanin.hdl.codec.inceptionn.starts import end_layout
-from fanin.hdl.stream.buffer import RegisterSlice
-
-LENGTH_BITS = 32
+from fanin.hdl.stream.connect import connect_typed
 
 
 def step_layout(group: int) -> data.StructLayout:
@@ -36,11 +34,14 @@ def step_layout(group: int) -> data.StructLayout:
 
 
 def _entry_layout(group: int) -> data.StructLayout:
-    """A group to check: the position ``behind`` it, unless ``fresh``; if ``ended``, its frame's ``end``."""
+    """A group to check: up to which position bytes are there; its frame's end, if it has ``ended``."""
     position = BURST_BITS + place_bits(group)
-    return data.StructLayout(
-        {"group": step_layout(group), "behind": position, "fresh": 1, "end": position, "ended": 1}
-    )
+    return data.StructLayout({"group": step_layout(group), "limit": position, "ended": 1})
+
+
+def _end_layout(group: int) -> data.StructLayout:
+    """Where a group ends: in ``burst``, or in the ``next`` if it goes on."""
+    return data.StructLayout({"end": row_layout(group).elem_shape, "burst": BURST_BITS, "next": BURST_BITS})
 
 
 class GroupStepper(wiring.Component):
@@ -57,8 +58,8 @@ class GroupStepper(wiring.Component):
     ``row``, ``ends`` : the table's, the other way round
         A burst comes at most 11 after ``oldest``. The next frame's first row comes after a frame's end.
     ``there`` : In, 4
-        The number of the first burst whose bytes cannot be read yet. When it passes a frame's last burst, the
-        frame's end has been on ``ends`` for a cycle, unless others wait in front of it.
+        The number of the first burst whose bytes cannot be read in the next cycle. When it passes a frame's
+        last burst, the frame's end is on ``ends``, unless others wait in front of it.
     ``oldest`` : Out, 4
         Bursts before this one are not needed any more. It may go back, by one.
     ``o`` : Out, stream of :func:`step_layout`
@@ -97,109 +98,104 @@ class GroupStepper(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """A step takes a group from the table; a cycle later it is checked whether its bytes are there."""
         m = Module()
-        m.submodules.rows = rows = RowStore(group=self.group)
-        place = Signal(self.place)  # of the next group
-        following = Signal(row_layout(self.group).elem_shape)
-        m.d.comb += [rows.row.eq(self.row), following.eq(picked(list(rows.ends), place))]
+        m.submodules.rows = rows = RowWalk(group=self.group)
+        m.submodules.counter = counter = GroupCounter(group=self.group)
+        connect_typed(m, wiring.flipped(self.length), counter.length)
         step = Signal()
         full = Signal()
-        valid, last, tail = self._frames(m, step)
-        past = Signal()  # the frame ended before this group
         seeking = Signal()  # the frame's groups have gone, its end has not come
+        seeks = Signal()  # in the next cycle
         turn = Signal()
+        # if there is a group and its frame is not sought: it is not the last, it is
+        more, ending = Signal(), Signal()
         ends = self.ends
         m.d.comb += [
-            step.eq(valid & ~seeking & ~full & (past | rows.valid)),
-            turn.eq(seeking | step & last),
+            step.eq((more | ending) & ~full & (rows.past | rows.valid)),
+            turn.eq(seeking | ending & ~full & (rows.past | rows.valid)),
+            seeks.eq(Mux(turn, ~ends.valid, seeking)),
+            counter.step.eq(step),
             ends.ready.eq(turn),
-            rows.turn.valid.eq(turn & ends.valid),
-            rows.turn.to.eq(ends.p.into),
-            rows.go.eq(step & ~last & ~past),
-            rows.bursts.eq(following.bursts),
+            rows.row.eq(self.row),
+            rows.final.eq(counter.next.last),
+            rows.turn.eq(turn),
+            rows.to.valid.eq(ends.valid),
+            rows.to.last.eq(ends.p.last),
+            rows.to.numbers.eq(ends.p.into),
+            rows.go.eq(more & ~full & rows.valid & ~rows.past),
+            # known a cycle after the end: no row of the next frame can be open before
+            rows.outside.eq(
+                Cat(ends.valid & ((burst == ends.p.into[0]) | (burst == ends.p.into[1])) for burst in rows.open)
+            ),
         ]
-        # known a cycle after the end: no row of the next frame can be open before
-        outside = [ends.valid & ((burst == ends.p.into[0]) | (burst == ends.p.into[1])) for burst in rows.open]
-        m.d.sync += past.eq(Mux(rows.go, picked(outside, following.bursts), outside[0]))
-        with m.If(turn):
-            m.d.sync += [seeking.eq(~ends.valid), past.eq(0), place.eq(0)]
-        with m.Elif(rows.go):
-            m.d.sync += place.eq(following.place)
+        m.d.sync += [
+            seeking.eq(seeks),
+            more.eq(counter.next.valid & ~counter.next.last & ~seeks),
+            ending.eq(counter.next.valid & counter.next.last & ~seeks),
+        ]
 
-        new = Signal(_entry_layout(self.group))
-        m.d.comb += [
-            new.fresh.eq(1),
-            new.group.place.eq(place),
-            new.group.tail.eq(tail),
-            new.group.last.eq(last),
-            new.group.missing.eq(past),
-            new.group.bursts.eq(rows.open),
-        ]
-        behind = Cat(following.place, picked(list(rows.open), following.bursts))
-        waiting, front = self._queue(m, step, full, new, behind)
+        waiting, front = self._queue(m, step, full, *self._group(m, rows, counter))
         # what comes while the frame's end is not known is dropped
-        m.d.comb += self.oldest.eq(Mux(waiting, front.group.bursts[0], Mux(seeking, self.there, rows.open[0])))
+        there = Signal.like(self.there)
+        m.d.sync += there.eq(self.there)
+        m.d.comb += self.oldest.eq(Mux(waiting, front.group.bursts[0], Mux(seeking, there, rows.open[0])))
         return m
 
-    def _frames(self, m: Module, step: Signal) -> tuple[Signal, Signal, Value]:
-        """Count the groups of a frame down: is there one to step to, is it the frame's last, and its tail."""
-        layout = data.StructLayout({"tail": self.place, "left": LENGTH_BITS - self.place})
-        m.submodules.frames = frames = RegisterSlice(shape=layout)
+    def _group(self, m: Module, rows: RowWalk, counter: GroupCounter) -> tuple[Any, Any]:
+        """The group that is stepped from, and what is behind it."""
+        new = Signal(step_layout(self.group))
         m.d.comb += [
-            frames.i.valid.eq(self.length.valid),
-            self.length.ready.eq(frames.i.ready),
-            frames.i.p.eq(self.length.p - 1),
+            new.place.eq(rows.place),
+            new.tail.eq(counter.tail),
+            new.last.eq(counter.last),
+            new.missing.eq(rows.past),
+            new.bursts.eq(rows.open),
         ]
-        valid = Signal()
-        last = Signal(reset_less=True)
-        frame = Signal(layout, reset_less=True)  # ``left``: groups behind the next
-        m.d.comb += frames.o.ready.eq(~valid | step & last)
-        with m.If(frames.o.ready):
-            m.d.sync += [valid.eq(frames.o.valid), frame.eq(frames.o.p), last.eq(frames.o.p.left == 0)]
-        with m.Elif(step):
-            m.d.sync += [frame.left.eq(frame.left - 1), last.eq(frame.left == 1)]
-        return valid, last, frame.tail
+        behind = Signal(_end_layout(self.group))
+        m.d.comb += [
+            behind.end.eq(rows.end),
+            behind.burst.eq(Mux(rows.tail, rows.open[1], rows.open[0])),
+            behind.next.eq(Mux(rows.tail, rows.open[2], rows.open[1])),
+        ]
+        return new, behind
 
-    def _queue(self, m: Module, step: Signal, full: Signal, new: Any, behind: Value) -> tuple[Signal, Any]:
+    def _queue(self, m: Module, step: Signal, full: Signal, new: Any, behind: Any) -> tuple[Signal, Any]:
         """Hold groups until the first one's bytes are there, or are known to be missing: it, and if it waits.
 
         Two of them, so that a step asks a register only. While the end of their frame is not known both watch
         for it: it is the next to come, as no step leads to another frame before. What follows a group is known
-        late in the cycle of its step, and so has a register of its own in front of theirs.
+        late in the cycle of its step, and so kept apart: of the newest one as it comes, and of the older one.
         """
-        after = Signal.like(new.behind, reset_less=True)
-        m.d.sync += after.eq(behind)
-        layout = new.shape()
+        newest = Signal.like(behind, reset_less=True)
+        position = Cat(newest.end.place, Mux(newest.end.on, newest.next, newest.burst))
+        older = Signal.like(position, reset_less=True)
+        with m.If(step):
+            m.d.sync += [newest.eq(behind), older.eq(position)]
+        layout = _entry_layout(self.group)
         waiting = Signal()
-        leaves = Signal()
         front = Signal(layout, reset_less=True)
         back = Signal(layout, reset_less=True)
-        # the same, with what follows
-        first = Signal(layout)
-        second = Signal(layout)
-        for entry, queued in ((first, front), (second, back)):
-            m.d.comb += [
-                entry.eq(queued),
-                entry.behind.eq(Mux(queued.fresh, after, queued.behind)),
-                entry.fresh.eq(0),
-            ]
-        beyond = Signal()  # the first goes on behind its frame's end, or behind what is there
-        limit = Mux(front.ended, front.end, Cat(Const(0, self.place), self.there))
+        room = front.limit - Mux(full, older, position)
+        # negative: fewer than twelve bursts are held, and no group ends as many as four behind them
+        beyond = room[len(front.limit) - 2 : len(front.limit)].all()  # the frame's end, or what is there
         m.d.comb += [
-            # negative: fewer than twelve bursts are held, and no group ends as many as four behind them
-            beyond.eq((limit - first.behind)[len(limit) - 2 : len(limit)].all()),
             self.o.p.eq(front.group),
             self.o.p.missing.eq(front.group.missing | front.ended & beyond),
             self.o.valid.eq(waiting & (front.ended | ~beyond)),
-            leaves.eq(self.o.valid & self.o.ready),
         ]
-        stays = waiting & ~leaves
+        keeps = waiting & ~self.o.ready
+        stays = keeps | waiting & ~front.ended & beyond  # which is late
         m.d.sync += [waiting.eq(stays | full | step), full.eq(stays & (full | step))]
-        last = Mux(full, second, new)
-        for queued, value in ((front, Mux(stays, first, last)), (back, last)):
-            entry = layout(value)
-            m.d.sync += [
-                queued.eq(entry),
-                queued.ended.eq(entry.ended | self.ends.valid),
-                queued.end.eq(Mux(entry.ended, entry.end, self.ends.p.position)),
-            ]
+        with m.If(~full):
+            m.d.sync += back.group.eq(new)
+        with m.If(~stays):
+            m.d.sync += front.group.eq(Mux(full, back.group, new))
+        # Where the end is not known they have the same limit; where it is, nothing that is late is asked.
+        limit = Mux(self.ends.valid, self.ends.p.position, Cat(Const(0, self.place), self.there))
+        m.d.sync += [
+            front.ended.eq(self.ends.valid | front.ended & keeps | full & back.ended),
+            back.ended.eq(self.ends.valid | full & back.ended),
+            back.limit.eq(Mux(full & back.ended, back.limit, limit)),
+        ]
+        with m.If(~(front.ended & keeps)):
+            m.d.sync += front.limit.eq(Mux(full & back.ended, back.limit, limit))
         return waiting, front
