@@ -58,7 +58,7 @@ class GroupCutter(wiring.Component):
     ``i`` : In, packet stream of 32 · ``group`` bits
         ``ready`` comes from a register.
     ``o`` : Out, stream of :func:`group_layout`
-        ``ready`` enables the registers behind the steps, and reaches the step within the cycle.
+        ``ready`` enables the registers behind the steps.
 
     Parameters
     ----------

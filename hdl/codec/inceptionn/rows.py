@@ -36,10 +36,9 @@ def row_layout(group: int) -> data.ArrayLayout:
 class RowWalk(wiring.Component):
     """Keep the rows of bursts, of which one is open, and go from group to group: a multiplexer a cycle.
 
-    Where a group ends is known late in the cycle. That there is no time for anything else, it is not judged:
-    all that is to change with the open row has registers that are enabled by ``leaves`` alone, which each row
-    has for each of its places, and what they then take is known early. They are enabled, too, and take what
-    they have or what has come, where the row is not there, and in the cycles of ``final``.
+    Where a group ends is known late in the cycle, with no time to choose a row by it. So what would be opened
+    if the group leaves the burst is chosen early, and that it leaves only enables the registers. They are
+    enabled, too, for a turn and while the open row is not there, and take what they have if nothing is due.
 
     Rows come in the order of their bursts, which are numbered modulo 16.
 
@@ -49,10 +48,8 @@ class RowWalk(wiring.Component):
         The next burst's row. Its slot must not be wanted any more.
     ``go`` : In, 1
         Go on to where the group at ``place`` ends; the open row must be there.
-    ``final`` : In, 1
-        From the next cycle on there is no ``go`` up to a ``turn``, which it may bring.
     ``turn`` : In, 1
-        Go to the first place of another burst, behind ``final`` or another ``turn``.
+        Go to the first place of another burst; not together with ``go``.
     ``to`` : In, ``valid``, ``last`` and ``numbers``
         That burst and the two behind it, and the one in front of it. It is at most two behind the one whose row
         comes next. If it is not known, what is open will not be there.
@@ -91,7 +88,6 @@ class RowWalk(wiring.Component):
             {
                 "row": In(data.StructLayout({"valid": 1, "ends": row})),
                 "go": In(1),
-                "final": In(1),
                 "turn": In(1),
                 "to": In(data.StructLayout({"valid": 1, "last": BURST_BITS, "numbers": NUMBERS})),
                 "outside": In(REACH),
@@ -151,15 +147,13 @@ class RowWalk(wiring.Component):
             for name, burst in (("second", self.open[1]), ("third", self.open[2]), ("other", to.numbers[0]))
         )
         rows = [self.row.ends, third, second, turned, ends]
-        leaves = Signal(inside, init=-1)
-        coming, third, second, turned, _ = (Cat(it[n].on for n in range(inside)) for it in rows)
-        second |= ahead[1].replicate(inside)  # it has not come
         behind = [*self.open, _one_more(self.open[2], Const(1))]
         behind.append(Cat(self.open[2][0], _one_more(self.open[2][1:], Const(1))))
-        with m.If(picked_quickly([*leaves, *[Const(1)] * self.span], self.place)):
+        # from the last places a group always leaves the burst
+        leaves = picked_quickly([*(ends[n].on for n in range(inside)), *[Const(1)] * self.span], self.place)
+        with m.If(leaves | turn | ~self.valid):
             m.d.sync += [
                 ends.eq(row(*(Value.cast(it) for it in rows))),
-                leaves.eq(row(coming, third, second, turned, leaves)),
                 self.valid.eq(Mux(go, ~ahead[1] | comes, Mux(turn, to.valid, self.valid | ahead[0] & comes))),
                 self.past.eq(Mux(far, self.outside[2], Mux(go, self.outside[1], ~turn & self.outside[0]))),
                 *(
@@ -167,15 +161,10 @@ class RowWalk(wiring.Component):
                     for n, burst in enumerate(self.open)
                 ),
             ]
-        over = Signal()  # up to the next turn, which is known, nothing goes on
-        overs = Mux(turn, self.final | ~to.valid, self.final | over)
-        m.d.sync += over.eq(overs)
         # where the open row is there, what comes next is one ahead at least
         missing = turn & _misses(number, comes, to.last) | far & (ahead[1] | ahead[2] & ~comes)
         with m.If(missing):
             m.d.sync += self.valid.eq(0)
-        with m.If(missing | overs):
-            m.d.sync += leaves.eq(-1)
 
     def _counted(self, m: Module, number: Signal) -> tuple[Signal, Signal]:
         """By how much the coming row is ahead of the open one, from -2, modulo 16; one less if ``moved``.

@@ -63,7 +63,7 @@ class GroupStepper(wiring.Component):
     ``oldest`` : Out, 4
         Bursts before this one are not needed any more. It may go back, by one.
     ``o`` : Out, stream of :func:`step_layout`
-        ``ready`` reaches the step within the cycle. When it is valid, the group's bytes are there.
+        When it is valid, the group's bytes are there, or known to be missing.
 
     Parameters
     ----------
@@ -116,7 +116,6 @@ class GroupStepper(wiring.Component):
             counter.step.eq(step),
             ends.ready.eq(turn),
             rows.row.eq(self.row),
-            rows.final.eq(counter.next.last),
             rows.turn.eq(turn),
             rows.to.valid.eq(ends.valid),
             rows.to.last.eq(ends.p.last),

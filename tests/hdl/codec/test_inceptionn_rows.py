@@ -71,15 +71,14 @@ def test_every_row_is_the_burst_s_own(group, pace):
         return sum((place | on << entry - 1) << entry * n for n, (place, on) in enumerate(row))
 
     async def bench(ctx):
-        final, outside = False, 0
+        outside = 0
         for cycle in range(CYCLES):
             comes = rng.random() < pace and len(model.rows) < model.open + HELD
             row = model.row()
-            turns = not model.known or (final and rng.random() < 0.5)
-            goes = not (turns or final) and model.valid and rng.random() < 0.8
+            turns = not model.known or rng.random() < 0.1
+            goes = not turns and model.valid and rng.random() < 0.8
             kind = "turn" if turns else "go" if goes else "stay"
             target, known = rng.randint(*model.targets()), not turns or rng.random() < 0.8
-            final = (final and not turns) or rng.random() < 0.2
             # of a row that is open and there it does not change
             outside = outside & 1 if model.valid else rng.getrandbits(1)
             outside |= rng.getrandbits(2) << 1
@@ -88,7 +87,6 @@ def test_every_row_is_the_burst_s_own(group, pace):
             ctx.set(dut.go, goes)
             ctx.set(dut.turn, turns)
             ctx.set(dut.to.valid, known if turns else rng.random() < 0.5)
-            ctx.set(dut.final, final)
             ctx.set(dut.outside, outside)
             ctx.set(dut.to.last, (target - 1) % SLOTS)
             for n, number in enumerate(dut.to.numbers):
