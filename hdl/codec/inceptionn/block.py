@@ -147,32 +147,36 @@ class DecompressionBlock(wiring.Component):
         super().__init__({"tag": In(TAG_BITS), "value": In(FLOAT_BITS), "enable": In(1), "o": Out(FLOAT_BITS)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Find the leading one, then move it to the top."""
+        """Find the leading one, then move it to the top.
+
+        What a form does not have is 0 from the first register on, so that behind them nothing is chosen.
+        """
         m = Module()
         byte = self.tag[0]  # of the short forms; what is raw passes by
+        raw, short = self.tag == Tag.RAW, (self.tag == Tag.BITS8) | (self.tag == Tag.BITS16)
         fraction = Signal(_KEPT)
         m.d.comb += fraction.eq(Mux(byte, self.value[:_BYTE] << _CUT, self.value))
         bits = Signal(FLOAT_BITS, reset_less=True)
         magnitude = Signal(_KEPT, reset_less=True)
         zeros = Signal(4, reset_less=True)  # above the leading one
-        sign, raw, found = (Signal(reset_less=True, name=name) for name in ("sign", "raw", "found"))
+        sign, found = (Signal(reset_less=True, name=name) for name in ("sign", "found"))
         leading, one = _leading_zeros(self.value[:_KEPT], byte)
         with m.If(self.enable):
             m.d.sync += [
-                bits.eq(self.value),
-                raw.eq(self.tag == Tag.RAW),
-                magnitude.eq(fraction),
+                bits.eq(Mux(raw, self.value, 0)),
+                magnitude.eq(Mux(short, fraction, 0)),
                 zeros.eq(leading),
-                found.eq((self.tag != Tag.ZERO) & one),
+                found.eq(short & one),
                 sign.eq(Mux(byte, self.value[_BYTE], self.value[_KEPT])),
             ]
         # without the leading one; bit by bit, where a shifter would share what it moves, for longer paths
         bits_of = list(magnitude)
         above = ([*bits_of[n::-1], *[Const(0)] * (_KEPT - n)] for n in range(_KEPT - 1))
         normal = Cat(picked(choices, zeros) for choices in above)
-        value = Cat(Const(0, FRACTION_BITS + 1 - _KEPT), normal, (EXPONENT_BIAS - 1 - zeros)[:8], sign)
+        exponent = Mux(found, (EXPONENT_BIAS - 1 - zeros)[:8], 0)
+        value = Cat(Const(0, FRACTION_BITS + 1 - _KEPT), normal, exponent, found & sign)
         with m.If(self.enable):
-            m.d.sync += self.o.eq(Mux(raw, bits, Mux(found, value, 0)))
+            m.d.sync += self.o.eq(bits | value)
         return m
 
 
