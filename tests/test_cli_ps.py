@@ -16,8 +16,8 @@ from fanin.sim.cosim import param_server as cosim
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.models import wild, wild_job, workloads
 from fanin.sim.models.learning import NoTraining, Training
+from fanin.sim.models.recipes import DIGITS, MNIST
 from fanin.sim.models.wild_costs import DESIGN, Compute
-from fanin.sim.models.wild_digits import RECIPES
 from fanin.sim.models.wild_paper import PAPER
 from fanin.sim.report.param_server import TABLES
 
@@ -75,7 +75,7 @@ def test_a_run_writes_its_folder_and_counts_every_gradient(capsys, tmp_path):
 def test_the_model_is_what_was_measured(capsys, tmp_path):
     found = _json(capsys, tmp_path / "run", f"{SMALL} --servers 3")
     w = np.load(tmp_path / "run" / "model.npy")
-    work = workloads.build("lr", workloads.load(None, 0), decay=RECIPES["lr"].decay)
+    work = workloads.build("lr", workloads.load(None, 0), decay=DIGITS["lr"].decay)
     assert (w.dtype, w.shape) == (np.float32, (650,))
     assert work.network.accuracy(w, work.test) == found["accuracy"]
     assert work.loss(w, work.train) == found["loss"]
@@ -90,17 +90,17 @@ def test_defaults_are_the_models_and_the_configuration_says_all(capsys, tmp_path
         "model": "lr-rff",
         "epochs": 1,
         "batch": 8,
-        "rate": RECIPES["lr-rff"].rate,
-        "decay": RECIPES["lr-rff"].decay,
-        "features": RECIPES["lr-rff"].features,
-        "gamma": workloads.GAMMA,
+        "rate": DIGITS["lr-rff"].rate,
+        "decay": DIGITS["lr-rff"].decay,
+        "features": DIGITS["lr-rff"].features,
+        "gamma": DIGITS["lr-rff"].gamma,
         "dtype": "float64",
         "seed": 0,
         "optimum": False,
         "algorithm": "wild",
         "workers": 15,
         "slots": 1,
-        "warm_up": RECIPES["lr-rff"].warm_up,
+        "warm_up": DIGITS["lr-rff"].warm_up,
         "servers": 1,
         "width": 512,
         "sample_seconds": PAPER["lr-rff"].per_sample,
@@ -132,7 +132,7 @@ def test_options_reach_the_run(capsys, tmp_path):
 
 
 def test_what_argparse_knows_is_what_the_models_have():
-    assert MODELS == workloads.MODELS == tuple(RECIPES)
+    assert MODELS == workloads.MODELS == tuple(DIGITS)
     assert {each.value for each in wild_job.Algorithm} == set(ALGORITHMS)
     assert WIDTHS == param_server.WIDTHS
 
@@ -377,6 +377,16 @@ def test_mnist_is_read_from_a_folder(capsys, tmp_path, mnist):
     assert np.load(tmp_path / "run" / "model.npy").shape == ((4 * 5 + 1) * 10,)
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_mnist_has_hyper_parameters_of_its_own(capsys, tmp_path, mnist, model):
+    found = _json(capsys, tmp_path / "run", f"--on model --epochs 1 --model {model} {mnist}")
+    recipe = MNIST[model]
+    for name in ("rate", "decay", "warm_up"):
+        assert found["configuration"][name] == getattr(recipe, name)
+    assert found["configuration"]["gamma"] == recipe.gamma
+    assert found["configuration"]["optimum"] is False
+
+
 @pytest.mark.parametrize(
     ("name", "change", "cause"),
     [
@@ -399,7 +409,7 @@ def test_mnist_that_is_none_is_named(capsys, tmp_path, mnist, name, change, caus
 
 def test_the_sample_in_the_docs_is_of_the_recipe():
     page = (Path(__file__).parents[1] / "docs/ps-train.md").read_text()
-    epochs, each = RECIPES["lr"].epochs, 1347 // 15 // 8
+    epochs, each = DIGITS["lr"].epochs, 1347 // 15 // 8
     assert f"\n     {epochs}  0." in page
     assert f"{15 * each * epochs:,} pushed, {15 * each * epochs:,} applied" in page
 

@@ -16,7 +16,7 @@ from fanin.sim.models.mnist import load_mnist
 MODELS = ("lr", "lr-rff", "fcnn")
 HIDDEN = 128
 PAPER_FEATURES = 10_000
-GAMMA = 0.2  # of the Gaussian kernel: pixels from 0 to 1, 64 of them
+GAMMA = 0.2  # of the Gaussian kernel: the digits' 64 pixels from 0 to 1
 
 
 def load(source: Path | None, seed: int) -> tuple[Samples, Samples]:

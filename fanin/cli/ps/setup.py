@@ -15,10 +15,10 @@ from fanin.param_server import ParamServerConfig
 from fanin.rdma import MAX_QUEUE_PAIRS
 from fanin.sim.models import wild, wild_job
 from fanin.sim.models.learning import Learner, Training
+from fanin.sim.models.recipes import recipes_of
 from fanin.sim.models.wild_costs import DESIGN, WORD_BITS, Compute
-from fanin.sim.models.wild_digits import RECIPES
 from fanin.sim.models.wild_paper import PAPER
-from fanin.sim.models.workloads import GAMMA, build, load
+from fanin.sim.models.workloads import build, load
 from fanin.sim.network import LinkConfig
 
 _OF_RANDOM_FEATURES = ("features", "gamma")
@@ -104,11 +104,11 @@ def _plain(value: float) -> str:
 
 def _filled(args: argparse.Namespace) -> dict[str, Any]:
     """The options by name, with what the model has for those that were not given."""
-    recipe = RECIPES[args.model]
+    recipe = recipes_of(args.data)[args.model]
     defaults = {name: getattr(recipe, name) for name in ("rate", "decay", "epochs", "warm_up")}
-    defaults |= {"sample_seconds": PAPER[args.model].per_sample}
+    defaults |= {"sample_seconds": PAPER[args.model].per_sample, "optimum": args.data is None}
     if args.model == "lr-rff":
-        defaults |= {"features": recipe.features, "gamma": GAMMA}
+        defaults |= {"features": recipe.features, "gamma": recipe.gamma}
     elif strange := [name for name in _OF_RANDOM_FEATURES if getattr(args, name) is not None]:
         raise InputError(f"--{strange[0]}: only lr-rff has random features, not {args.model}")
     given = {name: value for name, value in vars(args).items() if value is not None}

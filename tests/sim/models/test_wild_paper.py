@@ -1,11 +1,8 @@
 """RDMA-wild's tables: what is fitted is met, what is predicted stays where the documentation says it is."""
 
-from pathlib import Path
-
 import pytest
 
 from fanin.sim.models import wild_paper
-from fanin.sim.models.wild_digits import RECIPES, SETUPS, accuracies, drawn, farthest, outcomes, recipes
 from fanin.sim.models.wild_job import Algorithm
 from fanin.sim.models.wild_paper import PAPER, cluster, figure_1, job, seconds
 
@@ -47,35 +44,3 @@ def test_tcp_meets_figure_1s_ratios():
     assert found.wait / rdma.wait == pytest.approx(6, rel=0.01)
     assert slower > 1
     assert costs.byte > cluster(PAPER["lr"]).byte
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("model", "least"), [("lr", 0.95), ("lr-rff", 0.965), ("fcnn", 0.96)])
-def test_digits_are_recognised_as_well_as_promised(model, least, monkeypatch):
-    """Mean of five seeds; nothing is lost or repeated in any of them."""
-    for name in set(SETUPS) - {"sync", "wild", "K = 2", "K = 4, S = 4"}:
-        monkeypatch.delitem(SETUPS, name)
-    found = dict(outcomes(model, "design", range(5)))
-    final = {name: accuracies(runs)[-1] for name, runs in found.items()}
-    assert min(final.values()) >= least
-    assert max(final.values()) - min(final.values()) <= 0.005
-    most, epoch = farthest(accuracies(found["K = 2"]), accuracies(found["wild"]))
-    assert most <= 0.005, f"K = 2 is {100 * most:.2f} % from K = 1 in epoch {epoch}"
-    for name, runs in found.items():
-        assert all(len(run.epochs) == RECIPES[model].epochs for run in runs), name
-        assert all(run.tally.lost == run.tally.repeated == 0 for run in runs), name
-
-
-@pytest.mark.slow
-def test_servers_and_slots_change_no_epochs_accuracy_but_by_the_order_of_gradients(monkeypatch):
-    """Means of six orders a seed: of one, an early epoch's accuracy is chance."""
-    monkeypatch.delitem(SETUPS, "sync")
-    mean = {name: accuracies(runs) for name, runs in drawn("lr", "design", range(5), 6)}
-    for name, each in mean.items():
-        most, epoch = farthest(each, mean["wild"])
-        assert most <= 0.005, f"{name} is {100 * most:.2f} % from K = S = 1 in epoch {epoch}"
-
-
-def test_the_documentation_states_the_hyper_parameters_that_are_used():
-    page = (Path(__file__).parents[3] / "docs/param-server.md").read_text()
-    assert "\n".join(recipes()) in page
