@@ -18,12 +18,12 @@ class Recipe:
     epochs: int
     warm_up: int
     features: int = 1
-    gamma: float | None = None
+    gamma: float = GAMMA
 
 
 DIGITS = {
     "lr": Recipe(0.25, 1e-4, 60, 5),
-    "lr-rff": Recipe(2.0, 1e-4, 50, 5, features=1000, gamma=GAMMA),
+    "lr-rff": Recipe(2.0, 1e-4, 50, 5, features=1000),
     "fcnn": Recipe(0.1, 0.0, 60, 40),
 }
 #: Epochs are the paper's (section 5).
@@ -44,5 +44,5 @@ def table(recipes: dict[str, Recipe]) -> Iterator[str]:
     yield "| model | rate α | decay λ | epochs | warm-up | features |"
     yield "|---|---|---|---|---|---|"
     for model, recipe in recipes.items():
-        features = f"{recipe.features}, gamma {recipe.gamma}" if recipe.gamma else ""
+        features = f"{recipe.features}, gamma {recipe.gamma}" if recipe.features > 1 else ""
         yield f"| {model} | {recipe.rate} | {recipe.decay} | {recipe.epochs} | {recipe.warm_up} | {features} |"

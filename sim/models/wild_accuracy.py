@@ -62,16 +62,15 @@ class Study:
 
     def workload(self, seed: int) -> Workload:
         """The model on this split of the data, or with these random features."""
-        recipe = self.recipe
+        it = self.recipe
         data = load(self.data, seed)
-        kernel = {} if recipe.gamma is None else {"features": recipe.features, "gamma": recipe.gamma}
-        return build(self.model, data, decay=recipe.decay, seed=seed, **kernel)
+        return build(self.model, data, decay=it.decay, features=it.features, gamma=it.gamma, seed=seed)
 
     def job(self, seed: int, **changes: Any) -> Job:
         """Its run with the times of the paper's model."""
         row, recipe = wild_paper.PAPER[self.model], self.recipe
-        fields = {"rate": recipe.rate, "epochs": recipe.epochs, "warm_up": recipe.warm_up, "seed": seed}
-        fields |= self.changes | changes
+        hyper = {"rate": recipe.rate, "epochs": recipe.epochs, "warm_up": recipe.warm_up}
+        fields = {**hyper, "seed": seed, **self.changes, **changes}
         if self.place == "design":
             return wild_paper.design(row, **fields)
         return wild_paper.job(row, wild_paper.cluster(row), **fields)
