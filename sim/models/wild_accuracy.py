@@ -8,6 +8,7 @@ what it would be there.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from fanin.errors import InputError
 from fanin.sim.models import wild_paper
 from fanin.sim.models.learning import Training
 from fanin.sim.models.recipes import DIGITS, Recipe, recipes_of
@@ -86,11 +88,13 @@ class Study:
 def outcomes(study: Study, seeds: Sequence[int], *, convergence: bool = True) -> dict[str, list[Outcome]]:
     """The runs of every seed for a single node, and for each of ``SETUPS``."""
     found: dict[str, list[Outcome]] = {SINGLE: [], **{name: [] for name in SETUPS}}
-    for seed in tqdm(seeds, desc=study.model, unit="seed", disable=None):
-        work = study.workload(seed)
-        jobs = {SINGLE: study.single(seed)} | {name: study.job(seed, **each) for name, each in SETUPS.items()}
-        for name, setup in jobs.items():
-            found[name].append(trained(work, setup, convergence=convergence))
+    with _progress(study, len(seeds) * len(found)) as bar:
+        for seed in seeds:
+            work = study.workload(seed)
+            setups = {name: study.job(seed, **each) for name, each in SETUPS.items()}
+            for name, setup in {SINGLE: study.single(seed), **setups}.items():
+                found[name].append(trained(work, setup, convergence=convergence))
+                bar.update()
     return found
 
 
@@ -100,13 +104,20 @@ def drawn(study: Study, seeds: Sequence[int], draws: int) -> dict[str, list[Outc
     They decide in which order gradients come, and that is all that differs between two runs of one setup.
     """
     found: dict[str, list[Outcome]] = {name: [] for name in SETUPS}
-    for seed in tqdm(seeds, desc=study.model, unit="seed", disable=None):
-        work = study.workload(seed)
-        for name, fields in SETUPS.items():
-            setup = study.job(seed, **fields, epochs=DRAWN_EPOCHS)
-            times = (seed + draw * len(seeds) for draw in range(draws))
-            found[name] += [trained(work, replace(setup, seed=time), seed, convergence=False) for time in times]
+    with _progress(study, len(seeds) * len(found) * draws) as bar:
+        for seed in seeds:
+            work = study.workload(seed)
+            for name, fields in SETUPS.items():
+                for draw in range(draws):
+                    times = seed + draw * len(seeds)
+                    setup = study.job(times, **fields, epochs=DRAWN_EPOCHS)
+                    found[name].append(trained(work, setup, seed, convergence=False))
+                    bar.update()
     return found
+
+
+def _progress(study: Study, runs: int) -> tqdm:
+    return tqdm(total=runs, desc=f"{study.model}, {study.place}", unit="run", disable=None)
 
 
 def trained(work: Workload, setup: Job, seed: int | None = None, *, convergence: bool = True) -> Outcome:
@@ -182,7 +193,8 @@ def _show(lines: Iterator[str]) -> None:
     print(*lines, "", sep="\n", flush=True)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Print what the options ask for."""
     parser = argparse.ArgumentParser(prog="python -m fanin.sim.models.wild_accuracy", description=__doc__)
     parser.add_argument("data", nargs="?", type=Path, help="folder with MNIST's idx files; without, the digits")
     parser.add_argument("--models", nargs="+", default=list(DIGITS), choices=list(DIGITS))
@@ -200,9 +212,17 @@ if __name__ == "__main__":
         if args.draws:
             _show(first_epochs(study, drawn(study, range(args.seeds), args.draws), args.draws))
             continue
-        # w* of MNIST takes far longer than the runs.
+        # w* of MNIST takes far longer than the runs
         optimum = study.recipe.decay > 0 and args.data is None
         found = outcomes(study, range(args.seeds), convergence=optimum)
         _show(table(study, found))
         if optimum:
             _show(convergence(study, found))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        print(f"wild_accuracy: error: {error}", file=sys.stderr)
+        sys.exit(2)
