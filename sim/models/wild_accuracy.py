@@ -99,7 +99,7 @@ def outcomes(study: Study, seeds: Sequence[int], *, convergence: bool = True) ->
 
 
 def drawn(study: Study, seeds: Sequence[int], draws: int) -> dict[str, list[Outcome]]:
-    """The first epochs of every seed, with its data ``draws`` times: only the workers' times are others.
+    """The runs of every seed, with its data ``draws`` times: only the workers' times are others.
 
     They decide in which order gradients come, and that is all that differs between two runs of one setup.
     """
@@ -110,7 +110,7 @@ def drawn(study: Study, seeds: Sequence[int], draws: int) -> dict[str, list[Outc
             for name, fields in SETUPS.items():
                 for draw in range(draws):
                     times = seed + draw * len(seeds)
-                    setup = study.job(times, **fields, epochs=DRAWN_EPOCHS)
+                    setup = study.job(times, **fields)
                     found[name].append(trained(work, setup, seed, convergence=False))
                     bar.update()
     return found
@@ -163,11 +163,11 @@ def table(study: Study, found: Mapping[str, Sequence[Outcome]]) -> Iterator[str]
         yield f"| {name} | {' | '.join(cells)} | {np.mean([run.seconds for run in runs]):.3f} |"
 
 
-def first_epochs(study: Study, found: Mapping[str, Sequence[Outcome]], draws: int) -> Iterator[str]:
-    """Mean accuracy of the first epochs, how far it is from wild's, and wild's draws from one another."""
-    epochs = [f"epoch {number}" for number in range(1, DRAWN_EPOCHS + 1)]
+def every_epoch(study: Study, found: Mapping[str, Sequence[Outcome]], draws: int) -> Iterator[str]:
+    """Mean accuracy by epoch, how far it is from wild's, and wild's draws from one another."""
+    epochs = [f"epoch {number}" for number in range(1, study.epochs + 1)]
     yield f"| {study.model}, {study.place}, {draws} draws | {' | '.join(epochs)} | from wild |"
-    yield "|" + "---|" * (DRAWN_EPOCHS + 2)
+    yield "|" + "---|" * (study.epochs + 2)
     wild = accuracies(found["wild"])
     for name, runs in found.items():
         mean = accuracies(runs)
@@ -200,17 +200,17 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=list(DIGITS), choices=list(DIGITS))
     parser.add_argument("--place", default="design", choices=PLACES)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--draws", type=int, default=0, help="of the first epochs, each with other times")
-    parser.add_argument("--epochs", type=int, help="for the recipe's")
+    parser.add_argument("--draws", type=int, default=0, help="runs of each seed, with other times")
+    parser.add_argument("--epochs", type=int, help=f"for the recipe's, or with --draws for {DRAWN_EPOCHS}")
     parser.add_argument("--warm-up", type=int, help="epochs in which K slots are one, for the recipe's")
     args = parser.parse_args()
-    given = {"epochs": args.epochs, "warm_up": args.warm_up}
+    given = {"epochs": args.epochs or (DRAWN_EPOCHS if args.draws else None), "warm_up": args.warm_up}
     changes = {name: value for name, value in given.items() if value is not None}
     _show(recipe_table(recipes_of(args.data)))
     for model in args.models:
         study = Study(model, args.place, args.data, changes)
         if args.draws:
-            _show(first_epochs(study, drawn(study, range(args.seeds), args.draws), args.draws))
+            _show(every_epoch(study, drawn(study, range(args.seeds), args.draws), args.draws))
             continue
         # w* of MNIST takes far longer than the runs
         optimum = study.recipe.decay > 0 and args.data is None

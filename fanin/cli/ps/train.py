@@ -63,7 +63,7 @@ def _model_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--optimum",
         action=argparse.BooleanOptionalAction,
-        help="find w* of a convex model, for figure 8's measures, as on the digits: minutes and more for MNIST",
+        help="find w* of a convex model, for figure 8's measures (default: on the digits; MNIST takes long)",
     )
 
 

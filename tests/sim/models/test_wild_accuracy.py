@@ -1,12 +1,14 @@
 """RDMA-wild's accuracy, epoch by epoch: the same with any K and S, and as good as promised."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from fanin.sim.models.recipes import DIGITS, MNIST, table
-from fanin.sim.models.wild_accuracy import SETUPS, Study, accuracies, drawn, farthest, outcomes
+from fanin.sim.models.wild_accuracy import DRAWN_EPOCHS, SETUPS, Study, accuracies, drawn, farthest, outcomes
 from fanin.sim.models.workloads import MODELS
 
 MOST = 0.005  # that K and S may change an epoch's accuracy
@@ -39,7 +41,7 @@ def test_digits_are_recognised_as_well_as_promised(model, least, monkeypatch):
 def test_servers_and_slots_change_no_epochs_accuracy_but_by_the_order_of_gradients(monkeypatch):
     """On the digits, means of six orders a seed: of one, an early epoch's accuracy is chance."""
     monkeypatch.delitem(SETUPS, "sync")
-    _check_none_differs(drawn(Study("lr", "design"), range(5), 6))
+    _check_none_differs(drawn(Study("lr", "design", changes={"epochs": DRAWN_EPOCHS}), range(5), 6))
 
 
 @pytest.mark.slow
@@ -48,6 +50,26 @@ def test_servers_and_slots_change_no_epochs_accuracy_on_mnist():
     """One order a seed, on the cluster whose server is the bottleneck; Sync-DSGD's is the same, too."""
     study = Study("lr", "cluster", Path(os.environ["MNIST"]), {"epochs": 3})
     _check_none_differs(outcomes(study, range(5), convergence=False))
+
+
+def _tables(*arguments):
+    command = [sys.executable, "-m", "fanin.sim.models.wild_accuracy", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_a_folder_that_is_none_is_one_line():
+    done = _tables("/nowhere")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "wild_accuracy: error: /nowhere: no such folder; MNIST's four idx files are expected in it\n"
+    )
+
+
+def test_draws_have_as_many_epochs_as_are_asked_for():
+    done = _tables("--models", "lr", "--seeds", "1", "--draws", "1", "--epochs", "2")
+    assert done.returncode == 0
+    assert "| lr, design, 1 draws | epoch 1 | epoch 2 | from wild |" in done.stdout
+    assert all(f"\n| {name} | " in done.stdout for name in SETUPS)
 
 
 def test_there_is_a_recipe_for_every_model():
