@@ -120,7 +120,8 @@ def synthesise(
         wires = f" scratchpad -set synth_xilinx.abc9.W {_LONG_WIRE};" if levels_first else ""
         script = (
             f"read_verilog {source.name};{boxes}{wires} synth_xilinx -family xcup -flatten -noiopad {options}"
-            f" -top {top}; write_json {netlist.name}"
+            # what was mapped apart is joined, so that all paths are walked
+            f" -top {top}; setattr -mod -unset keep_hierarchy *; flatten; opt_clean; write_json {netlist.name}"
         )
         done = subprocess.run(
             [yosys(), "-q", "-p", script],

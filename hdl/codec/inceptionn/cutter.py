@@ -14,7 +14,7 @@ from fanin.hdl.arith.delay import Pipeline, delayed
 from fanin.hdl.codec.inceptionn.counter import LENGTH_BITS
 from fanin.hdl.codec.inceptionn.rows import BURST_BITS, SLOTS, place_bits
 from fanin.hdl.codec.inceptionn.shifter import decoded, picked
-from fanin.hdl.codec.inceptionn.starts import StartTable, low_layout
+from fanin.hdl.codec.inceptionn.starts import StartTable, low_layout, table_stages
 from fanin.hdl.codec.inceptionn.stepper import GroupStepper
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
@@ -103,7 +103,7 @@ class GroupCutter(wiring.Component):
             table.i.p.eq(self.i.p),
             stepper.row.eq(table.row),
             # not before the end of a frame that ends there could be known
-            stepper.there.eq(delayed(m, taken, 1, name="there", reset_less=False)[-1]),
+            stepper.there.eq(delayed(m, taken, table_stages(self.group), name="there", reset_less=False)[-1]),
         ]
         # Full with 8: two more still come, and ``oldest`` may be one ahead of ``taken``, and go back. So,
         # modulo 16, 11 are held at most, and 15 is that lead.
@@ -134,17 +134,16 @@ class GroupCutter(wiring.Component):
         place = step.p.place
         fine = len(place) - 2
         late = register(place[:fine], name="fine_place")
-
-        def begun(places: Value, size: int, unit: int, name: str) -> Value:
-            """``size`` bits from the group's place up, of which each has ``unit`` bits."""
-            kept = size + unit * ((1 << fine) - 1)
-            coarse = picked([places[unit * n << fine :][:kept] for n in range(4)], place[fine:])
-            held = register(coarse, name=name)
-            return picked([held[unit * n :][:size] for n in range(1 << fine)], late)
-
+        # of these one is wanted, no row: less is left to do in the second cycle, which decodes it
         width = len(self.o.p.low)
-        low = begun(lows, width, width, "low")
-        values = begun(window, 8 * self.config.max_group_bytes, 8, "bytes")
+        ranks = [lows.word_select(n, width) for n in range(1 << len(place))]
+        held = [register(picked(ranks[n::4], place[2:]), name=f"low{n}") for n in range(4)]
+        low = picked(held, late[:2])
+        size = 8 * self.config.max_group_bytes
+        kept = size + 8 * ((1 << fine) - 1)
+        quarters = [window[8 * n << fine :][:kept] for n in range(4)]
+        coarse = register(picked(quarters, place[fine:]), name="bytes")
+        values = picked([coarse[8 * n :][:size] for n in range(1 << fine)], late)
         tags = TAG_BITS * self.group
         missing = register(step.p.missing, name="missing")
         fields = {

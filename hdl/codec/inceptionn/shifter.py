@@ -48,19 +48,18 @@ def looked_up(index: Value, table: Iterable[int]) -> Value:
 
 
 def picked(choices: Sequence[Value], index: Value) -> Value:
-    """The choice that ``index`` says, of at most 16, one for each of its numbers: 4:1 multiplexers."""
+    """The choice that ``index`` says, one for each of its numbers: 4:1 multiplexers, a LUT each."""
     for low in range(0, len(index), 2):
         choices = [_opened(choices[at : at + 4], index[low : low + 2]) for at in range(0, len(choices), 4)]
     return choices[0]
 
 
-def picked_quickly(choices: Sequence[Value], index: Value, others: Sequence[Value] | None = None) -> Value:
-    """The same of any number, in two steps: 4:1 by the top bits, then all is opened at once by the ``others``.
+def picked_quickly(choices: Sequence[Value], index: Value, others: Sequence[Value]) -> Value:
+    """The same in two steps: 4:1 by the top bits, then all is opened at once by the ``others``.
 
-    Those are a one for each number of the lower bits, decoded here unless they were before. Of 32 or 64
-    the mapper makes that quicker than one 4:1 after the other.
+    Those are a one for each number of the lower bits, decoded before. Of 32 the mapper makes that quicker than
+    one 4:1 after the other.
     """
-    others = decoded(index[:-2]) if others is None else others
     first = _opened if len(others) < 16 else _picked
     fours = (first(choices[n :: len(others)], index[-2:]) for n in range(len(others)))
     return reduce(or_, (Mux(here, four, 0) for here, four in zip(others, fours, strict=True)))

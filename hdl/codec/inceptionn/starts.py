@@ -9,6 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.codec import FLOAT_BITS, Inceptionn
+from fanin.hdl.arith.delay import delayed
 from fanin.hdl.codec.inceptionn.rows import BURST_BITS, NUMBERS, SLOTS, place_bits, row_layout
 from fanin.hdl.codec.inceptionn.shifter import bytes_of, totals
 from fanin.hdl.stream.buffer import RegisterSlice
@@ -25,6 +26,11 @@ def end_layout(position_bits: int) -> data.StructLayout:
 def low_layout(group: int) -> data.ArrayLayout:
     """For every byte of a burst: the rank of a group's lower half, as its values' bytes are as many as this."""
     return data.ArrayLayout((len(totals(group // 2)) - 1).bit_length(), FLOAT_BITS // 8 * group)
+
+
+def table_stages(group: int) -> int:
+    """Registers on the way to a row: each adds up twice as many tags as the one before."""
+    return Inceptionn(group=group).tag_bytes.bit_length() - 1
 
 
 class StartTable(wiring.Component):
@@ -54,7 +60,7 @@ class StartTable(wiring.Component):
     Latency
     -------
     A row: 1 cycle after the burst behind it, or after a frame's last burst 2 cycles (``group`` 16: one more).
-    An end: 2 cycles after the last burst. One burst a cycle.
+    An end: with the last burst's row. One burst a cycle.
 
     Source
     ------
@@ -83,36 +89,40 @@ class StartTable(wiring.Component):
         valid = Signal()
         held = Signal(i.p.shape(), reset_less=True)
         number = Signal(BURST_BITS)  # of the next burst
-        kept = Signal(8 * self.size)
         complete = Signal()
-        m.d.comb += [
-            i.ready.eq(1),
-            kept.eq(Cat(i.p.data.word_select(n, 8) & keep.replicate(8) for n, keep in enumerate(i.p.keep))),
-            complete.eq(valid & (held.last | i.valid)),
-        ]
+        tags = [i.p.data.word_select(n, 8) for n in range(self.size)]
+        m.d.comb += [i.ready.eq(1), complete.eq(valid & (held.last | i.valid))]
         m.d.sync += valid.eq(i.valid | valid & ~complete)
         with m.If(i.valid):
-            m.d.sync += [held.eq(i.p), held.data.eq(kept), number.eq(number + 1)]
-        ahead = kept[: 8 * (self.config.tag_bytes - 1)]
-        self._rows(m, complete, Cat(held.data, Mux(held.last, 0, ahead)))
+            m.d.sync += [
+                held.eq(i.p),
+                held.data.eq(Cat(Mux(keep, byte, 0) for byte, keep in zip(tags, i.p.keep, strict=True))),
+                number.eq(number + 1),
+            ]
+        # those that are not of the frame have no bytes, which is a register's reset: before it is no time
+        ahead = [Mux(~held.last & i.p.keep[n], bytes_of(tags[n]), 0) for n in range(self.config.tag_bytes - 1)]
+        self._rows(m, complete, [held.data.word_select(n, 8) for n in range(self.size)], ahead)
 
         m.submodules.ends = ends = StreamFIFO(shape=end_layout(self.position_bits), depth=SLOTS)
         m.submodules.slice = end = RegisterSlice(shape=end_layout(self.position_bits))
         connect_typed(m, ends.o, end.i)
         connect_typed(m, end.o, wiring.flipped(self.ends))
+        found = Signal(end_layout(self.position_bits))
         m.d.comb += [
-            ends.i.valid.eq(i.valid & i.p.last),
-            ends.i.p.position.eq(Cat(kept_bytes(i.p.keep)[:-1], number + i.p.keep[-1])),
-            ends.i.p.last.eq(number),
-            *(burst.eq(number + n) for n, burst in enumerate(ends.i.p.into, start=1)),
+            found.position.eq(Cat(kept_bytes(i.p.keep)[:-1], number + i.p.keep[-1])),
+            found.last.eq(number),
+            *(burst.eq(number + n) for n, burst in enumerate(found.into, start=1)),
         ]
+        stages = table_stages(self.group) - 1
+        came = delayed(m, i.valid & i.p.last, stages, name="end_valid", reset_less=False)[-1]
+        m.d.comb += [ends.i.valid.eq(came), ends.i.p.eq(delayed(m, found, stages, name="end")[-1])]
         return m
 
-    def _rows(self, m: Module, complete: Signal, tags: Value) -> None:
-        """Add up what the tag bytes behind each place stand for, the place in the first sum."""
+    def _rows(self, m: Module, complete: Signal, tags: list[Value], ahead: list[Value]) -> None:
+        """Add up the bytes behind the tags at each place, the place in the first sum; ``ahead`` are bytes."""
         span = self.config.tag_bytes
-        sizes = [bytes_of(tags.word_select(n, 8)) for n in range(len(tags) // 8)]
-        ends = [bytes_of(tags.word_select(n, 8), n + span) for n in range(self.size)]
+        sizes = [*(bytes_of(its_tags) for its_tags in tags), *ahead]
+        ends = [bytes_of(its_tags, n + span) for n, its_tags in enumerate(tags)]
         reach = 1
         while reach < span:
             complete, sizes, ends = _later(m, complete, sizes, ends, name=f"tags{reach}")
