@@ -281,7 +281,8 @@ def _check_self_readers(verilog: str) -> None:
 def _plain_field_names(text: str) -> str:
     """``signal.0`` for an array's field, which is ``signal[0]`` to Amaranth.
 
-    yosys takes that for a bit of a port, and fails when it maps the module apart.
+    yosys takes that for a bit of a port, and fails when it maps the module apart. Slices have a space in front
+    of their bracket, and are left.
     """
     return re.sub(r"\\\S+\[\S+", lambda match: re.sub(r"\[(\d+)\]", r".\1", match[0]), text)
 

@@ -107,6 +107,7 @@ def synthesise(
 ) -> Area:
     """Map ``top`` with ``synth_xilinx -family xcup -flatten`` and measure it.
 
+    Modules that say ``keep_hierarchy`` are mapped apart, and joined with the rest before paths are walked.
     ``options`` go to ``synth_xilinx`` (``-nodsp``, ``-noiopad`` is always on). With ``levels_first`` the mapper
     takes the fewest LUTs in series. Else it adds up picoseconds, 427 for a LUT's quickest input and 942 for its
     slowest one, and saves area on every path that is faster than the slowest one. The modules ``blackboxes``

@@ -68,7 +68,8 @@ class GroupCutter(wiring.Component):
     Latency
     -------
     From the burst in which a group begins, with the one behind it a cycle later or the frame's end in it, to
-    ``o``: 6 cycles (``group`` 16: 7). One group a cycle.
+    ``o``: 6 cycles (``group`` 16: 7), and one more for a group that reaches into a third burst. One group
+    a cycle.
 
     Source
     ------
@@ -128,13 +129,13 @@ class GroupCutter(wiring.Component):
         return _kept(m, "lows", table.row.valid, number, table.lows.as_value(), burst)
 
     def _cut(self, m: Module, step: Any, window: Value, lows: Value) -> None:
-        """Two cycles, of which the first shifts by quarters of a burst, the second by bytes."""
+        """Two cycles, of which the first shifts bytes by quarters of a burst, the second by the rest."""
         pipeline = Pipeline(m, self.o.ready)
         register = pipeline.register
         place = step.p.place
         fine = len(place) - 2
         late = register(place[:fine], name="fine_place")
-        # of these one is wanted, no row: less is left to do in the second cycle, which decodes it
+        # of the ranks one is wanted, no row: the first cycle leaves four, and the second has time to decode it
         width = len(self.o.p.low)
         ranks = [lows.word_select(n, width) for n in range(1 << len(place))]
         held = [register(picked(ranks[n::4], place[2:]), name=f"low{n}") for n in range(4)]

@@ -42,7 +42,8 @@ class InceptionnDecompressor(wiring.Component):
     Latency
     -------
     10 cycles (``group`` 16: 12) from the beat on ``i`` in which a group begins to its values on ``o``, where
-    the beat behind it comes a cycle later, or the frame ends with it, and ``length`` comes no later than that.
+    the beat behind it comes a cycle later, or the frame ends with it, and ``length`` comes no later than that;
+    one more for a group that reaches into a third beat.
     One group a cycle, across frames. With the compressor in front, from values to values: 16 cycles (``group``
     16: 19), and one more for the group behind which the compressor's ``i`` waits.
 

@@ -225,10 +225,8 @@ class RowWalk(wiring.Component):
             """Two LUTs, of which the second has what is late."""
             return Mux(taken | gone, coming, Mux(far, third, Mux(go, second, turned)))
 
-        def burst(far_on: Any, second: Any, turned: Any, here: Any) -> Value:
-            # gates, since of a multiplexer that has the register as input synthesis makes an enable of it
-            near = Mux(go, second, 0) | Mux(turn, turned, 0) | Mux(turn | go, 0, here)
-            return Mux(far, far_on, near)
+        def number_of(third: Any, second: Any, turned: Any, here: Any) -> Value:
+            return Mux(far, third, Mux(go, second, 0) | Mux(turn, turned, 0) | Mux(turn | go, 0, here))
 
         second, third, turned = (
             self._read(m, name, number, burst)
@@ -238,7 +236,7 @@ class RowWalk(wiring.Component):
         behind = [*self.open, _one_more(self.open[2], Const(1))]
         behind.append(Cat(self.open[2][0], _one_more(self.open[2][1:], Const(1))))
         coming = opened.next
-        missing = {0, SLOTS - 1, SLOTS - 2}  # one of the next three
+        missing = {0, SLOTS - 1, SLOTS - 2}  # of the other burst, if its row is one of the next three to come
         m.d.comb += [
             coming.ends.eq(row(*(Value.cast(it) for it in rows))),
             # where the open row is there, what comes next is one ahead at least
@@ -249,7 +247,7 @@ class RowWalk(wiring.Component):
             ),
             coming.past.eq(Mux(far, self.outside[2], Mux(go, self.outside[1], ~turn & self.outside[0]))),
             *(
-                it.eq(burst(behind[n + 2], behind[n + 1], to.numbers[n], self.open[n]))
+                it.eq(number_of(behind[n + 2], behind[n + 1], to.numbers[n], self.open[n]))
                 for n, it in enumerate(coming.numbers)
             ),
         ]

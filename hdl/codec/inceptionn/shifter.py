@@ -57,8 +57,8 @@ def picked(choices: Sequence[Value], index: Value) -> Value:
 def picked_quickly(choices: Sequence[Value], index: Value, others: Sequence[Value]) -> Value:
     """The same in two steps: 4:1 by the top bits, then all is opened at once by the ``others``.
 
-    Those are a one for each number of the lower bits, decoded before. Of 32 the mapper makes that quicker than
-    one 4:1 after the other.
+    Those are the lower bits :func:`decoded`, from registers where there is time. The mapper makes that quicker
+    than one 4:1 after the other.
     """
     first = _opened if len(others) < 16 else _picked
     fours = (first(choices[n :: len(others)], index[-2:]) for n in range(len(others)))

@@ -29,7 +29,7 @@ def low_layout(group: int) -> data.ArrayLayout:
 
 
 def table_stages(group: int) -> int:
-    """Registers on the way to a row: each adds up twice as many tags as the one before."""
+    """Cycles from a burst and the next one to its row: each adds up twice as many tags as the one before."""
     return Inceptionn(group=group).tag_bytes.bit_length() - 1
 
 
@@ -99,7 +99,7 @@ class StartTable(wiring.Component):
                 held.data.eq(Cat(Mux(keep, byte, 0) for byte, keep in zip(tags, i.p.keep, strict=True))),
                 number.eq(number + 1),
             ]
-        # those that are not of the frame have no bytes, which is a register's reset: before it is no time
+        # Tags that are not of the frame have no bytes. Cleared behind the lookup, that is a register's reset.
         ahead = [Mux(~held.last & i.p.keep[n], bytes_of(tags[n]), 0) for n in range(self.config.tag_bytes - 1)]
         self._rows(m, complete, [held.data.word_select(n, 8) for n in range(self.size)], ahead)
 
@@ -113,13 +113,13 @@ class StartTable(wiring.Component):
             found.last.eq(number),
             *(burst.eq(number + n) for n, burst in enumerate(found.into, start=1)),
         ]
-        stages = table_stages(self.group) - 1
+        stages = table_stages(self.group) - 1  # with the queue as many as its last row's
         came = delayed(m, i.valid & i.p.last, stages, name="end_valid", reset_less=False)[-1]
         m.d.comb += [ends.i.valid.eq(came), ends.i.p.eq(delayed(m, found, stages, name="end")[-1])]
         return m
 
     def _rows(self, m: Module, complete: Signal, tags: list[Value], ahead: list[Value]) -> None:
-        """Add up the bytes behind the tags at each place, the place in the first sum; ``ahead`` are bytes."""
+        """Add up the bytes behind the tags at each place, the place in the first sum; ``ahead`` is known."""
         span = self.config.tag_bytes
         sizes = [*(bytes_of(its_tags) for its_tags in tags), *ahead]
         ends = [bytes_of(its_tags, n + span) for n, its_tags in enumerate(tags)]

@@ -58,8 +58,8 @@ class GroupStepper(wiring.Component):
     ``row``, ``ends`` : the table's, the other way round
         A burst comes at most 11 after ``oldest``. The next frame's first row comes after a frame's end.
     ``there`` : In, 4
-        The number of the first burst whose bytes cannot be read in the next cycle. When it passes a frame's
-        last burst, the frame's end is on ``ends``, unless others wait in front of it.
+        Bytes of the bursts in front of this one can be read in the next cycle. When it passes a frame's last
+        burst, the frame's end is on ``ends``, unless others wait in front of it.
     ``oldest`` : Out, 4
         Bursts before this one are not needed any more. It may go back, by one.
     ``o`` : Out, stream of :func:`step_layout`
