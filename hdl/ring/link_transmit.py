@@ -7,7 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.net.headers import swap_bytes
-from fanin.hdl.ring.link_buffer import following, record_layout
+from fanin.hdl.ring.link_buffer import record_layout
 from fanin.hdl.ring.link_job import COUNT_BITS, FRAME, HEADER, SEQUENCE_BITS, RingJob, check_link
 from fanin.hdl.stream.packet import packet_stream
 from fanin.wire import ETHERTYPE_RING, RING_HEADER_BYTES, VERSION, RingKind
@@ -94,6 +94,7 @@ class RingTransmitter(wiring.Component):
                     "valid": 1,
                     "control": 1,
                     "index": range(self.beats),
+                    "wraps": 1,
                     "beats": range(self.frame_beats + 1),
                     "said": SAID,
                 }
@@ -130,6 +131,7 @@ class RingTransmitter(wiring.Component):
                 chosen.valid.eq(control.valid | offer.valid),
                 chosen.control.eq(control.valid),
                 chosen.index.eq(offer.record.index),
+                chosen.wraps.eq(offer.record.index == self.beats - 1),
                 chosen.beats.eq(offer.record.beats),
                 *(chosen.said[n].eq(Mux(control.valid, of_control[n], of_data[n])) for n in of_data),
             ]
@@ -139,13 +141,16 @@ class RingTransmitter(wiring.Component):
         wide = self.data_width > HEADER_BITS  # the first beat takes payload, and a control frame has no other
         blank = Signal()  # beats behind the first have no payload
         place = Signal(range(self.beats))
+        wraps = Signal()  # it is the last one: known before, as is the frame's first, or the path would be long
         begin = Signal()
         final = Signal()
+        last = Signal()  # of all places
         m.d.comb += [
             begin.eq(chosen.valid & ~inside),
             final.eq(Mux(inside, left == 1, chosen.control & wide)),
             self.read.en.eq(free),
             self.read.index.eq(Mux(inside | (not wide), place, chosen.index)),
+            last.eq(Mux(inside | (not wide), wraps, chosen.wraps)),
         ]
         with m.If(free):
             m.d.sync += [
@@ -155,12 +160,13 @@ class RingTransmitter(wiring.Component):
                 beat.blank.eq(final if wide else blank),
                 inside.eq((inside | begin) & ~final),
                 left.eq(left - 1),
-                place.eq(following(self.read.index, self.beats)),
+                place.eq(Mux(last, 0, self.read.index + 1)),
+                wraps.eq(self.read.index == self.beats - 2),
             ]
             with m.If(~inside):
                 m.d.sync += [blank.eq(chosen.control), left.eq(Mux(chosen.control, 1, chosen.beats))]
                 if not wide:
-                    m.d.sync += place.eq(chosen.index)
+                    m.d.sync += [place.eq(chosen.index), wraps.eq(chosen.wraps)]
             with m.If(begin):
                 m.d.sync += chosen.valid.eq(0)
 
