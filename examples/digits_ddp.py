@@ -28,9 +28,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from fanin.codec import Bfp, Inceptionn, Mode
 from fanin.ring import RingConfig
-from fanin.sim import torch_hooks
-from fanin.sim.models.mlp import CLASSES, HIDDEN, PIXELS, Descent, load_digits
-from fanin.sim.models.wire import AnyCodec, Traffic, Truncation
+from fanin.sim.codec.wire import AnyCodec, Traffic, Truncation
+from fanin.sim.learning.mlp import CLASSES, HIDDEN, PIXELS, Descent, load_digits
+from fanin.torch import hooks as torch_hooks
 
 RANKS, BATCH, SEED = 4, 25, 0
 RING = RingConfig()

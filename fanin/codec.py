@@ -1,4 +1,6 @@
-"""Gradient codecs: parameters, tags and limits, declared once for RTL, NumPy and docs (docs/codecs.md)."""
+"""Gradient codecs: parameters, tags and limits, declared once for RTL, NumPy and docs
+(docs/systems/codec.md).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Number formats and roundings, each stated once, in exact integer NumPy (docs/numbers.md).
+"""Number formats and roundings, each stated once, in exact integer NumPy (docs/reference/numbers.md).
 
 Weights, activations and gradients are signed 32-bit fixed point with ``frac`` fractional bits: the integer
 ``v`` stands for ``v / 2**frac``. Every function takes integers or integer arrays, computes in int64 and
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.errors import InputError
-from fanin.wire import VALUE_BITS
+from fanin.wire.aggregation import VALUE_BITS
 
 Int64 = npt.NDArray[np.int64]
 
@@ -48,6 +48,10 @@ class Loss(IntEnum):
     LINEAR = 0
     LOGISTIC = 1
     HINGE = 2
+
+
+#: The losses by the names that users give them.
+LOSSES = {loss.name.lower(): loss for loss in Loss}
 
 
 def check_frac(frac: int) -> None:

@@ -1,11 +1,14 @@
-"""Jobs: who aggregates in which slots of a switch, and what the switch counts of them (docs/protocol.md)."""
+"""Jobs: who aggregates in which slots of a switch, and what the switch counts of them
+(docs/systems/aggregation.md).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
-from fanin.wire import AGGREGATION, MAX_WORKERS, Endpoint
+from fanin.wire.aggregation import AGGREGATION, MAX_WORKERS
+from fanin.wire.ethernet import Endpoint
 
 SLOTS, JOBS = (1 << field.bits for name in ("slot", "job") for field in AGGREGATION if field.name == name)
 SWITCH = Endpoint(mac=0x02_00_00_00_01_00, ip=0x0A_00_00_FE)  # unless said otherwise

@@ -1,4 +1,4 @@
-"""The NIC of one-sided writes: its sizes, and how its queue pairs are numbered (docs/rdma.md)."""
+"""The NIC of one-sided writes: its sizes, and how its queue pairs are numbered (docs/systems/rdma.md)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 
-from fanin.roce import PATH_MTUS
+from fanin.wire.rdma import PATH_MTUS
 
 # The number of a NIC's first queue pair: 0 and 1 mean management to others.
 FIRST_QUEUE_PAIR = 0x100

@@ -1,4 +1,4 @@
-"""The ring all-reduce: its sizes, and how a vector is cut into slices (docs/ring.md)."""
+"""The ring all-reduce: its sizes, and how a vector is cut into slices (docs/systems/ring.md)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fanin.codec import FLOAT_BITS, Bfp, Codec, Inceptionn
-from fanin.wire import RING, field_bits
+from fanin.wire.fields import field_bits
+from fanin.wire.ring import RING
 
 MIN_NODES = 2
 MAX_NODES = (1 << field_bits(RING, "nodes")) - 1

@@ -10,9 +10,12 @@ from typing import Any
 from amaranth.lib import wiring
 
 from fanin.codec import Bfp, Codec, Inceptionn
-from fanin.config import PRESETS, NodeConfig
 from fanin.errors import InputError
 from fanin.fixed import VALUE_BITS
+from fanin.glm import PRESETS, GlmConfig
+from fanin.hdl.aggregation.receive import FrameReceiver
+from fanin.hdl.aggregation.transmit import FrameTransmitter
+from fanin.hdl.aggregation.transport import AggTransport
 from fanin.hdl.arith.adder_tree import AdderTree
 from fanin.hdl.codec.bfp import BfpCompressor, BfpDecompressor
 from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
@@ -26,11 +29,8 @@ from fanin.hdl.glm.loss import LossUnit
 from fanin.hdl.glm.node import GlmNode
 from fanin.hdl.glm.reducer import ActivationReducer
 from fanin.hdl.glm.worker import GlmWorker
-from fanin.hdl.net.param_server.node import ParamServerNode
-from fanin.hdl.net.rdma.node import RdmaNode
-from fanin.hdl.net.receive import FrameReceiver
-from fanin.hdl.net.transmit import FrameTransmitter
-from fanin.hdl.net.transport import AggTransport
+from fanin.hdl.param_server.node import ParamServerNode
+from fanin.hdl.rdma.node import RdmaNode
 from fanin.hdl.ring.node import RingNode
 from fanin.rdma import PRESETS as RDMA_PRESETS
 from fanin.rdma import RdmaConfig
@@ -45,7 +45,7 @@ class Entry:
     """A component of the catalogue, its parameters on a node of some configuration, and how to make it."""
 
     component: type[wiring.Component]
-    parameters: Callable[[NodeConfig], Parameters]
+    parameters: Callable[[GlmConfig], Parameters]
     make: Callable[..., wiring.Component]
 
     @property
@@ -53,7 +53,7 @@ class Entry:
         """What it is: the first line of its docstring."""
         return (self.component.__doc__ or "").strip().splitlines()[0].replace("``", "")
 
-    def build(self, config: NodeConfig, settings: Mapping[str, str]) -> wiring.Component:
+    def build(self, config: GlmConfig, settings: Mapping[str, str]) -> wiring.Component:
         """An instance; ``settings`` replace parameters. Raises InputError."""
         parameters = self.parameters(config)
         try:
@@ -80,17 +80,17 @@ def _from_config(component: type[wiring.Component], *names: str, **others: str) 
     """Parameters that a configuration has under the same name, and ``others`` under another."""
     sources = {name: name for name in names} | others
 
-    def parameters(config: NodeConfig) -> Parameters:
+    def parameters(config: GlmConfig) -> Parameters:
         return {name: getattr(config, source) for name, source in sources.items()}
 
     return Entry(component, parameters, component)
 
 
 def _node(**fields: Any) -> GlmNode:
-    return GlmNode(config=NodeConfig(**fields))
+    return GlmNode(config=GlmConfig(**fields))
 
 
-def _ring_parameters(config: NodeConfig) -> Parameters:
+def _ring_parameters(config: GlmConfig) -> Parameters:
     """Those of the ring's preset for tests, or of that for a card."""
     sizes = RING_PRESETS["tiny" if config == PRESETS["tiny"] else "u280"]
     return vars(sizes) | {"codec": Codec.NONE} | vars(Bfp())
@@ -103,7 +103,7 @@ def _ring_node(*, codec: Codec, block: int, mantissa: int, **sizes: int) -> Ring
     return RingNode(config=RingConfig(**sizes, codec=chosen))
 
 
-def _rdma_parameters(config: NodeConfig) -> Parameters:
+def _rdma_parameters(config: GlmConfig) -> Parameters:
     """Those of the NIC's preset for tests, or of that for a card."""
     return dict(vars(RDMA_PRESETS["tiny" if config == PRESETS["tiny"] else "u280"]))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from fanin import wire
+from fanin.p4.aggregation import ProgramConfig, controls, state_registers
 from fanin.p4.control import Exact, TableEntry, Ternary
 from fanin.p4.deployment import FECS, SPEEDS, Deployment
 from fanin.p4.installation import (
@@ -15,10 +15,17 @@ from fanin.p4.installation import (
     switch_installation,
 )
 from fanin.p4.printer import environment
-from fanin.p4.program import ProgramConfig, controls, state_registers
-from fanin.wire import Encap, Kind
+from fanin.wire import aggregation as wire
+from fanin.wire import ethernet
+from fanin.wire.aggregation import Encap, Kind
+from fanin.wire.fields import byte_length
 
-_HEADERS = {"ethernet": wire.ETHERNET, "ipv4": wire.IPV4, "udp": wire.UDP, "aggregation": wire.AGGREGATION}
+_HEADERS = {
+    "ethernet": ethernet.ETHERNET,
+    "ipv4": ethernet.IPV4,
+    "udp": ethernet.UDP,
+    "aggregation": wire.AGGREGATION,
+}
 
 
 def _render(template: str, config: ProgramConfig, **names: Any) -> str:
@@ -58,9 +65,9 @@ def dissector(config: ProgramConfig) -> str:
         fields=fields,
         at=at,
         kinds=list(Kind),
-        header=wire.byte_length(wire.AGGREGATION),
+        header=byte_length(wire.AGGREGATION),
         version=wire.VERSION,
-        udp_port=wire.UDP_PORT,
+        udp_port=ethernet.UDP_PORT,
     )
 
 
@@ -73,8 +80,8 @@ def ptf_tests(config: ProgramConfig) -> str:
         layouts={name: tuple((f.name, f.bits) for f in fields) for name, fields in _HEADERS.items()},
         kinds=list(Kind),
         version=wire.VERSION,
-        ipv4=f"{wire.ETHERTYPE_IPV4:#06x}",
-        ip_protocol=wire.IP_PROTOCOL_UDP,
+        ipv4=f"{ethernet.ETHERTYPE_IPV4:#06x}",
+        ip_protocol=ethernet.IP_PROTOCOL_UDP,
         malformed_kinds=tuple(kind.value for kind in Kind if kind not in config.kinds),
         cut=whole - 1,
     )

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from fanin.errors import ToolFailed
-from fanin.p4.program import ProgramConfig, Target
+from fanin.p4.aggregation import ProgramConfig, Target
 
 LIMIT = 600  # seconds; Tofino's backend takes a few
 COMPILERS = {Target.V1MODEL: "p4c-bm2-ss", Target.TNA: "p4c-barefoot"}

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 from fanin.errors import InputError
 from fanin.job import SWITCH, Job, Member, check_jobs, worker_endpoint
+from fanin.p4.aggregation import MAX_JOBS, ProgramConfig, Target
 from fanin.p4.installation import check_job
-from fanin.p4.program import MAX_JOBS, ProgramConfig, Target
-from fanin.wire import UDP_PORT, Encap, Endpoint, Protocol
+from fanin.wire.aggregation import Encap, Protocol
+from fanin.wire.ethernet import UDP_PORT, Endpoint
 
 T = TypeVar("T")
 MAX_PORT = 510  # 511 is BMv2's drop port

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fanin.wire import Field
+from fanin.wire.fields import Field
 
 WORD_BITS = 32  # of a register's word
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.p4.printer import Printer
-from fanin.p4.program import ProgramConfig, Target
 from fanin.p4.tna import Tna
 from fanin.p4.v1model import V1Model
 

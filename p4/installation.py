@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fanin.job import SLOTS, Job, JobCounters, Member
+from fanin.p4.aggregation import FLOOD_GROUP, MAX_JOBS, ProgramConfig, Target
 from fanin.p4.control import Exact, MulticastGroup, Replica, TableEntry, Ternary
-from fanin.p4.program import FLOOD_GROUP, MAX_JOBS, ProgramConfig, Target
-from fanin.wire import AGGREGATION, ETHERNET, MAX_WORKERS, Encap, Endpoint, Kind, Protocol
+from fanin.wire.aggregation import AGGREGATION, MAX_WORKERS, Encap, Kind, Protocol
+from fanin.wire.ethernet import ETHERNET, Endpoint
 
 _BITS = {field.name: field.bits for field in AGGREGATION}
 _MAC_BITS = next(field.bits for field in ETHERNET if field.name == "destination")

@@ -9,10 +9,11 @@ from typing import ClassVar
 
 import jinja2
 
-from fanin import wire
-from fanin.p4 import program
+from fanin.p4 import aggregation as program
+from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.description import Assign, Control, Header, Operation, Register, State, Statement, Table
-from fanin.p4.program import ProgramConfig
+from fanin.wire import aggregation as wire
+from fanin.wire import ethernet
 
 WIDTH = 100  # columns of the text
 _INDENT = "    "
@@ -76,7 +77,7 @@ class Printer(ABC):
                 states="\n".join(indent(self.states(program.parser(self.config)))),
                 controls={c.name: "\n".join(indent(self.control(c))) for c in controls},
                 why={c.name: "\n".join(comment(c.why)) for c in controls},
-                ipv4=[field.name for field in wire.IPV4 if field.name != "checksum"],
+                ipv4=[field.name for field in ethernet.IPV4 if field.name != "checksum"],
             )
         )
 
@@ -91,9 +92,9 @@ class Printer(ABC):
         ]
         if self.udp:
             constants[1:1] = [
-                (16, "ETHERTYPE_IPV4", f"{wire.ETHERTYPE_IPV4:#06x}"),
-                (8, "IP_PROTOCOL_UDP", wire.IP_PROTOCOL_UDP),
-                (16, "AGGREGATION_PORT", wire.UDP_PORT),
+                (16, "ETHERTYPE_IPV4", f"{ethernet.ETHERTYPE_IPV4:#06x}"),
+                (8, "IP_PROTOCOL_UDP", ethernet.IP_PROTOCOL_UDP),
+                (16, "AGGREGATION_PORT", ethernet.UDP_PORT),
             ]
         lines = [f"const bit<{bits}> {name} = {value};" for bits, name, value in constants]
         for header in program.headers(self.config):

@@ -10,17 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fanin.job import SLOTS, Job, Member
+from fanin.p4.aggregation import ACK_STATE, AGG_STATE, MAX_JOBS, ProgramConfig, controls, register_words
 from fanin.p4.control import Exact, TableEntry, Ternary
 from fanin.p4.installation import ADMISSION, DELIVERY, VERDICT, place_of, replica_id
-from fanin.p4.program import (
-    ACK_STATE,
-    AGG_STATE,
-    MAX_JOBS,
-    ProgramConfig,
-    controls,
-    register_words,
-)
-from fanin.wire import Encap, Endpoint, Kind, Protocol
+from fanin.wire.aggregation import Encap, Kind, Protocol
+from fanin.wire.ethernet import Endpoint
 
 JOB_TABLES = (ADMISSION, VERDICT, DELIVERY)  # whose entries say which jobs run
 

@@ -1,4 +1,6 @@
-"""What of Tofino decides how many stages the program takes; docs/switch-program.md has the measured ones."""
+"""What of Tofino decides how many stages the program takes; docs/systems/switch-program.md has the measured
+ones.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Places a CNN's layers on a cluster of FPGAs. ``from fanin.planner import *`` is the model language."""
 
-from fanin.planner.dsl import (
+from fanin.planner.model.dsl import (
     add,
     add_input,
     add_output,

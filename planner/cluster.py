@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.errors import InputError
-from fanin.hdl.layers.family import Family, RamKind, family, family_names
+from fanin.layers.family import Family, RamKind, family, family_names
 
 MAX_DEVICES = 64
 MAX_NUMBER = 1 << 48  # of anything that is counted

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 from fanin.sim.switch.base import Switch, SwitchKind
-from fanin.wire import MIN_FRAME_BYTES
+from fanin.wire.ethernet import MIN_FRAME_BYTES
 
 FCS_BYTES = 4
 PREAMBLE_BYTES = 8

@@ -15,7 +15,7 @@ from amaranth.back import rtlil
 from amaranth.hdl import Assert, Assume, ShapeLike, Value
 from amaranth.lib import wiring
 
-from fanin.hdl.stream.monitor import streams_of
+from fanin.sim.rtl.monitor import streams_of
 from fanin.tools import program, yosys
 
 _SCRIPT = """

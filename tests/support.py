@@ -12,7 +12,7 @@ from amaranth import ClockDomain, Module
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
-from fanin.hdl.stream.monitor import ProtocolError, streams_of, watch
+from fanin.sim.rtl.monitor import ProtocolError, streams_of, watch
 
 PROBED = 0.1  # share of cycles in which ``valid`` is asked whether it waits for ``ready``
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from fanin import __version__
-from fanin.cli import bench, codec, doctor, p4, plan, ps, train, verilog
+from fanin.cli import bench, codec, doctor, p4, param_server, plan, train, verilog
 from fanin.errors import CheckFailed, InputError, ToolFailed
 
 EXIT_CHECK_FAILED = 1
@@ -52,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fanin {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (train, ps, verilog, p4, codec, plan, bench, doctor):
+    for command in (train, param_server, verilog, p4, codec, plan, bench, doctor):
         command.add_parser(commands)
     return parser
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from fanin.cli.output import write_file
-from fanin.config import PRESETS
 from fanin.errors import InputError
+from fanin.glm import PRESETS
 
 STDOUT = "-"
 

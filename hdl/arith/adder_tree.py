@@ -139,7 +139,7 @@ class AdderTree(wiring.Component):
 
     Source
     ------
-    P4SGD, section IV-A3; docs/glm.md.
+    P4SGD, section IV-A3; docs/systems/glm.md.
     """
 
     def __init__(self, *, inputs: int, width: int, radix: int = 3):

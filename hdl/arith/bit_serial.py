@@ -57,7 +57,7 @@ class PairShifter(wiring.Component):
 
     Source
     ------
-    P4SGD, section IV-A3 (bit-serial multipliers); docs/numbers.md.
+    P4SGD, section IV-A3 (bit-serial multipliers); docs/reference/numbers.md.
     """
 
     LATENCY = 2
@@ -116,7 +116,7 @@ class PairLanes(wiring.Component):
 
     Source
     ------
-    P4SGD, section IV-A3 (bit-serial multipliers); docs/numbers.md.
+    P4SGD, section IV-A3 (bit-serial multipliers); docs/reference/numbers.md.
     """
 
     def __init__(self, *, inputs: int):

@@ -94,7 +94,7 @@ class FP32Adder(wiring.Component):
 
     Source
     ------
-    AI Smart NIC, section IV-A: FP32 adders in the path. IEEE 754; docs/ring.md.
+    AI Smart NIC, section IV-A: FP32 adders in the path. IEEE 754; docs/systems/ring.md.
     """
 
     LATENCY = 7

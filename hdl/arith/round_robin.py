@@ -32,7 +32,7 @@ class RoundRobin(wiring.Component):
 
     Source
     ------
-    docs/rdma.md, "Requester".
+    docs/systems/rdma.md, "Requester".
     """
 
     def __init__(self, *, count: int):

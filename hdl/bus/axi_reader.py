@@ -48,7 +48,7 @@ class BurstSplitter(wiring.Component):
 
     Source
     ------
-    docs/buses.md.
+    docs/reference/buses.md.
     """
 
     def __init__(self, *, word_bytes: int, address_width: int, burst: int):
@@ -168,7 +168,7 @@ class AxiReader(wiring.Component):
 
     Source
     ------
-    docs/buses.md; Arm IHI 0022.
+    docs/reference/buses.md; Arm IHI 0022.
     """
 
     def __init__(

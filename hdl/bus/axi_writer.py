@@ -72,7 +72,7 @@ class AxiWriter(wiring.Component):
 
     Source
     ------
-    docs/buses.md; Arm IHI 0022.
+    docs/reference/buses.md; Arm IHI 0022.
     """
 
     def __init__(

@@ -97,7 +97,7 @@ class RegisterFile(wiring.Component):
 
     Source
     ------
-    docs/registers.md; Arm IHI 0022.
+    docs/reference/glm-registers.md; Arm IHI 0022.
     """
 
     def __init__(self, *, registers: RegisterMap):

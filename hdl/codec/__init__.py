@@ -1,1 +1,1 @@
-"""Gradient codecs: INCEPTIONN, block floating point, and the NIC stages around them (docs/codecs.md)."""
+"""Gradient codecs: INCEPTIONN, block floating point, and the NIC stages around them (docs/systems/codec.md)."""

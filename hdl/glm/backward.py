@@ -71,7 +71,7 @@ class GradientLane(wiring.Component):
 
     Source
     ------
-    P4SGD, section IV-A2 ("gradient accumulation", "model update"); docs/numbers.md.
+    P4SGD, section IV-A2 ("gradient accumulation", "model update"); docs/reference/numbers.md.
     """
 
     def __init__(self, *, banks: int = 8):

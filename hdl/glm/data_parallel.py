@@ -47,7 +47,7 @@ class GradientEngine(Engine):
 
     Source
     ------
-    P4SGD, section V-C; docs/glm.md, "Data-parallel mode".
+    P4SGD, section V-C; docs/systems/glm.md, "Data-parallel mode".
     """
 
     def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096, fifo_depth: int = 4096):
@@ -138,7 +138,7 @@ class DataParallelWorker(GlmWorker):
 
     Source
     ------
-    P4SGD, section V-C; docs/glm.md, "Data-parallel mode".
+    P4SGD, section V-C; docs/systems/glm.md, "Data-parallel mode".
     """
 
     engine_type = GradientEngine

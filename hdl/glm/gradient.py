@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.config import MAX_RUN_MICRO_BATCHES
+from fanin.glm import MAX_RUN_MICRO_BATCHES
 from fanin.hdl.arith.bit_serial import PairTerms
 from fanin.hdl.emit import shared
 from fanin.hdl.glm.backward import LaneControl, Replay, gradient_shape, lane_latency, summed_gradient
@@ -48,7 +48,7 @@ class SumLane(wiring.Component):
 
     Source
     ------
-    P4SGD, section V-C; docs/glm.md, "Data-parallel mode".
+    P4SGD, section V-C; docs/systems/glm.md, "Data-parallel mode".
     """
 
     def __init__(self, *, banks: int = 8):
@@ -122,7 +122,7 @@ class GradientSums(wiring.Component):
 
     Source
     ------
-    P4SGD, section V-C; docs/glm.md, "Data-parallel mode".
+    P4SGD, section V-C; docs/systems/glm.md, "Data-parallel mode".
     """
 
     def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096):

@@ -51,7 +51,7 @@ class GradientSender(wiring.Component):
 
     Source
     ------
-    P4SGD, section V-C; docs/glm.md, "Data-parallel mode".
+    P4SGD, section V-C; docs/systems/glm.md, "Data-parallel mode".
     """
 
     def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096):
@@ -142,7 +142,7 @@ class TotalsUpdate(wiring.Component):
 
     Source
     ------
-    P4SGD, section V-C; docs/glm.md, "Data-parallel mode".
+    P4SGD, section V-C; docs/systems/glm.md, "Data-parallel mode".
     """
 
     def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096):

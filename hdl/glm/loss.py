@@ -63,7 +63,7 @@ class LossUnit(wiring.Component):
 
     Source
     ------
-    docs/numbers.md; P4SGD, section IV.
+    docs/reference/numbers.md; P4SGD, section IV.
     """
 
     def __init__(self, *, banks: int, frac: int):

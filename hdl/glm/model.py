@@ -54,7 +54,7 @@ class ModelMemories(wiring.Component):
 
     Source
     ------
-    P4SGD, section IV-A2 ("model update"); docs/glm.md.
+    P4SGD, section IV-A2 ("model update"); docs/systems/glm.md.
     """
 
     def __init__(self, *, depth: int = 4096, lanes: int = 64):

@@ -50,7 +50,7 @@ class ModelWindow(wiring.Component):
 
     Source
     ------
-    docs/glm.md, "The model window".
+    docs/systems/glm.md, "The model window".
     """
 
     def __init__(self, *, engines: int, lanes: int, depth: int):

@@ -7,7 +7,9 @@ from amaranth import Cat, Module, ResetInserter, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.config import MAX_RUN_MICRO_BATCHES, Mode, NodeConfig
+from fanin.glm import MAX_RUN_MICRO_BATCHES, GlmConfig, Partitioning
+from fanin.hdl.aggregation.job import FrameFaults, JobConfig, TransportCounters
+from fanin.hdl.aggregation.transport import AggTransport
 from fanin.hdl.bus.axi4 import BOUNDARY, AXI4LiteSignature, AXI4ReadSignature
 from fanin.hdl.bus.axi_reader import AxiReader
 from fanin.hdl.bus.registers import RegisterFile
@@ -19,12 +21,10 @@ from fanin.hdl.glm.node_registers import COUNTERS, FAULT_COUNTERS, IDENTITY, STA
 from fanin.hdl.glm.run_check import RunCheck
 from fanin.hdl.glm.shapes import EngineShape
 from fanin.hdl.glm.worker import GlmWorker, Training
-from fanin.hdl.net.job import FrameFaults, JobConfig, TransportCounters
-from fanin.hdl.net.transport import AggTransport
 from fanin.hdl.stream.buffer import RegisterSlice, SkidBuffer
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
-from fanin.wire import Encap, Protocol
+from fanin.wire.aggregation import Encap, Protocol
 
 ADDRESS_BITS = 64
 BURST = 16  # words of a read burst at most
@@ -48,12 +48,12 @@ class NodeEvents(data.Struct):
     agg: 1
 
 
-def worker_class(config: NodeConfig) -> type[GlmWorker]:
+def worker_class(config: GlmConfig) -> type[GlmWorker]:
     """The worker that a node's mode asks for; both have the same ports."""
-    return DataParallelWorker if config.mode is Mode.DATA_PARALLEL else GlmWorker
+    return DataParallelWorker if config.mode is Partitioning.DATA_PARALLEL else GlmWorker
 
 
-def make_worker(config: NodeConfig) -> GlmWorker:
+def make_worker(config: GlmConfig) -> GlmWorker:
     """The worker of a node."""
     return worker_class(config)(
         engines=config.engines,
@@ -65,10 +65,10 @@ def make_worker(config: NodeConfig) -> GlmWorker:
     )
 
 
-def max_mini_batch(config: NodeConfig) -> int:
+def max_mini_batch(config: GlmConfig) -> int:
     """Micro-batches of a mini-batch at most."""
     width = EngineShape.as_shape()["mini_batch"].width
-    return MAX_RUN_MICRO_BATCHES if config.mode is Mode.DATA_PARALLEL else (1 << width) - 1
+    return MAX_RUN_MICRO_BATCHES if config.mode is Partitioning.DATA_PARALLEL else (1 << width) - 1
 
 
 @dataclass
@@ -101,7 +101,7 @@ class GlmNode(wiring.Component):
 
     Parameters
     ----------
-    ``config`` : NodeConfig
+    ``config`` : GlmConfig
 
     Latency
     -------
@@ -110,10 +110,10 @@ class GlmNode(wiring.Component):
 
     Source
     ------
-    P4SGD, sections III and IV; docs/glm.md, docs/network.md.
+    P4SGD, sections III and IV; docs/systems/glm.md, docs/reference/network.md.
     """
 
-    def __init__(self, *, config: NodeConfig):
+    def __init__(self, *, config: GlmConfig):
         self.config = config
         registers = node_registers(config)
         samples = AXI4ReadSignature(data_width=config.port_bits, address_width=ADDRESS_BITS)
@@ -299,7 +299,7 @@ class GlmNode(wiring.Component):
             "banks": config.banks,
             "lanes": config.lanes,
             "frac": config.frac,
-            "data_parallel": config.mode is Mode.DATA_PARALLEL,
+            "data_parallel": config.mode is Partitioning.DATA_PARALLEL,
             "udp": config.encap is Encap.UDP,
             "switchml": config.protocol is Protocol.SWITCHML,
             "depth": config.depth,

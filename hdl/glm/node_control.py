@@ -6,9 +6,9 @@ from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.hdl.aggregation.job import FailureCause, TransportStatus
 from fanin.hdl.glm.node_registers import FAILURE_BITS, Failure
 from fanin.hdl.glm.run_check import RunCheck
-from fanin.hdl.net.job import FailureCause, TransportStatus
 
 # What an engine has taken has left it after so many cycles; the check needs less.
 SETTLE = 32
@@ -65,7 +65,7 @@ class NodeControl(wiring.Component):
 
     Source
     ------
-    docs/glm.md, "Start and end"; docs/protocol.md, "Worker".
+    docs/systems/glm.md, "Start and end"; docs/systems/aggregation.md, "Worker".
     """
 
     def __init__(self) -> None:

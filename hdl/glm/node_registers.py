@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from fanin.config import NodeConfig
 from fanin.fixed import MANTISSA_BITS, Loss
+from fanin.glm import GlmConfig
+from fanin.hdl.aggregation.job import JobConfig
 from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
 from fanin.hdl.glm.shapes import EngineShape
-from fanin.hdl.net.job import JobConfig
 
 IDENTITY = 0x464E494E  # "NINF" in memory order: fanin node
 VERSION = 1
@@ -40,7 +40,7 @@ def _width(layout: type, name: str) -> int:
     return layout.as_shape()[name].width  # type: ignore[attr-defined]
 
 
-def _identity(config: NodeConfig) -> tuple[Register, ...]:
+def _identity(config: GlmConfig) -> tuple[Register, ...]:
     shape = (
         Field("engines", 4, "engines, E"),
         Field("banks", 4, "samples of a micro-batch"),
@@ -142,7 +142,7 @@ def _job() -> tuple[Register, ...]:
     )
 
 
-def _memories(config: NodeConfig) -> tuple[Register, ...]:
+def _memories(config: GlmConfig) -> tuple[Register, ...]:
     word = (
         f"lane in bits {LANE_BITS - 1}…0, chunk from bit {LANE_BITS}, engine from bit {LANE_BITS + CHUNK_BITS}"
     )
@@ -205,7 +205,7 @@ FAULT_COUNTERS = {
 }
 
 
-def node_registers(config: NodeConfig) -> RegisterMap:
+def node_registers(config: GlmConfig) -> RegisterMap:
     """The register map of a node."""
     wide = {"words", "backward_idle", *(f"stall_{cause}" for cause in STALLS)}
     per_engine = config.engines.bit_length()

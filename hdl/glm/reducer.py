@@ -16,7 +16,7 @@ from fanin.hdl.glm.sequence import Credits
 from fanin.hdl.glm.shapes import LOW_BITS, WEIGHT, ActivationSignature, SplitSum, check_engine
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.wire import MAX_WORKERS
+from fanin.wire.aggregation import MAX_WORKERS
 
 MAX_ENGINES = 9  # two levels of the adder tree
 MIN_CLAMP = fixed.clamp_bits(MAX_WORKERS)
@@ -44,7 +44,8 @@ class ActivationReducer(wiring.Component):
     ``i`` : In, array of ``engines`` × ``ActivationSignature``
         ``taken`` is registered.
     ``clamp_bits`` : In(5)
-        c of docs/protocol.md, "Clamp", 26 (32 workers) to 31 (one); constant while PAs are on their way.
+        c of docs/systems/aggregation.md, "Clamp", 26 (32 workers) to 31 (one); constant while PAs are on
+        their way.
     ``o`` : Out, stream of ``ArrayLayout(signed(32), banks)``
         Registered.
     ``clamped`` : Out, range(banks + 1)
@@ -63,7 +64,7 @@ class ActivationReducer(wiring.Component):
 
     Source
     ------
-    docs/protocol.md, "Clamp"; P4SGD, section IV-A3.
+    docs/systems/aggregation.md, "Clamp"; P4SGD, section IV-A3.
     """
 
     def __init__(self, *, engines: int = 8, banks: int = 8):

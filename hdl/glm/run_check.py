@@ -8,13 +8,13 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from fanin.fixed import MAX_PRECISION, MAX_SHIFT, Loss
+from fanin.hdl.aggregation.job import TIMEOUT_BITS, JobConfig, slot_mask
 from fanin.hdl.arith.carry import LUT_INPUTS, any_by_carry
 from fanin.hdl.bus.axi_reader import COUNT_BITS
 from fanin.hdl.glm.reducer import MIN_CLAMP
 from fanin.hdl.glm.shapes import EngineShape
 from fanin.hdl.glm.worker import Training
-from fanin.hdl.net.job import TIMEOUT_BITS, JobConfig, slot_mask
-from fanin.wire import Protocol
+from fanin.wire.aggregation import Protocol
 
 _HALF = 16  # the epoch's micro-batches are multiplied in halves: a DSP takes 18 bits by 27
 
@@ -57,7 +57,7 @@ class RunCheck(wiring.Component):
 
     Source
     ------
-    docs/glm.md, "Start and end"; docs/protocol.md, "Job".
+    docs/systems/glm.md, "Start and end"; docs/systems/aggregation.md, "Job".
     """
 
     LATENCY = 5

@@ -55,7 +55,7 @@ class Sequencer(wiring.Component):
 
     Source
     ------
-    docs/glm.md.
+    docs/systems/glm.md.
     """
 
     def __init__(self, *, depth: int):
@@ -152,7 +152,7 @@ class Credits(wiring.Component):
 
     Source
     ------
-    docs/glm.md.
+    docs/systems/glm.md.
     """
 
     def __init__(self, *, limit: int):

@@ -6,8 +6,8 @@ from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.config import MAX_ENGINES
 from fanin.fixed import MANTISSA_BITS, MAX_SHIFT, VALUE_BITS, Loss, check_frac
+from fanin.glm import MAX_ENGINES
 from fanin.hdl.emit import shared
 from fanin.hdl.glm.backward import backward_latency
 from fanin.hdl.glm.engine import Engine
@@ -35,7 +35,7 @@ class Training(data.Struct):
     """What a run is to do besides its shape; constant while it runs.
 
     ``epochs``: at least 1; ``loss``, and γ/B as ``mantissa`` / 2^``shift``; ``clamp_bits``: c of
-    docs/protocol.md, "Clamp".
+    docs/systems/aggregation.md, "Clamp".
     """
 
     epochs: EPOCH_COUNT_BITS

@@ -1,1 +1,1 @@
-"""Framing and the reliable aggregation transport."""
+"""Framing that several systems share: header layouts, checksums, CRCs."""

@@ -1,1 +1,1 @@
-"""The ring all-reduce engine: reliable link, sequencer, adders, node (docs/ring.md)."""
+"""The ring all-reduce engine: reliable link, sequencer, adders, node (docs/systems/ring.md)."""

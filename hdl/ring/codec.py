@@ -44,7 +44,7 @@ class RingEncoder(wiring.Component):
 
     Source
     ------
-    docs/codecs.md, docs/ring.md.
+    docs/systems/codec.md, docs/systems/ring.md.
     """
 
     def __init__(self, *, config: RingConfig):
@@ -99,7 +99,7 @@ class RingDecoder(wiring.Component):
 
     Source
     ------
-    docs/codecs.md, docs/ring.md.
+    docs/systems/codec.md, docs/systems/ring.md.
     """
 
     def __init__(self, *, config: RingConfig):

@@ -58,7 +58,7 @@ class RingControl(wiring.Component):
 
     Source
     ------
-    docs/ring.md, "The engine".
+    docs/systems/ring.md, "The engine".
     """
 
     def __init__(self) -> None:

@@ -56,7 +56,7 @@ class DescriptorQueue(wiring.Component):
 
     Source
     ------
-    docs/ring.md, "The engine"; AI Smart NIC, section IV-A.
+    docs/systems/ring.md, "The engine"; AI Smart NIC, section IV-A.
     """
 
     def __init__(self, *, width: int = 512, address_width: int = 40, queue: int = 8):

@@ -75,12 +75,13 @@ class RingEngine(wiring.Component):
     Without a codec, with 8 lanes, and apart from memory's own: ``FIRST_BEAT``, 71 cycles, from ``accepted``
     to the first beat on ``tx``; ``HOP``, 16, from a beat on ``rx`` to its sum on ``tx``; ``LAST_WORD``, 11,
     and the last frame's words, from the last word that is stored to ``finished``. A codec adds what
-    docs/ring.md, "The engine", says. One beat a cycle on ``tx`` across steps, segments and descriptors while
+    docs/systems/ring.md, "The engine", says. One beat a cycle on ``tx`` across steps, segments and
+    descriptors while
     memory and the node before have them; with a codec, one word.
 
     Source
     ------
-    AI Smart NIC, section IV-A; docs/ring.md.
+    AI Smart NIC, section IV-A; docs/systems/ring.md.
     """
 
     FIRST_BEAT, HOP, LAST_WORD = 71, 16, 11

@@ -50,7 +50,7 @@ class RingLanes(wiring.Component):
 
     Source
     ------
-    AI Smart NIC, section IV-A; docs/ring.md.
+    AI Smart NIC, section IV-A; docs/systems/ring.md.
     """
 
     LATENCY = FP32Adder.LATENCY + 2

@@ -13,7 +13,7 @@ from fanin.hdl.ring.link_transmit import RingTransmitter
 from fanin.hdl.ring.link_window import Acknowledger, SendWindow
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
-from fanin.wire import RingKind
+from fanin.wire.ring import RingKind
 
 
 class RingLink(wiring.Component):
@@ -69,7 +69,7 @@ class RingLink(wiring.Component):
 
     Source
     ------
-    docs/ring.md, "The link"; AI Smart NIC, section IV-A.
+    docs/systems/ring.md, "The link"; AI Smart NIC, section IV-A.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ class ReceiveBuffer(wiring.Component):
 
     Source
     ------
-    docs/ring.md, "The link".
+    docs/systems/ring.md, "The link".
     """
 
     def __init__(self, *, frame_beats: int, data_width: int = 512, buffer_frames: int = 32):
@@ -164,7 +164,7 @@ class ReplayBuffer(wiring.Component):
 
     Source
     ------
-    docs/ring.md, "The link".
+    docs/systems/ring.md, "The link".
     """
 
     def __init__(

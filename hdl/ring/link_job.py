@@ -6,7 +6,9 @@ from amaranth.lib import data, enum
 
 from fanin.hdl.net.headers import header_layout
 from fanin.ring import MAX_FRAMES
-from fanin.wire import ETHERNET, RING, field_bits
+from fanin.wire.ethernet import ETHERNET
+from fanin.wire.fields import field_bits
+from fanin.wire.ring import RING
 
 MAC_BITS = field_bits(ETHERNET, "source")
 JOB_BITS = field_bits(RING, "job")

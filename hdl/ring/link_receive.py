@@ -6,11 +6,11 @@ from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.hdl.arith.compare import equal_parts
 from fanin.hdl.net.headers import swap_bytes
-from fanin.hdl.net.slots import equal_parts
 from fanin.hdl.ring.link_job import COUNT_BITS, FRAME, HEADER, SEQUENCE_BITS, RingJob, check_link
 from fanin.hdl.stream.packet import packet_stream
-from fanin.wire import ETHERTYPE_RING, RING_CONTROL_BYTES, RING_HEADER_BYTES, VERSION, RingKind
+from fanin.wire.ring import ETHERTYPE_RING, RING_CONTROL_BYTES, RING_HEADER_BYTES, VERSION, RingKind
 
 HEADER_BITS = 8 * RING_HEADER_BYTES
 
@@ -66,7 +66,7 @@ class RingReceiver(wiring.Component):
 
     Source
     ------
-    docs/ring.md, "Frames".
+    docs/systems/ring.md, "Frames".
     """
 
     def __init__(self, *, frame_beats: int, data_width: int = 512, first_sequence: int = 0):

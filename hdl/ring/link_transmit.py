@@ -10,7 +10,7 @@ from fanin.hdl.net.headers import swap_bytes
 from fanin.hdl.ring.link_buffer import record_layout
 from fanin.hdl.ring.link_job import COUNT_BITS, FRAME, HEADER, SEQUENCE_BITS, RingJob, check_link
 from fanin.hdl.stream.packet import packet_stream
-from fanin.wire import ETHERTYPE_RING, RING_HEADER_BYTES, VERSION, RingKind
+from fanin.wire.ring import ETHERTYPE_RING, RING_HEADER_BYTES, VERSION, RingKind
 
 HEADER_BITS = 8 * RING_HEADER_BYTES
 # What the header says of this very frame; the rest is the job's.
@@ -62,7 +62,7 @@ class RingTransmitter(wiring.Component):
 
     Source
     ------
-    docs/ring.md, "Frames".
+    docs/systems/ring.md, "Frames".
     """
 
     def __init__(self, *, frame_beats: int, data_width: int = 512, replay_frames: int = 32):

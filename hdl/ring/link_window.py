@@ -77,7 +77,7 @@ class SendWindow(wiring.Component):
 
     Source
     ------
-    docs/ring.md, "The link".
+    docs/systems/ring.md, "The link".
     """
 
     def __init__(self, *, frame_beats: int, replay_frames: int = 32, first_sequence: int = 0):
@@ -242,7 +242,7 @@ class Acknowledger(wiring.Component):
 
     Source
     ------
-    docs/ring.md, "The link".
+    docs/systems/ring.md, "The link".
     """
 
     def __init__(self, *, buffer_frames: int = 32, first_sequence: int = 0):

@@ -52,7 +52,7 @@ class LocalPath(wiring.Component):
 
     Source
     ------
-    docs/ring.md, "The engine".
+    docs/systems/ring.md, "The engine".
     """
 
     def __init__(self, *, config: RingConfig, address_width: int = 40):

@@ -40,11 +40,11 @@ class RingNode(wiring.Component):
 
     Latency
     -------
-    See docs/ring.md, "The engine".
+    See docs/systems/ring.md, "The engine".
 
     Source
     ------
-    AI Smart NIC, sections II-B and IV-A; docs/ring.md.
+    AI Smart NIC, sections II-B and IV-A; docs/systems/ring.md.
     """
 
     def __init__(self, *, config: RingConfig, address_width: int = 40, queue: int = 8):

@@ -7,7 +7,7 @@ from fanin.ring import RingConfig
 
 
 class Step(enum.Enum, shape=3):  # type: ignore[call-arg]
-    """What becomes of a slice at a node (docs/ring.md, "The engine").
+    """What becomes of a slice at a node (docs/systems/ring.md, "The engine").
 
     A bit tells each path what it has to know: bit 1 a TOTAL from the others, bit 2 sums that come complete.
     """

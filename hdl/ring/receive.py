@@ -8,7 +8,7 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.hdl.net.slots import equal_parts
+from fanin.hdl.arith.compare import equal_parts
 from fanin.hdl.ring.codec import RingDecoder
 from fanin.hdl.ring.link_job import link_beat
 from fanin.hdl.ring.orders import Step, path_layout
@@ -54,7 +54,7 @@ class ReceivePath(wiring.Component):
 
     Source
     ------
-    docs/ring.md, "The engine".
+    docs/systems/ring.md, "The engine".
     """
 
     def __init__(self, *, config: RingConfig):

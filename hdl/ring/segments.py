@@ -64,7 +64,7 @@ class RingSegments(wiring.Component):
 
     Source
     ------
-    docs/ring.md; ``fanin.ring.RingConfig.segments``.
+    docs/systems/ring.md; ``fanin.ring.RingConfig.segments``.
     """
 
     def __init__(self, *, config: RingConfig, address_width: int = 40):

@@ -43,7 +43,7 @@ class RingFrames(wiring.Component):
 
     Source
     ------
-    docs/ring.md, "The engine".
+    docs/systems/ring.md, "The engine".
     """
 
     def __init__(self, *, config: RingConfig, address_width: int = 40):
@@ -180,7 +180,7 @@ class RingSequencer(wiring.Component):
 
     Source
     ------
-    docs/ring.md, "The engine"; AI Smart NIC, section IV-A.
+    docs/systems/ring.md, "The engine"; AI Smart NIC, section IV-A.
     """
 
     LATENCY = 20

@@ -64,7 +64,7 @@ class StorePath(wiring.Component):
 
     Source
     ------
-    docs/ring.md, "The engine".
+    docs/systems/ring.md, "The engine".
     """
 
     def __init__(self, *, config: RingConfig, address_width: int = 40):

@@ -49,7 +49,7 @@ class FrameWords(wiring.Component):
 
     Source
     ------
-    docs/ring.md, "The engine".
+    docs/systems/ring.md, "The engine".
     """
 
     def __init__(self, *, config: RingConfig, depth: int = 2):

@@ -35,7 +35,7 @@ class PacketArbiter(wiring.Component):
 
     Source
     ------
-    docs/streams.md.
+    docs/reference/streams.md.
     """
 
     def __init__(self, *, width: int, inputs: int, round_robin: bool = False, error: bool = False):

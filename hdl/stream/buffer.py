@@ -29,7 +29,7 @@ class RegisterSlice(wiring.Component):
 
     Source
     ------
-    docs/streams.md.
+    docs/reference/streams.md.
     """
 
     def __init__(self, *, shape: ShapeLike):
@@ -75,7 +75,7 @@ class SkidBuffer(wiring.Component):
 
     Source
     ------
-    docs/streams.md.
+    docs/reference/streams.md.
     """
 
     def __init__(self, *, shape: ShapeLike):

@@ -39,7 +39,7 @@ class StreamFIFO(wiring.Component):
 
     Source
     ------
-    docs/streams.md.
+    docs/reference/streams.md.
     """
 
     def __init__(self, *, shape: ShapeLike, depth: int):

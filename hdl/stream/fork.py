@@ -30,7 +30,7 @@ class StreamFork(wiring.Component):
 
     Source
     ------
-    docs/streams.md.
+    docs/reference/streams.md.
     """
 
     def __init__(self, *, shape: Any, outputs: int = 2):

@@ -35,7 +35,7 @@ class WidthConverter(wiring.Component):
 
     Source
     ------
-    docs/streams.md.
+    docs/reference/streams.md.
     """
 
     def __init__(self, *, input_width: int, output_width: int, error: bool = False):

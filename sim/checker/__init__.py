@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from functools import partial
 
-from fanin import wire
-from fanin.sim.checker.protocol import Protocol
+from fanin.sim.checker.protocol import ProtocolModel
 from fanin.sim.checker.published import Published
 from fanin.sim.checker.rounds import Rounds
+from fanin.wire import aggregation as wire
 
 # By the names of ``fanin p4 check``; each takes ``workers``, ``slots`` and ``rounds``.
-PROTOCOLS: dict[str, Callable[..., Protocol]] = {
+PROTOCOLS: dict[str, Callable[..., ProtocolModel]] = {
     **{protocol.value: partial(Rounds, protocol=protocol) for protocol in wire.Protocol},
     "published": Published,
 }

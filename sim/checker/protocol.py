@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from fanin.wire import Kind
+from fanin.wire.aggregation import Kind
 
 ONCE = "every worker gets every FA exactly once, and in order"
 SUM = "an FA is the sum of exactly the W contributions of its operation"
@@ -55,7 +55,7 @@ class SwitchStep(NamedTuple):
     sent: tuple[tuple[int, Message], ...] = ()
 
 
-class Protocol(ABC):
+class ProtocolModel(ABC):
     """One protocol for ``workers`` members.
 
     Constructed with the ``slots`` that a worker may have in flight; the attribute counts all that the job has,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fanin.sim.checker.protocol import ONCE, REUSE, SUM, Message, Protocol, Step, SwitchStep, Violation
-from fanin.wire import Kind
+from fanin.sim.checker.protocol import ONCE, REUSE, SUM, Message, ProtocolModel, Step, SwitchStep, Violation
+from fanin.wire.aggregation import Kind
 
 
 class PublishedSlot(NamedTuple):
@@ -32,7 +32,7 @@ class PublishedRegisters(NamedTuple):
     ack_bm: int = 0
 
 
-class Published(Protocol):
+class Published(ProtocolModel):
     """P4SGD's algorithms 2 and 3, line by line. Their counts are those of the bits in their bitmaps.
 
     Its packets carry no round. Here they do, so that it can be told which operation's PA or FA one is, but no

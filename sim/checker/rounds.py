@@ -1,16 +1,17 @@
-"""The protocols of ``fanin.wire``: rounds, and answers to one member alone."""
+"""The protocols of ``fanin.wire.aggregation``: rounds, and answers to one member alone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from fanin import wire
-from fanin.sim.checker.protocol import ONCE, SUM, Message, Protocol, Step, SwitchStep, Violation
-from fanin.sim.golden.transport import Snapshot, State, WorkerEndpoint
+from fanin.golden.aggregation import Snapshot, State, WorkerEndpoint
+from fanin.sim.checker.protocol import ONCE, SUM, Message, ProtocolModel, Step, SwitchStep, Violation
 from fanin.sim.switch.base import Job, Member, SlotRegisters
 from fanin.sim.switch.reference import ReferenceSwitch
-from fanin.wire import Encap, Endpoint, Kind, Packet, decode_payload, encode, header_length
+from fanin.wire import aggregation as wire
+from fanin.wire.aggregation import AggPacket, Encap, Kind, decode_payload, encode, header_length
+from fanin.wire.ethernet import Endpoint
 
 JOB = 1
 # A contribution can be so often in a sum, less once, before it looks like the next one's. Three rounds are told
@@ -29,8 +30,8 @@ def total(workers: int, slot: int, number: int) -> tuple[int, int]:
     return sum(part[0] for part in parts), sum(part[1] for part in parts)
 
 
-class Rounds(Protocol):
-    """The worker of ``fanin.sim.golden.transport`` and the switch of ``fanin.sim.switch.reference``.
+class Rounds(ProtocolModel):
+    """The worker of ``fanin.golden.aggregation`` and the switch of ``fanin.sim.switch.reference``.
 
     Both are executed, not imitated: the checker only takes their state and puts it back. Retransmissions are
     not counted, so no worker gives up.
@@ -72,7 +73,7 @@ class Rounds(Protocol):
     def hear(self, worker: Snapshot, slot: int, message: Message) -> Step:  # noqa: D102
         self._endpoint.restore(worker)
         values = total(self.workers, slot, message.round)
-        received = self._endpoint.receive(Packet(message.kind, JOB, slot, message.round, self._all, values))
+        received = self._endpoint.receive(AggPacket(message.kind, JOB, slot, message.round, self._all, values))
         for number, fa in enumerate(received.delivered, start=worker.delivered):
             if fa != total(self.workers, number % self.slots, number // self.slots + 1):
                 raise Violation(ONCE, f"another FA stands in for that of operation {number}")
@@ -81,7 +82,7 @@ class Rounds(Protocol):
     def switch(self, state: SlotRegisters, slot: int, sender: int, message: Message) -> SwitchStep:  # noqa: D102
         self._switch.set_registers(JOB, slot, state)
         values = contribution(sender, slot, message.round) if message.kind is Kind.AGG else (0, 0)
-        packet = Packet(message.kind, JOB, slot, message.round, 1 << sender, values)
+        packet = AggPacket(message.kind, JOB, slot, message.round, 1 << sender, values)
         frame = encode(packet, encap=Encap.L2, source=Endpoint(sender + 1, 0), destination=Endpoint(0xFF, 0))
         sent = []
         for port, answer, _ in self._switch.inject(sender, frame, 0):
@@ -146,7 +147,7 @@ class Rounds(Protocol):
             return kept.state is not State.WAIT_RESULT
         return kept.state is State.FREE
 
-    def _step(self, *packets: Packet) -> Step:
+    def _step(self, *packets: AggPacket) -> Step:
         state = self._endpoint.snapshot()
         state = state._replace(slots=tuple(slot._replace(retries=0) for slot in state.slots))
         return Step(state, *(Message(Kind(packet.kind), packet.round) for packet in packets))

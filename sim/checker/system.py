@@ -12,8 +12,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from itertools import permutations
 from typing import Any, NamedTuple
 
-from fanin.sim.checker.protocol import REUSE, Message, Protocol, Violation
-from fanin.wire import Kind
+from fanin.sim.checker.protocol import REUSE, Message, ProtocolModel, Violation
+from fanin.wire.aggregation import Kind
 
 State = tuple[int, ...]
 Fields = tuple[Any, ...]  # of an event, its message as a number
@@ -66,7 +66,7 @@ class System:
     more are taken out at once. Workers are alike: of states that differ by their names ``canonical`` keeps one.
     """
 
-    def __init__(self, protocol: Protocol, faults: Faults, *, in_flight: int = 2):
+    def __init__(self, protocol: ProtocolModel, faults: Faults, *, in_flight: int = 2):
         for name, count in faults._asdict().items():
             if count < 0:
                 raise ValueError(f"{name} must not be negative, not {count!r}")

@@ -7,21 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from fanin import wire
 from fanin.sim.cosim.clock import Clock
 from fanin.sim.network import Network
-from fanin.wire import (
-    ETHERNET,
-    ETHERTYPE_AGGREGATION,
-    ETHERTYPE_IPV4,
-    IP_PROTOCOL_UDP,
-    IPV4,
-    UDP_PORT,
-    Encap,
-    Kind,
-    byte_length,
-    header_length,
-)
+from fanin.wire import aggregation as wire
+from fanin.wire.aggregation import ETHERTYPE_AGGREGATION, Encap, Kind, header_length
+from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP_PORT
+from fanin.wire.fields import byte_length
 
 _HEADER = struct.Struct(">BBHI")  # version and kind, job, slot, round
 _ENCAPS = {ETHERTYPE_AGGREGATION: Encap.L2, ETHERTYPE_IPV4: Encap.UDP}

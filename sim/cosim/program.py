@@ -9,8 +9,8 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from fanin.hdl.bus.driver import Operation
 from fanin.hdl.bus.register_map import RegisterMap
+from fanin.host.driver import Operation
 
 _ALL = 0xFFFF_FFFF
 

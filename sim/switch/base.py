@@ -1,4 +1,6 @@
-"""What every switch of the simulation offers: jobs, frames in, frames out, counters (docs/protocol.md)."""
+"""What every switch of the simulation offers: jobs, frames in, frames out, counters
+(docs/systems/aggregation.md).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ class SwitchKind(StrEnum):
 
     EMBEDDED = "embedded"  # the emitted P4 text, executed by fanin
     BMV2 = "bmv2"  # the same text, compiled by p4c and executed by simple_switch_grpc
-    REFERENCE = "reference"  # docs/protocol.md in plain Python
+    REFERENCE = "reference"  # docs/systems/aggregation.md in plain Python
 
 
 Delivery = tuple[int, bytes, int]  # port, frame without FCS, time in ps

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fanin.p4.aggregation import ProgramConfig, register_words
 from fanin.p4.control import MulticastGroup, TableEntry
 from fanin.p4.emit import program_text
-from fanin.p4.program import ProgramConfig, register_words
 from fanin.sim.switch.embedded import Switch, load
 from fanin.sim.switch.program import ProgramSwitch, split_words
-from fanin.wire import Endpoint
+from fanin.wire.ethernet import Endpoint
 
 
 class EmbeddedPipeline:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fanin.job import SWITCH
-from fanin.p4.program import ProgramConfig
+from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.switch.base import Switch, SwitchKind
 from fanin.sim.switch.reference import ReferenceSwitch
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fanin.job import Job, JobCounters, SwitchCounters, check_jobs
+from fanin.p4.aggregation import ACK_STATE, AGG_STATE, MAX_JOBS, ProgramConfig, state_registers, sum_registers
 from fanin.p4.control import MulticastGroup, TableEntry
 from fanin.p4.description import WORD_BITS
 from fanin.p4.installation import (
@@ -17,9 +18,8 @@ from fanin.p4.installation import (
     switch_counters,
     switch_installation,
 )
-from fanin.p4.program import ACK_STATE, AGG_STATE, MAX_JOBS, ProgramConfig, state_registers, sum_registers
 from fanin.sim.switch.base import Delivery, SlotRegisters, Switch
-from fanin.wire import Endpoint
+from fanin.wire.ethernet import Endpoint
 
 
 class Pipeline(Protocol):

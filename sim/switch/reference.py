@@ -1,4 +1,4 @@
-"""The reference switch: docs/protocol.md in plain Python, written to be read beside it."""
+"""The reference switch: docs/systems/aggregation.md in plain Python, written to be read beside it."""
 
 from __future__ import annotations
 
@@ -7,33 +7,37 @@ from dataclasses import dataclass, field
 
 from fanin.job import check_jobs
 from fanin.sim.switch.base import Delivery, Job, JobCounters, Member, SlotRegisters, Switch, SwitchCounters
-from fanin.wire import (
+from fanin.wire.aggregation import (
     AGGREGATION,
     DEFAULT_VALUES,
-    ETHERNET,
     ETHERTYPE_AGGREGATION,
+    VERSION,
+    Encap,
+    Kind,
+    Protocol,
+    header_length,
+    payload_length,
+)
+from fanin.wire.ethernet import (
+    ETHERNET,
     ETHERTYPE_IPV4,
     IP_PROTOCOL_UDP,
     IPV4,
     UDP,
     UDP_PORT,
-    VERSION,
-    Encap,
     Endpoint,
-    Kind,
-    Protocol,
-    byte_length,
-    header_length,
     internet_checksum,
-    payload_length,
 )
+from fanin.wire.fields import byte_length
 
 _IP = byte_length(ETHERNET)  # where the IPv4 header starts
 _UDP = _IP + byte_length(IPV4)
 _HEADER = struct.Struct(">BBHII")  # kind and version, job, slot, round, bitmap
 assert _HEADER.size == byte_length(AGGREGATION)
 assert _UDP + byte_length(UDP) == header_length(Encap.UDP)
-_IP_HEADER = struct.Struct(">BBHHHBBHII")  # fields of fanin.wire.IPV4; version with ihl, flags with fragment
+_IP_HEADER = struct.Struct(
+    ">BBHHHBBHII"
+)  # fields of fanin.wire.aggregation.IPV4; version with ihl, flags with fragment
 _MORE_OR_OFFSET = 0x3FFF  # of the flags and fragment field; 0 in a whole datagram
 
 
@@ -78,7 +82,7 @@ def _wrap(value: int) -> int:
 
 
 class ReferenceSwitch(Switch):
-    """The switch of docs/protocol.md for raw Ethernet and, unless ``encap`` is L2, UDP.
+    """The switch of docs/systems/aggregation.md for raw Ethernet and, unless ``encap`` is L2, UDP.
 
     ``endpoint`` holds the switch's own addresses, ``ports`` how many it has, ``values`` V. Other traffic goes
     to the port of its destination MAC (members' MACs are known), or to all ports but the one it came from.
@@ -176,7 +180,7 @@ class ReferenceSwitch(Switch):
         return [to] if to != port else []
 
     def _aggregate(self, port: int, frame: bytes, offset: int) -> list[tuple[Member, bytes]]:
-        """The checks of docs/protocol.md, in its order."""
+        """The checks of docs/systems/aggregation.md, in its order."""
         if len(frame) < offset + payload_length(self.values):
             self._counters.malformed += 1
             return []

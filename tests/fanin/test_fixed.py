@@ -1,4 +1,4 @@
-"""Every rounding of docs/numbers.md, against exact rationals and against floating point."""
+"""Every rounding of docs/reference/numbers.md, against exact rationals and against floating point."""
 
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from fractions import Fraction

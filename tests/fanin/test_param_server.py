@@ -14,7 +14,7 @@ from fanin.param_server import (
     ServerLayout,
     WorkerLayout,
 )
-from fanin.roce import MAX_MESSAGE_BYTES
+from fanin.wire.rdma import MAX_MESSAGE_BYTES
 from tests.support import new_seed
 
 

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from fanin.config import PRESETS
 from fanin.errors import InputError
+from fanin.glm import PRESETS
 from fanin.hdl import catalog
 from tests.support import slow
 

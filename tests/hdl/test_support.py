@@ -5,7 +5,7 @@ from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.stream.monitor import ProtocolError
+from fanin.sim.rtl.monitor import ProtocolError
 from tests.support import simulate
 
 

@@ -8,11 +8,11 @@ import pytest
 from fanin.cli.main import main
 from fanin.job import SWITCH, worker_endpoint
 from fanin.p4 import companions
+from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.p4.deployment import default_deployment, load_deployment
-from fanin.p4.program import ProgramConfig, Target
 from fanin.sim.pcap import PcapWriter
 from fanin.sim.switch.reference import ReferenceSwitch
-from fanin.wire import Encap, Kind, Packet, Protocol, encode
+from fanin.wire.aggregation import AggPacket, Encap, Kind, Protocol, encode
 from tests.p4.bridge import run_tests
 
 ENCAPS = pytest.mark.parametrize("encap", list(Encap))
@@ -77,7 +77,7 @@ def _tshark(folder, pcap, *options):
 def test_tshark_reads_every_field_of_a_packet(emitted, encap, tmp_path):
     folder = emitted("--values", 4)
     packets = [
-        Packet(kind, 7, 500 + kind, 0xFFFF_FFFF - kind, 1 << (31 - kind), (kind, -1, 2**31 - 1, -(2**31)))
+        AggPacket(kind, 7, 500 + kind, 0xFFFF_FFFF - kind, 1 << (31 - kind), (kind, -1, 2**31 - 1, -(2**31)))
         for kind in Kind
     ]
     with PcapWriter(tmp_path / "in.pcap") as pcap:
@@ -97,13 +97,13 @@ def test_tshark_reads_every_field_of_a_packet(emitted, encap, tmp_path):
 
 def test_tshark_says_what_is_malformed(emitted, tmp_path):
     folder = emitted()
-    good = Packet(Kind.AGG, 1, 0, 1, 1)
+    good = AggPacket(Kind.AGG, 1, 0, 1, 1)
     ends = {"encap": Encap.L2, "source": worker_endpoint(0), "destination": SWITCH}
     frames = {
         "": encode(good, **ends),
-        "version is not 1": encode(Packet(Kind.AGG, 1, 0, 1, 1, version=2), **ends),
-        "no such kind": encode(Packet(9, 1, 0, 1, 1), **ends),
-        "round is 0": encode(Packet(Kind.AGG, 1, 0, 0, 1), **ends),
+        "version is not 1": encode(AggPacket(Kind.AGG, 1, 0, 1, 1, version=2), **ends),
+        "no such kind": encode(AggPacket(9, 1, 0, 1, 1), **ends),
+        "round is 0": encode(AggPacket(Kind.AGG, 1, 0, 0, 1), **ends),
         "fewer than 8 values": encode(good, **ends)[:50],
         "too short for a header": encode(good, **ends)[:20],
     }

@@ -6,10 +6,10 @@ import shutil
 import pytest
 
 from fanin.errors import ToolFailed
+from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.p4.compiler import COMPILERS, compile_program, find_compiler
 from fanin.p4.emit import program_text
-from fanin.p4.program import ProgramConfig, Target
-from fanin.wire import Encap, Protocol
+from fanin.wire.aggregation import Encap, Protocol
 
 # (workers, slots, values)
 SIZES = {

@@ -8,9 +8,9 @@ import pytest
 
 from fanin.errors import InputError
 from fanin.job import SWITCH, Job, Member, worker_endpoint
+from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.p4.deployment import Deployment, Port, default_deployment, deployment_json, load_deployment
-from fanin.p4.program import ProgramConfig, Target
-from fanin.wire import Endpoint
+from fanin.wire.ethernet import Endpoint
 
 
 @pytest.fixture

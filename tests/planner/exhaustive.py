@@ -10,9 +10,9 @@ from fractions import Fraction
 from itertools import combinations, product
 
 from fanin.errors import InputError
-from fanin.hdl.layers.family import family
-from fanin.planner import dsl
+from fanin.layers.family import family
 from fanin.planner.cluster import Cluster, Device, Part, load_cluster
+from fanin.planner.model import dsl
 
 RULES = ("connections", "dram", "dsp", "hops", "host", "network", "ram")
 NEVER = float("inf")

@@ -8,9 +8,9 @@ from copy import deepcopy
 from dataclasses import asdict, replace
 from fractions import Fraction
 
-from fanin.hdl.layers import ends, pointwise, window
-from fanin.hdl.layers.family import RamKind, family
-from fanin.hdl.layers.layer import Parallelism, Shape, Storage
+from fanin.layers import ends, pointwise, window
+from fanin.layers.family import RamKind, family
+from fanin.layers.layer import Parallelism, Shape, Storage
 
 M20K = {"kind": "m20k", "from_bits": 0, "shapes": [[512, 40], [1024, 20], [2048, 10]]}
 BRAM = {"kind": "bram18", "from_bits": 0, "shapes": [[512, 36], [1024, 18]], "blocks": 3400}

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from fanin.errors import InputError
-from fanin.planner import check
-from fanin.planner.check import check_plan
-from fanin.planner.load import SHIPPED, load_model
+from fanin.planner.check import plan as check
+from fanin.planner.check.plan import check_plan
+from fanin.planner.model.load import SHIPPED, load_model
 from tests.planner.plans import build, description, description_of, write
 from tests.support import new_seed, slow
 

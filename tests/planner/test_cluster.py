@@ -5,7 +5,7 @@ import random
 import pytest
 
 from fanin.errors import InputError
-from fanin.hdl.layers.family import RamKind, family
+from fanin.layers.family import RamKind, family
 from fanin.planner.cluster import load_cluster
 
 PART = {

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from fanin.errors import InputError
-from fanin.planner import dsl
 from fanin.planner.cluster import Cluster, Device, load_cluster
-from fanin.planner.conflict import in_words, misfit, smallest_conflict
-from fanin.planner.instance import Instance
-from fanin.planner.limits import Limits
-from fanin.planner.plan import make_plan
+from fanin.planner.model import dsl
+from fanin.planner.plan.plan import make_plan
+from fanin.planner.search.conflict import in_words, misfit, smallest_conflict
+from fanin.planner.search.instance import Instance
+from fanin.planner.search.limits import Limits
 from tests.planner.exhaustive import Exhaustive, random_case, smallest_conflicts, two_ways
 
 PART = load_cluster("arria10x1").devices[0].part

@@ -8,7 +8,7 @@ import pytest
 
 from fanin import planner
 from fanin.errors import InputError
-from fanin.hdl.layers.layer import Shape
+from fanin.layers.layer import Shape
 from fanin.planner import (
     add,
     add_input,
@@ -25,7 +25,7 @@ from fanin.planner import (
     relu6,
     soft_cross_loss,
 )
-from fanin.planner.dsl import new_model
+from fanin.planner.model.dsl import new_model
 
 FRAME = [9, 12, 4]
 

@@ -9,9 +9,9 @@ import pytest
 
 from fanin import planner
 from fanin.errors import InputError
-from fanin.hdl.layers.layer import Shape
-from fanin.hdl.layers.window import Conv, Dense
-from fanin.planner.load import SHIPPED, load_model
+from fanin.layers.layer import Shape
+from fanin.layers.window import Conv, Dense
+from fanin.planner.model.load import SHIPPED, load_model
 
 IMPORT = "from fanin.planner import *\n"
 
@@ -173,15 +173,15 @@ def test_a_shipped_model_is_the_same_every_time(name):
 
 
 def test_every_shipped_model_is_listed():
-    folder = os.path.dirname(planner.__file__) + "/models"
+    folder = os.path.dirname(planner.__file__) + "/model/shipped"
     files = {entry.removesuffix(".py") for entry in os.listdir(folder) if entry.endswith(".py")}
     assert files - {"__init__", "bottleneck"} == set(SHIPPED)
 
 
 def test_a_model_may_use_the_shipped_blocks(write):
     text = (
-        SMALL
-        + "from fanin.planner.models.bottleneck import bottleneck\nadd_output('y', bottleneck(18, 3, 1, x))"
+        SMALL + "from fanin.planner.model.shipped.bottleneck import bottleneck\n"
+        "add_output('y', bottleneck(18, 3, 1, x))"
     )
     kinds = [node.layer.kind for node in load_model(write(text)).nodes]
     assert kinds.count("online_norm") == 3
@@ -280,7 +280,7 @@ def test_a_bad_model_is_refused_in_one_line(refuse, text, said):
 def test_a_model_that_reads_another_one_keeps_its_own_layers(write):
     write(SMALL + "add_output('y', relu(x))", "inner.py")
     text = SMALL + (
-        "import os\nfrom fanin.planner.load import load_model\n"
+        "import os\nfrom fanin.planner.model.load import load_model\n"
         "inner = load_model(os.path.dirname(__file__) + '/inner.py')\n"
         "add_output('y', conv(len(inner.nodes), 1, 1, x))"
     )
@@ -288,7 +288,7 @@ def test_a_model_that_reads_another_one_keeps_its_own_layers(write):
 
 
 def test_a_model_that_reads_itself_is_refused(refuse):
-    said = refuse("from fanin.planner.load import load_model\nload_model(__file__)")
+    said = refuse("from fanin.planner.model.load import load_model\nload_model(__file__)")
     assert said.startswith(":2: RecursionError: maximum recursion depth exceeded")
 
 

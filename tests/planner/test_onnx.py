@@ -8,8 +8,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from fanin.errors import InputError
-from fanin.planner.load import load_model
-from fanin.planner.onnx_model import load_onnx
+from fanin.planner.model.load import load_model
+from fanin.planner.model.onnx_model import load_onnx
 from tests.planner.onnx_net import Net, flattened
 
 # expansion, output channels, how often, stride of the first (Sandler et al., CVPR 2018, table 2)

@@ -9,8 +9,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from fanin.errors import InputError
-from fanin.planner.load import load_model
-from fanin.planner.onnx_model import load_onnx
+from fanin.planner.model.load import load_model
+from fanin.planner.model.onnx_model import load_onnx
 from tests.planner.onnx_net import Net, flattened
 
 

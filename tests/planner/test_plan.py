@@ -6,13 +6,13 @@ from fractions import Fraction
 
 import pytest
 
-from fanin.hdl.layers.layer import Storage
+from fanin.layers.layer import Storage
 from fanin.planner import add_input, add_output, conv, dense, global_avg_pool, soft_cross_loss
-from fanin.planner.choices import all_choices
 from fanin.planner.cluster import Cluster, Device, load_cluster
-from fanin.planner.dsl import new_model
-from fanin.planner.instance import Instance, Placement
-from fanin.planner.plan import Plan, bottleneck
+from fanin.planner.model.dsl import new_model
+from fanin.planner.plan.plan import Plan, bottleneck
+from fanin.planner.search.choices import all_choices
+from fanin.planner.search.instance import Instance, Placement
 
 
 def plan(*, dram=50 * 10**9, storage=Storage.CHIP, batch=10):

@@ -13,17 +13,18 @@ import numpy as np
 import pytest
 
 from fanin.errors import InputError
-from fanin.planner import anneal, dsl, kernel
-from fanin.planner.check import check_plan
+from fanin.planner.check.plan import check_plan
 from fanin.planner.cluster import Cluster, Device, load_cluster
-from fanin.planner.graph import Edge
-from fanin.planner.instance import Instance, Placement, paths_apart
-from fanin.planner.limits import Limits
-from fanin.planner.plan import make_plan
-from fanin.planner.priorities import choose_priorities
-from fanin.planner.relax import least_period
-from fanin.planner.start import first_placement
-from fanin.planner.write import plan_files
+from fanin.planner.model import dsl
+from fanin.planner.model.graph import Edge
+from fanin.planner.plan.plan import make_plan
+from fanin.planner.plan.write import plan_files
+from fanin.planner.search import anneal, kernel
+from fanin.planner.search.instance import Instance, Placement, paths_apart
+from fanin.planner.search.limits import Limits
+from fanin.planner.search.priorities import choose_priorities
+from fanin.planner.search.relax import least_period
+from fanin.planner.search.start import first_placement
 from tests.planner.exhaustive import (
     Exhaustive,
     colours,
@@ -311,7 +312,7 @@ def test_an_annealing_that_ends_well_gives_a_placement_of_that_period():
         instance = Instance(model, cluster)
         start = make_plan(instance, Limits(seconds=5, workers=1)).placement
         period = instance.in_ticks(best * 2)
-        job = anneal.Job(instance, start, period, seed, 20_000, 0.1)
+        job = anneal.Annealing(instance, start, period, seed, 20_000, 0.1)
         placement = anneal.anneal(job)
         if placement is not None:
             found += 1

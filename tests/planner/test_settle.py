@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from fanin.hdl.layers.family import family
-from fanin.planner import dsl
+from fanin.layers.family import family
 from fanin.planner.cluster import Cluster, Device, Part
-from fanin.planner.instance import Instance
-from fanin.planner.limits import Limits
-from fanin.planner.plan import make_plan
+from fanin.planner.model import dsl
+from fanin.planner.plan.plan import make_plan
+from fanin.planner.search.instance import Instance
+from fanin.planner.search.limits import Limits
 from tests.planner.exhaustive import Exhaustive, pinned_nodes, random_case
 
 CASES = 80

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from fanin.errors import InputError
-from fanin.planner import dsl
 from fanin.planner.cluster import load_cluster
-from fanin.planner.instance import Instance
-from fanin.planner.load import load_model
-from fanin.planner.relax import least_period
-from fanin.planner.split import LARGE, bottlenecks, limiting, split
+from fanin.planner.model import dsl
+from fanin.planner.model.load import load_model
+from fanin.planner.model.split import LARGE, bottlenecks, limiting, split
+from fanin.planner.search.instance import Instance
+from fanin.planner.search.relax import least_period
 
 EPSILON = 1e-3
 

@@ -7,9 +7,10 @@ from itertools import pairwise
 import pytest
 
 from fanin.errors import CheckFailed
-from fanin.planner import dsl, sweep
 from fanin.planner.cluster import Cluster, Device, load_cluster
-from fanin.planner.limits import Limits
+from fanin.planner.model import dsl
+from fanin.planner.plan import sweep
+from fanin.planner.search.limits import Limits
 from tests.planner.exhaustive import Exhaustive
 
 FACTORS = (1, 2, 4)

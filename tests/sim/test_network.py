@@ -11,7 +11,7 @@ from fanin.sim.network import Link, LinkConfig, Network
 from fanin.sim.pcap import PcapWriter
 from fanin.sim.switch.base import Switch
 from fanin.sim.switch.reference import ReferenceSwitch
-from fanin.wire import Endpoint
+from fanin.wire.ethernet import Endpoint
 
 FRAME = bytes(range(60))
 QUICK = LinkConfig(delay_ns=0, gbps=float("inf"))

@@ -1,4 +1,4 @@
-"""``fanin bench``: the figures of docs/benchmarks.md, each beside its limit; a benchmark per file."""
+"""``fanin bench``: the figures of docs/reference/benchmarks.md, each beside its limit; a benchmark per file."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fanin.cli.bench.result import Result
 from fanin.cli.output import print_json
-from fanin.config import PRESETS
 from fanin.errors import CheckFailed
+from fanin.glm import PRESETS
 
 PAPER_FIGURES = (9, 10, 11, 12, 14)
 
@@ -40,7 +40,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     ring.add_argument("--models", action="store_true", help="the papers' models alone: seconds, not minutes")
     _add_output(ring)
     _benchmark(names, "rdma", "one-sided writes: link use, latency, area and logic depth")
-    _benchmark(names, "ps", "the parameter server: rows a second with 15 workers, area and logic depth")
+    text = "the parameter server: rows a second with 15 workers, area and logic depth"
+    _benchmark(names, "ps", text, module="param_server")
     codec = _benchmark(names, "codec", "the codecs: latency, throughput, area, RTL against NumPy, table III")
     codec.add_argument("--values", type=int, default=1_000_000, metavar="N", help="values per codec and bound")
     area = _benchmark(names, "area", "LUTs, flip-flops and logic depth of one engine and a whole node")
@@ -54,11 +55,11 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def _benchmark(
-    names: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
+    names: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, module: str | None = None
 ) -> argparse.ArgumentParser:
     parser = names.add_parser(name, help=text, description=f"Measure {text}.")
     parser.add_argument("--json", action="store_true", help="a list of {name, value, unit, limit, ok}")
-    parser.set_defaults(run=run, benchmark=name)
+    parser.set_defaults(run=run, benchmark=module or name)
     return parser
 
 

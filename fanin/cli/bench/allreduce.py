@@ -17,10 +17,11 @@ from fanin.cli.bench import nodes
 from fanin.cli.bench.figure import Figure, outputs, write
 from fanin.cli.bench.nodes import CYCLE_NS
 from fanin.cli.bench.result import Result
-from fanin.config import CLOCK_MHZ, MICRO_BATCH, PRESETS, NodeConfig, TrainShape
-from fanin.sim.cosim.harness import TrainRun
+from fanin.clock import CLOCK_MHZ
+from fanin.glm import MICRO_BATCH, PRESETS, GlmConfig, TrainShape
+from fanin.sim.glm.cosim import TrainRun
 from fanin.sim.network import LinkConfig, NetworkConfig
-from fanin.wire import Protocol
+from fanin.wire.aggregation import Protocol
 
 NAME = "allreduce"
 WORKERS = (2, 4, 8)
@@ -43,7 +44,7 @@ class Point:
     workers: int
 
     @property
-    def node(self) -> NodeConfig:
+    def node(self) -> GlmConfig:
         """The transport of a u280 node behind one small engine."""
         return replace(PRESETS["u280"], engines=1, lanes=8, depth=4, sample_fifo=512, protocol=self.protocol)
 

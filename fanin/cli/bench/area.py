@@ -10,14 +10,14 @@ from amaranth.lib import wiring
 
 from fanin.cli.bench.netlist import Area, synthesise
 from fanin.cli.bench.result import Result
-from fanin.config import PRESETS, NodeConfig
+from fanin.glm import PRESETS, GlmConfig
+from fanin.hdl.aggregation.transport import AggTransport
 from fanin.hdl.emit import emit_verilog, module_name, snake_case
 from fanin.hdl.glm.backward import GradientLane
 from fanin.hdl.glm.bank import Bank
 from fanin.hdl.glm.engine import Engine
 from fanin.hdl.glm.node import GlmNode, make_worker
-from fanin.hdl.net.transport import AggTransport
-from fanin.wire import Encap, Protocol
+from fanin.wire.aggregation import Encap, Protocol
 
 # One engine of P4SGD's public RTL, mapped by the same yosys, without DSPs and model memory.
 P4SGD_ENGINE = {"LUTs": 49_550, "flip-flops": 78_749}
@@ -109,7 +109,7 @@ def part_figures(part: wiring.Component) -> Iterator[Result]:
     yield Result(f"{name}: DSPs", area.dsps, "DSPs")
 
 
-def _total(config: NodeConfig, engine: Area, around: Area) -> Iterator[Result]:
+def _total(config: GlmConfig, engine: Area, around: Area) -> Iterator[Result]:
     def total(of: str) -> int:
         return config.engines * int(getattr(engine, of)) + int(getattr(around, of))
 

@@ -13,15 +13,15 @@ from fanin.cli.bench.netlist import synthesise
 from fanin.cli.bench.result import Result
 from fanin.cli.codec.measure import Meter, Row, paper_rows
 from fanin.cli.codec.options import describe
+from fanin.clock import CLOCK_MHZ
 from fanin.codec import FLOAT_BITS, MAX_BOUND, MIN_BOUND, Bfp, Inceptionn, Mode
-from fanin.config import CLOCK_MHZ
 from fanin.errors import InputError
+from fanin.golden.codec.samples import samples
 from fanin.hdl.codec.make import make_compressor, make_decompressor
 from fanin.hdl.emit import emit_verilog, snake_case
-from fanin.sim.cosim.codec import CodecRtl, encode_frame
-from fanin.sim.golden.codec.samples import samples
-from fanin.sim.models.gradients import gradients
-from fanin.sim.models.tags import BOUNDS
+from fanin.sim.codec.cosim import CodecRtl, encode_frame
+from fanin.sim.codec.gradients import gradients
+from fanin.sim.codec.tags import BOUNDS
 
 MAX_LATENCY = 20  # cycles, compression and decompression
 MAX_NS = 590  # what a network of FPGAs with lossy compression takes (TPDS, February 2026)

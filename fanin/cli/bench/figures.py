@@ -15,13 +15,14 @@ from fanin import fixed
 from fanin.cli.bench import nodes
 from fanin.cli.bench.figure import Figure, outputs, write
 from fanin.cli.bench.result import Result
-from fanin.config import CLOCK_MHZ, PRESETS, TrainShape
+from fanin.clock import CLOCK_MHZ
 from fanin.errors import InputError
 from fanin.fixed import DEFAULT_PRECISION, Loss
-from fanin.sim.data import TABLE_II, Dataset, prepare, read, synthetic
-from fanin.sim.golden import metrics
-from fanin.sim.golden.float64 import train_float64
-from fanin.sim.golden.train import train as train_golden
+from fanin.glm import PRESETS, TrainShape
+from fanin.golden.glm import metrics
+from fanin.golden.glm.float64 import train_float64
+from fanin.golden.glm.train import train as train_golden
+from fanin.sim.glm.data import TABLE_II, Dataset, prepare, read, synthetic
 
 T_L_NS = 1200.0  # P4SGD, section V-B
 WORDS_AT_MOST = 1 << 28  # bytes of features: the samples that a measurement may take of a wide set

@@ -1,7 +1,7 @@
 """Area and logic depth of a Verilog module, from yosys' mapping to Xilinx UltraScale+ primitives.
 
 yosys is no vendor tool: the counts stand beside those of other designs mapped by the same yosys, and the
-depth is structural (docs/benchmarks.md: LUT levels and carry chains between two registers).
+depth is structural (docs/reference/benchmarks.md: LUT levels and carry chains between two registers).
 """
 
 from __future__ import annotations

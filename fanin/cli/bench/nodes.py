@@ -9,10 +9,11 @@ from functools import lru_cache
 import numpy as np
 
 from fanin import fixed
-from fanin.config import CLOCK_MHZ, MICRO_BATCH, PRESETS, Mode, NodeConfig, TrainShape
+from fanin.clock import CLOCK_MHZ
 from fanin.fixed import Loss
+from fanin.glm import MICRO_BATCH, PRESETS, GlmConfig, Partitioning, TrainShape
 from fanin.hdl.glm.backward import backward_latency
-from fanin.sim.cosim.harness import Cosim, TrainRun
+from fanin.sim.glm.cosim import Cosim, TrainRun
 from fanin.sim.network import LinkConfig, NetworkConfig
 
 CYCLE_NS = 1000 / CLOCK_MHZ
@@ -20,14 +21,14 @@ RATE = 2.0**-10
 MINI_BATCHES = 4
 
 
-def node(engines: int, *, data_parallel: bool = False) -> NodeConfig:
+def node(engines: int, *, data_parallel: bool = False) -> GlmConfig:
     """A u280 node with so many engines."""
-    mode = Mode.DATA_PARALLEL if data_parallel else Mode.MODEL_PARALLEL
+    mode = Partitioning.DATA_PARALLEL if data_parallel else Partitioning.MODEL_PARALLEL
     return replace(PRESETS["u280"], engines=engines, mode=mode)
 
 
 @lru_cache(maxsize=1)  # a build of eight nodes is large; benchmarks take their configurations in order
-def build(config: NodeConfig, workers: int) -> Cosim:
+def build(config: GlmConfig, workers: int) -> Cosim:
     """W simulated nodes; Verilated once."""
     return Cosim(config, workers=workers, clock_mhz=CLOCK_MHZ)
 
@@ -71,7 +72,7 @@ class Measured:
 
 
 def measure(
-    config: NodeConfig,
+    config: GlmConfig,
     *,
     workers: int = 1,
     columns: int,
@@ -118,7 +119,7 @@ def _measured(run: TrainRun, shape: TrainShape) -> Measured:
         shape=shape,
         mini_batch=int(np.diff(starts).max()),
         latency=int(np.max(run.raw.allreduce_cycles)),
-        ways=_ways(run, shape, event) if shape.node.mode is Mode.MODEL_PARALLEL else None,
+        ways=_ways(run, shape, event) if shape.node.mode is Partitioning.MODEL_PARALLEL else None,
         cycles_per_second=run.raw.cycles / run.raw.cpu_seconds,
     )
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 from fanin.cli.bench.result import Result
-from fanin.cli.planning import SECONDS, SWEEP_SECONDS, searched
+from fanin.cli.plan.execute import SECONDS, SWEEP_SECONDS, searched
 from fanin.planner.cluster import load_cluster
-from fanin.planner.limits import Limits
-from fanin.planner.load import load_model
-from fanin.planner.plan import Plan
-from fanin.planner.sweep import Say, sweep
+from fanin.planner.model.load import load_model
+from fanin.planner.plan.plan import Plan
+from fanin.planner.plan.sweep import Say, sweep
+from fanin.planner.search.limits import Limits
 
 WORKERS = 2
 COUNTS, FACTORS = range(3, 10), (1, 2, 4)

@@ -13,19 +13,19 @@ from amaranth.lib import wiring
 from fanin.cli.bench.area import part_figures
 from fanin.cli.bench.rdma_latency import Move, NicMeter
 from fanin.cli.bench.result import Result
-from fanin.config import CLOCK_MHZ
-from fanin.hdl.net.rdma.fetch import PayloadFetch
-from fanin.hdl.net.rdma.nic import RdmaNic
-from fanin.hdl.net.rdma.receiver import Receiver
-from fanin.hdl.net.rdma.regions import RegionTable
-from fanin.hdl.net.rdma.requester import Requester
-from fanin.hdl.net.rdma.responder import Responder
-from fanin.hdl.net.rdma.store import PayloadStore
-from fanin.hdl.net.rdma.transmitter import Transmitter
+from fanin.clock import CLOCK_MHZ
+from fanin.hdl.rdma.fetch import PayloadFetch
+from fanin.hdl.rdma.nic import RdmaNic
+from fanin.hdl.rdma.receiver import Receiver
+from fanin.hdl.rdma.regions import RegionTable
+from fanin.hdl.rdma.requester import Requester
+from fanin.hdl.rdma.responder import Responder
+from fanin.hdl.rdma.store import PayloadStore
+from fanin.hdl.rdma.transmitter import Transmitter
 from fanin.rdma import FIRST_QUEUE_PAIR, Ending, RdmaConfig, Region, Write
-from fanin.roce import ICRC_BYTES, Opcode, header_bytes
-from fanin.sim.cosim.rdma import Pair, RdmaCosim, RdmaRun
 from fanin.sim.network import FCS_BYTES, GAP_BYTES, PREAMBLE_BYTES, LinkConfig
+from fanin.sim.rdma.cosim import Pair, RdmaCosim, RdmaRun
+from fanin.wire.rdma import ICRC_BYTES, Opcode, header_bytes
 
 MIB = 1 << 20
 WRITES = 4  # of 1 MiB each

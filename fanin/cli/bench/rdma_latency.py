@@ -9,12 +9,12 @@ from typing import Any
 
 from amaranth.sim import Simulator
 
-from fanin.hdl.bus.memory import ReadMemory, WriteMemory
-from fanin.hdl.net.rdma.nic import RdmaNic
+from fanin.hdl.rdma.nic import RdmaNic
 from fanin.job import worker_endpoint
 from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig
-from fanin.roce import PATH_MTUS, Opcode, Packet, decode, encode
-from fanin.wire import Endpoint
+from fanin.sim.rtl.memory import ReadMemory, WriteMemory
+from fanin.wire.ethernet import Endpoint
+from fanin.wire.rdma import PATH_MTUS, Opcode, RdmaPacket, decode, encode
 
 MEMORY_LATENCY = 20  # cycles from a burst's address to its first word; no figure has it in it
 _PORT = 0xC000
@@ -145,14 +145,14 @@ class NicMeter:
         assert words == list(range(words[0], words[0] + len(words))), "a frame pauses inside"
         memory = seen["data"][0] - seen["address"][0]
         cycles = words[0] - seen["post"][0] - memory
-        answer = Packet(Opcode.ACKNOWLEDGE, FIRST_QUEUE_PAIR + move.index, psn, msn=psn + 1)
+        answer = RdmaPacket(Opcode.ACKNOWLEDGE, FIRST_QUEUE_PAIR + move.index, psn, msn=psn + 1)
         await self._frame(ctx, answer)
         return cycles
 
     async def _receive(self, ctx: Any, move: Move, psn: int) -> int:
         seen = self._forget()
         payload = random.Random(psn).randbytes(move.size)
-        packet = Packet(
+        packet = RdmaPacket(
             Opcode.WRITE_ONLY, FIRST_QUEUE_PAIR + move.index, psn, True, move.address, _KEY, move.size,
             payload=payload,
         )  # fmt: skip
@@ -165,7 +165,7 @@ class NicMeter:
         await self._until(ctx, lambda: bool(self._frames) and written())
         return seen["write"][0] - seen["mac_rx"][-1]
 
-    async def _frame(self, ctx: Any, packet: Packet) -> None:
+    async def _frame(self, ctx: Any, packet: RdmaPacket) -> None:
         """On ``mac_rx``, word for word, and all that it causes there."""
         own = Endpoint(self._own.mac, self._own.ip)
         frame = encode(packet, source=self._peer, destination=own)

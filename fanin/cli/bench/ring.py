@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from fanin.cli.bench import ring_rtl
 from fanin.cli.bench.figure import Figure, outputs, write
 from fanin.cli.bench.result import Result, number
-from fanin.sim.models import exchange_cost
-from fanin.sim.models import smart_nic_paper as paper
-from fanin.sim.models.collectives import binomial, rabenseifner, ring
-from fanin.sim.models.smart_nic_paper import BFP16, Fact, Inputs
-from fanin.sim.models.timeline import Span, makespan
+from fanin.sim.codec import exchange_cost
+from fanin.sim.ring import smart_nic_paper as paper
+from fanin.sim.ring.collectives import binomial, rabenseifner, ring
+from fanin.sim.ring.smart_nic_paper import BFP16, Fact, Inputs
+from fanin.sim.ring.timeline import Span, makespan
 
 NODES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 MAX_DEVIATION = 10.0  # % of each published figure that the model predicts
-NOT_MET = {"B = 1792, 6 nodes: exposed, naive over overlapped"}  # why: docs/gradient-training.md
+NOT_MET = {"B = 1792, 6 nodes: exposed, naive over overlapped"}  # why: docs/systems/gradient-training.md
 SERIES = {"smart NIC with BFP": BFP16, "smart NIC": 1.0, "conventional NIC": None}
 SCHEMES = {"ring": ring, "Rabenseifner": rabenseifner, "binomial gather, scatter": binomial}
 

@@ -10,14 +10,14 @@ import numpy.typing as npt
 from fanin.cli.bench.area import depth_figures, map_parts
 from fanin.cli.bench.result import Result, number
 from fanin.codec import Bfp, Inceptionn
+from fanin.golden.ring import all_reduce
 from fanin.hdl.arith.fp32 import FP32Adder
 from fanin.hdl.codec.make import make_compressor, make_decompressor
 from fanin.hdl.ring.node import RingNode
 from fanin.ring import RingConfig
-from fanin.sim.cosim.ring import RingCosim, RingRun
-from fanin.sim.golden import ring
-from fanin.sim.models.ring_time import RingTime
 from fanin.sim.network import LinkConfig
+from fanin.sim.ring.cosim import RingCosim, RingRun
+from fanin.sim.ring.time import RingTime
 
 NODES = (3, 4, 5, 6)
 COUNT = 1 << 18  # values: 1 MiB
@@ -44,7 +44,7 @@ def measure() -> Iterator[Result]:
 
 
 def _case(name: str, cosim: RingCosim, gradients: list[Float32]) -> Iterator[Result]:
-    expected = ring.all_reduce(gradients, cosim.config)
+    expected = all_reduce.all_reduce(gradients, cosim.config)
     run = _run(cosim, gradients, LINK)
     model = RingTime.of(gradients, cosim.config, link=LINK)
     note = f"the model: {number(round(model.total))}; bound by the {model.binds}"

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 from fanin.cli.bench.result import Result
 from fanin.job import SWITCH, Job, Member, worker_endpoint
+from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.p4.emit import program_text
-from fanin.p4.program import ProgramConfig, Target
 from fanin.sim.switch.base import Switch
 from fanin.sim.switch.reference import ReferenceSwitch
-from fanin.wire import Encap, Packet, Protocol, encode
+from fanin.wire.aggregation import AggPacket, Encap, Protocol, encode
 
 WORKERS, SLOTS, VALUES = 4, 64, 8
 ROUNDS = 40  # of every slot: 20,480 packets with ACKs
@@ -60,7 +60,7 @@ def _rate(switch: Switch, encap: Encap) -> float:
             range(1, ROUNDS + 1), range(SLOTS), Protocol.P4SGD.to_switch
         )
         for member in members
-        for packet in [Packet(kind, 1, slot, number, member.bitmap, tuple(range(number, number + VALUES)))]
+        for packet in [AggPacket(kind, 1, slot, number, member.bitmap, tuple(range(number, number + VALUES)))]
     ]
     begin = time.process_time()
     for port, frame in frames:

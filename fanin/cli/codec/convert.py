@@ -23,7 +23,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "encode",
         help="compress a file of values",
         description="Compress a file of raw binary32 values. The result begins with a header of 16 bytes that "
-        "says how (docs/codecs.md).",
+        "says how (docs/systems/codec.md).",
     )
     add_codec(encode, required=True)
     encode.set_defaults(run=run_encode)
@@ -43,7 +43,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 def run_encode(args: argparse.Namespace) -> int:
     """Compress IN to OUT, piece by piece."""
     from fanin.cli.codec.values import open_values
-    from fanin.sim.golden.codec.file import Header, encode
+    from fanin.golden.codec.file import Header, encode
 
     config = configuration(args)
     check_writable(args.output)
@@ -62,7 +62,7 @@ def run_encode(args: argparse.Namespace) -> int:
 def run_decode(args: argparse.Namespace) -> int:
     """Decompress IN to OUT, piece by piece."""
     from fanin.cli.codec.values import bar, naming, open_input
-    from fanin.sim.golden.codec.file import HEADER_BYTES, Header, decode_pieces
+    from fanin.golden.codec.file import HEADER_BYTES, Header, decode_pieces
 
     parameters = given(args)
     check_writable(args.output)

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     if not 0 <= args.seed <= MAX_SEED:
         raise InputError(f"--seed {args.seed}: must be 0 to {MAX_SEED}")
     from fanin.cli.progress import StatusLine
-    from fanin.sim.models.gradients import STAGES, gradients
+    from fanin.sim.codec.gradients import STAGES, gradients
 
     paths = {stage: args.output / f"gradient-{stage}.f32" for stage in STAGES}
     for path in paths.values():

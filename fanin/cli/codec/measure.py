@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from fanin.cli.output import table
 from fanin.codec import FLOAT_BITS, TAG_BYTES, Bfp, Inceptionn, Mode, Tag
-from fanin.sim.golden.codec import bfp, inceptionn
-from fanin.sim.golden.codec.file import FLOAT_BYTES, stream_limits
-from fanin.sim.models.tags import BOUNDS, FORM_BITS, TABLE_III, bits
+from fanin.golden.codec import bfp, inceptionn
+from fanin.golden.codec.file import FLOAT_BYTES, stream_limits
+from fanin.sim.codec.tags import BOUNDS, FORM_BITS, TABLE_III, bits
 
 Float32 = npt.NDArray[np.float32]
 

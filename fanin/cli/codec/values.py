@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from fanin.errors import InputError
-from fanin.sim.golden.codec.file import FLOAT_BYTES, PIECE
+from fanin.golden.codec.file import FLOAT_BYTES, PIECE
 
 Float32 = npt.NDArray[np.float32]
 

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--seed {args.seed}: must be at least 0")
     if not 0 <= args.stalls < 1:
         raise InputError(f"--stalls {args.stalls:g}: must be at least 0 and less than 1")
-    from fanin.sim.golden.codec.samples import samples
+    from fanin.golden.codec.samples import samples
 
     values = samples(count, args.seed)
     lines = _rtl(config, values, args) if args.rtl else [_scalar(config, values)]
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rtl(config: Inceptionn | Bfp, values: np.ndarray, args: argparse.Namespace) -> list[dict[str, Any]]:
-    from fanin.sim.cosim.codec import CodecRtl
+    from fanin.sim.codec.cosim import CodecRtl
 
     stalls = (args.stalls, args.stalls)
     return [
@@ -92,8 +92,8 @@ def _scalar(config: Inceptionn | Bfp, values: np.ndarray) -> dict[str, Any]:
     """Compare stream and decoded values with the scalar reading's."""
     import numpy as np
 
-    from fanin.sim.golden.codec import scalar
-    from fanin.sim.golden.codec.file import decode, encode
+    from fanin.golden.codec import scalar
+    from fanin.golden.codec.file import decode, encode
 
     begin = time.perf_counter()
     bits = values.view(np.uint32).tolist()

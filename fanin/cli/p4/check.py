@@ -8,7 +8,7 @@ from typing import Any
 
 from fanin.cli.output import print_json, table
 from fanin.errors import CheckFailed, InputError
-from fanin.wire import Protocol
+from fanin.wire.aggregation import Protocol
 
 PROTOCOL_NAMES = (*Protocol, "published")  # those of fanin.sim.checker, which --help need not load
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fanin.cli.output import write_file
 from fanin.errors import InputError
-from fanin.p4.program import ProgramConfig, Target
-from fanin.wire import Encap, Protocol
+from fanin.p4.aggregation import ProgramConfig, Target
+from fanin.wire.aggregation import Encap, Protocol
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -130,8 +130,8 @@ def _input(text: str) -> tuple[int, Path]:
 
 def _with_job(program: Program, path: Path, trace: Any) -> Switch:
     """The emitted program with the jobs of its job.json. Raises InputError, ValueError."""
+    from fanin.p4.aggregation import register_words
     from fanin.p4.deployment import load_deployment
-    from fanin.p4.program import register_words
     from fanin.sim.switch.emitted import EmbeddedPipeline
     from fanin.sim.switch.program import ProgramSwitch
 

@@ -22,7 +22,7 @@ class BfpCompressor(wiring.Component):
     """Compress frames of binary32 values to blocks that share an exponent.
 
     A frame has at least one byte; bytes that its last value lacks are zeros, values that its last block lacks
-    are +0. What comes out are the bytes of ``sim/golden/codec/bfp.py``'s ``encode``.
+    are +0. What comes out are the bytes of ``fanin/golden/codec/bfp.py``'s ``encode``.
 
     Members
     -------
@@ -44,7 +44,7 @@ class BfpCompressor(wiring.Component):
 
     Source
     ------
-    AI Smart NIC, section IV-B; docs/codecs.md.
+    AI Smart NIC, section IV-B; docs/systems/codec.md.
     """
 
     def __init__(self, *, width: int = 512, block: int = 16, mantissa: int = 7):

@@ -55,7 +55,7 @@ class PieceCutter(wiring.Component):
 
     Source
     ------
-    docs/codecs.md.
+    docs/systems/codec.md.
     """
 
     def __init__(self, *, width: int = 512, block: int = 16, mantissa: int = 7):

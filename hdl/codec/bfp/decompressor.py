@@ -48,7 +48,7 @@ class BfpDecompressor(wiring.Component):
 
     Source
     ------
-    AI Smart NIC, section IV-B; docs/codecs.md.
+    AI Smart NIC, section IV-B; docs/systems/codec.md.
     """
 
     def __init__(self, *, width: int = 512, block: int = 16, mantissa: int = 7):

@@ -54,7 +54,7 @@ class BlockMaximum(wiring.Component):
 
     Source
     ------
-    docs/codecs.md; AI Smart NIC, section IV-B.
+    docs/systems/codec.md; AI Smart NIC, section IV-B.
     """
 
     def __init__(self, *, width: int = 512, block: int = 16, mantissa: int = 7):

@@ -26,7 +26,7 @@ def quantiser_latency(words: Words) -> int:
 class Quantiser(wiring.Component):
     """Words and the exponents of their blocks to pieces of the compressed stream.
 
-    A magnitude is rounded to nearest, ties to even, and clamped (docs/codecs.md has the special values).
+    A magnitude is rounded to nearest, ties to even, and clamped (docs/systems/codec.md has the special values).
 
     Members
     -------
@@ -48,7 +48,7 @@ class Quantiser(wiring.Component):
 
     Source
     ------
-    docs/codecs.md; AI Smart NIC, section IV-B.
+    docs/systems/codec.md; AI Smart NIC, section IV-B.
     """
 
     def __init__(self, *, width: int = 512, block: int = 16, mantissa: int = 7):

@@ -24,7 +24,8 @@ class CompressionBlock(wiring.Component):
     """Choose a value's form within the error bound, and cut it to that.
 
     A pipeline without a handshake: it moves on in the cycles in which ``enable`` is high. The forms and both
-    modes are those of docs/codecs.md; what a form has not (the bits above 0, 8 or 16) is zero. The bound in
+    modes are those of docs/systems/codec.md; what a form has not (the bits above 0, 8 or 16) is zero. The
+    bound in
     ``strict`` mode is proved for every input.
 
     Members
@@ -52,7 +53,7 @@ class CompressionBlock(wiring.Component):
 
     Source
     ------
-    INCEPTIONN, algorithm 2; ``strict`` is fanin's (docs/codecs.md).
+    INCEPTIONN, algorithm 2; ``strict`` is fanin's (docs/systems/codec.md).
     """
 
     def __init__(self) -> None:

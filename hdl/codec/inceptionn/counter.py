@@ -44,7 +44,7 @@ class GroupCounter(wiring.Component):
 
     Source
     ------
-    docs/codecs.md.
+    docs/systems/codec.md.
     """
 
     def __init__(self, *, group: int = 8):

@@ -73,7 +73,7 @@ class GroupCutter(wiring.Component):
 
     Source
     ------
-    docs/codecs.md; INCEPTIONN, section VI-A and figure 10 (burst buffer and tag decoder).
+    docs/systems/codec.md; INCEPTIONN, section VI-A and figure 10 (burst buffer and tag decoder).
     """
 
     def __init__(self, *, group: int = 8):

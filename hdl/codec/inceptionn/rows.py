@@ -74,7 +74,7 @@ class OpenRow(wiring.Component):
 
     Source
     ------
-    docs/codecs.md.
+    docs/systems/codec.md.
     """
 
     keep_hierarchy = True
@@ -165,7 +165,7 @@ class RowWalk(wiring.Component):
 
     Source
     ------
-    docs/codecs.md.
+    docs/systems/codec.md.
     """
 
     def __init__(self, *, group: int = 8):

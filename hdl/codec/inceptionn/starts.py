@@ -64,7 +64,7 @@ class StartTable(wiring.Component):
 
     Source
     ------
-    docs/codecs.md.
+    docs/systems/codec.md.
     """
 
     def __init__(self, *, group: int = 8):

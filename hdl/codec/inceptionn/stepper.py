@@ -76,7 +76,7 @@ class GroupStepper(wiring.Component):
 
     Source
     ------
-    docs/codecs.md.
+    docs/systems/codec.md.
     """
 
     def __init__(self, *, group: int = 8):

@@ -19,7 +19,7 @@ from fanin.hdl.codec.nic.shapes import (
     LENGTH_BYTES,
     TRANSPORT_START,
     WORD_BYTES,
-    Job,
+    Assembly,
     Kind,
     chosen,
     first_lanes,
@@ -29,7 +29,8 @@ from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.lanes import rotated
 from fanin.hdl.stream.packet import packet_stream
-from fanin.wire import IPV4, TCP, UDP, Field
+from fanin.wire.ethernet import IPV4, TCP, UDP
+from fanin.wire.fields import Field
 
 
 class FrameAssembler(wiring.Component):
@@ -41,7 +42,7 @@ class FrameAssembler(wiring.Component):
 
     Members
     -------
-    ``job`` : In, stream of Job
+    ``job`` : In, stream of Assembly
     ``frame`` : In, stream of beats
     ``payload`` : In, stream of beats
         For jobs with ``cut``.
@@ -59,7 +60,7 @@ class FrameAssembler(wiring.Component):
 
     Source
     ------
-    INCEPTIONN, section VI-A; docs/inceptionn-nic.md.
+    INCEPTIONN, section VI-A; docs/systems/inceptionn-nic.md.
     """
 
     def __init__(self, *, receive: bool):
@@ -67,7 +68,7 @@ class FrameAssembler(wiring.Component):
         self._place = TRANSPORT_START + (0 if receive else LENGTH_BYTES)  # of the codec's bytes, less ``words``
         super().__init__(
             {
-                "job": In(stream.Signature(Job)),
+                "job": In(stream.Signature(Assembly)),
                 "frame": In(stream.Signature(BEAT)),
                 "payload": In(stream.Signature(BEAT)),
                 "o": Out(packet_stream(BEAT_BITS)),

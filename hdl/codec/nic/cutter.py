@@ -66,7 +66,7 @@ class PayloadCutter(wiring.Component):
 
     Source
     ------
-    INCEPTIONN, section VI-A; docs/inceptionn-nic.md.
+    INCEPTIONN, section VI-A; docs/systems/inceptionn-nic.md.
     """
 
     def __init__(self, *, receive: bool, max_frame: int = MAX_FRAME):

@@ -45,7 +45,7 @@ class InceptionnNic(wiring.Component):
 
     Source
     ------
-    INCEPTIONN, section VI; docs/inceptionn-nic.md.
+    INCEPTIONN, section VI; docs/systems/inceptionn-nic.md.
     """
 
     def __init__(self, *, max_frame: int = MAX_FRAME):

@@ -26,7 +26,8 @@ from fanin.hdl.net.headers import header_layout, swap_bytes
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_stream
-from fanin.wire import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_TCP, IP_PROTOCOL_UDP, IPV4, TCP, UDP, byte_length
+from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_TCP, IP_PROTOCOL_UDP, IPV4, TCP, UDP
+from fanin.wire.fields import byte_length
 
 QUEUE = 8  # headers; a frame may begin while fewer than two wait, and five more can be on their way
 
@@ -61,7 +62,7 @@ class HeaderParser(wiring.Component):
 
     Source
     ------
-    INCEPTIONN, section VI-A: sequence matching in the first burst; docs/inceptionn-nic.md.
+    INCEPTIONN, section VI-A: sequence matching in the first burst; docs/systems/inceptionn-nic.md.
     """
 
     def __init__(self, *, receive: bool, max_frame: int = MAX_FRAME):

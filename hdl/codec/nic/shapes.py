@@ -5,7 +5,8 @@
 from amaranth import Cat, Const, Mux, Value
 from amaranth.lib import data, enum
 
-from fanin.wire import ETHERNET, IPV4, byte_length
+from fanin.wire.ethernet import ETHERNET, IPV4
+from fanin.wire.fields import byte_length
 
 BEAT_BITS = 256  # a burst of the paper; the headers that are looked at lie in the first two
 BEAT_BYTES = BEAT_BITS // 8
@@ -67,7 +68,7 @@ class Kind(enum.IntEnum, shape=2):
     CODED = 3  # the payload comes from the codec
 
 
-class Job(data.Struct):
+class Assembly(data.Struct):
     """How a frame is to be put together."""
 
     kind: Kind

@@ -12,7 +12,7 @@ from fanin.hdl.codec.nic.assembler import FrameAssembler
 from fanin.hdl.codec.nic.cutter import PayloadCutter
 from fanin.hdl.codec.nic.meter import TOTALS, PayloadMeter
 from fanin.hdl.codec.nic.parser import HeaderParser
-from fanin.hdl.codec.nic.shapes import BEAT, BEAT_BITS, GROUP, Job, Record, beats_of
+from fanin.hdl.codec.nic.shapes import BEAT, BEAT_BITS, GROUP, Assembly, Record, beats_of
 from fanin.hdl.codec.nic.verdict import FrameVerdict
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
@@ -32,7 +32,7 @@ def queue_beats(max_frame: int) -> int:
 def connect_stage(m: Module, ports: Any, codec: Any, *, receive: bool) -> None:
     """Build a stage between the ``ports`` of its component: ``i``, ``o``, ``enable`` and ``events``.
 
-    The picture is in docs/inceptionn-nic.md.
+    The picture is in docs/systems/inceptionn-nic.md.
     """
     size = {"max_frame": ports.max_frame}
     m.submodules.parser = parser = HeaderParser(receive=receive, **size)
@@ -40,7 +40,7 @@ def connect_stage(m: Module, ports: Any, codec: Any, *, receive: bool) -> None:
     m.submodules.verdict = verdict = FrameVerdict(receive=receive)
     m.submodules.assembler = assembler = FrameAssembler(receive=receive)
     m.submodules.records = records = StreamFIFO(shape=Record, depth=RECORDS)
-    m.submodules.jobs = jobs = StreamFIFO(shape=Job, depth=JOBS)
+    m.submodules.jobs = jobs = StreamFIFO(shape=Assembly, depth=JOBS)
     m.d.comb += parser.enable.eq(ports.enable)
     _connect_input(m, ports.i, parser.i)
     connect_typed(m, parser.header, cutter.header)

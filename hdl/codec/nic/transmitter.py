@@ -47,7 +47,7 @@ class InceptionnTransmitter(wiring.Component):
 
     Source
     ------
-    INCEPTIONN, section VI; docs/inceptionn-nic.md.
+    INCEPTIONN, section VI; docs/systems/inceptionn-nic.md.
     """
 
     def __init__(self, *, max_frame: int = MAX_FRAME):

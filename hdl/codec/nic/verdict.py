@@ -9,8 +9,9 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.codec import TOS_COMPRESSIBLE, TOS_RAW
-from fanin.hdl.codec.nic.shapes import IP_START, LENGTH_BYTES, Events, Job, Kind, Record, Total
-from fanin.wire import IPV4, MIN_FRAME_BYTES, byte_length
+from fanin.hdl.codec.nic.shapes import IP_START, LENGTH_BYTES, Assembly, Events, Kind, Record, Total
+from fanin.wire.ethernet import IPV4, MIN_FRAME_BYTES
+from fanin.wire.fields import byte_length
 
 SUM_BITS = 16
 STEPS = 8  # behind the one that waits for a record
@@ -31,7 +32,7 @@ class FrameVerdict(wiring.Component):
         The payload in front of the codec: one for every record with ``cut``.
     ``put`` : In, stream of Total
         The same behind the codec.
-    ``job`` : Out, stream of Job
+    ``job`` : Out, stream of Assembly
     ``events`` : Out, Events
         For one cycle a frame, with its job.
 
@@ -45,7 +46,7 @@ class FrameVerdict(wiring.Component):
 
     Source
     ------
-    RFC 1624; RFC 768; docs/inceptionn-nic.md.
+    RFC 1624; RFC 768; docs/systems/inceptionn-nic.md.
     """
 
     def __init__(self, *, receive: bool):
@@ -55,7 +56,7 @@ class FrameVerdict(wiring.Component):
                 "record": In(stream.Signature(Record)),
                 "taken": In(stream.Signature(Total)),
                 "put": In(stream.Signature(Total)),
-                "job": Out(stream.Signature(Job)),
+                "job": Out(stream.Signature(Assembly)),
                 "events": Out(Events),
             }
         )
@@ -66,7 +67,7 @@ class FrameVerdict(wiring.Component):
         header, cut = self.record.p.header, self.record.p.cut
         step = Signal(range(STEPS + 1))
         done = Signal()
-        job = Signal(Job)
+        job = Signal(Assembly)
         m.d.sync += done.eq(step == STEPS - 1)
         m.d.comb += [
             self.record.ready.eq(done),

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fanin.sim.switch.bmv2.process import MTU, BmvProcess, host_end
-from fanin.wire import ETHERNET, byte_length
+from fanin.wire.ethernet import ETHERNET
+from fanin.wire.fields import byte_length
 
 _ETHERNET_BYTES = byte_length(ETHERNET)
 _ALL_PROTOCOLS = 3  # ETH_P_ALL

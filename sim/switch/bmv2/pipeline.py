@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import ParamSpec, TypeVar
 
 from fanin.errors import ToolFailed
+from fanin.p4.aggregation import ProgramConfig, register_words
 from fanin.p4.control import MulticastGroup, TableEntry
-from fanin.p4.program import ProgramConfig, register_words
 from fanin.sim.switch.bmv2.exchange import Exchange, marker_entries, spare_port
 from fanin.sim.switch.bmv2.frames import Frames, StreamFrames, VethFrames
 from fanin.sim.switch.bmv2.p4runtime import CompiledProgram, P4Runtime, connect

@@ -25,14 +25,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from fanin.errors import InputError, ToolFailed
+from fanin.p4.aggregation import Target
 from fanin.p4.compiler import COMPILERS, find_compiler
-from fanin.p4.program import Target
 from fanin.sim.switch.bmv2.thrift import connect_thrift
 from fanin.tools import program
 
 T = TypeVar("T")
 SWITCH = "simple_switch_grpc"
-INSTALL = "install BMv2 (p4lang's package p4lang-bmv2, or from source; docs/bmv2.md)"
+INSTALL = "install BMv2 (p4lang's package p4lang-bmv2, or from source; docs/reference/bmv2.md)"
 _UTIL_LINUX = "install util-linux"
 _IPROUTE = "install iproute2"
 _PREFIX = "fanin-bmv2-"
@@ -66,7 +66,8 @@ def check_tools() -> None:
     """Raise InputError unless there are p4c and BMv2."""
     if find_compiler(Target.V1MODEL) is None:
         raise InputError(
-            f"{COMPILERS[Target.V1MODEL]} is missing: install p4c (p4lang's package p4lang-p4c; docs/bmv2.md)"
+            f"{COMPILERS[Target.V1MODEL]} is missing: install p4c (p4lang's package p4lang-p4c; "
+            "docs/reference/bmv2.md)"
         )
     program(SWITCH, INSTALL)
 

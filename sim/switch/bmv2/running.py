@@ -6,15 +6,15 @@ import functools
 from pathlib import Path
 
 from fanin.job import SWITCH, Job, JobCounters, SwitchCounters
+from fanin.p4.aggregation import FLOOD_GROUP
 from fanin.p4.deployment import Deployment
 from fanin.p4.installation import FOREIGN
-from fanin.p4.program import FLOOD_GROUP
 from fanin.p4.readback import JOB_TABLES, RunningJob, program_config, running_jobs
 from fanin.sim.switch.bmv2.p4runtime import CompiledProgram, P4Runtime
 from fanin.sim.switch.bmv2.pipeline import ControlPlane
 from fanin.sim.switch.bmv2.thrift import Registers, connect_thrift
 from fanin.sim.switch.program import ProgramSwitch
-from fanin.wire import Endpoint
+from fanin.wire.ethernet import Endpoint
 
 
 class RunningSwitch:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.p4.compiler import compile_program
 from fanin.p4.emit import program_text
-from fanin.p4.program import ProgramConfig, Target
 from fanin.sim.switch.bmv2.p4runtime import CompiledProgram
 from fanin.sim.switch.bmv2.pipeline import Bmv2Pipeline
 from fanin.sim.switch.bmv2.process import check_tools
 from fanin.sim.switch.program import ProgramSwitch
-from fanin.wire import Endpoint
+from fanin.wire.ethernet import Endpoint
 
 
 class Bmv2Switch(ProgramSwitch):

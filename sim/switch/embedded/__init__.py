@@ -1,4 +1,4 @@
-"""A software switch that executes P4_16 text, right or not at all (docs/embedded.md)."""
+"""A software switch that executes P4_16 text, right or not at all (docs/reference/embedded.md)."""
 
 from fanin.sim.switch.embedded.errors import P4Error, Refused
 from fanin.sim.switch.embedded.program import Program, Switch, load

@@ -9,10 +9,10 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.golden import fp32
 from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
 from fanin.hdl.stream.packet import packet_stream
 from fanin.sim.cosim.stream_file import StreamFile
-from fanin.sim.golden import fp32
 from tests.fp32_values import SPECIAL, close_pairs
 from tests.support import new_seed, simulate
 

@@ -7,7 +7,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiRamRead, AxiReadBus, AxiResp
 
-from fanin.hdl.bus.driver import AsyncRegisterDriver
+from fanin.host.driver import AsyncRegisterDriver
 from tests.hdl.bus.reader_with_registers import REGISTERS
 
 WORD = 32

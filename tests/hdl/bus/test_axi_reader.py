@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from fanin.hdl.bus.axi_reader import AxiReader
-from fanin.hdl.bus.memory import ReadMemory
+from fanin.sim.rtl.memory import ReadMemory
 from tests.support import new_seed, simulate
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from fanin.hdl.bus.axi_writer import AxiWriter
-from fanin.hdl.bus.memory import Order, WriteMemory
+from fanin.sim.rtl.memory import Order, WriteMemory
 from tests.support import new_seed, simulate
 
 

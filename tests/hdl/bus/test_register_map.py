@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from fanin.hdl.bus.driver import AsyncRegisterDriver, Batch, Operation, RegisterDriver
 from fanin.hdl.bus.register_map import Field, Register, RegisterMap
+from fanin.host.driver import AsyncRegisterDriver, Batch, Operation, RegisterDriver
 
 MAP = RegisterMap(
     (

@@ -7,9 +7,9 @@ import random
 import numpy as np
 
 from fanin.codec import TAG_BYTES, Inceptionn, Tag
-from fanin.sim.golden.codec import inceptionn
-from fanin.sim.golden.codec.packet import LENGTH_BYTES, compress_payload
-from fanin.sim.golden.codec.samples import samples
+from fanin.golden.codec import inceptionn
+from fanin.golden.codec.packet import LENGTH_BYTES, compress_payload
+from fanin.golden.codec.samples import samples
 
 
 def compressed(frame: bytes, config: Inceptionn) -> bytes:

@@ -3,8 +3,8 @@
 import itertools
 
 from fanin.codec import Inceptionn
-from fanin.sim.golden.codec.packet import receive, transmit
-from tests.sim.golden.packets import OTHER_TRAFFIC, TRANSPORTS, frame_of, gradients
+from fanin.golden.codec.packet import receive, transmit
+from tests.fanin.golden.codec.packets import OTHER_TRAFFIC, TRANSPORTS, frame_of, gradients
 
 MAX_FRAME = 2038  # of the components in these tests, unless one says otherwise; no whole beats
 CONFIG = Inceptionn()

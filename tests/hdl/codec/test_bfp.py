@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fanin.codec import Bfp
+from fanin.golden.codec import bfp
 from fanin.hdl.codec.bfp import BfpCompressor, BfpDecompressor
-from fanin.sim.golden.codec import bfp
 from tests.hdl.stream.frames import beats, frames
 from tests.support import new_seed, simulate, slow
 

@@ -10,13 +10,13 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
 from fanin.codec import MAX_BOUND, MIN_BOUND, TAG_BYTES, Inceptionn, Mode, Tag
+from fanin.golden.codec import inceptionn
 from fanin.hdl.codec.inceptionn.block import (
     COMPRESSION_LATENCY,
     DECOMPRESSION_LATENCY,
     CompressionBlock,
     DecompressionBlock,
 )
-from fanin.sim.golden.codec import inceptionn
 from tests.formal import Proof
 from tests.support import new_seed, simulate
 

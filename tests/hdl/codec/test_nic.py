@@ -11,9 +11,9 @@ from fanin.hdl.codec.nic.receiver import InceptionnReceiver
 from fanin.hdl.codec.nic.registers import nic_registers
 from fanin.hdl.codec.nic.shapes import MAX_MAX_FRAME, MIN_MAX_FRAME
 from fanin.hdl.codec.nic.transmitter import InceptionnTransmitter
+from tests.fanin.golden.codec.packets import frame_of, gradients
 from tests.hdl.codec.nic_traffic import CONFIG, MAX_FRAME, host_frames, received, sent, wire_frames
 from tests.hdl.stream.frames import beats, frames
-from tests.sim.golden.packets import frame_of, gradients
 from tests.support import new_seed, simulate, slow
 
 WIDTH = 256
@@ -140,5 +140,5 @@ def test_a_longest_frame_that_cannot_be_held_is_refused(component, max_frame):
 
 
 def test_the_registers_in_the_docs_are_those_of_the_map():
-    page = Path(__file__).parents[3] / "docs" / "inceptionn-nic.md"
+    page = Path(__file__).parents[3] / "docs/systems/inceptionn-nic.md"
     assert nic_registers().markdown() in page.read_text()

@@ -13,9 +13,9 @@ from fanin.hdl.codec.nic.meter import PayloadMeter
 from fanin.hdl.codec.nic.parser import HeaderParser
 from fanin.hdl.codec.nic.shapes import Kind
 from fanin.hdl.codec.nic.verdict import FrameVerdict
-from fanin.wire import internet_checksum
+from fanin.wire.ethernet import internet_checksum
+from tests.fanin.golden.codec.packets import frame_of, gradients
 from tests.hdl.stream.frames import beats, frames
-from tests.sim.golden.packets import frame_of, gradients
 from tests.support import new_seed, simulate
 
 WIDTH = 256

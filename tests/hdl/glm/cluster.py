@@ -8,27 +8,27 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fanin.hdl.bus.driver import AsyncRegisterDriver
-from fanin.hdl.bus.memory import ReadMemory
+from fanin.golden.glm import layout
 from fanin.hdl.glm.node import GlmNode
-from fanin.hdl.glm.node_driver import NodeDriver, NodeJob, NodeMemories, NodeStatus
-from fanin.sim.golden import layout
+from fanin.host.driver import AsyncRegisterDriver
+from fanin.host.glm import NodeDriver, NodeJob, NodeMemories, NodeStatus
+from fanin.sim.rtl.memory import ReadMemory
 from fanin.sim.switch.base import Job as SwitchJob
 from fanin.sim.switch.base import Member
 from fanin.sim.switch.reference import ReferenceSwitch
-from fanin.wire import Encap, Packet
+from fanin.wire.aggregation import AggPacket, Encap
+from tests.hdl.aggregation.bench import BASE, JOB, SWITCH, beats_of, own, packet_of
 from tests.hdl.bus.test_registers import Host
 from tests.hdl.glm.training import Bench, Job
-from tests.hdl.net.bench import BASE, JOB, SWITCH, beats_of, own, packet_of
 from tests.support import simulate
 
 #: What a link does with a packet on its way (up, worker, packet, how many there were of its kind before):
 #: the delays of what arrives; [] loses it.
-Link = Callable[[bool, int, Packet, int], list[int]]
+Link = Callable[[bool, int, AggPacket, int], list[int]]
 REGION = 1 << 20  # bytes between the regions of a node's memories
 
 
-def perfect(up: bool, worker: int, packet: Packet, before: int) -> list[int]:
+def perfect(up: bool, worker: int, packet: AggPacket, before: int) -> list[int]:
     """A link that carries everything at once."""
     return [0]
 

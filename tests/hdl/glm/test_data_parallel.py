@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from fanin import fixed
-from fanin.config import PRESETS, Mode
 from fanin.fixed import Loss
+from fanin.glm import PRESETS, Partitioning
 from fanin.hdl.glm.data_parallel import GradientEngine
 from tests.hdl.glm.training import Job
 from tests.hdl.glm.worker_bench import train
 from tests.support import new_seed, slow
 
-NODE = replace(PRESETS["tiny"], lanes=16, mode=Mode.DATA_PARALLEL)
+NODE = replace(PRESETS["tiny"], lanes=16, mode=Partitioning.DATA_PARALLEL)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from fanin.config import PRESETS, Mode
+from fanin.glm import PRESETS, Partitioning
 from fanin.hdl.glm.node_registers import Failure
 from fanin.hdl.glm.worker import GlmWorker
-from fanin.wire import Encap, Kind
+from fanin.wire.aggregation import Encap, Kind
 from tests.hdl.glm.cluster import Cluster, Link
 from tests.hdl.glm.training import Job
 from tests.support import new_seed
@@ -175,7 +175,7 @@ def test_what_could_not_move_is_refused_at_start():
 
 @pytest.mark.slow
 def test_data_parallel_nodes_train_their_golden_model():
-    node = replace(TINY, mode=Mode.DATA_PARALLEL)
+    node = replace(TINY, mode=Partitioning.DATA_PARALLEL)
     job = Job(seed=new_seed(), node=node, workers=2, batch=32, columns=10, samples=40, epochs=1)
     cluster = Cluster(job).run()
     _check(cluster)

@@ -2,9 +2,9 @@
 
 import pytest
 
+from fanin.hdl.aggregation.job import FailureCause
 from fanin.hdl.glm.node_control import SETTLE, NodeControl
 from fanin.hdl.glm.node_registers import Failure
-from fanin.hdl.net.job import FailureCause
 from tests.support import simulate
 
 BEGIN = SETTLE + 3

@@ -6,15 +6,16 @@ import pytest
 from amaranth.sim import Simulator
 
 from fanin import fixed
-from fanin.config import PRESETS, TrainShape
 from fanin.fixed import Loss
-from fanin.hdl.bus.driver import RegisterDriver
+from fanin.glm import PRESETS, TrainShape
 from fanin.hdl.glm.model_window import ModelWindow
-from fanin.hdl.glm.node_driver import NodeDriver, NodeJob, NodeMemories
 from fanin.hdl.glm.node_registers import COUNTERS, IDENTITY, VERSION, Failure, model_address, node_registers
 from fanin.hdl.glm.run_check import RunCheck
 from fanin.hdl.glm.shapes import ModelPortSignature
-from fanin.wire import Endpoint, Protocol
+from fanin.host.driver import RegisterDriver
+from fanin.host.glm import NodeDriver, NodeJob, NodeMemories
+from fanin.wire.aggregation import Protocol
+from fanin.wire.ethernet import Endpoint
 
 TINY = PRESETS["tiny"]
 

@@ -13,10 +13,10 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin import fixed
-from fanin.config import NodeConfig, TrainShape
 from fanin.fixed import Loss
-from fanin.sim.golden import layout
-from fanin.sim.golden.train import Epoch, train
+from fanin.glm import GlmConfig, TrainShape
+from fanin.golden.glm import layout
+from fanin.golden.glm.train import Epoch, train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Job:
     """A data set of random numbers on some workers, and what training has to make of it."""
 
     seed: int
-    node: NodeConfig
+    node: GlmConfig
     workers: int = 1
     samples: int = 36
     columns: int = 22

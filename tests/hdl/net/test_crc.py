@@ -8,8 +8,8 @@ import pytest
 from amaranth.sim import Simulator
 
 from fanin.hdl.net.crc import PacketCrc, remainder, step
-from fanin.roce import Opcode, Packet, encode
-from fanin.wire import Endpoint
+from fanin.wire.ethernet import Endpoint
+from fanin.wire.rdma import Opcode, RdmaPacket, encode
 from tests.support import new_seed, slow
 
 
@@ -124,7 +124,7 @@ def test_it_is_the_icrc_of_a_rocev2_frame_whose_variable_fields_are_ones():
     source, destination = Endpoint(mac=1, ip=2, port=3), Endpoint(mac=4, ip=5)
     packets, expected = [], []
     for size in (0, 1, 5, 64, 200, 256):
-        packet = Packet(Opcode.WRITE_ONLY, 7, 8, payload=rng.randbytes(size), length=size)
+        packet = RdmaPacket(Opcode.WRITE_ONLY, 7, 8, payload=rng.randbytes(size), length=size)
         frame = bytearray(encode(packet, source=source, destination=destination)[: 74 + size + -size % 4])
         expected.append(int.from_bytes(frame[-4:], "little"))
         for at in (15, 22, 24, 25, 40, 41, 46):

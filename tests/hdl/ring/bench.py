@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from fanin.golden.ring.all_reduce import all_reduce
 from fanin.hdl.bus.axi4 import Resp
-from fanin.hdl.bus.driver import AsyncRegisterDriver
-from fanin.hdl.bus.memory import ReadMemory
-from fanin.hdl.ring.driver import RingDriver, RingMember, RingStatus
 from fanin.hdl.ring.node import RingNode
+from fanin.host.driver import AsyncRegisterDriver
+from fanin.host.ring import RingDriver, RingMember, RingStatus
 from fanin.ring import RingConfig
-from fanin.sim.golden.ring import all_reduce
+from fanin.sim.rtl.memory import ReadMemory
+from tests.hdl.aggregation.bench import beats_of
 from tests.hdl.bus.test_registers import Host
 from tests.hdl.glm.training import Bench
-from tests.hdl.net.bench import beats_of
 from tests.support import simulate
 
 ADDRESS_WIDTH = 16

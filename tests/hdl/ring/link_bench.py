@@ -16,8 +16,8 @@ from amaranth.lib.wiring import Out
 
 from fanin.hdl.ring.link import RingLink
 from fanin.hdl.ring.link_job import LinkCounters
-from fanin.wire import RingFrame, RingKind, decode_ring, encode_ring
-from tests.hdl.net.bench import beats_of
+from fanin.wire.ring import RingFrame, RingKind, decode_ring, encode_ring
+from tests.hdl.aggregation.bench import beats_of
 
 RING = 5
 COUNTERS = list(LinkCounters.as_shape().members)

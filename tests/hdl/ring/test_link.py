@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from fanin.wire import RingKind
+from fanin.wire.ring import RingKind
 from tests.hdl.ring.link_bench import Delivery, Links, Wires, beats_as_dicts, job, payloads
 from tests.support import new_seed, simulate, slow
 

@@ -8,7 +8,7 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
 from fanin.hdl.ring.link_job import LinkFailure
-from fanin.wire import ETHERTYPE_RING, RingKind, decode_ring
+from fanin.wire.ring import ETHERTYPE_RING, RingKind, decode_ring
 from tests.hdl.ring.link_bench import (
     Delivery,
     Links,

@@ -7,9 +7,9 @@ import pytest
 
 from fanin.codec import Bfp, Inceptionn
 from fanin.hdl.emit import flat_ports
-from fanin.hdl.ring.driver import RingDriver, RingMember
 from fanin.hdl.ring.node import RingNode
 from fanin.hdl.ring.registers import IDENTITY, VERSION, Failure
+from fanin.host.ring import RingDriver, RingMember
 from fanin.ring import RingConfig
 from tests.hdl.ring.bench import BYTES, Ring, mac_of, vectors
 from tests.support import new_seed

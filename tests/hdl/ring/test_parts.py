@@ -6,12 +6,12 @@ import random
 import numpy as np
 import pytest
 
+from fanin.golden import fp32
 from fanin.hdl.ring.descriptors import DescriptorQueue
 from fanin.hdl.ring.lanes import RingLanes
 from fanin.hdl.ring.words import FrameWords
 from fanin.hdl.stream.fork import StreamFork
 from fanin.ring import PRESETS
-from fanin.sim.golden import fp32
 from tests.support import new_seed, simulate, slow
 
 TINY = PRESETS["tiny"]

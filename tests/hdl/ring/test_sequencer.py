@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""RingSequencer against the slices of ``fanin.ring`` and the steps of docs/ring.md."""
+"""RingSequencer against the slices of ``fanin.ring`` and the steps of docs/systems/ring.md."""
 
 import random
 from itertools import pairwise

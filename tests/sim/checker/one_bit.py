@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fanin.sim.checker.protocol import ONCE, SUM, Message, Protocol, Step, SwitchStep, Violation
-from fanin.wire import Kind
+from fanin.sim.checker.protocol import ONCE, SUM, Message, ProtocolModel, Step, SwitchStep, Violation
+from fanin.wire.aggregation import Kind
 
 
 class Worker(NamedTuple):
@@ -27,7 +27,7 @@ def replaced(of, index, value):
     return (*of[:index], value, *of[index + 1 :])
 
 
-class OneBit(Protocol):
+class OneBit(ProtocolModel):
     """SwitchML's algorithms 3 and 4, line by line: versions alternate, a mark in one clears that in the other.
 
     Its packets carry no round but for the last bit, the version; the rest tells PAs apart and decides nothing.

@@ -4,15 +4,15 @@ from functools import partial
 
 import pytest
 
+from fanin.golden.aggregation import Received, State, Verdict, WorkerEndpoint
 from fanin.sim.checker.chart import chart
 from fanin.sim.checker.protocol import FINISH, INVARIANTS, ONCE, REUSE, SUM, Message
 from fanin.sim.checker.published import Published
 from fanin.sim.checker.rounds import Rounds
 from fanin.sim.checker.search import Search
 from fanin.sim.checker.system import Event, Faults, System
-from fanin.sim.golden.transport import Received, State, Verdict, WorkerEndpoint
 from fanin.sim.switch.reference import ReferenceSwitch, _Round
-from fanin.wire import Kind, Protocol
+from fanin.wire.aggregation import Kind, Protocol
 from tests.sim.checker.one_bit import OneBit
 from tests.support import slow
 

@@ -9,7 +9,7 @@ from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.emit import shared
 from fanin.hdl.stream.packet import packet_stream
-from fanin.wire import ETHERTYPE_AGGREGATION, VERSION, Kind
+from fanin.wire.aggregation import ETHERTYPE_AGGREGATION, VERSION, Kind
 
 SLOTS = 4
 VALUES = 8

@@ -7,7 +7,8 @@ from fanin.sim.cosim.exchange import STEPS, Exchange
 from fanin.sim.network import LinkConfig, Network
 from fanin.sim.switch.base import Job, Member
 from fanin.sim.switch.reference import ReferenceSwitch
-from fanin.wire import UDP_PORT, Encap, Endpoint, Kind, Packet, encode
+from fanin.wire.aggregation import AggPacket, Encap, Kind, encode
+from fanin.wire.ethernet import UDP_PORT, Endpoint
 
 PERIOD = 4000
 SWITCH = Endpoint(mac=99, ip=9)
@@ -49,7 +50,7 @@ class Bench:
         self.exchange = Exchange(self.top, self.network, self.clock, nodes=nodes)
 
     def frame(self, node, kind=Kind.AGG):
-        packet = Packet(kind, 1, 0, 1, 1 << node)
+        packet = AggPacket(kind, 1, 0, 1, 1 << node)
         return encode(packet, encap=self.encap, source=Endpoint(mac=node + 1, ip=node + 1), destination=SWITCH)
 
     def run(self, sends, *, cycles=2000):
@@ -149,7 +150,7 @@ def test_a_frame_on_its_way_is_carried_and_the_alarm_is_in_the_later_time():
 
 def _udp(port, protocol=17):
     """An IPv4 datagram whose payload looks like an AGG of slot 0, round 1."""
-    packet = Packet(Kind.AGG, 1, 0, 1, 1)
+    packet = AggPacket(Kind.AGG, 1, 0, 1, 1)
     frame = encode(packet, encap=Encap.UDP, source=Endpoint(mac=1, ip=1, port=port), destination=SWITCH)
     frame = bytearray(frame)
     frame[23] = protocol

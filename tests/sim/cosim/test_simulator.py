@@ -16,7 +16,7 @@ from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
 from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Job, Member
 from fanin.sim.switch.reference import ReferenceSwitch
-from fanin.wire import Endpoint
+from fanin.wire.ethernet import Endpoint
 from tests.sim.cosim.dummy import JOB, REGISTERS, SLOTS, DummyNode
 
 pytestmark = pytest.mark.verilator

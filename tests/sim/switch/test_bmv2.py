@@ -11,11 +11,11 @@ import pytest
 from fanin.cli.main import main
 from fanin.errors import InputError, ToolFailed
 from fanin.job import SWITCH, Job, Member, worker_endpoint
-from fanin.p4.program import ProgramConfig, Target
+from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.sim.switch.bmv2.frames import StreamFrames
 from fanin.sim.switch.bmv2.process import BmvProcess, may_have_namespace
 from fanin.sim.switch.bmv2.switch import bmv2_switch
-from fanin.wire import Encap, Kind, Packet, Protocol, decode_payload, encode
+from fanin.wire.aggregation import AggPacket, Encap, Kind, Protocol, decode_payload, encode
 from tests.p4.bridge import run_tests
 from tests.sim.switch.traffic import JOBS, PORTS, compare
 from tests.support import new_seed
@@ -26,7 +26,7 @@ MISSING = [
 ]
 needs_bmv2 = [
     pytest.mark.bmv2,
-    pytest.mark.skipif(bool(MISSING), reason=f"install {', '.join(MISSING)}; docs/bmv2.md"),
+    pytest.mark.skipif(bool(MISSING), reason=f"install {', '.join(MISSING)}; docs/reference/bmv2.md"),
 ]
 WAYS = [
     pytest.param(
@@ -74,7 +74,7 @@ class TestReal:
                 switch.add_job(JOBS[0])
                 assert switch.registers(JOBS[0].id, 0).round == 0
                 member = JOBS[0].members[0]
-                packet = Packet(Kind.AGG, JOBS[0].id, JOBS[0].base, 1, member.bitmap, (5,) * 8)
+                packet = AggPacket(Kind.AGG, JOBS[0].id, JOBS[0].base, 1, member.bitmap, (5,) * 8)
                 frame = encode(packet, encap=Encap.L2, source=member.endpoint, destination=SWITCH)
                 assert switch.inject(member.port, frame, 0) == []
                 assert switch.registers(JOBS[0].id, 0)[:3] == (1, member.bitmap, (5,) * 8)
@@ -88,7 +88,7 @@ class TestReal:
             switch.add_job(job)
             out = []
             for member in job.members:
-                packet = Packet(Kind.AGG, 1, 0, 1, member.bitmap, tuple(range(8)))
+                packet = AggPacket(Kind.AGG, 1, 0, 1, member.bitmap, tuple(range(8)))
                 frame = encode(packet, encap=Encap.L2, source=member.endpoint, destination=SWITCH)
                 out.append([port for port, _, _ in switch.inject(member.port, frame, 0)])
         assert out == [[], [508, 510]]
@@ -114,7 +114,7 @@ class TestReal:
         for _ in range(2):
             assert aggregated() == 0
             for worker in (0, 1):
-                packet = Packet(Kind.AGG, 1, 15, 1, 1 << worker, (worker + 1,) * 8)
+                packet = AggPacket(Kind.AGG, 1, 15, 1, 1 << worker, (worker + 1,) * 8)
                 source = worker_endpoint(worker)
                 frames.send(worker, encode(packet, encap=Encap.L2, source=source, destination=SWITCH))
             results = [frames.receive(20) for _ in range(2)]

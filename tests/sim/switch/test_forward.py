@@ -4,7 +4,7 @@ import pytest
 
 from fanin.job import Job, Member
 from fanin.sim.switch.forward import Forwarder
-from fanin.wire import Endpoint
+from fanin.wire.ethernet import Endpoint
 
 MACS = (0x02_00_00_00_00_01, 0x02_00_00_00_00_02)
 

@@ -4,10 +4,10 @@ import pytest
 
 from fanin.cli.main import main
 from fanin.job import SWITCH, Job, Member, worker_endpoint
-from fanin.p4.program import ProgramConfig, Target
+from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.sim.switch.emitted import embedded_switch
 from fanin.sim.switch.reference import ReferenceSwitch
-from fanin.wire import Encap, Kind, Packet, Protocol, encode
+from fanin.wire.aggregation import AggPacket, Encap, Kind, Protocol, encode
 from tests.p4.bridge import run_tests
 from tests.sim.switch.traffic import JOBS, PORTS, compare
 from tests.support import new_seed
@@ -62,7 +62,7 @@ def test_jobs_come_and_go_and_leave_nothing_behind(target):
 
     def send(number, member, round_number):
         job = JOBS[number]
-        packet = Packet(Kind.AGG, job.id, job.base, round_number, job.members[member].bitmap)
+        packet = AggPacket(Kind.AGG, job.id, job.base, round_number, job.members[member].bitmap)
         frame = encode(packet, encap=Encap.L2, source=job.members[member].endpoint, destination=SWITCH)
         out = [each.inject(job.members[member].port, frame, 0) for each in (switch, judge)]
         assert sorted(out[0]) == sorted(out[1])
@@ -99,7 +99,7 @@ def test_a_job_that_does_not_fit_is_refused_and_changes_nothing():
         with pytest.raises(ValueError, match=message):
             switch.add_job(job)
     switch.add_job(Job(2, 16, 16, good.members))
-    packet = Packet(Kind.AGG, 2, 16, 1, 1)
+    packet = AggPacket(Kind.AGG, 2, 16, 1, 1)
     assert (
         switch.inject(0, encode(packet, encap=Encap.L2, source=worker_endpoint(0), destination=SWITCH), 0) == []
     )

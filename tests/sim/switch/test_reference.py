@@ -1,4 +1,6 @@
-"""The reference switch against every rule of docs/packet.md and docs/protocol.md."""
+"""The reference switch against every rule of docs/reference/aggregation-packet.md and
+docs/systems/aggregation.md.
+"""
 
 import random
 import struct
@@ -7,18 +9,17 @@ import pytest
 
 from fanin.sim.switch.base import Job, Member
 from fanin.sim.switch.reference import ReferenceSwitch
-from fanin.wire import (
+from fanin.wire.aggregation import (
+    AggPacket,
     Encap,
-    Endpoint,
     Kind,
-    Packet,
     Protocol,
     decode_payload,
     encode,
     header_length,
-    internet_checksum,
     payload_length,
 )
+from fanin.wire.ethernet import Endpoint, internet_checksum
 from tests.support import new_seed
 
 SWITCH = Endpoint(mac=0x02_00_00_00_FF_FE, ip=0x0A0000FE, port=40000)
@@ -45,7 +46,7 @@ class Bench:
 
     def frame(self, worker, kind, *, slot=8, round=1, values=(0,) * 8, job=7, version=1, bitmap=None):
         bitmap = 1 << worker if bitmap is None else bitmap
-        packet = Packet(kind, job, slot, round, bitmap, tuple(values), version)
+        packet = AggPacket(kind, job, slot, round, bitmap, tuple(values), version)
         to = Endpoint(mac=0x02_12_34_56_78_9A, ip=SWITCH.ip, port=34997)  # the switch does not look at the MAC
         return encode(packet, encap=self.encap, source=endpoint(worker), destination=to)
 
@@ -70,7 +71,7 @@ def test_result_goes_to_all_members_when_the_last_has_contributed(encap):
     assert bench.send(0, Kind.AGG, values=range(8)) == []
     assert bench.send(2, Kind.AGG, values=[10] * 8) == []
     out = bench.send(1, Kind.AGG, values=[-100] * 8)
-    full = Packet(Kind.RESULT, 7, 8, 1, 0b111, tuple(v - 90 for v in range(8)))
+    full = AggPacket(Kind.RESULT, 7, 8, 1, 0b111, tuple(v - 90 for v in range(8)))
     assert out == [(0, full), (1, full), (2, full)]
     assert bench.counted == {"aggregated": 3, "results": 1}
 
@@ -79,15 +80,15 @@ def test_result_goes_to_all_members_when_the_last_has_contributed(encap):
 def test_confirm_goes_to_all_members_with_the_values_of_the_last_ack(encap):
     bench = Bench(2, encap=encap)
     assert bench.send(0, Kind.ACK, values=[1] * 8) == []
-    full = Packet(Kind.CONFIRM, 7, 8, 1, 0b11, (2,) * 8)
+    full = AggPacket(Kind.CONFIRM, 7, 8, 1, 0b11, (2,) * 8)
     assert bench.send(1, Kind.ACK, values=[2] * 8) == [(0, full), (1, full)]
     assert bench.counted == {"acknowledged": 2, "confirms": 1}
 
 
 def test_a_single_member_is_answered_at_once():
     bench = Bench(1)
-    assert bench.send(0, Kind.AGG, values=[5] * 8) == [(0, Packet(Kind.RESULT, 7, 8, 1, 1, (5,) * 8))]
-    assert bench.send(0, Kind.ACK) == [(0, Packet(Kind.CONFIRM, 7, 8, 1, 1))]
+    assert bench.send(0, Kind.AGG, values=[5] * 8) == [(0, AggPacket(Kind.RESULT, 7, 8, 1, 1, (5,) * 8))]
+    assert bench.send(0, Kind.ACK) == [(0, AggPacket(Kind.CONFIRM, 7, 8, 1, 1))]
 
 
 @pytest.mark.parametrize(("kind", "answer"), [(Kind.AGG, Kind.RESULT), (Kind.ACK, Kind.CONFIRM)])
@@ -109,7 +110,7 @@ def test_a_duplicate_of_a_finished_round_is_answered_to_its_sender_alone(kind, a
         bench.send(worker, kind, values=[worker + 1] * 8)
     values = (6,) * 8 if kind == Kind.AGG else (9,) * 8
     out = bench.send(1, kind, values=[9] * 8)
-    assert out == [(1, Packet(answer, 7, 8, 1, 0b111, values))]
+    assert out == [(1, AggPacket(answer, 7, 8, 1, 0b111, values))]
     assert bench.counted["duplicate"] == 1
     assert bench.counted["replies"] == 1
     assert bench.counted["results" if kind == Kind.AGG else "confirms"] == 1
@@ -187,7 +188,7 @@ def test_switchml_has_no_ack_and_aggregates_alike():
     for round_ in (1, 2):
         assert bench.send(0, Kind.AGG, round=round_, values=[round_] * 8) == []
         out = bench.send(1, Kind.AGG, round=round_, values=[1] * 8)
-        assert out == [(w, Packet(Kind.RESULT, 7, 8, round_, 0b11, (round_ + 1,) * 8)) for w in range(2)]
+        assert out == [(w, AggPacket(Kind.RESULT, 7, 8, round_, 0b11, (round_ + 1,) * 8)) for w in range(2)]
     assert [to for to, _ in bench.send(1, Kind.AGG, round=2)] == [1], "it asks again, and gets it alone"
     assert bench.send(1, Kind.AGG, round=1) == []
     assert bench.counted == {

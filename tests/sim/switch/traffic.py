@@ -1,7 +1,8 @@
 """Random traffic for a switch, and several switches side by side: every frame out and every register alike.
 
 Frames are valid, duplicate, stale, foreign, truncated, malformed and corrupt ones of several jobs, and other
-traffic. What is out of contract (docs/protocol.md) is left out: a member that begins the next round before all
+traffic. What is out of contract (docs/systems/aggregation.md) is left out: a member that begins the next
+round before all
 have acknowledged the last, and an ACK ahead of its AGGs.
 """
 
@@ -12,18 +13,8 @@ from dataclasses import dataclass, replace
 from fanin.job import SWITCH, Job, Member, worker_endpoint
 from fanin.sim.switch.base import Switch
 from fanin.sim.switch.reference import ReferenceSwitch
-from fanin.wire import (
-    ETHERTYPE_IPV4,
-    ROUND_MAX,
-    Encap,
-    Endpoint,
-    Kind,
-    Packet,
-    decode_payload,
-    encode,
-    header_length,
-    internet_checksum,
-)
+from fanin.wire.aggregation import ROUND_MAX, AggPacket, Encap, Kind, decode_payload, encode, header_length
+from fanin.wire.ethernet import ETHERTYPE_IPV4, Endpoint, internet_checksum
 
 PORTS = 6
 # Two members share port 0; jobs 3 and 200 have ports in common.
@@ -60,7 +51,7 @@ class Traffic:
                 yield port, frame
                 number -= 1
 
-    def _packet(self, member: Member, packet: Packet) -> tuple[int, bytes]:
+    def _packet(self, member: Member, packet: AggPacket) -> tuple[int, bytes]:
         switch = Endpoint(self.rng.getrandbits(48), SWITCH.ip)  # it does not look at the destination MAC
         frame = encode(packet, encap=self.encap, source=member.endpoint, destination=switch)
         extra = self.rng.choice((b"", b"", b"", self.rng.randbytes(self.rng.randrange(40))))
@@ -70,12 +61,12 @@ class Traffic:
         job = self.rng.choice(JOBS)
         return job, self.rng.randrange(job.slots)
 
-    def _make(self, job: Job, index: int, kind: int, number: int, bitmap: int) -> Packet:
+    def _make(self, job: Job, index: int, kind: int, number: int, bitmap: int) -> AggPacket:
         big = self.rng.random() < 0.2
         values = [
             self.rng.getrandbits(32) - 2**31 if big else self.rng.randrange(-9, 9) for _ in range(self.values)
         ]
-        return Packet(kind, job.id, job.base + index, number, bitmap, tuple(values))
+        return AggPacket(kind, job.id, job.base + index, number, bitmap, tuple(values))
 
     @property
     def values(self) -> int:
@@ -154,7 +145,7 @@ class Traffic:
             frame = frame[:12] + ethertype + frame[14:]
         else:
             end = Endpoint(mac, self.rng.getrandbits(32), self.rng.choice((53, 34997)))
-            packet = Packet(Kind.AGG, 3, 8, 1, 1, (0,) * self.values)
+            packet = AggPacket(Kind.AGG, 3, 8, 1, 1, (0,) * self.values)
             other = Encap.UDP if self.encap is Encap.L2 else Encap.L2
             encap = other if self.rng.random() < 0.3 else Encap.UDP
             frame = encode(packet, encap=encap, source=worker_endpoint(0), destination=end)
@@ -173,7 +164,7 @@ class Traffic:
                     return False
         return True
 
-    def _may_follow(self, job: Job, index: int, packet: Packet) -> bool:
+    def _may_follow(self, job: Job, index: int, packet: AggPacket) -> bool:
         if not self.reference.protocol.acknowledges:
             return True
         state = self.reference.registers(job.id, index)

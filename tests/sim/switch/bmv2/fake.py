@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 from finsy.proto import p4i, p4r, p4r_grpc, rpc_code
 
-from fanin.p4.program import controls, register_words
+from fanin.p4.aggregation import controls, register_words
 from fanin.sim.switch.bmv2.p4runtime import CompiledProgram
 
 WIDTHS = {"kind": 4, "job": 8, "port": 9, "bitmap": 32, "slot": 16, "opened": 32, "seen": 32, "values": 1}

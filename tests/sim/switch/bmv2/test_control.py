@@ -6,14 +6,14 @@ from finsy.p4schema import P4Schema
 
 from fanin.errors import ToolFailed
 from fanin.job import SWITCH, Job, Member, worker_endpoint
+from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.control import Exact, Lpm, MulticastGroup, Range, Replica, TableEntry, Ternary
 from fanin.p4.deployment import default_deployment
 from fanin.p4.installation import job_installation, station_installation, switch_installation
-from fanin.p4.program import ProgramConfig
 from fanin.p4.readback import RunningJob, program_config, running_jobs
 from fanin.sim.switch.bmv2.p4runtime import P4Runtime, Unreachable, decoded, encoded
 from fanin.sim.switch.bmv2.thrift import Registers, connect_thrift
-from fanin.wire import Encap, Protocol
+from fanin.wire.aggregation import Encap, Protocol
 from tests.sim.switch.bmv2.fake import FakeSwitch, compiled, p4info
 from tests.sim.switch.traffic import JOBS, PORTS
 

@@ -4,7 +4,7 @@ import pytest
 
 from fanin.p4.control import Exact, MulticastGroup, Replica, TableEntry
 from fanin.sim.switch.embedded import P4Error, Program, Refused, load
-from fanin.wire import internet_checksum
+from fanin.wire.ethernet import internet_checksum
 
 from .programs import send
 

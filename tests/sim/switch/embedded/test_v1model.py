@@ -6,7 +6,7 @@ import pytest
 
 from fanin.p4.control import Exact, MulticastGroup, Replica, TableEntry
 from fanin.sim.switch.embedded import Refused
-from fanin.wire import internet_checksum
+from fanin.wire.ethernet import internet_checksum
 
 from .programs import PARTS, one, send, v1model
 

@@ -1,0 +1,170 @@
+"""``fanin doctor``: what is installed, and where a run's first packet stopped."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fanin.cli.output import RUN_FILE, print_json, table
+from fanin.errors import CheckFailed, InputError
+from fanin.tools import yosys
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program or package: its version and place, or None where it is missing."""
+
+    name: str
+    needed_for: str
+    optional: bool
+    version: str | None
+    place: str | None = None
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command and its options."""
+    parser = commands.add_parser(
+        "doctor",
+        help="what is installed, and where the first packet of a run stopped",
+        description="Without RUN_DIR: the tools that fanin uses. With it: per node, how far its first packet "
+        "got, and which counter says what stopped it.",
+    )
+    parser.add_argument("run_dir", nargs="?", type=Path, metavar="RUN_DIR", help="a folder that train wrote")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Diagnose the installation or a run. Raises CheckFailed when a tool is missing or a packet got stuck."""
+    return _diagnose_run(args) if args.run_dir else _diagnose_tools(args)
+
+
+def _diagnose_run(args: argparse.Namespace) -> int:
+    from fanin.cli.doctor.first_packet import (
+        diagnose,
+    )  # needs the simulation's packages, which may be what is missing
+
+    path = args.run_dir / RUN_FILE
+    try:
+        run = json.loads(path.read_text())
+        nodes = diagnose(run)
+        lines = [str(node) for node in nodes]
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path}: not a run of fanin train: {error}") from error
+    if args.json:
+        print_json({"error": run.get("error"), "nodes": [asdict(node) for node in nodes]})
+    else:
+        print("\n".join(lines))
+    if run.get("error"):
+        raise CheckFailed(run["error"])
+    return 0
+
+
+def _diagnose_tools(args: argparse.Namespace) -> int:
+    tools = [probe() for probe in PROBES]
+    missing = [tool.name for tool in tools if tool.version is None and not tool.optional]
+    if args.json:
+        print_json({"tools": [asdict(tool) for tool in tools], "ok": not missing})
+    else:
+        print(table([_row(tool) for tool in tools], indent=""))
+    if missing:
+        raise CheckFailed(f"missing: {', '.join(missing)}")
+    return 0
+
+
+def _row(tool: Tool) -> list[str]:
+    state = "optional" if tool.optional and tool.version is None else "MISSING"
+    return [tool.name, tool.version or state, tool.place or "", tool.needed_for]
+
+
+def _version(command: list[str]) -> str | None:
+    """The first version number that a program prints about itself; "present" when it prints none."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r"\d+\.\d+[.\d]*", done.stdout + done.stderr)
+    return found[0] if found else "present"
+
+
+def _program(
+    name: str, needed_for: str, *, optional: bool = False, install: str | None = None
+) -> Callable[[], Tool]:
+    def probe() -> Tool:
+        place = shutil.which(name)
+        if place is None:
+            return Tool(name, f"{needed_for}; install {install}" if install else needed_for, optional, None)
+        return Tool(name, needed_for, optional, _version([place, "--version"]), place)
+
+    return probe
+
+
+def _package(name: str, needed_for: str) -> Callable[[], Tool]:
+    def probe() -> Tool:
+        try:
+            return Tool(name, needed_for, False, importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            return Tool(name, needed_for, False, None)
+
+    return probe
+
+
+def _python() -> Tool:
+    return Tool("python", "everything", False, platform.python_version(), sys.executable)
+
+
+def _yosys() -> Tool:
+    try:
+        place = yosys()
+    except InputError:
+        return Tool("yosys", "RTLIL to Verilog, area, proofs", False, None)
+    return Tool("yosys", "RTLIL to Verilog, area, proofs", False, _version([place, "-V"]), place)
+
+
+def _verilator() -> Tool:
+    try:
+        from fanin.sim.cosim.build import find_verilator  # needs cocotb, which may be what is missing
+
+        found = find_verilator()
+    except (ImportError, InputError):
+        return Tool("verilator", "executes the Verilog", False, None)
+    return Tool("verilator", "executes the Verilog", False, found.version, str(found.program))
+
+
+PROBES: tuple[Callable[[], Tool], ...] = (
+    _python,
+    _program("g++", "compiles Verilated models"),
+    _program("make", "compiles Verilated models"),
+    _program("perl", "Verilator's start script"),
+    _verilator,
+    _yosys,
+    _package("amaranth", "the RTL"),
+    _package("numpy", "the golden models"),
+    _package("scikit-learn", "data sets"),
+    _package("cocotb", "tests beside the simulator"),
+    _program("tshark", "reads frames.pcap", optional=True),
+    _program(
+        "p4c-bm2-ss",
+        "compiles P4 for BMv2",
+        optional=True,
+        install="p4lang's p4lang-p4c (docs/reference/bmv2.md)",
+    ),
+    _program("p4c-barefoot", "compiles P4 for Tofino", optional=True, install="p4c with its Tofino backend"),
+    _program(
+        "simple_switch_grpc",
+        "BMv2, a software switch",
+        optional=True,
+        install="p4lang's p4lang-bmv2 (docs/reference/bmv2.md)",
+    ),
+)

@@ -1,0 +1,192 @@
+"""What ``fanin ps train`` does with its options: train, write the run's folder, tell."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fanin.cli.output import (
+    MODEL_FILE,
+    PCAP_FILE,
+    REPORT_FILE,
+    Kind,
+    check_writable,
+    output_directory,
+    output_file,
+    print_json,
+    table,
+)
+from fanin.cli.param_server.setup import Setup, backend_of, learner_of, setup_of
+from fanin.cli.progress import Remaining, StatusLine
+from fanin.errors import CheckFailed, InputError
+from fanin.report.param_server.charts import Unit, worker_seconds
+from fanin.report.param_server.page import param_server_page, stopped_line
+from fanin.sim.param_server.training import Outcome
+
+METRICS_FILE = "metrics.json"
+KIND = Kind("run", METRICS_FILE, "gradients_pushed", (REPORT_FILE, MODEL_FILE))
+SHOWN_EPOCHS = 20
+STEPS = 500  # of the progress line, over the run
+
+Metrics = dict[str, Any]
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Carry out the command. Raises CheckFailed where gradients were lost or repeated, or w diverged."""
+    output: Path = args.output
+    if args.pcap:
+        _check_capture(args.pcap, output)
+    setup = setup_of(args)
+    with output_directory(output, KIND) as folder:
+        capture = folder / PCAP_FILE if args.pcap else None
+        try:
+            outcome = _train(setup, capture)
+        except CheckFailed:  # when frames are needed most
+            _keep_capture(capture, args.pcap)
+            raise
+        _keep_capture(capture, args.pcap)
+        metrics = metrics_of(setup, outcome)
+        (folder / METRICS_FILE).write_text(json.dumps(metrics, indent=2) + "\n")
+        (folder / REPORT_FILE).write_text(param_server_page(metrics, outcome.spans))
+        np.save(folder / MODEL_FILE, outcome.w)
+    if args.json:
+        print_json(metrics)
+    else:
+        print(summary(metrics, output))
+    _check(metrics, outcome)
+    return 0
+
+
+def _check_capture(path: Path, output: Path) -> None:
+    """Raise InputError where the frames cannot be written."""
+    check_writable(path)
+    place, folder = path.resolve(), output.resolve()
+    if place == folder or place in folder.parents:
+        raise InputError(f"{path}: cannot be a file and the folder of others")
+    if place in [folder / name for name in (KIND.mark, *KIND.others)]:
+        raise InputError(f"{path}: cannot be {PCAP_FILE} and {path.name} at once")
+
+
+def _keep_capture(capture: Path | None, path: Path) -> None:
+    """Frames, if there are any, go to where they were asked for."""
+    if capture and capture.exists():
+        with output_file(path) as file, capture.open("rb") as frames:
+            shutil.copyfileobj(frames, file)
+        capture.unlink()
+
+
+def _train(setup: Setup, capture: Path | None) -> Outcome:
+    with StatusLine() as status:
+        status.show("reading the samples")
+        learner = learner_of(setup)
+        if learner.convergence:
+            status.show("looking for w*, which --no-optimum leaves out")
+            _ = learner.workload.optimum  # it is kept; else the first epoch's end would look for it
+        backend = backend_of(setup, capture)
+        total, epochs, shown = setup.job.epochs * setup.job.workers * learner.batches, setup.job.epochs, -1
+        left = Remaining(total)
+
+        def progress(applied: int, seconds: float) -> None:
+            nonlocal shown
+            if (step := STEPS * applied // total) > shown:
+                shown = step
+                epoch = min(epochs * applied // total + 1, epochs)
+                time = f", {Unit.of(seconds)(seconds)} simulated" if math.isfinite(seconds) else ""
+                said = f"epoch {epoch}/{epochs}: {applied:,} of {total:,} gradients{time}"
+                status.show(f"{said}{left.after(applied)}")
+
+        with np.errstate(over="ignore", invalid="ignore"):  # of a model that diverges, which is told at the end
+            return backend(setup.job, learner, progress=progress)
+
+
+def metrics_of(setup: Setup, outcome: Outcome) -> Metrics:
+    """The run as JSON: what is not finite is null."""
+    epochs = [
+        {
+            "epoch": epoch.number,
+            "simulated_seconds": epoch.seconds,
+            **(asdict(epoch.measures) if epoch.measures else {}),
+        }
+        for epoch in outcome.epochs
+    ]
+    last, tally, ages = epochs[-1], outcome.tally, outcome.staleness
+    found = {
+        "on": setup.on,
+        "accuracy": last["accuracy"],
+        "loss": last["loss"],
+        "simulated_seconds": outcome.seconds,
+        "gradients_pushed": tally.pushed,
+        "gradients_applied": tally.applied,
+        "gradients_lost": tally.lost,
+        "gradients_repeated": tally.repeated,
+        "staleness": {
+            "mean": outcome.mean_staleness,
+            "max": max(ages, default=0),
+            "histogram": {str(age): ages[age] for age in sorted(ages)},
+        },
+        "worker_seconds": worker_seconds(outcome.spans, setup.job.workers),
+        "stopped": list(outcome.stopped),
+        "rereads": outcome.rereads,
+        "epochs": epochs,
+        "configuration": {"data": str(setup.data or "digits"), **setup.configuration},
+    }
+    return _finite(found)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _check(metrics: Metrics, outcome: Outcome) -> None:
+    lost, repeated = metrics["gradients_lost"], metrics["gradients_repeated"]
+    if lost or repeated:
+        raise CheckFailed(f"{lost:,} gradients were lost, {repeated:,} applied again")
+    if not np.isfinite(outcome.w).all():
+        raise CheckFailed("the model diverged: it has values that are not finite; choose a smaller --rate")
+
+
+def summary(metrics: Metrics, output: Path) -> str:
+    """The result for people."""
+    options, ages = metrics["configuration"], metrics["staleness"]
+    stopped = stopped_line(metrics["stopped"], of=options["workers"])
+    unit = Unit.of(metrics["simulated_seconds"])
+    where = {"rtl": "in RTL", "model": "on the event model"}[metrics["on"]]
+    fates = [f"{metrics[f'gradients_{fate}']:,} {fate}" for fate in ("pushed", "applied", "lost", "repeated")]
+    if stopped:
+        fates[0] += " by those that went on"
+    facts = [
+        ["test accuracy", f"{100 * metrics['accuracy']:.1f} %"],
+        ["gradients", ", ".join(fates) + (f", in {options['servers']} parts each" * (options["servers"] > 1))],
+        ["staleness", f"{ages['mean']:.1f} updates by others on average, at most {ages['max']}"],
+        ["simulated", f"{unit(metrics['simulated_seconds'])}, {where}"],
+        ["report", str(output / REPORT_FILE)],
+    ]
+    servers = f"{options['servers']} server{'s' * (options['servers'] != 1)}"
+    workers = f"{options['workers']} worker{'s' * (options['workers'] != 1)}"
+    sizes = f"{workers}, {servers}, K = {options['slots']}, batches of {options['batch']}"
+    title = f"{options['model']} on {options['data']}, {options['algorithm']}: {sizes}"
+    notes = [f"  {stopped}", ""] if stopped else []
+    return "\n".join([title, "", _epochs(metrics["epochs"], unit), "", *notes, table(facts)])
+
+
+def _epochs(epochs: list[Metrics], unit: Unit) -> str:
+    """Every epoch, or of many every so many and the last one."""
+    rows = [["epoch", "loss", "accuracy", "simulated"]]
+    each = -(-len(epochs) // SHOWN_EPOCHS)
+    for epoch in epochs:
+        if epoch["epoch"] % each == 0 or epoch is epochs[-1]:
+            loss = "not finite" if epoch["loss"] is None else f"{epoch['loss']:.4f}"
+            accuracy = f"{100 * epoch['accuracy']:.1f} %"
+            rows.append([str(epoch["epoch"]), loss, accuracy, unit(epoch["simulated_seconds"])])
+    return table(rows, right=range(4))

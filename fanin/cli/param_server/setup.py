@@ -1,0 +1,186 @@
+"""From the options of ``fanin ps train`` to a run: its job, its learner and what it runs on."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from fanin.cli.param_server.stragglers import parse_stops, parse_stragglers
+from fanin.errors import CheckFailed, InputError
+from fanin.param_server import ParamServerConfig
+from fanin.rdma import MAX_QUEUE_PAIRS
+from fanin.sim.learning.learner import Learner, Training
+from fanin.sim.learning.workloads import build, load
+from fanin.sim.network import LinkConfig
+from fanin.sim.param_server import events, training
+from fanin.sim.param_server.costs import DESIGN, WORD_BITS, Compute
+from fanin.sim.param_server.paper import PAPER
+from fanin.sim.param_server.recipes import recipes_of
+
+_OF_RANDOM_FEATURES = ("features", "gamma")
+_FEATURE_BYTES = 3 * 8  # float64, and what stands beside it while it is made
+_FAULTS = ("drop", "duplicate", "reorder")
+_RANGES: dict[str, tuple[float, float]] = {
+    "epochs": (1, 10**6),
+    "warm_up": (0, 10**6),
+    "rate": (1e-9, 1e9),
+    "decay": (0, 1e9),
+    "features": (1, 10**6),
+    "gamma": (1e-9, 1e9),
+    "seed": (0, 2**32 - 1),
+    "sample_seconds": (0, 3600),
+    "jitter": (0, 10),
+}
+#: Of the options, what belongs to the run and not to where it is written.
+_CONFIGURATION = (
+    *("model", "epochs", "batch", "rate", "decay", "features", "gamma", "dtype", "seed", "optimum"),
+    *("algorithm", "workers", "slots", "warm_up", "servers", "width"),
+    *("sample_seconds", "jitter", "stragglers", "stop", *_FAULTS),
+)
+
+
+class Backend(Protocol):
+    """What carries a run out: the event model, or RTL.
+
+    Raises CheckFailed of one line where the run cannot be ended: with the names of the workers without which
+    Sync-DSGD cannot go on, or with what went wrong in the simulation.
+    """
+
+    def __call__(
+        self, job: training.TrainingJob, learner: Learner, *, progress: training.Progress
+    ) -> training.Outcome:
+        """Carry the job out, and call ``progress`` on the way."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A run as it was asked for. ``configuration`` has the options by name, defaults filled in."""
+
+    configuration: dict[str, Any]
+    data: Path | None
+    on: str
+    job: training.TrainingJob
+    link: LinkConfig
+
+
+def setup_of(args: argparse.Namespace) -> Setup:
+    """What the options say, as far as it can be known without the data. Raises InputError."""
+    values = _filled(args)
+    for name, (low, high) in _RANGES.items():
+        if values[name] is not None and not low <= values[name] <= high:
+            limits = f"[{_plain(low)}, {_plain(high)}]"
+            raise InputError(f"{name.replace('_', '-')} must be in {limits}, not {_plain(values[name])}")
+    if not 1 <= args.workers <= MAX_QUEUE_PAIRS:
+        reason = f"a server has a queue pair for each, and a NIC {MAX_QUEUE_PAIRS} at most"
+        raise InputError(f"workers must be 1 to {MAX_QUEUE_PAIRS}, not {args.workers}: {reason}")
+    stragglers = parse_stragglers(values["stragglers"], args.workers)
+    compute = Compute(
+        per_sample=values["sample_seconds"],
+        jitter=args.jitter,
+        straggle_odds=stragglers.odds,
+        straggle_factor=stragglers.factor,
+        slow=stragglers.slow,
+    )
+    stops = parse_stops(values["stop"], args.workers)
+    sizes = ("workers", "slots", "servers", "warm_up", "rate", "batch", "epochs", "seed")
+    try:
+        job = training.TrainingJob(
+            algorithm=training.Algorithm(args.algorithm),
+            compute=compute,
+            costs=DESIGN,
+            stops=stops,
+            **{name: values[name] for name in sizes},
+        )
+    except ValueError as error:  # these name parameter, value and limit
+        raise InputError(str(error)) from error
+    return Setup({name: values[name] for name in _CONFIGURATION}, args.data, args.on, job, _link(args))
+
+
+def _plain(value: float) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _filled(args: argparse.Namespace) -> dict[str, Any]:
+    """The options by name, with what the model has for those that were not given."""
+    recipe = recipes_of(args.data)[args.model]
+    defaults = {name: getattr(recipe, name) for name in ("rate", "decay", "epochs", "warm_up")}
+    defaults |= {"sample_seconds": PAPER[args.model].per_sample, "optimum": args.data is None}
+    if args.model == "lr-rff":
+        defaults |= {"features": recipe.features, "gamma": recipe.gamma}
+    elif strange := [name for name in _OF_RANDOM_FEATURES if getattr(args, name) is not None]:
+        raise InputError(f"--{strange[0]}: only lr-rff has random features, not {args.model}")
+    given = {name: value for name, value in vars(args).items() if value is not None}
+    absent = dict.fromkeys(_OF_RANDOM_FEATURES)
+    lists = {name: ",".join(getattr(args, name) or ()) for name in ("stragglers", "stop")}
+    return absent | defaults | given | lists
+
+
+def _link(args: argparse.Namespace) -> LinkConfig:
+    faults = {name: getattr(args, name) for name in _FAULTS}
+    packets = [f"--{name}" for name, given in {**faults, "pcap": args.pcap}.items() if given]
+    if args.on == "model" and packets:
+        raise InputError(f"{', '.join(packets)}: faults and packets need --on rtl")
+    if args.on == "model" and args.width != WORD_BITS:
+        raise InputError(f"--width: the model is one of {WORD_BITS} bits; {args.width} need --on rtl")
+    try:
+        return LinkConfig(**faults)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+def learner_of(setup: Setup) -> Training:
+    """Who trains on what, and with a w* where one is asked for. Raises InputError."""
+    values = setup.configuration
+    special = {name: values[name] for name in _OF_RANDOM_FEATURES if values[name] is not None}
+    shared = {name: values[name] for name in ("decay", "dtype", "seed")}
+    samples = load(setup.data, values["seed"])
+    _check_memory(sum(map(len, samples)), values["features"])
+    try:
+        workload = build(values["model"], samples, **special, **shared)
+        sizes = {name: values[name] for name in ("workers", "batch", "seed")}
+        learner = Training(workload, **sizes, convergence=values["optimum"])
+        ParamServerConfig(
+            parameters=learner.parameters,
+            **{name: values[name] for name in ("workers", "slots", "servers", "width")},
+        )
+    except ValueError as error:  # these name parameter, value and limit
+        raise InputError(str(error)) from error
+    return learner
+
+
+def _check_memory(samples: int, features: int | None) -> None:
+    """Raise InputError for more random features than memory has room for, before the system ends us."""
+    need = _FEATURE_BYTES * samples * (features or 0)
+    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if need > have:
+        what = f"{features:,} features of {samples:,} samples take {need / 2**30:,.0f} GiB"
+        raise InputError(f"{what}; this machine has {have / 2**30:,.0f} GiB")
+
+
+def backend_of(setup: Setup, pcap: Path | None) -> Backend:
+    """What the run runs on; all its frames go to ``pcap``."""
+    if setup.on == "model":
+        return events.run
+    return partial(_in_rtl, width=setup.configuration["width"], link=setup.link, pcap=pcap)
+
+
+def _in_rtl(
+    job: training.TrainingJob,
+    learner: Learner,
+    *,
+    width: int,
+    link: LinkConfig,
+    pcap: Path | None,
+    progress: training.Progress,
+) -> training.Outcome:
+    from fanin.sim.cosim.simulator import SimulationFailed
+    from fanin.sim.param_server.cosim import run_rtl  # Amaranth takes a second to load
+
+    try:
+        return run_rtl(job, learner, width=width, link=link, pcap=pcap, progress=progress, quiet=False)
+    except SimulationFailed as failure:
+        raise CheckFailed(str(failure)) from failure

@@ -1,0 +1,292 @@
+"""What ``fanin plan`` does: search, verify, write, show."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import itertools
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from fanin.cli.output import (
+    PLAN,
+    SWEEP,
+    check_directory,
+    is_kind,
+    output_directory,
+    print_json,
+    table,
+    write_file,
+)
+from fanin.cli.progress import StatusLine
+from fanin.errors import CheckFailed, InputError, ToolFailed
+from fanin.planner.check.plan import check_plan
+from fanin.planner.cluster import Cluster, load_cluster
+from fanin.planner.model.graph import Model
+from fanin.planner.model.load import load_model
+from fanin.planner.plan.plan import Plan
+from fanin.planner.plan.sweep import Say, sweep
+from fanin.planner.plan.write import CONNECTIONS_FILE, PLAN_FILE, plan_files
+from fanin.planner.search.limits import Limits
+from fanin.planner.search.search import SIDE_BY_SIDE
+from fanin.report.plan.page import plan_page
+
+SECONDS, SWEEP_SECONDS = 100.0, 12.0  # of one search, alone and in a sweep
+PLANS = "plans"  # folder of a sweep's plans
+LOST = ToolFailed("a process of the search was killed, or failed; was there too little memory?")
+SHOWN = 20  # complaints about one plan
+SET_PDEATHSIG = 1  # of Linux' prctl
+
+Found = tuple[int, int, Plan]  # devices, model parallelism
+Work = Callable[[ProcessPoolExecutor | None, Say], Iterator[Found]]
+
+
+def execute(args: argparse.Namespace, factors: list[int], counts: list[int] | None) -> int:
+    """Plan what the options ask for, and write it."""
+    model, cluster = load_model(args.model), load_cluster(args.cluster)
+    many = counts is not None or len(factors) > 1
+    kind = SWEEP if many else PLAN
+    check_directory(args.output, kind)
+    seconds = args.time_limit or (SWEEP_SECONDS if many else SECONDS)
+    limits = Limits(seconds=seconds, workers=args.workers, seed=args.seed)
+    counts = counts or [len(cluster.devices)]
+    cluster.first(max(counts))  # said before the search for fewer
+    plans: list[Found] = []
+    with output_directory(args.output, kind) as folder, StatusLine() as status:
+
+        def work(pool: ProcessPoolExecutor | None, say: Say) -> Iterator[Found]:
+            return sweep(model, cluster, counts, factors, limits, batch=args.batch, pool=pool, say=say)
+
+        def say(devices: int, ways: int, best: float, bound: float) -> None:
+            on = f"{devices} device{'s' * (devices != 1)}" + (f", in {ways} parts" if ways > 1 else "")
+            status.show(f"{model.name} on {on}: {best:,.2f} of at most {bound:,.2f} frames/s")
+
+        try:
+            for found in searched(work, args.workers, say):
+                plans.append(found)
+                if many:
+                    _write(folder / PLANS / _folder(*found[:2]), found[2])
+        except InputError as error:
+            _, count = list(itertools.product(factors, counts))[len(plans)]
+            on = args.cluster if count == len(cluster.devices) else f"{count} of {args.cluster}"
+            raise InputError(f"{args.model} on {on}: {error}") from None
+        if many:
+            _write_sweep(folder, model, cluster, plans)
+        else:
+            _write(folder, plans[0][2])
+    if args.json:
+        mark = args.output / (SWEEP.mark if many else PLAN_FILE)
+        print_json(json.loads(mark.read_bytes()))
+    elif many:
+        _show_sweep(args.output, f"{model.name} on {cluster.name}", plans)
+    else:
+        _show(args.output, plans[0][2])
+    return 0
+
+
+def searched(work: Work, workers: int, say: Say) -> Iterator[Found]:
+    """What ``work`` yields, in a process of its own that ends with this one, however that ends.
+
+    CP-SAT takes interrupts for itself, and does not come back for seconds; this process can be interrupted.
+    """
+    context = multiprocessing.get_context("fork")  # spawned, it would load OR-Tools for another second
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_search, args=(work, workers, sender, os.getpid()))
+    try:
+        with warnings.catch_warnings():  # Python 3.12's, of threads: numpy's, which are made for it
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process.start()
+        sender.close()
+        while True:
+            try:
+                message = receiver.recv() if receiver in wait([receiver, process.sentinel]) else LOST
+            except EOFError:
+                message = LOST
+            if message is None:
+                return
+            if isinstance(message, Exception):
+                raise message
+            kind, values = message
+            if kind == "say":
+                say(*values)
+            else:
+                yield values
+    finally:
+        if process.pid is not None:
+            process.kill()
+            process.join()
+        receiver.close()
+
+
+def _search(work: Work, workers: int, sender: Connection, parent: int) -> None:
+    """The process of ``searched``."""
+    _end_with(parent)
+    pool = None
+    if workers > 1:
+        pool = ProcessPoolExecutor(
+            min(workers, SIDE_BY_SIDE),
+            mp_context=multiprocessing.get_context("fork"),
+            initializer=_end_with,
+            initargs=(os.getpid(),),
+        )
+        pool.submit(int).result()  # all are started now, while there are no threads of CP-SAT's
+    try:
+        for found in work(pool, lambda *values: sender.send(("say", values))):
+            sender.send(("plan", found))
+        sender.send(None)
+    except (InputError, CheckFailed) as error:
+        sender.send(error)
+    except BrokenProcessPool:
+        sender.send(LOST)
+    if pool is not None:
+        pool.shutdown()
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent ends; the terminal's interrupt is the command's, not this one's."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _folder(devices: int, ways: int) -> str:
+    return f"devices{devices}-mp{ways}"
+
+
+def _write(folder: Path, plan: Plan, others: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Write a plan and its page, and let the checker read it. Raises CheckFailed."""
+    files = plan_files(plan)
+    for name, text in files.items():
+        write_file(folder / name, text)
+    complaints = check_plan(folder)
+    if complaints:
+        raise CheckFailed(f"the plan breaks a rule: {complaints[0]} ({len(complaints)} in all)")
+    page = plan_page(json.loads(files[PLAN_FILE]), json.loads(files[CONNECTIONS_FILE]), others)
+    write_file(folder / "report.html", page)
+
+
+def _write_sweep(folder: Path, model: Model, cluster: Cluster, plans: list[Found]) -> None:
+    """sweep.json, and a page with the best plan and the throughput of all."""
+    rows = [
+        {
+            "devices": devices,
+            "mp": ways,
+            "throughput": float(plan.throughput),
+            "bound": float(plan.bound),
+            "gap": plan.gap,
+            "throughput_with_update": plan.throughput_with_update,
+            "status": "optimal" if plan.optimal else "gap",
+            "split": plan.split,
+            "devices_used": plan.used,
+            "folder": f"{PLANS}/{_folder(devices, ways)}",
+        }
+        for devices, ways, plan in plans
+    ]
+    best = max((plan for *_, plan in plans), key=lambda plan: plan.throughput)
+    files = plan_files(best)
+    page = plan_page(json.loads(files[PLAN_FILE]), json.loads(files[CONNECTIONS_FILE]), rows)
+    write_file(folder / "report.html", page)
+    text = {"model": model.name, "cluster": cluster.name, "plans": rows}
+    write_file(folder / SWEEP.mark, json.dumps(text, indent=2, ensure_ascii=False) + "\n")
+
+
+def _show(output: Path, plan: Plan) -> None:
+    values = json.loads((output / PLAN_FILE).read_bytes())
+    print(f"{values['model']} on {values['cluster']['name']}: {_rate(plan)}\n")
+    heads = ["device", "layers", "DSP", "RAM", "DRAM read", "DRAM write", "network", "connections"]
+    rows = [heads]
+    for number, device in enumerate(plan.instance.cluster.devices):
+        used = values["utilisation"][device.name]
+        ram = max(used["ram_bits"] or 0, used["ram_blocks"] or 0)
+        shares = [used["dsp"], ram, used["dram_read"], used["dram_write"], used["network"]]
+        layers = plan.placement.devices.count(number)
+        links = f"{plan.loads[number].connections} of {device.part.connections}"
+        rows.append([device.name, str(layers), *(f"{100 * share:.1f} %" for share in shares), links])
+    print(table(rows, right=range(1, len(heads))))
+    limit = values["limit"]
+    resource = limit["resource"].replace("_", " ").replace("dram", "DRAM")
+    layer = f" of {limit['layer']}" if "layer" in limit else ""
+    print(
+        "\n"
+        + table(
+            [
+                ["with updates", f"{plan.throughput_with_update:,.2f} frames/s (batch {plan.batch})"],
+                ["limit", f"{resource}{layer} on {limit['device']}"],
+                ["verified", f"yes: fanin plan --check {output}"],
+                ["report", str(output / "report.html")],
+            ]
+        )
+    )
+
+
+def _rate(plan: Plan) -> str:
+    proof = "optimal" if plan.optimal else f"at most {float(plan.bound):,.2f}, a gap of {100 * plan.gap:.2f} %"
+    return f"{float(plan.throughput):,.2f} frames/s, {proof}"
+
+
+def _show_sweep(output: Path, what: str, plans: list[Found]) -> None:
+    factors = sorted({ways for _, ways, _ in plans})
+    heads = ["devices", *("no MP" if ways == 1 else f"MP{ways}" for ways in factors)]
+    rows = [heads]
+    for count in sorted({devices for devices, *_ in plans}):
+        cells = [f"{float(p.throughput):,.2f} ({_proof(p)})" for n, _, p in plans if n == count]
+        rows.append([str(count), *cells])
+    print(f"{what}: frames/s, and how much more there may be\n")
+    print(table(rows, right=range(len(heads))))
+    print(f"\n  report  {output / 'report.html'}")
+
+
+def _proof(plan: Plan) -> str:
+    return "optimal" if plan.optimal else f"{100 * plan.gap:.2f} %"
+
+
+def verify(directory: Path, as_json: bool) -> int:
+    """``fanin plan --check``: print a line for every broken rule; 1 where there is one."""
+    if is_kind(directory, SWEEP):
+        folders = sorted(path.parent for path in (directory / PLANS).glob(f"*/{PLAN_FILE}"))
+        known = _plans_of(directory)
+        for folder in sorted(known - set(folders)):
+            raise InputError(f"{folder}: holds no {PLAN_FILE}, but {directory / SWEEP.mark} names it")
+        for folder in sorted(set(folders) - known):
+            raise InputError(f"{directory / SWEEP.mark}: does not name {folder}")
+    elif (directory / PLAN_FILE).is_file():
+        folders = [directory]
+    else:
+        raise InputError(f"{directory}: holds no {PLAN_FILE} and no {SWEEP.mark}")
+    complaints = {str(folder): check_plan(folder) for folder in folders}
+    count = sum(map(len, complaints.values()))
+    if as_json:
+        print_json({"plans": len(folders), "complaints": {k: v for k, v in complaints.items() if v}})
+    else:
+        for name, lines in complaints.items():
+            for line in lines[:SHOWN]:
+                print(f"{name}: {line}")
+            if len(lines) > SHOWN:
+                print(f"{name}: and {len(lines) - SHOWN:,} more, which --json has")
+        plans = f"{len(folders)} plan{'s' * (len(folders) != 1)}"
+        print(
+            f"{plans}: every rule is kept" if not count else f"{plans}: {count:,} complaint{'s' * (count != 1)}"
+        )
+    return int(count > 0)
+
+
+def _plans_of(directory: Path) -> set[Path]:
+    """The folders that sweep.json names. Raises InputError."""
+    try:
+        rows = json.loads((directory / SWEEP.mark).read_bytes())[SWEEP.key]
+        return {directory / row["folder"] for row in rows}
+    except (TypeError, KeyError):
+        raise InputError(f"{directory / SWEEP.mark}: plans: must be a list of tables with a folder") from None

@@ -1,0 +1,96 @@
+"""``fanin train``: train a model through the RTL of several nodes, and compare it with the golden model."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fanin.clock import CLOCK_MHZ
+from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, LOSSES
+from fanin.glm import PRESETS, Partitioning
+from fanin.sim.network import FAULTS, LinkConfig, NetworkConfig
+from fanin.sim.switch.base import SwitchKind
+from fanin.wire.aggregation import Encap, Protocol
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command and its options."""
+    parser = commands.add_parser(
+        "train",
+        help="train a model through generated RTL",
+        description="Train a generalised linear model through the Verilog of several nodes, which aggregate "
+        "over simulated links through a switch; then compare the model with NumPy's, bit by bit.",
+    )
+    parser.add_argument("data", metavar="DATA", help="a LIBSVM file, breast_cancer or digits")
+    _model_options(parser.add_argument_group("model"))
+    _hardware_options(parser.add_argument_group("hardware"))
+    _network_options(parser.add_argument_group("network"))
+    _output_options(parser.add_argument_group("output"))
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, compare, write the run's folder."""
+    from fanin.cli.train.execute import (
+        execute,
+    )  # Amaranth and scikit-learn take seconds to load; --help need not wait
+
+    return execute(args)
+
+
+def _model_options(group: argparse._ArgumentGroup) -> None:
+    flag = argparse.BooleanOptionalAction
+    group.add_argument("--loss", choices=list(LOSSES), default="logistic", help="what is minimised")
+    group.add_argument("--epochs", type=int, default=40, metavar="N", help="passes over the training samples")
+    group.add_argument("--batch", type=int, default=32, metavar="B", help="samples of a mini-batch")
+    group.add_argument("--lr", type=float, default=8.0, metavar="G", help="learning rate γ")
+    group.add_argument("--bias", action=flag, default=True, help="add a constant column")
+    group.add_argument("--shuffle", action=flag, default=True, help="shuffle once, at load")
+    group.add_argument("--test", type=float, default=0.25, metavar="SHARE", help="held out, stratified")
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="of split, shuffle and faults")
+
+
+def _hardware_options(group: argparse._ArgumentGroup) -> None:
+    modes = [mode.value for mode in Partitioning]
+    group.add_argument("--mode", choices=modes, default=modes[0], help="what is spread over the workers")
+    group.add_argument("--workers", type=int, default=4, metavar="W", help="nodes")
+    size = group.add_mutually_exclusive_group()
+    size.add_argument("--engines", type=int, metavar="E", help="engines of a node; the preset's by default")
+    size.add_argument("--preset", choices=list(PRESETS), default="demo", help="sizes of a node")
+    group.add_argument(
+        "--precision", type=int, default=DEFAULT_PRECISION, metavar="S", help="bits of a feature"
+    )
+    group.add_argument("--frac", type=int, default=DEFAULT_FRAC, metavar="F", help="fraction bits of a weight")
+    group.add_argument("--clock-mhz", type=float, default=CLOCK_MHZ, metavar="F", help="clock of the nodes")
+
+
+def _network_options(group: argparse._ArgumentGroup) -> None:
+    encaps = [encap.value for encap in Encap]
+    switches = [switch.value for switch in SwitchKind]
+    group.add_argument("--switch", choices=switches, default=switches[0], help="which switch aggregates")
+    protocols = [protocol.value for protocol in Protocol]
+    group.add_argument(
+        "--protocol", choices=protocols, default=protocols[0], help="what frees a slot; switchml: the baseline"
+    )
+    group.add_argument("--encap", choices=encaps, default=encaps[0], help="raw Ethernet, or UDP over IPv4")
+    group.add_argument("--slots", type=int, metavar="N", help="aggregation slots; the preset's by default")
+    for option, default, metavar, meaning in (
+        ("--timeout-ns", NetworkConfig.timeout_ns, "T", "until a packet is resent"),
+        ("--retries", NetworkConfig.retries, "R", "of one packet; then the job stops"),
+        *((f"--{fault}", getattr(LinkConfig, fault), "P", "probability per frame") for fault in FAULTS),
+        ("--link-ns", LinkConfig.delay_ns, "N", "delay of a link"),
+        ("--switch-ns", NetworkConfig.switch_ns, "N", "delay of the switch"),
+        ("--gbps", LinkConfig.gbps, "G", "rate of a link"),
+    ):
+        group.add_argument(option, type=type(default), default=default, metavar=metavar, help=meaning)
+
+
+def _output_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "-o", type=Path, metavar="DIR", dest="output", help="the run's folder; runs/DATA by default"
+    )
+    group.add_argument(
+        "--pcap", type=Path, metavar="FILE", help="frames at the switch; DIR/frames.pcap by default"
+    )
+    group.add_argument("--model-out", type=Path, metavar="FILE.npy", help="weights; DIR/model.npy by default")
+    group.add_argument("--json", action="store_true", help="one JSON object on stdout")

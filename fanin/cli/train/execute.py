@@ -1,0 +1,198 @@
+"""What ``fanin train`` does with its options: train, compare, write the run's folder, tell."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fanin.cli.output import (
+    MODEL_FILE,
+    PCAP_FILE,
+    REPORT_FILE,
+    RUN_FILE,
+    check_directory,
+    check_writable,
+    output_directory,
+    table,
+    write_file,
+)
+from fanin.cli.progress import EpochBar
+from fanin.errors import CheckFailed, InputError
+from fanin.fixed import LOSSES
+from fanin.glm import PRESETS, GlmConfig
+from fanin.report.glm.page import render
+from fanin.report.glm.run import report_of
+from fanin.sim.cosim.run import RunResult
+from fanin.sim.cosim.simulator import SimulationFailed
+from fanin.sim.glm.train import Trainer, TrainOptions, TrainResult, observations, options_json
+from fanin.sim.network import FAULTS, LinkConfig, NetworkConfig
+from fanin.sim.switch.base import SwitchKind
+
+SHOWN_EPOCHS = 6
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Carry out the command. Raises CheckFailed when the models differ or a node stopped."""
+    output = args.output or Path("runs") / Path(args.data).stem
+    check_directory(output)
+    copies = _copies(args, output)
+    trainer = Trainer(options_of(args))
+    with output_directory(output) as folder:
+        failure = _run(trainer, folder, args, output)
+    for name, copy in copies.items():
+        if (output / name).exists():  # a failed run has no model
+            write_file(copy, (output / name).read_bytes())
+    if args.json:
+        print((output / RUN_FILE).read_text(), end="")
+    if failure:
+        raise CheckFailed(failure)
+    return 0
+
+
+def _copies(args: argparse.Namespace, output: Path) -> dict[str, Path]:
+    """Which of the run's files are wanted elsewhere, too. Raises InputError where they cannot be written."""
+    copies = {name: path for name, path in ((MODEL_FILE, args.model_out), (PCAP_FILE, args.pcap)) if path}
+    taken = {(output / name).resolve(): name for name in (RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE)}
+    for name, path in copies.items():
+        check_writable(path)
+        place = path.resolve()
+        if taken.setdefault(place, name) != name:
+            raise InputError(f"{path}: cannot be {name} and {taken[place]} at once")
+        if any(place in other.parents or other in place.parents for other in taken):
+            raise InputError(f"{path}: cannot be a file and the folder of others")
+    return copies
+
+
+def options_of(args: argparse.Namespace) -> TrainOptions:
+    """The options of a run. Raises InputError."""
+    same = (
+        "data",
+        "workers",
+        "precision",
+        "batch",
+        "epochs",
+        "lr",
+        "bias",
+        "shuffle",
+        "test",
+        "seed",
+        "clock_mhz",
+    )
+    try:
+        return TrainOptions(
+            node=_node(args),
+            network=_network(args),
+            loss=LOSSES[args.loss],
+            **{name: getattr(args, name) for name in same},
+        )
+    except ValueError as error:  # the configurations name parameter, value and limit
+        raise InputError(str(error)) from error
+
+
+def _node(args: argparse.Namespace) -> GlmConfig:
+    preset = PRESETS[args.preset]
+    node = dataclasses.replace(
+        preset,
+        engines=preset.engines if args.engines is None else args.engines,
+        slots=preset.slots if args.slots is None else args.slots,
+        frac=args.frac,
+        encap=args.encap,
+        protocol=args.protocol,
+        mode=args.mode,
+    )
+    # Fewer slots than the preset's are a register of the job, not another node.
+    return dataclasses.replace(node, slots=max(node.slots, preset.slots))
+
+
+def _network(args: argparse.Namespace) -> NetworkConfig:
+    if not 0 < args.gbps < math.inf:
+        raise InputError(f"gbps must be positive and finite, not {args.gbps:g}")
+    link = LinkConfig(
+        delay_ns=args.link_ns, gbps=args.gbps, **{fault: getattr(args, fault) for fault in FAULTS}
+    )
+    return NetworkConfig(
+        link=link,
+        switch_ns=args.switch_ns,
+        timeout_ns=args.timeout_ns,
+        retries=args.retries,
+        slots=args.slots,
+        seed=args.seed,
+        switch=SwitchKind(args.switch),
+    )
+
+
+def _run(trainer: Trainer, folder: Path, args: argparse.Namespace, output: Path) -> str:
+    """Fill the run's folder; what went wrong, or nothing."""
+    try:
+        with EpochBar(epochs=trainer.options.epochs, operations=trainer.operations) as bar:
+            simulated = trainer.simulate(pcap=folder / PCAP_FILE, progress=bar.update)
+    except SimulationFailed as failure:
+        error = " ".join(str(failure).split())
+        seen = observations(trainer.partial(failure.result or RunResult()))
+        _write_json(folder, {"error": error, "options": options_json(trainer.options), **seen})
+        return f"{error} (fanin doctor {output} says more)"
+    result = trainer.compare(simulated)
+    _write_json(folder, result.as_json())
+    (folder / REPORT_FILE).write_text(render(report_of(result)))
+    np.save(folder / MODEL_FILE, result.model)
+    if not args.json:
+        print(summary(result, output))
+    return "" if result.bit_exact else "the RTL's model differs from the golden model"
+
+
+def _write_json(folder: Path, value: dict[str, Any]) -> None:
+    (folder / RUN_FILE).write_text(json.dumps(value, indent=2) + "\n")
+
+
+def summary(result: TrainResult, output: Path) -> str:
+    """The result for people."""
+    options, shape = result.options, result.shape
+    engines = f"{options.node.engines} engine{'s' * (options.node.engines > 1)}"
+    accuracy = "none held out" if result.test_accuracy is None else f"{100 * result.test_accuracy:.1f} %"
+    clamps = result.total("clamps")
+    facts = [
+        ["test accuracy", accuracy],
+        ["bit-exact", "yes: every epoch's model equals the golden model" if result.bit_exact else "NO"],
+        ["cycles", f"{result.cycles:,}, {100 * result.cycles_ideal / result.cycles:.1f} % of them take a word"],
+        [
+            "AllReduce",
+            f"{result.percentile(50):,.0f} ns median, {result.percentile(99):,.0f} ns 99th percentile",
+        ],
+        ["packets", f"{sum(result.run.raw.frames.values()):,} sent by nodes, {_losses(result)}"],
+        *(
+            [["clamps", f"{clamps:,} activations were clamped: a smaller --frac widens the range"]]
+            * bool(clamps)
+        ),
+        ["report", str(output / REPORT_FILE)],
+    ]
+    return "\n".join(
+        [
+            f"{options.data}: {shape.samples:,} samples × {shape.columns:,} columns, "
+            f"{options.loss.name.lower()} loss, {options.workers} × {options.node.name} node of {engines}",
+            "",
+            _epochs(result),
+            "",
+            table(facts),
+        ]
+    )
+
+
+def _losses(result: TrainResult) -> str:
+    retransmissions, duplicates = result.total("retransmissions"), result.total("duplicates")
+    return f"{retransmissions:,} retransmitted, {duplicates:,} duplicate, {result.frames_rejected:,} rejected"
+
+
+def _epochs(result: TrainResult) -> str:
+    rows = [["epoch", "loss", "float64", "accuracy", "cycles"]]
+    count = len(result.epochs)
+    for number in sorted({round(count ** (k / (SHOWN_EPOCHS - 1))) for k in range(SHOWN_EPOCHS)}):
+        epoch, float64 = result.epochs[number - 1], result.float64_loss[number - 1]
+        accuracy = f"{100 * epoch.accuracy:.1f} %"
+        rows.append([str(number), f"{epoch.loss:.4f}", f"{float64:.4f}", accuracy, f"{epoch.cycles:,}"])
+    return table(rows, right=range(5))

@@ -1,0 +1,3 @@
+"""The reference clock."""
+
+CLOCK_MHZ = 250.0  # of the nodes, unless said otherwise

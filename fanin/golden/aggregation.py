@@ -1,0 +1,196 @@
+"""The worker's end of the aggregation protocol (docs/systems/aggregation.md), as plain Python.
+
+It decides; it has no clock. The RTL (:mod:`fanin.hdl.aggregation.transport`) is compared with it, and the model
+checker uses it as its worker: :meth:`WorkerEndpoint.snapshot` is hashable, :meth:`WorkerEndpoint.restore`
+takes it back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+
+from fanin.wire.aggregation import DEFAULT_VALUES, ROUND_MAX, VERSION, AggPacket, Kind, Protocol
+
+Values = tuple[int, ...]
+
+
+class State(Enum):
+    """What a slot waits for."""
+
+    FREE = "free"
+    WAIT_RESULT = "wait_result"
+    WAIT_CONFIRM = "wait_confirm"
+
+
+class Verdict(Enum):
+    """What a received packet was; the values are the transport's counters."""
+
+    RESULT = "results"
+    CONFIRM = "confirms"
+    DUPLICATE = "duplicates"
+    STALE = "stale"
+    MALFORMED = "malformed"
+    OTHER_JOB = "other_job"
+    SLOT_RANGE = "slot_range"
+
+
+class TransportTimeout(Exception):
+    """A packet stayed unanswered after all its retransmissions."""
+
+
+class RoundWrap(Exception):
+    """The rounds are used up."""
+
+
+class Slot(NamedTuple):
+    """One slot: its state, the round of its current or last use, and what is kept for it."""
+
+    state: State = State.FREE
+    round: int = 0
+    pa: Values = ()  # until its RESULT
+    fa: Values = ()  # from its RESULT until it is handed on
+    retries: int = 0  # retransmissions of the packet sent last
+
+
+class Snapshot(NamedTuple):
+    """All that the future of an endpoint depends on."""
+
+    submitted: int
+    delivered: int
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True)
+class Received:
+    """What a packet led to: ``packets`` to send, ``delivered`` FAs in order, and what it was."""
+
+    verdict: Verdict
+    packets: tuple[AggPacket, ...] = ()
+    delivered: tuple[Values, ...] = ()
+
+
+class WorkerEndpoint:
+    """One worker of a job; ``member`` is its bit, ``retries`` R.
+
+    ``slots`` are those of the job, which the switch knows; ``window`` is how many of them wait at most.
+    """
+
+    def __init__(
+        self,
+        *,
+        job: int,
+        base: int,
+        slots: int,
+        member: int,
+        protocol: Protocol = Protocol.P4SGD,
+        retries: int = 1000,
+        values: int = DEFAULT_VALUES,
+        first_round: int = 1,
+    ):
+        self.protocol, self.window = protocol, slots // protocol.slots_per_operation
+        if not self.window:
+            raise ValueError(f"slots must be at least {protocol.slots_per_operation}, not {slots!r}")
+        self.job, self.base, self.member, self.retries, self.values = job, base, member, retries, values
+        self.submitted = self.delivered = 0
+        self._first_round = first_round
+        self._slots = [Slot(round=first_round - 1)] * slots
+
+    def snapshot(self) -> Snapshot:
+        """The endpoint's state, hashable."""
+        return Snapshot(self.submitted, self.delivered, tuple(self._slots))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on from an earlier state of an endpoint with the same parameters."""
+        self.submitted, self.delivered = snapshot.submitted, snapshot.delivered
+        self._slots = list(snapshot.slots)
+
+    @property
+    def idle(self) -> bool:
+        """No slot is in use."""
+        return all(slot.state is State.FREE for slot in self._slots)
+
+    def waiting(self) -> list[int]:
+        """Indices of the slots whose timer runs."""
+        return [index for index, slot in enumerate(self._slots) if slot.state is not State.FREE]
+
+    def can_submit(self) -> bool:
+        """Whether the next operation's slot is free, and the FA handed on of that a window before."""
+        if self._next_round() > ROUND_MAX:
+            return False
+        slot = self._slots[self.submitted % len(self._slots)]
+        return slot.state is State.FREE and self.submitted - self.delivered < self.window
+
+    def submit(self, pa: Values) -> list[AggPacket]:
+        """Begin an operation. RoundWrap when there is no round left; only when :meth:`can_submit`."""
+        number = self._next_round()
+        if number > ROUND_MAX:
+            raise RoundWrap(f"operation {self.submitted} needs round {number}")
+        if not self.can_submit():
+            raise ValueError(f"the slot of operation {self.submitted} is in use")
+        index = self.submitted % len(self._slots)
+        self.submitted += 1
+        self._slots[index] = Slot(State.WAIT_RESULT, number, pa=pa)
+        return [self._packet(index)]
+
+    def receive(self, packet: AggPacket) -> Received:
+        """Take a packet in; the ACK to send, if there are any, and the FAs that it completes."""
+        verdict = self._judge(packet)
+        index = packet.slot - self.base
+        if verdict is Verdict.CONFIRM:
+            self._slots[index] = self._slots[index]._replace(state=State.FREE)
+        if verdict is not Verdict.RESULT:
+            return Received(verdict)
+        acknowledges = self.protocol.acknowledges
+        state = State.WAIT_CONFIRM if acknowledges else State.FREE
+        self._slots[index] = Slot(state, packet.round, fa=packet.values)
+        packets = (self._packet(index),) if acknowledges else ()
+        return Received(verdict, packets, tuple(self._deliver()))
+
+    def timeout(self, index: int) -> list[AggPacket]:
+        """The timer of slot ``base + index`` ran out. TransportTimeout after R retransmissions."""
+        slot = self._slots[index]
+        if slot.state is State.FREE:
+            return []
+        if slot.retries == self.retries:
+            raise TransportTimeout(f"slot {self.base + index}: unanswered after {self.retries} retries")
+        self._slots[index] = slot._replace(retries=slot.retries + 1)
+        return [self._packet(index)]
+
+    def _next_round(self) -> int:
+        return self.submitted // len(self._slots) + self._first_round
+
+    def _packet(self, index: int) -> AggPacket:
+        slot = self._slots[index]
+        packet = AggPacket(Kind.ACK, self.job, self.base + index, slot.round, self.member, (0,) * self.values)
+        return replace(packet, kind=Kind.AGG, values=slot.pa) if slot.state is State.WAIT_RESULT else packet
+
+    def _judge(self, packet: AggPacket) -> Verdict:
+        if packet.version != VERSION or packet.kind not in self.protocol.to_worker or not packet.round:
+            return Verdict.MALFORMED
+        if packet.job != self.job:
+            return Verdict.OTHER_JOB
+        if not 0 <= packet.slot - self.base < len(self._slots):
+            return Verdict.SLOT_RANGE
+        slot = self._slots[packet.slot - self.base]
+        if packet.round != slot.round:
+            return Verdict.STALE
+        if packet.kind == Kind.RESULT:
+            return Verdict.RESULT if slot.state is State.WAIT_RESULT else Verdict.DUPLICATE
+        if slot.state is State.WAIT_RESULT:
+            return Verdict.STALE
+        return Verdict.CONFIRM if slot.state is State.WAIT_CONFIRM else Verdict.DUPLICATE
+
+    def _deliver(self) -> list[Values]:
+        """FAs that are next in order."""
+        out = []
+        while self.delivered < self.submitted:
+            index = self.delivered % len(self._slots)
+            slot = self._slots[index]
+            if not slot.fa:
+                break
+            out.append(slot.fa)
+            self._slots[index] = slot._replace(fa=())
+            self.delivered += 1
+        return out

@@ -1,0 +1,44 @@
+"""The same training in floating point: what the fixed-point formats cost is the distance to this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.fixed import Loss
+from fanin.golden.glm.quantise import Float64
+
+
+def derivative(fa: Float64, labels: Float64, loss: Loss) -> Float64:
+    """df of each sample; ``labels`` are the targets (linear) or the classes 0 and 1."""
+    if loss == Loss.LINEAR:
+        return fa - labels
+    if loss == Loss.LOGISTIC:
+        return 0.5 * (1 + np.tanh(fa / 2)) - labels  # σ without overflow
+    y = 2 * labels - 1
+    return np.where(y * fa < 1, -y, 0.0)
+
+
+def train_float64(
+    features: npt.NDArray[np.uint8],
+    labels: Float64,
+    *,
+    loss: Loss,
+    precision: int,
+    batch: int,
+    rate: float,
+    epochs: int,
+) -> Iterator[Float64]:
+    """Mini-batch SGD in float64 on the same quantised features, in the same order; ``rate`` is γ/B.
+
+    Yields the model after every epoch.
+    """
+    model = np.zeros(features.shape[1])
+    for _ in range(epochs):
+        for start in range(0, len(features), batch):
+            a = features[start : start + batch] / (1 << precision)
+            df = derivative(a @ model, labels[start : start + batch], loss)
+            model = model - rate * (df @ a)
+        yield model

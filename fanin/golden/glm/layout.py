@@ -1,0 +1,117 @@
+"""Where samples, labels and weights lie in a worker's memories (docs/reference/numbers.md, "In memory").
+
+Samples are words ``[engine][micro-batch][chunk][plane]`` of lanes · 8 bits, planes most significant first;
+bit lanes·b + k of a word is feature k of sample b, the lowest bit first in byte order. Two AXI4 ports read
+an engine's words; port p has a region of its own that holds half p of every word. Labels are one int32 per
+sample, 8 per micro-batch. Weights are ``[engine][chunk][lane]``.
+
+In data-parallel mode worker w sees samples [w·B/W, (w+1)·B/W) of every mini-batch. Every worker has as many
+micro-batches as worker 0; samples that it lacks, as those that a short last micro-batch lacks, are zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.glm import MICRO_BATCH, TrainShape
+
+Bytes = npt.NDArray[np.uint8]
+Int32 = npt.NDArray[np.int32]
+
+
+def engine_columns(shape: TrainShape, worker: int, engine: int) -> slice:
+    """The columns of the data set that an engine holds; empty where there is only padding."""
+    first = 0 if shape.data_parallel else worker * shape.columns_per_worker
+    end = min(first + shape.columns_per_worker, shape.columns)
+    start = first + engine * shape.columns_per_engine
+    return slice(min(start, end), min(start + shape.columns_per_engine, end))
+
+
+def worker_samples(shape: TrainShape, worker: int) -> npt.NDArray[np.int64]:
+    """The sample in each place of a worker's micro-batches, −1 where there is none."""
+    place = np.arange(shape.micro_batches_per_epoch * MICRO_BATCH)
+    mini_batch, within = np.divmod(place, shape.batch_per_worker)
+    first = worker * shape.batch_per_worker if shape.data_parallel else 0
+    sample = mini_batch * shape.batch + first + within
+    return np.where(sample < shape.samples, sample, -1)
+
+
+def _place(source: npt.NDArray, samples: npt.NDArray[np.int64], out: npt.NDArray) -> None:
+    present = samples >= 0
+    out[present, : source.shape[1]] = source[samples[present]]
+
+
+def pack_samples(features: Bytes, shape: TrainShape, worker: int) -> Bytes:
+    """A worker's words, uint8[engine, micro-batch, chunk, plane, lanes]; a word is its last axis' bytes."""
+    samples = worker_samples(shape, worker)
+    node, batches, chunks = shape.node, shape.micro_batches_per_epoch, shape.chunks
+    words = np.empty((node.engines, batches, chunks, shape.precision, node.word_bits // 8), dtype=np.uint8)
+    for engine in range(node.engines):
+        block = np.zeros((len(samples), chunks * node.lanes), dtype=np.uint8)
+        _place(features[:, engine_columns(shape, worker, engine)], samples, block)
+        by_chunk = block.reshape(batches, MICRO_BATCH, chunks, node.lanes).transpose(0, 2, 1, 3)
+        codes = by_chunk.reshape(batches, chunks, node.word_bits)
+        for plane in range(shape.precision):
+            bits = codes >> (shape.precision - 1 - plane) & 1
+            words[engine, :, :, plane] = np.packbits(bits, axis=-1, bitorder="little")
+    return words
+
+
+def unpack_samples(words: Bytes, shape: TrainShape) -> Bytes:
+    """Inverse of ``pack_samples``: uint8[engine, place, chunk · lane], padding included."""
+    node, batches, chunks = shape.node, shape.micro_batches_per_epoch, shape.chunks
+    codes = np.zeros((node.engines, batches, chunks, node.word_bits), dtype=np.uint8)
+    for plane in range(shape.precision):
+        bits = np.unpackbits(words[:, :, :, plane], axis=-1, bitorder="little")
+        codes |= bits << (shape.precision - 1 - plane)
+    by_sample = codes.reshape(node.engines, batches, chunks, MICRO_BATCH, node.lanes).transpose(0, 1, 3, 2, 4)
+    return by_sample.reshape(node.engines, batches * MICRO_BATCH, chunks * node.lanes)
+
+
+def split_ports(words: Bytes) -> list[Bytes]:
+    """The contents of the 2·E sample memories: region 2·e + p has half p of every word of engine e."""
+    half = words.shape[-1] // 2
+    return [
+        np.ascontiguousarray(engine[..., p * half : (p + 1) * half]).reshape(-1)
+        for engine in words
+        for p in range(2)
+    ]
+
+
+def join_ports(regions: Sequence[Bytes], shape: TrainShape) -> Bytes:
+    """Inverse of ``split_ports``."""
+    halves = np.stack(regions).reshape(
+        shape.node.engines, 2, shape.micro_batches_per_epoch, shape.chunks, shape.precision, -1
+    )
+    return np.concatenate([halves[:, 0], halves[:, 1]], axis=-1)
+
+
+def pack_labels(labels: Int32, shape: TrainShape, worker: int) -> Int32:
+    """A worker's labels, int32[micro-batch, 8], little-endian; 0 where there is no sample."""
+    samples = worker_samples(shape, worker)
+    out = np.zeros((len(samples), 1), dtype="<i4")
+    _place(labels[:, np.newaxis], samples, out)
+    return out.reshape(-1, MICRO_BATCH)
+
+
+def split_model(model: Int32, shape: TrainShape, worker: int) -> Int32:
+    """The weights that a worker holds, int32[engine, chunk, lane], padding 0."""
+    node = shape.node
+    out = np.zeros((node.engines, shape.chunks * node.lanes), dtype=np.int32)
+    for engine in range(node.engines):
+        part = model[engine_columns(shape, worker, engine)]
+        out[engine, : len(part)] = part
+    return out.reshape(node.engines, shape.chunks, node.lanes)
+
+
+def join_model(parts: Sequence[Int32], shape: TrainShape) -> Int32:
+    """The model in column order from the parts of all workers; in data-parallel mode worker 0's."""
+    model = np.zeros(shape.columns, dtype=np.int32)
+    for worker, part in enumerate(parts[:1] if shape.data_parallel else parts):
+        for engine, weights in enumerate(part):
+            columns = engine_columns(shape, worker, engine)
+            model[columns] = weights.reshape(-1)[: columns.stop - columns.start]
+    return model

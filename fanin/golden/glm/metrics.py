@@ -1,0 +1,52 @@
+"""Loss and accuracy of a model on quantised samples, in float64."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.fixed import Loss
+from fanin.golden.glm.quantise import Float64, column_blocks
+
+
+class Score(NamedTuple):
+    """Mean loss, and the share of samples whose class is predicted."""
+
+    loss: float
+    accuracy: float
+
+
+def activations(
+    features: npt.NDArray[np.uint8], model: npt.NDArray[np.int32], *, precision: int, frac: int
+) -> Float64:
+    """FA = (Σ_k q_k · x_k) / 2^(s + frac): the sum is exact, so its order does not matter."""
+    fa = np.zeros(len(features), dtype=np.int64)
+    for columns in column_blocks(features.shape[1]):
+        fa += (features[:, columns].astype(np.float64) @ model[columns].astype(np.float64)).astype(np.int64)
+    return np.ldexp(fa.astype(np.float64), -precision - frac)
+
+
+def activations_float64(features: npt.NDArray[np.uint8], model: Float64, *, precision: int) -> Float64:
+    """FA of a float64 model."""
+    fa = np.zeros(len(features))
+    for columns in column_blocks(features.shape[1]):
+        fa += features[:, columns].astype(np.float64) @ model[columns]
+    return np.ldexp(fa, -precision)
+
+
+def score(fa: Float64, labels: Float64, loss: Loss) -> Score:
+    """Loss and accuracy; ``labels`` are the targets (linear) or the classes 0 and 1.
+
+    linear: mean ½(FA − y)², a target of at least ½ predicted by FA >= ½. logistic: mean cross-entropy,
+    the larger class by σ(FA) >= ½. hinge: mean max(0, 1 − y·FA), y = ±1, the larger class by FA >= 0.
+    """
+    if loss == Loss.LINEAR:
+        losses = (fa - labels) ** 2 / 2
+    elif loss == Loss.LOGISTIC:
+        losses = np.logaddexp(0, fa) - labels * fa
+    else:
+        losses = np.maximum(0, 1 - (2 * labels - 1) * fa)
+    threshold = 0.5 if loss == Loss.LINEAR else 0.0  # σ(FA) >= ½ where FA >= 0
+    return Score(float(np.mean(losses)), float(np.mean((fa >= threshold) == (labels >= 0.5))))

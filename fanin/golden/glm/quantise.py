@@ -1,0 +1,80 @@
+"""Features to unsigned fractions of ``precision`` bits (docs/reference/numbers.md).
+
+Per column, in float64 and in this order: q = min(floor((x − min) / (max − min) · 2^s), 2^s − 1). A constant
+column is 0. The bias is one more column, the last, of constant 2^s − 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+Float64 = npt.NDArray[np.float64]
+Quantised = npt.NDArray[np.uint8]
+Features: TypeAlias = Float64 | sparse.csr_matrix
+
+ROWS_AT_ONCE = 4096  # bounds the float64 temporaries
+COLUMNS_AT_ONCE = 4096  # a block's temporaries stay in the cache
+
+
+def column_blocks(columns: int) -> Iterator[slice]:
+    """All columns, in blocks of at most 4096.
+
+    Over one block, float64 sums of products below 2^40 are integers below 2^53: exact in any order.
+    """
+    for start in range(0, columns, COLUMNS_AT_ONCE):
+        yield slice(start, start + COLUMNS_AT_ONCE)
+
+
+@dataclass(frozen=True)
+class ColumnRanges:
+    """Minimum and maximum of every column of the training samples."""
+
+    low: Float64
+    high: Float64
+
+    @classmethod
+    def of(cls, features: Features) -> ColumnRanges:
+        """The ranges of dense or CSR features, whose absent entries are zeros; at least one sample."""
+        low, high = features.min(axis=0), features.max(axis=0)
+        if sparse.issparse(features):
+            low, high = low.toarray()[0], high.toarray()[0]
+        return cls(np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64))
+
+
+def quantise(features: Features, ranges: ColumnRanges, precision: int, *, bias: bool) -> Quantised:
+    """All samples by the given ranges; what lies outside them goes to 0 or 2^s − 1.
+
+    CSR features are never made dense in float64. Returns (samples, columns + bias).
+    """
+    samples, columns = features.shape
+    out = np.empty((samples, columns + bias), dtype=np.uint8)
+    if bias:
+        out[:, -1] = (1 << precision) - 1
+    for start in range(0, samples, ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        if sparse.issparse(features):
+            _quantise_sparse(features[rows], ranges, precision, out[rows, :columns])
+        else:
+            out[rows, :columns] = _fractions(features[rows], ranges.low, ranges.high, precision)
+    return out
+
+
+def _quantise_sparse(rows: sparse.csr_matrix, ranges: ColumnRanges, precision: int, out: Quantised) -> None:
+    out[:] = _fractions(np.zeros_like(ranges.low), ranges.low, ranges.high, precision)
+    sample = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    column = rows.indices
+    out[sample, column] = _fractions(rows.data, ranges.low[column], ranges.high[column], precision)
+
+
+def _fractions(x: Float64, low: Float64, high: Float64, precision: int) -> Quantised:
+    span = high - low
+    constant = span == 0
+    with np.errstate(over="ignore"):  # a test value far outside the range
+        scaled = np.floor((x - low) / np.where(constant, 1.0, span) * (1 << precision))
+    return np.where(constant, 0, np.clip(scaled, 0, (1 << precision) - 1)).astype(np.uint8)

@@ -1,0 +1,128 @@
+"""The golden trainers: exactly what the RTL computes, in integer NumPy (docs/reference/numbers.md).
+
+Both modes start from model 0, take the samples in order, and keep γ/B for a short last mini-batch.
+
+Products of bits with shifted integers are summed by float64 matrix products, block by block of columns:
+every partial sum is an integer below 2^53, hence exact in any order. Blocks are then added in int64; a sum
+over D columns stays below D · 2^31, so nothing overflows for D < 2^32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin import fixed
+from fanin.fixed import Int64, LearningRate, Loss
+from fanin.glm import MICRO_BATCH, TrainShape
+from fanin.golden.glm.quantise import column_blocks
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The end of an epoch: the model in column order, and how many values were clamped in it.
+
+    ``clamps`` counts, over all workers, the PAs (and, in data-parallel mode, the gradients) that lay
+    outside the clamp's range.
+    """
+
+    model: npt.NDArray[np.int32]
+    clamps: int
+
+
+def forward(features: npt.NDArray[np.uint8], model: Int64, precision: int) -> Int64:
+    """The exact PA of every sample: Σ_k Σ_j b_kj · (x_k >> j)."""
+    pa: Int64 = np.zeros(len(features), dtype=np.int64)
+    for columns in column_blocks(features.shape[1]):
+        block, weights = features[:, columns], model[columns]
+        for j in range(1, precision + 1):
+            bits = (block >> (precision - j) & 1).astype(np.float64)
+            pa += (bits @ (weights >> j).astype(np.float64)).astype(np.int64)
+    return pa
+
+
+def gradient(features: npt.NDArray[np.uint8], scale: Int64, precision: int) -> Int64:
+    """The exact gradient of every column: g_k = Σ_samples Σ_j b_kj · (scale >> j)."""
+    codes = np.arange(1 << precision)
+    g: Int64 = np.zeros(features.shape[1], dtype=np.int64)
+    for row, value in zip(features, scale, strict=True):
+        g += np.take(fixed.bit_serial(codes, value, precision), row)  # all products of one scale
+    return g
+
+
+def train(
+    features: npt.NDArray[np.uint8],
+    labels: npt.NDArray[np.int32],
+    shape: TrainShape,
+    *,
+    loss: Loss,
+    rate: LearningRate,
+    epochs: int,
+) -> Iterator[Epoch]:
+    """Train in the mode of ``shape.node``; yields the end of every epoch.
+
+    ``features`` are quantised, (samples, columns); ``labels`` are as ``fixed.labels`` gives them.
+    """
+    if features.shape != (shape.samples, shape.columns) or labels.shape != (shape.samples,):
+        raise ValueError(
+            f"features must be {(shape.samples, shape.columns)} with as many labels, "
+            f"not {features.shape} and {labels.shape}"
+        )
+    trainer = _DataParallel if shape.data_parallel else _ModelParallel
+    run = trainer(shape, loss, rate)
+    for _ in range(epochs):
+        run.clamps = 0
+        for start in range(0, shape.samples, shape.batch):
+            end = start + shape.batch
+            run.mini_batch(features[start:end], labels[start:end])
+        yield Epoch(run.model.astype(np.int32), run.clamps)
+
+
+class _Trainer:
+    def __init__(self, shape: TrainShape, loss: Loss, rate: LearningRate) -> None:
+        self.shape, self.loss, self.rate = shape, loss, rate
+        self.model: Int64 = np.zeros(shape.columns, dtype=np.int64)
+        self.clamps = 0
+
+    def clamp(self, x: Int64, c: int) -> Int64:
+        clamped = fixed.clamp(x, c)
+        self.clamps += int(np.count_nonzero(clamped != x))
+        return clamped
+
+    def scale(self, fa: Int64, labels: npt.NDArray[np.int32]) -> Int64:
+        return fixed.scale(fixed.df(fa, labels, self.loss, self.shape.node.frac), *self.rate)
+
+
+class _ModelParallel(_Trainer):
+    """Workers hold columns; FAs are summed over them; the model changes once per micro-batch."""
+
+    def mini_batch(self, features: npt.NDArray[np.uint8], labels: npt.NDArray[np.int32]) -> None:
+        shape = self.shape
+        c = fixed.clamp_bits(shape.workers)
+        fa: Int64 = np.zeros(len(labels), dtype=np.int64)
+        for start in range(0, shape.columns, shape.columns_per_worker):
+            columns = slice(start, start + shape.columns_per_worker)
+            fa += self.clamp(forward(features[:, columns], self.model[columns], shape.precision), c)
+        scale = self.scale(fa, labels)
+        for start in range(0, len(labels), MICRO_BATCH):
+            micro_batch = slice(start, start + MICRO_BATCH)
+            g = gradient(features[micro_batch], scale[micro_batch], shape.precision)
+            self.model = fixed.saturate32(self.model - g)
+
+
+class _DataParallel(_Trainer):
+    """Workers hold samples; gradients are summed over them; the model changes once per mini-batch."""
+
+    def mini_batch(self, features: npt.NDArray[np.uint8], labels: npt.NDArray[np.int32]) -> None:
+        shape = self.shape
+        c = fixed.clamp_bits(shape.workers)
+        total: Int64 = np.zeros(shape.columns, dtype=np.int64)
+        for start in range(0, len(labels), shape.batch_per_worker):
+            run = slice(start, start + shape.batch_per_worker)
+            fa = self.clamp(forward(features[run], self.model, shape.precision), fixed.clamp_bits(1))
+            g = gradient(features[run], self.scale(fa, labels[run]), shape.precision)
+            total += self.clamp(g, c)
+        self.model = fixed.saturate32(self.model - total)

@@ -1,0 +1,1 @@
+"""The ring all-reduce, bit for bit: its arithmetic, and its link."""

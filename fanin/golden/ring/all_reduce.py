@@ -1,0 +1,64 @@
+"""The ring all-reduce's arithmetic, bit for bit: order of additions, codec on every hop
+(docs/systems/ring.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.codec import Bfp, Inceptionn
+from fanin.golden import fp32
+from fanin.golden.codec import bfp, inceptionn
+from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
+
+Float32 = npt.NDArray[np.float32]
+
+
+def roundtrip(values: Float32, codec: Inceptionn | Bfp | None) -> Float32:
+    """What the next node receives of ``values``."""
+    if codec is None:
+        return values
+    if isinstance(codec, Bfp):
+        return bfp.roundtrip(values, codec)
+    return inceptionn.roundtrip(values, codec)
+
+
+def all_reduce(
+    gradients: Sequence[Float32], config: RingConfig, hop: Callable[[Float32], Float32] | None = None
+) -> Float32:
+    """The sum that every node ends with; ``gradients`` are theirs, in the order of the ring.
+
+    ``hop``: what arrives of what a node sends, instead of the round trip of ``config``'s codec. It is called
+    with the N - 1 partial sums of a slice in order, then with the total.
+
+    Raises ValueError unless there are 2 to 255 of them, of one length, at least 1.
+    """
+    nodes, count = len(gradients), np.size(gradients[0]) if len(gradients) else 0
+    if nodes not in range(MIN_NODES, MAX_NODES + 1):
+        raise ValueError(f"nodes must be {MIN_NODES} to {MAX_NODES}, not {nodes}")
+    if count < 1 or any(np.size(gradient) != count for gradient in gradients):
+        raise ValueError(f"gradients must have one length, at least 1, not {[np.size(g) for g in gradients]}")
+    hop = hop or partial(roundtrip, codec=config.codec)
+    segments = list(config.segments(count, nodes))
+    last = segments[-1][-1]
+    padded = np.zeros((nodes, (last.start + last.words) * config.lanes), dtype=np.float32)
+    for own, gradient in zip(padded, gradients, strict=True):
+        own[:count] = np.reshape(gradient, -1)
+    total = np.empty_like(padded[0])
+    for segment in segments:
+        for first, piece in enumerate(segment):
+            at = slice(piece.start * config.lanes, (piece.start + piece.words) * config.lanes)
+            total[at] = _slice(np.roll(padded[:, at], -first, axis=0), hop)
+    return total[:count]
+
+
+def _slice(own: Float32, hop: Callable[[Float32], Float32]) -> Float32:
+    """One slice round the ring: ``own`` are the nodes' words, that of the slice's first node first."""
+    travelling = own[0]
+    for mine in own[1:]:
+        travelling = fp32.add(hop(travelling), mine)
+    return hop(travelling)

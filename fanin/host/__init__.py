@@ -1,0 +1,1 @@
+"""The host's side: drivers of the registers that hardware declares."""

@@ -1,0 +1,177 @@
+"""The host's side of a node: training jobs in, batches of register accesses out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin import fixed
+from fanin.fixed import LearningRate, Loss
+from fanin.glm import GlmConfig, TrainShape
+from fanin.hdl.glm.node_registers import COUNTERS, IDENTITY, VERSION, Failure, model_address, node_registers
+from fanin.host.driver import Batch, Value
+from fanin.wire.ethernet import Endpoint
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeJob:
+    """The aggregation job as one worker sees it; ``timeout`` in cycles, ``slots`` a power of two."""
+
+    id: int
+    base: int
+    slots: int
+    member: int
+    own: Endpoint
+    switch: Endpoint
+    timeout: int
+    retries: int = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeMemories:
+    """Byte addresses of what a node reads: two ports of samples an engine, and labels."""
+
+    samples: Sequence[int]
+    labels: int
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """What a node does."""
+
+    busy: bool
+    idle: bool
+    failed: bool
+    cause: Failure
+
+
+class NodeDriver:
+    """Batches of register accesses for a node of ``config`` whose registers lie at ``base``.
+
+    Run each with any :class:`fanin.host.driver.RegisterDriver`, and give what its reads returned to the
+    method named ``…_of``.
+    """
+
+    def __init__(self, config: GlmConfig, *, base: int = 0):
+        self.config = config
+        self.base = base
+        self.registers = node_registers(config)
+
+    def batch(self) -> Batch:
+        """An empty batch."""
+        return Batch(self.registers, base=self.base)
+
+    def identify(self) -> Batch:
+        """Read what the node is; see :meth:`check_identity`."""
+        batch = self.batch()
+        for name in ("id", "version", "shape", "depth", "sample_fifo", "slots"):
+            batch.read(name)
+        return batch
+
+    def check_identity(self, values: Sequence[Value]) -> None:
+        """Raise ValueError unless the node is one of ``config``."""
+        config = self.config
+        found, version, shape, *sizes = values
+        if (found, version) != (IDENTITY, VERSION):
+            raise ValueError(f"id and version must be {IDENTITY:#x} and {VERSION}, not {found} and {version}")
+        assert isinstance(shape, dict)
+        made = [shape["engines"], shape["lanes"], shape["frac"], *sizes]
+        wanted = [config.engines, config.lanes, config.frac, config.depth, config.sample_fifo, config.slots]
+        if made != wanted:
+            raise ValueError(
+                f"node must have engines, lanes, frac, depth, sample_fifo, slots {wanted}, not {made}"
+            )
+
+    def configure(
+        self,
+        shape: TrainShape,
+        *,
+        loss: Loss,
+        rate: LearningRate,
+        epochs: int,
+        job: NodeJob,
+        memories: NodeMemories,
+    ) -> Batch:
+        """Everything that a run needs; the transport is reset for the job."""
+        batch = self.batch().write("control", reset_transport=1)
+        batch.write(
+            "training",
+            planes=shape.precision,
+            loss=loss,
+            clamp_bits=fixed.clamp_bits(shape.workers),
+        )
+        batch.write("rate", mantissa=rate.mantissa, shift=rate.shift)
+        batch.write("job", job_id=job.id, log2_slots=job.slots.bit_length() - 1, slot_base=job.base)
+        for name, value in {
+            "chunks": shape.chunks,
+            "mini_batch": shape.micro_batches,
+            "epoch": shape.micro_batches_per_epoch,
+            "epochs": epochs,
+            "member": job.member,
+            "timeout": job.timeout,
+            "retries": job.retries,
+            "own_mac": job.own.mac,
+            "own_ip": job.own.ip,
+            "switch_mac": job.switch.mac,
+            "switch_ip": job.switch.ip,
+            "udp_port": job.own.port,
+            "label_address": memories.labels,
+        }.items():
+            batch.write(name, value)
+        for port, address in enumerate(memories.samples):
+            batch.write("sample_address", address, index=port)
+        return batch
+
+    def command(self, *names: str) -> Batch:
+        """Pulse some of ``start``, ``clear_model``, ``reset_transport``, ``clear_counters``."""
+        return self.batch().write("control", **dict.fromkeys(names, 1))
+
+    def status(self) -> Batch:
+        """Read the status; see :meth:`status_of`."""
+        return self.batch().read("status")
+
+    @staticmethod
+    def status_of(values: Sequence[Value]) -> NodeStatus:
+        """The status that was read."""
+        (fields,) = values
+        assert isinstance(fields, dict)
+        cause = Failure(fields["cause"]) if fields["failed"] else Failure.NONE
+        return NodeStatus(bool(fields["busy"]), bool(fields["idle"]), bool(fields["failed"]), cause)
+
+    def read_model(self, chunks: int) -> Batch:
+        """Read the first ``chunks`` chunks of every engine; see :meth:`model_of`."""
+        batch = self.batch()
+        for engine in range(self.config.engines):
+            batch.write("model_address", model_address(engine, 0))
+            for _ in range(chunks * self.config.lanes):
+                batch.read("model_data")
+        return batch
+
+    def model_of(self, values: Sequence[Value]) -> npt.NDArray[np.int32]:
+        """The weights that were read, [engine, chunk, lane]."""
+        weights = np.array(values, dtype=np.uint32).view(np.int32)
+        return weights.reshape(self.config.engines, -1, self.config.lanes)
+
+    def write_model(self, model: npt.NDArray[np.int32]) -> Batch:
+        """Write weights, [engine, chunk, lane]."""
+        batch = self.batch()
+        for engine, weights in enumerate(model):
+            batch.write("model_address", model_address(engine, 0))
+            for weight in weights.reshape(-1):
+                batch.write("model_data", int(weight))
+        return batch
+
+    def counters(self) -> Batch:
+        """Read all counters; see :meth:`counters_of`."""
+        batch = self.batch()
+        for name in COUNTERS:
+            batch.read(name)
+        return batch
+
+    @staticmethod
+    def counters_of(values: Sequence[Value]) -> dict[str, int]:
+        """The counters that were read, by name."""
+        return {name: int(value) for name, value in zip(COUNTERS, values, strict=True)}  # type: ignore[arg-type]

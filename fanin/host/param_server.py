@@ -1,0 +1,124 @@
+"""The host's side of a parameter server's node: what it wants in, batches of register accesses out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fanin.hdl.param_server.registers import COUNTERS, IDENTITY, VERSION, param_server_registers
+from fanin.hdl.rdma.registers import TIMEOUT
+from fanin.host.driver import Batch, Value
+from fanin.host.rdma_nic import NicDriver
+from fanin.param_server import ServerLayout
+from fanin.rdma import Connection, RdmaConfig
+from fanin.wire.ethernet import Endpoint
+
+
+@dataclass(frozen=True)
+class ServerStatus:
+    """What a server has done: updates begun, sum and largest of their staleness, workers left out."""
+
+    busy: bool
+    exhausted: bool
+    version: int
+    staleness: int
+    stalest: int
+    gone: tuple[int, ...]
+
+
+class ParamServerDriver(NicDriver):
+    """Batches of register accesses for a node of ``config`` whose registers lie at ``base``.
+
+    Behind ``configure`` and ``connect``: ``set_job``; every worker with ``set_worker``, awaiting the status
+    ``setting`` 0 behind each; w into row 0 of memory, and zeros into the rest; then ``start``. ``run(False)``
+    has it take no more gradients; begin anew when it is not ``busy``.
+    """
+
+    identity = (IDENTITY, VERSION)
+    counted = tuple(COUNTERS)
+
+    def __init__(self, config: RdmaConfig, *, base: int = 0):
+        super().__init__(config, param_server_registers(config), base=base)
+        self._mtu: int | None = None  # of all queue pairs
+
+    def configure(self, own: Endpoint, *, timeout: int = TIMEOUT) -> Batch:
+        """As any NIC's; what is connected then may have another path MTU."""
+        self._mtu = None
+        return super().configure(own, timeout=timeout)
+
+    def connect(self, index: int, connection: Connection, peer: Endpoint) -> Batch:
+        """As any NIC's. Raises ValueError unless all have one path MTU.
+
+        A packet that is sent again must be cut where the first one was: else it asks for words of the stream.
+        """
+        if self._mtu not in (None, connection.mtu):
+            raise ValueError(f"mtu must be {self._mtu}, as of the other queue pairs, not {connection.mtu}")
+        self._mtu = connection.mtu
+        return super().connect(index, connection, peer)
+
+    def set_job(self, layout: ServerLayout, step: np.float32, *, barrier: bool = False) -> Batch:
+        """Sizes and places of the job, and α/N; with ``barrier`` it is Sync-DSGD.
+
+        Raises ValueError for what this node cannot have, and for more than a slot behind a barrier.
+        """
+        job, config = layout.config, self.config
+        if barrier and job.slots != 1:
+            raise ValueError(f"slots must be 1 behind a barrier, not {job.slots}")
+        if job.workers > config.queue_pairs:
+            raise ValueError(
+                f"workers must be at most {config.queue_pairs}, a queue pair each, not {job.workers}"
+            )
+        if job.width != config.width:
+            raise ValueError(f"width must be {config.width}, not {job.width}")
+        if layout.base + layout.size > 1 << config.address_width:
+            raise ValueError(
+                f"rows and table must end below 2^{config.address_width}, not at {layout.base + layout.size:#x}"
+            )
+        row, slot = layout.row(0), layout.slot(0, 0)
+        batch = self.batch().write(
+            "sizes", workers=job.workers, slots=job.slots, rows=job.rows, barrier=int(barrier)
+        )
+        batch.write("step", int(np.float32(step).view(np.uint32)))
+        batch.write("words", (slot.others - slot.base) // job.word_bytes)
+        batch.write("gradient_bytes", slot.others - slot.base).write("row_bytes", row.size)
+        return batch.write("slot_bytes", slot.size).write("rows_base", row.base)
+
+    def set_worker(self, worker: int, layout: ServerLayout, *, buffers: int, rkey: int) -> Batch:
+        """A worker whose model buffers lie at ``buffers`` in its memory, in the region of that key."""
+        self._check_index(worker)
+        batch = self.batch().write("worker", worker).write("worker_table", layout.slot(worker, 0).base)
+        return batch.write("worker_buffers", buffers).write("worker_key", rkey).write("control", set_worker=1)
+
+    def start(self) -> Batch:
+        """Begin with version 0 of w."""
+        return self.batch().write("control", start=1).write("run", 1)
+
+    def run(self, wanted: bool) -> Batch:
+        """Take gradients, or no more."""
+        return self.batch().write("run", int(wanted))
+
+    def status(self) -> Batch:
+        """Read what it has done; see :meth:`status_of`."""
+        batch = self.batch().read("status").read("w_version").read("stalest")
+        batch.read("staleness", index=0).read("staleness", index=1)
+        for index in range(self.registers["gone"].count):
+            batch.read("gone", index=index)
+        return batch
+
+    @staticmethod
+    def status_of(values: Sequence[Value]) -> ServerStatus:
+        """What was read."""
+        status, *numbers = values
+        assert isinstance(status, dict)
+        version, stalest, low, high, *gone = (int(number) for number in numbers)  # type: ignore[arg-type]
+        flags = sum(word << 32 * n for n, word in enumerate(gone))
+        return ServerStatus(
+            bool(status["busy"]),
+            bool(status["exhausted"]),
+            version,
+            low | high << 32,
+            stalest,
+            tuple(n for n in range(flags.bit_length()) if flags >> n & 1),
+        )

@@ -1,0 +1,123 @@
+"""The host's side of a NIC, whatever node it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from fanin.hdl.bus.register_map import RegisterMap
+from fanin.hdl.rdma.registers import TIMEOUT
+from fanin.host.driver import Batch, Value
+from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Region, check_regions
+from fanin.wire.ethernet import Endpoint
+from fanin.wire.rdma import PATH_MTUS
+
+
+class NicDriver:
+    """Batches of register accesses for a node of ``config`` with ``registers`` that lie at ``base``.
+
+    Run each with any :class:`fanin.host.driver.RegisterDriver`, and give what its reads returned to the
+    method named ``…_of``. Begin with ``identify`` and ``configure``; then connect queue pairs, each before the
+    first packet comes from its peer. ``identity`` is what the registers ``id`` and ``version`` must say,
+    ``counted`` the names of the counters.
+    """
+
+    identity: ClassVar[tuple[int, int]]
+    counted: ClassVar[tuple[str, ...]]
+
+    def __init__(self, config: RdmaConfig, registers: RegisterMap, *, base: int = 0):
+        self.config = config
+        self.registers = registers
+        self.base = base
+
+    def batch(self) -> Batch:
+        """An empty batch."""
+        return Batch(self.registers, base=self.base)
+
+    def identify(self) -> Batch:
+        """Read what the node is; see :meth:`check_identity`."""
+        return self.batch().read("id").read("version").read("shape")
+
+    def check_identity(self, values: Sequence[Value]) -> None:
+        """Raise ValueError unless the node is one of ``config``."""
+        found, version, shape = values
+        if (found, version) != self.identity:
+            expected = "{:#x} and {}".format(*self.identity)
+            raise ValueError(f"id and version must be {expected}, not {found} and {version}")
+        assert isinstance(shape, dict)
+        for name, value in shape.items():
+            if value != getattr(self.config, name):
+                raise ValueError(f"the node's {name} must be {getattr(self.config, name)}, not {value}")
+
+    def configure(self, own: Endpoint, *, timeout: int = TIMEOUT) -> Batch:
+        """The node's addresses, and its timeout in cycles. ``own.port`` counts for nothing."""
+        if not 1 <= timeout < 1 << 32:
+            raise ValueError(f"timeout must be 1 to {(1 << 32) - 1} cycles, not {timeout!r}")
+        batch = self.batch().write("own_mac", own.mac).write("own_ip", own.ip)
+        return batch.write("timeout", timeout)
+
+    def connect(self, index: int, connection: Connection, peer: Endpoint) -> Batch:
+        """Connect the queue pair at ``index`` with the one of number ``connection.peer`` at ``peer``.
+
+        ``peer.port`` is the UDP port that packets are sent from: alike for all of a queue pair.
+        """
+        self._check_index(index)
+        batch = self._pair(index, 1, connection)
+        batch.write("peer_number", connection.peer).write("peer_mac", peer.mac).write("peer_ip", peer.ip)
+        batch.write("source_port", peer.port).write("send_psn", connection.send_psn)
+        return batch.write("receive_psn", connection.receive_psn).write("control", connect=1)
+
+    def disconnect(self, index: int) -> Batch:
+        """End the queue pair at ``index``: its writes are flushed, packets for it dropped."""
+        self._check_index(index)
+        return self._pair(index, 0, Connection(0)).write("control", connect=1)
+
+    def _pair(self, index: int, enable: int, connection: Connection) -> Batch:
+        return self.batch().write(
+            "pair",
+            pair_index=index,
+            pair_enable=enable,
+            mtu=PATH_MTUS.index(connection.mtu),
+            window=connection.window.bit_length() - 1,
+            retries=connection.retries,
+        )
+
+    def _check_index(self, index: int) -> None:
+        if index not in range(self.config.queue_pairs):
+            raise ValueError(f"index must be 0 to {self.config.queue_pairs - 1}, not {index!r}")
+
+    def set_regions(self, regions: Sequence[Region]) -> Batch:
+        """All regions; those that there were end. Raises ValueError for regions that cannot be.
+
+        Their ``queue_pairs`` are numbers, from ``FIRST_QUEUE_PAIR`` on.
+        """
+        config = self.config
+        if len(regions) > config.regions:
+            raise ValueError(f"regions must be at most {config.regions}, not {len(regions)}")
+        check_regions(regions, address_width=config.address_width)
+        batch = self.batch()
+        for index in range(config.regions):
+            if index >= len(regions):
+                batch.write("region", region_index=index, region_enable=0).write("control", set_region=1)
+                continue
+            region = regions[index]
+            pairs = 0
+            for number in region.queue_pairs if region.writable else ():
+                self._check_index(number - FIRST_QUEUE_PAIR)
+                pairs |= 1 << number - FIRST_QUEUE_PAIR
+            batch.write("region", region_index=index, region_enable=1)
+            batch.write("region_key", region.rkey).write("region_base", region.base)
+            batch.write("region_limit", region.base + region.length).write("region_pairs", pairs)
+            batch.write("control", set_region=1)
+        return batch
+
+    def counters(self) -> Batch:
+        """Read all counters; see :meth:`counters_of`."""
+        batch = self.batch()
+        for name in self.counted:
+            batch.read(name)
+        return batch
+
+    def counters_of(self, values: Sequence[Value]) -> dict[str, int]:
+        """The counters that were read, by name."""
+        return {name: int(value) for name, value in zip(self.counted, values, strict=True)}  # type: ignore[arg-type]

@@ -1,0 +1,70 @@
+"""Where frames come from and go to: inputs, the loss, outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+from fanin.layers.family import Memory
+from fanin.layers.layer import Layer, Parallelism, Shape, Storage, divisors, memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input(Layer):
+    """Frames, or labels, from the host. ``inputs`` is empty."""
+
+    kind: ClassVar[str] = "input"
+    inputs: tuple[Shape, ...] = ()
+    shape: Shape
+
+    @property
+    def output(self) -> Shape:
+        """What the host sends."""
+        return self.shape
+
+    def cycles(self, p: Parallelism) -> int:
+        """One group of words a cycle."""
+        return -(-self.shape.words // p.po)
+
+    def parallelisms(self) -> Iterator[Parallelism]:
+        """Every width."""
+        for lanes in divisors(self.shape.c):
+            yield Parallelism(po=lanes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftCrossLoss(Layer):
+    """Softmax, and the gradient of its cross-entropy with the one-hot labels that are its second input.
+
+    The output is the softmax: the host has the labels, and sees accuracy and loss.
+    """
+
+    kind: ClassVar[str] = "soft_cross_loss"
+
+    def check(self) -> None:
+        """Raise ValueError where labels and logits differ in shape."""
+        if len(set(self.inputs)) > 1:
+            raise ValueError(f"logits are {self.inputs[0]}, labels {self.inputs[1]}")
+
+    @property
+    def delay(self) -> Fraction:
+        """A whole frame: the sum comes last."""
+        return Fraction(1)
+
+    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """Exponentials and labels, twice each: one is filled while one is handed on."""
+        return 2 * (memory(2 * self.input.words, p.po),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output(Layer):
+    """Results to the host."""
+
+    kind: ClassVar[str] = "output"
+
+    def parallelisms(self) -> Iterator[Parallelism]:
+        """Every width; nothing computes, so both sides are the same."""
+        for lanes in divisors(self.input.c):
+            yield Parallelism(pi=lanes, po=lanes)

@@ -1,0 +1,98 @@
+"""Device families: how many DSP and RAM blocks an operation and a memory take. The numbers are `costs.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+WORD_BITS = 32  # features, gradients and parameters are FP32
+
+Operations = Mapping[str, int]  #: FP32 operations by kind: mac, mul, add
+
+
+@cache
+def costs() -> Mapping[str, Any]:
+    """The table of constants: ``layer`` by type, ``family`` by name."""
+    return tomllib.loads(resources.files("fanin.layers").joinpath("costs.toml").read_text("utf-8"))
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A memory of ``depth`` rows of ``width`` bits; one read and one write port."""
+
+    width: int
+    depth: int
+
+    @property
+    def bits(self) -> int:
+        """What it holds."""
+        return self.width * self.depth
+
+
+@dataclass(frozen=True)
+class RamKind:
+    """One kind of RAM block, with every (depth, width) that it can be configured as."""
+
+    name: str
+    from_bits: int
+    shapes: tuple[tuple[int, int], ...]
+
+    def blocks(self, memory: Memory) -> int:
+        """Blocks of one memory: both dimensions rounded up, in the best configuration."""
+        return min(-(-memory.width // width) * -(-memory.depth // depth) for depth, width in self.shapes)
+
+
+@dataclass(frozen=True)
+class Family:
+    """What operations and memories cost on a family of devices."""
+
+    name: str
+    dsp: tuple[tuple[str, int], ...]  #: DSP blocks per kind of operation
+    ram: tuple[RamKind, ...]  #: by growing ``from_bits``
+    dram_burst: Memory  #: what a DRAM port buffers of one burst
+    registers_below: int  #: depth from which a memory takes blocks
+
+    def dsp_blocks(self, operations: Operations) -> int:
+        """DSP blocks of the operations."""
+        price = dict(self.dsp)
+        return sum(price[kind] * count for kind, count in operations.items())
+
+    def ram_blocks(self, memories: tuple[Memory, ...]) -> tuple[int, ...]:
+        """Blocks per kind in ``ram``."""
+        blocks = [0] * len(self.ram)
+        for memory in memories:
+            if memory.depth >= self.registers_below:
+                kind = max(i for i, ram in enumerate(self.ram) if memory.bits >= ram.from_bits)
+                blocks[kind] += self.ram[kind].blocks(memory)
+        return tuple(blocks)
+
+
+def family(name: str) -> Family:
+    """The family of that name. Raises KeyError."""
+    return _families()[name]
+
+
+def family_names() -> tuple[str, ...]:
+    """The families that there are constants for."""
+    return tuple(costs()["family"])
+
+
+@cache
+def _families() -> Mapping[str, Family]:
+    return {
+        name: Family(
+            name=name,
+            dsp=tuple((kind, table[kind]) for kind in ("mac", "mul", "add")),
+            ram=tuple(
+                RamKind(kind, ram["from_bits"], tuple((depth, width) for depth, width in ram["shapes"]))
+                for kind, ram in table["ram"].items()
+            ),
+            dram_burst=Memory(depth=table["dram_burst"][0], width=table["dram_burst"][1]),
+            registers_below=table["registers_below"],
+        )
+        for name, table in costs()["family"].items()
+    }

@@ -1,0 +1,227 @@
+"""What every layer component has: shapes, parallelism, and cost as a function of both (NADA, sections III, IV).
+
+The component itself is elaborated from the same description; the planner asks it for its cost before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from functools import cached_property
+from math import isqrt
+from typing import ClassVar
+
+from fanin.layers.family import WORD_BITS, Family, Memory, Operations, costs
+
+MAX_SIZE = 1 << 20  # of every dimension: far above any frame
+MAX_WORDS = 1 << 32  # of a frame, and
+MAX_CYCLES = 1 << 48  # of a frame on one multiplier: products of costs fit 64 bits
+
+
+@dataclass(frozen=True, order=True)
+class Shape:
+    """A feature map: rows, columns, channels."""
+
+    h: int
+    w: int
+    c: int
+
+    @property
+    def words(self) -> int:
+        """Features of a frame."""
+        return self.h * self.w * self.c
+
+    def __str__(self) -> str:
+        return f"{self.h}×{self.w}×{self.c}"
+
+
+@dataclass(frozen=True, order=True)
+class Parallelism:
+    """How much of a layer works at once (NADA, table I). Every value divides its dimension."""
+
+    pic: int = 1  #: input channels
+    poc: int = 1  #: output channels
+    ph: int = 1  #: columns of the output
+    pi: int = 1  #: words a cycle in, per input
+    po: int = 1  #: words a cycle out
+
+
+class Storage(StrEnum):
+    """Where the two words of every parameter lie."""
+
+    CHIP = "chip"
+    DRAM = "dram"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a layer takes of a device. ``dram_read`` and ``dram_write`` in bits per frame."""
+
+    cycles: int  #: per frame
+    dsp: int
+    ram_bits: int
+    ram_blocks: tuple[int, ...]  #: per kind of the family
+    dram_read: int
+    dram_write: int
+
+
+def divisors(number: int) -> list[int]:
+    """All of them, ascending."""
+    small = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})
+
+
+def ceil_div(a: int, b: int) -> int:
+    """a / b, rounded up."""
+    return -(-a // b)
+
+
+def check_sizes(**sizes: object) -> None:
+    """Raise ValueError for what is no positive integer."""
+    for name, value in sizes.items():
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
+            raise ValueError(f"{name} must be an integer in 1…{MAX_SIZE}, not {value!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """One layer of a model, as hardware.
+
+    ``gradient``: some ancestor has parameters, so a gradient leaves through the inputs. Raises ValueError for
+    shapes that it cannot have; the message does not name the layer.
+    """
+
+    kind: ClassVar[str]
+    bursts: ClassVar[int] = 1  #: that a DRAM port holds: words come and go in order
+    inputs: tuple[Shape, ...]
+    gradient: bool = False
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Raise ValueError where the inputs do not fit the layer."""
+
+    @property
+    def input(self) -> Shape:
+        """The first input; all others have its shape, but a loss' labels."""
+        return self.inputs[0]
+
+    @property
+    def output(self) -> Shape:
+        """The feature map that it makes."""
+        return self.input
+
+    @property
+    def parameters(self) -> int:
+        """Trained words."""
+        return 0
+
+    @property
+    def saved(self) -> int:
+        """Words of a frame that are kept for the way back: one DRAM write and one read each."""
+        return 0
+
+    @property
+    def delay(self) -> Fraction:
+        """Frames between the first word in and the first word out."""
+        return Fraction(0)
+
+    @property
+    def storages(self) -> tuple[Storage, ...]:
+        """Where its parameters may lie."""
+        return tuple(Storage) if self.parameters else (Storage.CHIP,)
+
+    def parallelisms(self) -> Iterator[Parallelism]:
+        """Every choice that could be worth building."""
+        for lanes in divisors(self.output.c):
+            yield Parallelism(pi=lanes, po=lanes)
+
+    def lanes(self, p: Parallelism) -> int:
+        """How often the operations of `costs.toml` are there."""
+        return p.po
+
+    def compute_cycles(self, p: Parallelism) -> int:
+        """Cycles of a frame, streams apart."""
+        return 0
+
+    def cycles(self, p: Parallelism) -> int:
+        """Cycles of a frame: the slowest of computing, input and output. All three ways run at once."""
+        return max(
+            self.compute_cycles(p),
+            *(ceil_div(shape.words, p.pi) for shape in self.inputs),
+            ceil_div(self.output.words, p.po),
+        )
+
+    def operations(self, p: Parallelism) -> Operations:
+        """FP32 operators: forward, input gradient and weight gradient each have their own."""
+        table = costs()["layer"][self.kind]
+        total = {"mac": 0, "mul": 0, "add": 0}
+        parts = [("forward", self.lanes(p)), ("fixed", 1)]
+        if self.gradient:
+            parts.append(("input_gradient", self.lanes(p)))
+        if self.parameters:
+            parts += [("weight_gradient", self.lanes(p)), ("update", 1)]
+        for part, times in parts:
+            for kind, count in table.get(part, {}).items():
+                total[kind] += count * times
+        return total
+
+    def parameter_width(self, p: Parallelism) -> int:
+        """Parameters that are read in one cycle."""
+        return p.po
+
+    def resident(self, p: Parallelism) -> tuple[Memory, ...]:
+        """Both words of every parameter, on chip."""
+        return 2 * (memory(self.parameters, self.parameter_width(p)),)
+
+    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """Memories apart from DRAM FIFOs and parameters whose storage is the chip."""
+        return ()
+
+    def memories(self, p: Parallelism, storage: Storage, burst: Memory) -> tuple[Memory, ...]:
+        """All memories; ``burst`` is what a DRAM port buffers of one burst."""
+        fifo = Memory(width=burst.width, depth=self.bursts * burst.depth)
+        ports = 2 * bool(self.saved)
+        found = list(self.buffers(p, storage))
+        if self.parameters and storage is Storage.CHIP:
+            found += self.resident(p)
+        elif self.parameters:
+            ports += 4  # weights forward and backward, velocity in and out
+        return (*found, *ports * [fifo])
+
+    def cost(self, p: Parallelism, storage: Storage, family: Family) -> Cost:
+        """What it takes of a device of that family."""
+        memories = self.memories(p, storage, family.dram_burst)
+        spilled = self.parameters if storage is Storage.DRAM else 0
+        return Cost(
+            cycles=self.cycles(p),
+            dsp=family.dsp_blocks(self.operations(p)),
+            ram_bits=sum(m.bits for m in memories),
+            ram_blocks=family.ram_blocks(memories),
+            # Weights are read forward and for the input gradient, the velocity is read and written.
+            dram_read=WORD_BITS * (self.saved + 3 * spilled),
+            dram_write=WORD_BITS * (self.saved + spilled),
+        )
+
+    @cached_property
+    def trains(self) -> bool:
+        """Whether a layer behind it needs to send gradients back."""
+        return bool(self.parameters) or self.gradient
+
+
+def check_limits(layer: Layer) -> None:
+    """Raise ValueError for a layer whose costs are too large to reckon with."""
+    made = layer.output
+    check_sizes(vertical=made.h, horizontal=made.w, channels=made.c)
+    if made.words > MAX_WORDS:
+        raise ValueError(f"makes {made}; a frame has at most {MAX_WORDS} words")
+    if (cycles := layer.compute_cycles(Parallelism())) > MAX_CYCLES:
+        raise ValueError(f"multiplies {cycles} times a frame; at most {MAX_CYCLES} times are supported")
+
+
+def memory(words: int, lanes: int) -> Memory:
+    """A memory of ``words`` words that hands out ``lanes`` of them a cycle."""
+    return Memory(width=WORD_BITS * lanes, depth=ceil_div(words, lanes))

@@ -1,0 +1,267 @@
+"""Layers that move a window over their input: convolutions, im2col, pools; and dense, whose window is all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import product
+from typing import ClassVar
+
+from fanin.layers.family import Memory
+from fanin.layers.layer import Layer, Parallelism, Shape, Storage, check_sizes, divisors, memory
+
+Pair = tuple[int, int]
+Padding = str | int | tuple[int, int, int, int]
+
+
+def pair(name: str, value: object) -> Pair:
+    """(vertical, horizontal) of one number or two. Raises ValueError."""
+    both = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    if len(both) != 2:
+        raise ValueError(f"{name} must be one number or two, not {value!r}")
+    check_sizes(**{name: both[0]})
+    check_sizes(**{name: both[1]})
+    return both
+
+
+def find_padding(padding: Padding, shape: Shape, kernel: Pair, stride: Pair) -> tuple[int, int, int, int]:
+    """(top, left, bottom, right). "same": ⌈size / stride⌉ outputs, odd pixels below and right."""
+    if padding == "valid":
+        return (0, 0, 0, 0)
+    if padding == "same":
+        total = [
+            max((-(-size // step) - 1) * step + k - size, 0)
+            for size, k, step in zip((shape.h, shape.w), kernel, stride, strict=True)
+        ]
+        top, left = (t // 2 for t in total)
+        return (top, left, total[0] - top, total[1] - left)
+    sides = 4 * (padding,) if isinstance(padding, int) else padding
+    if (
+        not isinstance(sides, (tuple, list))
+        or len(sides) != 4
+        or any(isinstance(side, bool) or not isinstance(side, int) or side < 0 for side in sides)
+    ):
+        raise ValueError(
+            f'padding must be "same", "valid", a number or (top, left, bottom, right), not {padding!r}'
+        )
+    return (sides[0], sides[1], sides[2], sides[3])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window(Layer):
+    """A window of ``kernel`` (rows, columns) that moves in steps of ``stride`` over the padded input."""
+
+    kernel: Pair
+    stride: Pair
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)  #: top, left, bottom, right
+
+    def check(self) -> None:
+        """Raise ValueError where the padded input is smaller than the window."""
+        top, left, bottom, right = self.padding
+        height, width = self.input.h + top + bottom, self.input.w + left + right
+        if self.kernel[0] > height or self.kernel[1] > width:
+            window = f"{self.kernel[0]}×{self.kernel[1]}"
+            raise ValueError(f"a window of {window} does not fit {height}×{width} (padding included)")
+
+    @property
+    def channels(self) -> int:
+        """Channels of the output."""
+        return self.input.c
+
+    @property
+    def output(self) -> Shape:
+        """Positions of the window, by channels."""
+        top, left, bottom, right = self.padding
+        return Shape(
+            (self.input.h + top + bottom - self.kernel[0]) // self.stride[0] + 1,
+            (self.input.w + left + right - self.kernel[1]) // self.stride[1] + 1,
+            self.channels,
+        )
+
+    @property
+    def delay(self) -> Fraction:
+        """The rows of the first window, a row of output being computed, and one being handed on."""
+        rows = min(max(self.kernel[0] - self.padding[0], 1), self.input.h)
+        return Fraction(rows, self.input.h) + Fraction(2, self.output.h)
+
+    def line_words(self, p: Parallelism) -> int:
+        """Words that one way keeps of its input: a window's rows but one, and those that come in meanwhile.
+
+        Of a 1×1 window, the positions that it works on and the next.
+        """
+        if self.kernel == (1, 1):
+            return 2 * p.ph * self.input.c
+        return (self.kernel[0] - 1 + self.stride[0]) * self.input.w * self.input.c
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conv(Window):
+    """Two-dimensional convolution without bias, in ``groups``: pic × poc × ph multipliers each way."""
+
+    kind: ClassVar[str] = "conv"
+    bursts: ClassVar[int] = 2  #: one is used again and again while the next comes
+    output_channels: int
+    groups: int = 1
+
+    def check(self) -> None:
+        """Raise ValueError where groups do not divide the channels, too."""
+        super().check()
+        if self.input.c % self.groups or self.output_channels % self.groups:
+            channels = f"{self.input.c} input and {self.output_channels} output channels"
+            raise ValueError(f"{self.groups} groups do not divide {channels}")
+
+    @property
+    def channels(self) -> int:
+        """Channels of the output."""
+        return self.output_channels
+
+    @cached_property
+    def group(self) -> Pair:
+        """Input and output channels of one group."""
+        return self.input.c // self.groups, self.output_channels // self.groups
+
+    @property
+    def parameters(self) -> int:
+        """Weights."""
+        return self.kernel[0] * self.kernel[1] * self.group[0] * self.output_channels
+
+    @property
+    def saved(self) -> int:
+        """The input, for the weights' gradient."""
+        return self.input.words
+
+    def compute_cycles(self, p: Parallelism) -> int:
+        """⌈(ic/g)/pic⌉·g·⌈(oc/g)/poc⌉·oh·⌈ow/ph⌉·kh·kw."""
+        ic, oc = self.group
+        steps = -(-ic // p.pic) * self.groups * -(-oc // p.poc)
+        return steps * self.output.h * -(-self.output.w // p.ph) * self.kernel[0] * self.kernel[1]
+
+    def parallelisms(self) -> Iterator[Parallelism]:
+        """Every (pic, poc, ph), with the narrowest streams that do not slow it down."""
+        for pic, poc, ph in product(divisors(self.group[0]), divisors(self.group[1]), divisors(self.output.w)):
+            yield self.with_streams(Parallelism(pic=pic, poc=poc, ph=ph))
+
+    def with_streams(self, p: Parallelism) -> Parallelism:
+        """``p`` with the narrowest streams that keep up with its multipliers, or the widest."""
+        cycles = self.compute_cycles(p)
+        pi, po = (
+            next((d for d in divisors(shape.c) if shape.words <= d * cycles), shape.c)
+            for shape in (self.input, self.output)
+        )
+        return Parallelism(pic=p.pic, poc=p.poc, ph=p.ph, pi=pi, po=po)
+
+    def lanes(self, p: Parallelism) -> int:
+        """Multipliers of one way."""
+        return p.pic * p.poc * p.ph
+
+    def parameter_width(self, p: Parallelism) -> int:
+        """Weights of a cycle: columns share them."""
+        return p.pic * p.poc
+
+    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """Lines of each way; with the weights in DRAM, whole frames, since each weight comes once a frame."""
+        ways = 2 + self.gradient
+        if storage is Storage.CHIP:
+            return ways * (memory(self.line_words(p), p.pic * p.ph),)
+        frame, gradients = memory(self.input.words, p.pic * p.ph), memory(self.output.words, p.poc * p.ph)
+        return (*ways * (frame,), gradients)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthwiseConv(Conv):
+    """A convolution of every channel by itself: poc × ph multipliers each way."""
+
+    kind: ClassVar[str] = "dwconv"
+
+    def check(self) -> None:
+        """Raise ValueError where a group is more than one channel, too."""
+        super().check()
+        if not self.groups == self.output_channels == self.input.c:
+            raise ValueError(f"{self.input.c} channels are not {self.groups} groups of one each")
+
+    def parallelisms(self) -> Iterator[Parallelism]:
+        """Every (poc, ph), with the narrowest streams that do not slow it down."""
+        for poc, ph in product(divisors(self.input.c), divisors(self.output.w)):
+            yield self.with_streams(Parallelism(poc=poc, ph=ph))
+
+    def compute_cycles(self, p: Parallelism) -> int:
+        """⌈c/poc⌉·oh·⌈ow/ph⌉·kh·kw."""
+        positions = self.output.h * -(-self.output.w // p.ph)
+        return -(-self.input.c // p.poc) * positions * self.kernel[0] * self.kernel[1]
+
+    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """Lines of each way. All positions need all weights, so that those from DRAM stay for the frame."""
+        lines = (2 + self.gradient) * (memory(self.line_words(p), p.poc * p.ph),)
+        again = storage is Storage.DRAM and self.output.h * self.output.w > 1
+        return (*lines, *again * self.resident(p))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dense(Conv):
+    """Fully connected: a convolution whose window is the whole input, flattened."""
+
+    kind: ClassVar[str] = "dense"
+    kernel: Pair = (1, 1)
+    stride: Pair = (1, 1)
+
+    @property
+    def input(self) -> Shape:
+        """The input, flattened."""
+        return Shape(1, 1, self.inputs[0].words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Im2col(Window):
+    """Every window's words side by side, as channels: what turns a convolution into a 1×1 one."""
+
+    kind: ClassVar[str] = "im2col"
+
+    @property
+    def channels(self) -> int:
+        """Channels of the output."""
+        return self.kernel[0] * self.kernel[1] * self.input.c
+
+    def parallelisms(self) -> Iterator[Parallelism]:
+        """Every pair of stream widths."""
+        for pi, po in product(divisors(self.input.c), divisors(self.output.c)):
+            yield Parallelism(pi=pi, po=po)
+
+    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """Lines; on the way back the same, in which overlapping windows are added."""
+        return (1 + self.gradient) * (memory(self.line_words(p), p.pi),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AvgPool(Window):
+    """The mean of every window, by channel."""
+
+    kind: ClassVar[str] = "avg_pool"
+
+    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """The windows that a row touches, as sums; on the way back, a row of gradients."""
+        row = self.output.w * self.output.c
+        rows = -(-self.kernel[0] // self.stride[0]) + 1
+        return (memory(rows * row, p.po),) + self.gradient * (memory(2 * row, p.po),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlobalAvgPool(Layer):
+    """The mean of every channel."""
+
+    kind: ClassVar[str] = "global_avg_pool"
+
+    @property
+    def output(self) -> Shape:
+        """One position."""
+        return Shape(1, 1, self.input.c)
+
+    @property
+    def delay(self) -> Fraction:
+        """A whole frame."""
+        return Fraction(1)
+
+    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """A sum per channel, twice: one is filled while one is handed on; the same on the way back."""
+        return (1 + self.gradient) * (memory(2 * self.input.c, p.po),)

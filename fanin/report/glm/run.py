@@ -1,0 +1,154 @@
+"""From the result of a run to the page that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fanin.report.glm.charts import Span
+from fanin.report.glm.page import Report
+from fanin.report.html import Rows
+from fanin.sim.glm.cosim import Timeline
+from fanin.sim.glm.train import TrainResult
+from fanin.sim.network import FAULTS
+
+TIMELINE_NODES = 2
+TIMELINE_BARS = 12  # micro-batches a node: more would be too narrow to read
+# Stage: the events that begin and end it, each counting micro-batches in order, and how late they come.
+_STAGES = {
+    "F": ("forward_first", "forward_last", 1),
+    "C": ("agg", "fa", 0),
+    "B": ("backward_first", "backward_last", 1),
+}
+_STALLS = {
+    "stall_model_wait": "model waits for its gradient",
+    "stall_no_word": "no word from memory",
+    "stall_fifo_full": "replay FIFO full",
+    "stall_pa_full": "PA queue full",
+}
+
+
+def report_of(result: TrainResult) -> Report:
+    """The page of a run."""
+    options = result.options
+    run = result.run
+    return Report(
+        title=f"{options.data}: {options.loss.name.lower()} loss, {_count(options.workers, 'worker')}",
+        bit_exact=result.bit_exact,
+        verdict="bit-exact with the golden model" if result.bit_exact else "differs from the golden model",
+        headline=_headline(result),
+        losses={
+            "RTL": [epoch.loss for epoch in result.epochs],
+            "golden model": result.golden_loss,
+            "float64": result.float64_loss,
+        },
+        timeline=_timeline(result),
+        cycle_ns=1000 / options.clock_mhz,
+        allreduce_ns=run.allreduce_ns.tolist(),
+        allreduce_marks={f"p{share}": result.percentile(share) for share in (50, 99)},
+        stalls=[_stalls(result, counters) for counters in run.counters],
+        configuration=_configuration(result),
+        counters=_counters(result),
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _headline(result: TrainResult) -> Rows:
+    accuracy = "–" if result.test_accuracy is None else f"{100 * result.test_accuracy:.1f} %"
+    return [
+        ("test accuracy", accuracy),
+        ("loss", f"{result.epochs[-1].loss:.4f}"),
+        ("cycles", f"{result.cycles:,}"),
+        ("utilisation", f"{100 * result.cycles_ideal / result.cycles:.1f} %"),
+        ("AllReduce p50", f"{result.percentile(50):,.0f} ns"),
+        ("retransmissions", f"{result.total('retransmissions'):,}"),
+    ]
+
+
+def _timeline(result: TrainResult) -> list[Span]:
+    """Data-parallel nodes send gradients, not micro-batches, so that C has no place in their picture."""
+    if result.run.timeline is None:
+        return []
+    found = spans(result.run.timeline, result.shape.micro_batches)
+    return [span for span in found if span.stage != "C" or not result.shape.data_parallel]
+
+
+def spans(timeline: Timeline, micro_batches: int) -> list[Span]:
+    """The first micro-batches of the first nodes; ``micro_batches`` make a mini-batch.
+
+    Cycles count from the first word that any node takes.
+    """
+    found = []
+    for node in range(TIMELINE_NODES):
+        for stage, (first_event, last_event, late) in _STAGES.items():
+            begin, end = (_cycles(timeline, node, name, late) for name in (first_event, last_event))
+            for index, (first, last) in enumerate(zip(begin, end, strict=False)):
+                mini_batch, micro_batch = divmod(index, micro_batches)
+                found.append(Span(node, stage, mini_batch, micro_batch, first, last + 1))
+    origin = min((span.start for span in found), default=0)
+    return [Span(s.node, s.stage, s.mini_batch, s.micro_batch, s.start - origin, s.end - origin) for s in found]
+
+
+def _cycles(timeline: Timeline, node: int, name: str, late: int) -> list[int]:
+    """When the first events of a name happened."""
+    wanted = (timeline.node == node) & (timeline.event == timeline.names.index(name))
+    return [int(cycle) - late for cycle in timeline.cycle[wanted][:TIMELINE_BARS]]
+
+
+def _stalls(result: TrainResult, counters: Mapping[str, int]) -> dict[str, int]:
+    """Engine cycles of a node by what they went into; the rest is the end of each epoch."""
+    engine_cycles = counters["cycles"] * result.options.node.engines
+    parts = {"word taken": counters["words"]} | {text: counters[name] for name, text in _STALLS.items()}
+    return parts | {"epoch's start and end": max(engine_cycles - sum(parts.values()), 0)}
+
+
+def _configuration(result: TrainResult) -> dict[str, Rows]:
+    options, shape, node = result.options, result.shape, result.options.node
+    network, link = options.network, options.network.link
+    return {
+        "Training": [
+            ("data", options.data),
+            ("samples × columns", f"{shape.samples:,} × {shape.columns:,}"),
+            ("loss", options.loss.name.lower()),
+            ("epochs", f"{options.epochs:,}"),
+            ("mini-batch B", f"{options.batch:,}"),
+            ("learning rate γ", f"{options.lr:g}"),
+            ("seed", str(options.seed)),
+        ],
+        "Hardware": [
+            ("mode", node.mode.value),
+            ("workers × engines", f"{options.workers} × {node.engines}"),
+            ("features per word", str(node.lanes)),
+            ("precision s", f"{options.precision} bits"),
+            ("weights", f"32 bits, {node.frac} fraction"),
+            ("words a micro-batch C·s", f"{shape.words_per_micro_batch:,}"),
+            ("clock", f"{options.clock_mhz:g} MHz"),
+            ("Verilog, SHA-256", f"{result.verilog_sha256[:12]}…"),
+        ],
+        "Network": [
+            ("protocol", node.protocol.value),
+            ("encapsulation", node.encap.value),
+            ("link", f"{link.gbps:g} Gb/s, {link.delay_ns:g} ns"),
+            ("switch", f"{network.switch_ns:g} ns"),
+            ("timeout", f"{network.timeout_ns:,.0f} ns, {network.retries:,} retries"),
+            *((name, f"{100 * getattr(link, name):g} %") for name in FAULTS),
+        ],
+    }
+
+
+def _counters(result: TrainResult) -> dict[str, list[list[str]]]:
+    raw, nodes = result.run.raw, result.run.counters
+    node_rows = [["counter", *(f"node {index}" for index in range(len(nodes)))]]
+    node_rows += [[name, *(f"{node[name]:,}" for node in nodes)] for name in nodes[0]]
+    link_rows = [["link", "direction", *raw.links[0]["up"]]]
+    link_rows += [
+        [f"node {node}", direction, *(f"{value:,}" for value in counts.values())]
+        for node, link in enumerate(raw.links)
+        for direction, counts in link.items()
+    ]
+    jobs = {f"job {job}: {name}": value for job, counts in raw.jobs.items() for name, value in counts.items()}
+    switch_rows = [["counter", "value"]]
+    switch_rows += [[name, f"{value:,}"] for name, value in (raw.switch | jobs).items()]
+    return {"Nodes": node_rows, "Links": link_rows, "Switch": switch_rows}

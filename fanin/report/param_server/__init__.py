@@ -1,0 +1,1 @@
+"""The page of a training with the parameter server."""

@@ -1,0 +1,179 @@
+"""The page of a run with the parameter server: how it learnt, who did what when, how old gradients were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fanin.report.html import Rows, fill
+from fanin.report.param_server import charts
+from fanin.report.param_server.charts import Unit
+from fanin.sim.param_server.training import Span
+
+_ACCURACIES = {"held out": "accuracy", "training": "train_accuracy"}
+_CONVERGENCE = {"distance": "distance to w*", "gradient_norm": "gradient's norm", "loss_gap": "loss above w*'s"}
+#: What the page says of the run's options, all of them, by heading.
+TABLES = {
+    "Training": ("data", "model", "epochs", "batch", "rate", "decay", "features", "gamma", "dtype", "seed"),
+    "Parameter server": ("algorithm", "workers", "slots", "warm_up", "servers", "width"),
+    "Time and network": ("sample_seconds", "jitter", "stragglers", "stop", "drop", "duplicate", "reorder"),
+    "Report": ("optimum",),
+}
+_NAMES = {
+    "batch": "mini-batch B",
+    "rate": "learning rate α",
+    "decay": "decay λ",
+    "dtype": "workers compute in",
+    "features": "random features D",
+    "gamma": "kernel's γ",
+    "slots": "slots K",
+    "warm_up": "epochs with one slot",
+    "servers": "servers S",
+    "width": "bits of a word",
+    "optimum": "figure 8's measures",
+    "sample_seconds": "computing of a sample",
+    "jitter": "jitter σ",
+    "stop": "stops",
+}
+_PLACES = {"model": "event model", "rtl": "RTL"}
+
+
+def param_server_page(metrics: Mapping[str, Any], spans: Sequence[Span]) -> str:
+    """The run as one HTML document that refers to nothing outside itself.
+
+    ``metrics`` is the run's metrics.json, of which a null is no number and in no chart; ``spans`` are its
+    workers' times.
+    """
+    options, epochs = metrics["configuration"], metrics["epochs"]
+    ages = {int(age): times for age, times in metrics["staleness"]["histogram"].items()}
+    unit = Unit.of(metrics["simulated_seconds"])
+    workers = f"{options['workers']} worker{'s' * (options['workers'] != 1)}"
+    return fill(
+        "param_server.html.j2",
+        title=f"{options['model']}: {options['algorithm']}, {workers}",
+        fault=_fault(metrics),
+        headline=_headline(metrics, unit),
+        stopped=stopped_line(metrics["stopped"], of=options["workers"]),
+        sync=options["algorithm"] == "sync",
+        kinds=charts.KINDS,
+        workers_chart=charts.workers_chart(spans, options["workers"]) if spans else "",
+        window=_window(spans, unit, metrics) if spans else "",
+        accuracy=_curves(epochs, unit, "accuracy, %", _ACCURACIES, 100),
+        loss=_curves(epochs, unit, "loss", {"training": "loss"}),
+        convergence=_convergence(epochs),
+        staleness_chart=charts.staleness_chart(ages, metrics["staleness"]["mean"]) if ages else "",
+        configuration=_configuration(metrics),
+        epochs=_epoch_table(epochs, unit),
+    )
+
+
+def stopped_line(workers: Sequence[int], *, of: int) -> str:
+    """A sentence on the workers that stopped, ``of`` so many; empty without any."""
+    if not workers:
+        return ""
+    if len(workers) == of:
+        return "all workers stopped answering: the run ends with the last update"
+    who, them = (f"worker {workers[0]}", "it") if len(workers) == 1 else (f"workers {_list(workers)}", "them")
+    return f"{who} stopped answering; the others went on without {them}"
+
+
+def _list(numbers: Sequence[int]) -> str:
+    *first, last = map(str, numbers)
+    return f"{', '.join(first)} and {last}"
+
+
+def _fault(metrics: Mapping[str, Any]) -> str:
+    """What is wrong with the run, if anything is."""
+    if metrics["gradients_lost"] or metrics["gradients_repeated"]:
+        return "gradients were lost or applied again"
+    return "the model diverged" if metrics["loss"] is None else ""
+
+
+def _headline(metrics: Mapping[str, Any], unit: Unit) -> Rows:
+    took = metrics["worker_seconds"]
+    share = took["wait"] / (sum(took.values()) or 1)
+    loss = metrics["loss"]
+    return [
+        ("test accuracy", f"{100 * metrics['accuracy']:.1f} %"),
+        ("loss", "not finite" if loss is None else f"{loss:.4f}"),
+        ("simulated time", unit(metrics["simulated_seconds"])),
+        ("gradients applied", f"{metrics['gradients_applied']:,}"),
+        ("mean staleness", f"{metrics['staleness']['mean']:.1f}"),
+        ("workers wait", f"{100 * share:.1f} %"),
+    ]
+
+
+def _window(spans: Sequence[Span], unit: Unit, metrics: Mapping[str, Any]) -> str:
+    """Which part of the run the timeline is, in words."""
+    end = charts.window(spans)
+    return f"The first {Unit.of(end)(end)} of {unit(metrics['simulated_seconds'])}"
+
+
+def _curves(
+    epochs: Sequence[Mapping[str, Any]], unit: Unit, label: str, series: Mapping[str, str], scale: float = 1.0
+) -> list[str]:
+    """The same values over epochs and over time; nothing where there are no two of them."""
+    drawings = []
+    for x_label, key, one, start in (
+        ("epoch", "epoch", 1.0, 1.0),
+        (f"simulated time, {unit.name}", "simulated_seconds", unit.seconds, 0.0),
+    ):
+        lines = {
+            name: [(epoch[key] / one, scale * epoch[what]) for epoch in epochs if epoch[what] is not None]
+            for name, what in series.items()
+        }
+        if all(len(line) > 1 for line in lines.values()):  # a lone point says no more than the table
+            drawings.append(charts.curves_chart(lines, x_label, label, start=start))
+    return drawings
+
+
+def _convergence(epochs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Figure 8's measures; none where there is no w*, or one epoch only."""
+    drawings = []
+    for key, name in _CONVERGENCE.items():
+        measures = [(float(e["epoch"]), e["convergence"][key]) for e in epochs if e["convergence"]]
+        points = [(epoch, value) for epoch, value in measures if value and value > 0]
+        if len(points) > 1:
+            chart = charts.curves_chart({name: points}, "epoch", name, start=1.0, log=True)
+            drawings.append(chart)
+    return drawings
+
+
+def _configuration(metrics: Mapping[str, Any]) -> Mapping[str, Rows]:
+    options = metrics["configuration"]
+    tables = {
+        heading: [(_NAMES.get(key, key), _value(key, options[key])) for key in keys if options[key] is not None]
+        for heading, keys in TABLES.items()
+    }
+    tables["Parameter server"].append(("runs on", _PLACES[metrics["on"]]))
+    return tables
+
+
+def _value(key: str, value: object) -> str:
+    if key in ("drop", "duplicate", "reorder"):
+        return f"{100 * float(str(value)):g} %"
+    if key == "sample_seconds":
+        seconds = float(str(value))
+        return Unit.of(seconds)(seconds)
+    if value == "":
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _epoch_table(epochs: Sequence[Mapping[str, Any]], unit: Unit) -> list[list[str]]:
+    convergent = all(epoch["convergence"] for epoch in epochs)
+    heads = ["epoch", f"simulated, {unit.name}", "held out, %", "training, %", "loss"]
+    rows = [heads + list(_CONVERGENCE.values()) * convergent]
+    for epoch in epochs:
+        figures = [epoch["loss"], *((epoch["convergence"][key] for key in _CONVERGENCE) if convergent else ())]
+        rows.append(
+            [
+                str(epoch["epoch"]),
+                f"{epoch['simulated_seconds'] / unit.seconds:,.3f}",
+                *(f"{100 * epoch[key]:.2f}" for key in ("accuracy", "train_accuracy")),
+                *("–" if figure is None else f"{figure:.6f}" for figure in figures),
+            ]
+        )
+    return rows

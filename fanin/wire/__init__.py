@@ -1,0 +1,1 @@
+"""What travels: fields and headers, a file per protocol."""

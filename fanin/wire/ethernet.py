@@ -1,0 +1,89 @@
+"""Ethernet, IPv4, UDP and TCP, as fanin's packets use them. A frame has neither preamble nor FCS."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from fanin.wire.fields import Field, byte_length, pack_fields
+
+ETHERTYPE_IPV4 = 0x0800
+IP_PROTOCOL_TCP = 6
+IP_PROTOCOL_UDP = 17
+UDP_PORT = 34997
+MIN_FRAME_BYTES = 60  # without FCS
+TTL = 64
+
+ETHERNET = (
+    Field("destination", 48, "destination MAC"),
+    Field("source", 48, "source MAC"),
+    Field("ethertype", 16, "0x88B5 aggregation, 0x0800 IPv4"),
+)
+IPV4 = (
+    Field("version", 4, "4"),
+    Field("ihl", 4, "5: options are other traffic"),
+    Field("tos", 8, "0"),
+    Field("length", 16, "bytes from here to the end of the values"),
+    Field("identification", 16, "0"),
+    Field("flags", 3, "0"),
+    Field("fragment", 13, "0: fragments are other traffic"),
+    Field("ttl", 8, str(TTL)),
+    Field("protocol", 8, "17, UDP"),
+    Field("checksum", 16, "of the 20 header bytes"),
+    Field("source", 32, "source address"),
+    Field("destination", 32, "destination address"),
+)
+UDP = (
+    Field("source_port", 16, "34997"),
+    Field("destination_port", 16, "34997"),
+    Field("length", 16, "8 + aggregation bytes"),
+    Field("checksum", 16, "0: none"),
+)
+TCP = (
+    Field("source_port", 16, "as the host sent it"),
+    Field("destination_port", 16, "as the host sent it"),
+    Field("sequence", 32, "of the payload before compression"),
+    Field("acknowledgement", 32, "as the host sent it"),
+    Field("offset", 4, "words of the header, options among them: 5 to 15"),
+    Field("flags", 12, "as the host sent it"),
+    Field("window", 16, "as the host sent it"),
+    Field("checksum", 16, "of pseudo-header, header and payload"),
+    Field("urgent", 16, "as the host sent it"),
+)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Addresses of one end: 48-bit MAC, 32-bit IPv4 address, UDP port."""
+
+    mac: int
+    ip: int = 0
+    port: int = UDP_PORT
+
+
+def internet_checksum(data: bytes) -> int:
+    """Ones' complement sum of 16-bit words (RFC 1071); 0 over a header with a right checksum."""
+    if len(data) % 2:
+        data += b"\0"
+    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def encode_udp(payload: bytes, *, source: Endpoint, destination: Endpoint) -> bytes:
+    """Ethernet, IPv4 and UDP (checksum 0: none) in front of a payload, without padding and FCS."""
+    udp_length = byte_length(UDP) + len(payload)
+    ethernet = {"destination": destination.mac, "source": source.mac, "ethertype": ETHERTYPE_IPV4}
+    ip = {
+        "version": 4,
+        "ihl": 5,
+        "length": byte_length(IPV4) + udp_length,
+        "ttl": TTL,
+        "protocol": IP_PROTOCOL_UDP,
+        "source": source.ip,
+        "destination": destination.ip,
+    }
+    ip["checksum"] = internet_checksum(pack_fields(IPV4, ip))
+    udp = {"source_port": source.port, "destination_port": destination.port, "length": udp_length}
+    return pack_fields(ETHERNET, ethernet) + pack_fields(IPV4, ip) + pack_fields(UDP, udp) + payload

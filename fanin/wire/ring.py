@@ -1,0 +1,73 @@
+"""The frames of the ring all-reduce (docs/systems/ring.md), padded with zeros to whole beats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from fanin.wire.ethernet import ETHERNET
+from fanin.wire.fields import Field, byte_length, pack_fields, unpack_fields
+
+ETHERTYPE_RING = 0x88B6  # IEEE 802 local experimental
+VERSION = 1
+
+
+class RingKind(IntEnum):
+    """What a frame of the ring is: words for the node behind, its two answers, and the question for one."""
+
+    DATA = 0
+    ACK = 1
+    NAK = 2
+    PROBE = 3
+
+
+RING = (
+    Field("version", 4, "1"),
+    Field("kind", 4, "0 DATA, 1 ACK, 2 NAK, 3 PROBE"),
+    Field("job", 8, "which ring; a restart takes a new one"),
+    Field("nodes", 8, "nodes of the ring"),
+    Field("codec", 8, "0 none, 1 INCEPTIONN, 2 BFP"),
+    Field("parameters", 16, "bound and mode; block and mantissa; lanes, as the codec's file header has them"),
+    Field("operation", 16, "DATA: number of the descriptor"),
+    Field("sequence", 32, "DATA: this frame's, 0 first; ACK and NAK: the next one expected"),
+    Field("count", 32, "DATA: values of the operation; ACK and NAK: first sequence number without room"),
+    Field("length", 16, "DATA: words in the payload when decompressed"),
+)
+
+RING_HEADER_BYTES = byte_length(ETHERNET) + byte_length(RING)
+RING_CONTROL_BYTES = 64  # of all kinds but DATA, zeros behind the header
+
+
+@dataclass(frozen=True)
+class RingFrame:
+    """A frame of the ring; only DATA has a ``payload``, at least one beat and whole beats."""
+
+    kind: int
+    job: int
+    nodes: int
+    codec: int = 0
+    parameters: int = 0
+    operation: int = 0
+    sequence: int = 0
+    count: int = 0
+    length: int = 0
+    payload: bytes = b""
+    version: int = VERSION
+
+
+def encode_ring(frame: RingFrame, *, beat_bytes: int, source: int, destination: int) -> bytes:
+    """The frame between two MAC addresses, padded with zeros to whole beats, without FCS."""
+    ethernet = {"destination": destination, "source": source, "ethertype": ETHERTYPE_RING}
+    data = pack_fields(ETHERNET, ethernet)
+    data += pack_fields(RING, {f.name: getattr(frame, f.name) for f in RING}) + frame.payload
+    return data.ljust(max(-(-len(data) // beat_bytes) * beat_bytes, RING_CONTROL_BYTES), b"\0")
+
+
+def decode_ring(data: bytes, *, beat_bytes: int) -> RingFrame:
+    """The frame of the ring in ``data``, Ethernet header included. Raises ValueError when it is too short.
+
+    A payload of n beats makes a frame of n + 1: with 64-byte beats the last one is half padding.
+    """
+    header = unpack_fields(RING, data[byte_length(ETHERNET) :])
+    size = len(data) - beat_bytes if header["kind"] == RingKind.DATA else 0
+    return RingFrame(payload=data[RING_HEADER_BYTES : RING_HEADER_BYTES + size], **header)

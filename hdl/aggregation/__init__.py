@@ -1,0 +1,1 @@
+"""Framing and the reliable aggregation transport."""

@@ -1,0 +1,298 @@
+"""From frames to packets: everything that can be said about a frame without knowing the slots."""
+
+from functools import reduce
+from operator import and_
+from typing import Any
+
+from amaranth import Cat, Const, Module, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.aggregation.headers import check_framing, frame_layout, packet_fields
+from fanin.hdl.aggregation.job import ROUND_BITS, SLOT_BITS, FrameFaults, JobConfig, slot_mask
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.net.checksum import LATENCY as CHECKSUM_LATENCY
+from fanin.hdl.net.checksum import WORD_BITS, OnesComplementSum
+from fanin.hdl.net.headers import swap_bytes
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.packet import packet_stream
+from fanin.wire.aggregation import (
+    DEFAULT_VALUES,
+    ETHERTYPE_AGGREGATION,
+    VERSION,
+    Encap,
+    Protocol,
+    frame_length,
+    header_length,
+    payload_length,
+)
+from fanin.wire.ethernet import ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP
+from fanin.wire.fields import byte_length
+
+
+def received_layout(values: int) -> data.StructLayout:
+    """``packet`` and whether it is ``good``; if not, ``fault`` says why."""
+    return data.StructLayout({"packet": packet_fields(values), "good": 1, "fault": FrameFaults})
+
+
+class FrameCollector(wiring.Component):
+    """Gather the beats of a frame, and judge its length.
+
+    Takes frames of any length, empty ones too; bytes beyond the frame's layout are skipped. What is
+    collected holds for one cycle, the one in which ``done`` is set.
+
+    Members
+    -------
+    ``i`` : In, packet stream of ``mac_width`` bits with ``error``
+        Always ready: a MAC does not wait.
+    ``frame`` : Out, bits of a whole frame
+        First byte in the lowest bits; undefined where the frame was too short.
+    ``done`` : Out, 1
+        A frame has ended.
+    ``mac_error`` : Out, 1
+        With ``done``: flagged by the MAC.
+    ``headless`` : Out, 1
+        With ``done``: not even the headers in front of the aggregation header are there.
+    ``short`` : Out, 1
+        With ``done``: bytes up to the last value are missing.
+    ``long`` : Out, 1
+        With ``done``: bytes follow the values and the padding to 60 bytes.
+
+    Parameters
+    ----------
+    ``mac_width`` : int, a power of two, 8 to 512
+    ``encap`` : Encap
+    ``values`` : int, 1 to 256
+
+    Latency
+    -------
+    1 cycle from the last beat to ``done``; one beat a cycle, frames back to back.
+
+    Source
+    ------
+    docs/reference/aggregation-packet.md.
+    """
+
+    def __init__(self, *, mac_width: int, encap: Encap, values: int):
+        check_framing(mac_width=mac_width, values=values)
+        self.mac_width = mac_width
+        self.encap = encap
+        self.values = values
+        super().__init__(
+            {
+                "i": In(packet_stream(mac_width, error=True)),
+                "frame": Out(8 * frame_length(encap, values)),
+                "done": Out(1),
+                "mac_error": Out(1),
+                "headless": Out(1),
+                "short": Out(1),
+                "long": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """``position`` is one-hot over the frame's beats; its top bit means that they are over."""
+        m = Module()
+        size = frame_length(self.encap, self.values)
+        beats = -(-8 * size // self.mac_width)
+        position = Signal(beats + 1, init=1)
+        stored = [Signal(self.mac_width, name=f"beat{k}", reset_less=True) for k in range(beats)]
+        beat = self.i.payload
+
+        m.d.comb += [self.i.ready.eq(1), self.frame.eq(Cat(*stored))]
+        m.d.sync += self.done.eq(self.i.valid & beat.last)
+        with m.If(self.i.valid):
+            for k in range(beats):
+                with m.If(position[k]):
+                    m.d.sync += stored[k].eq(beat.data)
+            m.d.sync += [
+                self.mac_error.eq(beat.error),
+                position.eq(Cat(0, position[:-2], position[-2] | position[-1])),
+            ]
+            with m.If(beat.last):
+                m.d.sync += position.eq(1)
+
+        needed = header_length(self.encap) + payload_length(self.values)
+        m.d.comb += [
+            self.headless.eq(~self._reached(m, position, header_length(self.encap))),
+            self.short.eq(~self._reached(m, position, needed)),
+            self.long.eq(self._reached(m, position, size + 1)),
+        ]
+        return m
+
+    def _reached(self, m: Module, position: Value, count: int) -> Signal:
+        """With ``done``: the frame had at least ``count`` bytes."""
+        beat, byte = divmod(count - 1, self.mac_width // 8)
+        reached = Signal(name=f"reached{count}")
+        so_far = Signal(name=f"reached{count}_so_far")
+        now = so_far | (position[beat] & self.i.payload.keep[byte])
+        with m.If(self.i.valid):
+            m.d.sync += [reached.eq(now), so_far.eq(now & ~self.i.payload.last)]
+        return reached
+
+
+class FrameReceiver(wiring.Component):
+    """Check frames and take the packets out of them.
+
+    Every frame that ends on ``i`` appears on ``o`` once, good or not; one that is not good has exactly one
+    bit of ``fault`` set. Any UDP checksum is accepted: the frame's FCS covers the same bytes, and our switch
+    sends none.
+
+    Members
+    -------
+    ``i`` : In, packet stream of ``mac_width`` bits with ``error``
+        Always ready: a MAC does not wait.
+    ``job`` : In, JobConfig
+    ``ahead`` : Out, ``slot`` and ``round``
+        Those of the packet that will be on ``o`` in the next cycle, to look up its slot.
+    ``o`` : Out, stream of ``packet``, ``good`` and ``fault``; always ready
+
+    Parameters
+    ----------
+    ``mac_width`` : int, a power of two, 8 to 512
+    ``encap`` : Encap
+    ``values`` : int, 1 to 256
+    ``protocol`` : Protocol
+
+    Latency
+    -------
+    From the last beat to ``o``, 2 cycles for L2 and 5 for UDP; one beat a cycle, frames back to back.
+
+    Source
+    ------
+    docs/reference/aggregation-packet.md.
+    """
+
+    def __init__(
+        self,
+        *,
+        mac_width: int,
+        encap: Encap = Encap.L2,
+        values: int = DEFAULT_VALUES,
+        protocol: Protocol = Protocol.P4SGD,
+    ):
+        check_framing(mac_width=mac_width, values=values)
+        self.mac_width = mac_width
+        self.encap = encap
+        self.values = values
+        self.protocol = protocol
+        super().__init__(
+            {
+                "i": In(packet_stream(mac_width, error=True)),
+                "job": In(JobConfig),
+                "ahead": Out(data.StructLayout({"slot": SLOT_BITS, "round": ROUND_BITS})),
+                "o": Out(stream.Signature(received_layout(values), always_ready=True)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Collect, compare (one register), for UDP wait for the checksum (three more)."""
+        m = Module()
+        m.submodules.collector = collector = FrameCollector(
+            mac_width=self.mac_width, encap=self.encap, values=self.values
+        )
+        connect_typed(m, wiring.flipped(self.i), collector.i)
+        frame = Signal(frame_layout(self.encap, self.values))
+        m.d.comb += frame.eq(swap_bytes(collector.frame))
+
+        wait = CHECKSUM_LATENCY if self.encap is Encap.UDP else 0
+        done = delayed(m, collector.done, wait + 1, name="done", reset_less=False)
+        packet = delayed(m, self._packet(m, frame).as_value(), wait + 1, name="packet")
+        met = {
+            name: delayed(m, Cat(parts), 1, name=name)[-1].any()
+            for name, parts in self._findings(m, collector, frame).items()
+        }
+        met["foreign"] = met["elsewhere"] | met["other_traffic"]
+        met["short"] = met["headless"] | (met["incomplete"] & ~met["foreign"])
+        met["malformed"] = met["misshapen"] | ~met["has_round"]
+        late = {name: delayed(m, flag, wait, name=f"{name}_met")[-1] for name, flag in met.items()}
+        late["checksum"] = self._bad_checksum(m, frame) if self.encap is Encap.UDP else Const(0)
+        bad = (late[k] for k in ("unfit", "foreign", "checksum", "malformed", "other_job", "slot_range"))
+
+        ahead = packet_fields(self.values)(packet[-2])
+        m.d.comb += [
+            self.ahead.slot.eq(ahead.slot),
+            self.ahead.round.eq(ahead.round),
+            self.o.valid.eq(done[-1]),
+            self.o.payload.packet.eq(packet[-1]),
+            self.o.payload.good.eq(~Cat(*bad).any()),
+        ]
+        before: Value = Const(0)
+        for name in FrameFaults.as_shape().members:
+            m.d.comb += self.o.payload.fault[name].eq(late[name] & ~before)
+            before = before | late[name]
+        return m
+
+    def _findings(self, m: Module, collector: FrameCollector, frame: Any) -> dict[str, list[Value]]:
+        """What there is to say about a frame, each in parts of which one suffices; no part is deep."""
+        own, destination = self.job.own_mac, frame.ethernet.destination
+        half, third = ROUND_BITS // 2, len(own) // 3
+        head = frame.aggregation
+        return {
+            "mac_error": [collector.mac_error],
+            "headless": [collector.headless],
+            "incomplete": [collector.short],
+            "elsewhere": [destination[k : k + third] != own[k : k + third] for k in range(0, len(own), third)],
+            "other_traffic": self._other_traffic(frame),
+            "long": [collector.long],
+            "misshapen": self._misshapen(frame),
+            "has_round": [head.round[:half].any(), head.round[half:].any()],
+            "other_job": [head.job != self.job.job, ~self.job.enable],
+            "slot_range": [self._out_of_range(m, head.slot)],
+            "unfit": [collector.mac_error | collector.short | collector.long],
+        }
+
+    def _packet(self, m: Module, frame: Any) -> Any:
+        packet = Signal(packet_fields(self.values))
+        m.d.comb += [
+            packet.kind.eq(frame.aggregation.kind),
+            packet.slot.eq(frame.aggregation.slot),
+            packet.round.eq(frame.aggregation.round),
+        ]
+        for k in range(self.values):
+            m.d.comb += packet.values[k].eq(frame.values[self.values - 1 - k])
+        return packet
+
+    def _other_traffic(self, frame: Any) -> list[Value]:
+        job = self.job
+        if self.encap is Encap.L2:
+            return [frame.ethernet.ethertype != ETHERTYPE_AGGREGATION]
+        ip, udp = frame.ipv4, frame.udp
+        half = len(job.own_ip) // 2
+        more_fragments = ip.flags[0]
+        return [
+            frame.ethernet.ethertype != ETHERTYPE_IPV4,
+            (ip.version != 4) | (ip.ihl != byte_length(IPV4) // 4) | (ip.protocol != IP_PROTOCOL_UDP),
+            more_fragments | (ip.fragment != 0),
+            ip.destination[:half] != job.own_ip[:half],
+            ip.destination[half:] != job.own_ip[half:],
+            udp.destination_port != job.udp_port,
+        ]
+
+    def _misshapen(self, frame: Any) -> list[Value]:
+        head = frame.aggregation
+        strange = reduce(and_, (head.kind != kind for kind in self.protocol.to_worker))
+        wrong = (head.version != VERSION) | strange
+        if self.encap is Encap.L2:
+            return [wrong]
+        udp_length = byte_length(UDP) + payload_length(self.values)
+        ip_length = byte_length(IPV4) + udp_length
+        return [wrong, frame.ipv4.length != ip_length, frame.udp.length != udp_length]
+
+    def _out_of_range(self, m: Module, slot: Value) -> Value:
+        mask = Signal(SLOT_BITS)
+        m.d.sync += mask.eq(slot_mask(self.job))
+        return ((slot ^ self.job.base) & ~mask).any()
+
+    def _bad_checksum(self, m: Module, frame: Any) -> Signal:
+        """The destination is added once a job: where it is not ours, the frame is foreign anyway."""
+        own = self.job.own_ip
+        both = Signal(WORD_BITS + 1)
+        folded = Signal(WORD_BITS)
+        m.d.sync += [both.eq(own[:WORD_BITS] + own[WORD_BITS:]), folded.eq(both[:WORD_BITS] + both[WORD_BITS])]
+        others = frame.ipv4.as_value()[len(own) :]
+        m.submodules.sum = total = OnesComplementSum(words=len(others) // WORD_BITS + 1)
+        m.d.comb += total.i.eq(Cat(folded, others))
+        bad = Signal()
+        m.d.sync += bad.eq(~total.o.all())
+        return bad

@@ -1,0 +1,374 @@
+"""Slots: which operation uses which, and what each is waiting for.
+
+A slot is used once a round, so one bit of the round, its *parity*, tells a slot's current use from the one
+before. Every memory here therefore stores parities and has a single writer; nothing is read, changed and
+written back.
+"""
+
+from typing import Any
+
+from amaranth import C, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, enum, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from fanin.hdl.aggregation.job import MAX_LOG2_SLOTS, ROUND_BITS
+from fanin.hdl.arith.compare import equal_parts
+from fanin.wire.aggregation import ROUND_MAX, Protocol
+
+
+class SlotState(enum.Enum, shape=2):  # type: ignore[call-arg]
+    """What a slot waits for."""
+
+    FREE = 0
+    WAIT_RESULT = 1
+    WAIT_CONFIRM = 2
+
+
+def check_slots(slots: int) -> None:
+    """Raises ValueError unless ``slots`` is a possible number of slots."""
+    if slots < 2 or slots & (slots - 1) or slots > 1 << MAX_LOG2_SLOTS:
+        raise ValueError(f"slots must be a power of two from 2 to {1 << MAX_LOG2_SLOTS}, not {slots!r}")
+
+
+def check_first_round(first_round: int) -> None:
+    """Raises ValueError unless ``first_round`` is a round."""
+    if not 1 <= first_round <= ROUND_MAX:
+        raise ValueError(f"first_round must be 1 to {ROUND_MAX}, not {first_round!r}")
+
+
+def index_bits(slots: int) -> int:
+    """Bits of a slot's index, its number relative to the job's first slot."""
+    return (slots - 1).bit_length()
+
+
+def use_layout(slots: int) -> data.StructLayout:
+    """One use of a slot: its ``index`` and the ``parity`` of its round."""
+    return data.StructLayout({"index": index_bits(slots), "parity": 1})
+
+
+def clear_layout(slots: int) -> data.StructLayout:
+    """While ``en`` is set, slot ``index`` is cleared."""
+    return data.StructLayout({"en": 1, "index": index_bits(slots)})
+
+
+def walk_uses(m: Module, *, slots: int, first_round: int, mask: Value, step: Value) -> tuple[Any, Any]:
+    """The use of a slot whose turn it is, and the one behind it, to which ``step`` goes on.
+
+    Both are registers: the sum waits for no ``step``. ``mask`` is the job's slots, less 1, constant from the
+    first step on.
+    """
+    now = Signal(use_layout(slots), init={"index": 0, "parity": first_round & 1})
+    behind = Signal.like(now)
+    third = Signal(index_bits(slots))  # the index that comes behind these two; with 0 a round begins
+    moved = Signal()
+    with m.If(step):
+        m.d.sync += [
+            now.eq(behind),
+            moved.eq(1),
+            behind.index.eq(third),
+            behind.parity.eq(behind.parity ^ (third == 0)),
+            third.eq((third + 1) & mask),
+        ]
+    with m.Elif(~moved):  # the mask may still change
+        m.d.sync += [
+            behind.index.eq(mask[0]),
+            behind.parity.eq(now.parity ^ ~mask[0]),
+            third.eq(mask & 2),
+        ]
+    return now, behind
+
+
+class OperationWindow(wiring.Component):
+    """Number the operations, and keep at most a window of them in flight.
+
+    Operation n uses slot index n mod S in round n div S + 1, S being the job's slots. The window is S, or half
+    of it (``Protocol.slots_per_operation``). Operations finish in order, which costs nothing: operation n
+    needs that of a window before, and n − 1 the one before that.
+
+    Members
+    -------
+    ``mask`` : In, bits of a slot index
+        The job's slots, less 1; constant from 2 cycles before the first ``accept``.
+    ``enable`` : In, 1
+        Operations may begin.
+    ``accept`` : In, 1
+        The next operation begins. Only while ``open``.
+    ``free`` : In, 1
+        The oldest operation is finished. Only while one is in flight.
+    ``open`` : Out, 1
+        Another operation may begin; a cycle behind ``enable``.
+    ``exhausted`` : Out, 1
+        The rounds are used up; nothing begins any more.
+    ``idle`` : Out, 1
+        No operation was in flight a cycle ago.
+    ``index`` : Out, bits of a slot index
+        Slot of the next operation.
+    ``round`` : Out, 32
+        Round of the next operation: slots below ``index`` are in it, or were last.
+    ``previous`` : Out, 32
+        ``round`` − 1: all other slots.
+
+    Parameters
+    ----------
+    ``slots`` : int, a power of two, 2 to 32768
+        Of a job at most.
+    ``first_round`` : int, 1 to 2^32 − 1
+        Round of operation 0; 1 but in tests.
+    ``protocol`` : Protocol
+
+    Latency
+    -------
+    1 cycle; one operation begins and one ends a cycle.
+
+    Source
+    ------
+    docs/systems/aggregation.md, "Worker".
+    """
+
+    def __init__(self, *, slots: int, first_round: int = 1, protocol: Protocol = Protocol.P4SGD):
+        check_slots(slots)
+        check_first_round(first_round)
+        self.slots = slots
+        self.first_round = first_round
+        self.protocol = protocol
+        super().__init__(
+            {
+                "mask": In(index_bits(slots)),
+                "enable": In(1),
+                "accept": In(1),
+                "free": In(1),
+                "open": Out(1),
+                "exhausted": Out(1),
+                "idle": Out(1),
+                "index": Out(index_bits(slots)),
+                "round": Out(ROUND_BITS, init=first_round),
+                "previous": Out(ROUND_BITS, init=first_round - 1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """The count takes an ``accept`` a cycle late, and whether it is at least 1, 2, 3 is kept beside it.
+
+        So ``open`` waits for no sum: that ``accept`` and the one of now leave a slot is one of three bits.
+        """
+        m = Module()
+        size = self.mask[exact_log2(self.protocol.slots_per_operation) :]  # of the window, less 1
+        count = Signal(range(self.slots + 1))  # room in the window before the last ``accept``
+        all_free = Signal.like(count)
+        accepted = Signal()
+        at_least = Signal(3)
+        enough = Signal(3)  # ``at_least`` of the next cycle
+        begun = Signal()
+        last = Signal(init=self.first_round == ROUND_MAX)
+        now, behind = walk_uses(
+            m, slots=self.slots, first_round=self.first_round, mask=self.mask, step=self.accept
+        )
+        wrap = now.parity ^ behind.parity
+        none_used = Signal(3)
+        m.d.comb += [
+            self.idle.eq(~begun | none_used.all()),
+            self.index.eq(now.index),
+            enough.eq(at_least),
+        ]
+        m.d.sync += [
+            all_free.eq(size + 1),
+            none_used.eq(Cat(equal_parts(count, all_free, 2), ~accepted)),
+            accepted.eq(self.accept),
+            at_least.eq(enough),
+            last.eq(self.round == ROUND_MAX),
+        ]
+        with m.If(self.free & ~accepted):
+            m.d.sync += count.eq(count + 1)
+            m.d.comb += enough.eq(Cat(C(1), at_least))
+        with m.Elif(accepted & ~self.free):
+            m.d.sync += count.eq(count - 1)
+            m.d.comb += enough.eq(Cat(at_least[1:], count[2:].any()))
+        with m.Elif(~begun):
+            m.d.sync += [count.eq(size + 1), at_least.eq(Cat(C(1), size[:2]))]
+        with m.If(self.accept):
+            m.d.sync += [begun.eq(1), self.open.eq(enough[1] & ~(wrap & last) & self.enable)]
+        with m.Else():
+            m.d.sync += self.open.eq(enough[0] & ~self.exhausted & self.enable)
+        with m.If(self.accept & wrap):
+            m.d.sync += [
+                self.round.eq(self.round + 1),
+                self.previous.eq(self.round),
+                self.exhausted.eq(last),
+            ]
+        return m
+
+
+class SlotStates(wiring.Component):
+    """Decide on RESULT and CONFIRM by the state of their slot.
+
+    A slot is FREE, WAIT_RESULT, WAIT_CONFIRM. Its state is not stored as such: it follows from the round
+    parity of its last RESULT and CONFIRM, and that of its current use. Where a protocol does not acknowledge,
+    no CONFIRM may come, and what has its RESULT is FREE.
+
+    Members
+    -------
+    ``mask`` : In, bits of a slot index
+        The job's slots, less 1.
+    ``clear`` : In, ``en`` and ``index``
+        Forget a slot, one cycle later; no packet may be valid meanwhile.
+    ``ahead`` : In, slot use
+        Of the packet that comes in the next cycle.
+    ``packet`` : In, ``valid``, ``confirm`` (1) or RESULT (0), and ``current``
+        A packet; ``current``: its round is that of the slot's current use.
+    ``use`` : Out, slot use
+        Of the packet of the cycle before, which was …
+    ``result`` : Out, 1
+        … the awaited RESULT, or …
+    ``confirm`` : Out, 1
+        … the awaited CONFIRM, or …
+    ``duplicate`` : Out, 1
+        … received before in this round, or …
+    ``stale`` : Out, 1
+        … of another round, or its slot has had no RESULT yet. None of them without a packet.
+    ``scan`` : In, slot use
+        A slot to look at.
+    ``scanned`` : Out, SlotState
+        Its state, one cycle later; what was received up to then is in it.
+    ``delivered`` : In, 1
+        The FA of the oldest operation that still had one was handed on.
+    ``free`` : Out, 1
+        The oldest operation is finished: confirmed, its FA delivered.
+
+    Parameters
+    ----------
+    ``slots`` : int, a power of two, 2 to 32768
+    ``first_round`` : int, 1 to 2^32 − 1
+    ``protocol`` : Protocol
+
+    Latency
+    -------
+    1 cycle from ``packet`` to the decision, one packet a cycle; a CONFIRM frees its slot 3 cycles later, its
+    FA's delivery 1 cycle later (without CONFIRMs at once), and one slot a cycle becomes free.
+
+    Source
+    ------
+    docs/systems/aggregation.md, "Worker".
+    """
+
+    def __init__(self, *, slots: int, first_round: int = 1, protocol: Protocol = Protocol.P4SGD):
+        check_slots(slots)
+        check_first_round(first_round)
+        self.slots = slots
+        self.first_round = first_round
+        self.protocol = protocol
+        packet = data.StructLayout({"valid": 1, "confirm": 1, "current": 1})
+        super().__init__(
+            {
+                "mask": In(index_bits(slots)),
+                "clear": In(clear_layout(slots)),
+                "ahead": In(use_layout(slots)),
+                "packet": In(packet),
+                "use": Out(use_layout(slots)),
+                "result": Out(1),
+                "confirm": Out(1),
+                "duplicate": Out(1),
+                "stale": Out(1),
+                "scan": In(use_layout(slots)),
+                "scanned": Out(SlotState),
+                "delivered": In(1),
+                "free": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A parity memory for each kind of packet, written a cycle after the packet was judged."""
+        m = Module()
+        packet = self.packet
+        use = Signal.like(self.ahead)  # the packet's
+        cleared = Signal()
+        m.d.sync += [use.eq(self.ahead), self.use.eq(use), cleared.eq(self.clear.en)]
+        with m.If(self.clear.en):
+            m.d.sync += [self.use.index.eq(self.clear.index), self.use.parity.eq(self.first_round - 1)]
+        results = self._parities(m, "results", use, self.result, cleared)
+        acknowledges = self.protocol.acknowledges
+        confirms = self._parities(m, "confirms", use, self.confirm, cleared) if acknowledges else None
+
+        def has_both(looked: Any) -> tuple[Value, Value]:
+            """Whether a slot has its RESULT and its CONFIRM; where there are none, the one is both."""
+            has_result = results(looked)
+            return has_result, confirms(looked) if confirms else has_result
+
+        has_result, has_confirm = has_both(self.ahead)
+        awaited = Mux(packet.confirm, has_result & ~has_confirm, ~has_result)
+        repeated = has_result & (~packet.confirm | has_confirm)
+        fresh = packet.valid & packet.current
+        m.d.sync += [
+            self.result.eq(fresh & ~packet.confirm & awaited),
+            self.confirm.eq(fresh & packet.confirm & awaited),
+            self.duplicate.eq(fresh & repeated),
+            self.stale.eq(packet.valid & ~(packet.current & (awaited | repeated))),
+        ]
+
+        has_result, has_confirm = has_both(self.scan)
+        waits_for = Mux(has_result, SlotState.WAIT_CONFIRM, SlotState.WAIT_RESULT)
+        m.d.comb += self.scanned.eq(Mux(has_confirm, SlotState.FREE, waits_for))
+
+        if confirms:
+            self._free(m, confirms)
+        else:
+            m.d.comb += self.free.eq(self.delivered)
+        return m
+
+    def _parities(self, m: Module, name: str, use: Any, judged: Value, cleared: Value) -> Any:
+        """A memory of one bit per slot, and a function that adds a read port, to be asked for a use.
+
+        ``judged``: the packet of the cycle before is to be remembered; ``use`` is that of this cycle's.
+        """
+        blank = (self.first_round - 1) & 1
+        m.submodules[name] = memory = Memory(shape=1, depth=self.slots, init=[blank] * self.slots)
+        port = memory.write_port()
+        m.d.comb += [
+            port.en.eq(judged | cleared),
+            port.addr.eq(self.use.index),
+            port.data.eq(self.use.parity),
+        ]
+
+        def read(looked: Any, *, at_once: bool = True) -> Value:
+            """Whether ``looked`` is the slot's use, a cycle later; ``at_once``: by this cycle's packet, too.
+
+            By hand, for a transparent port's comparison would stand behind the memory, in the same cycle.
+            """
+            reader = memory.read_port()
+            parity = Signal(name=f"{name}_parity")
+            m.d.comb += reader.addr.eq(looked.index)
+            m.d.sync += parity.eq(looked.parity)
+            found = reader.data == parity
+            if not at_once:
+                return found
+            stored = Signal(3, name=f"{name}_stored")
+            passing = Signal(2, name=f"{name}_passing")
+            right = Signal(2, name=f"{name}_right")
+            m.d.sync += [
+                stored.eq(Cat(equal_parts(looked.index, self.use.index, 2), port.en)),
+                passing.eq(equal_parts(looked.index, use.index, 2)),
+                right.eq(Cat(looked.parity == last.parity for last in (self.use, use))),
+            ]
+            return Mux(passing.all() & judged, right[1], Mux(stored.all(), right[0], found))
+
+        return read
+
+    def _free(self, m: Module, confirms: Any) -> None:
+        """``delivered`` operations wait here until they are confirmed, too.
+
+        The oldest slot and the one behind it are looked at together, so that no address waits for ``free``.
+        """
+        waiting = Signal(range(self.slots + 1))
+        some = Signal()
+        stepped = Signal()
+        now, behind = walk_uses(
+            m, slots=self.slots, first_round=self.first_round, mask=self.mask, step=self.free
+        )
+        confirmed = Mux(stepped, confirms(behind, at_once=False), confirms(now, at_once=False))
+        with m.If(self.delivered & ~self.free):
+            m.d.sync += [waiting.eq(waiting + 1), some.eq(1)]
+        with m.Elif(self.free & ~self.delivered):
+            m.d.sync += [waiting.eq(waiting - 1), some.eq(waiting != 1)]
+        m.d.comb += self.free.eq(some & confirmed)
+        m.d.sync += stepped.eq(self.free)

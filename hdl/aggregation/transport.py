@@ -1,0 +1,344 @@
+"""The worker's end of the aggregation protocol."""
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.aggregation.headers import check_framing, packet_fields, values_layout
+from fanin.hdl.aggregation.job import (
+    ROUND_BITS,
+    FailureCause,
+    FrameFaults,
+    JobConfig,
+    TransportCounters,
+    TransportEvents,
+    TransportStatus,
+    slot_mask,
+)
+from fanin.hdl.aggregation.receive import FrameReceiver
+from fanin.hdl.aggregation.reorder import ReorderStore
+from fanin.hdl.aggregation.retry import RetryScanner
+from fanin.hdl.aggregation.slots import (
+    OperationWindow,
+    SlotStates,
+    check_first_round,
+    check_slots,
+    clear_layout,
+    index_bits,
+    use_layout,
+)
+from fanin.hdl.aggregation.transmit import FrameTransmitter
+from fanin.hdl.arith.compare import equal_parts
+from fanin.hdl.stream.buffer import RegisterSlice
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.packet import packet_stream
+from fanin.wire.aggregation import DEFAULT_VALUES, Encap, Kind, Protocol
+
+SETTLE_CYCLES = 8  # masks and checksums that follow from the job are right by then
+
+
+class AggTransport(wiring.Component):
+    """Carry partial activations to the switch and full activations back, each once and in order.
+
+    Operation n takes the slot ``base`` + n mod S in round n div S + 1, S being the job's slots. Its PA is kept
+    and sent (AGG) until the RESULT arrives, then acknowledged (ACK) until the CONFIRM arrives; then the slot is
+    free. Without acknowledgements (``protocol``) half of the slots are in flight, and operation n begins once
+    the FA of n − S / 2 was handed on. What does not match job, slot, round and state is dropped and counted. A
+    packet that was retransmitted ``job.retries`` times in vain stops the transport with TIMEOUT: nothing is
+    sent or accepted any more. When the rounds are used up, outstanding operations finish, and the next PA
+    stops it with ROUND_WRAP.
+
+    After a reset, and after ``reset``, the slots are cleared for ``slots`` cycles before the first PA is
+    accepted. ``reset`` withdraws an FA that waits on ``fa``, so its consumer is reset as well.
+
+    Members
+    -------
+    ``pa`` : In, stream of ``values`` signed 32-bit numbers
+        ``ready`` comes from registers alone.
+    ``fa`` : Out, stream of the same
+    ``tx`` : Out, packet stream of ``mac_width`` bits
+        Does not pause inside a frame.
+    ``rx`` : In, packet stream of ``mac_width`` bits with ``error``
+        Always ready: a MAC does not wait.
+    ``job`` : In, JobConfig
+    ``reset`` : In, 1
+        Forget everything, for a new job: operation 0 is next. A frame being sent is finished.
+    ``status`` : Out, TransportStatus
+    ``counters`` : Out, TransportCounters
+    ``events`` : Out, TransportEvents
+
+    Parameters
+    ----------
+    ``mac_width`` : int, a power of two, 8 to 512
+    ``encap`` : Encap
+    ``values`` : int, 1 to 256
+    ``slots`` : int, a power of two, 2 to 32768
+        Of a job at most.
+    ``protocol`` : Protocol
+    ``first_round`` : int, 1 to 2^32 − 1
+        Round of operation 0; 1 but in tests.
+
+    Latency
+    -------
+    PA accepted to first beat transferred on ``tx``: 2 cycles. Last beat of RESULT transferred on ``rx`` to FA
+    valid: registered 2 edges later for L2, 5 for UDP; transferred 3 and 6 cycles after the RESULT. At one beat
+    a frame, one PA, one RESULT, one FA a cycle; AGG goes before ACK, ACK before retransmissions. Where an
+    operation takes an AGG and an ACK, ``tx`` sustains one operation every two frames, else one every frame. A
+    retransmission is chosen at most S + 9 cycles after its timeout when ``tx`` is free and no other is due.
+
+    Source
+    ------
+    docs/systems/aggregation.md; P4SGD, section III.
+    """
+
+    def __init__(
+        self,
+        *,
+        mac_width: int = 512,
+        encap: Encap = Encap.L2,
+        values: int = DEFAULT_VALUES,
+        slots: int = 64,
+        protocol: Protocol = Protocol.P4SGD,
+        first_round: int = 1,
+    ):
+        check_framing(mac_width=mac_width, values=values)
+        check_slots(slots)
+        check_first_round(first_round)
+        self.mac_width = mac_width
+        self.encap = encap
+        self.values = values
+        self.slots = slots
+        self.protocol = protocol
+        self.first_round = first_round
+        super().__init__(
+            {
+                "pa": In(stream.Signature(values_layout(values))),
+                "fa": Out(stream.Signature(values_layout(values))),
+                "tx": Out(packet_stream(mac_width)),
+                "rx": In(packet_stream(mac_width, error=True)),
+                "job": In(JobConfig),
+                "reset": In(1),
+                "status": Out(TransportStatus),
+                "counters": Out(TransportCounters),
+                "events": Out(TransportEvents),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """All but the transmitter, which may be inside a frame, starts over on ``reset``."""
+        m = Module()
+        framing: dict[str, Any] = {"mac_width": self.mac_width, "encap": self.encap, "values": self.values}
+        m.submodules.transmitter = transmitter = FrameTransmitter(**framing)
+        packet = data.StructLayout({"packet": packet_fields(self.values), "first": 1})
+        chosen = RegisterSlice(shape=packet)  # keeps the MAC's stalls out of the choice
+        receiver = FrameReceiver(**framing, protocol=self.protocol)
+        counted: dict[str, Any] = {"slots": self.slots, "first_round": self.first_round}
+        window = OperationWindow(**counted, protocol=self.protocol)
+        states = SlotStates(**counted, protocol=self.protocol)
+        reorder = ReorderStore(**counted, values=self.values)
+        scanner = RetryScanner(slots=self.slots, values=self.values)
+        for name, part in {
+            "receiver": receiver,
+            "window": window,
+            "states": states,
+            "reorder": reorder,
+            "scanner": scanner,
+            "chosen": chosen,
+        }.items():
+            m.submodules[name] = ResetInserter(self.reset)(part)
+
+        connect_typed(m, wiring.flipped(self.rx), receiver.i)
+        connect_typed(m, wiring.flipped(self.tx), transmitter.o)
+        connect_typed(m, wiring.flipped(self.fa), reorder.o)
+        mask = Signal(index_bits(self.slots))
+        m.d.sync += mask.eq(slot_mask(self.job))
+        m.d.comb += [
+            part.eq(value)
+            for part, value in (
+                (transmitter.job, self.job),
+                (receiver.job, self.job),
+                (receiver.job.enable, self.job.enable & ~states.clear.en),
+                (window.mask, mask),
+                (states.mask, mask),
+                (reorder.mask, mask),
+                (scanner.mask, mask),
+            )
+        ]
+        run = self._run(m, window, states, reorder, scanner)
+        acks = self._acknowledge(m, states)
+        self._send(m, run, window, scanner, acks, chosen.i)
+        self._transmit(m, chosen.o, transmitter)
+        self._receive(m, window, states, reorder, receiver)
+        self._track(m, window, states, acks, scanner)
+        return m
+
+    def _run(self, m: Module, window: Any, states: Any, reorder: Any, scanner: Any) -> Signal:
+        """Clear the slots, wait for the job to settle, run until something fails."""
+        clear = Signal(clear_layout(self.slots), init={"en": 1})
+        settled = Signal(SETTLE_CYCLES)
+        run = Signal()
+        status = Signal(TransportStatus)
+        exhausted = Signal()  # as late as ``window.idle``
+        used_up = Signal()
+        m.d.sync += [
+            settled.eq(Cat(self.job.enable, settled[:-1]) & self.job.enable.replicate(SETTLE_CYCLES)),
+            run.eq(window.enable),
+            exhausted.eq(window.exhausted),
+            used_up.eq(exhausted & window.idle),
+        ]
+        m.d.comb += window.enable.eq(settled[-1] & ~clear.en & ~status.failed & ~scanner.failed)
+        with m.If(clear.en):
+            m.d.sync += [
+                clear.index.eq(clear.index + 1),
+                clear.en.eq(clear.index != self.slots - 1),
+            ]
+        with m.If(run & scanner.failed):
+            m.d.sync += [status.failed.eq(1), status.cause.eq(FailureCause.TIMEOUT)]
+        with m.Elif(run & used_up & self.pa.valid):
+            m.d.sync += [status.failed.eq(1), status.cause.eq(FailureCause.ROUND_WRAP)]
+        with m.If(self.reset):
+            m.d.sync += [clear.en.eq(1), clear.index.eq(0), status.eq(0), run.eq(0)]
+        m.d.comb += [
+            states.clear.eq(clear),
+            reorder.clear.eq(clear),
+            self.status.eq(status),
+            self.status.idle.eq(window.idle),
+        ]
+        return run
+
+    def _acknowledge(self, m: Module, states: Any) -> Any:
+        """A stream of the slots whose RESULT is to be acknowledged; without acknowledgements it stays empty."""
+        use = use_layout(self.slots)
+        if not self.protocol.acknowledges:
+            return stream.Signature(use).create()
+        # A slot waits for one acknowledgement at a time, so the queue cannot overflow.
+        queue = StreamFIFO(shape=use, depth=self.slots)
+        # Keeps the sender's stalls out of the queue, and an ACK 3 cycles behind its RESULT (RetryScanner).
+        following = RegisterSlice(shape=use)
+        m.submodules.acks = ResetInserter(self.reset)(queue)
+        m.submodules.next_ack = ResetInserter(self.reset)(following)
+        connect_typed(m, queue.o, following.i)
+        m.d.comb += [queue.i.valid.eq(states.result), queue.i.payload.eq(states.use)]
+        return following.o
+
+    def _send(self, m: Module, run: Signal, window: Any, scanner: Any, acks: Any, chosen: Any) -> None:
+        """Choose what is sent next: AGG, else ACK, else a retransmission."""
+        packet = chosen.payload.packet
+        agg = Signal()
+        again = Signal()
+        use = Signal(use_layout(self.slots))
+        sent = scanner.sent
+
+        def round_of(use: Any) -> Value:
+            return Mux(use.parity == window.round[0], window.round, window.previous)
+
+        m.d.comb += [
+            self.pa.ready.eq(window.open & chosen.ready),
+            agg.eq(self.pa.valid & window.open),
+            again.eq(scanner.offer.valid & run & ~agg & ~acks.valid),
+            acks.ready.eq(run & ~agg & chosen.ready),
+            scanner.take.eq(again & chosen.ready),
+            window.accept.eq(agg & chosen.ready),
+            chosen.valid.eq(agg | (run & (acks.valid | scanner.offer.valid))),
+        ]
+        m.d.comb += [
+            use.eq(Mux(again, scanner.offer.use, acks.payload)),
+            packet.round.eq(Mux(again, round_of(scanner.offer.use), round_of(acks.payload))),
+            packet.kind.eq(Mux(again & ~scanner.offer.ack, Kind.AGG, Kind.ACK)),
+            sent.ack.eq(~again | scanner.offer.ack),
+            sent.retries.eq(Mux(again, scanner.offer.retries, 0)),
+        ]
+        with m.If(again & ~scanner.offer.ack):
+            m.d.comb += packet.values.eq(scanner.offer.values)
+        with m.If(agg):
+            m.d.comb += [
+                use.index.eq(window.index),
+                packet.round.eq(window.round),
+                packet.kind.eq(Kind.AGG),
+                packet.values.eq(self.pa.payload),
+                sent.ack.eq(0),
+            ]
+        m.d.comb += [
+            packet.slot.eq(self.job.base | use.index),
+            sent.en.eq(chosen.valid & chosen.ready),
+            sent.index.eq(use.index),
+            chosen.payload.first.eq(agg),
+            scanner.keep.eq(window.accept),
+            scanner.pa.eq(self.pa.payload),
+        ]
+
+    def _transmit(self, m: Module, chosen: Any, transmitter: Any) -> None:
+        """What was chosen becomes a frame; the last beat of an operation's first one is an event."""
+        leaving = Signal()
+        m.d.comb += [
+            transmitter.i.valid.eq(chosen.valid),
+            transmitter.i.payload.eq(chosen.payload.packet),
+            chosen.ready.eq(transmitter.i.ready),
+            self.events.agg.eq(leaving & self.tx.valid & self.tx.ready & self.tx.payload.last),
+        ]
+        with m.If(chosen.valid & chosen.ready):
+            m.d.sync += leaving.eq(chosen.payload.first)
+
+    def _receive(self, m: Module, window: Any, states: Any, reorder: Any, receiver: Any) -> None:
+        """Match packets with their slots; a RESULT goes to the reorder store."""
+        received = receiver.o.payload
+        ahead = receiver.ahead
+        below = Signal()
+        this_round = Signal(3)
+        last_round = Signal(3)
+        # The window of one cycle ago: no answer can come as fast as that. Within a job slots compare as
+        # their indices do.
+        boundary = Signal.like(window.index)
+        current = Signal(ROUND_BITS)
+        previous = Signal(ROUND_BITS)
+        m.d.comb += [
+            states.ahead.index.eq(ahead.slot & window.mask),
+            states.ahead.parity.eq(ahead.round[0]),
+        ]
+        m.d.sync += [
+            boundary.eq(self.job.base | window.index),
+            current.eq(window.round),
+            previous.eq(window.previous),
+            below.eq(ahead.slot[: len(boundary)] < boundary),
+            this_round.eq(equal_parts(ahead.round, current, 3)),
+            last_round.eq(equal_parts(ahead.round, previous, 3)),
+            reorder.ahead.eq(states.ahead),
+            reorder.write.values.eq(received.packet.values),
+            states.delivered.eq(self.fa.valid & self.fa.ready & ~self.reset),
+            window.free.eq(states.free & ~self.reset),
+        ]
+        m.d.comb += [
+            states.packet.valid.eq(receiver.o.valid & received.good),
+            states.packet.confirm.eq(received.packet.kind[1]),  # good: RESULT, or CONFIRM where there is one
+            states.packet.current.eq(Mux(below, this_round.all(), last_round.all())),
+            reorder.write.en.eq(states.result),
+        ]
+        for name in FrameFaults.as_shape().members:
+            m.d.sync += self.counters.faults[name].eq(receiver.o.valid & received.fault[name])
+
+    def _track(self, m: Module, window: Any, states: Any, acks: Any, scanner: Any) -> None:
+        """The scanner's view of the slots; counters and events."""
+        m.d.comb += [
+            scanner.next_index.eq(window.index),
+            scanner.round.eq(window.round),
+            scanner.previous.eq(window.previous),
+            scanner.timeout.eq(self.job.timeout),
+            scanner.limit.eq(self.job.retries),
+            states.scan.eq(scanner.scan),
+            scanner.scanned.eq(states.scanned),
+        ]
+        m.d.sync += [
+            self.counters.agg_sent.eq(window.accept),
+            self.counters.ack_sent.eq(acks.valid & acks.ready),
+            self.counters.retransmissions.eq(scanner.take),
+        ]
+        m.d.comb += [
+            self.counters.results.eq(states.result),
+            self.counters.confirms.eq(states.confirm),
+            self.counters.duplicates.eq(states.duplicate),
+            self.counters.stale.eq(states.stale),
+        ]
+        m.d.comb += self.events.fa.eq(self.fa.valid & self.fa.ready)

@@ -1,1 +1,0 @@
-"""The NIC of one-sided writes: docs/rdma.md."""

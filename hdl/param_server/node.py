@@ -1,0 +1,130 @@
+"""The parameter server's node: server and NIC with registers, ready for a board."""
+
+from typing import Any
+
+from amaranth import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.hdl.bus.axi4 import AXI4LiteSignature, AXI4ReadSignature, join_memory, memory_signature
+from fanin.hdl.bus.registers import RegisterFile
+from fanin.hdl.param_server.registers import IDENTITY, SERVER_COUNTERS, VERSION, param_server_registers
+from fanin.hdl.param_server.server import ParamServer, ServerEvents
+from fanin.hdl.param_server.shapes import settings_layout
+from fanin.hdl.rdma.nic import RdmaNic
+from fanin.hdl.rdma.nic_control import flag_words, nic_counters, nic_settings
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.packet import packet_stream
+from fanin.rdma import RdmaConfig
+
+
+class ParamServerNode(wiring.Component):
+    """A parameter server behind its NIC, ready for a board.
+
+    Members
+    -------
+    ``axil`` : In, AXI4-Lite, 32 bits
+        The registers of ``param_server_registers(config)``.
+    ``memory`` : Out, AXI4, ``width`` bits
+        The NIC's. This and the next three are to one memory, in which what was written before something that
+        is read is there.
+    ``rows`` : Out, AXI4, ``width`` bits
+        w is read, rows are written.
+    ``table`` : Out, AXI4 read port
+        Gradients are read.
+    ``scan`` : Out, AXI4 read port
+        Their trailers are read.
+    ``mac_tx`` : Out, packet stream of ``width`` bits
+    ``mac_rx`` : In, packet stream of ``width`` bits with ``error``
+    ``events`` : Out, ServerEvents
+        For measurement; a board leaves them open.
+
+    Parameters
+    ----------
+    ``config`` : RdmaConfig
+        A queue pair for each worker: both have the same place.
+
+    Latency
+    -------
+    Those of :class:`~fanin.hdl.param_server.server.ParamServer` and of the NIC.
+
+    Source
+    ------
+    docs/systems/param-server.md; RDMA-wild, section 4.
+    """
+
+    def __init__(self, *, config: RdmaConfig):
+        self.config = config
+        axi = {"data_width": config.width, "address_width": config.address_width}
+        super().__init__(
+            {
+                "axil": In(AXI4LiteSignature(address_width=param_server_registers(config).address_bits)),
+                "memory": Out(memory_signature(**axi)),
+                "rows": Out(memory_signature(**axi)),
+                "table": Out(AXI4ReadSignature(**axi)),
+                "scan": Out(AXI4ReadSignature(**axi)),
+                "mac_tx": Out(packet_stream(config.width)),
+                "mac_rx": In(packet_stream(config.width, error=True)),
+                "events": Out(ServerEvents),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Registers in front, server and NIC behind; what the NIC reads goes through the server."""
+        m = Module()
+        m.submodules.registers = registers = RegisterFile(registers=param_server_registers(self.config))
+        m.submodules.nic = nic = RdmaNic(config=self.config)
+        m.submodules.server = server = ParamServer(config=self.config)
+        connect_typed(m, flipped(self.axil), registers.axil)
+        connect_typed(m, nic.mac_tx, flipped(self.mac_tx))
+        connect_typed(m, flipped(self.mac_rx), nic.mac_rx)
+        connect_typed(m, server.post, nic.post)
+        connect_typed(m, nic.completion, server.completion)
+        connect_typed(m, nic.read, server.nic)
+        connect_typed(m, server.table, flipped(self.table))
+        connect_typed(m, server.scan, flipped(self.scan))
+        join_memory(m, read=server.memory, write=nic.write, memory=self.memory)
+        join_memory(m, read=server.rows_read, write=server.rows_write, memory=self.rows)
+        nic_settings(m, self.config, registers, nic)
+        self._settings(m, registers, server)
+        self._counters(m, registers, nic, server)
+        # A worker's write with immediate data is as good as any other one.
+        m.d.comb += [nic.arrival.ready.eq(1), self.events.eq(server.events)]
+        return m
+
+    def _settings(self, m: Module, registers: Any, server: ParamServer) -> None:
+        """What the registers say, and what they show."""
+        config, settings, worker = self.config, server.settings, server.worker.payload
+        constants = {"id": IDENTITY, "version": VERSION}
+        constants |= {name: getattr(config, name) for name in ("queue_pairs", "regions", "width")}
+        same = (name for name in settings_layout(config).members if name != "base")
+        shown = ("busy", "exhausted", "stalest")
+        m.d.comb += [getattr(registers, name).eq(value) for name, value in constants.items()]
+        m.d.comb += [settings[name].eq(getattr(registers, name)) for name in same]
+        m.d.comb += [getattr(registers, name).eq(getattr(server, name)) for name in shown]
+        m.d.comb += [
+            settings.base.eq(registers.rows_base),
+            server.enable.eq(registers.run),
+            server.start.eq(registers.start),
+            worker.index.eq(registers.worker),
+            worker.table.eq(registers.worker_table),
+            worker.remote.eq(registers.worker_buffers),
+            worker.rkey.eq(registers.worker_key),
+            registers.setting.eq(server.worker.valid | registers.set_worker),
+            registers.w_version.eq(server.version),
+            *(word.eq(server.staleness.word_select(n, 32)) for n, word in enumerate(registers.staleness)),
+        ]
+        with m.If(registers.set_worker):
+            m.d.sync += server.worker.valid.eq(1)
+        with m.Elif(server.worker.ready):
+            m.d.sync += server.worker.valid.eq(0)
+        flag_words(m, registers.gone, server.gone)
+
+    def _counters(self, m: Module, registers: Any, nic: RdmaNic, server: ParamServer) -> None:
+        """Every counter has a source."""
+        sources = {name: server.events[name] for name in SERVER_COUNTERS}
+        sources |= {f"nic_{name}": source for name, source in nic_counters(nic).items()}
+        for name, source in sources.items():
+            event = Signal(name=f"{name}_event")
+            m.d.comb += event.eq(source)
+            m.d.sync += getattr(registers, name).eq(event)

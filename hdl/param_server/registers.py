@@ -1,0 +1,117 @@
+"""The registers of a parameter server's node, declared once: RTL, host driver and documentation follow."""
+
+from __future__ import annotations
+
+from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
+from fanin.hdl.param_server.server import ServerEvents
+from fanin.hdl.param_server.shapes import FLOAT_BITS, VERSION_BITS, WORDS_BITS
+from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, RKEY_BITS, index_bits
+from fanin.hdl.rdma.registers import COUNTERS as NIC_COUNTERS
+from fanin.hdl.rdma.registers import (
+    INDEX_BITS,
+    NIC_COMMANDS,
+    counter_registers,
+    endpoint_registers,
+    flags,
+    pair_registers,
+    region_registers,
+)
+from fanin.param_server import MAX_ROWS, MAX_SLOTS
+from fanin.rdma import RdmaConfig
+
+IDENTITY = 0x464E5053  # "SPNF" in memory order: fanin parameter server
+VERSION = 1
+
+SERVER_COUNTERS = {
+    "updates": "gradients that were taken",
+    "made": "words of rows that were made",
+    "pushes": "rows that were posted",
+    "completed": "rows that their workers have",
+    "failed": "rows that they do not have, as their queue pairs have ended",
+    "let_go": "rows whose rest went by way of memory alone",
+    "memory_errors": "responses of memory to the server that were errors",
+}
+assert list(SERVER_COUNTERS) == list(ServerEvents.as_shape().members)
+#: What the node counts: the server's events, then the NIC's.
+COUNTERS = SERVER_COUNTERS | {f"nic_{name}": doc for name, doc in NIC_COUNTERS.items()}
+
+
+def _control(config: RdmaConfig) -> tuple[Register, ...]:
+    return (
+        Register("id", Access.RO, f"{IDENTITY:#010x}"),
+        Register("version", Access.RO, f"version of this register map: {VERSION}"),
+        Register(
+            "shape",
+            Access.RO,
+            "what was fixed when this node was made",
+            (
+                Field("queue_pairs", 8, "workers at most"),
+                Field("regions", 8, "regions"),
+                Field("width", 10, "bits of a word"),
+            ),
+        ),
+        Register(
+            "control",
+            Access.PULSE,
+            "commands",
+            (
+                *NIC_COMMANDS,
+                Field("set_worker", 1, "the worker at `worker` becomes what stands there"),
+                Field("start", 1, "w is in row 0, and its version is 0; not while `busy`"),
+                Field("clear_counters", 1, "all counters become 0"),
+            ),
+        ),
+        Register("run", Access.RW, "1: gradients are taken", bits=1),
+        Register(
+            "status",
+            Access.RO,
+            "what the node does",
+            (
+                Field("connecting", 1, "the last `connect` has not been carried out yet"),
+                Field("setting", 1, "the last `set_worker` has not been carried out yet"),
+                Field("busy", 1, "an update or a push is not complete, or a read under way"),
+                Field("exhausted", 1, "there is no version of w left"),
+            ),
+        ),
+        flags("gone", "workers that a push to has failed: they are left out", config),
+    )
+
+
+def _server() -> tuple[Register, ...]:
+    return (
+        Register(
+            "sizes",
+            Access.RW,
+            "of the job",
+            (
+                Field("workers", INDEX_BITS + 1, "workers"),
+                Field("slots", MAX_SLOTS.bit_length(), "gradients of each on the way"),
+                Field("rows", MAX_ROWS.bit_length(), "model rows"),
+                Field("barrier", 1, "1: w is pushed to all workers behind a gradient of each"),
+            ),
+        ),
+        Register("step", Access.RW, "α/N, the bits of a float32", bits=FLOAT_BITS),
+        Register("words", Access.RW, "words of w", bits=WORDS_BITS),
+        Register("gradient_bytes", Access.RW, "bytes of w", bits=LENGTH_BITS),
+        Register("row_bytes", Access.RW, "bytes of a model row", bits=LENGTH_BITS),
+        Register("slot_bytes", Access.RW, "bytes of a gradient with its trailer", bits=LENGTH_BITS),
+        Register("rows_base", Access.RW, "first byte of row 0", bits=64),
+        Register("worker", Access.RW, "a worker, for `set_worker`: its place, and that of its queue pair",
+                 bits=INDEX_BITS),
+        Register("worker_table", Access.RW, "first byte of its gradients here", bits=64),
+        Register("worker_buffers", Access.RW, "first byte of its model buffers there", bits=REMOTE_BITS),
+        Register("worker_key", Access.RW, "key of the region there", bits=RKEY_BITS),
+        Register("w_version", Access.RO, "updates begun since `start`", bits=VERSION_BITS),
+        Register("stalest", Access.RO, "largest staleness of a gradient", bits=VERSION_BITS),
+        Register("staleness", Access.RO, "sum of all, the lower word first", bits=32, count=2),
+    )  # fmt: skip
+
+
+def param_server_registers(config: RdmaConfig) -> RegisterMap:
+    """The registers of a node of that configuration."""
+    assert index_bits(config) <= INDEX_BITS
+    parts = (
+        _control(config), endpoint_registers(config), pair_registers(), region_registers(config), _server(),
+        counter_registers(COUNTERS),
+    )  # fmt: skip
+    return RegisterMap(tuple(register for part in parts for register in part), clear="clear_counters")

@@ -1,0 +1,94 @@
+"""The arithmetic of the server: w less a step along a gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
+from fanin.hdl.emit import shared
+from fanin.hdl.param_server.shapes import FLOAT_BITS
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.places import places
+
+_FIFO_WORDS = 32  # more than are in the pipeline
+
+
+class UpdateLanes(wiring.Component):
+    """w − step · g, lane by lane: a product and a difference, each rounded to binary32.
+
+    Members
+    -------
+    ``step`` : In, 32
+        Its bits; stable while words are under way.
+    ``w``, ``gradient`` : In, streams of ``32 * lanes`` bits
+        Taken together.
+    ``o`` : Out, stream of ``32 * lanes`` bits
+
+    Parameters
+    ----------
+    ``lanes`` : int, values of a word; at least 1
+
+    Latency
+    -------
+    ``LATENCY``, 15 cycles; one word a cycle.
+
+    Source
+    ------
+    RDMA-wild, algorithm 1, line 14; docs/systems/param-server.md, docs/reference/numbers.md.
+    """
+
+    LATENCY = FP32Multiplier.LATENCY + FP32Adder.LATENCY + 2  # a register in front, the FIFO's behind
+    assert _FIFO_WORDS > LATENCY + 1
+
+    def __init__(self, *, lanes: int):
+        if lanes < 1:
+            raise ValueError(f"lanes must be at least 1, not {lanes!r}")
+        self.lanes = lanes
+        words = stream.Signature(lanes * FLOAT_BITS)
+        super().__init__({"step": In(FLOAT_BITS), "w": In(words), "gradient": In(words), "o": Out(words)})
+
+    def elaborate(self, platform: Any) -> Module:
+        """Nothing inside ever waits: words enter when the FIFO behind has a place for them."""
+        m = Module()
+        w, gradient = self.w, self.gradient
+        m.submodules.fifo = fifo = StreamFIFO(shape=w.payload.shape(), depth=_FIFO_WORDS)
+        connect_typed(m, fifo.o, flipped(self.o))
+        enter = Signal()
+        has_place = places(m, _FIFO_WORDS, enter, self.o.valid & self.o.ready)
+        m.d.comb += [
+            enter.eq(w.valid & gradient.valid & has_place),
+            w.ready.eq(gradient.valid & has_place),
+            gradient.ready.eq(w.valid & has_place),
+        ]
+
+        def stage(value: Any, cycles: int, name: str, **options: bool) -> Any:
+            return delayed(m, value, cycles, name=name, **options)[-1]
+
+        minus_step = Signal(FLOAT_BITS)
+        m.d.sync += minus_step.eq(self.step ^ Const(1 << FLOAT_BITS - 1, FLOAT_BITS))
+        g = stage(gradient.payload, 1, "gradient")
+        late_w = stage(w.payload, 1 + FP32Multiplier.LATENCY, "w")
+        results = []
+        for lane in range(self.lanes):
+            m.submodules[f"multiplier_{lane}"] = product = shared(FP32Multiplier())
+            m.submodules[f"adder_{lane}"] = total = shared(FP32Adder())
+            m.d.comb += [
+                product.enable.eq(1),
+                total.enable.eq(1),
+                product.a.eq(minus_step),
+                product.b.eq(g.word_select(lane, FLOAT_BITS)),
+                total.a.eq(late_w.word_select(lane, FLOAT_BITS)),
+                total.b.eq(product.o),
+            ]
+            results.append(total.o)
+        m.d.comb += [
+            fifo.i.valid.eq(stage(enter, self.LATENCY - 1, "enter", reset_less=False)),
+            fifo.i.payload.eq(Cat(results)),
+        ]
+        return m

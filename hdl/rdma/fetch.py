@@ -1,0 +1,214 @@
+"""Payloads from memory, each byte turned to its lane in the frame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.bus.axi4 import AXI4ReadSignature, Resp
+from fanin.hdl.rdma.bursts import PayloadBursts, drive_addresses
+from fanin.hdl.rdma.merge import sums, sums_layout, window, window_layout
+from fanin.hdl.rdma.shapes import fetch_layout, lane_bits, words_bits
+from fanin.hdl.rdma.tally import Tally
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.lanes import rotated
+from fanin.rdma import check_path, payload_words
+
+_EARLY_BITS = 4  # of a turn, in front of a register; the others are behind it
+
+
+def _turn_layout(width: int) -> data.StructLayout:
+    """A burst under way: how its words are turned, and whether it is its payload's last one."""
+    return data.StructLayout({"turn": lane_bits(width), "last": 1})
+
+
+class PayloadFetch(wiring.Component):
+    """Read payloads from any byte on, and tell when each may be sent.
+
+    A payload is one burst, or two if it crosses a 4 KiB boundary. The words of memory in which it lies are
+    rotated so that its first byte stands at ``lane``; their other bytes mean nothing. A payload is asked for
+    when the FIFO has room for it beyond all that is under way: ``rready`` is always high. All bursts carry the
+    ID 0, so that data come back in order. A payload must not wrap past the end of the address space.
+
+    Members
+    -------
+    ``command`` : In, stream of :func:`~fanin.hdl.rdma.shapes.fetch_layout`
+        ``ready`` follows no input within the cycle.
+    ``axi`` : Out, :class:`~fanin.hdl.bus.axi4.AXI4ReadSignature`
+    ``o`` : Out, stream of ``width`` bits
+    ``packet`` : Out, stream of :func:`~fanin.hdl.rdma.merge.window_layout`
+        One for each payload, in order, once ``start_words`` of its words are there: how to merge them.
+    ``error`` : Out(1)
+        Pulse: a response was not OKAY. Its data are delivered.
+
+    Parameters
+    ----------
+    ``width`` : int, bits; 128, 256 or 512
+    ``address_width`` : int, bits; 12 to 47
+    ``depth`` : int, words of the FIFO; at least a payload's
+    ``start_words`` : int
+        Words that must be there when a payload is told of; 0: all of it. Anything else is for a memory that
+        gives a word a cycle once it begins.
+    ``outstanding`` : int, at least 1
+        Bursts in flight, and payloads under way that were not taken from ``packet``.
+
+    Latency
+    -------
+    ``arvalid`` is 2 cycles after the command, a word on ``o`` 2 cycles after it is on ``axi``, and its payload
+    on ``packet`` in the same cycle as the word that allows it. One burst a cycle, one command in 3 cycles. One
+    word a cycle, across payloads, while the memory answers within ``depth`` less a payload's words and 6 cycles
+    and ``outstanding`` covers that time.
+
+    Source
+    ------
+    docs/systems/rdma.md; Arm IHI 0022.
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int = 512,
+        address_width: int = 40,
+        depth: int = 512,
+        start_words: int = 0,
+        outstanding: int = 64,
+    ):
+        check_path(width=width, address_width=address_width)
+        self._max_words = most = payload_words(width)
+        if not isinstance(depth, int) or depth < most:
+            raise ValueError(f"depth must be at least a payload, {most} words, not {depth!r}")
+        if start_words not in range(most + 1):
+            raise ValueError(f"start_words must be from 0 to {most}, not {start_words!r}")
+        if not isinstance(outstanding, int) or outstanding < 1:
+            raise ValueError(f"outstanding must be at least 1, not {outstanding!r}")
+        self.width = width
+        self.address_width = address_width
+        self.depth = depth
+        self.start_words = start_words
+        self.outstanding = outstanding
+        super().__init__(
+            {
+                "command": In(stream.Signature(fetch_layout(width=width, address_width=address_width))),
+                "axi": Out(AXI4ReadSignature(data_width=width, address_width=address_width)),
+                "o": Out(stream.Signature(width)),
+                "packet": Out(stream.Signature(window_layout(width))),
+                "error": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """``turns`` has the bursts whose words are to come, ``waiting`` the payloads that are to be told of."""
+        m = Module()
+        tag = sums_layout(self.width)
+        bursts = PayloadBursts(width=self.width, address_width=self.address_width, tag=tag)
+        m.submodules.bursts = bursts
+        m.submodules.turns = turns = StreamFIFO(shape=_turn_layout(self.width), depth=self.outstanding)
+        m.submodules.waiting = waiting = StreamFIFO(shape=window_layout(self.width), depth=self.outstanding)
+        self._plan(m, bursts.command)
+        self._issue(m, bursts.o, turns.i, waiting.i)
+        told = self._words(m, turns.o)
+        self._tell(m, waiting.o, told)
+        axi = self.axi
+        m.d.comb += axi.rready.eq(1)
+        m.d.sync += self.error.eq(axi.rvalid & (axi.rresp != Resp.OKAY))
+        return m
+
+    def _plan(self, m: Module, command: Any) -> None:
+        """One addition, in front of the registers of the bursts."""
+        given = self.command.payload
+        lane = given.address[: lane_bits(self.width)]
+        added = sums(width=self.width, at=lane, to=given.lane, size=given.size)
+        m.d.comb += [
+            command.valid.eq(self.command.valid),
+            self.command.ready.eq(command.ready),
+            command.payload.address.eq(given.address),
+            command.payload.size.eq(given.size),
+            *(command.payload.tag[name].eq(value) for name, value in added.items()),
+        ]
+
+    def _issue(self, m: Module, bursts: Any, turns: Any, waiting: Any) -> None:
+        """A payload has its room when its first burst leaves; the second one needs no more.
+
+        ``has_room`` knows of a payload 3 cycles later, so it is low in the two between.
+        """
+        room = Signal(
+            range(self.depth + 1), init=self.depth
+        )  # words of the FIFO that no payload has a claim on
+        has_room = Signal(init=1)
+        left = Signal()
+        go = Signal()
+        begins = Signal()
+        claimed = Signal()  # a payload began a cycle ago
+        claim = Signal(words_bits(self.width))  # its words
+        tag = {name: bursts.payload.tag[name] for name in sums_layout(self.width).members}
+        fields = window(width=self.width, **tag)
+        drive_addresses(m, self.axi, "ar", bursts, go)
+        m.d.comb += [
+            go.eq(turns.ready & (~bursts.payload.first | has_room & waiting.ready)),
+            begins.eq(bursts.valid & bursts.ready & bursts.payload.first),
+            waiting.valid.eq(begins),
+            *(waiting.payload[name].eq(value) for name, value in fields.items()),
+            turns.valid.eq(bursts.valid & bursts.ready),
+            turns.payload.turn.eq(fields["lane"]),
+            turns.payload.last.eq(bursts.payload.last),
+        ]
+        m.d.sync += [
+            left.eq(self.o.valid & self.o.ready),
+            claimed.eq(begins),
+            claim.eq(Mux(begins, fields["words"], 0)),
+            room.eq(room + left - claim),
+            has_room.eq((room >= self._max_words) & ~begins & ~claimed),
+        ]
+
+    def _words(self, m: Module, turns: Any) -> Signal:
+        """Turn words into the FIFO, which has room; whether the one that enters allows its payload to go."""
+        m.submodules.fifo = fifo = StreamFIFO(shape=self.width, depth=self.depth)
+        connect_typed(m, fifo.o, wiring.flipped(self.o))
+        axi = self.axi
+        ends = Signal()  # the payload, with the word on ``axi``
+        enough = Signal()
+        told = Signal()
+        early, late = turns.payload.turn[:_EARLY_BITS], turns.payload.turn[_EARLY_BITS:]
+        half_turned = Signal(self.width, reset_less=True)
+        rest = Signal.like(late)
+        m.d.comb += [
+            turns.ready.eq(axi.rvalid & axi.rlast),
+            ends.eq(axi.rlast & turns.payload.last),
+            fifo.i.payload.eq(rotated(half_turned, rest, unit=8 << _EARLY_BITS)),
+        ]
+        m.d.sync += [
+            half_turned.eq(rotated(axi.rdata, early)),
+            rest.eq(late),
+            fifo.i.valid.eq(axi.rvalid),
+            told.eq(axi.rvalid & enough),
+        ]
+        if not self.start_words:
+            m.d.comb += enough.eq(ends)
+            return told
+        missing = Signal(
+            range(self.start_words), init=self.start_words - 1
+        )  # words in front of the one that is enough
+        done = Signal()  # the payload has been told of
+        m.d.comb += enough.eq(~done & (ends | (missing == 0)))
+        with m.If(axi.rvalid):
+            m.d.sync += [
+                missing.eq(Mux(ends, self.start_words - 1, missing - 1)),
+                done.eq((done | enough) & ~ends),
+            ]
+        return told
+
+    def _tell(self, m: Module, waiting: Any, told: Signal) -> None:
+        """Offer as many payloads as may be sent."""
+        m.submodules.allowed = allowed = Tally(limit=self.outstanding)
+        taken = self.packet.valid & self.packet.ready
+        m.d.comb += [
+            allowed.up.eq(told),
+            allowed.down.eq(taken),
+            self.packet.valid.eq(allowed.some),
+            self.packet.payload.eq(waiting.payload),
+            waiting.ready.eq(taken),
+        ]

@@ -1,0 +1,214 @@
+"""What the headers of a frame say."""
+# Amaranth takes widths as annotations:
+# mypy: disable-error-code="valid-type"
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal, Value, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.net.checksum import WORD_BITS, OnesComplementSum
+from fanin.hdl.net.headers import header_layout, swap_bytes
+from fanin.hdl.rdma.queue_pair import received_layout
+from fanin.hdl.rdma.regions import LATENCY as REGION_LATENCY
+from fanin.hdl.rdma.regions import ask_layout
+from fanin.hdl.rdma.shapes import by_opcode, header_lane, header_words, opcode_is
+from fanin.hdl.stream.packet import packet_layout
+from fanin.rdma import FIRST_QUEUE_PAIR, MAX_PAYLOAD, RdmaConfig
+from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, UDP
+from fanin.wire.fields import byte_length, field_bits
+from fanin.wire.rdma import (
+    AETH,
+    BTH,
+    BTH_AT,
+    ICRC_BYTES,
+    IMMEDIATE,
+    IP_AT,
+    MOST_HEADER_BYTES,
+    PARTITION,
+    PATH_MTUS,
+    REST_AT,
+    RETH,
+    ROCE_PORT,
+    UDP_AT,
+    Opcode,
+    header_bytes,
+)
+
+LATENCY = 1 + REGION_LATENCY  # cycles from the last word that is read
+TOTAL_BITS = field_bits(IPV4, "length") + 1  # of a frame's length in bytes
+
+
+class Own(data.Struct):
+    """This NIC's addresses."""
+
+    mac: field_bits(ETHERNET, "destination")
+    ip: field_bits(IPV4, "destination")
+
+
+def record_layout(config: RdmaConfig) -> data.StructLayout:
+    """What the headers say: of ``packet`` all but ``words``; the frame has ``total`` bytes, if it is right."""
+    return data.StructLayout({"packet": received_layout(config), "total": TOTAL_BITS})
+
+
+class HeaderReader(wiring.Component):
+    """Read and check the headers of frames that pass.
+
+    ``packet.good`` says that the headers are of a packet for this NIC, with an IPv4 checksum that is right, and
+    lengths that agree with one another. What a packet's opcode does not have may be anything.
+
+    Members
+    -------
+    ``i`` : In, ``valid`` and ``p``, :func:`~fanin.hdl.stream.packet.packet_layout`
+        A word of a frame, from the Ethernet header on.
+    ``own`` : In, Own
+    ``ask`` : Out, :func:`~fanin.hdl.rdma.regions.ask_layout`
+    ``allowed`` : In, 1
+    ``o`` : Out, ``valid`` and ``record``, :func:`record_layout`
+        Once for every frame.
+
+    Parameters
+    ----------
+    ``config`` : RdmaConfig
+
+    Latency
+    -------
+    5 cycles from the word in which the longest header ends, or the frame's last one, to ``o``. Frames back to
+    back.
+
+    Source
+    ------
+    docs/systems/rdma.md, "Packets"; InfiniBand Architecture Specification, volume 1, section 9.6, and annex
+    A17.
+    """
+
+    def __init__(self, *, config: RdmaConfig):
+        self.config = config
+        super().__init__(
+            {
+                "i": In(data.StructLayout({"valid": 1, "p": packet_layout(config.width)})),
+                "own": In(Own),
+                "ask": Out(ask_layout(config)),
+                "allowed": In(1),
+                "o": Out(data.StructLayout({"valid": 1, "record": record_layout(config)})),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Collect; look at each field; put together what was found. The region table looks meanwhile."""
+        m = Module()
+        frame, collected = self._collect(m)
+
+        def view(fields: Any, start: int) -> Any:
+            return header_layout(fields)(swap_bytes(frame[8 * start : 8 * (start + byte_length(fields))]))
+
+        self.ip, self.udp, self.bth = view(IPV4, IP_AT), view(UDP, UDP_AT), view(BTH, BTH_AT)
+        self.ethernet, self.reth, self.aeth = view(ETHERNET, 0), view(RETH, REST_AT), view(AETH, REST_AT)
+        late, early = view(IMMEDIATE, REST_AT + byte_length(RETH)), view(IMMEDIATE, REST_AT)
+        immediate = Mux(opcode_is(self.bth.opcode, "begins"), late.immediate, early.immediate)
+        index_bits = len(self.ask.index)
+        m.d.comb += [
+            self.ask.index.eq(self.bth.queue_pair[:index_bits]),
+            *(self.ask[name].eq(self.reth[name]) for name in ("address", "rkey", "length")),
+        ]
+        packet, o = self.o.record.packet, LATENCY - 1
+        plain = {
+            "index": self.ask.index,
+            "opcode": self.bth.opcode,
+            "answer": self.bth.opcode == Opcode.ACKNOWLEDGE,
+            "acknowledge": self.bth.acknowledge,
+            "psn": self.bth.psn,
+            "lane": header_lane(self.config.width, self.bth.opcode),
+            "address": self.reth.address[: self.config.address_width],
+            "length": self.reth.length,
+            "immediate": immediate,
+            "syndrome": self.aeth.syndrome,
+        }
+        m.d.comb += [packet[name].eq(delayed(m, value, o, name=name)[-1]) for name, value in plain.items()]
+        fits = self._lengths(m)
+        right = self._right(m)
+        m.d.comb += [
+            packet.good.eq(right & fits),
+            packet.allowed.eq(self.allowed),
+            self.o.valid.eq(delayed(m, collected, LATENCY, name="collected", reset_less=False)[-1]),
+        ]
+        return m
+
+    def _collect(self, m: Module) -> tuple[Value, Signal]:
+        """The first bytes of a frame, a cycle after ``collected``."""
+        count = header_words(self.config.width)
+        number = Signal(range(count + 1))
+        words = [Signal(self.config.width, name=f"head{n}", reset_less=True) for n in range(count)]
+        collected = Signal()
+        enough = number == count - 1
+        m.d.comb += collected.eq(self.i.valid & (enough | self.i.p.last & (number < count)))
+        with m.If(self.i.valid):
+            m.d.sync += number.eq(Mux(self.i.p.last, 0, number + (number != count)))
+            for n, word in enumerate(words):
+                with m.If(number == n):
+                    m.d.sync += word.eq(self.i.p.data)
+        return Cat(words), collected
+
+    def _lengths(self, m: Module) -> Value:
+        """The payload's length, the frame's, and whether all lengths agree."""
+        ip, packet = self.ip, self.o.record.packet
+        around = REST_AT - IP_AT + ICRC_BYTES
+        body = Signal(signed(TOTAL_BITS + 1))  # payload, pad and what is between BTH and payload
+        others = Signal(range(MOST_HEADER_BYTES - REST_AT + 4))
+        size = Signal(signed(TOTAL_BITS + 1))
+        by_udp = Signal(TOTAL_BITS)
+        most = Signal(signed(len(self.reth.length) + 1))  # the message's length, less one
+        total = Signal(TOTAL_BITS)
+        small = Signal()
+        half = len(ip.length) // 2
+        length = delayed(m, ip.length, 1, name="ip_length")[-1]
+        agree = Signal(3)
+        longer = Signal(len(PATH_MTUS))
+        first = min(PATH_MTUS).bit_length() - 1
+        m.d.sync += [
+            body.eq(ip.length - around),
+            others.eq(by_opcode(self.bth.opcode, lambda code: header_bytes(code) - REST_AT) + self.bth.pad),
+            by_udp.eq(self.udp.length + byte_length(IPV4)),
+            most.eq(self.reth.length - 1),
+            total.eq(ip.length + IP_AT),
+            size.eq(body - others),
+            agree[0].eq(by_udp[:half] == length[:half]),
+            agree[1].eq(by_udp[half:] == length[half:]),
+            agree[2].eq(~length[:2].any()),
+            longer.eq(Cat(~most[-1] & most[first + n : -1].any() for n in range(len(PATH_MTUS)))),
+            small.eq((size >= 0) & (size <= MAX_PAYLOAD)),
+        ]
+        later = {"size": (size, 2), "longer": (longer, 2)}
+        m.d.comb += [packet[n].eq(delayed(m, v, LATENCY - 1 - by, name=n)[-1]) for n, (v, by) in later.items()]
+        m.d.comb += self.o.record.total.eq(delayed(m, total, LATENCY - 2, name="total")[-1])
+        agrees = delayed(m, agree.all(), LATENCY - 3, name="agrees")[-1]
+        return agrees & delayed(m, small, LATENCY - 4, name="small")[-1]
+
+    def _right(self, m: Module) -> Value:
+        """Whether every field is what it must be: parts of some bits each, then all of them."""
+        ethernet, ip, udp, bth, own = self.ethernet, self.ip, self.udp, self.bth, self.own
+        more_fragments = ip.flags[0]
+        index_bits = len(self.ask.index)
+        same = [(ethernet.destination, own.mac), (ip.destination, own.ip)]
+        parts = [
+            a[n : n + WORD_BITS] == b[n : n + WORD_BITS] for a, b in same for n in range(0, len(a), WORD_BITS)
+        ]
+        parts += [
+            ethernet.ethertype == ETHERTYPE_IPV4,
+            (ip.version == 4) & (ip.ihl == byte_length(IPV4) // 4) & (ip.protocol == IP_PROTOCOL_UDP),
+            ~more_fragments & (ip.fragment == 0),
+            udp.destination_port == ROCE_PORT,
+            bth.opcode.matches(*Opcode) & (bth.version == 0),
+            bth.partition == PARTITION,
+            bth.queue_pair[index_bits:] == FIRST_QUEUE_PAIR >> index_bits,
+        ]
+        found = Signal(len(parts))
+        m.d.sync += found.eq(Cat(parts))
+        bits = ip.as_value()
+        m.submodules.sum = total = OnesComplementSum(words=len(bits) // WORD_BITS)
+        checked = Signal()
+        m.d.comb += total.i.eq(bits)
+        m.d.sync += checked.eq(total.o.all())
+        return checked & delayed(m, found.all(), LATENCY - 2, name="right")[-1]

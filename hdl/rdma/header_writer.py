@@ -1,0 +1,180 @@
+"""The headers of a frame, as bytes."""
+# Amaranth takes widths as annotations:
+# mypy: disable-error-code="valid-type"
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.net.checksum import LATENCY as CHECKSUM_LATENCY
+from fanin.hdl.net.checksum import WORD_BITS, OnesComplementSum
+from fanin.hdl.net.headers import header_layout, swap_bytes
+from fanin.hdl.rdma.header_reader import Own
+from fanin.hdl.rdma.shapes import SIZE_BITS, Headers, by_opcode, header_words, lane_bits, opcode_is
+from fanin.rdma import MAX_PAYLOAD, check_width
+from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4, TTL, UDP, internet_checksum
+from fanin.wire.fields import byte_length, field_bits, pack_fields
+from fanin.wire.rdma import (
+    AETH,
+    BTH,
+    ICRC_BYTES,
+    IMMEDIATE,
+    IP_AT,
+    MOST_HEADER_BYTES,
+    PARTITION,
+    RETH,
+    ROCE_PORT,
+    Opcode,
+    header_bytes,
+)
+
+LATENCY = 2 + CHECKSUM_LATENCY
+
+
+def written_layout(width: int) -> data.StructLayout:
+    """The bytes of a frame's headers, zeros behind them; where its payload begins, and where each ends.
+
+    ``ahead`` has a one for each word in front of the one with the payload's first byte, at ``lane``; its last
+    byte is at lane ``end``, the frame's at ``last``. ``single``: the frame is but one word; else there are
+    ``left`` behind the second one, less one: negative if that is the last.
+    """
+    words = -(-(MOST_HEADER_BYTES + MAX_PAYLOAD + ICRC_BYTES) // (width // 8))
+    return data.StructLayout(
+        {
+            "bytes": width * header_words(width),
+            "payload": 1,  # there is some
+            "ahead": MOST_HEADER_BYTES // (width // 8),
+            "lane": lane_bits(width),
+            "end": lane_bits(width),
+            "single": 1,
+            "left": signed(words.bit_length() + 1),
+            "last": lane_bits(width),
+        }
+    )
+
+
+class HeaderWriter(wiring.Component):
+    """Write out a packet's headers, with lengths and IPv4 checksum.
+
+    Members
+    -------
+    ``i`` : In, stream of Headers
+        Taken when ``o`` is.
+    ``own`` : In, Own
+    ``o`` : Out, stream of :func:`written_layout`
+    ``soon`` : Out, 1
+        ``o`` is valid from the next cycle on, unless it is taken in this one. Its ``payload`` is right already.
+
+    Parameters
+    ----------
+    ``width`` : int, bits of a word; 128, 256 or 512
+
+    Latency
+    -------
+    5 cycles from ``i`` to ``o``; a packet every 6 cycles.
+
+    Source
+    ------
+    docs/reference/rdma-packet.md.
+    """
+
+    def __init__(self, *, width: int = 512):
+        check_width(width)
+        self.width = width
+        super().__init__(
+            {
+                "i": In(stream.Signature(Headers)),
+                "own": In(Own),
+                "o": Out(stream.Signature(written_layout(width))),
+                "soon": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """The packet waits on ``i`` while lengths and checksum are worked out beside it."""
+        m = Module()
+        taken = self.o.valid & self.o.ready
+        age = Signal(LATENCY)
+        m.d.comb += [self.soon.eq(age[-2]), self.o.valid.eq(age[-1]), self.i.ready.eq(taken)]
+        m.d.sync += age.eq(Mux(taken, 0, Cat(self.i.valid, age)))
+        m.d.comb += self.o.payload.bytes.eq(self._bytes(m, self._lengths(m)))
+        return m
+
+    def _lengths(self, m: Module) -> Value:
+        """The IPv4 length, 2 cycles later; and what there is to say of the frame, one sum a cycle."""
+        i, o, size, bits = self.i.payload, self.o.payload, self.width // 8, lane_bits(self.width)
+        said = {name: Signal.like(o[name], name=name) for name in ("payload", "ahead", "end", "single", "left")}
+        header = Signal(range(MOST_HEADER_BYTES + 1))
+        counted = Signal.like(header)  # of them in the IPv4 length, with the ICRC, and 3 to round up
+        length = Signal(field_bits(IPV4, "length"))
+        total = Signal(SIZE_BITS + 1)  # of headers and payload
+        final = Signal(SIZE_BITS + 1)
+        m.d.sync += [
+            header.eq(by_opcode(i.opcode, header_bytes)),
+            counted.eq(by_opcode(i.opcode, lambda code: header_bytes(code) - IP_AT + ICRC_BYTES + 3)),
+            # All but the payload is whole words of four bytes behind Ethernet: the sum may be filled up, too.
+            length.eq((i.size + counted) & ~3),
+            total.eq(i.size + header),
+            final.eq(length + (IP_AT - 1)),
+            said["payload"].eq(i.size.any()),
+            said["ahead"].eq(by_opcode(i.opcode, lambda code: (1 << header_bytes(code) // size) - 1)),
+            said["end"].eq(total - 1),
+            said["single"].eq(final[bits:] == 0),
+            said["left"].eq(final[bits:] - 2),
+        ]
+        m.d.comb += [
+            *(o[name].eq(value) for name, value in said.items()),
+            o.lane.eq(header),
+            o.last.eq(final),
+        ]
+        return length
+
+    def _bytes(self, m: Module, length: Value) -> Value:
+        """All headers, one behind the other, in the order of the wire."""
+        i, own = self.i.payload, self.own
+
+        def header(name: str, fields: Any, **values: Any) -> Value:
+            made = Signal(header_layout(fields), name=name)
+            m.d.comb += [made[field].eq(value) for field, value in values.items()]
+            return made.as_value()
+
+        checksum = Signal(WORD_BITS)
+        ethernet = header(
+            "ethernet", ETHERNET, destination=i.peer.mac, source=own.mac, ethertype=ETHERTYPE_IPV4
+        )
+        fixed = {"version": 4, "ihl": byte_length(IPV4) // 4, "ttl": TTL, "protocol": IP_PROTOCOL_UDP}
+        addresses = {"source": own.ip, "destination": i.peer.ip}
+        ip = header("ip", IPV4, length=length, checksum=checksum, **fixed, **addresses)
+        # What is constant sums up to one word, before there is hardware: so six are left.
+        constant = Const(~internet_checksum(pack_fields(IPV4, fixed)), WORD_BITS)
+        summed = Cat(length, constant, *addresses.values())
+        m.submodules.sum = total = OnesComplementSum(words=len(summed) // WORD_BITS)
+        m.d.comb += total.i.eq(summed)
+        m.d.comb += checksum.eq(~total.o)
+        ports = {"source_port": i.peer.port, "destination_port": ROCE_PORT}
+        udp_length = Signal(field_bits(UDP, "length"))
+        m.d.sync += udp_length.eq(length - byte_length(IPV4))
+        udp = header("udp", UDP, length=udp_length, **ports)
+        bth = header(
+            "bth", BTH, opcode=i.opcode, migration=1, pad=-i.size[:2], partition=PARTITION,
+            queue_pair=i.peer.queue_pair, acknowledge=i.acknowledge, psn=i.psn,
+        )  # fmt: skip
+        reth = header("reth", RETH, address=i.address, rkey=i.rkey, length=i.length)
+        immediate = header("immediate", IMMEDIATE, immediate=i.immediate)
+        aeth = header("aeth", AETH, syndrome=i.syndrome, msn=i.msn)
+        # behind the BTH: in the order of the wire, what an opcode does not have left out
+        is_answer, has_immediate, begins = (
+            Signal(name=name) for name in ("is_answer", "has_immediate", "begins")
+        )
+        m.d.sync += [
+            is_answer.eq(i.opcode == Opcode.ACKNOWLEDGE),
+            has_immediate.eq(opcode_is(i.opcode, "has_immediate")),
+            begins.eq(opcode_is(i.opcode, "begins")),
+        ]
+        short = Mux(is_answer, swap_bytes(aeth), swap_bytes(immediate))
+        short = short & (has_immediate | is_answer).replicate(len(short))
+        none = Const(0, len(reth))
+        rest = Mux(begins, Cat(swap_bytes(reth), short), Cat(short, none))
+        return Cat(*(swap_bytes(part) for part in (ethernet, ip, udp, bth)), rest)

@@ -1,0 +1,206 @@
+"""The invariant CRC of RoCEv2 frames: put in on the way out, checked on the way in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.net.crc import CRC_BITS, STATE_LATENCY, CrcState, PacketCrc, crc_latency, remainder, step
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.packet import packet_layout, packet_stream
+from fanin.rdma import check_width
+from fanin.wire.rdma import ICRC_BYTES, IP_AT, LINK_HEADER, MUTABLE
+
+FRAME_UNIT = ICRC_BYTES
+FRAME_EXTRA = IP_AT % FRAME_UNIT  # bytes of a frame, beside whole units: they come behind Ethernet
+MASKED = tuple(IP_AT + at for at in MUTABLE)
+# The remainder of a message with its CRC behind it, whatever the message: of none, whose CRC is 0.
+GOOD = remainder(bytes(ICRC_BYTES), (1 << CRC_BITS) - 1)
+DEPTH = 32  # words: more than twice those under way to the queue, so that a receiver that stalls loses no cycle
+
+
+def _masked(m: Module, valid: Value, word: Any) -> Value:
+    """The data of a word of a frame, ones where a router may change something."""
+    size = len(word.keep)
+    number = Signal(max(MASKED) // size + 1, init=1)  # one-hot: of a word in its frame, as far as it matters
+    with m.If(valid):
+        m.d.sync += number.eq(Mux(word.last, 1, number << 1))
+    lanes = [word.data.word_select(lane, 8) for lane in range(size)]
+    for at in MASKED:
+        lanes[at % size] = lanes[at % size] | number[at // size].replicate(8)
+    return Cat(lanes)
+
+
+class IcrcInserter(wiring.Component):
+    """Puts the ICRC into frames that end with four zero bytes where it belongs.
+
+    A frame is 2 bytes longer than a multiple of 4. A word leaves when the next one of its frame has come, for
+    the ICRC may begin in it: a frame that comes without a pause leaves without one. ``i.ready`` is a register.
+
+    Members
+    -------
+    ``i`` : In, packet stream of ``width``
+        Frames from the Ethernet header on, without padding and FCS.
+    ``o`` : Out, packet stream of ``width``
+
+    Parameters
+    ----------
+    ``width`` : int, bits of a word; 128, 256 or 512
+
+    Latency
+    -------
+    ``latency`` cycles from ``i`` to ``o``, 3 more than the CRC's (at 512 bits 10), if the frame's next word
+    comes in the next cycle. One word a cycle.
+
+    Source
+    ------
+    InfiniBand Architecture Specification, annex A17.
+    """
+
+    def __init__(self, *, width: int = 512):
+        check_width(width)
+        self.width = width
+        self.latency = crc_latency(width, FRAME_UNIT) + 3
+        super().__init__({"i": In(packet_stream(width)), "o": Out(packet_stream(width))})
+
+    def elaborate(self, platform: Any) -> Module:
+        """Words move on beside the CRC, whatever happens, into a queue that has a place for each."""
+        m = Module()
+        m.submodules.crc = crc = PacketCrc(
+            width=self.width,
+            skip=IP_AT,
+            prefix=LINK_HEADER,
+            trailer=ICRC_BYTES,
+            unit=FRAME_UNIT,
+            extra=FRAME_EXTRA,
+        )
+        m.submodules.queue = queue = StreamFIFO(shape=packet_layout(self.width), depth=DEPTH)
+        connect_typed(m, queue.o, wiring.flipped(self.o))
+        taken = self._taken(m)
+        came = Signal()
+        held = Signal(packet_layout(self.width), reset_less=True)
+        holds = Signal()
+        leaves = Signal()
+        m.d.comb += [
+            crc.i.valid.eq(came),
+            crc.i.p.eq(held),
+            crc.i.p.data.eq(_masked(m, came, held)),
+            leaves.eq(holds & (taken | held.last)),
+        ]
+        m.d.sync += came.eq(taken)
+        with m.If(taken):
+            m.d.sync += [held.eq(self.i.payload), holds.eq(1)]
+        with m.Elif(leaves):
+            m.d.sync += holds.eq(0)
+        # Whole words without an enable: shift registers made of LUTs.
+        cycles = crc.latency + 1
+        _, left, *_, late = delayed(m, held, cycles, name="word")
+        splits = ~left.last & held.last & ~held.keep[ICRC_BYTES - 1]  # ``held`` has but the end of the ICRC
+        late_splits = delayed(m, splits, cycles - 1, name="splits")[-1]
+        m.d.comb += [
+            queue.i.valid.eq(delayed(m, leaves, cycles, name="leaves", reset_less=False)[-1]),
+            queue.i.payload.eq(late),
+            queue.i.payload.data.eq(self._filled(m, late, late_splits, crc.o.crc)),
+        ]
+        return m
+
+    def _taken(self, m: Module) -> Signal:
+        """Whether a word comes in: there is room for it in the queue, behind all those on their way.
+
+        They are counted a cycle later, and ``room`` follows the count: so there may be two that it lacks.
+        """
+        taken = Signal()
+        came, gone = (Signal(name=name) for name in ("came", "gone"))
+        inside = Signal(range(DEPTH + 1))
+        room = Signal(init=1)
+        m.d.comb += [self.i.ready.eq(room), taken.eq(self.i.valid & room)]
+        m.d.sync += [
+            came.eq(taken),
+            gone.eq(self.o.valid & self.o.ready),
+            room.eq(inside < DEPTH - 2),
+        ]
+        with m.If(came != gone):
+            m.d.sync += inside.eq(Mux(came, inside + 1, inside - 1))
+        return taken
+
+    def _filled(self, m: Module, word: Any, splits: Value, crc: Value) -> Value:
+        """The word with those bytes of the ICRC that belong in it: a lane has always the same one.
+
+        The CRC is there when the word in front of the last one is: what goes into the last one waits a cycle.
+        """
+        before = delayed(m, crc, 1, name="crc")[-1]
+        keep = Signal(self.width // 8)
+        m.d.comb += keep.eq(word.keep)
+        lanes = []
+        for lane in range(self.width // 8):
+            byte = (lane - FRAME_EXTRA) % ICRC_BYTES
+            end = lane - byte + ICRC_BYTES
+            inside = end < self.width // 8
+            here = keep[end - 1] & ~keep[end] if inside else splits
+            part = (before if inside else crc).word_select(byte, 8)
+            lanes.append(word.data.word_select(lane, 8) | part & here.replicate(8))
+        return Cat(lanes)
+
+
+class IcrcChecker(wiring.Component):
+    """Whether the ICRC of each frame that goes by is right.
+
+    It watches: nothing waits for it. A frame is 2 bytes longer than a multiple of 4, or not good; else it knows
+    no lengths: what ends before its ICRC may be called good (an Ethernet header alone is).
+
+    Members
+    -------
+    ``i`` : In, ``valid`` and ``p``, :func:`~fanin.hdl.stream.packet.packet_layout`
+        A word of a frame, from the Ethernet header to the ICRC, without padding.
+    ``o`` : Out, ``valid`` and ``good``
+
+    Parameters
+    ----------
+    ``width`` : int, bits of a word; 128, 256 or 512
+
+    Latency
+    -------
+    5 cycles from the last word. One word a cycle.
+
+    Source
+    ------
+    InfiniBand Architecture Specification, annex A17.
+    """
+
+    LATENCY = STATE_LATENCY + 2
+
+    def __init__(self, *, width: int = 512):
+        check_width(width)
+        self.width = width
+        super().__init__(
+            {
+                "i": In(data.StructLayout({"valid": 1, "p": packet_layout(width)})),
+                "o": Out(data.StructLayout({"valid": 1, "good": 1})),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """The remainder of a frame and its ICRC is a constant, and so it is with some zeros behind them."""
+        m = Module()
+        m.submodules.crc = crc = CrcState(width=self.width, skip=IP_AT, prefix=LINK_HEADER)
+        m.d.comb += [crc.i.eq(self.i), crc.i.p.data.eq(_masked(m, self.i.valid, self.i.p))]
+        size, keep = self.width // 8, self.i.p.keep
+        after = range(FRAME_EXTRA, size, FRAME_UNIT)  # the lanes behind which a frame may end
+        ends = delayed(m, Cat(keep[n - 1] & ~keep[n] for n in after), STATE_LATENCY - 1, name="ends")[-1]
+        right = list(zip(ends, (step(GOOD, size - n) for n in after), strict=True))
+        expected = Signal(CRC_BITS)
+        known = Signal()
+        same = Signal(CRC_BITS // 8)
+        m.d.sync += [
+            expected.eq(Cat(Cat(end for end, s in right if s >> bit & 1).any() for bit in range(CRC_BITS))),
+            known.eq(ends.any()),
+            same.eq(Cat(crc.o.state.word_select(n, 8) == expected.word_select(n, 8) for n in range(len(same)))),
+            self.o.good.eq(same.all() & delayed(m, known, 1, name="known")[-1]),
+            self.o.valid.eq(delayed(m, crc.o.valid, 1, name="done", reset_less=False)[-1]),
+        ]
+        return m

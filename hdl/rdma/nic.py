@@ -1,0 +1,187 @@
+"""The NIC of one-sided writes, between memory and MAC."""
+
+from typing import Any
+
+from amaranth import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.hdl.bus.axi4 import AXI4ReadSignature, AXI4WriteSignature
+from fanin.hdl.rdma.fetch import PayloadFetch
+from fanin.hdl.rdma.header_reader import Own
+from fanin.hdl.rdma.queue_pair import (
+    answer_layout,
+    arrival_layout,
+    completion_layout,
+    connect_layout,
+    write_layout,
+)
+from fanin.hdl.rdma.receiver import Receiver
+from fanin.hdl.rdma.regions import RegionTable, region_layout
+from fanin.hdl.rdma.requester import Requester, RequesterEvents
+from fanin.hdl.rdma.responder import Responder, ResponderEvents
+from fanin.hdl.rdma.store import PayloadStore
+from fanin.hdl.rdma.timers import TIMEOUT_BITS
+from fanin.hdl.rdma.transmitter import Transmitter
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.packet import packet_stream
+from fanin.rdma import RdmaConfig
+
+_ANSWERS = 32  # that may wait for the requester; one too many is lost, and another will say the same
+
+
+class NicEvents(wiring.Signature):
+    """What happened, a pulse each, for counters; ``lost``: a frame, for want of room."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "requester": Out(RequesterEvents),
+                "responder": Out(ResponderEvents),
+                "lost": Out(1),
+                "memory_error": Out(1),
+            }
+        )
+
+
+class RdmaNic(wiring.Component):
+    """Carry out one-sided writes, and those of others.
+
+    Members
+    -------
+    ``own`` : In, Own
+    ``timeout`` : In, 32
+        Cycles without an answer until a queue pair sends again.
+    ``connect`` : In, stream of :func:`~fanin.hdl.rdma.queue_pair.connect_layout`
+        Both halves of a queue pair begin anew.
+    ``region`` : In, stream of :func:`~fanin.hdl.rdma.regions.region_layout`, always ready
+    ``post`` : In, stream of :func:`~fanin.hdl.rdma.queue_pair.write_layout`
+    ``completion`` : Out, stream of :func:`~fanin.hdl.rdma.queue_pair.completion_layout`
+        All waits until it is taken.
+    ``arrival`` : Out, stream of :func:`~fanin.hdl.rdma.queue_pair.arrival_layout`
+        Packets wait until it is taken.
+    ``read`` : Out, AXI4 read port
+    ``write`` : Out, AXI4 write port
+    ``mac_tx`` : Out, packet stream of ``width`` bits
+    ``mac_rx`` : In, packet stream of ``width`` bits with ``error``
+        Always ready.
+    ``sending``, ``receiving`` : Out, one bit for each queue pair
+        That half is connected, and has not failed.
+    ``events`` : Out, NicEvents
+
+    Parameters
+    ----------
+    ``config`` : RdmaConfig
+
+    Latency
+    -------
+    At 512 bits, beside the memory's own: 23 cycles from ``post`` to the first word on ``mac_tx``, if its
+    payload is one word; 15 from the last word on ``mac_rx`` to ``write.wvalid``.
+
+    Source
+    ------
+    docs/systems/rdma.md; RDMA-wild, section 3.
+    """
+
+    def __init__(self, *, config: RdmaConfig):
+        self.config = config
+        axi = {"data_width": config.width, "address_width": config.address_width}
+        super().__init__(
+            {
+                "own": In(Own),
+                "timeout": In(TIMEOUT_BITS),
+                "connect": In(stream.Signature(connect_layout(config))),
+                "region": In(stream.Signature(region_layout(config), always_ready=True)),
+                "post": In(stream.Signature(write_layout(config))),
+                "completion": Out(stream.Signature(completion_layout(config))),
+                "arrival": Out(stream.Signature(arrival_layout(config))),
+                "read": Out(AXI4ReadSignature(**axi)),
+                "write": Out(AXI4WriteSignature(**axi)),
+                "mac_tx": Out(packet_stream(config.width)),
+                "mac_rx": In(packet_stream(config.width, error=True)),
+                "sending": Out(config.queue_pairs),
+                "receiving": Out(config.queue_pairs),
+                "events": Out(NicEvents()),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """What is sent on the left, what is received on the right, acknowledgements across."""
+        m = Module()
+        config = self.config
+        m.submodules.requester = requester = Requester(config=config)
+        m.submodules.responder = responder = Responder(config=config)
+        self._connect(m, requester, responder)
+        self._send(m, requester, responder)
+        self._receive(m, requester, responder)
+        connect_typed(m, flipped(self.post), requester.post)
+        connect_typed(m, requester.completion, flipped(self.completion))
+        connect_typed(m, responder.arrival, flipped(self.arrival))
+        m.d.comb += [
+            requester.timeout.eq(self.timeout),
+            self.sending.eq(requester.enabled),
+            self.receiving.eq(responder.enabled),
+            self.events.requester.eq(requester.events),
+            self.events.responder.eq(responder.events),
+        ]
+        return m
+
+    def _connect(self, m: Module, requester: Requester, responder: Responder) -> None:
+        """Both halves take it, each when it can."""
+        halves = requester.connect, responder.connect
+        done = [Signal(name=f"done{n}") for n in range(len(halves))]
+        ends = [half.valid & half.ready | gone for half, gone in zip(halves, done, strict=True)]
+        m.d.comb += self.connect.ready.eq(ends[0] & ends[1])
+        for half, gone, end in zip(halves, done, ends, strict=True):
+            m.d.comb += [half.valid.eq(self.connect.valid & ~gone), half.payload.eq(self.connect.payload)]
+            m.d.sync += gone.eq(end & ~self.connect.ready)
+
+    def _send(self, m: Module, requester: Requester, responder: Responder) -> None:
+        config = self.config
+        m.submodules.fetch = fetch = PayloadFetch(
+            width=config.width,
+            address_width=config.address_width,
+            depth=config.fetch_words,
+            start_words=config.start_words,
+        )
+        m.submodules.transmitter = transmitter = Transmitter(width=config.width)
+        connect_typed(m, requester.fetch, fetch.command)
+        connect_typed(m, requester.headers, transmitter.packets)
+        connect_typed(m, responder.answer, transmitter.answers)
+        connect_typed(m, fetch.packet, transmitter.payload)
+        connect_typed(m, fetch.o, transmitter.words)
+        connect_typed(m, fetch.axi, flipped(self.read))
+        connect_typed(m, transmitter.o, flipped(self.mac_tx))
+        m.d.comb += transmitter.own.eq(self.own)
+        self.fetch_error = fetch.error
+
+    def _receive(self, m: Module, requester: Requester, responder: Responder) -> None:
+        """Acknowledgements go to the requester, all else to the responder."""
+        config = self.config
+        m.submodules.receiver = receiver = Receiver(config=config)
+        m.submodules.regions = regions = RegionTable(config=config)
+        m.submodules.store = store = PayloadStore(width=config.width, address_width=config.address_width)
+        m.submodules.answers = answers = StreamFIFO(shape=answer_layout(config), depth=_ANSWERS)
+        connect_typed(m, flipped(self.mac_rx), receiver.i)
+        connect_typed(m, flipped(self.region), regions.region)
+        connect_typed(m, receiver.words, store.i)
+        connect_typed(m, responder.store, store.command)
+        connect_typed(m, answers.o, requester.answer)
+        connect_typed(m, store.axi, flipped(self.write))
+        found = receiver.o.payload
+        is_answer = Signal()
+        m.d.comb += [
+            receiver.own.eq(self.own),
+            regions.ask.eq(receiver.ask),
+            receiver.allowed.eq(regions.allowed),
+            is_answer.eq(found.good & found.answer),
+            answers.i.valid.eq(receiver.o.valid & is_answer),
+            *(answers.i.payload[name].eq(found[name]) for name in answers.i.payload.shape().members),
+            responder.i.valid.eq(receiver.o.valid & ~is_answer),
+            responder.i.payload.eq(found),
+            receiver.o.ready.eq(is_answer | responder.i.ready),
+            responder.stored.eq(store.done),
+            self.events.lost.eq(receiver.lost),
+            self.events.memory_error.eq(store.error | self.fetch_error),
+        ]

@@ -1,0 +1,127 @@
+"""The node of one-sided writes: the NIC with registers, ready for a board."""
+
+from typing import Any
+
+from amaranth import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.hdl.bus.axi4 import AXI4LiteSignature, join_memory, memory_signature
+from fanin.hdl.bus.registers import RegisterFile
+from fanin.hdl.rdma.nic import RdmaNic
+from fanin.hdl.rdma.nic_control import nic_counters, nic_settings
+from fanin.hdl.rdma.registers import COUNTERS, IDENTITY, VERSION, rdma_registers
+from fanin.hdl.rdma.write_queue import WriteQueue
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.packet import packet_stream
+from fanin.rdma import RdmaConfig
+
+COMPLETIONS = 64  # that may be unfinished or wait for the host
+ARRIVALS = 64  # that may wait for the host; then the NIC waits, too
+
+
+class RdmaNode(wiring.Component):
+    """One-sided writes for a host, ready for a board.
+
+    Members
+    -------
+    ``axil`` : In, AXI4-Lite, 32 bits
+        The registers of ``rdma_registers(config)``.
+    ``memory`` : Out, AXI4, ``width`` bits
+    ``mac_tx`` : Out, packet stream of ``width`` bits
+    ``mac_rx`` : In, packet stream of ``width`` bits with ``error``
+
+    Parameters
+    ----------
+    ``config`` : RdmaConfig
+
+    Latency
+    -------
+    Those of the NIC; to its ``post`` 4 cycles from the B of the write to ``control`` that posts.
+
+    Source
+    ------
+    docs/systems/rdma.md; RDMA-wild, section 3.
+    """
+
+    def __init__(self, *, config: RdmaConfig):
+        self.config = config
+        axi = memory_signature(data_width=config.width, address_width=config.address_width)
+        super().__init__(
+            {
+                "axil": In(AXI4LiteSignature(address_width=rdma_registers(config).address_bits)),
+                "memory": Out(axi),
+                "mac_tx": Out(packet_stream(config.width)),
+                "mac_rx": In(packet_stream(config.width, error=True)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Registers in front, the NIC behind."""
+        m = Module()
+        m.submodules.registers = registers = RegisterFile(registers=rdma_registers(self.config))
+        m.submodules.nic = nic = RdmaNic(config=self.config)
+        connect_typed(m, flipped(self.axil), registers.axil)
+        connect_typed(m, nic.mac_tx, flipped(self.mac_tx))
+        connect_typed(m, flipped(self.mac_rx), nic.mac_rx)
+        join_memory(m, read=nic.read, write=nic.write, memory=self.memory)
+        self._settings(m, registers, nic)
+        self._posts(m, registers, nic)
+        self._arrivals(m, registers, nic)
+        self._counters(m, registers, nic)
+        return m
+
+    def _settings(self, m: Module, registers: Any, nic: RdmaNic) -> None:
+        """Identity, addresses, queue pairs and regions."""
+        constants = {"id": IDENTITY, "version": VERSION}
+        constants |= {name: getattr(self.config, name) for name in ("queue_pairs", "regions", "descriptors")}
+        m.d.comb += [getattr(registers, name).eq(value) for name, value in constants.items()]
+        nic_settings(m, self.config, registers, nic)
+
+    def _posts(self, m: Module, registers: Any, nic: RdmaNic) -> None:
+        """Writes to the NIC, completions to the host."""
+        m.submodules.writes = writes = WriteQueue(config=self.config, completions=COMPLETIONS)
+        shape = nic.completion.payload.shape()
+        m.submodules.completions = done = StreamFIFO(shape=shape, depth=COMPLETIONS)
+        connect_typed(m, writes.o, nic.post)
+        connect_typed(m, nic.completion, done.i)
+        write, said = writes.write, done.o.payload
+        posting = Signal(4)
+        sources = {"index": "write_index", "local": "local_address", "remote": "remote_address", "rkey": "key"}
+        sources |= {name: name for name in ("tag", "length", "with_immediate", "immediate")}
+        m.d.comb += [write[name].eq(getattr(registers, source)) for name, source in sources.items()]
+        m.d.comb += [
+            writes.post.eq(registers.post),
+            writes.local.eq(registers.local_address),
+            registers.full.eq(writes.full),
+            registers.posting.eq(registers.post | posting.any()),
+            done.o.ready.eq(registers.take_completion),
+            writes.completed.eq(done.o.valid & done.o.ready),
+            registers.completed.eq(done.o.valid),
+            registers.completed_tag.eq(said.tag),
+            registers.completed_index.eq(said.index),
+            registers.ending.eq(said.ending),
+        ]
+        m.d.sync += posting.eq((posting << 1) | registers.post)
+        for name, event in {"accepted": writes.accepted, "refused_posts": writes.refused}.items():
+            m.d.sync += getattr(registers, name).eq(getattr(registers, name) + event)
+
+    def _arrivals(self, m: Module, registers: Any, nic: RdmaNic) -> None:
+        """Messages with immediate data to the host."""
+        m.submodules.arrivals = queue = StreamFIFO(shape=nic.arrival.payload.shape(), depth=ARRIVALS)
+        connect_typed(m, nic.arrival, queue.i)
+        said = queue.o.payload
+        m.d.comb += [
+            queue.o.ready.eq(registers.take_arrival),
+            registers.arrived.eq(queue.o.valid),
+            registers.arrived_index.eq(said.index),
+            registers.arrived_immediate.eq(said.immediate),
+            registers.arrived_length.eq(said.length),
+        ]
+
+    def _counters(self, m: Module, registers: Any, nic: RdmaNic) -> None:
+        """Every counter has a source."""
+        sources = nic_counters(nic)
+        assert sources.keys() == COUNTERS.keys()
+        m.d.sync += [getattr(registers, name).eq(source) for name, source in sources.items()]

@@ -1,0 +1,139 @@
+"""The words of frames that have payload, into a buffer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.rdma.shapes import by_opcode, lane_bits, words_bits
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.packet import packet_layout
+from fanin.rdma import MAX_PAYLOAD, check_width, payload_words
+from fanin.wire.ethernet import IPV4
+from fanin.wire.fields import field_bits
+from fanin.wire.rdma import BTH, BTH_AT, ICRC_BYTES, IP_AT, MOST_HEADER_BYTES, Opcode, header_bytes
+
+LATENCY = 4  # cycles from a frame's last word to its count
+_MARGIN = 8  # words that may be on their way to the buffer when a frame begins
+
+_LENGTH_AT = IP_AT + 2  # of the packet's length in bytes
+_PAD_AT = BTH_AT + 1
+_LAST_BYTE = MOST_HEADER_BYTES + MAX_PAYLOAD - 1
+
+
+class PayloadFilter(wiring.Component):
+    """Keep those words of each frame that have a byte of its payload, and count them.
+
+    Where the payload begins and ends is what the headers say, right or wrong; of a frame that ends before,
+    there are fewer words, and of none more than of the longest payload.
+
+    Members
+    -------
+    ``i`` : In, ``valid`` and ``p``, :func:`~fanin.hdl.stream.packet.packet_layout`
+        A word of a frame, from the Ethernet header on.
+    ``admit`` : In, 1
+        Keep the frame's words; the same for all of them.
+    ``room`` : Out, 1
+        There is room for a frame more, whatever its length.
+    ``words`` : Out, stream of ``width`` bits
+    ``count`` : Out, ``valid`` and ``words``
+        Of a frame whose last word has come.
+
+    Parameters
+    ----------
+    ``width`` : int, bits of a word; 128, 256 or 512
+    ``depth`` : int, words of the buffer; at least two payloads' words
+
+    Latency
+    -------
+    4 cycles from a frame's last word to ``count``, 5 from a word to ``words``. One word a cycle.
+
+    Source
+    ------
+    docs/systems/rdma.md, "Responder".
+    """
+
+    def __init__(self, *, width: int = 512, depth: int = 512):
+        check_width(width)
+        most = payload_words(width)
+        if depth < 2 * most:
+            raise ValueError(f"depth must be at least two payloads, {2 * most} words, not {depth!r}")
+        self.width = width
+        self.depth = depth
+        self._most = most
+        super().__init__(
+            {
+                "i": In(data.StructLayout({"valid": 1, "p": packet_layout(width)})),
+                "admit": In(1),
+                "room": Out(1, init=1),
+                "words": Out(stream.Signature(width)),
+                "count": Out(data.StructLayout({"valid": 1, "words": words_bits(width)})),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Words walk through four stages; what the headers say is worked out beside them."""
+        m = Module()
+        m.submodules.buffer = buffer = StreamFIFO(shape=self.width, depth=self.depth)
+        connect_typed(m, buffer.o, wiring.flipped(self.words))
+        number = Signal(range(_LAST_BYTE * 8 // self.width + 2))  # of the word in its frame; then it stays
+        with m.If(self.i.valid):
+            with m.If(self.i.p.last):
+                m.d.sync += number.eq(0)
+            with m.Elif(~number.all()):
+                m.d.sync += number.eq(number + 1)
+        flags = Cat(self.i.valid, self.i.p.last, self.admit)
+        word = delayed(m, self.i.p.data, LATENCY, name="word")
+        at = delayed(m, number, LATENCY - 1, name="number")
+        valid = delayed(m, flags, LATENCY, name="flags", reset_less=False)
+        wanted = Signal()
+        m.d.sync += wanted.eq(self._has_payload(m, word[1], at))
+        push = Signal()
+        so_far = Signal(words_bits(self.width))
+        here, last, admit = valid[-1]
+        m.d.comb += [
+            push.eq(here & admit & wanted),
+            buffer.i.valid.eq(push),
+            buffer.i.payload.eq(word[-1]),
+            self.count.valid.eq(here & last),
+            self.count.words.eq(so_far + push),
+        ]
+        with m.If(here):
+            m.d.sync += so_far.eq(Mux(last, 0, so_far + push))
+        m.d.sync += self.room.eq(buffer.level < self.depth - self._most - _MARGIN)
+        return m
+
+    def _has_payload(self, m: Module, word: Any, at: list[Any]) -> Any:
+        """Whether the word two stages behind ``word`` has payload."""
+        size = self.width // 8
+        length = Signal(field_bits(IPV4, "length") + 1)  # and what lies in front of it, but no ICRC; less one
+        opcode = Signal(field_bits(BTH, "opcode"))
+        pad = Signal(field_bits(BTH, "pad"))
+        with m.If(at[1] == _LENGTH_AT // size):
+            low = _LENGTH_AT % size
+            m.d.sync += length.eq(
+                Cat(word.word_select(low + 1, 8), word.word_select(low, 8)) + (IP_AT - ICRC_BYTES - 1)
+            )
+        with m.If(at[1] == BTH_AT // size):
+            m.d.sync += opcode.eq(word.word_select(BTH_AT % size, 8))
+            m.d.sync += pad.eq(word.word_select(_PAD_AT % size, 8)[4:6])
+        known = Signal()
+        first = Signal.like(at[0])
+        header = Signal(range(MOST_HEADER_BYTES + 1))
+        end = Signal(signed(field_bits(IPV4, "length") + 2))  # the payload's last byte
+        m.d.sync += [
+            known.eq(opcode.matches(*Opcode)),
+            first.eq(by_opcode(opcode, lambda code: header_bytes(code) // size)),
+            header.eq(by_opcode(opcode, header_bytes)),
+            end.eq(length - pad),
+        ]
+        within = at[3] <= min(_LAST_BYTE // size, (1 << len(at[3])) - 1)
+        # Not ``end >= header``, whose carry would run through all bits of ``end``.
+        few = len(header)
+        some = ~end[-1] & (end[few:-1].any() | (end[:few] >= header))
+        return known & some & (at[3] >= first) & (at[3] <= end[lane_bits(self.width) :]) & within

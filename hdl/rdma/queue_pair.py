@@ -1,0 +1,121 @@
+"""What a queue pair is, and what is said of its writes."""
+# Amaranth takes widths as annotations:
+# mypy: disable-error-code="valid-type"
+
+import functools
+from collections.abc import Callable
+
+from amaranth import Mux, Value
+from amaranth.lib import data
+
+from fanin.hdl.rdma.shapes import SIZE_BITS, Peer, lane_bits, words_bits
+from fanin.rdma import MAX_RETRIES, MAX_WINDOW_BITS, Ending, RdmaConfig
+from fanin.wire.fields import field_bits
+from fanin.wire.rdma import AETH, BTH, IMMEDIATE, PATH_MTUS, PSN_BITS, RETH
+
+TAG_BITS = 16  # the host's name for a write
+RKEY_BITS = field_bits(RETH, "rkey")
+LENGTH_BITS = field_bits(RETH, "length")
+REMOTE_BITS = field_bits(RETH, "address")
+IMMEDIATE_BITS = field_bits(IMMEDIATE, "immediate")
+SYNDROME_BITS = field_bits(AETH, "syndrome")
+MSN_BITS = field_bits(AETH, "msn")
+MTU_BITS = (len(PATH_MTUS) - 1).bit_length()
+SMALLEST_MTU_BITS = min(PATH_MTUS).bit_length() - 1
+assert tuple(min(PATH_MTUS) << n for n in range(len(PATH_MTUS))) == PATH_MTUS
+
+
+class Settings(data.Struct):
+    """One end of a queue pair, as its host wants it."""
+
+    enable: 1
+    peer: Peer
+    mtu: MTU_BITS  # index in PATH_MTUS
+    window: MAX_WINDOW_BITS.bit_length()  # packets in flight, as a power of two
+    retries: MAX_RETRIES.bit_length()
+    send_psn: PSN_BITS
+    receive_psn: PSN_BITS
+
+
+def index_bits(config: RdmaConfig) -> int:
+    """Bits of a queue pair's place in the tables."""
+    return (config.queue_pairs - 1).bit_length()
+
+
+def connect_layout(config: RdmaConfig) -> data.StructLayout:
+    """A queue pair begins anew, or ends."""
+    return data.StructLayout({"index": index_bits(config), "settings": Settings})
+
+
+def write_layout(config: RdmaConfig) -> data.StructLayout:
+    """A descriptor: ``length`` bytes from byte ``local`` to byte ``remote`` at the other end."""
+    return data.StructLayout(
+        {
+            "index": index_bits(config),
+            "tag": TAG_BITS,
+            "local": config.address_width,
+            "remote": REMOTE_BITS,
+            "rkey": RKEY_BITS,
+            "length": LENGTH_BITS,
+            "with_immediate": 1,
+            "immediate": IMMEDIATE_BITS,
+        }
+    )
+
+
+def completion_layout(config: RdmaConfig) -> data.StructLayout:
+    """What is said of a descriptor, once."""
+    return data.StructLayout({"index": index_bits(config), "tag": TAG_BITS, "ending": max(Ending).bit_length()})
+
+
+def answer_layout(config: RdmaConfig) -> data.StructLayout:
+    """An ACK or NAK that has come."""
+    return data.StructLayout({"index": index_bits(config), "psn": PSN_BITS, "syndrome": SYNDROME_BITS})
+
+
+def arrival_layout(config: RdmaConfig) -> data.StructLayout:
+    """A message with immediate data is in memory."""
+    return data.StructLayout({"index": index_bits(config), "immediate": IMMEDIATE_BITS, "length": LENGTH_BITS})
+
+
+def packets_of(size: Value, mtu: Value) -> Value:
+    """``size`` in whole packets, what is left over dropped; ``mtu`` is its code."""
+    return _chosen(mtu, lambda n: size[SMALLEST_MTU_BITS + n :])
+
+
+def bytes_of(packets: Value, mtu: Value) -> Value:
+    """So many packets in bytes."""
+    return _chosen(mtu, lambda n: packets << SMALLEST_MTU_BITS + n)
+
+
+def _chosen(mtu: Value, of: Callable[[int], Value]) -> Value:
+    """``of`` a code: a multiplexer, where tools would make one shifter for all, behind multiplexers."""
+    return functools.reduce(lambda others, n: Mux(mtu == n, of(n), others), range(1, len(PATH_MTUS)), of(0))
+
+
+def received_layout(config: RdmaConfig) -> data.StructLayout:
+    """A packet that has come, but for its payload, of which ``words`` wait in the receive buffer.
+
+    ``good``: it is one for this NIC, and undamaged; else only ``words`` counts. ``answer``: its opcode is
+    an acknowledgement's. ``longer``, for each MTU: its ``length`` is more. ``allowed``: a region allows the
+    message.
+    """
+    return data.StructLayout(
+        {
+            "good": 1,
+            "words": words_bits(config.width),
+            "index": index_bits(config),
+            "opcode": field_bits(BTH, "opcode"),
+            "answer": 1,
+            "acknowledge": 1,
+            "psn": PSN_BITS,
+            "size": SIZE_BITS,
+            "lane": lane_bits(config.width),
+            "address": config.address_width,
+            "length": LENGTH_BITS,
+            "longer": len(PATH_MTUS),
+            "allowed": 1,
+            "immediate": IMMEDIATE_BITS,
+            "syndrome": SYNDROME_BITS,
+        }
+    )

@@ -1,0 +1,207 @@
+"""The registers of a node of one-sided writes, declared once: RTL, host driver and documentation follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fanin.hdl.bus.register_map import WORD_BITS, Access, Field, Register, RegisterMap
+from fanin.hdl.rdma.queue_pair import (
+    IMMEDIATE_BITS,
+    LENGTH_BITS,
+    MTU_BITS,
+    REMOTE_BITS,
+    RKEY_BITS,
+    TAG_BITS,
+    index_bits,
+)
+from fanin.hdl.rdma.requester import RequesterEvents
+from fanin.hdl.rdma.responder import ResponderEvents
+from fanin.rdma import FIRST_QUEUE_PAIR, MAX_RETRIES, MAX_WINDOW_BITS, Ending, RdmaConfig
+from fanin.wire.rdma import MAX_MESSAGE_BYTES, PATH_MTUS, PSN_BITS
+
+IDENTITY = 0x464E5244  # "DRNF" in memory order: fanin RDMA
+VERSION = 1
+TIMEOUT = 50_000  # cycles
+INDEX_BITS = 6  # in the registers, whatever the configuration
+
+#: What the node counts; the first ones are the fields of the events of requester and responder.
+COUNTERS = {
+    "sent": "packets sent, answers left out",
+    "went_back": "times a queue pair sent again from its oldest packet",
+    "timed_out": "and of these, because no answer came",
+    "failed": "queue pairs that ended with an error of a write",
+    "taken": "packets received and written",
+    "repeated": "packets received once more",
+    "early": "packets received while one before them was missing",
+    "refused": "packets that ended their queue pair",
+    "dropped": "packets damaged, or for nobody here",
+    "lost": "frames for which there was no room",
+    "memory_errors": "responses of memory that were errors",
+}
+assert list(COUNTERS)[:9] == [
+    *RequesterEvents.as_shape().members,
+    *ResponderEvents.as_shape().members,
+]
+
+
+#: Commands of every node with a NIC.
+NIC_COMMANDS = (
+    Field("connect", 1, "the queue pair at `pair` begins anew, with all that stands there; or ends"),
+    Field("set_region", 1, "the region at `region` becomes what stands there"),
+)
+
+
+def flags(name: str, doc: str, config: RdmaConfig) -> Register:
+    """A bit for each queue pair, in as many words as that takes."""
+    count = -(-config.queue_pairs // WORD_BITS)
+    return Register(name, Access.RO, doc, bits=min(WORD_BITS, config.queue_pairs), count=count)
+
+
+def _control(config: RdmaConfig) -> tuple[Register, ...]:
+    return (
+        Register("id", Access.RO, f"{IDENTITY:#010x}"),
+        Register("version", Access.RO, f"version of this register map: {VERSION}"),
+        Register(
+            "shape",
+            Access.RO,
+            "what was fixed when this node was made",
+            (
+                Field("queue_pairs", 8, f"their numbers are {FIRST_QUEUE_PAIR:#x} and on"),
+                Field("regions", 8, "regions"),
+                Field("descriptors", 10, "of a queue pair that may be unfinished"),
+            ),
+        ),
+        Register(
+            "control",
+            Access.PULSE,
+            "commands",
+            (
+                *NIC_COMMANDS,
+                Field("post", 1, "the write that stands at `write` is to be done"),
+                Field("take_completion", 1, "the next completion comes up at `completion`"),
+                Field("take_arrival", 1, "the next message comes up at `arrival`"),
+                Field("clear_counters", 1, "all counters become 0"),
+            ),
+        ),
+        Register(
+            "status",
+            Access.RO,
+            "what the node does",
+            (
+                Field("connecting", 1, "the last `connect` has not been carried out yet"),
+                Field("posting", 1, "the last `post` has been neither accepted nor refused yet"),
+                Field("full", 1, "a `post` would be refused: take completions, or wait"),
+            ),
+        ),
+        Register("accepted", Access.RO, "writes posted and accepted; each will be told of by `completion`"),
+        Register("refused_posts", Access.RO, "writes posted and refused"),
+    )
+
+
+def endpoint_registers(config: RdmaConfig) -> tuple[Register, ...]:
+    """Whether queue pairs are connected, and what the NIC is called."""
+    return (
+        flags("sending", "queue pairs that are connected and have not failed, as senders", config),
+        flags("receiving", "the same, as receivers", config),
+        Register("own_mac", Access.RW, "this node's MAC address", bits=48),
+        Register("own_ip", Access.RW, "this node's IPv4 address"),
+        Register("timeout", Access.RW, "cycles without an answer until packets are sent again", reset=TIMEOUT),
+    )
+
+
+def pair_registers() -> tuple[Register, ...]:
+    """A queue pair, for the command ``connect``."""
+    mtus = ", ".join(f"{code} {mtu}" for code, mtu in enumerate(PATH_MTUS))
+    return (
+        Register(
+            "pair",
+            Access.RW,
+            "a queue pair, for `connect`",
+            (
+                Field("pair_index", INDEX_BITS, "its place"),
+                Field("pair_enable", 1, "1: connected"),
+                Field("mtu", MTU_BITS, f"path MTU: {mtus}"),
+                Field("window", MAX_WINDOW_BITS.bit_length(), "packets in flight, as a power of two: 0…10"),
+                Field("retries", MAX_RETRIES.bit_length(), "times in a row that it goes back, then it fails"),
+            ),
+        ),
+        Register("peer_number", Access.RW, "number of the queue pair at the other end", bits=PSN_BITS),
+        Register("peer_mac", Access.RW, "MAC address on the way there", bits=48),
+        Register("peer_ip", Access.RW, "IPv4 address there"),
+        Register("source_port", Access.RW, "UDP port to send from", bits=16),
+        Register("send_psn", Access.RW, "number of the first packet that it sends", bits=PSN_BITS),
+        Register("receive_psn", Access.RW, "and that it expects", bits=PSN_BITS),
+    )
+
+
+def region_registers(config: RdmaConfig) -> tuple[Register, ...]:
+    """A region, for the command ``set_region``."""
+    return (
+        Register(
+            "region",
+            Access.RW,
+            "a region, for `set_region`",
+            (Field("region_index", INDEX_BITS, "its place"), Field("region_enable", 1, "1: it is one")),
+        ),
+        Register("region_key", Access.RW, "its key", bits=RKEY_BITS),
+        Register("region_base", Access.RW, "its first byte", bits=64),
+        Register("region_limit", Access.RW, "the one behind its last", bits=64),
+        Register(
+            "region_pairs", Access.RW, "a bit for each queue pair that may write there", bits=config.queue_pairs
+        ),
+    )
+
+
+def _write() -> tuple[Register, ...]:
+    endings = ", ".join(f"{ending.value} {ending.name}" for ending in Ending)
+    return (
+        Register(
+            "write",
+            Access.RW,
+            "a write, for `post`",
+            (
+                Field("write_index", INDEX_BITS, "the queue pair's place"),
+                Field("with_immediate", 1, "1: with immediate data"),
+                Field("tag", TAG_BITS, "comes back with the completion"),
+            ),
+        ),
+        Register("local_address", Access.RW, "first byte here", bits=64),
+        Register("remote_address", Access.RW, "first byte there", bits=REMOTE_BITS),
+        Register("key", Access.RW, "key of the region there", bits=RKEY_BITS),
+        Register("length", Access.RW, f"bytes, at most {MAX_MESSAGE_BYTES}", bits=LENGTH_BITS),
+        Register("immediate", Access.RW, "immediate data", bits=IMMEDIATE_BITS),
+        Register(
+            "completion",
+            Access.RO,
+            "the oldest completion, until `take_completion`",
+            (
+                Field("completed_tag", TAG_BITS, "its tag"),
+                Field("completed_index", 8, "its queue pair's place"),
+                Field("ending", 7, endings),
+                Field("completed", 1, "1: there is one"),
+            ),
+        ),
+        Register(
+            "arrival",
+            Access.RO,
+            "the oldest message with immediate data that has come, until `take_arrival`",
+            (Field("arrived_index", 8, "its queue pair's place"), Field("arrived", 1, "1: there is one")),
+        ),
+        Register("arrived_immediate", Access.RO, "its immediate data"),
+        Register("arrived_length", Access.RO, "its bytes"),
+    )
+
+
+def counter_registers(counters: Mapping[str, str]) -> tuple[Register, ...]:
+    """Counters and what they count."""
+    return tuple(Register(name, Access.COUNTER, doc) for name, doc in counters.items())
+
+
+def rdma_registers(config: RdmaConfig) -> RegisterMap:
+    """The registers of a node of that configuration."""
+    assert index_bits(config) <= INDEX_BITS
+    parts = (
+        _control(config), endpoint_registers(config), pair_registers(), region_registers(config), _write(),
+        counter_registers(COUNTERS),
+    )  # fmt: skip
+    return RegisterMap(tuple(register for part in parts for register in part), clear="clear_counters")

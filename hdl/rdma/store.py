@@ -1,0 +1,208 @@
+"""Payloads to memory, from any byte on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.bus.axi4 import AXI4WriteSignature, Resp
+from fanin.hdl.rdma.bursts import PAGE_BITS, PayloadBursts, drive_addresses, last_byte
+from fanin.hdl.rdma.merge import WordMerge, sums, window
+from fanin.hdl.rdma.shapes import lane_bits, store_layout
+from fanin.hdl.rdma.tally import Tally
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.lanes import ones_from, rotated
+from fanin.rdma import check_path
+
+_LATE_BITS = 3  # of a turn, behind a register; the others are in front of it
+_AHEAD = 16  # payloads whose addresses may leave before their words
+_ON_THE_WAY = 2  # commands that may have been taken since the queues' levels were looked at
+_AWAITED = data.StructLayout({"some": 1, "crosses": 1})  # whether a payload has bytes, and takes two bursts
+
+
+def _run_layout(width: int) -> data.StructLayout:
+    """Where a payload lies: its first word's place in the page, its first byte's lane and its last one's."""
+    bits = lane_bits(width)
+    return data.StructLayout({"place": PAGE_BITS - bits, "first": bits, "last": bits})
+
+
+class PayloadStore(wiring.Component):
+    """Write payloads to memory, from any byte on and from any lane; or throw them away.
+
+    A payload is one burst, or two if it crosses a 4 KiB boundary; only its bytes are strobed, and they go in
+    the order of their addresses. All bursts carry the ID 0, so that responses come back in order; ``bready``
+    is always high. AW and W wait for one another in no order that a slave may choose: the words of a burst are
+    offered whether or not its address has been taken, and the addresses of up to 16 payloads before their
+    words. A payload must not wrap past the end of the address space.
+
+    Members
+    -------
+    ``command`` : In, stream of :func:`~fanin.hdl.rdma.shapes.store_layout`
+        ``ready`` is a register.
+    ``i`` : In, stream of ``width`` bits
+        As many words as lanes ``lane`` to ``lane + size - 1`` reach over, none if ``size`` is 0. One may be
+        taken before its command. ``ready`` follows ``axi.wready`` within the cycle.
+    ``axi`` : Out, :class:`~fanin.hdl.bus.axi4.AXI4WriteSignature`
+        Registered.
+    ``done`` : Out(1)
+        Pulse: the responses of the next command with ``keep`` are all in, and those of all commands before it.
+    ``error`` : Out(1)
+        Pulse: a response was not OKAY.
+
+    Parameters
+    ----------
+    ``width`` : int, bits; 128, 256 or 512
+    ``address_width`` : int, bits; 12 to 47
+    ``outstanding`` : int, payloads whose responses are to come; at least 3
+
+    Latency
+    -------
+    ``awvalid`` is 4 cycles after the command. ``wvalid`` is, too, if the word waits on ``i``, and 5 cycles if
+    the first byte moves to a lower lane. ``done`` is 1 cycle after the response, of one of nothing 2 after
+    the command. A payload takes a cycle for each word that comes, and one more if what is held then makes
+    another; that one is also the next payload's first, if its first word is only held (it moves to lower lanes,
+    or is thrown away). So payloads of one alignment take as many cycles as they come in words, or as they leave
+    in if these are more. A command a cycle; one of two bursts takes two.
+
+    Source
+    ------
+    docs/systems/rdma.md; Arm IHI 0022.
+    """
+
+    def __init__(self, *, width: int = 512, address_width: int = 40, outstanding: int = 64):
+        check_path(width=width, address_width=address_width)
+        if not isinstance(outstanding, int) or outstanding <= _ON_THE_WAY:
+            raise ValueError(f"outstanding must be at least {_ON_THE_WAY + 1}, not {outstanding!r}")
+        self.width = width
+        self.address_width = address_width
+        self.outstanding = outstanding
+        super().__init__(
+            {
+                "command": In(stream.Signature(store_layout(width=width, address_width=address_width))),
+                "i": In(stream.Signature(width)),
+                "axi": Out(AXI4WriteSignature(data_width=width, address_width=address_width)),
+                "done": Out(1),
+                "error": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A command goes three ways: to AW, with its words to W, and to those that await responses."""
+        m = Module()
+        path = {"width": self.width, "address_width": self.address_width}
+        m.submodules.bursts = bursts = PayloadBursts(**path, tag=0)
+        payload = bursts.command.payload.shape()
+        m.submodules.payloads = payloads = StreamFIFO(shape=payload, depth=_AHEAD)
+        run = _run_layout(self.width)
+        m.submodules.merge = merge = WordMerge(width=self.width, depth=_AHEAD, late=_LATE_BITS, tag=run)
+        m.submodules.awaited = awaited = StreamFIFO(shape=_AWAITED, depth=self.outstanding)
+        connect_typed(m, payloads.o, bursts.command)
+        self._take(m, [payloads, merge, awaited])
+        self._plan(m, payloads.i, merge.command, awaited.i)
+        drive_addresses(m, self.axi, "aw", bursts.o)
+        self._words(m, self._merged(m, merge))
+        self._responses(m, awaited.o)
+        return m
+
+    def _take(self, m: Module, queues: list[Any]) -> None:
+        """Take commands while all queues have room for those that may be on the way."""
+        room = Signal(init=1)
+        m.d.sync += room.eq(Cat(queue.level < queue.depth - _ON_THE_WAY for queue in queues).all())
+        m.d.comb += self.command.ready.eq(room)
+
+    def _plan(self, m: Module, payloads: Any, words: Any, awaited: Any) -> None:
+        """One addition in front of a register; behind it the queues, which have room for what was taken."""
+        given, bits = self.command.payload, lane_bits(self.width)
+        go, some = (Signal(name=name) for name in ("go", "some"))
+        m.d.comb += [go.eq(self.command.valid & self.command.ready), some.eq(given.size != 0)]
+
+        def later(name: str, value: Value, *, reset_less: bool = True) -> Value:
+            return delayed(m, value, 1, name=name, reset_less=reset_less)[-1]
+
+        some_later, keep, address, size = (
+            later(name, value)
+            for name, value in [
+                ("some", some), ("keep", given.keep), ("address", given.address), ("size", given.size)
+            ]
+        )  # fmt: skip
+        added = sums(width=self.width, at=given.lane, to=given.address[:bits], size=given.size)
+        added = {name: later(name, value) for name, value in added.items()}
+        fields = window(width=self.width, **added)
+        fields["flush"] &= keep
+        m.d.comb += [
+            payloads.valid.eq(later("has_burst", go & some & given.keep, reset_less=False)),
+            payloads.payload.address.eq(address),
+            payloads.payload.size.eq(size),
+            words.valid.eq(later("has_words", go & some, reset_less=False)),
+            *(words.payload.window[name].eq(value) for name, value in fields.items()),
+            words.payload.window.drop.eq(~keep),
+            words.payload.tag.place.eq(address[bits:PAGE_BITS]),
+            words.payload.tag.first.eq(address[:bits]),
+            words.payload.tag.last.eq(added["leaves"][:bits]),
+            awaited.valid.eq(later("has_end", go & given.keep, reset_less=False)),
+            awaited.payload.some.eq(some_later),
+            awaited.payload.crosses.eq(last_byte(address, size)[-1]),
+        ]
+
+    def _merged(self, m: Module, merge: WordMerge) -> Any:
+        """Merge neighbours and turn the words to their lanes, within an eighth of a word first."""
+        out, lane = merge.o.payload, range(self.width // 8)
+        layout = data.StructLayout(out.shape().members | {"from": lane, "to": lane})  # the bytes that count
+        m.submodules.word = word = StreamFIFO(shape=self.width, depth=1)
+        m.submodules.merged = merged = StreamFIFO(shape=layout, depth=1)
+        connect_typed(m, wiring.flipped(self.i), word.i)
+        m.d.comb += [
+            merge.i.valid.eq(word.o.valid),
+            merge.i.payload.eq(rotated(word.o.payload, merge.turn)),
+            word.o.ready.eq(merge.i.ready),
+            merged.i.valid.eq(merge.o.valid),
+            merge.o.ready.eq(merged.i.ready),
+            *(merged.i.payload[name].eq(out[name]) for name in out.shape().members),
+            merged.i.payload["from"].eq(Mux(out.first, out.tag.first, 0)),
+            merged.i.payload["to"].eq(Mux(out.last, out.tag.last, -1)),
+        ]
+        return merged.o
+
+    def _words(self, m: Module, words: Any) -> None:
+        """Strobe the bytes of the payload, and end a burst at its end and at the end of a page."""
+        axi, size, word = self.axi, self.width // 8, words.payload
+        next_place = Signal.like(word.tag.place)
+        place = Signal.like(next_place)
+        m.d.comb += [
+            place.eq(Mux(word.first, word.tag.place, next_place)),
+            words.ready.eq(~axi.wvalid | axi.wready),
+        ]
+        behind = (ones_from(word.to, size) << 1)[:size]
+        with m.If(axi.wready):
+            m.d.sync += axi.wvalid.eq(0)
+        with m.If(words.valid & words.ready):
+            m.d.sync += [
+                axi.wvalid.eq(1),
+                axi.wdata.eq(rotated(word.data, word.late, unit=self.width >> _LATE_BITS)),
+                axi.wstrb.eq(ones_from(word["from"], size) & ~behind),
+                axi.wlast.eq(word.last | place.all()),
+                next_place.eq(place + 1),
+            ]
+
+    def _responses(self, m: Module, awaited: Any) -> None:
+        """Responses come in the order of the bursts; those that wait for payloads of nothing are counted."""
+        m.submodules.answered = answered = Tally(limit=2 * self.outstanding)
+        axi = self.axi
+        one_more = Signal()  # the first of the payload's two bursts has been answered
+        m.d.comb += [
+            axi.bready.eq(1),
+            answered.up.eq(axi.bvalid),
+            answered.down.eq(awaited.valid & awaited.payload.some & answered.some),
+            self.done.eq(
+                awaited.valid & (~awaited.payload.some | answered.some & (~awaited.payload.crosses | one_more))
+            ),
+            awaited.ready.eq(self.done),
+        ]
+        with m.If(answered.down):
+            m.d.sync += one_more.eq(awaited.payload.crosses & ~one_more)
+        m.d.sync += self.error.eq(axi.bvalid & (axi.bresp != Resp.OKAY))

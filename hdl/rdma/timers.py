@@ -1,0 +1,94 @@
+"""One timer for each queue pair."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.arith.delay import delayed
+
+TIMEOUT_BITS = 32
+
+
+class Timers(wiring.Component):
+    """Tell which queue pairs have waited too long.
+
+    All timers share one counter, which looks at one of them a cycle; so a timer may be late by as many cycles
+    as there are.
+
+    Members
+    -------
+    ``timeout`` : In, 32
+        Cycles; taken in steps of as many as there are timers.
+    ``waiting`` : In, one bit for each timer
+        The timer runs; else it stands at 0.
+    ``restart`` : In, one bit for each timer
+        Pulse: it begins anew, and is not expired.
+    ``expired`` : Out, one bit for each timer
+        It has run for ``timeout`` cycles; holds until ``restart``.
+
+    Parameters
+    ----------
+    ``count`` : int, a power of two, at least 2
+
+    Latency
+    -------
+    ``expired`` rises ``timeout`` to ``timeout`` + 2 · ``count`` + 3 cycles after the timer began to run.
+
+    Source
+    ------
+    docs/systems/rdma.md, "Requester".
+    """
+
+    def __init__(self, *, count: int):
+        if count < 2 or count & (count - 1):
+            raise ValueError(f"count must be a power of two from 2, not {count!r}")
+        self.count = count
+        super().__init__(
+            {
+                "timeout": In(TIMEOUT_BITS),
+                "waiting": In(count),
+                "restart": In(count),
+                "expired": Out(count),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """``visit`` goes round; a restart is remembered until its timer is visited.
+
+        A visit takes three cycles: was the timer stopped, how old is it, is it over its limit; a restart that
+        comes meanwhile must win.
+        """
+        m = Module()
+        step_bits = (self.count - 1).bit_length()
+        m.submodules.ages = ages = Memory(shape=TIMEOUT_BITS - step_bits, depth=self.count, init=[])
+        read, write = ages.read_port(domain="comb"), ages.write_port()
+        visit = Signal(step_bits)
+        stopped = Signal(self.count)
+        limit = Signal(TIMEOUT_BITS - step_bits)
+        still = Signal()  # the timer visited in the cycle before stands at 0
+        stood = Signal()  # so did the one before that
+        over = Signal()  # that one's age is above the limit
+        _, visited, judged = delayed(m, visit, 2, name="visit")
+        stop = Signal(self.count)
+        m.d.comb += [
+            stop.eq(self.restart | ~self.waiting),
+            read.addr.eq(visited),
+            write.addr.eq(visited),
+            write.en.eq(1),
+            write.data.eq((read.data & ~still.replicate(len(limit))) + 1),  # in visits since it began
+        ]
+        m.d.sync += [
+            limit.eq(self.timeout[step_bits:]),
+            visit.eq(visit + 1),
+            still.eq(stopped.bit_select(visit, 1)),
+            stopped.eq(stopped & ~(1 << visit) | stop),
+            stood.eq(still),
+            over.eq(read.data > limit),
+            self.expired.eq((self.expired | ((over & ~stood) << judged) & ~stopped) & ~stop),
+        ]
+        return m

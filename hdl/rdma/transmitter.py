@@ -1,0 +1,168 @@
+"""From packets to frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.rdma.header_reader import Own
+from fanin.hdl.rdma.header_writer import HeaderWriter, written_layout
+from fanin.hdl.rdma.icrc import IcrcInserter
+from fanin.hdl.rdma.merge import WordMerge, window_layout
+from fanin.hdl.rdma.shapes import Headers
+from fanin.hdl.rdma.tally import Tally
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.lanes import ones_from
+from fanin.hdl.stream.packet import packet_stream
+from fanin.rdma import check_width
+
+_PAYLOADS = 4  # that may be told of before their frame begins
+
+
+class Transmitter(wiring.Component):
+    """Send answers, and packets whose payload has been fetched; answers go first.
+
+    Members
+    -------
+    ``own`` : In, Own
+    ``answers`` : In, stream of Headers
+    ``packets`` : In, stream of Headers
+    ``payload`` : In, stream of :func:`~fanin.hdl.rdma.merge.window_layout`
+        The next payload is there: how its words become those of its frame.
+    ``words`` : In, stream of ``width`` bits
+        Of payloads, each byte at its lane.
+    ``o`` : Out, packet stream of ``width`` bits
+        A frame does not pause inside, if the words that ``payload`` promises come without a pause.
+
+    Parameters
+    ----------
+    ``width`` : int, bits of a word; 128, 256 or 512
+
+    Latency
+    -------
+    From ``payload`` 3 cycles to the frame's first word, where its headers have come 5 cycles before, and those
+    of the ICRC (at 512 bits 8) to ``o``. One word a cycle, frames back to back; of short ones, one in 6 cycles.
+
+    Source
+    ------
+    docs/systems/rdma.md.
+    """
+
+    def __init__(self, *, width: int = 512):
+        check_width(width)
+        self.width = width
+        super().__init__(
+            {
+                "own": In(Own),
+                "answers": In(stream.Signature(Headers)),
+                "packets": In(stream.Signature(Headers)),
+                "payload": In(stream.Signature(window_layout(width))),
+                "words": In(stream.Signature(width)),
+                "o": Out(packet_stream(width)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Two writers of headers, one frame at a time, the ICRC behind it."""
+        m = Module()
+        m.submodules.icrc = icrc = IcrcInserter(width=self.width)
+        connect_typed(m, icrc.o, wiring.flipped(self.o))
+        m.submodules.merge = merge = WordMerge(width=self.width, depth=_PAYLOADS)
+        connect_typed(m, wiring.flipped(self.words), merge.i)
+        m.d.comb += [
+            merge.command.valid.eq(self.payload.valid),
+            merge.command.payload.window.eq(self.payload.payload),
+            self.payload.ready.eq(merge.command.ready),
+        ]
+        m.submodules.there = there = Tally(limit=_PAYLOADS + 1)
+        m.d.comb += there.up.eq(merge.command.valid & merge.command.ready)
+
+        m.submodules.answer_writer = answers = HeaderWriter(width=self.width)
+        m.submodules.packet_writer = packets = HeaderWriter(width=self.width)
+        for writer, port in (answers, self.answers), (packets, self.packets):
+            connect_typed(m, wiring.flipped(port), writer.i)
+            m.d.comb += writer.own.eq(self.own)
+        # Who is next is known a cycle before the frame may begin.
+        next_answer = Signal()
+        next_packet = Signal()
+        free = Signal()
+        answer = answers.soon & ~answers.o.ready
+        packet = packets.soon & ~packets.o.ready & (there.some | ~packets.o.payload.payload)
+        m.d.sync += [next_answer.eq(answer), next_packet.eq(packet & ~answer)]
+        m.d.comb += [
+            answers.o.ready.eq(free & next_answer),
+            packets.o.ready.eq(free & next_packet),
+            there.down.eq(packets.o.ready & packets.o.payload.payload),
+        ]
+        chosen = Signal(written_layout(self.width))
+        m.d.comb += [
+            chosen.eq(Mux(next_answer, answers.o.payload, packets.o.payload)),
+            # An answer has no payload: where one lies is the packet's, and waits for no choice.
+            chosen.lane.eq(packets.o.payload.lane),
+            chosen.end.eq(packets.o.payload.end),
+        ]
+        self._frame(m, chosen, free, next_answer | next_packet, merge.o, icrc.i)
+        return m
+
+    def _frame(self, m: Module, chosen: Any, free: Signal, go: Any, payload: Any, o: Any) -> None:
+        """Headers are shifted out; from where they end the payload joins in, and behind it come zeros."""
+        size = self.width // 8
+        active = Signal()
+        header = Signal.like(chosen.bytes)
+        wants = Signal()  # payload is still to come
+        joins = Signal()  # in this word
+        ahead = Signal.like(chosen.ahead)
+        last = Signal()
+        left = Signal.like(chosen.left)
+        from_first, to_end, keep = (Signal(size, name=name) for name in ("from_first", "to_end", "keep"))
+        moves = Signal()
+        lanes = Signal(size)
+        mask = Mux(payload.payload.first, from_first, -1) & Mux(payload.payload.last, to_end, -1)
+        m.d.comb += [
+            lanes.eq(mask & joins.replicate(size)),
+            o.valid.eq(active & (payload.valid | ~joins)),
+            o.payload.last.eq(last),
+            o.payload.keep.eq(Mux(last, keep, -1)),
+            o.payload.data.eq(_joined(header, payload.payload.data, lanes)),
+            moves.eq(o.valid & o.ready),
+            payload.ready.eq(joins & o.ready),
+            free.eq(~active | moves & last),
+        ]
+        with m.If(moves):
+            later, more = ahead >> 1, wants & ~(joins & payload.payload.last)
+            m.d.sync += [
+                header.eq(header >> self.width),
+                ahead.eq(later),
+                wants.eq(more),
+                joins.eq(more & ~later[0]),
+                last.eq(left < 0),
+                left.eq(left - 1),
+            ]
+        with m.If(free):
+            m.d.sync += [
+                active.eq(go),
+                header.eq(chosen.bytes),
+                wants.eq(chosen.payload),
+                joins.eq(go & chosen.payload & ~chosen.ahead[0]),
+                ahead.eq(chosen.ahead),
+                last.eq(chosen.single),
+                left.eq(chosen.left),
+                from_first.eq(ones_from(chosen.lane, size)),
+                to_end.eq(_ones_to(chosen.end, size)),
+                keep.eq(_ones_to(chosen.last, size)),
+            ]
+
+
+def _joined(header: Any, payload: Any, lanes: Any) -> Any:
+    """The bytes of the header, and in those lanes the payload's, where the header has zeros."""
+    return Cat(
+        header.word_select(n, 8) | payload.word_select(n, 8) & lanes[n].replicate(8) for n in range(len(lanes))
+    )
+
+
+def _ones_to(last: Any, size: int) -> Any:
+    """Ones up to bit ``last``, of ``size``."""
+    return ~((ones_from(last, size) << 1)[:size])

@@ -1,0 +1,420 @@
+"""The aggregation program: what docs/systems/aggregation.md asks of the switch, as tables and registers of a
+pipeline.
+
+:func:`controls` and :func:`parser` describe it for a configuration; :mod:`fanin.p4.printer` prints the
+description for a target. docs/systems/switch-program.md has the picture, and why everything is where it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fanin.job import SLOTS
+from fanin.p4.description import (
+    Action,
+    Assign,
+    Case,
+    ConstEntry,
+    Control,
+    Drop,
+    Execute,
+    Flood,
+    Header,
+    Key,
+    Multicast,
+    Operation,
+    Register,
+    State,
+    Table,
+    Unicast,
+)
+from fanin.p4.tofino import STAGES, state_stages, sums_per_stage
+from fanin.wire.aggregation import AGGREGATION, DEFAULT_VALUES, MAX_WORKERS, VALUE_BITS, Encap, Kind, Protocol
+from fanin.wire.ethernet import ETHERNET, IPV4, UDP
+from fanin.wire.fields import Field
+
+MAX_JOBS = 8  # at a time: decides table sizes
+MAX_VALUES = 32
+MAX_STATIONS = MAX_JOBS * MAX_WORKERS  # MAC addresses that other traffic is forwarded to
+FLOOD_GROUP = 1  # the multicast group of all ports
+AGG_STATE, ACK_STATE = "Aggregation.agg_state", "Aggregation.ack_state"
+
+
+class Target(StrEnum):
+    """What executes the program: BMv2's architecture, or Tofino's."""
+
+    V1MODEL = "v1model"
+    TNA = "tna"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramConfig:
+    """What is fixed when the program is emitted; jobs come and go at run time.
+
+    ``slots`` is the switch's, to be divided among jobs. ``encap`` UDP takes raw Ethernet too. Raises ValueError
+    naming parameter, value and limit.
+    """
+
+    target: Target = Target.V1MODEL
+    protocol: Protocol = Protocol.P4SGD
+    workers: int = 4  #: members of a job at most; 1…32
+    slots: int = 32768  #: a power of two up to 65536
+    values: int = DEFAULT_VALUES  #: of a packet; 1…32
+    encap: Encap = Encap.L2
+
+    def __post_init__(self) -> None:
+        for name, most, why in (
+            ("workers", MAX_WORKERS, f"a packet's bitmap has {MAX_WORKERS} bits"),
+            ("slots", SLOTS, "a packet's slot has 16 bits"),
+            ("values", MAX_VALUES, "no packet with more is tested on either target"),
+        ):
+            if not 1 <= getattr(self, name) <= most:
+                raise ValueError(f"{name} must be in 1…{most}, not {getattr(self, name)!r}: {why}")
+        if self.slots & (self.slots - 1):
+            raise ValueError(
+                f"slots must be a power of two, not {self.slots!r}: jobs have aligned ranges of them"
+            )
+        if self.target is Target.TNA and self.stages > STAGES:
+            raise ValueError(
+                f"{self.values} values at {self.slots} slots would take {self.stages} stages, and Tofino has "
+                f"{STAGES}: {self.sums_per_stage} sums of so many slots fit into one"
+            )
+
+    @property
+    def stages(self) -> int:
+        """Ingress stages on Tofino: those of the state, then those of the sums."""
+        state = [2] * len(self.kinds) + [1]
+        return state_stages(self.slots, state) + -(-self.values // self.sums_per_stage)
+
+    @property
+    def sums_per_stage(self) -> int:
+        """Values that Tofino adds side by side."""
+        return sums_per_stage(self.slots)
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of packet that workers send."""
+        return self.protocol.to_switch
+
+    @property
+    def verdict_entries(self) -> int:
+        """Entries of one job in table ``verdict``."""
+        return len(self.kinds) * (3 * self.workers + 2)
+
+
+def headers(config: ProgramConfig) -> tuple[Header, ...]:
+    """In their order on the wire."""
+    values = tuple(Field(f"v{n}", VALUE_BITS, f"value {n}") for n in range(config.values))
+    network = (
+        Header("ipv4", IPV4, "without options; with them a packet is other traffic"),
+        Header("udp", UDP, "the aggregation port is the destination's"),
+    )
+    return (
+        Header("ethernet", ETHERNET, ""),
+        *(network if config.encap is Encap.UDP else ()),
+        Header("aggregation", AGGREGATION, "docs/reference/aggregation-packet.md"),
+        Header("values", values, "partial or full activations; valid in a well-formed packet alone"),
+    )
+
+
+def parser(config: ProgramConfig) -> tuple[State, ...]:
+    """The ingress parser's states, behind what the target puts in front. Those of UDP are in the middle."""
+    udp = (
+        State(
+            "parse_ipv4",
+            "ipv4",
+            ("version", "ihl", "flags", "fragment", "protocol"),
+            (("(4, 5, 0 &&& 1, 0, IP_PROTOCOL_UDP)", "parse_udp"),),
+            why="Options and fragments (more, or an offset) are other traffic.",
+        ),
+        State("parse_udp", "udp", ("destination_port",), (("AGGREGATION_PORT", "parse_aggregation"),)),
+    )
+    known = ", ".join(kind.name for kind in config.kinds)
+    return (
+        State(
+            "parse_ethernet",
+            "ethernet",
+            ("ethertype",),
+            (
+                ("ETHERTYPE_AGGREGATION", "parse_aggregation"),
+                *((("ETHERTYPE_IPV4", "parse_ipv4"),) if config.encap is Encap.UDP else ()),
+            ),
+        ),
+        *(udp if config.encap is Encap.UDP else ()),
+        State(
+            "parse_aggregation",
+            "aggregation",
+            ("version", "kind"),
+            tuple((f"(VERSION, {kind.name})", "check_round") for kind in config.kinds),
+            before=(Assign("meta.aggregation", "1"),),
+            why=f"Only {known} of this version is followed by values that anyone looks at.",
+        ),
+        State("check_round", None, ("round",), (("0", "accept"),), then="parse_values", why="No round is 0."),
+        State("parse_values", "values"),
+    )
+
+
+def _pair(name: str, kind: Kind, action: str) -> tuple[Register, Action]:
+    """The round and the members seen in it, of AGGs or of ACKs, and what marks the sender as seen."""
+    register = Register(
+        name,
+        ("round", "seen"),
+        f"Of each slot's {kind.name}s: the current round, and the members seen in it. A pair, since a packet "
+        "may touch a register once, and both words are needed to change either.",
+    )
+    mark = Operation(
+        f"mark_{name}",
+        register,
+        (
+            Case(
+                "current",
+                "{round} == hdr.aggregation.round",
+                "{seen}",
+                {"seen": "{seen} | hdr.aggregation.bitmap"},
+            ),
+            Case(
+                "next",
+                "{round} + 1 == hdr.aggregation.round",
+                update={"round": "hdr.aggregation.round", "seen": "hdr.aggregation.bitmap"},
+            ),
+        ),
+        "Who was seen before this packet in its round: nobody (0) when it opens the round, or is stale.",
+    )
+    return register, Action(action, (Execute(mark, "meta.seen"),))
+
+
+def _admission(config: ProgramConfig) -> tuple[tuple[Register, ...], tuple[Table, ...]]:
+    """Stage 0: the state of the slots, behind tables that know the members."""
+    members = MAX_JOBS * config.workers
+    sender = (
+        Key("job", "hdr.aggregation.job"),
+        Key("port", "{ingress_port}"),
+        Key("bitmap", "hdr.aggregation.bitmap"),
+        Key("slot", "hdr.aggregation.slot"),
+    )
+    registers, tables = [], []
+    for kind in config.kinds:
+        name = kind.name.lower()
+        register, mark = _pair(f"{name}_state", kind, f"mark_{name}")
+        registers.append(register)
+        tables.append(
+            Table(
+                name,
+                sender,
+                (mark,),
+                f"{kind.name}s of members, within their job's slots. A table of its own: one table's actions "
+                "cannot touch different registers. Only one of them is applied, so they share a stage.",
+                members,
+            )
+        )
+    current = Register(
+        "current_round",
+        ("number",),
+        "The round of each slot once more. An operation of a pair has one result only, the members seen; "
+        "this one tells a packet that opens a round from one that is stale.",
+    )
+    number = "hdr.aggregation.round"
+    opens = Operation(
+        "open_round",
+        current,
+        (Case("next", f"{{number}} + 1 == {number}", number, {"number": number}),),
+        "An AGG of the next round opens it.",
+    )
+    check = Operation(
+        "check_round",
+        current,
+        (Case("current", f"{{number}} == {number}", number),),
+        "An ACK opens no round here: it is of the current one, or late.",
+    )
+    admit = Assign("meta.admitted", "1")
+    actions = {
+        Kind.AGG: Action("admit_agg", (admit, Execute(opens, "meta.opened"))),
+        Kind.ACK: Action("admit_ack", (admit, Execute(check, "meta.opened"))),
+    }
+    tables.append(
+        Table(
+            "admission",
+            (Key("kind", "hdr.aggregation.kind"), *sender),
+            tuple(actions[kind] for kind in config.kinds),
+            "Who may aggregate: members, within their job's slots.",
+            len(config.kinds) * members,
+        )
+    )
+    return (*registers, current), tuple(tables)
+
+
+def _sum(config: ProgramConfig) -> Control:
+    """One value's sum; the program has one of these per value."""
+    total = Register("total", ("sum",), "The sum of this value over the members seen, for each slot.")
+
+    def action(name: str, case: Case, why: str) -> Action:
+        operation = Operation(f"{name}_sum", total, (case,), why)
+        return Action(name, (Execute(operation, "value" if case.result else None, "aggregation.slot"),))
+
+    replace = action(
+        "replace",
+        Case("first", None, update={"sum": "value"}),
+        "The first value of a round is the sum: nothing needs clearing.",
+    )
+    add = action(
+        "add",
+        Case("next", None, "{sum} + value", {"sum": "{sum} + value"}),
+        "Another member's value. Workers clamp theirs, so the sum fits.",
+    )
+    read = action("read", Case("again", None, "{sum}"), "A member that asks again gets the sum as it is.")
+    ignore = Action("ignore", ())
+    entries = [
+        ConstEntry(("_", f"{bit:#x} &&& {bit:#x}", f"{bit:#x}"), "read", "seen before" if bit == 1 else "")
+        for bit in (1 << worker for worker in range(config.workers))
+    ]
+    entries += [
+        ConstEntry(("0", "0", "_"), "ignore", "stale"),
+        ConstEntry(("0", "_", "_"), "add", "new in a round that is open"),
+        ConstEntry(("_", "_", "_"), "replace", "opens a round"),
+    ]
+    keys = (
+        Key("opened", "meta.opened"),
+        Key("seen", "meta.seen"),
+        Key("bitmap", "aggregation.bitmap"),
+    )
+    table = Table(
+        "accumulate",
+        keys,
+        (replace, add, read, ignore),
+        "An entry per member stands for `seen & bitmap`, which would take a stage.",
+        entries=tuple(entries),
+    )
+    return Control(
+        "Sum",
+        "One value's sums. A stage has four stateful ALUs, so four values go side by side.",
+        (table,),
+        ("accumulate.apply();",),
+        (total,),
+    )
+
+
+def _aggregation(config: ProgramConfig) -> Control:
+    registers, admission = _admission(config)
+    answer = (
+        Assign("hdr.aggregation.kind", "answer"),
+        Assign("hdr.aggregation.bitmap", "members"),
+        Multicast("to"),
+    )
+    parameters = (("answer", 4), ("members", 32), ("to", "{group_t}"))
+    verdict = Table(
+        "verdict",
+        (
+            Key("kind", "hdr.aggregation.kind"),
+            Key("job", "hdr.aggregation.job"),
+            Key("opened", "meta.opened"),
+            Key("seen", "meta.seen"),
+            Key("bitmap", "hdr.aggregation.bitmap"),
+        ),
+        (
+            Action("complete", answer, parameters),
+            Action("reply", answer, parameters),
+            Action("hold", (Drop(),)),
+            Action("duplicate", (Drop(),)),
+            Action("stale", (Drop(),)),
+        ),
+        "What comes of a member's packet. An entry per member stands for `seen | bitmap == members`. A reply "
+        "is multicast too, to a group of one, so that every answer has a replica id.",
+        MAX_JOBS * config.verdict_entries,
+        counted=True,
+    )
+    checksum = (Key("bad_checksum", "{bad_checksum}"),) if config.encap is Encap.UDP else ()
+    rejected = Table(
+        "rejected",
+        (Key("values", "hdr.values.isValid()"), *checksum),
+        (Action("malformed", (Drop(),)), Action("foreign", (Drop(),))),
+        "Who was not admitted, and why: version, kind, length, round or checksum; or else no member. A table "
+        "of its own, since a counter of admission's would not fit beside the state.",
+        2 + len(checksum),
+        counted=True,
+    )
+    forward = Table(
+        "forward",
+        (Key("destination", "hdr.ethernet.destination"), Key("port", "{ingress_port}")),
+        (
+            Action("to_port", (Unicast("to"),), (("to", "{port_t}"),)),
+            Action("stay", (Drop(),)),
+            Action("flood", (Flood(),)),
+        ),
+        "Other traffic: to where its destination is, and nowhere when that is where it came from.",
+        2 * MAX_STATIONS + 1,
+        counted=True,
+    )
+    sums = [f"sum{n}" for n in range(config.values)]
+    apply = (
+        "if ({well_formed}) {",
+        "    if (hdr.aggregation.kind == AGG) {",
+        "        agg.apply();",
+        *(("    } else {", "        ack.apply();") if config.protocol.acknowledges else ()),
+        "    }",
+        "    admission.apply();",
+        "}",
+        "if (meta.admitted == 1) {",
+        "    if (hdr.aggregation.kind == AGG) {",
+        *(f"        {name}.apply(hdr.aggregation, meta, hdr.values.v{n});" for n, name in enumerate(sums)),
+        "    }",
+        "    verdict.apply();",
+        "} else if (meta.aggregation == 1 || !hdr.ethernet.isValid()) {",
+        "    rejected.apply();",
+        "} else {",
+        "    forward.apply();",
+        "}",
+    )
+    return Control(
+        "Aggregation",
+        "",
+        (*admission, verdict, rejected, forward),
+        apply,
+        registers,
+        tuple(("Sum", n) for n in sums),
+    )
+
+
+def _delivery(config: ProgramConfig) -> Control:
+    fields = {"ethernet.destination": ("mac", 48), "ethernet.source": ("own_mac", 48)}
+    if config.encap is Encap.UDP:
+        fields |= {
+            "ipv4.destination": ("ip", 32),
+            "ipv4.source": ("own_ip", 32),
+            "udp.destination_port": ("udp_port", 16),
+            "udp.source_port": ("own_udp_port", 16),
+        }
+    body = [Assign(f"hdr.{name}", parameter) for name, (parameter, _) in fields.items()]
+    if config.encap is Encap.UDP:
+        body.append(Assign("hdr.udp.checksum", "0"))
+    address = Action("address", tuple(body), tuple(fields.values()))
+    members = Table(
+        "members",
+        (Key("replica", "{replica}", "exact"),),
+        (address,),
+        "An answer to a member goes to its addresses, from the switch's own. Here and not in ingress, since "
+        "the copies of a multicast packet differ in nothing but their replica id.",
+        MAX_JOBS * config.workers,
+    )
+    return Control("Delivery", "", (members,), ("members.apply();",))
+
+
+def state_registers(config: ProgramConfig) -> tuple[str, ...]:
+    """Names of the registers that a job's slots must be 0 in when it begins; sums follow from these."""
+    return tuple(f"Aggregation.{register.name}" for register in _aggregation(config).registers)
+
+
+def sum_registers(config: ProgramConfig) -> tuple[str, ...]:
+    """Names of the registers that hold the sums, in the values' order."""
+    return tuple(f"Aggregation.{name}.total" for _, name in _aggregation(config).instances)
+
+
+def register_words(config: ProgramConfig) -> dict[str, int]:
+    """All registers by name, with the 32-bit words of an entry."""
+    state = {f"Aggregation.{r.name}": len(r.words) for r in _aggregation(config).registers}
+    return state | dict.fromkeys(sum_registers(config), 1)
+
+
+def controls(config: ProgramConfig) -> tuple[Control, Control, Control]:
+    """The control of a sum, ingress and egress."""
+    return _sum(config), _aggregation(config), _delivery(config)

@@ -1,0 +1,1 @@
+"""The verifier of a plan; it shares nothing with the search."""

@@ -1,0 +1,347 @@
+"""The files of a plan as they stand, with the type of every field: what ``check`` looks at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fanin.layers.family import family_names
+from fanin.planner.check.typed_json import MAX_SIZE, Record, open_record
+
+Shape = tuple[int, ...]  # rows, columns, channels
+INPUTS = {
+    "input": 0, "conv": 1, "dwconv": 1, "dense": 1, "im2col": 1, "avg_pool": 1, "global_avg_pool": 1, "bias": 1,
+    "relu": 1, "relu6": 1, "online_norm": 1, "add": 2, "soft_cross_loss": 2, "output": 1,
+}  # fmt: skip
+CONVOLUTIONS = ("conv", "dwconv", "dense")
+WINDOWS = (*CONVOLUTIONS, "im2col", "avg_pool")
+FIGURES = (
+    "parameter_words", "saved_words", "cycles", "dsp", "ram_bits", "ram_blocks", "dram_read", "dram_write"
+)  # fmt: skip
+RATES = ("dram_read", "dram_write", "network")
+RESOURCES = ("dsp", "ram_bits", "ram_blocks", *RATES, "connections")
+
+
+@dataclass(frozen=True)
+class Ram:
+    """One kind of RAM block of a device."""
+
+    kind: str
+    from_bits: int
+    shapes: tuple[tuple[int, ...], ...]
+    blocks: int | None  #: None: not limited
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a device of the cluster offers. Rates in bits per second, each way."""
+
+    name: str
+    family: str
+    dsp: int
+    ram_bits: int | None
+    ram: tuple[Ram, ...]
+    dram: int
+    network: int
+    clock: int
+    connections: int
+
+
+@dataclass(frozen=True)
+class LayerEntry:
+    """A layer as the plan has it. What a kind has none of stands as a window of 1×1 does."""
+
+    name: str
+    kind: str
+    device: str
+    inputs: tuple[Shape, ...]
+    output: Shape
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    output_channels: int
+    groups: int
+    gradient: bool
+    parallelism: Mapping[str, int]
+    figures: Mapping[str, int]  #: by FIGURES
+    blocks: Mapping[str, int]  #: RAM blocks by kind
+    parameters: str
+    delay: Fraction
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A feature map from one layer to another; ``connection``: an index, where the network carries it."""
+
+    source: str
+    target: str
+    bits: int
+    label: bool
+    connection: int | None
+
+    def __str__(self) -> str:
+        return f"edge {self.source} → {self.target}"
+
+
+@dataclass(frozen=True)
+class Connection:
+    """An edge over the network; ``source`` and ``target`` are (device, layer)."""
+
+    id: int
+    source: tuple[str, str]
+    target: tuple[str, str]
+    bits: int
+    bits_per_second: Fraction
+    priority: int
+    hops: int
+
+
+@dataclass(frozen=True)
+class DeviceFile:
+    """What ``devices/NAME.json`` says. Layers are (name, kind, specification)."""
+
+    device: str
+    host: bool
+    clock: int
+    throughput: Fraction
+    layers: tuple[tuple[str, str, Mapping[str, Any]], ...]
+    connections: tuple[tuple[str, str], ...]
+    network: tuple[tuple[int, str, str, str, int], ...]  #: id, direction, layer, peer, priority
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All files of a plan."""
+
+    host: str
+    devices: tuple[Device, ...]
+    throughput: Fraction
+    with_update: Fraction
+    bound: Fraction
+    gap: Fraction
+    status: str
+    limit: tuple[str, str, str | None]  #: device, resource, layer (of cycles)
+    utilisation: Mapping[str, Mapping[str, Fraction | None]]
+    layers: tuple[LayerEntry, ...]
+    edges: tuple[Edge, ...]
+    connections: tuple[Connection, ...]
+    files: Mapping[str, DeviceFile]  #: by device, of those that have layers
+    strays: tuple[str, ...]  #: files of no such device
+
+    @cached_property
+    def place(self) -> Mapping[str, str]:
+        """The device of a layer."""
+        return {layer.name: layer.device for layer in self.layers}
+
+    @cached_property
+    def into(self) -> Mapping[str, Sequence[Edge]]:
+        """The edges into a layer, in the order of its inputs."""
+        return {layer.name: [e for e in self.edges if e.target == layer.name] for layer in self.layers}
+
+    def cut(self, edge: Edge) -> bool:
+        """Whether its ends are on different devices."""
+        return self.place[edge.source] != self.place[edge.target]
+
+    @cached_property
+    def carried(self) -> Mapping[int, Edge]:
+        """The cut edge of a connection, by its index; the first, where several say that it is theirs."""
+        found: dict[int, Edge] = {}
+        for edge in self.edges:
+            if self.cut(edge) and edge.connection is not None and edge.connection < len(self.connections):
+                found.setdefault(edge.connection, edge)
+        return found
+
+    def is_label(self, edge: Edge) -> bool:
+        """Whether it is the second into a loss: labels, of which the hops do not count."""
+        return edge.target in self._losses and self.into[edge.target][1] is edge
+
+    @cached_property
+    def _losses(self) -> set[str]:
+        return {layer.name for layer in self.layers if layer.kind == "soft_cross_loss"}
+
+
+def read_plan(directory: Path) -> Plan:
+    """All files. Raises InputError, with file and field, for what is missing or not of its type."""
+    plan = open_record(directory / "plan.json")
+    cluster, limit = plan.record("cluster"), plan.record("limit")
+    devices = tuple(_device(item) for item in cluster.records("devices"))
+    layers = tuple(_layer(item) for item in plan.records("layers"))
+    for field in ("fanin", "model"):
+        plan.text(field)
+    for field in ("split", "batch"):
+        plan.integer(field, 1)
+    for field in ("drain_seconds", "update_seconds"):
+        plan.number(field)
+    if not plan.number("throughput"):
+        raise plan.wrong('"throughput" must be above 0')
+    placed = {layer.device for layer in layers}
+    used = [device.name for device in devices if device.name in placed]
+    folder = directory / "devices"
+    resource = limit.text("resource", (*RATES, "cycles"))
+    return Plan(
+        host=cluster.text("host"),
+        devices=devices,
+        throughput=plan.number("throughput"),
+        with_update=plan.number("throughput_with_update"),
+        bound=plan.number("bound"),
+        gap=plan.number("gap", low=-1),
+        status=plan.record("solver").text("status", ("optimal", "gap")),
+        limit=(limit.text("device"), resource, limit.text("layer") if resource == "cycles" else None),
+        utilisation={device.name: _utilisation(plan, device.name) for device in devices},
+        layers=layers,
+        edges=tuple(_edge(item) for item in plan.records("edges")),
+        connections=tuple(
+            _connection(item) for item in open_record(directory / "connections.json").records("connections")
+        ),
+        files={name: _device_file(folder / f"{name}.json") for name in used},
+        strays=tuple(sorted(path.name for path in folder.glob("*.json") if path.stem not in used)),
+    )
+
+
+def _device(item: Record) -> Device:
+    name = item.text("name")
+    if not re.fullmatch(r"[\w.-]+", name):
+        raise item.wrong(f'"name" must be letters, digits, _ . or -, not {name!r}')
+    ram = tuple(
+        Ram(entry.text("kind"), entry.integer("from_bits"), entry.lists("shapes", 2), entry.optional("blocks"))
+        for entry in item.records("ram")
+    )
+    starts = [kind.from_bits for kind in ram]
+    if starts[:1] != [0] or sorted(starts) != starts or len({kind.kind for kind in ram}) != len(ram):
+        raise item.wrong('"ram" must list every kind once, by growing from_bits from 0 on')
+    if not all(kind.shapes for kind in ram):
+        raise item.wrong('"ram" must give every kind shapes')
+    return Device(
+        name=name,
+        family=item.text("family", family_names()),
+        dsp=item.integer("dsp"),
+        ram_bits=item.optional("ram_bits"),
+        ram=ram,
+        dram=item.integer("dram_bits_per_second"),
+        network=item.integer("network_bits_per_second"),
+        clock=item.integer("clock_hz", 1),
+        connections=item.integer("connections"),
+    )
+
+
+def _utilisation(plan: Record, device: str) -> Mapping[str, Fraction | None]:
+    item = plan.record("utilisation").record(device)
+    return {field: None if item.value.get(field, 0) is None else item.number(field) for field in RESOURCES}
+
+
+def _layer(item: Record) -> LayerEntry:
+    kind = item.text("kind", tuple(INPUTS))
+    window, convolution = kind in WINDOWS, kind in CONVOLUTIONS
+    parallelism, blocks = item.record("parallelism"), item.record("ram_blocks_by_kind")
+    return LayerEntry(
+        name=item.text("name"),
+        kind=kind,
+        device=item.text("device"),
+        inputs=item.lists("inputs", 3),
+        output=item.integers("output", 3),
+        kernel=item.integers("kernel", 2) if window else (1, 1),
+        stride=item.integers("stride", 2) if window else (1, 1),
+        padding=item.integers("padding", 4, 0) if window else (0, 0, 0, 0),
+        output_channels=item.integer("output_channels", 1, MAX_SIZE + 1) if convolution else 1,
+        groups=item.integer("groups", 1, MAX_SIZE + 1) if convolution else 1,
+        gradient=item.flag("gradient"),
+        parallelism={field: parallelism.integer(field, 1) for field in ("pic", "poc", "ph", "pi", "po")},
+        figures={field: item.integer(field) for field in FIGURES},
+        blocks={field: blocks.integer(field) for field in blocks.value},
+        parameters=item.text("parameters", ("chip", "dram")),
+        delay=item.number("delay_frames"),
+    )
+
+
+def _edge(item: Record) -> Edge:
+    return Edge(
+        source=item.text("from"),
+        target=item.text("to"),
+        bits=item.integer("bits"),
+        label=item.flag("label"),
+        connection=item.optional("connection"),
+    )
+
+
+def _connection(item: Record) -> Connection:
+    source, target = item.record("from"), item.record("to")
+    return Connection(
+        id=item.integer("id"),
+        source=(source.text("device"), source.text("layer")),
+        target=(target.text("device"), target.text("layer")),
+        bits=item.integer("bits"),
+        bits_per_second=item.number("bits_per_second"),
+        priority=item.integer("priority"),
+        hops=item.integer("hops"),
+    )
+
+
+def _device_file(path: Path) -> DeviceFile:
+    item = open_record(path)
+    network = [
+        (
+            entry.integer("id"),
+            entry.text("direction", ("in", "out")),
+            *(entry.text(field) for field in ("layer", "peer")),
+            entry.integer("priority"),
+        )
+        for entry in item.records("network")
+    ]
+    return DeviceFile(
+        device=item.text("device"),
+        host=item.flag("host"),
+        clock=item.integer("clock_hz", 1),
+        throughput=item.number("throughput"),
+        layers=tuple(
+            (entry.text("name"), kind, _specification(entry.record("specification"), kind))
+            for entry in item.records("layers")
+            for kind in [entry.text("kind", tuple(INPUTS))]
+        ),
+        connections=tuple((entry.text("from"), entry.text("to")) for entry in item.records("connections")),
+        network=tuple(network),  # type: ignore[arg-type]
+    )
+
+
+_SIZES = (
+    "output_channels",
+    "groups",
+    "parallel_input_channel",
+    "parallel_output_channel",
+    "parallel_horizontal",
+)
+_LISTS = {
+    "kernel_shape": (2, 1), "stride": (2, 1), "padding": (4, 0), "parallel_io": (2, 1), "input_shape": (3, 1),
+    "output_shape": (3, 1),
+}  # fmt: skip
+_NUMBERS = ("induced_delay_frames", "target_throughput", "actual_throughput")
+
+
+def _required(kind: str) -> set[str]:
+    """What a specification must say; it may say all that the plan does."""
+    fields = {"parallel_io", "output_shape", *_NUMBERS}
+    if INPUTS[kind]:
+        fields.add("input_shape")
+    if kind in WINDOWS and kind != "dense":
+        fields |= {"kernel_shape", "stride", "padding"}
+    if kind in CONVOLUTIONS:
+        fields |= {"output_channels", "parallel_output_channel"}
+    if kind in ("conv", "dense"):
+        fields.add("parallel_input_channel")
+    if kind in ("conv", "dwconv"):
+        fields.add("parallel_horizontal")
+    return fields | ({"parameters"} if kind in (*CONVOLUTIONS, "bias") else set())
+
+
+def _specification(item: Record, kind: str) -> Mapping[str, Any]:
+    there = _required(kind) | set(item.value)
+    return {
+        **{field: item.integer(field) for field in _SIZES if field in there},
+        **{field: item.integers(field, *size) for field, size in _LISTS.items() if field in there},
+        **{field: item.number(field) for field in _NUMBERS},
+        **({"parameters": item.text("parameters", ("chip", "dram"))} if "parameters" in there else {}),
+    }

@@ -1,0 +1,215 @@
+"""What every layer of a plan has to be, from its shapes and its place in the graph, by the rules' own formulas.
+
+Only what depends on the hardware, DSPs and RAM, is asked of ``fanin.layers``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+from fanin.layers import ends, pointwise, window
+from fanin.layers.family import Family, RamKind, family
+from fanin.layers.layer import Layer, Parallelism, Storage
+from fanin.layers.layer import Shape as LayerShape
+from fanin.planner.check.files import CONVOLUTIONS, WINDOWS, Device, LayerEntry, Plan, Shape
+
+WORD_BITS = 32  # FP32; said again here, as the other constants of the rules
+_CLASSES: dict[str, type[Layer]] = {
+    cls.kind: cls
+    for cls in (
+        *(window.Conv, window.DepthwiseConv, window.Dense, window.Im2col, window.AvgPool, window.GlobalAvgPool),
+        *(pointwise.Bias, pointwise.Relu, pointwise.Relu6, pointwise.Add, pointwise.OnlineNorm),
+        *(ends.Input, ends.SoftCrossLoss, ends.Output),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a layer is, whatever the plan says that it is."""
+
+    inputs: tuple[Shape, ...]
+    output: Shape
+    gradient: bool  #: an ancestor has parameters
+    figures: Mapping[str, int]  #: by check_files.FIGURES
+    blocks: Mapping[str, int]  #: RAM blocks by kind
+    delay: Fraction
+    hops: int
+
+    @property
+    def bits(self) -> int:
+        """Of what it makes, per frame."""
+        return WORD_BITS * prod(self.output)
+
+
+def by(shape: Shape) -> str:
+    """8×8×16."""
+    return "×".join(map(str, shape))
+
+
+def derive(plan: Plan) -> tuple[dict[str, Facts], list[str]]:
+    """The facts of every layer; or complaints about the first one that cannot be, and the facts before it."""
+    facts: dict[str, Facts] = {}
+    devices = {device.name: device for device in plan.devices}
+    for layer in plan.layers:
+        edges = plan.into[layer.name]
+        inputs = tuple(facts[edge.source].output for edge in edges)
+        wrong = [f"{layer.name}: {cause}" for cause in _impossible(layer, inputs, [e.source for e in edges])]
+        if wrong:
+            return facts, wrong
+        gradient = any(
+            facts[e.source].gradient or facts[e.source].figures["parameter_words"] > 0 for e in edges
+        )
+        hops = [facts[e.source].hops + plan.cut(e) for e in edges if not plan.is_label(e)]
+        facts[layer.name] = _facts(layer, inputs, gradient, hops[0] if hops else 0, devices[layer.device])
+    return facts, []
+
+
+def _impossible(layer: LayerEntry, inputs: tuple[Shape, ...], sources: list[str]) -> Iterator[str]:
+    """Why no such layer can be built behind such sources."""
+    if len(set(inputs)) > 1:
+        yield "its inputs differ in shape: " + " and ".join(
+            f"{by(shape)} by {source}" for shape, source in zip(inputs, sources, strict=True)
+        )
+    if layer.kind not in WINDOWS:
+        return
+    height, width, channels = inputs[0]
+    top, left, bottom, right = layer.padding
+    if layer.kind == "dense":
+        if (layer.kernel, layer.stride, layer.padding) != ((1, 1), (1, 1), (0, 0, 0, 0)) or layer.groups != 1:
+            yield "a dense layer has a kernel of 1×1, stride 1×1, no padding and 1 group"
+    elif layer.kernel[0] > top + height + bottom or layer.kernel[1] > left + width + right:
+        padded = by((top + height + bottom, left + width + right))
+        yield f"a window of {by(layer.kernel)} does not fit {padded} (padding included)"
+    if layer.kind == "dwconv" and {layer.groups, layer.output_channels} != {channels}:
+        yield (
+            f"{layer.groups} groups and {layer.output_channels} output channels, "
+            f"but a depthwise convolution of {channels} channels has as many of both"
+        )
+    if layer.kind == "conv" and (channels % layer.groups or layer.output_channels % layer.groups):
+        yield (
+            f"{layer.groups} groups do not divide {channels} input channels "
+            f"and {layer.output_channels} output channels"
+        )
+
+
+def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], gradient: bool, hops: int, device: Device) -> Facts:
+    output = _output(layer, inputs)
+    parameters = _parameter_words(layer, inputs)
+    saved = _saved_words(layer, inputs, output, gradient)
+    spilled = parameters if layer.parameters == "dram" else 0
+    hardware = component(layer, inputs, gradient)
+    cost = hardware.cost(
+        Parallelism(**layer.parallelism),
+        Storage.DRAM if spilled else Storage.CHIP,  # a plan that spills nothing is complained about elsewhere
+        device_family(device),
+    )
+    return Facts(
+        inputs=inputs,
+        output=output,
+        gradient=gradient,
+        figures={
+            "parameter_words": parameters,
+            "saved_words": saved,
+            "cycles": _cycles(layer, inputs, output),
+            "dsp": cost.dsp,
+            "ram_bits": cost.ram_bits,
+            "ram_blocks": sum(cost.ram_blocks),
+            "dram_read": WORD_BITS * (saved + 3 * spilled),
+            "dram_write": WORD_BITS * (saved + spilled),
+        },
+        blocks={kind.kind: blocks for kind, blocks in zip(device.ram, cost.ram_blocks, strict=True)},
+        delay=hardware.delay,
+        hops=hops,
+    )
+
+
+def _output(layer: LayerEntry, inputs: tuple[Shape, ...]) -> Shape:
+    if layer.kind == "input":
+        return layer.output
+    height, width, channels = inputs[0]
+    if layer.kind == "dense":
+        return (1, 1, layer.output_channels)
+    if layer.kind == "global_avg_pool":
+        return (1, 1, channels)
+    top, left, bottom, right = layer.padding  # all others, too: theirs is a window of 1×1
+    made = {"conv": layer.output_channels, "im2col": prod(layer.kernel) * channels}
+    return (
+        (top + height + bottom - layer.kernel[0]) // layer.stride[0] + 1,
+        (left + width + right - layer.kernel[1]) // layer.stride[1] + 1,
+        made.get(layer.kind, channels),
+    )
+
+
+def _parameter_words(layer: LayerEntry, inputs: tuple[Shape, ...]) -> int:
+    if layer.kind == "bias":
+        return inputs[0][2]
+    if layer.kind not in CONVOLUTIONS:
+        return 0
+    channels = prod(inputs[0]) if layer.kind == "dense" else inputs[0][2]
+    return prod(layer.kernel) * channels // layer.groups * layer.output_channels
+
+
+def _saved_words(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
+    if layer.kind in CONVOLUTIONS:
+        return prod(inputs[0])
+    return prod(output) if gradient and layer.kind in ("relu", "relu6", "online_norm") else 0
+
+
+def _cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape) -> int:
+    streams = [_ceil(prod(shape), layer.parallelism["pi"]) for shape in inputs]
+    return max(_compute(layer, inputs, output), *streams, _ceil(prod(output), layer.parallelism["po"]))
+
+
+def _compute(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape) -> int:
+    if layer.kind not in CONVOLUTIONS:
+        return 0
+    p = layer.parallelism
+    positions = output[0] * _ceil(output[1], p["ph"]) * prod(layer.kernel)
+    if layer.kind == "dwconv":
+        return _ceil(inputs[0][2], p["poc"]) * positions
+    channels = prod(inputs[0]) if layer.kind == "dense" else inputs[0][2]
+    steps = _ceil(channels // layer.groups, p["pic"]) * _ceil(layer.output_channels // layer.groups, p["poc"])
+    return steps * layer.groups * positions
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def dimensions(layer: LayerEntry, facts: Facts) -> dict[str, tuple[int, str]]:
+    """What each parallelism that the kind has is to divide, and what that is called."""
+    found = {"po": (facts.output[2], "output channels")}
+    if facts.inputs:
+        channels = prod(facts.inputs[0]) if layer.kind == "dense" else facts.inputs[0][2]
+        found["pi"] = (channels, "input channels")
+    if layer.kind == "dwconv":
+        found |= {"poc": found["po"], "ph": (facts.output[1], "columns")}
+    elif layer.kind in CONVOLUTIONS:
+        group = " of a group" if layer.groups > 1 else ""
+        found["pic"] = (channels // layer.groups, f"input channels{group}")
+        found["poc"] = (facts.output[2] // layer.groups, f"output channels{group}")
+        found["ph"] = (facts.output[1], "columns")
+    return found
+
+
+def component(layer: LayerEntry, inputs: tuple[Shape, ...], gradient: bool) -> Layer:
+    """The hardware of a layer that is possible."""
+    fields: dict[str, Any] = {"inputs": tuple(LayerShape(*shape) for shape in inputs), "gradient": gradient}
+    if layer.kind == "input":
+        fields["shape"] = LayerShape(*layer.output)
+    if layer.kind in WINDOWS:
+        fields |= {"kernel": layer.kernel, "stride": layer.stride, "padding": layer.padding}
+    if layer.kind in CONVOLUTIONS:
+        fields |= {"output_channels": layer.output_channels, "groups": layer.groups}
+    return _CLASSES[layer.kind](**fields)
+
+
+def device_family(device: Device) -> Family:
+    """The device's family, with the kinds of RAM block that the plan says it has."""
+    kinds = tuple(RamKind(ram.kind, ram.from_bits, ram.shapes) for ram in device.ram)  # type: ignore[arg-type]
+    return replace(family(device.family), ram=kinds)

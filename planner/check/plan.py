@@ -1,0 +1,200 @@
+"""The verifier of a plan: reads what was written and holds it against every rule, with nothing of the solver's.
+
+What follows from shapes and graph is derived anew from them, exactly; figures that the plan states are compared
+with that. docs/systems/planner.md has the rules.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from fanin.planner.check.devices import wrong_files
+from fanin.planner.check.files import INPUTS, Connection, Edge, Plan, read_plan
+from fanin.planner.check.layers import Facts, by, derive, dimensions
+from fanin.planner.check.rates import RATE_RULES, differ
+
+Layers = Mapping[str, Facts]
+
+
+def check_plan(directory: Path) -> list[str]:
+    """A line for every rule that the plan in ``directory`` breaks, or an empty list.
+
+    Where the graph itself is broken, only the lines about that. Raises InputError, with file and field, for
+    what is missing or malformed.
+    """
+    plan = read_plan(directory)
+    complaints = list(_graph(plan))
+    if complaints:
+        return complaints
+    facts, complaints = derive(plan)
+    if complaints:
+        return complaints
+    return [line for rule in RULES for line in rule(plan, facts)]
+
+
+def _graph(plan: Plan) -> Iterator[str]:
+    """Every layer once, on a device that there is, behind as many sources as its kind has inputs."""
+    devices = [device.name for device in plan.devices]
+    yield from (f"{name}: there are {n} devices of that name" for name, n in Counter(devices).items() if n > 1)
+    if plan.host not in devices:
+        yield f"host: there is no device {plan.host}"
+    if not plan.layers:
+        yield "layers: there are none"
+    names = [layer.name for layer in plan.layers]
+    yield from (f"{name}: there are {n} layers of that name" for name, n in Counter(names).items() if n > 1)
+    place = {name: index for index, name in enumerate(names)}
+    for layer in plan.layers:
+        if layer.device not in devices:
+            yield f"{layer.name}: there is no device {layer.device}"
+        found = len(plan.into[layer.name])
+        if found != INPUTS[layer.kind]:
+            yield f"{layer.name}: {found} edges lead to it, and {layer.kind} has {INPUTS[layer.kind]} inputs"
+    for edge in plan.edges:
+        missing = [end for end in (edge.source, edge.target) if end not in place]
+        yield from (f"{edge}: there is no layer {end}" for end in missing)
+        if not missing and place[edge.source] >= place[edge.target]:
+            yield f"{edge}: {edge.source} does not stand before {edge.target}"
+
+
+def _shapes(plan: Plan, facts: Layers) -> Iterator[str]:
+    for layer in plan.layers:
+        fact = facts[layer.name]
+        if layer.inputs != fact.inputs:
+            sources = [edge.source for edge in plan.into[layer.name]]
+            made = " and ".join(f"{by(s)} by {source}" for s, source in zip(fact.inputs, sources, strict=True))
+            said = " and ".join(map(by, layer.inputs))
+            yield f"{layer.name}: inputs {said or 'none'}, but it gets {made or 'none'}"
+        if layer.output != fact.output:
+            yield f"{layer.name}: output {by(layer.output)}, but it makes {by(fact.output)}"
+
+
+def _gradients(plan: Plan, facts: Layers) -> Iterator[str]:
+    for layer in plan.layers:
+        if layer.gradient and not facts[layer.name].gradient:
+            yield f"{layer.name}: gradient is true, but no layer before it has parameters"
+        if not layer.gradient and facts[layer.name].gradient:
+            yield f"{layer.name}: gradient is false, but a layer before it has parameters"
+
+
+def _figures(plan: Plan, facts: Layers) -> Iterator[str]:
+    for layer in plan.layers:
+        fact = facts[layer.name]
+        for field, there in layer.figures.items():
+            if there != fact.figures[field]:
+                yield f"{layer.name}: {field} is {there:,}, not {fact.figures[field]:,}"
+        for kind in {**fact.blocks, **layer.blocks}:
+            needed, there = fact.blocks.get(kind, 0), layer.blocks.get(kind, 0)
+            if there != needed:
+                yield f"{layer.name}: ram_blocks_by_kind {kind} is {there:,}, not {needed:,}"
+        if differ(layer.delay, fact.delay):
+            yield f"{layer.name}: delay_frames is {float(layer.delay):,}, not {float(fact.delay):,}"
+
+
+def _parallelism(plan: Plan, facts: Layers) -> Iterator[str]:
+    for layer in plan.layers:
+        divided = dimensions(layer, facts[layer.name])
+        for field, value in layer.parallelism.items():
+            size, what = divided.get(field, (1, ""))
+            if field not in divided and value != 1:
+                yield f"{layer.name}: {field} = {value}, but {layer.kind} has none"
+            elif size % value:
+                yield f"{layer.name}: {field} = {value} does not divide {size:,} {what}"
+
+
+def _storage(plan: Plan, facts: Layers) -> Iterator[str]:
+    for layer in plan.layers:
+        if layer.parameters == "dram" and not facts[layer.name].figures["parameter_words"]:
+            yield f"{layer.name}: parameters are in dram, but {layer.kind} has none"
+
+
+def _host(plan: Plan, facts: Layers) -> Iterator[str]:
+    inputs = {layer.name for layer in plan.layers if layer.kind == "input"}
+    for layer in plan.layers:
+        fed = [edge.source for edge in plan.into[layer.name] if edge.source in inputs]
+        if layer.device == plan.host or not (fed or layer.kind in ("input", "soft_cross_loss", "output")):
+            continue
+        why = f"is fed by {fed[0]}" if fed else f"is of kind {layer.kind}"
+        yield f"{layer.name}: is on {layer.device}, but {why} and has to be on the host's {plan.host}"
+
+
+def _hops(plan: Plan, facts: Layers) -> Iterator[str]:
+    for layer in plan.layers:
+        edges = [edge for edge in plan.into[layer.name] if not plan.is_label(edge)]
+        hops = [facts[edge.source].hops + plan.cut(edge) for edge in edges]
+        if len(set(hops)) > 1:
+            ways = " and ".join(f"{n} by {edge.source}" for n, edge in zip(hops, edges, strict=True))
+            yield f"{layer.name}: hops {ways}"
+
+
+def _edges(plan: Plan, facts: Layers) -> Iterator[str]:
+    for edge in plan.edges:
+        bits = facts[edge.source].bits
+        if edge.bits != bits:
+            yield f"{edge}: bits is {edge.bits:,}, not {bits:,}"
+        if edge.label != plan.is_label(edge):
+            yield f"{edge}: label is {str(edge.label).lower()}, not {str(plan.is_label(edge)).lower()}"
+        source, target = plan.place[edge.source], plan.place[edge.target]
+        if plan.cut(edge) and edge.connection is None:
+            yield f"{edge}: leads from {source} to {target}, but has no connection"
+        if not plan.cut(edge) and edge.connection is not None:
+            yield f"{edge}: stays on {source}, but has connection {edge.connection}"
+
+
+def _connections(plan: Plan, facts: Layers) -> Iterator[str]:
+    """One for every cut edge, of which it says what the edge says."""
+    for edge in plan.edges:
+        if edge.connection is None or not plan.cut(edge):
+            continue
+        if edge.connection >= len(plan.connections):
+            yield f"{edge}: there is no connection {edge.connection}"
+        elif plan.carried[edge.connection] is not edge:
+            yield f"{edge}: connection {edge.connection} is that of {plan.carried[edge.connection]}"
+    for index, connection in enumerate(plan.connections):
+        if connection.id != index:
+            yield f"connection {index}: id is {connection.id}"
+        if index in plan.carried:
+            yield from _carries(plan, facts, index, connection, plan.carried[index])
+        else:
+            yield f"connection {index}: no cut edge has it"
+
+
+def _carries(plan: Plan, facts: Layers, index: int, connection: Connection, edge: Edge) -> Iterator[str]:
+    bits = facts[edge.source].bits
+    ends = (("from", connection.source, edge.source), ("to", connection.target, edge.target))
+    for way, there, layer in ends:
+        device = plan.place[layer]
+        if there != (device, layer):
+            yield f"connection {index}: leads {way} {there[1]} on {there[0]}, not {layer} on {device}"
+    if connection.bits != bits:
+        yield f"connection {index}: bits is {connection.bits:,}, not {bits:,}"
+    rate = bits * plan.throughput
+    if differ(connection.bits_per_second, rate):
+        yield (
+            f"connection {index}: bits_per_second is {float(connection.bits_per_second):,}, not {float(rate):,}"
+        )
+    hops = facts[edge.target].hops
+    if connection.hops != hops:
+        yield f"connection {index}: hops is {connection.hops}, not {hops}"
+
+
+def _priorities(plan: Plan, facts: Layers) -> Iterator[str]:
+    for device in plan.devices:
+        taken: dict[int, int] = {}
+        for index, edge in plan.carried.items():
+            if device.name not in (plan.place[edge.source], plan.place[edge.target]):
+                continue
+            priority = plan.connections[index].priority
+            if priority >= device.connections:
+                yield f"connection {index}: priority is {priority}, but {device.name} has {device.connections}"
+            if priority in taken:
+                yield f"{device.name}: connections {taken[priority]} and {index} both have priority {priority}"
+            taken[priority] = index
+
+
+RULES: tuple[Callable[[Plan, Layers], Iterator[str]], ...] = (
+    *(_shapes, _gradients, _figures, _parallelism, _storage, _host, _hops, _edges, _connections, _priorities),
+    *RATE_RULES,
+    wrong_files,
+)

@@ -1,0 +1,152 @@
+"""What the devices of a plan carry and what they have: limits, utilisation, and the throughput that follows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from fanin.planner.check.files import RATES, Device, Plan
+from fanin.planner.check.layers import Facts
+
+Layers = Mapping[str, Facts]
+ROUNDING = Fraction(1, 10**9)  # of a figure that the plan states as a float
+TICKS = Fraction(1, 10**6)  # what an optimum may lose where the solver has to round to its unit of time
+_NAMES = {"dram_read": "read from DRAM", "dram_write": "written to DRAM", "network": "over the network"}
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a device carries. ``rates``: bits per frame by RATES, each way."""
+
+    dsp: int
+    ram_bits: int
+    blocks: Mapping[str, int]
+    rates: Mapping[str, int]
+    connections: int
+
+
+def differ(there: Fraction, needed: Fraction) -> bool:
+    """Whether two figures are more apart than floats may be."""
+    return abs(there - needed) > ROUNDING * max(abs(needed), Fraction(1, 10**3))
+
+
+def _load(plan: Plan, facts: Layers, device: Device) -> Load:
+    held = [facts[layer.name] for layer in plan.layers if layer.device == device.name]
+    cut = [
+        facts[edge.source].bits
+        for edge in plan.edges
+        if plan.cut(edge) and device.name in (plan.place[edge.source], plan.place[edge.target])
+    ]
+    total = {field: sum(fact.figures[field] for fact in held) for field in ("dsp", "ram_bits", *RATES[:2])}
+    return Load(
+        dsp=total["dsp"],
+        ram_bits=total["ram_bits"],
+        blocks={ram.kind: sum(fact.blocks[ram.kind] for fact in held) for ram in device.ram},
+        rates={"dram_read": total["dram_read"], "dram_write": total["dram_write"], "network": sum(cut)},
+        connections=len(cut),
+    )
+
+
+def _rates(device: Device) -> dict[str, int]:
+    return {"dram_read": device.dram, "dram_write": device.dram, "network": device.network}
+
+
+def _limits(plan: Plan, facts: Layers) -> Iterator[str]:
+    """No device carries more than it has."""
+    for device in plan.devices:
+        load = _load(plan, facts, device)
+        counts: list[tuple[str, int, int | None]] = [
+            ("DSPs", load.dsp, device.dsp),
+            ("bits of RAM", load.ram_bits, device.ram_bits),
+            *((f"{ram.kind} blocks", load.blocks[ram.kind], ram.blocks) for ram in device.ram),
+            ("connections", load.connections, device.connections),
+        ]
+        for what, needed, limit in counts:
+            if limit is not None and needed > limit:
+                yield f"{device.name}: {needed:,} {what} of {limit:,}"
+        for field, rate in _rates(device).items():
+            wanted = plan.throughput * load.rates[field]
+            if wanted > rate * (1 + ROUNDING):
+                yield f"{device.name}: {math.ceil(wanted):,} bits/s {_NAMES[field]} of {rate:,}"
+
+
+def _clocks(plan: Plan, facts: Layers) -> Iterator[str]:
+    """Every layer keeps up."""
+    clocks = {device.name: device.clock for device in plan.devices}
+    for layer in plan.layers:
+        needed, there = plan.throughput * facts[layer.name].figures["cycles"], clocks[layer.device]
+        if needed > there * (1 + ROUNDING):
+            yield f"{layer.name}: {math.ceil(needed):,} cycles/s of {there:,} ({layer.device}'s clock)"
+
+
+def _utilisation(plan: Plan, facts: Layers) -> Iterator[str]:
+    """The shares that the plan states: of RAM blocks that of the kind most used, of nothing 0."""
+    for device in plan.devices:
+        load = _load(plan, facts, device)
+        blocks = [_share(load.blocks[ram.kind], ram.blocks) for ram in device.ram if ram.blocks is not None]
+        shares = {
+            "dsp": _share(load.dsp, device.dsp),
+            "ram_bits": None if device.ram_bits is None else _share(load.ram_bits, device.ram_bits),
+            "ram_blocks": max(blocks, default=None),
+            "connections": _share(load.connections, device.connections),
+            **{f: _share(plan.throughput * load.rates[f], rate) for f, rate in _rates(device).items()},
+        }
+        for field, there in plan.utilisation[device.name].items():
+            share = shares[field]
+            same = there is share if there is None or share is None else not differ(there, share)
+            if not same:
+                yield f"{device.name}: utilisation {field} is {_figure(there)}, not {_figure(share)}"
+
+
+def _share(used: Fraction | int, there: int) -> Fraction:
+    return Fraction(used) / there if there else Fraction(0)
+
+
+def _figure(value: Fraction | None) -> str:
+    return "null" if value is None else f"{float(value):,.9g}"
+
+
+def _throughput(plan: Plan, facts: Layers) -> Iterator[str]:
+    """It is what the slowest resource lets through, and the plan names that one."""
+    periods: dict[tuple[str, str, str | None], Fraction] = {}
+    devices = {device.name: device for device in plan.devices}
+    for device in plan.devices:
+        bits = _load(plan, facts, device).rates
+        for field, rate in _rates(device).items():
+            periods[device.name, field, None] = _share(bits[field], rate)
+    for layer in plan.layers:
+        cycles = Fraction(facts[layer.name].figures["cycles"], devices[layer.device].clock)
+        periods[layer.device, "cycles", layer.name] = cycles
+    slowest = max(periods, key=lambda key: periods[key])
+    if plan.limit not in periods:
+        yield f"limit: there is no {_limit(plan.limit)}"
+    elif periods[plan.limit] * (1 + ROUNDING) < periods[slowest]:
+        yield f"limit: {_limit(plan.limit)} is faster than {_limit(slowest)}"
+    if plan.throughput * periods[slowest] < 1 - ROUNDING:
+        through = _figure(1 / periods[slowest])
+        yield f"throughput: {_figure(plan.throughput)} frames/s, but {_limit(slowest)} lets {through} through"
+
+
+def _limit(key: tuple[str, str, str | None]) -> str:
+    device, resource, layer = key
+    return f"{device}'s {resource}{f' of {layer}' if layer else ''}"
+
+
+def _bound(plan: Plan, facts: Layers) -> Iterator[str]:
+    """The bound bounds, the gap is the gap, and updates cost time."""
+    if plan.bound < plan.throughput * (1 - ROUNDING):
+        yield f"bound: {_figure(plan.bound)} is below the throughput, {_figure(plan.throughput)}"
+    gap = plan.bound / plan.throughput - 1
+    if abs(plan.gap - gap) > ROUNDING:
+        yield f"gap: is {_figure(plan.gap)}, not {_figure(gap)}"
+    if plan.status == "optimal" and gap > TICKS:
+        yield f"solver: status is optimal, but the gap {_figure(gap)}"
+    if plan.with_update > plan.throughput * (1 + ROUNDING):
+        yield f"throughput_with_update: {_figure(plan.with_update)} is above the throughput"
+
+
+RATE_RULES: tuple[Callable[[Plan, Layers], Iterator[str]], ...] = (
+    *(_limits, _clocks, _utilisation, _throughput, _bound),
+)

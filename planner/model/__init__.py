@@ -1,0 +1,1 @@
+"""Models: the language, ONNX, graphs, and those that fanin ships."""

@@ -1,0 +1,188 @@
+"""The model language (NADA, listing 1): a function per layer, which takes tensors and returns one.
+
+Sizes are ``[vertical, horizontal, channels]``; a kernel or stride is one number or (vertical, horizontal);
+``padding`` is "same" (⌈size / stride⌉ outputs), "valid", a number, or (top, left, bottom, right). Every layer
+may have a ``name``. Errors are InputErrors with file, line and layer.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+
+from fanin.errors import InputError
+from fanin.layers import ends, pointwise, window
+from fanin.layers.layer import Layer, Shape, check_sizes
+from fanin.layers.window import Padding, find_padding, pair
+from fanin.planner.model.graph import Builder, kind_of
+
+_current: ContextVar[Builder | None] = ContextVar("model", default=None)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """What a layer makes."""
+
+    builder: Builder
+    index: int
+    shape: Shape
+
+
+@contextmanager
+def new_model() -> Iterator[Builder]:
+    """Collect the layers that the body adds."""
+    builder = Builder()
+    token = _current.set(builder)
+    try:
+        yield builder
+    finally:
+        _current.reset(token)
+
+
+def _where() -> str:
+    """File and line of the model that called."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _add(make: Callable[..., Layer], sources: Sequence[object], name: str | None) -> Tensor:
+    where = _where()
+    builder = _current.get()
+    if builder is None:
+        builder = Builder()  # a model file that is run by itself, outside of `fanin plan`
+        _current.set(builder)
+    indices = []
+    for source in sources:
+        if not isinstance(source, Tensor):
+            raise InputError(
+                f"{where}: {name or kind_of(make)}: its source must be a layer's result, not {source!r}"
+            )
+        if source.builder is not builder:
+            raise InputError(f"{where}: {name or kind_of(make)}: its source is a layer of another model")
+        indices.append(source.index)
+    index = builder.add(make, indices, name=name, where=where)
+    return Tensor(builder, index, builder.output(index))
+
+
+def _window(
+    make: type[window.Window],
+    kernel: object,
+    stride: object,
+    padding: Padding,
+    source: Tensor,
+    name: str | None,
+    **channels: int,
+) -> Tensor:
+    def build(**fed: object) -> Layer:
+        check_sizes(**channels)
+        size, step = pair("kernel", kernel), pair("stride", stride)
+        sides = find_padding(padding, fed["inputs"][0], size, step)  # type: ignore[index]
+        return make(kernel=size, stride=step, padding=sides, **channels, **fed)  # type: ignore[arg-type]
+
+    build.kind = make.kind  # type: ignore[attr-defined]
+    return _add(build, [source], name)
+
+
+def add_input(name: str, shape: Sequence[int]) -> Tensor:
+    """Frames ``[vertical, horizontal, channels]``, or labels ``[classes]``."""
+    sizes = tuple(shape) if isinstance(shape, (list, tuple)) else (shape,)
+    if len(sizes) not in (1, 3):
+        raise InputError(f"{_where()}: {name}: a shape is [vertical, horizontal, channels] or [channels]")
+    return _add(partial(ends.Input, shape=Shape(*(1, 1, *sizes)[-3:])), [], name)
+
+
+def add_output(name: str, source: Tensor) -> None:
+    """Results for the host."""
+    _add(ends.Output, [source], name)
+
+
+def conv(
+    output_channels: int,
+    kernel: object,
+    stride: object,
+    source: Tensor,
+    *,
+    padding: Padding = "same",
+    groups: int = 1,
+    name: str | None = None,
+) -> Tensor:
+    """Two-dimensional convolution, without bias."""
+    return _window(
+        window.Conv, kernel, stride, padding, source, name, output_channels=output_channels, groups=groups
+    )
+
+
+def dwconv(
+    kernel: object, stride: object, source: Tensor, *, padding: Padding = "same", name: str | None = None
+) -> Tensor:
+    """Depthwise convolution: every channel by itself."""
+    channels = source.shape.c if isinstance(source, Tensor) else 1
+    return _window(
+        window.DepthwiseConv, kernel, stride, padding, source, name, output_channels=channels, groups=channels
+    )
+
+
+def im2col(
+    kernel: object, stride: object, source: Tensor, *, padding: Padding = "same", name: str | None = None
+) -> Tensor:
+    """Every window's words as channels."""
+    return _window(window.Im2col, kernel, stride, padding, source, name)
+
+
+def avg_pool(
+    kernel: object, stride: object, source: Tensor, *, padding: Padding = "valid", name: str | None = None
+) -> Tensor:
+    """The mean of every window."""
+    return _window(window.AvgPool, kernel, stride, padding, source, name)
+
+
+def global_avg_pool(source: Tensor, *, name: str | None = None) -> Tensor:
+    """The mean of every channel."""
+    return _add(window.GlobalAvgPool, [source], name)
+
+
+def dense(outputs: int, source: Tensor, *, name: str | None = None) -> Tensor:
+    """Fully connected, without bias; the source is flattened."""
+
+    def build(**fed: object) -> Layer:
+        check_sizes(outputs=outputs)
+        return window.Dense(output_channels=outputs, **fed)  # type: ignore[arg-type]
+
+    build.kind = window.Dense.kind  # type: ignore[attr-defined]
+    return _add(build, [source], name)
+
+
+def bias(source: Tensor, *, name: str | None = None) -> Tensor:
+    """A trained word per channel is added."""
+    return _add(pointwise.Bias, [source], name)
+
+
+def relu(source: Tensor, *, name: str | None = None) -> Tensor:
+    """max(x, 0)."""
+    return _add(pointwise.Relu, [source], name)
+
+
+def relu6(source: Tensor, *, name: str | None = None) -> Tensor:
+    """min(max(x, 0), 6)."""
+    return _add(pointwise.Relu6, [source], name)
+
+
+def add(first: Tensor, second: Tensor, *, name: str | None = None) -> Tensor:
+    """The sum of two feature maps of one shape."""
+    return _add(pointwise.Add, [first, second], name)
+
+
+def online_norm(source: Tensor, *, name: str | None = None) -> Tensor:
+    """Online normalisation, by channel."""
+    return _add(pointwise.OnlineNorm, [source], name)
+
+
+def soft_cross_loss(source: Tensor, labels: Tensor, *, name: str | None = None) -> Tensor:
+    """Softmax, and the gradient of the cross-entropy with one-hot ``labels``."""
+    return _add(ends.SoftCrossLoss, [source, labels], name)

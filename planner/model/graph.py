@@ -1,0 +1,187 @@
+"""A model as a directed acyclic graph of layers, in topological order, and the builder that makes one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from fanin.errors import InputError
+from fanin.layers.ends import Input, Output, SoftCrossLoss
+from fanin.layers.family import WORD_BITS
+from fanin.layers.layer import Layer, Shape, check_limits
+
+LABELS_PORT = 1  # of the loss
+
+
+@dataclass(frozen=True)
+class Node:
+    """A layer in its place. ``sources``: indices of the nodes that feed it, in the order of its inputs."""
+
+    name: str
+    layer: Layer
+    sources: tuple[int, ...] = ()
+    where: str = ""  #: file and line that made it
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A feature map from one node to another; its gradient takes the way back."""
+
+    source: int
+    target: int
+    bits: int  #: per frame, each way
+    label: bool = False  #: labels for the loss, of which the hops do not count
+
+
+@dataclass(frozen=True)
+class Model:
+    """A checked model. Every node stands behind its sources."""
+
+    name: str
+    nodes: tuple[Node, ...]
+
+    @cached_property
+    def edges(self) -> tuple[Edge, ...]:
+        """One for every input of every node, in the order of the nodes."""
+        return tuple(
+            Edge(
+                source,
+                target,
+                WORD_BITS * self.nodes[source].layer.output.words,
+                isinstance(node.layer, SoftCrossLoss) and port == LABELS_PORT,
+            )
+            for target, node in enumerate(self.nodes)
+            for port, source in enumerate(node.sources)
+        )
+
+    @cached_property
+    def pinned(self) -> frozenset[int]:
+        """What the host's device has to hold: inputs, their consumers, losses, outputs (NADA, section IV)."""
+        ends = {
+            i for i, node in enumerate(self.nodes) if isinstance(node.layer, (Input, SoftCrossLoss, Output))
+        }
+        fed = {e.target for e in self.edges if isinstance(self.nodes[e.source].layer, Input)}
+        return frozenset(ends | fed)
+
+    @cached_property
+    def by_name(self) -> dict[str, int]:
+        """Index of a node."""
+        return {node.name: i for i, node in enumerate(self.nodes)}
+
+    @property
+    def parameters(self) -> int:
+        """Trained words of all layers."""
+        return sum(node.layer.parameters for node in self.nodes)
+
+
+def kind_of(make: Any) -> str:
+    """The kind of the layer that a layer's class, a partial of it, or a function with its ``kind`` makes."""
+    return str(getattr(make, "func", make).kind)
+
+
+class Builder:
+    """Collects nodes; ``finish`` checks the whole and gives the model.
+
+    Errors are InputErrors that begin with ``where`` (file and line), then name the layer.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: list[Node] = []
+        self._names: set[str] = set()
+        self._count: Counter[str] = Counter()
+
+    def add(
+        self,
+        make: Callable[..., Layer],
+        sources: Sequence[int] = (),
+        *,
+        name: str | None = None,
+        where: str = "",
+    ) -> int:
+        """Add ``make(inputs=…, gradient=…)`` behind ``sources`` and return its index.
+
+        ``make`` may raise ValueError. Without a name the layer is called after its kind, numbered.
+        """
+        inputs = [self._nodes[source].layer for source in sources]
+        fed: dict[str, Any] = {"gradient": any(layer.trains for layer in inputs)}
+        if sources:
+            fed["inputs"] = tuple(layer.output for layer in inputs)
+        title = self._title(name, kind_of(make), where)
+        try:
+            layer = make(**fed)
+            check_limits(layer)
+        except ValueError as error:
+            raise InputError(f"{where}: {title}: {error}") from None
+        return self.append(title, layer, sources, where)
+
+    def append(self, name: str, layer: Layer, sources: Sequence[int], where: str) -> int:
+        """Add a layer that is made already, under a name that is new, and return its index."""
+        self._names.add(name)
+        self._nodes.append(Node(name, layer, tuple(sources), where))
+        return len(self._nodes) - 1
+
+    def output(self, index: int) -> Shape:
+        """What a node makes."""
+        return self._nodes[index].layer.output
+
+    def _title(self, name: str | None, kind: str, where: str) -> str:
+        if name is None:
+            self._count[kind] += 1
+            while f"{kind}{self._count[kind]}" in self._names:
+                self._count[kind] += 1
+            return f"{kind}{self._count[kind]}"
+        if not isinstance(name, str) or not name or not name.isprintable():
+            raise InputError(f"{where}: a layer's name must be a text of one line, not {name!r}")
+        if name in self._names:
+            raise InputError(f"{where}: there are two layers called {name}")
+        return name
+
+    def finish(self, name: str, file: str) -> Model:
+        """The model. Raises InputError: no output, a layer that leads to none, two graphs, misused labels."""
+        model = Model(name, tuple(self._nodes))
+        if not any(isinstance(node.layer, Output) for node in model.nodes):
+            raise InputError(f"{file}: the model has no output: add_output(name, source)")
+        _check_connected(model, file)
+        _check_labels(model, file)
+        return model
+
+
+def _check_connected(model: Model, file: str) -> None:
+    useful = {i for i, node in enumerate(model.nodes) if isinstance(node.layer, Output)}
+    for index in range(len(model.nodes) - 1, -1, -1):
+        if index in useful:
+            useful.update(model.nodes[index].sources)
+    for index, node in enumerate(model.nodes):
+        if index not in useful:
+            raise InputError(f"{node.where or file}: {node.name} leads to no output")
+    part = list(range(len(model.nodes)))  # union-find over undirected edges
+
+    def root(index: int) -> int:
+        while part[index] != index:
+            index = part[index]
+        return index
+
+    for edge in model.edges:
+        part[root(edge.target)] = root(edge.source)
+    for index, node in enumerate(model.nodes):
+        if root(index) != root(0):
+            raise InputError(f"{node.where or file}: {node.name} is not connected with {model.nodes[0].name}")
+
+
+def _check_labels(model: Model, file: str) -> None:
+    """Labels come from the host, and the network does not see them."""
+    others = {edge.source: edge.target for edge in model.edges if not edge.label}
+    for edge in model.edges:
+        source, loss = model.nodes[edge.source], model.nodes[edge.target]
+        if edge.label and not isinstance(source.layer, Input):
+            raise InputError(
+                f"{loss.where or file}: {loss.name}: its labels must be an input, not {source.name}"
+            )
+        if edge.label and edge.source in others:
+            other = model.nodes[others[edge.source]]
+            raise InputError(
+                f"{other.where or file}: {other.name}: {source.name} is labels, for {loss.name} alone"
+            )

@@ -1,0 +1,95 @@
+"""An ONNX file before its nodes are read: opened, checked, with all shapes that onnx can infer."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import onnx
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
+
+from fanin.errors import InputError
+from fanin.layers.layer import MAX_SIZE
+
+OLDEST = 7  # opset: before it, Add and Gemm broadcast by attributes
+OPEN_BATCH = 7919  # stands for a batch of any size; a prime that no network has for a dimension
+DOMAINS = ("", "ai.onnx")
+FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+
+Sizes = tuple[int, ...]  #: of a tensor in ONNX; 0 for what is not known
+
+
+def open_onnx(path: Path) -> ModelProto:
+    """The checked file, weights included."""
+    try:
+        proto = onnx.load(path, format="protobuf")
+        if not proto.functions:  # nested ones can take forever
+            onnx.checker.check_model(proto)
+        _check_texts(proto)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    except Exception as error:  # protobuf and onnx have many
+        raise InputError(f"{path}: is no valid ONNX model: {_said(error)}") from None
+    if proto.functions:
+        raise InputError(f"{path}: has local functions; onnx.inliner replaces them by what they do")
+    newest = onnx.defs.onnx_opset_version()
+    if not OLDEST <= opset(proto) <= newest:
+        raise InputError(f"{path}: is of opset {opset(proto)}; {OLDEST}…{newest} are supported")
+    return proto
+
+
+def infer_shapes(path: Path, proto: ModelProto) -> ModelProto:
+    """The model with all shapes that onnx can tell, none of which is the file's word: its batch may be open."""
+    del proto.graph.value_info[:]
+    for entry in proto.graph.output:
+        entry.type.tensor_type.ClearField("shape")
+    try:
+        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    except Exception as error:
+        raise InputError(f"{path}: its shapes do not fit: {_said(error)}") from None
+
+
+def _check_texts(proto: ModelProto) -> None:
+    """Raise ValueError for a name that is no UTF-8: protobuf hands it on as bytes."""
+    graph = proto.graph
+    entries = [*proto.opset_import, *graph.initializer, *graph.input, *graph.output, *graph.node]
+    names = [getattr(entry, field, "") for entry in entries for field in ("name", "domain", "op_type")]
+    for node in graph.node:
+        names += [*node.input, *node.output, *(entry.name for entry in node.attribute)]
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError("a name is not UTF-8")
+
+
+def _said(error: Exception) -> str:
+    return textwrap.shorten(str(error) or type(error).__name__, 300, placeholder=" …")  # may quote a whole node
+
+
+def opset(proto: ModelProto) -> int:
+    """Of ONNX's own operators; 0 where the file has none."""
+    return next((entry.version for entry in proto.opset_import if entry.domain in DOMAINS), 0)
+
+
+def sizes_of(entry: ValueInfoProto) -> Sizes:
+    """What is known of a tensor's sizes."""
+    known = entry.type.tensor_type.HasField("shape")
+    return tuple(max(dim.dim_value, 0) for dim in entry.type.tensor_type.shape.dim) if known else (0,)
+
+
+def read_inputs(path: Path, graph: GraphProto) -> tuple[dict[str, Sizes], int]:
+    """Every input with its sizes but the batch, and the batch: a number, even where it is open."""
+    weights = {tensor.name for tensor in graph.initializer}  # which old files list among the inputs
+    entries = [entry for entry in graph.input if entry.name not in weights]
+    for entry in entries:
+        where, sizes = f"{path}: input {entry.name}", sizes_of(entry)
+        if entry.type.tensor_type.elem_type not in FLOATS or len(sizes) not in (2, 4):
+            raise InputError(f"{where}: must be floats, [batch, channels, rows, columns] or [batch, channels]")
+        if not all(0 < size <= MAX_SIZE for size in sizes[1:]):
+            shown = ", ".join(str(size or "?") for size in sizes[1:])
+            raise InputError(f"{where}: is [batch, {shown}]; all but the batch must be known, in 1…{MAX_SIZE}")
+    batches = {sizes_of(entry)[0] for entry in entries} - {0}
+    if len(batches) > 1:
+        raise InputError(f"{path}: its inputs have batches of {' and '.join(map(str, sorted(batches)))}")
+    batch = max(batches, default=OPEN_BATCH)
+    for entry in entries:
+        entry.type.tensor_type.shape.dim[0].dim_value = batch
+    return {entry.name: sizes_of(entry)[1:] for entry in entries}, batch

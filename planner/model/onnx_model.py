@@ -1,0 +1,364 @@
+"""From an ONNX file to a model: the inference graph of a CNN as PyTorch exports it, frames as NCHW.
+
+The planner places training, so that only shapes count: weights are trained from the start, batch normalisation
+becomes online normalisation and a bias (as in NADA), dropout falls away, and a loss with labels follows the
+output. Nodes that the output does not need are passed over. Errors are InputErrors: file, node, cause.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+
+from fanin.errors import InputError
+from fanin.layers import ends, pointwise, window
+from fanin.layers.layer import Layer, Shape, check_limits
+from fanin.layers.window import find_padding, pair
+from fanin.planner.model.graph import Builder, Model, kind_of
+from fanin.planner.model.onnx_file import DOMAINS, Sizes, infer_shapes, open_onnx, opset, read_inputs, sizes_of
+
+LABELS = "label_one_hot"  #: the input that is added for the loss
+
+
+def load_onnx(path: Path) -> Model:
+    """The network in the file, with a loss behind its only output. Raises InputError in one line."""
+    try:
+        proto = open_onnx(path)
+        frames, batch = read_inputs(path, proto.graph)
+        return _Reader(path, infer_shapes(path, proto), batch).read(frames)
+    except InputError as error:
+        raise InputError(" ".join(str(error).splitlines())) from None
+
+
+class _Names:
+    """A layer has its node's name where that is one and no other's; else it is numbered after its kind."""
+
+    def __init__(self, nodes: Collection[NodeProto], taken: Collection[str]) -> None:
+        times = Counter(node.name.lstrip("/") for node in nodes)
+        self._own = {name for name, number in times.items() if name and name.isprintable() and number == 1}
+        self._own -= set(taken)
+        self._taken = {*self._own, *taken}
+        self._numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: count(1))
+
+    def find(self, node: NodeProto, kind: str, part: str = "") -> str:
+        """A name for a layer; ``part``: what it is of the node, where it is not the whole."""
+        own = node.name.lstrip("/")
+        if own in self._own and not part:
+            return own
+        wanted = [f"{own}/{part}"] if own in self._own else []
+        numbered = (f"{kind}{number}" for number in self._numbers[kind])
+        name = next(name for name in chain(wanted, numbered) if name not in self._taken)
+        self._taken.add(name)
+        return name
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A tensor that depends on the frames: the layer that makes it, and its sizes in ONNX but the batch."""
+
+    index: int
+    shape: Shape
+    sizes: Sizes
+    softmax: bool = False  #: the loss contains it, so that nothing may follow
+
+    def __str__(self) -> str:
+        return f"[{', '.join(map(str, ('batch', *self.sizes)))}]"
+
+
+class _Reader:
+    """Makes layers of nodes, one node after the other."""
+
+    def __init__(self, path: Path, proto: ModelProto, batch: int) -> None:
+        self.path, self.graph, self.opset, self.batch = path, proto.graph, opset(proto), batch
+        self.builder = Builder()
+        self.values: dict[str, _Value] = {}
+        self.node = NodeProto()  # that is being read
+        self.attributes: dict[str, Any] = {}
+        self.shapes = {entry.name: sizes_of(entry) for entry in (*self.graph.value_info, *self.graph.output)}
+        self.shapes |= {tensor.name: tuple(tensor.dims) for tensor in self.graph.initializer}
+        self.constants: dict[str, Any] = {tensor.name: tensor for tensor in self.graph.initializer}
+        for node in self.graph.node:
+            self._fold(node)
+
+    def _fold(self, node: NodeProto) -> None:
+        """Note what does not depend on the frames, and its value where that is in the file."""
+        inner = any(entry.HasField("g") or entry.graphs for entry in node.attribute)  # may use any tensor
+        if node.op_type == "Constant" and node.attribute:
+            value = onnx.helper.get_attribute_value(node.attribute[0])
+        elif node.input and all(name in self.constants for name in node.input if name) and not inner:
+            value = self.constants.get(node.input[0]) if node.op_type == "Identity" else None
+        else:
+            return
+        self.constants |= dict.fromkeys(node.output, value)
+
+    def read(self, frames: dict[str, Sizes]) -> Model:
+        """The model. ``frames``: its inputs."""
+        outputs = [entry.name for entry in self.graph.output]
+        if len(outputs) != 1:
+            raise InputError(
+                f"{self.path}: has {len(outputs)} outputs ({', '.join(outputs)}); the loss takes one"
+            )
+        needed = self._needed(outputs[0])
+        self.names = _Names(needed, {*frames, *outputs, LABELS})
+        for name, sizes in frames.items():
+            c, h, w = (*sizes, 1, 1)[:3]
+            shape = Shape(h, w, c)
+            self.values[name] = _Value(self._input(name, shape), shape, sizes)
+        for node in needed:
+            self.node = node
+            self.attributes = {entry.name: onnx.helper.get_attribute_value(entry) for entry in node.attribute}
+            with self._naming_node():
+                if node.domain not in DOMAINS or node.op_type not in OPERATORS:
+                    raise ValueError(f"is not supported; what is: {', '.join(sorted(OPERATORS))}, Constant")
+                self.values[node.output[0]] = OPERATORS[node.op_type](self)
+        return self._finish(outputs[0])
+
+    def _needed(self, output: str) -> list[NodeProto]:
+        """The nodes between inputs and output, apart from those that compute shapes."""
+        nodes = self.graph.node
+        makers = {n: i for i, node in enumerate(nodes) for n in node.output if n and n not in self.constants}
+        found: set[int] = set()
+        wanted = [output]
+        while wanted:
+            index = makers.get(wanted.pop())
+            if index is not None and index not in found:
+                found.add(index)
+                wanted += nodes[index].input[: 1 if nodes[index].op_type == "Reshape" else None]
+        return [nodes[index] for index in sorted(found)]
+
+    def _input(self, name: str, shape: Shape) -> int:
+        return self.builder.add(partial(ends.Input, shape=shape), name=name, where=str(self.path))
+
+    def _finish(self, output: str) -> Model:
+        """A loss with labels behind the output."""
+        file, logits = str(self.path), self.values.get(output)
+        if logits is None:
+            raise InputError(f"{file}: its output {output} does not depend on an input")
+        if logits.shape.words != logits.shape.c:
+            raise InputError(f"{file}: its output {output} is {logits.shape}; the loss takes 1×1×classes")
+        sources = [logits.index, self._input(LABELS, logits.shape)]
+        name = self.names.find(NodeProto(), ends.SoftCrossLoss.kind)
+        loss = self.builder.add(ends.SoftCrossLoss, sources, name=name, where=file)
+        self.builder.add(ends.Output, [loss], name=output, where=file)
+        return self.builder.finish(self.path.stem, file)
+
+    @property
+    def _where(self) -> str:
+        name = self.node.name or next(filter(None, self.node.output), "without a name")
+        domain = "" if self.node.domain in DOMAINS else f"{self.node.domain}."
+        return f"{self.path}: node {name} ({domain}{self.node.op_type})"
+
+    @contextmanager
+    def _naming_node(self) -> Iterator[None]:
+        """Whatever is wrong with the node is raised as a ValueError, which this makes an InputError."""
+        try:
+            yield
+        except ValueError as error:
+            raise InputError(f"{self._where}: {error}") from None
+
+    def _name(self, position: int) -> str:
+        """Of an input of the node; empty where there is none."""
+        return self.node.input[position] if position < len(self.node.input) else ""
+
+    def _value(self, position: int = 0, *, last: bool = False) -> _Value:
+        """What the node computes with. ``last``: a softmax may stand before it."""
+        name = self._name(position)
+        if not name or name not in self.values:
+            kind = "a constant" if name in self.constants else "no first output of a node"
+            raise ValueError(f"its input {name!r} is {kind}")
+        if self.values[name].softmax and not last:
+            raise ValueError("follows a softmax, which may only stand at the end")
+        return self.values[name]
+
+    def _image(self) -> _Value:
+        """The first input, where it has channels, rows and columns."""
+        x = self._value()
+        if x.sizes != (x.shape.c, x.shape.h, x.shape.w):
+            raise ValueError(f"its input is {x}, not [batch, channels, rows, columns]")
+        return x
+
+    def _weights(self, position: int) -> Sizes:
+        """Sizes of a constant."""
+        name = self._name(position)
+        if name not in self.constants:
+            raise ValueError(f"its input {name!r} must be a constant")
+        if 0 in self.shapes.get(name, (0,)):
+            raise ValueError(f"its input {name!r} has no sizes that onnx could infer")
+        return self.shapes[name]
+
+    def _numbers(self, position: int) -> list[float]:
+        """A constant's value."""
+        value: Any = self.constants.get(self._name(position))
+        try:
+            flat = numpy_helper.to_array(value).ravel().tolist() if isinstance(value, TensorProto) else value
+            return [float(number) for number in (flat if isinstance(flat, list) else [flat])]
+        except Exception:  # onnx lets through what it stumbles over
+            raise ValueError(f"its input {self._name(position)!r} must be numbers in the file") from None
+
+    def _layer(self, make: Callable[..., Layer], *sources: _Value, sizes: Sizes = (), part: str = "") -> _Value:
+        """A layer of the node. ``sizes``: of its result in ONNX, where they are not those of an image."""
+
+        def build(**fed: Any) -> Layer:
+            with self._naming_node():
+                layer = make(**fed)
+                check_limits(layer)
+                return layer
+
+        build.kind = kind_of(make)  # type: ignore[attr-defined]
+        name = self.names.find(self.node, kind_of(make), part)
+        index = self.builder.add(build, [source.index for source in sources], name=name, where=self._where)
+        shape = self.builder.output(index)
+        return _Value(index, shape, sizes or (shape.c, shape.h, shape.w))
+
+    def _biased(self, x: _Value, sizes: Sizes, part: str = "bias") -> _Value:
+        """A trained word is added to every channel. ``sizes``: of what is added in ONNX."""
+        by_channel = (x.shape.c,) + (1,) * (len(x.sizes) - 1)
+        if x.sizes[0] != x.shape.c or sizes not in (by_channel, (1, *by_channel)):
+            raise ValueError(f"{list(sizes)} is no bias by channel of {x}")
+        return self._layer(pointwise.Bias, x, sizes=x.sizes, part=part)
+
+    def _channel_biased(self, x: _Value, position: int) -> _Value:
+        """The same with an input of one dimension, where the node has it."""
+        if not self._name(position):
+            return x
+        return self._biased(x, self._weights(position) + (1,) * (len(x.sizes) - 1))
+
+    def _window(self, make: Callable[..., Layer], x: _Value, kernel: object, **more: int) -> _Value:
+        if any(step != 1 for step in self.attributes.get("dilations", ())):
+            raise ValueError(f"dilations {self.attributes['dilations']} are not supported")
+        size, stride = pair("kernel", kernel), pair("stride", self.attributes.get("strides", 1))
+        sides = self._padding(x.shape, size, stride)
+        return self._layer(partial(make, kernel=size, stride=stride, padding=sides, **more), x)
+
+    def _padding(self, shape: Shape, kernel: window.Pair, stride: window.Pair) -> Sizes:
+        """(top, left, bottom, right), which is ONNX's order too."""
+        auto = self.attributes.get("auto_pad", b"NOTSET")
+        if auto not in AUTO_PAD:
+            raise ValueError(f"auto_pad {auto!r} is none of ONNX's")
+        pads = tuple(self.attributes.get("pads", (0, 0, 0, 0)))
+        if len(pads) != 4 or min(pads) < 0:
+            raise ValueError(f"pads {list(pads)} are not supported: only four, none of them negative, are")
+        top, left, bottom, right = find_padding(AUTO_PAD[auto] or pads, shape, kernel, stride)
+        return (bottom, right, top, left) if auto == b"SAME_LOWER" else (top, left, bottom, right)
+
+    def conv(self) -> _Value:
+        """With as many weights as the constant has; `kernel_shape` says the same."""
+        weights, groups = self._weights(1), self.attributes.get("group", 1)
+        if len(weights) != 4:
+            raise ValueError(f"its weights are {list(weights)}; only two-dimensional convolution is supported")
+        x, (output, inputs, *kernel) = self._image(), weights
+        if inputs * groups != x.shape.c:
+            raise ValueError(f"its weights are {list(weights)} in {groups} groups; its input is {x}")
+        if (said := self.attributes.get("kernel_shape", kernel)) != kernel:
+            raise ValueError(f"its weights are {list(weights)}; kernel_shape is {said}")
+        make = window.DepthwiseConv if 1 < groups == x.shape.c == output else window.Conv
+        return self._channel_biased(self._window(make, x, kernel, output_channels=output, groups=groups), 2)
+
+    def avg_pool(self) -> _Value:
+        """`count_include_pad` changes means, and no shapes."""
+        y = self._window(window.AvgPool, self._image(), self.attributes.get("kernel_shape"))
+        if self.attributes.get("ceil_mode") and self.shapes.get(self.node.output[0]) != (self.batch, *y.sizes):
+            raise ValueError("ceil_mode is not supported where a window reaches over the edge")
+        return y
+
+    def norm(self) -> _Value:
+        """Batch and instance normalisation."""
+        x = self._value()
+        if self._weights(1) != (x.shape.c,) or x.sizes[0] != x.shape.c:
+            raise ValueError(f"its scale is {list(self._weights(1))}; its input is {x}")
+        return self._channel_biased(self._layer(pointwise.OnlineNorm, x, sizes=x.sizes), 2)
+
+    def relu(self) -> _Value:
+        """Of any shape."""
+        return self._layer(pointwise.Relu, self._value(), sizes=self._value().sizes)
+
+    def clip(self) -> _Value:
+        """Limits are attributes below opset 11, then inputs."""
+        limits = [self.attributes[name] for name in ("min", "max") if name in self.attributes]
+        limits += [number for position in (1, 2) if self._name(position) for number in self._numbers(position)]
+        if limits != [0, 6]:
+            raise ValueError(f"its limits are {limits}; only [0, 6], which is ReLU6, is supported")
+        return self._layer(pointwise.Relu6, self._value(), sizes=self._value().sizes)
+
+    def add(self) -> _Value:
+        """Of two feature maps, or a bias."""
+        for position in (0, 1):
+            if self._name(position) in self.constants:
+                return self._biased(self._value(1 - position), self._weights(position), part="")
+        x, y = self._value(0), self._value(1)
+        if x.sizes != y.sizes:
+            raise ValueError(f"its inputs are {x} and {y}; they must not differ")
+        return self._layer(pointwise.Add, x, y, sizes=x.sizes)
+
+    def global_mean(self) -> _Value:
+        """Of rows and columns."""
+        return self._layer(window.GlobalAvgPool, self._image())
+
+    def mean(self) -> _Value:
+        """The same, where the axes are those."""
+        axes = self._numbers(1) if self._name(1) else self.attributes.get("axes", [])
+        if sorted(axis % 4 for axis in axes) != [2, 3]:
+            raise ValueError(f"its axes are {axes}; only [2, 3], rows and columns, are supported")
+        y = self.global_mean()
+        return y if self.attributes.get("keepdims", 1) else replace(y, sizes=y.sizes[:1])
+
+    def dense(self) -> _Value:
+        """Gemm, or MatMul with a constant."""
+        x, weights = self._value(), self._weights(1)
+        for name, usual in (("alpha", 1), ("beta", 1), ("transA", 0)):
+            if self.attributes.get(name, usual) != usual:
+                raise ValueError(f"{name} of {self.attributes[name]:g} is not supported")
+        weights = weights[::-1] if self.attributes.get("transB") else weights
+        if len(weights) != 2 or x.sizes != weights[:1]:
+            raise ValueError(f"its weights take {list(weights[:-1])}; its input is {x}")
+        y = self._layer(partial(window.Dense, output_channels=weights[1]), x, sizes=weights[1:])
+        return self._biased(y, self._weights(2)) if self._name(2) else y
+
+    def reshape(self) -> _Value:
+        """Any change of shape that leaves a frame's words in one dimension, or everything as it was."""
+        x, sizes = self._value(last=True), self.shapes.get(self.node.output[0], (0,))
+        if sizes in ((self.batch, *x.sizes), (self.batch, x.shape.words) + (1,) * (len(sizes) - 2)):
+            return replace(x, sizes=sizes[1:])
+        shown = [str(size or "?") for size in sizes]
+        shown[:1] = ["batch"] if sizes[:1] == (self.batch,) else shown[:1]
+        made = ", ".join(shown)
+        raise ValueError(f"makes [{made}] of {x}; only flattening to [batch, {x.shape.words}] is supported")
+
+    def softmax(self) -> _Value:
+        """The loss contains it."""
+        x = self._value()
+        axis = self.attributes.get("axis", -1 if self.opset >= 13 else 1)
+        place = axis - 1 if axis > 0 else axis + len(x.sizes)
+        if place not in range(len(x.sizes)) or axis == 0 or x.sizes[place] != x.shape.words:
+            raise ValueError(f"is over axis {axis} of {x}; only over all classes of a frame is supported")
+        return replace(x, softmax=True)
+
+    def passed(self) -> _Value:
+        """No layer."""
+        return self._value(last=True)
+
+
+AUTO_PAD: dict[bytes, str] = {b"NOTSET": "", b"VALID": "valid", b"SAME_UPPER": "same", b"SAME_LOWER": "same"}
+OPERATORS: dict[str, Callable[[_Reader], _Value]] = {
+    "Conv": _Reader.conv,
+    "Relu": _Reader.relu,
+    "Clip": _Reader.clip,
+    "Add": _Reader.add,
+    "AveragePool": _Reader.avg_pool,
+    "GlobalAveragePool": _Reader.global_mean,
+    "ReduceMean": _Reader.mean,
+    **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _Reader.norm),
+    **dict.fromkeys(("Gemm", "MatMul"), _Reader.dense),
+    **dict.fromkeys(("Flatten", "Reshape", "Squeeze"), _Reader.reshape),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), _Reader.softmax),
+    **dict.fromkeys(("Dropout", "Identity"), _Reader.passed),
+}

@@ -1,0 +1,1 @@
+"""Plans: one, several for growing clusters, and what is written of them."""

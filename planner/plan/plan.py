@@ -1,0 +1,208 @@
+"""A plan: a placement with all that follows from it, and how to get one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from fanin.errors import CheckFailed, InputError
+from fanin.layers.layer import Storage
+from fanin.planner.model.graph import Model
+from fanin.planner.search.choices import Choice, all_choices, constrained
+from fanin.planner.search.conflict import in_words, misfit, smallest_conflict
+from fanin.planner.search.instance import Instance, Load, Placement
+from fanin.planner.search.limits import Limits
+from fanin.planner.search.priorities import choose_priorities
+from fanin.planner.search.search import SAME, SETTLING, Search
+from fanin.planner.search.settle import Settled, settle
+
+UPDATE_BITS = 4 * 32  # of a parameter in DRAM, at an update: weight and velocity, read and written
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A placement and its proof. Times in seconds, bandwidths in bits per second."""
+
+    instance: Instance
+    placement: Placement
+    priorities: dict[int, int]  #: per cut edge
+    bound: Fraction  #: frames per second that no plan exceeds
+    split: int = 1  #: model parallelism that the model went through
+    batch: int = 256
+    statistics: tuple[tuple[str, object], ...] = ()
+
+    @property
+    def model(self) -> Model:
+        """The model, split where it was."""
+        return self.instance.model
+
+    @property
+    def period(self) -> Fraction:
+        """Of a frame."""
+        return self.instance.period(self.placement)
+
+    @property
+    def throughput(self) -> Fraction:
+        """Frames per second while frames stream."""
+        return 1 / self.period
+
+    @property
+    def gap(self) -> float:
+        """How much better the best plan may be."""
+        return float(self.bound / self.throughput - 1)
+
+    @property
+    def optimal(self) -> bool:
+        """Whether it is proved that there is no better one."""
+        return self.gap <= SAME
+
+    @property
+    def drain(self) -> float:
+        """From the last frame in until its gradient has come back through all layers."""
+        ready: list[Fraction] = []
+        for node in self.model.nodes:
+            ready.append(node.layer.delay + max((ready[s] for s in node.sources), default=Fraction(0)))
+        return float(2 * max(ready) * self.period)
+
+    @property
+    def update(self) -> float:
+        """For every layer to update its parameters, one a cycle, and no faster than their DRAM."""
+        longest = 0.0
+        for number, device in enumerate(self.instance.cluster.devices):
+            here = [n for n, d in enumerate(self.placement.devices) if d == number]
+            spilled = sum(
+                self.model.nodes[n].layer.parameters
+                for n in here
+                if self.placement.choices[n].storage is Storage.DRAM
+            )
+            words = max((self.model.nodes[n].layer.parameters for n in here), default=0)
+            longest = max(longest, words / device.part.clock)
+            if spilled:
+                longest = max(longest, spilled * UPDATE_BITS / 2 / device.part.dram)
+        return longest
+
+    @property
+    def throughput_with_update(self) -> float:
+        """Frames per second where the pipeline drains and parameters are updated after every batch."""
+        return self.batch / (self.batch * float(self.period) + self.drain + self.update)
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """What the devices carry."""
+        return self.instance.loads(self.placement)
+
+    @property
+    def used(self) -> int:
+        """Devices that have layers."""
+        return len(set(self.placement.devices))
+
+
+Say = Callable[[float, float], None]
+
+
+def make_plan(
+    instance: Instance,
+    limits: Limits,
+    *,
+    start: Placement | None = None,
+    pool: ProcessPoolExecutor | None = None,
+    say: Say = lambda best, bound: None,
+) -> Plan:
+    """The best plan within limits. Raises InputError where there is none, CheckFailed where none was found."""
+    begin = time.monotonic()
+    complaint = misfit(instance)
+    if complaint:
+        raise InputError(complaint)
+    search = Search(instance, limits, pool, say)
+    found = search.run(start)
+    if found.placement is None:
+        rules = None if found.feasible else smallest_conflict(instance)
+        if rules:
+            raise InputError(in_words(instance, rules))
+        raise CheckFailed(f"no placement found within {limits.seconds:g} s, nor proved that there is none")
+    settled = settle(instance, found.placement, limits, limits.effort * SETTLING, begin + limits.seconds)
+    placement = hand_back(instance, settled.placement)
+    priorities = choose_priorities(instance, placement)
+    assert priorities is not None  # the search takes no other placement
+    return Plan(
+        instance=instance,
+        placement=placement,
+        priorities=priorities,
+        bound=max(Fraction(instance.ticks, max(found.least, 1)), 1 / instance.period(placement)),
+        statistics=_statistics(limits, search, settled, time.monotonic() - begin),
+    )
+
+
+def _statistics(
+    limits: Limits, search: Search, settled: Settled, seconds: float
+) -> tuple[tuple[str, object], ...]:
+    return (
+        ("seconds", round(seconds, 1)),
+        ("effort", round(search.found.effort + settled.effort, 1)),
+        ("climbs", search.found.tries),
+        ("stopped_by_clock", search.found.clock_stopped),
+        ("fewest_devices_proved", settled.devices),
+        ("least_cut_bits_proved", settled.cut_bits),
+        ("first_in_order_proved", settled.order),
+        ("time_limit", limits.seconds),
+        ("workers", limits.workers),
+        ("seed", limits.seed),
+    )
+
+
+def hand_back(instance: Instance, placement: Placement) -> Placement:
+    """Every layer as small as the period allows: none needs to be faster than the slowest."""
+    period = instance.period(placement)
+    choices = []
+    for node, device, choice in zip(instance.model.nodes, placement.devices, placement.choices, strict=True):
+        part = instance.cluster.devices[device].part
+        cycles = int(period * part.clock)
+        limits = constrained(choice.cost, part)
+        fitting = [
+            other
+            for other in all_choices(node.layer, part)
+            if other.cost.cycles <= cycles
+            and all(a <= b for a, b in zip(constrained(other.cost, part), limits, strict=True))
+        ]
+        choices.append(min(fitting, key=_size, default=choice))
+    return replace(placement, choices=tuple(choices))
+
+
+def _size(choice: Choice) -> tuple[object, ...]:
+    cost, p = choice.cost, choice.parallelism
+    dram = cost.dram_read + cost.dram_write
+    return (
+        cost.dsp,
+        cost.ram_bits,
+        cost.ram_blocks,
+        dram,
+        p.pi + p.po,
+        p.pic * p.poc * p.ph,
+        p,
+        choice.storage,
+    )
+
+
+def bottleneck(plan: Plan) -> dict[str, str]:
+    """What sets the period: the device, the resource, and where it is a layer's cycles, the layer."""
+    devices = plan.instance.cluster.devices
+    for device, load in zip(devices, plan.loads, strict=True):
+        for resource, bits, rate in (
+            ("dram_read", load.dram_read, device.part.dram),
+            ("dram_write", load.dram_write, device.part.dram),
+            ("network", load.network, device.part.network),
+        ):
+            if bits and Fraction(bits, rate) == plan.period:
+                return {"device": device.name, "resource": resource}
+    # Of equally slow layers the largest: the others are that slow because they may be.
+    _, last = max(
+        (choice.cost.dsp, -number)
+        for number, (on, choice) in enumerate(zip(plan.placement.devices, plan.placement.choices, strict=True))
+        if Fraction(choice.cost.cycles, devices[on].part.clock) == plan.period
+    )
+    slowest = -last
+    name, device = plan.model.nodes[slowest].name, devices[plan.placement.devices[slowest]]
+    return {"device": device.name, "resource": "cycles", "layer": name}

@@ -1,0 +1,245 @@
+"""A plan as JSON: plan.json, connections.json, and a file for the builder of every device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fanin import __version__
+from fanin.layers.layer import Shape
+from fanin.layers.window import Conv, Window
+from fanin.planner.cluster import Device
+from fanin.planner.model.graph import Edge, Node
+from fanin.planner.plan.plan import Plan, bottleneck
+from fanin.planner.search.instance import Load
+from fanin.planner.search.priorities import cut_edges
+
+PLAN_FILE, CONNECTIONS_FILE = "plan.json", "connections.json"
+
+
+def plan_files(plan: Plan) -> dict[str, str]:
+    """Path and text of every file."""
+    values: dict[str, Any] = {PLAN_FILE: plan_json(plan), CONNECTIONS_FILE: connections_json(plan)}
+    for number, device in enumerate(plan.instance.cluster.devices):
+        if number in plan.placement.devices:
+            values[f"devices/{device.name}.json"] = device_json(plan, number)
+    return {name: json.dumps(value, indent=2, ensure_ascii=False) + "\n" for name, value in values.items()}
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """plan.json; the keys are docs/systems/planner.md, "Files"."""
+    cluster = plan.instance.cluster
+    return {
+        "fanin": __version__,
+        "model": plan.model.name,
+        "split": plan.split,
+        "batch": plan.batch,
+        "cluster": {
+            "name": cluster.name,
+            "host": cluster.devices[cluster.host].name,
+            "devices": [_device(device) for device in cluster.devices],
+        },
+        "throughput": float(plan.throughput),
+        "bound": float(plan.bound),
+        "gap": plan.gap,
+        "throughput_with_update": plan.throughput_with_update,
+        "drain_seconds": plan.drain,
+        "update_seconds": plan.update,
+        "limit": bottleneck(plan),
+        "utilisation": {
+            device.name: _utilisation(plan, device, load)
+            for device, load in zip(cluster.devices, plan.loads, strict=True)
+        },
+        "solver": {"status": "optimal" if plan.optimal else "gap", **dict(plan.statistics)},
+        "layers": [_layer(plan, number, node) for number, node in enumerate(plan.model.nodes)],
+        "edges": [_edge(plan, number, edge) for number, edge in enumerate(plan.model.edges)],
+    }
+
+
+def _device(device: Device) -> dict[str, Any]:
+    part = device.part
+    counts = part.ram_blocks or [None] * len(part.family.ram)
+    return {
+        "name": device.name,
+        "family": part.family.name,
+        "dsp": part.dsp,
+        "ram_bits": part.ram_bits,
+        "ram": [
+            {
+                "kind": ram.name,
+                "from_bits": ram.from_bits,
+                "shapes": [list(s) for s in ram.shapes],
+                "blocks": count,
+            }
+            for ram, count in zip(part.family.ram, counts, strict=True)
+        ],
+        "dram_bits_per_second": part.dram,
+        "network_bits_per_second": part.network,
+        "clock_hz": part.clock,
+        "connections": part.connections,
+    }
+
+
+def _utilisation(plan: Plan, device: Device, load: Load) -> dict[str, float | None]:
+    part, rate = device.part, float(plan.throughput)
+    counts = zip(load.ram_blocks, part.ram_blocks or (), strict=part.ram_blocks is not None)
+    blocks = max((_share(n, there) for n, there in counts), default=None)
+    return {
+        "dsp": _share(load.dsp, part.dsp),
+        "ram_bits": None if part.ram_bits is None else _share(load.ram_bits, part.ram_bits),
+        "ram_blocks": blocks,
+        "dram_read": _share(load.dram_read * rate, part.dram),
+        "dram_write": _share(load.dram_write * rate, part.dram),
+        "network": _share(load.network * rate, part.network),
+        "connections": _share(load.connections, part.connections),
+    }
+
+
+def _share(used: float, there: int) -> float:
+    return used / there if there else 0.0
+
+
+def _sizes(shape: Shape) -> list[int]:
+    return [shape.h, shape.w, shape.c]
+
+
+def _layer(plan: Plan, number: int, node: Node) -> dict[str, Any]:
+    layer, device = node.layer, plan.instance.cluster.devices[plan.placement.devices[number]]
+    choice = plan.placement.choices[number]
+    p, cost = choice.parallelism, choice.cost
+    entry: dict[str, Any] = {
+        "name": node.name,
+        "kind": layer.kind,
+        "device": device.name,
+        "inputs": [_sizes(shape) for shape in layer.inputs],
+        "output": _sizes(layer.output),
+    }
+    if isinstance(layer, Window):
+        entry |= {"kernel": list(layer.kernel), "stride": list(layer.stride), "padding": list(layer.padding)}
+    if isinstance(layer, Conv):
+        entry |= {"output_channels": layer.output_channels, "groups": layer.groups}
+    names = [ram.name for ram in device.part.family.ram]
+    return entry | {
+        "gradient": layer.gradient,
+        "parameter_words": layer.parameters,
+        "saved_words": layer.saved,
+        "parallelism": {"pic": p.pic, "poc": p.poc, "ph": p.ph, "pi": p.pi, "po": p.po},
+        "cycles": cost.cycles,
+        "dsp": cost.dsp,
+        "ram_bits": cost.ram_bits,
+        "ram_blocks": sum(cost.ram_blocks),
+        "ram_blocks_by_kind": dict(zip(names, cost.ram_blocks, strict=True)),
+        "dram_read": cost.dram_read,
+        "dram_write": cost.dram_write,
+        "parameters": str(choice.storage),
+        "delay_frames": float(layer.delay),
+    }
+
+
+def _edge(plan: Plan, number: int, edge: Edge) -> dict[str, Any]:
+    cut = cut_edges(plan.instance, plan.placement)
+    return {
+        "from": plan.model.nodes[edge.source].name,
+        "to": plan.model.nodes[edge.target].name,
+        "bits": edge.bits,
+        "label": edge.label,
+        "connection": cut.index(number) if number in cut else None,
+    }
+
+
+def connections_json(plan: Plan) -> dict[str, Any]:
+    """connections.json."""
+    hops = _hops(plan)
+    return {
+        "connections": [
+            {
+                "id": number,
+                "from": _end(plan, plan.model.edges[edge].source),
+                "to": _end(plan, plan.model.edges[edge].target),
+                "bits": plan.model.edges[edge].bits,
+                "bits_per_second": float(plan.model.edges[edge].bits * plan.throughput),
+                "priority": plan.priorities[edge],
+                "hops": hops[plan.model.edges[edge].target],
+            }
+            for number, edge in enumerate(cut_edges(plan.instance, plan.placement))
+        ]
+    }
+
+
+def _end(plan: Plan, node: int) -> dict[str, str]:
+    return {
+        "device": plan.instance.cluster.devices[plan.placement.devices[node]].name,
+        "layer": plan.model.nodes[node].name,
+    }
+
+
+def _hops(plan: Plan) -> Mapping[int, int]:
+    """Of every node: cut edges on the way from the input."""
+    on, hops = plan.placement.devices, dict.fromkeys(range(len(plan.model.nodes)), 0)
+    for edge in plan.model.edges:
+        if not edge.label:
+            hops[edge.target] = hops[edge.source] + (on[edge.source] != on[edge.target])
+    return hops
+
+
+def device_json(plan: Plan, device: int) -> dict[str, Any]:
+    """What is built on one device: its layers with NADA's table I, and what they are connected with."""
+    cluster, on = plan.instance.cluster, plan.placement.devices
+    names = [node.name for node in plan.model.nodes]
+    inner = [e for e in plan.model.edges if on[e.source] == on[e.target] == device]
+    network = []
+    for number, index in enumerate(cut_edges(plan.instance, plan.placement)):
+        edge = plan.model.edges[index]
+        for direction, here, peer in (("out", edge.source, edge.target), ("in", edge.target, edge.source)):
+            if on[here] == device:
+                network.append(
+                    {
+                        "id": number,
+                        "direction": direction,
+                        "layer": names[here],
+                        "peer": cluster.devices[on[peer]].name,
+                        "priority": plan.priorities[index],
+                    }
+                )
+    return {
+        "device": cluster.devices[device].name,
+        "host": device == cluster.host,
+        "clock_hz": cluster.devices[device].part.clock,
+        "throughput": float(plan.throughput),
+        "layers": [
+            {"name": node.name, "kind": node.layer.kind, "specification": specification(plan, number)}
+            for number, node in enumerate(plan.model.nodes)
+            if on[number] == device
+        ],
+        "connections": [{"from": names[edge.source], "to": names[edge.target]} for edge in inner],
+        "network": network,
+    }
+
+
+def specification(plan: Plan, number: int) -> dict[str, Any]:
+    """A layer in the words of NADA's table I."""
+    layer, choice = plan.model.nodes[number].layer, plan.placement.choices[number]
+    clock = plan.instance.cluster.devices[plan.placement.devices[number]].part.clock
+    p = choice.parallelism
+    said: dict[str, Any] = {}
+    if isinstance(layer, Conv):
+        said["output_channels"] = layer.output_channels
+    if isinstance(layer, Window):
+        said |= {
+            "kernel_shape": list(layer.kernel),
+            "padding": list(layer.padding),
+            "stride": list(layer.stride),
+        }
+    if isinstance(layer, Conv):
+        said |= {"parallel_input_channel": p.pic, "parallel_output_channel": p.poc, "parallel_horizontal": p.ph}
+    said["parallel_io"] = [p.pi, p.po]
+    if layer.inputs:
+        said["input_shape"] = _sizes(layer.inputs[0])
+    return said | {
+        "output_shape": _sizes(layer.output),
+        "induced_delay_frames": float(layer.delay),
+        "target_throughput": float(plan.throughput),
+        "actual_throughput": clock / choice.cost.cycles,
+        "parameters": str(choice.storage),
+    }

@@ -1,0 +1,79 @@
+"""Every choice of parallelism and storage that no other one beats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from fanin.layers.layer import Cost, Layer, Parallelism, Storage
+from fanin.planner.cluster import Part
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to build a layer on a part, and what it costs there."""
+
+    parallelism: Parallelism
+    storage: Storage
+    cost: Cost
+
+
+def constrained(cost: Cost, part: Part) -> tuple[int, ...]:
+    """What a part has limits for: DSPs, RAM (bits, blocks by kind, or both), DRAM bits read and written."""
+    ram = (cost.ram_bits,) if part.ram_bits is not None else ()
+    blocks = cost.ram_blocks if part.ram_blocks is not None else ()
+    return (cost.dsp, *ram, *blocks, cost.dram_read, cost.dram_write)
+
+
+@cache
+def all_choices(layer: Layer, part: Part) -> tuple[Choice, ...]:
+    """Every choice that alone fits the part, whatever the throughput; fast ones first."""
+    found = [
+        Choice(parallelism, storage, layer.cost(parallelism, storage, part.family))
+        for parallelism in layer.parallelisms()
+        for storage in layer.storages
+    ]
+    fitting = [choice for choice in found if not exceeded(choice.cost, part)]
+    return tuple(sorted(fitting, key=lambda choice: (choice.cost.cycles, constrained(choice.cost, part))))
+
+
+def exceeded(cost: Cost, part: Part) -> list[tuple[str, int, int]]:
+    """(resource, needed, there) of what one layer needs more of than the part has, at any throughput."""
+    limits = [("DSPs", cost.dsp, part.dsp)]
+    if part.ram_bits is not None:
+        limits.append(("bits of RAM", cost.ram_bits, part.ram_bits))
+    if part.ram_blocks is not None:
+        limits += [
+            (f"{kind.name} blocks", needed, there)
+            for kind, needed, there in zip(part.family.ram, cost.ram_blocks, part.ram_blocks, strict=True)
+        ]
+    if not part.dram:
+        limits += [("bits a frame to and from DRAM", cost.dram_read + cost.dram_write, 0)]
+    return [(name, needed, there) for name, needed, there in limits if needed > there]
+
+
+@cache
+def front(layer: Layer, part: Part) -> tuple[Choice, ...]:
+    """Of ``all_choices`` those that no other beats in cycles and in all that the part has limits for."""
+    choices = all_choices(layer, part)
+    return tuple(
+        choices[i] for i in non_dominated([(c.cost.cycles, *constrained(c.cost, part)) for c in choices])
+    )
+
+
+def non_dominated(rows: Sequence[Sequence[int]]) -> list[int]:
+    """Indices of the rows that no other row equals or undercuts in every column; of equal rows the first."""
+    if not rows:
+        return []
+    table = np.array(rows, dtype=np.int64)
+    order = np.lexsort(table.T[::-1])  # by column: nothing that comes later dominates
+    kept: list[int] = []
+    best = np.empty((0, table.shape[1]), dtype=np.int64)
+    for index in order:
+        if not (best <= table[index]).all(axis=1).any():
+            kept.append(int(index))
+            best = np.vstack([best, table[index]])
+    return kept

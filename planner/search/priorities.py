@@ -1,0 +1,56 @@
+"""Priorities of connections: an edge colouring of the devices (NADA, section IV: a PFC priority for each)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ortools.sat.python import cp_model
+
+from fanin.planner.search.instance import Instance, Placement
+
+EFFORT = 10.0  # deterministic seconds
+
+
+def cut_edges(instance: Instance, placement: Placement) -> list[int]:
+    """Edges whose ends lie on different devices."""
+    on = placement.devices
+    return [number for number, e in enumerate(instance.model.edges) if on[e.source] != on[e.target]]
+
+
+def choose_priorities(instance: Instance, placement: Placement) -> dict[int, int] | None:
+    """A priority for every cut edge, below P at both ends and unlike all others there; None without one."""
+    edges = cut_edges(instance, placement)
+    on, all_edges = placement.devices, instance.model.edges
+    ends = [(on[all_edges[e].source], on[all_edges[e].target]) for e in edges]
+    limits = [device.part.connections for device in instance.cluster.devices]
+    first = _first_free(ends, limits)
+    chosen = first if first is not None else _search(ends, limits)
+    return dict(zip(edges, chosen, strict=True)) if chosen is not None else None
+
+
+def _first_free(ends: Sequence[tuple[int, int]], limits: Sequence[int]) -> list[int] | None:
+    taken: list[set[int]] = [set() for _ in limits]
+    chosen = []
+    for a, b in ends:
+        free = [p for p in range(min(limits[a], limits[b])) if p not in taken[a] and p not in taken[b]]
+        if not free:
+            return None
+        chosen.append(free[0])
+        taken[a].add(free[0])
+        taken[b].add(free[0])
+    return chosen
+
+
+def _search(ends: Sequence[tuple[int, int]], limits: Sequence[int]) -> list[int] | None:
+    cp = cp_model.CpModel()
+    if any(min(limits[a], limits[b]) < 1 for a, b in ends):
+        return None
+    chosen = [cp.new_int_var(0, min(limits[a], limits[b]) - 1, "") for a, b in ends]
+    for device in range(len(limits)):
+        cp.add_all_different([p for p, pair in zip(chosen, ends, strict=True) if device in pair])
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.max_deterministic_time = EFFORT
+    if solver.solve(cp) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    return [solver.value(p) for p in chosen]

@@ -1,0 +1,190 @@
+"""The search for a placement: a bound from pooled devices, annealing towards it, CP-SAT to prove or improve.
+
+Every step has a deterministic effort, so the same input gives the same placement; a wall clock stands behind,
+and a result says so where that had to stop the search.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+
+from ortools.sat.python import cp_model
+
+from fanin.planner.search.climb import Climb, climb
+from fanin.planner.search.instance import Instance, Placement
+from fanin.planner.search.limits import Limits, configure
+from fanin.planner.search.priorities import choose_priorities
+from fanin.planner.search.problem import Problem
+from fanin.planner.search.relax import least_period, slowest
+from fanin.planner.search.start import first_placement
+
+SIDE_BY_SIDE = 2  # climbs of one round
+FIRST_AIM = 0.025  # of the bound: by so much longer is the period that climbs begin with
+SMALL = 80  # layers, up to which CP-SAT is asked before annealing
+SETTLING = 0.08  # share of effort and time that is left for choosing among equal placements
+EXACT_EFFORT = 0.15  # share of the effort that CP-SAT has first, and again at the end
+SAME = 1e-6  # gaps below are the rounding of odd rates to ticks
+
+
+@dataclass
+class Found:
+    """What a search knows: the best placement, and the least period (ticks) that there could be."""
+
+    placement: Placement | None = None
+    least: int = 0
+    feasible: bool = True  #: False where it is proved that there is no placement
+    effort: float = 0.0
+    tries: int = 0
+    clock_stopped: bool = False
+
+
+Say = Callable[[float, float], None]  #: told the best throughput and its bound
+
+
+@dataclass
+class Search:
+    """A search under way for one instance."""
+
+    instance: Instance
+    limits: Limits
+    pool: ProcessPoolExecutor | None = None
+    say: Say = lambda best, bound: None
+    found: Found = field(default_factory=Found)
+
+    def __post_init__(self) -> None:
+        self.end = time.monotonic() + self.limits.seconds * (1 - SETTLING)
+        self._priorities = False  # whether CP-SAT has to choose them, as they cannot be chosen afterwards
+
+    def run(self, start: Placement | None = None) -> Found:
+        """Search until the best is proved or the effort is spent."""
+        least = least_period(self.instance)
+        if least is None:
+            self.found.feasible = False
+            return self.found
+        self.found.least = least
+        for candidate in (start, None if start else first_placement(self.instance, least)):
+            if candidate is not None:
+                self._take(candidate)
+        if self._small:
+            chosen = self._priorities
+            self._exactly(self.limits.effort * EXACT_EFFORT)
+            if self._priorities and not chosen:  # the best could have none: once more, with them
+                self._exactly(self.limits.effort * EXACT_EFFORT)
+        if self._going_on():
+            self._climb()
+        while self._going_on() and self._left() > 1:
+            before = self.found.effort
+            self._exactly(self._left())
+            if self.found.effort - before < 1e-3:
+                break
+        return self.found
+
+    @property
+    def period(self) -> int:
+        """Ticks of the best placement; without one, the longest worth asking for."""
+        best = self.found.placement
+        if best is None:
+            return slowest(self.instance)
+        return self.instance.in_ticks(self.instance.period(best))
+
+    @property
+    def _small(self) -> bool:
+        return len(self.instance.model.nodes) <= SMALL
+
+    @property
+    def gap(self) -> float:
+        """Bound over throughput, less one."""
+        return self.period / max(self.found.least, 1) - 1
+
+    def _left(self) -> float:
+        return self.limits.effort * (1 - SETTLING) - self.found.effort
+
+    def _going_on(self) -> bool:
+        if not self.found.feasible or (self.found.placement is not None and self.gap <= SAME):
+            return False
+        if time.monotonic() >= self.end:
+            self.found.clock_stopped = True
+        return self._left() > 0 and not self.found.clock_stopped
+
+    def _take(self, placement: Placement) -> bool:
+        """Keep a placement that is better than the best, if its connections can have priorities."""
+        best = self.found.placement
+        if best is not None and self.instance.period(placement) >= self.instance.period(best):
+            return False
+        if choose_priorities(self.instance, placement) is None:
+            self._priorities = True
+            return False
+        self.found.placement = self.instance.canonical(placement)
+        self.say(float(1 / self.instance.period(placement)), self.instance.ticks / max(self.found.least, 1))
+        return True
+
+    def _exactly(self, effort: float) -> None:
+        """The whole problem to CP-SAT, from the best placement."""
+        if not self._going_on():
+            return
+        problem = Problem(self.instance, self.found.least, self.period, priorities=self._priorities)
+        problem.cp.minimize(problem.period)
+        if self.found.placement is not None:
+            problem.hint(self.found.placement)
+        solver = cp_model.CpSolver()
+        configure(solver, self.limits, effort, self.end)
+        status = solver.solve(problem.cp)
+        self.found.effort += max(solver.response_proto.deterministic_time, 1e-4)
+        self.found.tries += 1
+        self.found.clock_stopped |= time.monotonic() >= self.end
+        if status == cp_model.INFEASIBLE:
+            if self.found.placement is None:
+                self.found.feasible = False
+            self.found.least = self.period  # no placement is better than the best
+            return
+        if status == cp_model.UNKNOWN:
+            return
+        self._take(problem.placement(solver))
+        self.found.least = max(self.found.least, round(solver.best_objective_bound))
+
+    def _climb(self) -> None:
+        """Rounds of climbs, each from a beginning of its own."""
+        start = self.found.placement or self._anywhere()
+        reserve = self.limits.effort * EXACT_EFFORT if self._small else 0.0
+        aim, number = FIRST_AIM, 0
+        while start is not None and self._going_on() and self._left() > reserve:
+            least, known = self.found.least, self.found.placement is not None
+            start = self.found.placement or start
+            climbs = [
+                Climb(
+                    self.instance,
+                    start,
+                    known,
+                    int(least * (1 + aim)),
+                    least,
+                    1000 * self.limits.seed + number + k,
+                    self.end,
+                )
+                for k in range(SIDE_BY_SIDE)
+            ]
+            number += len(climbs)
+            began = False
+            for placement, effort in self.pool.map(climb, climbs) if self.pool else map(climb, climbs):
+                self.found.tries += 1
+                self.found.effort += effort
+                began |= placement is not None and self._take(placement)
+            # Once there is a placement, others near the bound are begun with in vain now and then.
+            aim = aim if began or known else 2 * aim
+
+    def _anywhere(self) -> Placement | None:
+        """Every node on the first device that can hold it: a place to begin, seldom a placement."""
+        model, cluster = self.instance.model, self.instance.cluster
+        high = slowest(self.instance)
+        devices, choices = [], []
+        for node in range(len(model.nodes)):
+            allowed = [cluster.host] if node in model.pinned else range(len(cluster.devices))
+            ways = ((d, self.instance.options(node, cluster.devices[d].part, high, high)) for d in allowed)
+            place = next(((d, options[0].choice) for d, options in ways if options), None)
+            if place is None:
+                return None
+            devices.append(place[0])
+            choices.append(place[1])
+        return Placement(tuple(devices), tuple(choices))

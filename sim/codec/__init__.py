@@ -1,0 +1,1 @@
+"""The codecs in Verilator, and what they do to gradients and trainings."""

@@ -1,0 +1,164 @@
+"""The codecs' RTL in Verilator against NumPy: compressor and decompressor, on frames of all kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.codec import FLOAT_BITS, Bfp, Inceptionn
+from fanin.errors import InputError
+from fanin.golden.codec import bfp, packet
+from fanin.golden.codec.file import decode
+from fanin.hdl.codec.make import make_compressor, make_decompressor
+from fanin.sim.cosim.stream_file import StreamFile, StreamRun
+
+Float32 = npt.NDArray[np.float32]
+UInt32 = npt.NDArray[np.uint32]
+
+MAX_FRAME_VALUES = 1024
+_VALUE_BYTES = FLOAT_BITS // 8
+_CUT_SHARE = 0.25  # of the frames: their last value lacks bytes
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One direction's comparison."""
+
+    direction: str
+    values: int
+    groups: int  #: words of the uncompressed side
+    mismatches: int  #: values that differ, or frames in which no value, but the stream differs
+    first: str  #: the first of them, or nothing
+    run: StreamRun
+
+    @property
+    def cycles_per_group(self) -> float:
+        """Of the whole run, what lies between frames included."""
+        return self.run.cycles / self.groups
+
+
+class CodecRtl:
+    """Compressor and decompressor, Verilated. INCEPTIONN's bound and mode may change from check to check."""
+
+    def __init__(self, config: Inceptionn | Bfp, *, width: int = 512, quiet: bool = False):
+        """``width`` is BFP's, in bits: INCEPTIONN's is its group's."""
+        compressor = make_compressor(config, width)
+        self.word_bytes = len(compressor.i.p.data) // 8
+        self.compressor = StreamFile(compressor, quiet=quiet)
+        self.decompressor = StreamFile(make_decompressor(config, width), quiet=quiet)
+
+    def compress(self, frames: Sequence[bytes], config: Inceptionn | Bfp, **options: object) -> StreamRun:
+        """Frames of values through the compressor; ``options`` are those of ``StreamFile.run``."""
+        registers = {} if isinstance(config, Bfp) else {"bound": config.bound, "mode": int(config.mode)}
+        return self.compressor.run(frames, registers=registers, **options)  # type: ignore[arg-type]
+
+    def decompress(self, frames: Sequence[bytes], lengths: Sequence[int], **options: object) -> StreamRun:
+        """Compressed frames, and the lengths of what they stand for, through the decompressor."""
+        return self.decompressor.run(frames, lengths=lengths, **options)  # type: ignore[arg-type]
+
+    def check(
+        self,
+        config: Inceptionn | Bfp,
+        values: Float32,
+        *,
+        seed: int,
+        stalls: tuple[float, float] = (0.0, 0.0),
+    ) -> Iterator[Outcome]:
+        """Both directions on frames of ``values``, which NumPy has compressed for the second one.
+
+        Raises CheckFailed as ``StreamFile.run``.
+        """
+        frames = cut(values, seed)
+        streams = [encode_frame(frame, config) for frame in frames]
+        groups = sum(-(-len(frame) // self.word_bytes) for frame in frames)
+        run = self.compress(frames, config, stalls=stalls, seed=seed)
+        wrong = [_stream_difference(*of, config) for of in zip(frames, run.frames, streams, strict=True)]
+        yield _outcome("compress", frames, groups, wrong, run)
+        run = self.decompress(streams, [len(frame) for frame in frames], stalls=stalls, seed=seed)
+        decoded = [decode_frame(*of, config) for of in zip(streams, map(len, frames), strict=True)]
+        wrong = [_difference(*of) for of in zip(frames, run.frames, decoded, strict=True)]
+        yield _outcome("decompress", frames, groups, wrong, run)
+
+
+def cut(values: Float32, seed: int) -> list[bytes]:
+    """Frames of 1 to ``MAX_FRAME_VALUES`` values, of some of which the last value lacks bytes."""
+    rng = np.random.default_rng(seed)
+    frames, at = [], 0
+    while at < len(values):
+        frame = values[at : at + rng.integers(1, MAX_FRAME_VALUES + 1)]
+        at += len(frame)
+        missing = rng.integers(1, _VALUE_BYTES) if rng.random() < _CUT_SHARE else 0
+        frames.append(frame.astype("<f4").tobytes()[: len(frame) * _VALUE_BYTES - missing])
+    return frames
+
+
+def _padded(frame: bytes) -> Float32:
+    return np.frombuffer(frame + bytes(-len(frame) % _VALUE_BYTES), dtype="<f4")
+
+
+def encode_frame(frame: bytes, config: Inceptionn | Bfp) -> bytes:
+    """The compressed frame of any number of bytes below 64 KiB."""
+    if isinstance(config, Bfp):
+        return bfp.encode(_padded(frame), config)
+    return packet.compress_payload(frame, config)[packet.LENGTH_BYTES :]
+
+
+def decode_frame(stream: bytes, length: int, config: Inceptionn | Bfp) -> bytes:
+    """The ``length`` bytes that a compressed frame stands for."""
+    return decode(stream, -(-length // _VALUE_BYTES), config).astype("<f4").tobytes()[:length]
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """What is wrong with a frame: so many values, and words on the first."""
+
+    count: int
+    text: str
+
+
+def _difference(frame: bytes, got: bytes, wanted: bytes) -> _Difference | None:
+    """Compare what a frame has become, value by value."""
+    if got == wanted:
+        return None
+    if len(got) != len(wanted):
+        return _Difference(len(_padded(frame)), f"{len(got)} bytes, not {len(wanted)}")
+    bits, of, not_ = (_padded(part).view(np.uint32) for part in (frame, got, wanted))
+    wrong = np.flatnonzero(of != not_)
+    first = wrong[0]
+    text = f"value {first}, 0x{bits[first]:08x}, becomes 0x{of[first]:08x}, not 0x{not_[first]:08x}"
+    return _Difference(len(wrong), text)
+
+
+def _stream_difference(frame: bytes, got: bytes, wanted: bytes, config: Inceptionn | Bfp) -> _Difference | None:
+    """Compare a compressed frame: by the values in it, where it can be read."""
+    if got == wanted:
+        return None
+    place = next((at for at, (a, b) in enumerate(zip(got, wanted, strict=False)) if a != b), None)
+    text = f"{len(got)} bytes, not {len(wanted)}"
+    if place is not None:
+        text = f"byte {place} of the stream is 0x{got[place]:02x}, not 0x{wanted[place]:02x}"
+    try:
+        decoded = decode_frame(got, len(frame), config)
+    except InputError:
+        return _Difference(len(_padded(frame)), text)
+    inner = _difference(frame, decoded, decode_frame(wanted, len(frame), config))
+    return _Difference(inner.count, f"{text}; {inner.text}") if inner else _Difference(1, text)
+
+
+def _outcome(
+    direction: str,
+    frames: Sequence[bytes],
+    groups: int,
+    wrong: Sequence[_Difference | None],
+    run: StreamRun,
+) -> Outcome:
+    found = [(number, difference) for number, difference in enumerate(wrong) if difference]
+    count = sum(difference.count for _, difference in found)
+    if run.errors.any():
+        count += int(run.errors.sum())
+    first = f"frame {found[0][0]}: {found[0][1].text}" if found else "error is set" if count else ""
+    values = sum(-(-len(frame) // _VALUE_BYTES) for frame in frames)
+    return Outcome(direction, values, groups, count, first, run)

@@ -1,0 +1,132 @@
+"""INCEPTIONN's analytic gradient exchange times (section VIII-D) beside its measurements (table II, figure 12).
+
+The paper prints model sizes, seconds and reductions, but none of α, β and γ: β and γ are fitted to AlexNet's
+seconds, and α left out, as the paper calls it negligible. The compression ratios follow from table III. A
+packet costs time apart from its bytes, and packets do not become fewer (section VIII-C): that share is fitted,
+too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fanin.sim.codec import tags
+from fanin.sim.ring.collectives import Link, ring, worker_aggregator
+
+WORKERS = 4
+ITERATIONS = 100  # of which table II gives the seconds
+MIB = 1 << 20  # the printed MB: AlexNet's 61 million parameters are 233 of them
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A column of table II, in seconds of 100 iterations, and figure 12's reductions in per cent of WA's."""
+
+    name: str
+    size: float
+    local: float  # forward, backward, GPU copy
+    sum: float
+    communicate: float
+    total: float
+    saved_communication: float  # INC instead of WA
+    saved_total: float
+
+    @property
+    def ratio(self) -> float:
+        """Compression ratio at 2^-10."""
+        return tags.ratio(tags.TABLE_III[self.name][0])
+
+
+BENCHMARKS = (
+    Benchmark("AlexNet", 233 * MIB, 3.13 + 16.22 + 5.68, 8.94, 148.71, 196.35, 55, 52),
+    Benchmark("HDC", 2.5 * MIB, 0.08 + 0.07, 0.09, 1.36, 1.7, 39, 38),
+    Benchmark("ResNet-50", 98 * MIB, 2.63 + 4.87 + 2.24, 3.68, 60.58, 75.55, 58, 49),
+    Benchmark("VGG-16", 525 * MIB, 32.25 + 142.34 + 12.09, 19.89, 583.58, 823.65, 36, 31),
+)
+ALEXNET, _, RESNET, _ = BENCHMARKS
+SAVED_BY_COMPRESSION = 53.9  # %, INC+C's communication against INC's; ResNet-50's, as 80.7 % against WA's shows
+SAVED_BY_WA_C = 30.8  # %, WA+C's communication against WA's
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A figure of the model beside the paper's; ``fitted``: an input was chosen so that they agree."""
+
+    name: str
+    model: float
+    published: float
+    unit: str
+    fitted: bool = False
+
+
+def aggregator_link() -> Link:
+    """β and γ of the worker-aggregator system, from AlexNet's communication and sum."""
+    one = ITERATIONS * ALEXNET.size
+    byte = ALEXNET.communicate / one / worker_aggregator(WORKERS, 1, Link(0, 1, 0))
+    return Link(0, byte, ALEXNET.sum / one / worker_aggregator(WORKERS, 1, Link(0, 0, 1)))
+
+
+def ring_link() -> Link:
+    """β of the ring, from AlexNet's saved communication: it reaches less of its links than the aggregator."""
+    seconds = (1 - ALEXNET.saved_communication / 100) * ALEXNET.communicate
+    byte = seconds / (ITERATIONS * ALEXNET.size) / ring(WORKERS, 1, Link(0, 1, 0))
+    return Link(0, byte, aggregator_link().add)
+
+
+def fixed_share() -> float:
+    """Share of the communication that no compression shortens, from ResNet-50's figures."""
+    left = 1 - SAVED_BY_COMPRESSION / 100
+    return (left - 1 / RESNET.ratio) / (1 - 1 / RESNET.ratio)
+
+
+def compressed(share: float, ratio: float) -> float:
+    """What is left of a time, of which ``share`` is fixed, by a compression ratio."""
+    return share + (1 - share) / ratio
+
+
+def comparisons() -> Iterator[Comparison]:
+    """Table II and figure 12, model beside paper."""
+    for of in BENCHMARKS:
+        yield from _uncompressed(of)
+    yield from _with_compression()
+
+
+def _uncompressed(of: Benchmark) -> Iterator[Comparison]:
+    fitted = of is ALEXNET
+    byte, add = Link(0, aggregator_link().byte, 0), Link(0, 0, aggregator_link().add)
+    communicate = ITERATIONS * worker_aggregator(WORKERS, of.size, byte)
+    yield Comparison(f"{of.name}: WA, communicate", communicate, of.communicate, "s", fitted)
+    summing = ITERATIONS * worker_aggregator(WORKERS, of.size, add)
+    yield Comparison(f"{of.name}: WA, gradient sum", summing, of.sum, "s", fitted)
+    left = ITERATIONS * ring(WORKERS, of.size, Link(0, ring_link().byte, 0)) / of.communicate
+    name = f"{of.name}: INC, communication saved"
+    yield Comparison(name, 100 * (1 - left), of.saved_communication, "%", fitted)
+    measured = (1 - of.saved_communication / 100) * of.communicate
+    saved = 100 * (1 - _total(of, measured) / of.total)
+    yield Comparison(f"{of.name}: INC, time saved", saved, of.saved_total, "%")
+
+
+def _with_compression() -> Iterator[Comparison]:
+    share = fixed_share()
+    left = [(1 - of.saved_communication / 100) * compressed(share, of.ratio) for of in BENCHMARKS]
+    yield Comparison("INC+C, communication saved, least", 100 * (1 - max(left)), 70.9, "%")
+    yield Comparison("INC+C, communication saved, most", 100 * (1 - min(left)), 80.7, "%", True)
+    pairs = zip(BENCHMARKS, left, strict=True)
+    faster = [of.total / _total(of, part * of.communicate) for of, part in pairs]
+    yield Comparison("INC+C, faster, least", min(faster), 2.2, "×")
+    yield Comparison("INC+C, faster, most", max(faster), 3.1, "×")
+    legs = worker_aggregator(WORKERS, 1, Link(0, 1, 0))
+    part = (compressed(share, ALEXNET.ratio) * WORKERS + legs - WORKERS) / legs
+    yield Comparison("AlexNet: WA+C, communication saved", 100 * (1 - part), SAVED_BY_WA_C, "%")
+
+
+def _total(of: Benchmark, communicate: float) -> float:
+    """Seconds of training with the ring: each worker sums a share, and updates its own model on its GPU."""
+    return of.local + of.sum / WORKERS + communicate
+
+
+def scaling(workers: int, size: float = ALEXNET.size) -> tuple[float, float]:
+    """Figure 15: exchange times of WA and INC without compression, over WA's with four workers."""
+    one = worker_aggregator(WORKERS, size, aggregator_link())
+    return worker_aggregator(workers, size, aggregator_link()) / one, ring(workers, size, ring_link()) / one

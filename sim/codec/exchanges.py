@@ -1,0 +1,136 @@
+"""How workers add up their gradients: INCEPTIONN's ring, its baseline, and both in the groups of its figure 1.
+
+An exchange takes every worker's gradient, in order, and returns the sum as every replica of the model gets it:
+replicas stay equal bit for bit, so one stands for all. What travels is counted leg by leg.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.codec import Inceptionn
+from fanin.golden.ring.all_reduce import all_reduce
+from fanin.ring import RingConfig
+from fanin.sim.codec.wire import AnyCodec, Traffic
+
+Float32 = npt.NDArray[np.float32]
+
+WEIGHTS = "weights down"
+BROADCAST = "sum down"
+
+
+class Exchange(Protocol):
+    """A way of adding gradients up."""
+
+    def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
+        """The sum; ``traffic`` counts what it took."""
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The gradient-centric exchange (algorithm 1): every hop compresses, with the arithmetic of
+    docs/systems/ring.md.
+
+    A slice's bytes are those of whole words, the zeros behind the vector's end included.
+    """
+
+    codec: AnyCodec = None
+    leg: str = "ring"
+
+    def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
+        """The sum; of one gradient, itself."""
+        nodes = len(gradients)
+        if nodes == 1:
+            return gradients[0]
+        config = RingConfig(lanes=self.codec.group) if isinstance(self.codec, Inceptionn) else RingConfig()
+        calls = 0
+
+        def hop(values: Float32) -> Float32:
+            nonlocal calls
+            calls += 1
+            times = 1 if calls % nodes else nodes - 1  # each N-th is the total: the others get the same bytes
+            return traffic.send(self.leg, values, self.codec, times=times)
+
+        return all_reduce(gradients, config, hop)
+
+
+@dataclass(frozen=True)
+class WorkerAggregator:
+    """The baseline: gradients up to one aggregator, weights down, which no codec may touch."""
+
+    codec: AnyCodec = None
+
+    def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
+        """The sum in the workers' order."""
+        total = _gathered(gradients, traffic, "gradients up", self.codec)
+        traffic.send(WEIGHTS, total, times=len(gradients))  # as many values as weights
+        return total
+
+
+@dataclass(frozen=True)
+class AggregatorTree:
+    """Figure 1(a): an aggregator for each group, and one above them."""
+
+    groups: int
+    codec: AnyCodec = None
+
+    def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
+        """The groups' sums, added."""
+        add = partial(_gathered, traffic=traffic, leg="gradients up, groups", codec=self.codec)
+        total = _gathered(_grouped(gradients, self.groups, add), traffic, "gradients up, root", self.codec)
+        traffic.send(WEIGHTS, total, times=self.groups + len(gradients))
+        return total
+
+
+@dataclass(frozen=True)
+class RingsUnderAggregator:
+    """Figure 1(b): a ring in each group; its first worker reports to an aggregator, and hands weights on."""
+
+    groups: int
+    codec: AnyCodec = None
+
+    def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
+        """The groups' sums, added by the aggregator."""
+        ring = partial(Ring(self.codec, "rings of workers"), traffic=traffic)
+        total = _gathered(_grouped(gradients, self.groups, ring), traffic, "gradients up", self.codec)
+        traffic.send(WEIGHTS, total, times=len(gradients))
+        return total
+
+
+@dataclass(frozen=True)
+class RingOfRings:
+    """Figure 1(c): a ring in each group, one of their first workers, and its sum down to the others."""
+
+    groups: int
+    codec: AnyCodec = None
+
+    def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
+        """The groups' sums, added by the upper ring. First workers, too, keep what the others get of it."""
+        ring = partial(Ring(self.codec, "rings of workers"), traffic=traffic)
+        total = Ring(self.codec, "ring of groups")(_grouped(gradients, self.groups, ring), traffic)
+        return traffic.send(BROADCAST, total, self.codec, times=len(gradients) - self.groups)
+
+
+def _gathered(gradients: Sequence[Float32], traffic: Traffic, leg: str, codec: AnyCodec) -> Float32:
+    """What an aggregator makes of the gradients that are sent to it."""
+    total, *others = [traffic.send(leg, gradient, codec) for gradient in gradients]
+    total = total.copy()
+    for gradient in others:
+        total += gradient
+    return total
+
+
+def _grouped(
+    gradients: Sequence[Float32], groups: int, add: Callable[[Sequence[Float32]], Float32]
+) -> list[Float32]:
+    """The sum of each of so many equal groups. Raises ValueError where they cannot be equal."""
+    if len(gradients) % groups:
+        raise ValueError(f"groups must divide the {len(gradients)} workers, not be {groups}")
+    size = len(gradients) // groups
+    return [add(gradients[start : start + size]) for start in range(0, len(gradients), size)]

@@ -1,0 +1,71 @@
+"""Gradients of a really trained network, to try codecs on: ``python -m fanin.sim.codec.gradients DIR``.
+
+INCEPTIONN's classifier is trained by four workers (``trainers``); a stage's gradient is the first worker's, as
+computed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.codec import Inceptionn, Mode
+from fanin.sim.codec import tags
+from fanin.sim.codec.exchanges import WorkerAggregator
+from fanin.sim.codec.trainers import Training
+from fanin.sim.codec.wire import Traffic
+
+Float32 = npt.NDArray[np.float32]
+
+STAGES = {"early": 0.05, "middle": 0.5, "final": 1.0}  # how much of the training is done
+
+
+def gradients(
+    stages: Sequence[str] = tuple(STAGES), seed: int = 0, training: Training | None = None
+) -> dict[str, Float32]:
+    """The flat gradient of each stage, by its name in ``STAGES``; the same bits for the same seed.
+
+    ``training`` replaces the whole run, its seed included. Raises KeyError for an unknown stage.
+    """
+    run = training or Training(seed=seed)
+    taken = [step.gradients[0] for step in run.steps(WorkerAggregator(), Traffic())]
+    return {stage: taken[round(STAGES[stage] * (len(taken) - 1))] for stage in stages}
+
+
+def save(found: Mapping[str, Float32], folder: Path) -> list[Path]:
+    """Write each as ``gradient-STAGE.f32``: little-endian float32, nothing else. Returns the paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for stage, values in found.items():
+        paths.append(folder / f"gradient-{stage}.f32")
+        values.astype("<f4").tofile(paths[-1])
+    return paths
+
+
+def table(found: Mapping[str, Float32]) -> list[str]:
+    """Shares of the four forms, for the paper's bounds and both modes, beside table III's: a Markdown table."""
+    lines = ["| gradient | bound | mode | 2 bits | 10 bits | 18 bits | 34 bits | bits/value |"]
+    lines.append("|" + "---|" * 8)
+    for row, bound in enumerate(tags.BOUNDS):
+        for stage, values in found.items():
+            for mode in Mode:
+                config = Inceptionn(bound, mode)
+                lines.append(_line(stage, bound, mode.name.lower(), tags.shares(values, config)))
+        lines.append(_line("the paper's HDC", bound, "published", tags.TABLE_III["HDC"][row]))
+    return lines
+
+
+def _line(stage: str, bound: int, mode: str, of: Sequence[float]) -> str:
+    cells = " | ".join(f"{share:.1f} %" for share in of)
+    return f"| {stage} | 2^-{bound} | {mode} | {cells} | {tags.bits(of):.2f} |"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m fanin.sim.codec.gradients", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    found = gradients()
+    print(*save(found, parser.parse_args().folder), *table(found), sep="\n")

@@ -1,0 +1,53 @@
+"""How many values take which of INCEPTIONN's forms: measured, published (table III), and what strict costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.codec import FLOAT_BITS, SHORT_FRACTION, TAG_BITS, TAG_BYTES, Inceptionn, Tag
+from fanin.golden.codec import inceptionn
+
+Float32 = npt.NDArray[np.float32]
+
+FORM_BITS = tuple(TAG_BITS + 8 * TAG_BYTES[tag] for tag in Tag)  # 2, 10, 18, 34
+BOUNDS = (10, 8, 6)
+
+# Per cent of the values in each form, for each of BOUNDS (table III).
+TABLE_III: dict[str, tuple[tuple[float, float, float, float], ...]] = {
+    "AlexNet": ((74.9, 3.9, 21.1, 0.1), (82.5, 14.8, 2.6, 0.1), (93.0, 7.0, 0.0, 0.1)),
+    "HDC": ((92.0, 6.5, 1.5, 0.0), (95.7, 3.4, 0.9, 0.0), (98.1, 1.6, 0.4, 0.0)),
+    "ResNet-50": ((81.6, 17.9, 0.5, 0.0), (92.3, 7.7, 0.1, 0.0), (97.6, 2.4, 0.0, 0.0)),
+    "VGG-16": ((94.2, 0.9, 4.9, 0.0), (96.2, 3.8, 0.0, 0.0), (97.3, 2.7, 0.0, 0.0)),
+}
+
+
+def shares(values: Float32, config: Inceptionn) -> tuple[float, ...]:
+    """Per cent of ``values`` in each form, in the order of ``Tag``."""
+    tags, _ = inceptionn.compress(values, config)
+    return tuple((100 * np.bincount(tags, minlength=len(Tag)) / len(tags)).tolist())
+
+
+def bits(of: Sequence[float]) -> float:
+    """Bits of a value, tag included, with these shares."""
+    return sum(share * size for share, size in zip(of, FORM_BITS, strict=True)) / sum(of)
+
+
+def ratio(of: Sequence[float]) -> float:
+    """Compression ratio with these shares."""
+    return FLOAT_BITS / bits(of)
+
+
+def strict(published: Sequence[float], bound: int, within: float | None = None) -> tuple[float, ...]:
+    """An estimate of strict mode's shares from those of published mode.
+
+    Zeros and raw values are the same in both modes. Of the others, strict mode sends the share ``within`` in 8
+    bits: those of which the 8-bit form cuts off at most the bound. None: what is cut off is evenly distributed
+    over its 2^-7.
+    """
+    zero, short, long, raw = published
+    if within is None:
+        within = min(1.0, 2.0 ** (SHORT_FRACTION[Tag.BITS8] - bound))
+    return zero, within * (short + long), (1 - within) * (short + long), raw

@@ -1,0 +1,1 @@
+"""GLM training on simulated nodes."""

@@ -1,0 +1,296 @@
+"""Trains on W simulated GLM nodes: memories filled, registers written, epochs run, models read back."""
+
+from __future__ import annotations
+
+import functools
+import math
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.clock import CLOCK_MHZ
+from fanin.fixed import LearningRate, Loss
+from fanin.glm import GlmConfig, TrainShape
+from fanin.golden.glm.layout import join_model, pack_labels, pack_samples, split_ports
+from fanin.hdl.emit import emit_verilog
+from fanin.hdl.glm.node import GlmNode, NodeEvents, worker_class
+from fanin.host.driver import Batch
+from fanin.host.glm import NodeDriver, NodeJob, NodeMemories
+from fanin.job import SWITCH, Job, Member, worker_endpoint
+from fanin.p4.aggregation import ProgramConfig
+from fanin.sim.cosim.build import check_build
+from fanin.sim.cosim.clock import period_of
+from fanin.sim.cosim.program import HostProgram
+from fanin.sim.cosim.run import FailedCheck, Phase, Progress, RunRequest, RunResult
+from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
+from fanin.sim.network import NetworkConfig
+from fanin.sim.switch.make import make_switch
+
+Int32 = npt.NDArray[np.int32]
+Bytes = npt.NDArray[np.uint8]
+
+JOB_ID = 1
+_EVENT = np.dtype([("cycle", "<u8"), ("events", "<u8"), ("node", "<u4"), ("reserved", "<u4")])
+
+
+@dataclass
+class Timeline:
+    """Events of all nodes: arrays of the same length, in order of time."""
+
+    cycle: npt.NDArray[np.uint64]
+    node: npt.NDArray[np.uint32]
+    event: npt.NDArray[np.uint8]  # index into ``names``
+    names: tuple[str, ...]
+
+
+@dataclass
+class TrainRun:
+    """What came out of a training on simulated nodes; counters are sums over the run."""
+
+    models: list[Int32] = field(default_factory=list)  # per epoch, in column order
+    cycles: list[int] = field(default_factory=list)  # per epoch, of the slowest node
+    counters: list[dict[str, int]] = field(default_factory=list)  # per node
+    replicas_equal: bool = True  # data-parallel: every worker has the same model after every epoch
+    allreduce_ns: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # per operation and node
+    timeline: Timeline | None = None
+    raw: RunResult = field(default_factory=RunResult)
+
+
+class Cosim:
+    """W nodes of ``config``, built once; each ``train`` is a run of its own.
+
+    Raises InputError for a missing tool and for numbers that the nodes cannot hold.
+    """
+
+    def __init__(self, config: GlmConfig, *, workers: int, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
+        self.config = config
+        self.workers = workers
+        self.period_ps = period_of(clock_mhz)
+        check_build()
+        self.driver = NodeDriver(config)
+        engine = worker_class(config).engine_type.__name__
+        apart = (engine,) if config.engines > 1 else ()
+        self._simulator = Simulator([Group(GlmNode(config=config), workers, apart)], quiet=quiet)
+
+    @property
+    def verilog(self) -> str:
+        """The node's Verilog, as ``fanin verilog glm-node`` writes it."""
+        return emit_verilog(GlmNode(config=self.config))
+
+    def train(
+        self,
+        shape: TrainShape,
+        features: Bytes,
+        labels: Int32,
+        *,
+        loss: Loss,
+        rate: LearningRate,
+        epochs: int,
+        network: NetworkConfig | None = None,
+        events: int = 20_000,
+        models: bool = True,
+        pcap: Path | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> TrainRun:
+        """Run ``epochs`` epochs from model 0; features are quantised, labels as ``fanin.fixed.labels`` says.
+
+        ``events`` bounds the entries of the timeline; without ``models`` no model is read back, which takes
+        some 5 cycles a weight. Raises SimulationFailed, whose message says what stopped
+        which node and how far first packets came; its ``result`` is what there was until then, see
+        :meth:`partial`.
+        """
+        network = network or NetworkConfig()
+        with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
+            work = Path(temporary)
+            request = self._request(shape, loss, rate, epochs, network, models)
+            request.memories = _write_memories(work, shape, features, labels)
+            request.trace, request.event_limit = work / "events", events
+            request.event_mask = (1 << NodeEvents.as_shape().size) - 1 if events else 0
+            request.pcap = pcap
+            try:
+                raw = self._simulator.run(request, progress=progress)
+            except SimulationFailed as failure:
+                raise SimulationFailed(self._explain(failure), failure.result) from None
+            timeline = _read_timeline(request.trace)
+        return self._collect(raw, shape, epochs, timeline)
+
+    def _program(self, slots: int) -> ProgramConfig:
+        """The switch program for these nodes and one job."""
+        node = self.config
+        return ProgramConfig(
+            protocol=node.protocol, workers=self.workers, slots=slots, values=node.values, encap=node.encap
+        )
+
+    def _request(
+        self,
+        shape: TrainShape,
+        loss: Loss,
+        rate: LearningRate,
+        epochs: int,
+        network: NetworkConfig,
+        models: bool,
+    ) -> RunRequest:
+        if shape.node != self.config or shape.workers != self.workers:
+            raise ValueError("shape must be for these nodes and this number of workers")
+        slots = self.config.slots if network.slots is None else network.slots
+        members = tuple(Member(w, 1 << w, worker_endpoint(w)) for w in range(self.workers))
+        make = network.make_switch or functools.partial(
+            make_switch, kind=network.switch, config=self._program(slots)
+        )
+        programs = [
+            self._configure(shape, loss, rate, slots, worker, network) for worker in range(self.workers)
+        ]
+        epoch = self._epoch(shape, models)
+        registers = self.driver.registers
+        end = HostProgram().poll_field(registers, "status", "idle", 1)
+        end.check_field(registers, "status", "failed", 0)
+        return RunRequest(
+            nodes=self.workers,
+            period_ps=self.period_ps,
+            memories=[],
+            phases=[
+                Phase("configure", programs),
+                *(Phase(f"epoch {number}", [epoch] * self.workers) for number in range(1, epochs + 1)),
+                Phase("end", [end] * self.workers),
+            ],
+            switch=functools.partial(make, self.workers),
+            jobs=[Job(JOB_ID, 0, slots, members)],
+            link=network.link,
+            switch_ns=network.switch_ns,
+            seed=network.seed,
+            watchdog=self._watchdog(network),
+        )
+
+    def _cycles(self, nanoseconds: float) -> int:
+        return math.ceil(nanoseconds * 1000 / self.period_ps)
+
+    def _watchdog(self, network: NetworkConfig) -> int:
+        """Longer than anything that a healthy run waits for: a packet lost some times in a row."""
+        link = network.link
+        trip = 2 * (link.delay_ns + link.late_ns) + network.switch_ns
+        return 100_000 + 4 * self._cycles(trip + network.timeout_ns)
+
+    def _configure(
+        self,
+        shape: TrainShape,
+        loss: Loss,
+        rate: LearningRate,
+        slots: int,
+        worker: int,
+        network: NetworkConfig,
+    ) -> HostProgram:
+        job = NodeJob(
+            id=JOB_ID,
+            base=0,
+            slots=slots,
+            member=1 << worker,
+            own=worker_endpoint(worker),
+            switch=SWITCH,
+            timeout=self._cycles(network.timeout_ns),
+            retries=network.retries,
+        )
+        driver = self.driver
+        memories = NodeMemories(samples=[0] * self.config.sample_ports, labels=0)
+        program = HostProgram().extend(driver.identify().operations)
+        program.extend(
+            driver.configure(shape, loss=loss, rate=rate, epochs=1, job=job, memories=memories).operations
+        )
+        program.extend(driver.command("clear_model", "clear_counters").operations)
+        return program.poll_field(driver.registers, "status", "busy", 0)
+
+    def _epoch(self, shape: TrainShape, models: bool) -> HostProgram:
+        driver = self.driver
+        program = HostProgram().extend(driver.command("start").operations)
+        program.poll_field(driver.registers, "status", "busy", 0)
+        program.extend(driver.counters().operations)  # before the check: they say why it fails
+        program.check_field(driver.registers, "status", "failed", 0)
+        return program.extend(driver.read_model(shape.chunks).operations) if models else program
+
+    def _collect(self, raw: RunResult, shape: TrainShape, epochs: int, timeline: Timeline | None) -> TrainRun:
+        run = TrainRun(raw=raw, timeline=timeline)
+        identity = self.driver.identify()
+        for words in raw.phases[0].reads:
+            self.driver.check_identity(identity.results([int(word) for word in words]))
+        before = [0] * self.workers
+        for phase in raw.phases[1 : 1 + epochs]:
+            parts = [self._read_back(words) for words in phase.reads]
+            run.counters = [counters for counters, _ in parts]
+            after = [counters["cycles"] for counters in run.counters]
+            run.cycles.append(max(b - a for a, b in zip(before, after, strict=True)))
+            before = after
+            weights = [part for _, part in parts]
+            if not all(part.size for part in weights):
+                continue  # no model was asked for
+            run.models.append(join_model(weights, shape))
+            if shape.data_parallel:
+                run.replicas_equal &= all(np.array_equal(weights[0], other) for other in weights[1:])
+        run.allreduce_ns = np.array(raw.allreduce_cycles) * (self.period_ps / 1000)
+        return run
+
+    def partial(self, result: RunResult) -> TrainRun:
+        """What is known of a run that failed; the counters of a node that had not got to them are empty."""
+        count = sum(operation.data is None for operation in self.driver.counters().operations)
+        complete = (words[:count] if len(words) >= count else None for words in result.last_reads)
+        return TrainRun(
+            raw=result,
+            counters=[{} if words is None else self._read_back(words)[0] for words in complete],
+        )
+
+    def _read_back(self, words: npt.NDArray[np.uint32]) -> tuple[dict[str, int], Int32]:
+        """Counters and weights that an epoch's program has read."""
+        batch: Batch = self.driver.counters()
+        count = sum(operation.data is None for operation in batch.operations)
+        values = batch.results([int(word) for word in words[:count]])
+        weights = self.driver.model_of(words[count:].tolist())
+        return self.driver.counters_of(values), weights
+
+    def _explain(self, failure: SimulationFailed) -> str:
+        """What stopped, and how far the first packets came."""
+        result = failure.result
+        if result is None:
+            return str(failure)
+        what = str(failure)
+        check: FailedCheck | None = result.failed_check
+        if check is not None and check.address == self.driver.registers.offset("status"):
+            status = self.driver.status_of(self.driver.status().results([check.value]))
+            what = f"node {check.node} stopped at cycle {result.cycles}: {status.cause.name}"
+        return "; ".join([what, *how_far(result)])
+
+
+def how_far(result: RunResult) -> list[str]:
+    """Per node, the last step that its first packet has reached."""
+    return [
+        f"node {node}: {list(steps)[-1] if steps else 'not yet configured'}"
+        for node, steps in enumerate(result.first_packet)
+    ]
+
+
+def _write_memories(work: Path, shape: TrainShape, features: Bytes, labels: Int32) -> list[list[Path]]:
+    """Files of all memory ports: samples in the order of the ports, then labels."""
+    files = []
+    for worker in range(shape.workers):
+        contents: list[npt.NDArray] = [*split_ports(pack_samples(features, shape, worker))]
+        contents.append(pack_labels(labels, shape, worker))
+        files.append([work / f"memory{worker}_{port}" for port in range(len(contents))])
+        for path, data in zip(files[-1], contents, strict=True):
+            data.tofile(path)
+    return files
+
+
+def _read_timeline(path: Path) -> Timeline:
+    entries = np.fromfile(path, dtype=_EVENT)
+    layout = NodeEvents.as_shape()
+    names = tuple(layout.members)
+    cycle, node, event = [], [], []
+    for index, name in enumerate(names):
+        happened = entries["events"] >> np.uint64(layout[name].offset) & np.uint64(1) == 1
+        cycle.append(entries["cycle"][happened])
+        node.append(entries["node"][happened])
+        event.append(np.full(happened.sum(), index, dtype=np.uint8))
+    cycles, nodes, events = (np.concatenate(column) for column in (cycle, node, event))
+    order = np.argsort(cycles, kind="stable")
+    return Timeline(cycles[order], nodes[order], events[order], names)

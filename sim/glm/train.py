@@ -1,0 +1,291 @@
+"""A training run: data, nodes, co-simulation, and the comparison with the golden model."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin import __version__, fixed
+from fanin.errors import DoesNotFit, InputError
+from fanin.fixed import Loss
+from fanin.glm import GlmConfig, TrainShape
+from fanin.golden.glm import metrics
+from fanin.golden.glm.float64 import train_float64
+from fanin.golden.glm.quantise import Float64
+from fanin.golden.glm.train import train as train_golden
+from fanin.hdl.aggregation.job import RETRY_BITS, TIMEOUT_BITS
+from fanin.sim.cosim.run import Progress, RunResult
+from fanin.sim.glm import data
+from fanin.sim.glm.cosim import Cosim, TrainRun
+from fanin.sim.network import NetworkConfig
+from fanin.sim.switch.make import check_switch
+
+Int32 = npt.NDArray[np.int32]
+
+MAX_TIMEOUT = (1 << TIMEOUT_BITS - 1) - 1  # cycles: deadlines are compared modulo 2^32
+MAX_RETRIES = (1 << RETRY_BITS) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """Everything that decides the outcome of a run."""
+
+    data: str
+    node: GlmConfig
+    network: NetworkConfig
+    loss: Loss
+    workers: int
+    precision: int
+    batch: int
+    epochs: int
+    lr: float
+    bias: bool
+    shuffle: bool
+    test: float
+    seed: int
+    clock_mhz: float
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise InputError(f"epochs must be at least 1, not {self.epochs}")
+        if not 0 <= self.seed < 1 << 32:  # what scikit-learn takes
+            raise InputError(f"seed must be in 0…{(1 << 32) - 1}, not {self.seed}")
+        longest = MAX_TIMEOUT * 1000 / self.clock_mhz if self.clock_mhz > 0 else math.inf
+        if not 0 < self.network.timeout_ns <= longest:
+            raise InputError(f"timeout must be in (0, {longest:.6g}] ns, not {self.network.timeout_ns:g}")
+        if not 0 <= self.network.retries <= MAX_RETRIES:
+            raise InputError(f"retries must be in 0…{MAX_RETRIES}, not {self.network.retries}")
+
+
+@dataclass(frozen=True)
+class EpochResult:
+    """The model at the end of an epoch on the quantised training samples, and the epoch's cycles."""
+
+    loss: float
+    accuracy: float
+    cycles: int
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a run yields. ``golden_loss`` and ``float64_loss``: the same samples, per epoch."""
+
+    options: TrainOptions
+    shape: TrainShape
+    epochs: list[EpochResult]
+    golden_loss: list[float]
+    float64_loss: list[float]
+    test_accuracy: float | None
+    model: Int32
+    bit_exact: bool
+    verilog_sha256: str
+    run: TrainRun = field(repr=False)
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of all epochs."""
+        return sum(epoch.cycles for epoch in self.epochs)
+
+    @property
+    def cycles_ideal(self) -> int:
+        """Cycles that all epochs would take at one word a cycle without any wait."""
+        shape = self.shape
+        return self.options.epochs * shape.micro_batches_per_epoch * shape.words_per_micro_batch
+
+    def total(self, *counters: str) -> int:
+        """Counters added up over all nodes."""
+        return sum(node[name] for node in self.run.counters for name in counters)
+
+    @property
+    def frames_rejected(self) -> int:
+        """Frames that a node or the switch dropped: corrupt, malformed, foreign or stale."""
+        raw = self.run.raw
+        nodes = self.total(*(name for name in self.run.counters[0] if name.startswith("bad_")), "stale")
+        switch = (
+            raw.switch["malformed"] + raw.switch["foreign"] + sum(job["stale"] for job in raw.jobs.values())
+        )
+        return nodes + switch + sum(link["up"]["fcs_errors"] for link in raw.links)
+
+    def percentile(self, share: float) -> float:
+        """A percentile of the AllReduce latency, in ns."""
+        return float(np.percentile(self.run.allreduce_ns, share))
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as ``fanin train --json`` and ``run.json`` have it."""
+        raw = self.run.raw
+        return {
+            "fanin": __version__,
+            "bit_exact": self.bit_exact,
+            "epochs": [vars(epoch) for epoch in self.epochs],
+            "test_accuracy": self.test_accuracy,
+            "cycles": self.cycles,
+            "cycles_ideal": self.cycles_ideal,
+            "utilization": self.cycles_ideal / self.cycles,
+            "allreduce_ns": {"p50": self.percentile(50), "p99": self.percentile(99)},
+            "packets": sum(raw.frames.values()),
+            "retransmissions": self.total("retransmissions"),
+            "duplicates": self.total("duplicates"),
+            "frames_rejected": self.frames_rejected,
+            "clamps": self.total("clamps"),
+            "verilog_sha256": self.verilog_sha256,
+            "golden_loss": self.golden_loss,
+            "float64_loss": self.float64_loss,
+            "options": options_json(self.options),
+            **observations(self.run),
+        }
+
+
+def options_json(options: TrainOptions) -> dict[str, Any]:
+    """The options by name, configurations as dictionaries."""
+    network = vars(options.network) | {"link": vars(options.network.link)}
+    network.pop("make_switch")
+    return vars(options) | {"loss": options.loss.name.lower(), "node": vars(options.node), "network": network}
+
+
+def observations(run: TrainRun) -> dict[str, Any]:
+    """What was seen of nodes, links and switch; of a run that failed, up to then."""
+    raw = run.raw
+    return {
+        "counters": run.counters,
+        "first_packet": raw.first_packet,
+        "links": raw.links,
+        "switch": raw.switch,
+        "jobs": raw.jobs,
+    }
+
+
+class Trainer:
+    """A run in three steps, so that the command can say what it is doing: prepare, simulate, compare.
+
+    The constructor loads the data and builds the simulator. Raises InputError.
+    """
+
+    def __init__(self, options: TrainOptions, *, quiet: bool = False):
+        self.options = options
+        self.dataset = data.load(
+            options.data,
+            options.loss,
+            precision=_checked_precision(options.precision),
+            bias=options.bias,
+            shuffle=options.shuffle,
+            test=options.test,
+            seed=options.seed,
+            check=self._shape,
+        )
+        self.shape = self._shape(*self.dataset.features.shape)
+        self.labels = fixed.labels(self.dataset.labels, options.loss, options.node.frac)
+        self.rate = fixed.learning_rate(options.lr / options.batch)
+        check_switch(options.network.switch)
+        self.cosim = Cosim(options.node, workers=options.workers, clock_mhz=options.clock_mhz, quiet=quiet)
+
+    def _shape(self, samples: int, columns: int) -> TrainShape:
+        options = self.options
+        try:
+            return TrainShape(
+                node=options.node,
+                workers=options.workers,
+                samples=samples,
+                columns=columns,
+                batch=options.batch,
+                precision=options.precision,
+            )
+        except DoesNotFit as error:
+            raise InputError(f"{options.data}: {error}") from error
+
+    @property
+    def operations(self) -> int:
+        """AllReduces of the whole run, those of all nodes added up."""
+        shape, node = self.shape, self.options.node
+        per_epoch = shape.micro_batches_per_epoch
+        if shape.data_parallel:
+            per_epoch = shape.mini_batches * node.engines * shape.chunks * node.lanes // node.values
+        return self.options.workers * self.options.epochs * per_epoch
+
+    def simulate(
+        self, *, pcap: Path | None = None, progress: Callable[[Progress], None] | None = None
+    ) -> TrainRun:
+        """Train on the simulated nodes. Raises SimulationFailed."""
+        return self.cosim.train(
+            self.shape,
+            self.dataset.features,
+            self.labels,
+            loss=self.options.loss,
+            rate=self.rate,
+            epochs=self.options.epochs,
+            network=self.options.network,
+            pcap=pcap,
+            progress=progress,
+        )
+
+    def partial(self, result: RunResult) -> TrainRun:
+        """What is known of a simulation that failed."""
+        return self.cosim.partial(result)
+
+    def compare(self, run: TrainRun) -> TrainResult:
+        """Train the golden models, and put them beside the simulated one."""
+        options, dataset = self.options, self.dataset
+        golden = list(
+            train_golden(
+                dataset.features,
+                self.labels,
+                self.shape,
+                loss=options.loss,
+                rate=self.rate,
+                epochs=options.epochs,
+            )
+        )
+        float64 = train_float64(
+            dataset.features,
+            dataset.labels,
+            loss=options.loss,
+            precision=options.precision,
+            batch=options.batch,
+            rate=options.lr / options.batch,
+            epochs=options.epochs,
+        )
+        same = all(np.array_equal(a, b.model) for a, b in zip(run.models, golden, strict=True))
+        scores = [self._score(model) for model in run.models]
+        return TrainResult(
+            options=options,
+            shape=self.shape,
+            epochs=[EpochResult(*score, cycles) for score, cycles in zip(scores, run.cycles, strict=True)],
+            golden_loss=[self._score(epoch.model).loss for epoch in golden],
+            float64_loss=[self._score_float64(model).loss for model in float64],
+            test_accuracy=self._test_accuracy(run.models[-1]),
+            model=run.models[-1],
+            bit_exact=same and run.replicas_equal,
+            verilog_sha256=hashlib.sha256(self.cosim.verilog.encode()).hexdigest(),
+            run=run,
+        )
+
+    def _score(self, model: Int32) -> metrics.Score:
+        fa = metrics.activations(
+            self.dataset.features, model, precision=self.options.precision, frac=self.options.node.frac
+        )
+        return metrics.score(fa, self.dataset.labels, self.options.loss)
+
+    def _score_float64(self, model: Float64) -> metrics.Score:
+        fa = metrics.activations_float64(self.dataset.features, model, precision=self.options.precision)
+        return metrics.score(fa, self.dataset.labels, self.options.loss)
+
+    def _test_accuracy(self, model: Int32) -> float | None:
+        if not len(self.dataset.test_labels):
+            return None
+        fa = metrics.activations(
+            self.dataset.test_features, model, precision=self.options.precision, frac=self.options.node.frac
+        )
+        return metrics.score(fa, self.dataset.test_labels, self.options.loss).accuracy
+
+
+def _checked_precision(precision: int) -> int:
+    """Quantising comes before ``TrainShape`` could refuse it."""
+    if not 1 <= precision <= fixed.MAX_PRECISION:
+        raise InputError(f"precision must be in 1…{fixed.MAX_PRECISION} bits, not {precision}")
+    return precision

@@ -1,1 +1,0 @@
-"""The gradient codecs in NumPy, bit for bit as the hardware (docs/codecs.md)."""

@@ -1,0 +1,70 @@
+"""MNIST's idx files, plain or gzipped."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.errors import InputError
+from fanin.sim.learning.mlp import CLASSES, Samples
+
+_MAGIC = {1: 0x0801, 3: 0x0803}  # unsigned bytes, of so many dimensions
+_NAMES = {"train": "train-{}-ubyte", "test": "t10k-{}-ubyte"}
+_WHITE = 255
+
+
+def load_mnist(folder: Path) -> tuple[Samples, Samples]:
+    """The samples to train on and the held-out ones, from the four files under their usual names, or with .gz.
+
+    Raises InputError of one line that names the file and what is wrong with it.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; MNIST's four idx files are expected in it")
+    train, test = _samples(folder, "train"), _samples(folder, "test")
+    if train.images.shape[1] != test.images.shape[1]:
+        sizes = f"{test.images.shape[1]} pixels, those to train on {train.images.shape[1]}"
+        raise InputError(f"{folder}: images to test with have {sizes}")
+    return train, test
+
+
+def _samples(folder: Path, part: str) -> Samples:
+    images_file = _find(folder, _NAMES[part].format("images-idx3"))
+    labels_file = _find(folder, _NAMES[part].format("labels-idx1"))
+    images, labels = read_idx(images_file, 3), read_idx(labels_file, 1)
+    if len(images) != len(labels) or not len(images):
+        found = f"{len(labels)} labels for the {len(images)} images"
+        raise InputError(f"{labels_file}: {found} of {images_file.name}")
+    if labels.max() >= CLASSES:
+        raise InputError(f"{labels_file}: label {labels.max()}; digits are 0 to {CLASSES - 1}")
+    pixels = images.reshape(len(images), -1).astype(np.float32) / np.float32(_WHITE)
+    return Samples(pixels, labels.astype(np.int64))
+
+
+def _find(folder: Path, name: str) -> Path:
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.is_file():
+            return path
+    raise InputError(f"{folder / name}: no such file, nor {name}.gz")
+
+
+def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
+    """An idx file of bytes with so many dimensions; InputError where magic or length are wrong."""
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+    header = 4 * (1 + dimensions)
+    if len(data) < header:
+        raise InputError(f"{path}: {len(data)} bytes; the header alone has {header}")
+    magic, *shape = (int(value) for value in np.frombuffer(data, ">u4", 1 + dimensions))
+    if magic != _MAGIC[dimensions]:
+        raise InputError(f"{path}: magic is {magic:#010x}, not {_MAGIC[dimensions]:#010x}")
+    size = int(np.prod(shape, dtype=object))
+    if len(data) - header != size:
+        sizes = " × ".join(map(str, shape))
+        raise InputError(f"{path}: {len(data) - header} bytes behind the header, which says {sizes}")
+    return np.frombuffer(data, np.uint8, offset=header).reshape(shape)

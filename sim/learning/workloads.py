@@ -1,0 +1,121 @@
+"""What RDMA-wild trains (section 5): softmax regression, the same on random features, a small network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize
+
+from fanin.sim.learning.mlp import CLASSES, Float64, Floats, Mlp, Samples, Vector, load_digits
+from fanin.sim.learning.mnist import load_mnist
+
+MODELS = ("lr", "lr-rff", "fcnn")
+HIDDEN = 128
+PAPER_FEATURES = 10_000
+GAMMA = 0.2  # of the Gaussian kernel: the digits' 64 pixels from 0 to 1
+
+
+def load(source: Path | None, seed: int) -> tuple[Samples, Samples]:
+    """To train on, and held out: MNIST from a folder, or scikit-learn's digits, split by ``seed``."""
+    return load_mnist(source) if source else load_digits(seed)
+
+
+@dataclass(frozen=True)
+class RandomFeatures:
+    """cos features whose inner products approximate the Gaussian kernel exp(-gamma · |x - y|²).
+
+    √(2/count) · cos(x·F + b), F normal with variance 2 · gamma, b uniform. Source: Rahimi and Recht, 2007.
+    """
+
+    inputs: int
+    count: int
+    gamma: float
+    seed: int
+
+    def __call__(self, images: Floats) -> Float64:
+        """The features, one row a sample."""
+        rng = np.random.default_rng(self.seed)
+        frequencies = rng.standard_normal((self.inputs, self.count)) * np.sqrt(2 * self.gamma)
+        phases = rng.uniform(0, 2 * np.pi, self.count)
+        return np.sqrt(2 / self.count) * np.cos(images.astype(np.float64) @ frequencies + phases)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model with its data: ``network`` on features, ``decay`` / 2 · |w|² added to the loss.
+
+    Everything is computed in the type of the samples. Convex models start at 0.
+    """
+
+    network: Mlp
+    train: Samples
+    test: Samples
+    decay: float
+
+    @property
+    def convex(self) -> bool:
+        """Whether the loss has one optimum only."""
+        return len(self.network.widths) == 2
+
+    def initial(self, seed: int) -> Floats:
+        """The first w: 0, or Kaiming's initialisation."""
+        kind = self.train.images.dtype
+        return np.zeros(self.network.count, kind) if self.convex else self.network.initial(seed).astype(kind)
+
+    def gradient(self, w: Vector, samples: Samples) -> Vector:
+        """Of the samples' mean loss, decay included."""
+        found = self.network.gradient(w, samples)
+        found += self.decay * w
+        return found
+
+    def loss(self, w: Floats, samples: Samples) -> float:
+        """Mean cross-entropy of the samples, and the decay's share."""
+        return self.network.loss(w, samples) + self.decay / 2 * float(w @ w)
+
+    @cached_property
+    def optimum(self) -> Float64:
+        """w* of the training samples, by L-BFGS. Raises ValueError where there is no one optimum."""
+        if not self.convex or not self.decay:
+            raise ValueError("only a convex loss with decay has one optimum")
+        found = optimize.minimize(
+            lambda w: (self.loss(w, self.train), self.gradient(w, self.train)),
+            np.zeros(self.network.count),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": 20_000, "maxfun": 40_000, "ftol": 0, "gtol": 1e-9},
+        )
+        return np.asarray(found.x, np.float64)
+
+
+def build(
+    model: str,
+    data: tuple[Samples, Samples],
+    *,
+    decay: float = 0.0,
+    features: int = PAPER_FEATURES,
+    gamma: float = GAMMA,
+    dtype: npt.DTypeLike = np.float64,
+    seed: int = 0,
+) -> Workload:
+    """One of ``MODELS`` on data to train on and to test with; ``features``, ``gamma``, ``seed`` are lr-rff's.
+
+    Raises ValueError for another name, less than one feature, or a type that is not float32 or float64.
+    """
+    if model not in MODELS:
+        raise ValueError(f"model must be one of {', '.join(MODELS)}, not {model!r}")
+    if features < 1:
+        raise ValueError(f"features must be at least 1, not {features!r}")
+    if np.dtype(dtype) not in (np.float32, np.float64):
+        raise ValueError(f"dtype must be float32 or float64, not {np.dtype(dtype)}")
+    train, test = data
+    if model == "lr-rff":
+        transform = RandomFeatures(train.images.shape[1], features, gamma, seed)
+        train, test = (Samples(transform(part.images), part.digits) for part in (train, test))
+    train, test = (Samples(part.images.astype(dtype), part.digits) for part in (train, test))
+    inputs = train.images.shape[1]
+    widths = (inputs, HIDDEN, CLASSES) if model == "fcnn" else (inputs, CLASSES)
+    return Workload(Mlp(widths), train, test, decay)

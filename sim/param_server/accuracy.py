@@ -1,0 +1,231 @@
+"""Accuracy of the asynchronous run, epoch by epoch: ``python -m fanin.sim.param_server.accuracy``.
+
+Prints the tables of docs/systems/param-server.md. Data and gradients are those of scikit-learn's digits, or
+of MNIST
+from a folder; times are those of the paper's model sizes and computing (``paper``), so that staleness is
+what it would be there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from fanin.errors import InputError
+from fanin.sim.learning.learner import Training
+from fanin.sim.learning.workloads import Workload, build, load
+from fanin.sim.param_server import paper
+from fanin.sim.param_server.costs import ALONE, Compute
+from fanin.sim.param_server.events import run
+from fanin.sim.param_server.recipes import DIGITS, Recipe, recipes_of
+from fanin.sim.param_server.recipes import table as recipe_table
+from fanin.sim.param_server.training import Algorithm, Outcome, TrainingJob
+
+SETUPS: dict[str, dict[str, Any]] = {
+    "sync": {"algorithm": Algorithm.SYNC},
+    "wild": {},
+    "K = 2": {"slots": 2},
+    "K = 4": {"slots": 4},
+    "S = 2": {"servers": 2},
+    "S = 4": {"servers": 4},
+    "K = 4, S = 4": {"slots": 4, "servers": 4},
+}
+SINGLE = "single node"
+PLACES = ("design", "cluster")
+DRAWN_EPOCHS = 5
+SHOWN = (2, 5, 10, 20)  # epochs, besides the last one
+
+
+@dataclass(frozen=True)
+class Study:
+    """A model on the digits, or on MNIST from the folder ``data``, at one of ``PLACES``: on the fitted
+    ``cluster``, or the hardware as designed. ``changes`` are made to the recipe's job."""
+
+    model: str
+    place: str
+    data: Path | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def recipe(self) -> Recipe:
+        """Its hyper-parameters."""
+        return recipes_of(self.data)[self.model]
+
+    @property
+    def epochs(self) -> int:
+        """Of each run."""
+        return self.job(0).epochs
+
+    def workload(self, seed: int) -> Workload:
+        """The model on this split of the data, or with these random features."""
+        it = self.recipe
+        data = load(self.data, seed)
+        return build(self.model, data, decay=it.decay, features=it.features, gamma=it.gamma, seed=seed)
+
+    def job(self, seed: int, **changes: Any) -> TrainingJob:
+        """Its run with the times of the paper's model."""
+        row, recipe = paper.PAPER[self.model], self.recipe
+        hyper = {"rate": recipe.rate, "epochs": recipe.epochs, "warm_up": recipe.warm_up}
+        fields = {**hyper, "seed": seed, **self.changes, **changes}
+        if self.place == "design":
+            return paper.design(row, **fields)
+        return paper.job(row, paper.cluster(row), **fields)
+
+    def single(self, seed: int) -> TrainingJob:
+        """The run of one node alone, with mini-batches as large as those of all workers together."""
+        base = self.job(seed)
+        batch = base.workers * base.batch
+        compute = Compute(per_sample=base.compute.per_sample)
+        return replace(base, workers=1, batch=batch, algorithm=Algorithm.SYNC, costs=ALONE, compute=compute)
+
+
+def outcomes(study: Study, seeds: Sequence[int], *, convergence: bool = True) -> dict[str, list[Outcome]]:
+    """The runs of every seed for a single node, and for each of ``SETUPS``."""
+    found: dict[str, list[Outcome]] = {SINGLE: [], **{name: [] for name in SETUPS}}
+    with _progress(study, len(seeds) * len(found)) as bar:
+        for seed in seeds:
+            work = study.workload(seed)
+            setups = {name: study.job(seed, **each) for name, each in SETUPS.items()}
+            for name, setup in {SINGLE: study.single(seed), **setups}.items():
+                found[name].append(trained(work, setup, convergence=convergence))
+                bar.update()
+    return found
+
+
+def drawn(study: Study, seeds: Sequence[int], draws: int) -> dict[str, list[Outcome]]:
+    """The runs of every seed, with its data ``draws`` times: only the workers' times are others.
+
+    They decide in which order gradients come, and that is all that differs between two runs of one setup.
+    """
+    found: dict[str, list[Outcome]] = {name: [] for name in SETUPS}
+    with _progress(study, len(seeds) * len(found) * draws) as bar:
+        for seed in seeds:
+            work = study.workload(seed)
+            for name, fields in SETUPS.items():
+                for draw in range(draws):
+                    times = seed + draw * len(seeds)
+                    setup = study.job(times, **fields)
+                    found[name].append(trained(work, setup, seed, convergence=False))
+                    bar.update()
+    return found
+
+
+def _progress(study: Study, runs: int) -> tqdm:
+    return tqdm(total=runs, desc=f"{study.model}, {study.place}", unit="run", disable=None)
+
+
+def trained(
+    work: Workload, setup: TrainingJob, seed: int | None = None, *, convergence: bool = True
+) -> Outcome:
+    """A run on data that are shuffled by ``seed``, or the job's own."""
+    seed = setup.seed if seed is None else seed
+    learner = Training(work, workers=setup.workers, batch=setup.batch, seed=seed, convergence=convergence)
+    return run(setup, learner)
+
+
+def accuracies(runs: Sequence[Outcome]) -> list[float]:
+    """Mean held-out accuracy behind each epoch."""
+    return [
+        float(np.mean([epoch.measures.accuracy for epoch in epochs if epoch.measures]))
+        for epochs in zip(*(run.epochs for run in runs), strict=True)
+    ]
+
+
+def farthest(one: Sequence[float], other: Sequence[float]) -> tuple[float, int]:
+    """The largest difference of any epoch, and of which."""
+    return max((abs(a - b), epoch) for epoch, (a, b) in enumerate(zip(one, other, strict=True), 1))
+
+
+def table(study: Study, found: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
+    """Accuracy by epoch, how far it is from sync's and wild's at most, staleness, and the run's time."""
+    epochs = [*(number for number in SHOWN if number < study.epochs), study.epochs]
+    heads = [
+        f"{study.model}, {study.place}",
+        *(f"epoch {n}" for n in epochs),
+        "from sync",
+        "from wild",
+        "staleness",
+        "seconds",
+    ]
+    yield f"| {' | '.join(heads)} |"
+    yield "|" + "---|" * len(heads)
+    for name, runs in found.items():
+        mean = accuracies(runs)
+        far = [farthest(mean, accuracies(found[base])) for base in ("sync", "wild")]
+        staleness = sum((run.staleness for run in runs), start=type(runs[0].staleness)())
+        age = f"{np.mean([run.mean_staleness for run in runs]):.1f}, at most {max(staleness)}"
+        differences = [f"{100 * most:.1f} % ({epoch})" for most, epoch in far]
+        cells = [*(f"{100 * mean[n - 1]:.1f} %" for n in epochs), *differences, age]
+        yield f"| {name} | {' | '.join(cells)} | {np.mean([run.seconds for run in runs]):.3f} |"
+
+
+def every_epoch(study: Study, found: Mapping[str, Sequence[Outcome]], draws: int) -> Iterator[str]:
+    """Mean accuracy by epoch, how far it is from wild's, and wild's draws from one another."""
+    epochs = [f"epoch {number}" for number in range(1, study.epochs + 1)]
+    yield f"| {study.model}, {study.place}, {draws} draws | {' | '.join(epochs)} | from wild |"
+    yield "|" + "---|" * (study.epochs + 2)
+    wild = accuracies(found["wild"])
+    for name, runs in found.items():
+        mean = accuracies(runs)
+        most, epoch = farthest(mean, wild)
+        cells = " | ".join(f"{100 * each:.1f} %" for each in mean)
+        yield f"| {name} | {cells} | {100 * most:.1f} % ({epoch}) |"
+    one_draw = [accuracies(found["wild"][draw::draws]) for draw in range(draws)]
+    spread = " | ".join(f"{100 * (max(each) - min(each)):.1f} %" for each in zip(*one_draw, strict=True))
+    yield f"| wild, between draws | {spread} | |"
+
+
+def convergence(study: Study, found: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
+    """Figure 8's measures behind the last epoch of a convex model, mean of the seeds."""
+    yield f"| {study.model}, {study.place} | distance to w* | gradient's norm | loss above w*'s |"
+    yield "|---|---|---|---|"
+    for name, runs in found.items():
+        last = [run.epochs[-1].measures for run in runs]
+        triples = [astuple(m.convergence) for m in last if m and m.convergence]
+        yield f"| {name} | {' | '.join(f'{value:.4f}' for value in np.mean(triples, axis=0))} |"
+
+
+def _show(lines: Iterator[str]) -> None:
+    print(*lines, "", sep="\n", flush=True)
+
+
+def main() -> None:
+    """Print what the options ask for."""
+    parser = argparse.ArgumentParser(prog="python -m fanin.sim.param_server.accuracy", description=__doc__)
+    parser.add_argument("data", nargs="?", type=Path, help="folder with MNIST's idx files; without, the digits")
+    parser.add_argument("--models", nargs="+", default=list(DIGITS), choices=list(DIGITS))
+    parser.add_argument("--place", default="design", choices=PLACES)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--draws", type=int, default=0, help="runs of each seed, with other times")
+    parser.add_argument("--epochs", type=int, help=f"for the recipe's, or with --draws for {DRAWN_EPOCHS}")
+    parser.add_argument("--warm-up", type=int, help="epochs in which K slots are one, for the recipe's")
+    args = parser.parse_args()
+    given = {"epochs": args.epochs or (DRAWN_EPOCHS if args.draws else None), "warm_up": args.warm_up}
+    changes = {name: value for name, value in given.items() if value is not None}
+    _show(recipe_table(recipes_of(args.data)))
+    for model in args.models:
+        study = Study(model, args.place, args.data, changes)
+        if args.draws:
+            _show(every_epoch(study, drawn(study, range(args.seeds), args.draws), args.draws))
+            continue
+        # w* of MNIST takes far longer than the runs
+        optimum = study.recipe.decay > 0 and args.data is None
+        found = outcomes(study, range(args.seeds), convergence=optimum)
+        _show(table(study, found))
+        if optimum:
+            _show(convergence(study, found))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        print(f"accuracy: error: {error}", file=sys.stderr)
+        sys.exit(2)

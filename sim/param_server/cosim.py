@@ -1,0 +1,247 @@
+"""Asynchronous training on simulated hardware: RTL NICs and RTL servers in one top, workers in NumPy."""
+
+from __future__ import annotations
+
+import functools
+import math
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.clock import CLOCK_MHZ
+from fanin.errors import InputError
+from fanin.hdl.param_server.node import ParamServerNode
+from fanin.hdl.rdma.node import RdmaNode
+from fanin.host.param_server import ParamServerDriver
+from fanin.host.rdma import RdmaDriver
+from fanin.job import worker_endpoint
+from fanin.param_server import MAX_SERVERS, ParamServerConfig, ServerLayout, WorkerLayout
+from fanin.rdma import FIRST_QUEUE_PAIR, MAX_QUEUE_PAIRS, MAX_RETRIES, RdmaConfig, Region, payload_words
+from fanin.sim.cosim.build import check_build
+from fanin.sim.cosim.clock import mac_rate, period_of
+from fanin.sim.cosim.program import HostProgram
+from fanin.sim.cosim.run import Phase, Progress, RunRequest
+from fanin.sim.cosim.simulator import Group, Simulator
+from fanin.sim.learning.learner import Learner
+from fanin.sim.network import LinkConfig
+from fanin.sim.param_server.costs import patience
+from fanin.sim.param_server.hosts import SERVER_KEY, Hosts, WildRun
+from fanin.sim.param_server.training import Algorithm, Outcome, TrainingJob
+from fanin.sim.param_server.training import Progress as Told
+from fanin.sim.rdma.cosim import Pair, configure_node
+from fanin.sim.switch.forward import Forwarder
+
+WORKER_KEY = 0x1000  # and a shard: the key of its model buffers at a worker
+WINDOW = 256  # packets in flight
+_QUIET = 600  # cycles, in which a packet goes from any register of a node to the next frame
+
+
+def _nic(partners: int, width: int) -> RdmaConfig:
+    """A NIC with a queue pair and a region for each partner."""
+    count = max(2, 1 << (partners - 1).bit_length())
+    words = max(512, 4 * payload_words(width))
+    return RdmaConfig(width=width, queue_pairs=count, regions=count, buffer_words=words, fetch_words=words)
+
+
+class ParamServerCosim:
+    """So many workers and servers behind a forwarding switch, built once; each ``run`` begins anew.
+
+    Nodes are the workers, then the servers; ``width`` is that of a word in bits. Raises InputError for a
+    missing tool and for sizes out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        workers: int,
+        servers: int = 1,
+        width: int = 512,
+        clock_mhz: float = CLOCK_MHZ,
+        quiet: bool = False,
+    ):
+        if not 1 <= workers <= MAX_QUEUE_PAIRS:
+            raise InputError(
+                f"workers must be 1 to {MAX_QUEUE_PAIRS}, the queue pairs of a server, not {workers}"
+            )
+        if not 1 <= servers <= MAX_SERVERS:
+            raise InputError(f"servers must be 1 to {MAX_SERVERS}, not {servers}")
+        self.workers, self.servers, self.width = workers, servers, width
+        self.period_ps = period_of(clock_mhz)
+        check_build()
+        at_worker, at_server = _nic(servers, width), _nic(workers, width)
+        self.worker_driver, self.server_driver = RdmaDriver(at_worker), ParamServerDriver(at_server)
+        self._simulator = Simulator(
+            [
+                Group(RdmaNode(config=at_worker), workers),
+                Group(ParamServerNode(config=at_server), servers),
+            ],
+            quiet=quiet,
+        )
+
+    def sizes(self, job: TrainingJob, learner: Learner) -> ParamServerConfig:
+        """Of a job. Raises ValueError unless it fits."""
+        for name, most in ("workers", self.workers), ("servers", self.servers):
+            if getattr(job, name) > most:
+                raise ValueError(f"{name} must be at most {most}, as built, not {getattr(job, name)}")
+        return ParamServerConfig(
+            parameters=learner.parameters,
+            workers=job.workers,
+            slots=job.slots,
+            servers=job.servers,
+            width=self.width,
+        )
+
+    def run(
+        self,
+        job: TrainingJob,
+        learner: Learner,
+        *,
+        mtu: int = 4096,
+        link: LinkConfig | None = None,
+        switch_ns: float = 400.0,
+        timeout: int | None = None,
+        retries: int = MAX_RETRIES,
+        pcap: Path | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> WildRun:
+        """Carry a job out, on as many of the nodes as it has.
+
+        ``timeout`` is in cycles; without one, it is longer than all gradients on the way need on a link.
+        Of ``job.costs`` only a worker's own ``copy`` of the model counts: all else is what the hardware takes.
+        Every row that a server sends is compared with the golden server's. Raises ValueError for a job that
+        does not fit, SimulationFailed when it cannot go on, or a row differs.
+        """
+        link, sizes = link or LinkConfig(), self.sizes(job, learner)
+        if timeout is None:
+            timeout = write_timeout(sizes, link, self.period_ps)
+        sends_again = bool(link.drop or link.corrupt or job.stops)
+        initial = learner.initial().astype(np.float32)
+        hosts = functools.partial(
+            Hosts,
+            job=job,
+            learner=learner,
+            sizes=sizes,
+            initial=initial,
+            driver=self.worker_driver,
+            server_driver=self.server_driver,
+            first_server=self.workers,
+            patience=(1 + retries) * timeout * self.period_ps * 1e-12 if sends_again else None,
+        )
+        nodes = self.workers + self.servers
+        with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
+            request = RunRequest(
+                nodes=nodes,
+                period_ps=self.period_ps,
+                memories=self._memories(Path(temporary), sizes, initial),
+                phases=[Phase("configure", self._programs(job, sizes, mtu, timeout, retries))],
+                hosts=hosts,
+                switch=functools.partial(Forwarder.of, [worker_endpoint(node).mac for node in range(nodes)]),
+                jobs=[],
+                link=link,
+                switch_ns=switch_ns,
+                seed=job.seed,
+                mac_bytes_per_cycle=mac_rate(link, self.period_ps, self.width),
+                watchdog=100_000 + 20 * timeout,
+                # Until then a packet that was lost may have to be sent again, by nodes that count in cycles.
+                quiet_cycles=_QUIET + timeout * sends_again,
+                pcap=pcap,
+            )
+            raw = self._simulator.run(request, progress=progress)
+        run: WildRun = raw.hosts
+        run.raw = raw
+        return run
+
+    def _memories(
+        self, work: Path, sizes: ParamServerConfig, initial: npt.NDArray[np.float32]
+    ) -> list[list[Path]]:
+        """Zeros, and w in row 0 of every server; a server's ports are all to one memory."""
+        paths = [work / f"memory{node}" for node in range(self.workers + self.servers)]
+        for node, path in enumerate(paths):
+            shard = node - self.workers
+            memory = np.zeros(0, np.uint8)  # of a node that has no part
+            if node < sizes.workers:
+                memory = np.zeros(WorkerLayout(sizes).size, np.uint8)
+            elif 0 <= shard < sizes.servers:
+                memory = np.zeros(ServerLayout(sizes, shard).size, np.uint8)
+                first, row = sizes.shard_start(shard), ServerLayout(sizes, shard).row(0)
+                w = initial[first : first + sizes.shard_values(shard)].view(np.uint8)
+                memory[row.w : row.w + w.size] = w
+            memory.tofile(path)
+        ports = self._simulator.ports
+        return [[path] * len(ports[node].memories) for node, path in enumerate(paths)]
+
+    def _programs(
+        self, job: TrainingJob, sizes: ParamServerConfig, mtu: int, timeout: int, retries: int
+    ) -> list[HostProgram]:
+        """Queue pairs between every worker and every server, regions for both, the servers' job."""
+        pairs = [
+            Pair.of((worker, shard), (self.workers + shard, worker), mtu=mtu, window=WINDOW, retries=retries)
+            for worker in range(sizes.workers)
+            for shard in range(sizes.servers)
+        ]
+        layout = WorkerLayout(sizes)
+        buffers = [
+            Region(*layout.region(shard), WORKER_KEY + shard, frozenset([FIRST_QUEUE_PAIR + shard]))
+            for shard in range(sizes.servers)
+        ]
+        programs = [HostProgram() for _ in range(self.workers + self.servers)]
+        for worker in range(sizes.workers):
+            programs[worker] = configure_node(self.worker_driver, worker, pairs, buffers, timeout=timeout)
+        for shard in range(sizes.servers):
+            node = self.workers + shard
+            tables = [
+                Region(*ServerLayout(sizes, shard).region(n), SERVER_KEY + n, frozenset([FIRST_QUEUE_PAIR + n]))
+                for n in range(sizes.workers)
+            ]
+            program = configure_node(self.server_driver, node, pairs, tables, timeout=timeout)
+            programs[node] = self._set_job(program, job, sizes, shard)
+        return programs
+
+    def _set_job(
+        self, program: HostProgram, job: TrainingJob, sizes: ParamServerConfig, shard: int
+    ) -> HostProgram:
+        driver, layout = self.server_driver, ServerLayout(sizes, shard)
+        step = np.float32(job.rate / sizes.workers)
+        barrier = job.algorithm is Algorithm.SYNC
+        program.extend(driver.set_job(layout, step, barrier=barrier).operations)
+        there, _ = WorkerLayout(sizes).region(shard)
+        for worker in range(sizes.workers):
+            entry = driver.set_worker(worker, layout, buffers=there, rkey=WORKER_KEY + shard)
+            program.extend(entry.operations)
+            program.poll_field(driver.registers, "status", "setting", 0)
+        return program.extend(driver.start().operations)
+
+
+def write_timeout(sizes: ParamServerConfig, link: LinkConfig, period_ps: int) -> int:
+    """Cycles after which a packet is sent again, long enough for all gradients that may be on one link."""
+    size = max(ServerLayout(sizes, shard).slot(0, 0).size for shard in range(sizes.servers))
+    period = period_ps * 1e-12
+    bits_a_second = min(link.gbps * 1e9, sizes.width / period)
+    return math.ceil(patience(sizes.writes_on_a_link, 8 * size / bits_a_second) / period)
+
+
+def run_rtl(
+    job: TrainingJob,
+    learner: Learner,
+    progress: Told | None = None,
+    *,
+    link: LinkConfig | None = None,
+    pcap: Path | None = None,
+    width: int = 512,
+    quiet: bool = True,
+) -> Outcome:
+    """Carry a job out on simulated hardware, as ``fanin.sim.param_server.events.run`` does on a model of it.
+
+    Raises ValueError for sizes that do not fit, InputError for a missing tool, SimulationFailed when it cannot
+    go on.
+    """
+    cosim = ParamServerCosim(workers=job.workers, servers=job.servers, width=width, quiet=quiet)
+
+    def told(now: Progress) -> None:
+        if progress and now.phases:
+            progress(now.operations, math.nan)
+
+    return cosim.run(job, learner, link=link, pcap=pcap, progress=told).outcome

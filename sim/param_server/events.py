@@ -1,0 +1,319 @@
+"""An event model of the parameter server and its workers in time (docs/systems/param-server.md).
+
+Servers and workers are ``sim.golden.param_server``'s, bytes and bits included; this module says when each of
+their steps happens. Source: RDMA-wild, section 4, algorithms 1 and 2; Sync-DSGD is section 2's.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.golden.param_server import ParameterServer, Push, WorkerEndpoint
+from fanin.param_server import ParamServerConfig, ServerLayout, WorkerLayout
+from fanin.rdma import MAX_RETRIES
+from fanin.sim.learning.learner import Learner
+from fanin.sim.param_server.costs import PACKET_BYTES, patience
+from fanin.sim.param_server.training import Account, Algorithm, Outcome, Progress, TrainingJob
+from fanin.sim.param_server.worker import Worker
+
+_FETCHED = 4  # rows whose posts each come a packet after the one before
+_PARTS = 16  # of a gradient at most, between which a link may carry those of others: packets do so, too
+
+
+class _Clock:
+    """Events in the order of their times, and of their making where these are equal."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+
+    def at(self, when: float, do: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (when, next(self._numbers), do))
+
+    def run(self) -> None:
+        while self._events:
+            self.now, _, do = heapq.heappop(self._events)
+            do()
+
+
+class _Worker(Worker):
+    """A worker behind its link."""
+
+    def __init__(self, run: _Run, endpoint: WorkerEndpoint):
+        super().__init__(run, endpoint)
+        self.run = run
+        self._link_free = 0.0
+
+    def send(self, pushes: Sequence[Push]) -> None:
+        """The host posts one write after the other."""
+        for push in pushes:
+            self.run.after(push.shard * self.run.job.costs.post, partial(self._send, push))
+
+    def _send(self, push: Push) -> None:
+        """Through the worker's link, then the server's, in its turn; then it arrives all at once."""
+        run, server = self.run, self.run.servers[push.shard]
+        costs, size = run.job.costs, run.slot_bytes(push.shard)
+        parts = min(math.ceil(size / PACKET_BYTES), _PARTS)
+        seconds = costs.write(size) / parts
+        memory = self.endpoint.memory
+
+        def arrive() -> None:
+            self.arrived(began)
+            server.write(self.number, push.remote, bytes(memory[push.local : push.local + push.length]))
+
+        def part(number: int) -> None:
+            if self.gone:
+                return
+            server.link_free = max(run.clock.now, server.link_free + seconds)
+            if number == parts - 1:
+                run.clock.at(server.link_free + costs.arrival(size), arrive)
+
+        began = run.clock.now
+        for number in range(parts):
+            self._link_free = max(began, self._link_free) + seconds
+            run.clock.at(self._link_free, partial(part, number))
+
+    def receive(self, push: Push, data: bytes, whole: bool) -> None:
+        """A row, or as much of it as tells that a write has begun."""
+        if self.gone:
+            return
+        size = len(data) if whole else self.endpoint.config.word_bytes
+        self.endpoint.memory[push.remote : push.remote + size] = data[:size]
+        if whole:
+            self.advance()
+
+
+class _Server:
+    """Scans, updates and pushes: one thing at a time."""
+
+    def __init__(self, run: _Run, engine: ParameterServer, shard: int):
+        self.run, self.engine, self.shard = run, engine, shard
+        self.link_free = 0.0  # of gradients
+        self.busy = False
+        self._row_free = [0.0] * engine.config.rows
+        self._receivers: list[int] = []
+        self._came: dict[int, float] = {}  # by worker: when its last gradient came
+
+    def _fresh(self) -> list[int]:
+        return [worker for worker in range(self.engine.config.workers) if self.engine.fresh(worker)]
+
+    def write(self, worker: int, address: int, data: bytes) -> None:
+        """A gradient arrives."""
+        self.engine.memory[address : address + len(data)] = data
+        self._came[worker] = self.run.clock.now
+        self.advance()
+
+    def advance(self) -> None:
+        """Begin to scan, if there is something new and nothing else is being done."""
+        if self.busy:
+            return
+        one_pass = self.run.job.costs.one_pass
+        all_first = self.run.job.algorithm is Algorithm.SYNC and not one_pass
+        if len(self._fresh()) >= (self.engine.config.workers if all_first else 1):
+            self.busy = True
+            (self._pass if one_pass else self._scan)(0)
+
+    def _pass(self, start: int) -> None:
+        """Update with what is there, from worker ``start`` on, and push each row as it is made.
+
+        Of Sync-DSGD only the one behind a round's last gradient is pushed, from memory. A round's gradients are
+        applied as they have come, since the hardware looks for the next one during an update: in this order
+        their workers' rows are posted.
+        """
+        at_once = self.run.job.algorithm is Algorithm.WILD
+        worker = (
+            self.engine.scan(start) if at_once else min(self._fresh(), key=self._came.__getitem__, default=None)
+        )
+        if worker is None:
+            self.busy = False
+            return
+        clock, costs = self.run.clock, self.run.job.costs
+        free = self._row_free[self.engine.config.row_of(self.engine.version + 1)]
+        if free > clock.now:
+            clock.at(free, lambda: self._pass(start))
+            return
+        seconds = self.run.update_seconds(self.shard)
+        if at_once:
+            seconds = max(seconds, costs.write(self.run.row_bytes(self.shard)))
+            self._push(self._update(worker, seconds), clock.now, seconds)
+        else:
+            self._receivers.append(self._update(worker, seconds))
+        if len(self._receivers) == self.engine.config.workers:
+            self._push_round(clock.now + seconds + costs.landing)
+        clock.at(clock.now + max(seconds, costs.turnaround), lambda: self._pass(worker + 1))
+
+    def _scan(self, start: int) -> None:
+        """Algorithm 1, lines 10 to 21: from worker ``start`` on update with what is new, then push to all."""
+        clock = self.run.clock
+        for worker in range(start, self.engine.config.workers):
+            if self.engine.fresh(worker):
+                seconds = self.run.update_seconds(self.shard)
+                self._receivers.append(self._update(worker, seconds))
+                clock.at(clock.now + seconds, partial(self._scan, worker + 1))
+                return
+        seconds = self.run.job.costs.write(self.run.row_bytes(self.shard))
+        for turn, worker in enumerate(self._receivers):
+            self._push(worker, clock.now + turn * seconds, seconds)
+        clock.at(clock.now + len(self._receivers) * seconds, self._rest)
+        self._receivers = []
+
+    def _push_round(self, begin: float) -> None:
+        """The row to all, packet by packet; whose last one has left has it."""
+        packets = self.run.job.costs.packets(self.run.row_bytes(self.shard))
+        first: dict[int, float] = {}
+        sent = Counter[int]()
+        now = begin
+        for worker in packets_in_turn(self._receivers, len(packets)):
+            first.setdefault(worker, now)
+            now += packets[sent[worker]]
+            sent[worker] += 1
+            if sent[worker] == len(packets):
+                self._push(worker, first[worker], now - first[worker])
+        self._receivers = []
+
+    def _rest(self) -> None:
+        self.busy = False
+        self.advance()
+
+    def _update(self, worker: int, seconds: float) -> int:
+        """Whose gradient it was."""
+        found = self.engine.apply(worker)
+        self.run.applied(self.shard, found.staleness, self.run.clock.now + seconds)
+        return worker
+
+    def _push(self, worker: int, begin: float, seconds: float) -> None:
+        """The model row from ``begin`` on; it is kept until its acknowledgement must be back.
+
+        A worker that is gone sends none: then until the row has been sent for the last time.
+        """
+        clock, costs = self.run.clock, self.run.job.costs
+        latency = costs.arrival(self.run.row_bytes(self.shard))
+        push, to = self.engine.push(worker), self.run.workers[worker]
+        data = bytes(self.engine.memory[push.local : push.local + push.length])
+        arrived = begin + seconds + latency
+        answers = arrived < self.run.job.stops.get(worker, math.inf)
+        free = arrived + costs.latency if answers else begin + self.run.gives_up_seconds(self.shard)
+        self._row_free[self.engine.config.row_of(self.engine.version)] = free
+        clock.at(begin + latency, lambda: to.receive(push, data, whole=False))
+        clock.at(arrived, lambda: to.receive(push, data, whole=True))
+
+
+def packets_in_turn(workers: Sequence[int], packets: int) -> list[int]:
+    """Whose packet leaves next, of rows posted for ``workers`` one after the other.
+
+    As a row is posted its first packet leaves; between two posts and behind them one of each worker's in turn.
+    So it was captured from the RTL with ``_FETCHED`` workers; the rows of further ones are assumed to be posted
+    while packets that were fetched ahead are being sent.
+    """
+    left = dict.fromkeys(workers, packets)
+    order: list[int] = []
+    posted: list[int] = []
+    last = -1
+
+    def send(worker: int) -> None:
+        left[worker] -= 1
+        order.append(worker)
+
+    def send_in_turn() -> None:
+        nonlocal last
+        if waiting := [worker for worker in posted if left[worker]]:
+            last = min(waiting, key=lambda worker: (worker <= last, worker))
+            send(last)
+
+    for worker in workers[:_FETCHED]:
+        posted.append(worker)
+        send(worker)
+        send_in_turn()
+    posted += workers[_FETCHED:]
+    while any(left.values()):
+        send_in_turn()
+    return order
+
+
+class _Run:
+    """A job in progress."""
+
+    def __init__(self, job: TrainingJob, learner: Learner, progress: Progress | None):
+        self.job, self.learner, self.progress = job, learner, progress
+        self.config = ParamServerConfig(
+            parameters=learner.parameters, workers=job.workers, slots=job.slots, servers=job.servers
+        )
+        self.clock = _Clock()
+        self.account = Account(job, learner, lambda: self._w)
+        initial = learner.initial().astype(np.float32)
+        cuts = [self.config.shard_start(shard) for shard in range(1, job.servers)]
+        engines = [
+            ParameterServer(ServerLayout(self.config, shard), rate=job.rate, initial=part)
+            for shard, part in enumerate(np.split(initial, cuts))
+        ]
+        self.servers = [_Server(self, engine, shard) for shard, engine in enumerate(engines)]
+        layout = WorkerLayout(self.config)
+        self.workers = [
+            _Worker(self, WorkerEndpoint(number, layout, initial, job.waits, job.warm_up * learner.batches))
+            for number in range(job.workers)
+        ]
+        layouts = [engine.layout for engine in engines]
+        self._row_bytes = [self._bytes(each.shard, each.row(0).size) for each in layouts]
+        self._slot_bytes = [self._bytes(each.shard, each.slot(0, 0).size) for each in layouts]
+
+    def run(self) -> Outcome:
+        for worker in self.workers:
+            worker.advance()
+        self.clock.run()
+        gone = [worker.number for worker in self.workers if worker.gone]
+        endpoints = [worker.endpoint for worker in self.workers]
+        return self.account.close(endpoints, [server.engine for server in self.servers], gone)
+
+    @property
+    def seconds(self) -> float:
+        return self.clock.now
+
+    @property
+    def copy_seconds(self) -> float:
+        return self.job.costs.copy * sum(map(self.row_bytes, range(self.job.servers)))
+
+    def after(self, seconds: float, then: Callable[[], None]) -> None:
+        self.clock.at(self.clock.now + seconds, then)
+
+    def update_seconds(self, shard: int) -> float:
+        return self.job.costs.update * self.row_bytes(shard)
+
+    def gives_up_seconds(self, shard: int) -> float:
+        """Until the write of a row that nobody acknowledges ends."""
+        seconds = self.job.costs.write(self.slot_bytes(shard))
+        return (1 + MAX_RETRIES) * patience(self.config.writes_on_a_link, seconds)
+
+    def row_bytes(self, shard: int) -> float:
+        return self._row_bytes[shard]
+
+    def slot_bytes(self, shard: int) -> float:
+        return self._slot_bytes[shard]
+
+    def _bytes(self, shard: int, size: int) -> float:
+        if self.job.model_bytes is None:
+            return size
+        return self.job.model_bytes * self.config.shard_values(shard) / self.config.parameters
+
+    def applied(self, shard: int, staleness: int, when: float) -> None:
+        """An update ends."""
+        if self.account.update(shard, staleness, when) and self.progress:
+            self.progress(self.account.applied, when)
+
+    @property
+    def _w(self) -> npt.NDArray[np.float32]:
+        return np.concatenate([server.engine.row.w for server in self.servers])
+
+
+def run(job: TrainingJob, learner: Learner, progress: Progress | None = None) -> Outcome:
+    """Carry a job out. Raises ValueError for sizes that do not fit, CheckFailed with the names of the workers
+    without which Sync-DSGD cannot go on."""
+    return _Run(job, learner, progress).run()

@@ -1,0 +1,205 @@
+"""RDMA-wild's tables 1 and 2 and figure 1 beside the event model, whose server is fitted to the sync column.
+
+``python -m fanin.sim.param_server.paper`` prints the tables of docs/systems/param-server.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from fanin.sim.learning.learner import NoTraining
+from fanin.sim.param_server.costs import DESIGN, LINK_BYTE, Compute, Costs
+from fanin.sim.param_server.events import run
+from fanin.sim.param_server.training import Algorithm, Outcome, TrainingJob
+
+WORKERS, BATCH, SAMPLES = 15, 8, 60_000  # section 5.1; MNIST
+JITTER = 0.1  # of a worker's compute time: assumed
+LATENCY = 1e-6  # a write's way: half of the round trip that section 4 states
+_SIMULATED = 100  # mini-batches a worker; the rest of a run is like them
+_VALUES = 4096  # of the model that is simulated; its bytes are the paper's
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model of tables 1 and 2; seconds of whole runs, speed-ups over a single node."""
+
+    bytes: int
+    epochs: int
+    sync: float
+    wild: float
+    sync_speedup: float
+    wild_speedup: float
+
+    @property
+    def single(self) -> float:
+        """Seconds of a single node, which table 2 implies twice: their mean."""
+        return (self.sync * self.sync_speedup + self.wild * self.wild_speedup) / 2
+
+    @property
+    def batches(self) -> int:
+        """Mini-batches of a worker in the whole run."""
+        return SAMPLES // (WORKERS * BATCH) * self.epochs
+
+    @property
+    def per_sample(self) -> float:
+        """Seconds of a sample on a single node."""
+        return self.single / (self.epochs * SAMPLES)
+
+
+PAPER = {
+    "lr": Row(64_000, 15, 3.10, 2.79, 2.76, 3.08),
+    "lr-rff": Row(800_000, 50, 122.36, 95.98, 5.82, 7.42),
+    "fcnn": Row(800_000, 50, 135.92, 110.29, 1.58, 1.95),
+}
+FIGURE_1 = {"training": 2.0, "wait": 6.0}  # TCP's times over RDMA's; logistic regression
+FIGURE_1_BATCH = 60
+
+
+def job(row: Row, costs: Costs, **changes: Any) -> TrainingJob:
+    """The paper's setup of a model in which only time counts."""
+    compute = Compute(per_sample=row.per_sample, jitter=JITTER)
+    setup = TrainingJob(workers=WORKERS, batch=BATCH, compute=compute, costs=costs, model_bytes=row.bytes)
+    return replace(setup, **changes)
+
+
+def simulate(what: TrainingJob) -> Outcome:
+    """The first mini-batches of a job."""
+    return run(what, NoTraining(_VALUES, _SIMULATED))
+
+
+def seconds(row: Row, what: TrainingJob) -> float:
+    """Of the whole run."""
+    return simulate(what).seconds * row.batches / _SIMULATED
+
+
+@cache
+def cluster(row: Row) -> Costs:
+    """The paper's cluster, whose server takes as long for an update as makes Sync-DSGD take table 1's time.
+
+    The time is a line over the update's.
+    """
+
+    def at(update: float) -> float:
+        return seconds(row, job(row, _cluster(update), algorithm=Algorithm.SYNC))
+
+    low, high = at(0.0), at(1e-9)
+    return _cluster(1e-9 * (row.sync - low) / (high - low))
+
+
+def _cluster(update: float) -> Costs:
+    return Costs(byte=LINK_BYTE, latency=LATENCY, update=update)
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Seconds a worker and mini-batch: computing and pushing, and waiting (figure 1)."""
+
+    training: float
+    wait: float
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Breakdown:
+        """The workers' mean."""
+        sums = dict.fromkeys(("compute", "push", "wait"), 0.0)
+        for span in outcome.spans:
+            sums[span.kind] += span.end - span.begin
+        gradients = outcome.tally.applied
+        return cls((sums["compute"] + sums["push"]) / gradients, sums["wait"] / gradients)
+
+
+def figure_1(costs: Costs, slower: float = 1.0) -> Breakdown:
+    """Sync-DSGD of logistic regression with figure 1's batch, whose computing is so many times slower."""
+    row = PAPER["lr"]
+    setup = job(row, costs, algorithm=Algorithm.SYNC, batch=FIGURE_1_BATCH)
+    compute = replace(setup.compute, per_sample=slower * setup.compute.per_sample)
+    return Breakdown.of(simulate(replace(setup, compute=compute)))
+
+
+def tcp() -> tuple[Costs, float]:
+    """The cluster over TCP: links fitted to figure 1's ratio of wait, computing to that of training.
+
+    TCP's copies and its kernel's share of the processor are seconds a byte, and a slower computation.
+    """
+    row = PAPER["lr"]
+    rdma = cluster(row)
+    target = figure_1(rdma)
+
+    def changed(byte: float) -> Costs:
+        return replace(rdma, byte=byte)
+
+    low, high, slower = LINK_BYTE, 100 * LINK_BYTE, FIGURE_1["training"]
+    for _ in range(30):
+        middle = (low + high) / 2
+        found = figure_1(changed(middle), slower)
+        slower *= FIGURE_1["training"] * target.training / found.training
+        low, high = (middle, high) if found.wait < FIGURE_1["wait"] * target.wait else (low, middle)
+    return changed(low), slower
+
+
+def table_1() -> Iterator[str]:
+    """Tables 1 and 2: the server's update is fitted to sync, wild predicted; speed-up of sync, of wild."""
+    yield "| | update, GB/s | sync, s | wild, s | (paper) | sync / wild | (paper) | speed-up | (paper) |"
+    yield "|" + "---|" * 9
+    for name, row in PAPER.items():
+        costs = cluster(row)
+        sync, wild = (seconds(row, job(row, costs, algorithm=algorithm)) for algorithm in reversed(Algorithm))
+        cells = (
+            f"{1e-9 / costs.update:.1f}",
+            f"{sync:.2f}",
+            f"{wild:.2f}",
+            f"{row.wild:.2f}",
+            f"{sync / wild:.2f}×",
+            f"{row.sync / row.wild:.2f}×",
+            f"{row.single / sync:.2f}×, {row.single / wild:.2f}×",
+            f"{row.sync_speedup:.2f}×, {row.wild_speedup:.2f}×",
+        )
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+SETUPS = ((1, 1), (2, 1), (4, 1), (1, 2), (1, 4), (2, 2), (2, 4), (4, 4))  # slots, servers
+
+
+def design(row: Row, **changes: Any) -> TrainingJob:
+    """The same setup on the hardware as designed, in float32."""
+    return job(row, DESIGN, model_bytes=row.bytes // 2, **changes)
+
+
+def table_slots() -> Iterator[str]:
+    """How much faster than wild with K = S = 1 a run is, on the cluster and as designed; and mean staleness."""
+    names = [f"{name}, {place}" for place in ("cluster", "design") for name in PAPER]
+    yield f"| K | S | {' | '.join(names)} |"
+    yield "|" + "---|" * (len(names) + 2)
+    jobs = [job(row, cluster(row)) for row in PAPER.values()] + [design(row) for row in PAPER.values()]
+    first = [simulate(what).seconds for what in jobs]
+    cells = [
+        f"{base / simulate(replace(what, algorithm=Algorithm.SYNC)).seconds:.2f}×"
+        for base, what in zip(first, jobs, strict=True)
+    ]
+    yield f"| sync | 1 | {' | '.join(cells)} |"
+    for slots, servers in SETUPS:
+        found = [simulate(replace(what, slots=slots, servers=servers)) for what in jobs]
+        cells = [
+            f"{base / o.seconds:.2f}× ({o.mean_staleness:.0f})" for base, o in zip(first, found, strict=True)
+        ]
+        yield f"| {slots} | {servers} | {' | '.join(cells)} |"
+
+
+def table_tcp() -> Iterator[str]:
+    """Figure 1: Sync-DSGD over RDMA and over TCP."""
+    costs, slower = tcp()
+    yield "| | computing and pushing, µs | waiting, µs |"
+    yield "|---|---|---|"
+    for name, found in (("RDMA", figure_1(cluster(PAPER["lr"]))), ("TCP", figure_1(costs, slower))):
+        yield f"| {name} | {found.training * 1e6:.0f} | {found.wait * 1e6:.0f} |"
+    yield ""
+    yield f"TCP, fitted: {1e-9 / costs.byte:.2f} GB/s, computing {slower:.2f} times slower."
+
+
+if __name__ == "__main__":
+    for table in (table_1, table_slots, table_tcp):
+        for line in table():
+            print(line, flush=True)
+        print()

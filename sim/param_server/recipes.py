@@ -1,0 +1,48 @@
+"""Hyper-parameters of the models that RDMA-wild trains, by what they are trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fanin.sim.learning.workloads import GAMMA
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """α, λ, epochs, the first of them in which K slots are one, and lr-rff's features and kernel."""
+
+    rate: float
+    decay: float
+    epochs: int
+    warm_up: int
+    features: int = 1
+    gamma: float = GAMMA
+
+
+DIGITS = {
+    "lr": Recipe(0.25, 1e-4, 60, 5),
+    "lr-rff": Recipe(2.0, 1e-4, 50, 5, features=1000),
+    "fcnn": Recipe(0.1, 0.0, 60, 40),
+}
+#: Epochs are the paper's (section 5).
+MNIST = {
+    "lr": Recipe(0.1, 1e-4, 15, 1),
+    "lr-rff": Recipe(5.0, 1e-5, 50, 1, features=2000, gamma=0.02),
+    "fcnn": Recipe(0.1, 0.0, 50, 1),
+}
+
+
+def recipes_of(source: Path | None) -> dict[str, Recipe]:
+    """By model: MNIST's where there is a folder with it, else those of scikit-learn's digits."""
+    return MNIST if source else DIGITS
+
+
+def table(recipes: dict[str, Recipe]) -> Iterator[str]:
+    """The hyper-parameters in Markdown."""
+    yield "| model | rate α | decay λ | epochs | warm-up | features |"
+    yield "|---|---|---|---|---|---|"
+    for model, recipe in recipes.items():
+        features = f"{recipe.features}, gamma {recipe.gamma}" if recipe.features > 1 else ""
+        yield f"| {model} | {recipe.rate} | {recipe.decay} | {recipe.epochs} | {recipe.warm_up} | {features} |"

@@ -1,0 +1,98 @@
+"""What a worker does, in time: it takes the model, computes and pushes, as often as it has credit."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.golden.param_server import Push, WorkerEndpoint
+from fanin.sim.learning.learner import Learner
+from fanin.sim.param_server.training import Account, TrainingJob
+
+
+class Site(Protocol):
+    """Where workers are at work: the event model, or hosts of simulated hardware."""
+
+    job: TrainingJob
+    learner: Learner
+    account: Account
+
+    @property
+    def seconds(self) -> float:
+        """Simulated, since the start."""
+
+    @property
+    def copy_seconds(self) -> float:
+        """Of taking the model out of its buffers."""
+
+    def after(self, seconds: float, then: Callable[[], None]) -> None:
+        """Call ``then`` so much later."""
+
+
+class Worker(ABC):
+    """Algorithm 2 with K slots. Source: RDMA-wild, section 4."""
+
+    def __init__(self, site: Site, endpoint: WorkerEndpoint):
+        self.site, self.endpoint, self.number = site, endpoint, endpoint.number
+        self._rng = site.job.generator(self.number)
+        self._busy = False
+        self._idle_since: float | None = None
+        self._pushed = 0.0  # when the last push had arrived
+
+    @abstractmethod
+    def send(self, pushes: Sequence[Push]) -> None:
+        """Write a gradient, a part to each server. ``arrived`` is to be called when it is there."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether it has stopped answering."""
+        return self.site.seconds >= self.site.job.stops.get(self.number, np.inf)
+
+    def advance(self) -> None:
+        """Begin the next gradient, if there is credit for it and nothing else is being done."""
+        account, now = self.site.account, self.site.seconds
+        if self._busy or self.gone or self.endpoint.version == account.gradients_each:
+            return
+        if not self.endpoint.may_push:
+            self._idle_since = now if self._idle_since is None else self._idle_since
+            return
+        if self._idle_since is not None:
+            account.note(self.number, "wait", max(self._idle_since, self._pushed), now)
+            self._idle_since = None
+        self._busy = True
+        self._look(now)
+
+    def arrived(self, began: float) -> None:
+        """What was sent at ``began`` is at its server."""
+        self._pushed = self.site.seconds
+        self.site.account.note(self.number, "push", began, self._pushed)
+
+    def _look(self, began: float) -> None:
+        reading = self.endpoint.begin_read()
+
+        def done() -> None:
+            model = self.endpoint.end_read(reading)
+            if model is None:
+                self._look(began)
+            else:
+                self._compute(began, *model)
+
+        self.site.after(self.site.copy_seconds, done)
+
+    def _compute(self, began: float, w: npt.NDArray[np.float32], others: list[int]) -> None:
+        job = self.site.job
+
+        def done() -> None:
+            if self.gone:
+                return
+            gradient = self.site.learner.gradient(self.number, self.endpoint.version, w)
+            self.site.account.note(self.number, "compute", began, self.site.seconds)
+            self.send(list(self.endpoint.push(gradient, others)))
+            self._busy = False
+            self.advance()
+
+        self.site.after(job.compute.seconds(self.number, job.batch, self._rng), done)

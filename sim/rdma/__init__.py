@@ -1,0 +1,1 @@
+"""One-sided writes between simulated nodes."""

@@ -1,0 +1,213 @@
+"""Runs one-sided writes between simulated nodes: memories filled, writes posted, memories read back."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fanin.clock import CLOCK_MHZ
+from fanin.errors import InputError
+from fanin.hdl.rdma.node import ARRIVALS, COMPLETIONS, RdmaNode
+from fanin.host.rdma import Arrived, Completed, RdmaDriver
+from fanin.host.rdma_nic import NicDriver
+from fanin.job import worker_endpoint
+from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Region, Write
+from fanin.sim.cosim.build import check_build
+from fanin.sim.cosim.clock import mac_rate, period_of
+from fanin.sim.cosim.program import HostProgram
+from fanin.sim.cosim.run import Phase, Progress, RunRequest, RunResult
+from fanin.sim.cosim.simulator import Group, Simulator
+from fanin.sim.network import LinkConfig
+from fanin.sim.switch.base import Switch
+from fanin.sim.switch.forward import Forwarder
+from fanin.wire.ethernet import Endpoint
+
+MAX_NODES = 64
+SOURCE_PORT = 0xC000  # and a queue pair's place: the port that its packets are sent from
+
+End = tuple[int, int]  # a node, and a queue pair's place there
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A queue pair's two ends, and what each knows of the connection."""
+
+    ends: tuple[End, End]
+    connections: tuple[Connection, Connection]
+
+    @classmethod
+    def of(
+        cls, a: tuple[int, int], b: tuple[int, int], *, psns: tuple[int, int] = (0, 0), **limits: int
+    ) -> Pair:
+        """Connect two ends; ``limits`` are MTU, window and retries."""
+        there, back = psns
+        first = Connection(FIRST_QUEUE_PAIR + b[1], there, back, **limits)
+        return cls((a, b), (first, Connection(FIRST_QUEUE_PAIR + a[1], back, there, **limits)))
+
+
+def configure_node(
+    driver: NicDriver, node: int, pairs: Sequence[Pair], regions: Sequence[Region], *, timeout: int
+) -> HostProgram:
+    """What sets up a node: its regions, and its ends of those ``pairs`` that it has a part in.
+
+    It first reads ``driver.identify()``; ``timeout`` is in cycles.
+    """
+    program = HostProgram().extend(driver.identify().operations)
+    program.extend(driver.configure(worker_endpoint(node), timeout=timeout).operations)
+    program.extend(driver.set_regions(regions).operations)
+    for pair in pairs:
+        for end, other, connection in zip(pair.ends, reversed(pair.ends), pair.connections, strict=True):
+            if end[0] == node:
+                to = worker_endpoint(other[0])
+                peer = Endpoint(to.mac, to.ip, SOURCE_PORT + end[1])
+                program.extend(driver.connect(end[1], connection, peer).operations)
+                program.poll_field(driver.registers, "status", "connecting", 0)
+    return program
+
+
+def post(driver: RdmaDriver, program: HostProgram, index: int, write: Write) -> None:
+    """Post a write at the queue pair of that place, as soon as there is room."""
+    program.poll_field(driver.registers, "status", "full", 0)
+    program.extend(driver.post(index, write).operations)
+    program.poll_field(driver.registers, "status", "posting", 0)
+
+
+def take_completion(driver: RdmaDriver, program: HostProgram) -> None:
+    """Await a completion, and read it."""
+    program.poll_field(driver.registers, "completion", "completed", 1)
+    program.extend(driver.take_completion().operations)
+
+
+@dataclass
+class RdmaRun:
+    """What came out of a run, per node."""
+
+    memories: list[bytearray] = field(default_factory=list)
+    completions: list[list[Completed]] = field(default_factory=list)
+    arrivals: list[list[Arrived]] = field(default_factory=list)
+    counters: list[dict[str, int]] = field(default_factory=list)
+    raw: RunResult = field(default_factory=RunResult)
+
+    @property
+    def cycles(self) -> int:
+        """From the first post to the last completion."""
+        (writes,) = (phase for phase in self.raw.phases if phase.name == "write")
+        return writes.end - writes.start
+
+
+class RdmaCosim:
+    """Nodes of ``config`` behind a forwarding switch, built once; each ``run`` begins anew.
+
+    Raises InputError for a missing tool and for sizes out of range.
+    """
+
+    def __init__(
+        self, config: RdmaConfig, *, nodes: int = 2, clock_mhz: float = CLOCK_MHZ, quiet: bool = False
+    ):
+        if nodes not in range(1, MAX_NODES + 1):
+            raise InputError(f"nodes must be 1 to {MAX_NODES}, not {nodes}")
+        self.config = config
+        self.nodes = nodes
+        self.period_ps = period_of(clock_mhz)
+        check_build()
+        self.driver = RdmaDriver(config)
+        self._simulator = Simulator([Group(RdmaNode(config=config), nodes)], quiet=quiet)
+
+    def run(
+        self,
+        *,
+        memories: Sequence[bytes],
+        pairs: Sequence[Pair],
+        regions: Sequence[Sequence[Region]],
+        writes: Sequence[Sequence[tuple[int, Write]]],
+        arrivals: Sequence[int] | None = None,
+        link: LinkConfig | None = None,
+        switch_ns: float = 400.0,
+        timeout: int = 5_000,
+        seed: int = 0,
+        switch: Callable[[], Switch] | None = None,
+        pcap: Path | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> RdmaRun:
+        """Post the ``writes`` of each node, each with its queue pair's place, in their order, and await all.
+
+        ``memories`` are what the nodes' hold at first, ``arrivals`` how many messages with immediate data each
+        host is to wait for; ``timeout`` is in cycles; ``switch`` takes the place of the one that forwards.
+        Raises SimulationFailed when it cannot go on.
+        """
+        link = link or LinkConfig()
+        macs = [worker_endpoint(node).mac for node in range(self.nodes)]
+        awaited = arrivals or [0] * self.nodes
+        if max(awaited) > ARRIVALS:
+            raise ValueError(
+                f"arrivals must be at most {ARRIVALS} a node, which takes them last, not {awaited}"
+            )
+        with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
+            paths = [Path(temporary, f"memory{node}") for node in range(self.nodes)]
+            for path, content in zip(paths, memories, strict=True):
+                path.write_bytes(content)
+            configure = [
+                configure_node(self.driver, node, pairs, own, timeout=timeout)
+                for node, own in enumerate(regions)
+            ]
+            request = RunRequest(
+                nodes=self.nodes,
+                period_ps=self.period_ps,
+                memories=[[path] for path in paths],
+                phases=[
+                    Phase("configure", configure),
+                    Phase("write", [self._write(own) for own in writes]),
+                    Phase("end", [self._end(count) for count in awaited]),
+                ],
+                switch=switch or functools.partial(Forwarder.of, macs),
+                jobs=[],
+                link=link,
+                switch_ns=switch_ns,
+                seed=seed,
+                mac_bytes_per_cycle=mac_rate(link, self.period_ps, self.config.width),
+                watchdog=100_000 + 20 * timeout,
+                pcap=pcap,
+            )
+            raw = self._simulator.run(request, progress=progress)
+            return self._collect(raw, [bytearray(path.read_bytes()) for path in paths], awaited)
+
+    def _write(self, writes: Sequence[tuple[int, Write]]) -> HostProgram:
+        """Post while there is room, then take a completion for each post."""
+        program = HostProgram()
+        taken = 0
+        for number, (index, write) in enumerate(writes):
+            if number - taken == COMPLETIONS:
+                take_completion(self.driver, program)
+                taken += 1
+            post(self.driver, program, index, write)
+        for _ in range(len(writes) - taken):
+            take_completion(self.driver, program)
+        return program
+
+    def _end(self, arrivals: int) -> HostProgram:
+        driver, program = self.driver, HostProgram()
+        for _ in range(arrivals):
+            program.poll_field(driver.registers, "arrival", "arrived", 1)
+            program.extend(driver.take_arrival().operations)
+        program.check(driver.registers.offset("refused_posts"), 0)
+        return program.extend(driver.counters().operations)
+
+    def _collect(self, raw: RunResult, memories: list[bytearray], arrivals: Sequence[int]) -> RdmaRun:
+        driver, run = self.driver, RdmaRun(raw=raw)
+        configure, write, end = raw.phases
+        run.memories = memories
+        for words in configure.reads:
+            driver.check_identity(driver.identify().results(words.tolist()))
+        for words in write.reads:
+            taken = driver.take_completion()
+            run.completions.append([driver.completed_of(taken.results([word])) for word in words.tolist()])
+        for words, count in zip(end.reads, arrivals, strict=True):
+            taken = driver.take_arrival()
+            said = words[: 3 * count].reshape(-1, 3).tolist()
+            run.arrivals.append([driver.arrived_of(taken.results(row)) for row in said])
+            counters = words[3 * count :].tolist()
+            run.counters.append(driver.counters_of(driver.counters().results(counters)))
+        return run

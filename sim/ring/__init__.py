@@ -1,0 +1,1 @@
+"""The ring all-reduce: on simulated nodes, and its time models."""

@@ -1,0 +1,138 @@
+"""How many cycles an all-reduce takes on fanin's ring nodes, and what bounds it (docs/systems/ring.md).
+
+The AI Smart NIC's model (section IV-C: T_ring, T_add, T_mem, of which the largest counts), with what it leaves
+out: headers, preambles and gaps, acknowledgements, the first word's way and the last one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.codec import Bfp, Inceptionn
+from fanin.golden.codec import inceptionn
+from fanin.ring import RingConfig, Slice
+from fanin.sim.network import FCS_BYTES, GAP_BYTES, PREAMBLE_BYTES, LinkConfig
+from fanin.wire.ring import RING_CONTROL_BYTES
+
+Float32 = npt.NDArray[np.float32]
+
+_SERIAL_BYTES = PREAMBLE_BYTES + FCS_BYTES  # what a link adds before a frame has arrived
+_OVERHEAD_BYTES = _SERIAL_BYTES + GAP_BYTES
+_BEGIN = 130  # cycles: the descriptor's way to memory, and the first word's from there
+_END = 80  # the last word's into memory
+_PIPELINE = 40  # a frame's first word from the receive buffer to the replay buffer, and the link's own cycles
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingTime:
+    """The time of one all-reduce of ``count`` values over ``nodes`` nodes; all figures in cycles.
+
+    ``word_bytes`` is what a word takes on the link, as far as the data say that (INCEPTIONN); otherwise the
+    codec's own. Loss is not modelled.
+    """
+
+    config: RingConfig
+    nodes: int
+    count: int
+    link: LinkConfig = field(default_factory=LinkConfig)
+    switch_ns: float = 400.0
+    clock_mhz: float = 250.0
+    word_bytes: float | None = None
+
+    @classmethod
+    def of(cls, vectors: Sequence[Float32], config: RingConfig, **network: Any) -> RingTime:
+        """The time of these vectors, one a node; with INCEPTIONN their words shrink as the first one's do."""
+        count = len(vectors[0])
+        size = None
+        if isinstance(config.codec, Inceptionn):
+            size = len(inceptionn.encode(vectors[0], config.codec)) / config.words(count)
+        return cls(config=config, nodes=len(vectors), count=count, word_bytes=size, **network)
+
+    @property
+    def beat_bytes(self) -> int:
+        """Bytes of a beat."""
+        return self.config.width // 8
+
+    @property
+    def rate(self) -> float:
+        """Bytes a cycle that the link carries, at most a beat."""
+        return min(self.link.gbps * 125 / self.clock_mhz, self.beat_bytes)
+
+    def _wire(self, size: float) -> float:
+        """Cycles in which a frame of ``size`` bytes occupies its link; a MAC at the bus's rate adds nothing."""
+        return (size + (_OVERHEAD_BYTES if self.rate < self.beat_bytes else 0)) / self.rate
+
+    def _frame_bytes(self, words: int) -> int:
+        """Bytes of the frame of ``words`` words: whole beats, the header's one more."""
+        codec = self.config.codec
+        size = self.beat_bytes if self.word_bytes is None else self.word_bytes
+        if isinstance(codec, Bfp):
+            blocks = -(-words * self.config.lanes // codec.block)
+            size = blocks * codec.block_bits / 8 / words
+        return (-(-int(-(-words * size // 1)) // self.beat_bytes) + 1) * self.beat_bytes
+
+    def _frames(self, piece: Slice) -> list[int]:
+        """Words of each frame of a slice."""
+        whole, rest = divmod(piece.words, self.config.frame_words)
+        return [self.config.frame_words] * whole + [rest] * (rest > 0)
+
+    def _slices(self) -> list[Slice]:
+        """One slice of each segment: they are all alike."""
+        return [segment[0] for segment in self.config.segments(self.count, self.nodes)]
+
+    @property
+    def steps(self) -> int:
+        """Slices that a node sends per segment."""
+        return 2 * (self.nodes - 1)
+
+    @property
+    def on_link(self) -> float:
+        """T_ring: all that a node sends, acknowledgements among it."""
+        return sum(self.steps * self._slice_on_link(piece) for piece in self._slices())
+
+    def _slice_on_link(self, piece: Slice) -> float:
+        frames = self._frames(piece)
+        data = sum(self._wire(self._frame_bytes(words)) for words in frames)
+        return data + 2 * len(frames) / self.config.ack_frames * self._wire(RING_CONTROL_BYTES)
+
+    @property
+    def in_lanes(self) -> float:
+        """T_add: a word a cycle through decoder, adders and encoder, of which the decoder sees the most."""
+        return self.steps * sum(piece.words for piece in self._slices())
+
+    @property
+    def in_memory(self) -> float:
+        """T_mem: every word read once and written once, on channels of their own."""
+        return self.config.words(self.count)
+
+    @property
+    def hop(self) -> float:
+        """A frame's way from one node's memory or receive buffer to the next one's."""
+        frame = min(self.config.frame_words, self._slices()[0].words)
+        size = self._frame_bytes(frame)
+        per_ns = self.clock_mhz / 1000
+        wires = 2 * (self.link.duration(size + _SERIAL_BYTES) / 1000 + self.link.delay_ns) + self.switch_ns
+        return frame + 2 * size / self.beat_bytes + wires * per_ns + _PIPELINE
+
+    @property
+    def binds(self) -> str:
+        """Which of the three is the largest."""
+        bounds = {"link": self.on_link, "lanes": self.in_lanes, "memory": self.in_memory}
+        return max(bounds, key=lambda name: bounds[name])
+
+    @property
+    def total(self) -> float:
+        """From the descriptor to the last sum in memory.
+
+        The link carries all slices, and the last word has a hop to go. The lanes begin with the received ones
+        when the node's first own slice is through. A slice that is shorter than a hop waits for it.
+        """
+        pieces, hop = self._slices(), self.hop
+        link = sum(self.steps * max(self._slice_on_link(piece), hop) for piece in pieces) + hop
+        lanes = sum(self.steps * max(piece.words, hop) for piece in pieces) + max(pieces[0].words, hop)
+        return _BEGIN + max(link, lanes, self.in_memory) + _END

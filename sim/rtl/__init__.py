@@ -1,0 +1,1 @@
+"""What stands around a component in Amaranth's simulator: memories, stream monitors."""

@@ -1,0 +1,445 @@
+"""``fanin ps train`` on the event model: what it writes, what it says, and every kind of bad input."""
+
+import json
+import shlex
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fanin import param_server
+from fanin.cli.main import main
+from fanin.cli.param_server.stragglers import Stragglers, parse_stops, parse_stragglers
+from fanin.cli.param_server.train import ALGORITHMS, MODELS, WIDTHS
+from fanin.report.param_server.page import TABLES
+from fanin.sim.cosim.simulator import SimulationFailed
+from fanin.sim.learning import workloads
+from fanin.sim.learning.learner import NoTraining, Training
+from fanin.sim.param_server import cosim, events, training
+from fanin.sim.param_server.costs import DESIGN, Compute
+from fanin.sim.param_server.paper import PAPER
+from fanin.sim.param_server.recipes import DIGITS, MNIST
+
+SMALL = "--on model --workers 4 --epochs 3 --no-optimum"
+FILES = ["metrics.json", "model.npy", "report.html"]
+EACH = 1347 // 4 // 8  # mini-batches of a worker and epoch
+
+
+def _run(capsys, folder, arguments):
+    status = main(["ps", "train", "-o", str(folder), *shlex.split(arguments)])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def _json(capsys, folder, arguments=SMALL):
+    status, out, err = _run(capsys, folder, f"{arguments} --json")
+    assert (status, err) == (0, "")
+    return json.loads(out)
+
+
+def _refused(capsys, folder, arguments):
+    """The one line with which the command is refused; nothing may have been written."""
+    before = sorted(folder.iterdir())
+    status, out, err = _run(capsys, folder / "out", arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith("fanin: error: ")
+    assert err.count("\n") == 1
+    assert sorted(folder.iterdir()) == before
+    return err
+
+
+def test_a_run_writes_its_folder_and_counts_every_gradient(capsys, tmp_path):
+    found = _json(capsys, tmp_path / "run")
+    assert found == json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
+    assert (found["on"], found["stopped"], found["gradients_lost"], found["gradients_repeated"]) == (
+        "model",
+        [],
+        0,
+        0,
+    )
+    assert found["gradients_pushed"] == found["gradients_applied"] == 4 * 3 * EACH
+    assert {key for keys in TABLES.values() for key in keys} == set(found["configuration"])
+    assert found["accuracy"] == found["epochs"][-1]["accuracy"] > 0.9
+    ages = {int(age): times for age, times in found["staleness"]["histogram"].items()}
+    assert sum(ages.values()) == 4 * 3 * EACH
+    assert found["staleness"]["max"] == max(ages)
+    assert found["staleness"]["mean"] == sum(a * n for a, n in ages.items()) / sum(ages.values())
+    assert [epoch["epoch"] for epoch in found["epochs"]] == [1, 2, 3]
+    times = [epoch["simulated_seconds"] for epoch in found["epochs"]]
+    assert times == sorted(times)
+    assert found["simulated_seconds"] == times[-1] > 3 * EACH * 8 * PAPER["lr"].per_sample * 0.9
+
+
+def test_the_model_is_what_was_measured(capsys, tmp_path):
+    found = _json(capsys, tmp_path / "run", f"{SMALL} --servers 3")
+    w = np.load(tmp_path / "run" / "model.npy")
+    work = workloads.build("lr", workloads.load(None, 0), decay=DIGITS["lr"].decay)
+    assert (w.dtype, w.shape) == (np.float32, (650,))
+    assert work.network.accuracy(w, work.test) == found["accuracy"]
+    assert work.loss(w, work.train) == found["loss"]
+
+
+def test_defaults_are_the_models_and_the_configuration_says_all(capsys, tmp_path):
+    found = _json(capsys, tmp_path / "run", "--on model --model lr-rff --epochs 1 --no-optimum")[
+        "configuration"
+    ]
+    assert found == {
+        "data": "digits",
+        "model": "lr-rff",
+        "epochs": 1,
+        "batch": 8,
+        "rate": DIGITS["lr-rff"].rate,
+        "decay": DIGITS["lr-rff"].decay,
+        "features": DIGITS["lr-rff"].features,
+        "gamma": DIGITS["lr-rff"].gamma,
+        "dtype": "float64",
+        "seed": 0,
+        "optimum": False,
+        "algorithm": "wild",
+        "workers": 15,
+        "slots": 1,
+        "warm_up": DIGITS["lr-rff"].warm_up,
+        "servers": 1,
+        "width": 512,
+        "sample_seconds": PAPER["lr-rff"].per_sample,
+        "jitter": 0.1,
+        "stragglers": "",
+        "stop": "",
+        "drop": 0.0,
+        "duplicate": 0.0,
+        "reorder": 0.0,
+    }
+
+
+def test_options_reach_the_run(capsys, tmp_path):
+    given = (
+        "--model lr-rff --features 50 --gamma 0.1 --rate 3 --decay 0.01 --dtype float32 --batch 20 --slots 2"
+        " --warm-up 1"
+    )
+    found = _json(capsys, tmp_path / "run", f"{SMALL} {given} --servers 2 --sample-seconds 1e-6 --seed 3")
+    samples = workloads.load(None, 3)
+    work = workloads.build("lr-rff", samples, decay=0.01, features=50, gamma=0.1, dtype="float32", seed=3)
+    learner = Training(work, workers=4, batch=20, seed=3, convergence=False)
+    compute = Compute(per_sample=1e-6, jitter=0.1)
+    sizes = {"workers": 4, "slots": 2, "servers": 2, "warm_up": 1, "batch": 20, "epochs": 3}
+    outcome = events.run(
+        training.TrainingJob(**sizes, rate=3.0, compute=compute, costs=DESIGN, seed=3), learner
+    )
+    assert found["simulated_seconds"] == outcome.seconds
+    assert found["gradients_applied"] == outcome.tally.applied == 2 * 3 * 4 * (1347 // 4 // 20)
+    assert np.array_equal(np.load(tmp_path / "run" / "model.npy"), outcome.w)
+    assert found["loss"] == outcome.epochs[-1].measures.loss
+
+
+def test_what_argparse_knows_is_what_the_models_have():
+    assert MODELS == workloads.MODELS == tuple(DIGITS)
+    assert {each.value for each in training.Algorithm} == set(ALGORITHMS)
+    assert WIDTHS == param_server.WIDTHS
+
+
+def test_sync_has_no_stale_gradient(capsys, tmp_path):
+    sync = _json(capsys, tmp_path / "sync", f"{SMALL} --algorithm sync")
+    wild_run = _json(capsys, tmp_path / "wild")
+    assert sync["staleness"] == {"mean": 0, "max": 0, "histogram": {"0": 4 * 3 * EACH}}
+    assert wild_run["staleness"]["mean"] > 2
+    assert sync["simulated_seconds"] > wild_run["simulated_seconds"]
+    assert sync["worker_seconds"]["wait"] > 2 * wild_run["worker_seconds"]["wait"]
+    assert sync["accuracy"] > 0.9
+
+
+def test_the_optimum_gives_figure_8s_measures(capsys, tmp_path):
+    given = "--on model --workers 4 --epochs 2 --model lr --decay 0.1 --rate 0.05"
+    epochs = _json(capsys, tmp_path / "run", given)["epochs"]
+    for name in ("distance", "gradient_norm", "loss_gap"):
+        assert epochs[0]["convergence"][name] > epochs[1]["convergence"][name] > 0
+    assert "distance to w*" in (tmp_path / "run" / "report.html").read_text()
+    without = _json(capsys, tmp_path / "run", f"{given} --no-optimum")["epochs"]
+    assert [epoch["convergence"] for epoch in without] == [None, None]
+    assert "distance to w*" not in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_a_seed_repeats_a_run(capsys, tmp_path):
+    first, again, other = (_json(capsys, tmp_path / "run", f"{SMALL} --seed {seed}") for seed in (5, 5, 6))
+    assert first == again
+    assert first["simulated_seconds"] != other["simulated_seconds"]
+    assert first["loss"] != other["loss"]
+
+
+@pytest.mark.parametrize("stragglers", ["2:3", "20%:5", "1:2,10%:4"])
+def test_stragglers_slow_the_run(capsys, tmp_path, stragglers):
+    plain = _json(capsys, tmp_path / "plain")
+    slowed = _json(capsys, tmp_path / "slowed", f"{SMALL} --stragglers {stragglers}")
+    assert slowed["simulated_seconds"] > 1.5 * plain["simulated_seconds"]
+    assert slowed["worker_seconds"]["compute"] > 1.3 * plain["worker_seconds"]["compute"]
+    assert slowed["configuration"]["stragglers"] == stragglers
+
+
+def test_wild_goes_on_without_a_worker_that_stops(capsys, tmp_path):
+    status, out, err = _run(capsys, tmp_path / "run", f"{SMALL} --stop 2:0.001")
+    assert (status, err) == (0, "")
+    assert out.count("worker 2 stopped answering; the others went on without it\n") == 1
+    found = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert (found["stopped"], found["gradients_lost"]) == ([2], 0)
+    assert found["gradients_pushed"] == 3 * 3 * EACH
+    assert 3 * 3 * EACH < found["gradients_applied"] < 4 * 3 * EACH
+    assert "Worker 2 stopped answering" in (tmp_path / "run" / "report.html").read_text()
+    _, out, _ = _run(capsys, tmp_path / "run", f"{SMALL} --stop 2:0.001,0:0.002 --stop 1:0.001")
+    assert "workers 0, 1 and 2 stopped answering; the others went on without them\n" in out
+
+
+def test_a_run_without_any_worker_ends(capsys, tmp_path):
+    found = _json(capsys, tmp_path / "run", f"{SMALL} --stop 0:0,1:0,2:0,3:0")
+    assert (found["gradients_applied"], found["staleness"]["mean"]) == (0, 0)
+    assert [epoch["simulated_seconds"] for epoch in found["epochs"]] == [0]
+
+
+def test_sync_ends_with_the_name_of_the_worker_that_stops(capsys, tmp_path):
+    status, out, err = _run(capsys, tmp_path / "run", f"{SMALL} --algorithm sync --stop 2:0.001")
+    assert (status, out) == (1, "")
+    assert err == "fanin: error: worker 2 stopped answering; Sync-DSGD cannot go on without it\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_diverges_is_told_and_has_no_numbers(capsys, tmp_path):
+    status, out, err = _run(capsys, tmp_path / "run", f"{SMALL} --rate 1e9 --decay 1 --json")
+    assert status == 1
+    assert err == (
+        "fanin: error: the model diverged: it has values that are not finite; choose a smaller --rate\n"
+    )
+    found = json.loads(out, parse_constant=pytest.fail)  # NaN is no JSON
+    assert found["loss"] is None
+    assert "the model diverged" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_lost_gradients_fail_the_run(capsys, tmp_path, monkeypatch):
+    def overwritten(job, learner, *, progress):
+        outcome = events.run(job, learner)
+        outcome.tally = type(outcome.tally)(504, 503, 2, 1)
+        return outcome
+
+    monkeypatch.setattr("fanin.cli.param_server.execute.backend_of", lambda setup, pcap: overwritten)
+    status, _, err = _run(capsys, tmp_path / "run", SMALL)
+    assert (status, err) == (1, "fanin: error: 2 gradients were lost, 1 applied again\n")
+    assert "gradients were lost or applied again" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_the_summary_is_a_table_and_says_where_the_report_is(capsys, tmp_path):
+    status, out, err = _run(capsys, tmp_path / "run", f"{SMALL} --epochs 45 --servers 2")
+    assert (status, err) == (0, "")
+    assert out.startswith("lr on digits, wild: 4 workers, 2 servers, K = 1, batches of 8\n")
+    lines = [line.split() for line in out.splitlines()]
+    epochs = [int(line[0]) for line in lines if line and line[0].isdecimal()]
+    assert epochs == [*range(3, 46, 3)]
+    fates = (
+        f"gradients {8 * 45 * EACH:,} pushed, {8 * 45 * EACH:,} applied, 0 lost, 0 repeated, in 2 parts each"
+    )
+    assert fates.split() in lines
+    assert ["report", str(tmp_path / "run" / "report.html")] in lines
+
+
+def test_a_run_replaces_the_one_before_and_leaves_other_folders_alone(capsys, tmp_path):
+    for seed in (1, 2):
+        _json(capsys, tmp_path / "run", f"{SMALL} --epochs 1 --seed {seed}")
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["configuration"]["seed"] == 2
+    (tmp_path / "run" / "metrics.json").write_text("{}")
+    status, _, err = _run(capsys, tmp_path / "run", SMALL)
+    assert (status, "choose another -o" in err) == (2, True)
+
+
+def test_an_interrupted_run_leaves_nothing(capsys, tmp_path, monkeypatch):
+    def interrupted(job, learner, progress=None):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(events, "run", interrupted)
+    status, out, err = _run(capsys, tmp_path / "run", SMALL)
+    assert (status, out, err) == (130, "", "fanin: error: interrupted\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        ("--workers 0", "workers must be 1 to 64, not 0: a server has a queue pair for each"),
+        ("--workers 65", "workers must be 1 to 64, not 65: a server has a queue pair for each"),
+        ("--slots 0", "slots must be 1 to 8, not 0"),
+        ("--slots 9", "slots must be 1 to 8, not 9"),
+        ("--slots 2 --algorithm sync", "slots must be 1 with Sync-DSGD, whose workers wait for all, not 2"),
+        ("--servers 0", "servers must be 1 to 8, not 0"),
+        ("--servers 9", "servers must be 1 to 8, not 9"),
+        ("--batch 0", "batch must be 1 to 336, a worker's share of 1347 samples, not 0"),
+        ("--batch 337", "batch must be 1 to 336, a worker's share of 1347 samples, not 337"),
+        ("--epochs 0", "epochs must be in [1, 1000000], not 0"),
+        ("--rate nan", "rate must be in [1e-09, 1e+09], not nan"),
+        ("--rate -1", "rate must be in [1e-09, 1e+09], not -1"),
+        ("--decay -1", "decay must be in [0, 1e+09], not -1"),
+        ("--seed -1", "seed must be in [0, 4294967295], not -1"),
+        ("--jitter inf", "jitter must be in [0, 10], not inf"),
+        ("--sample-seconds -1", "sample-seconds must be in [0, 3600], not -1"),
+        ("--model lr-rff --features 0", "features must be in [1, 1000000], not 0"),
+        ("--model lr-rff --gamma 0", "gamma must be in [1e-09, 1e+09], not 0"),
+        ("--features 10", "--features: only lr-rff has random features, not lr"),
+        ("--gamma 1 --model fcnn", "--gamma: only lr-rff has random features, not fcnn"),
+        ("--model cnn", "argument --model: invalid choice: 'cnn'"),
+        ("--stragglers 3", "--stragglers: '3' is not of the form 3:2.5 or 5%:4"),
+        ("--stragglers 3:x", "--stragglers: '3:x' is not of the form 3:2.5 or 5%:4"),
+        ("--stragglers 3:inf", "--stragglers: '3:inf' is not of the form 3:2.5 or 5%:4"),
+        ("--stragglers 3:0", "--stragglers 3:0: a factor must be above 0 and at most 1,000,000"),
+        ("--stragglers 3:1e7", "--stragglers 3:1e7: a factor must be above 0 and at most 1,000,000"),
+        ("--stragglers 4:2", "--stragglers 4:2: workers are 0 to 3"),
+        ("--stragglers -1:2", "expected one argument"),
+        ("--stragglers=-1:2", "--stragglers -1:2: workers are 0 to 3"),
+        ("--stragglers 3:2,3:4", "--stragglers 3:4: worker 3 has been named before"),
+        ("--stragglers 101%:2", "--stragglers 101%:2: a probability is 0% to 100%"),
+        ("--stragglers x%:2", "--stragglers x%:2: a probability is 0% to 100%"),
+        ("--stragglers 5%:2,6%:2", "--stragglers 5%:2,6%:2: one probability can be given, not 2"),
+        ("--stop 4:1", "--stop 4:1: workers are 0 to 3"),
+        ("--stop 1", "--stop: '1' is not of the form 4:0.02"),
+        ("--stop 1:1e300", "--stop 1:1e300: at most 1,000,000,000 s"),
+        ("--stop 1:-1", "--stop: '1:-1' is not of the form 4:0.02"),
+        ("--stop 1:1 --stop 1:2", "--stop 1:2: worker 1 has been named before"),
+        ("--drop 0.1", "--drop: faults and packets need --on rtl"),
+        ("--duplicate 0.1 --reorder 0.1", "--duplicate, --reorder: faults and packets need --on rtl"),
+        ("--pcap frames", "--pcap: faults and packets need --on rtl"),
+        ("--width 128", "--width: the model is one of 512 bits; 128 need --on rtl"),
+        ("--width 64 --on rtl", "argument --width: invalid choice: 64"),
+        ("--warm-up -1", "warm-up must be in [0, 1000000], not -1"),
+        ("--on rtl --drop 2", "drop must be a probability, not 2.0"),
+        ("nowhere", "nowhere: no such folder; MNIST's four idx files are expected in it"),
+    ],
+)
+def test_bad_input_takes_one_line_and_writes_nothing(capsys, tmp_path, monkeypatch, arguments, cause):
+    monkeypatch.chdir(tmp_path)
+    assert cause in _refused(capsys, tmp_path, f"{SMALL} {arguments}")
+
+
+def test_features_that_memory_has_no_room_for_are_refused(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.sysconf", lambda name: 1 << 12)  # 16 MiB
+    err = _refused(capsys, tmp_path, f"{SMALL} --model lr-rff --features 20000")
+    assert "20,000 features of 1,797 samples take 1 GiB; this machine has 0 GiB" in err
+
+
+@pytest.mark.parametrize(
+    ("where", "cause"),
+    [
+        (".", "cannot be written: Is a directory"),
+        ("out", "out: cannot be a file and the folder of others"),
+        ("out/model.npy", "out/model.npy: cannot be frames.pcap and model.npy at once"),
+    ],
+)
+def test_a_capture_that_cannot_be_written_is_refused(capsys, tmp_path, monkeypatch, where, cause):
+    monkeypatch.chdir(tmp_path)
+    assert cause in _refused(capsys, tmp_path, f"--workers 2 --pcap {where}")
+
+
+def test_frames_are_written_only_where_they_are_wanted(capsys, tmp_path, monkeypatch):
+    """What a backend that writes frames is asked for."""
+    asked = {}
+
+    def rtl(setup, pcap):
+        def run(job, learner, *, progress):
+            pcap.write_bytes(b"frames")
+            asked.update(link=setup.link, on=setup.on)
+            return events.run(job, learner, progress)
+
+        return run
+
+    monkeypatch.setattr("fanin.cli.param_server.execute.backend_of", rtl)
+    faults = "--on rtl --drop 0.1 --duplicate 0.2 --reorder 0.3"
+    _json(capsys, tmp_path / "run", f"{SMALL} {faults} --pcap {tmp_path / 'my.pcap'}")
+    assert (tmp_path / "my.pcap").read_bytes() == b"frames"
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
+    assert (asked["link"].drop, asked["link"].duplicate, asked["link"].reorder) == (0.1, 0.2, 0.3)
+
+
+def _idx(values):
+    return struct.pack(f">{values.ndim + 1}I", 0x0800 + values.ndim, *values.shape) + values.tobytes()
+
+
+@pytest.fixture
+def mnist(tmp_path):
+    """Four files of MNIST's form, whose digits are easy to tell."""
+    rng = np.random.default_rng(1)
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    for part, count in (("train", 200), ("t10k", 50)):
+        digits = rng.integers(0, 10, count).astype(np.uint8)
+        images = rng.integers(0, 60, (count, 4, 5)).astype(np.uint8)
+        images[np.arange(count), digits // 5, digits % 5] = 255
+        (folder / f"{part}-images-idx3-ubyte").write_bytes(_idx(images))
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(_idx(digits))
+    return folder
+
+
+def test_mnist_is_read_from_a_folder(capsys, tmp_path, mnist):
+    found = _json(capsys, tmp_path / "run", f"{SMALL} --epochs 20 {mnist}")
+    assert found["configuration"]["data"] == str(mnist)
+    assert found["accuracy"] > 0.95
+    assert np.load(tmp_path / "run" / "model.npy").shape == ((4 * 5 + 1) * 10,)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_mnist_has_hyper_parameters_of_its_own(capsys, tmp_path, mnist, model):
+    found = _json(capsys, tmp_path / "run", f"--on model --epochs 1 --model {model} {mnist}")
+    recipe = MNIST[model]
+    for name in ("rate", "decay", "warm_up"):
+        assert found["configuration"][name] == getattr(recipe, name)
+    assert found["configuration"]["gamma"] == (recipe.gamma if model == "lr-rff" else None)
+    assert found["configuration"]["optimum"] is False
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "cause"),
+    [
+        ("train-images-idx3-ubyte", lambda data: b"\x01" + data[1:], "magic is 0x01000803, not 0x00000803"),
+        ("train-labels-idx1-ubyte", lambda data: data[:-1], "199 bytes behind the header, which says 200"),
+        (
+            "t10k-images-idx3-ubyte",
+            lambda data: _idx(np.zeros((50, 4, 4), np.uint8)),
+            "images to test with have 16 pixels",
+        ),
+    ],
+)
+def test_mnist_that_is_none_is_named(capsys, tmp_path, mnist, name, change, cause):
+    path = mnist / name
+    path.write_bytes(change(path.read_bytes()))
+    err = _refused(capsys, tmp_path, f"{SMALL} {mnist}")
+    assert cause in err
+    assert str(mnist) in err
+
+
+def test_the_sample_in_the_docs_is_of_the_recipe():
+    page = (Path(__file__).parents[3] / "docs/systems/param-server-training.md").read_text()
+    epochs, each = DIGITS["lr"].epochs, 1347 // 15 // 8
+    assert f"\n     {epochs}  0." in page
+    assert f"{15 * each * epochs:,} pushed, {15 * each * epochs:,} applied" in page
+
+
+def test_stragglers_and_stops_are_read_as_they_are_written():
+    assert parse_stragglers("", 4) == Stragglers()
+    assert parse_stragglers("3:2.5,5%:4,0:1e1", 4) == Stragglers(0.05, 4.0, {3: 2.5, 0: 10.0})
+    assert parse_stops("1:0.5,0:0", 2) == {1: 0.5, 0: 0.0}
+
+
+def test_the_progress_is_told_behind_every_gradient():
+    told = []
+    job = training.TrainingJob(workers=3, servers=2, epochs=2, compute=Compute(per_sample=1e-6), costs=DESIGN)
+    outcome = events.run(job, NoTraining(64, 5), lambda applied, seconds: told.append((applied, seconds)))
+    assert [applied for applied, _ in told] == list(range(1, 31))
+    assert [seconds for _, seconds in told] == sorted(seconds for _, seconds in told)
+    assert told[-1][1] == outcome.seconds
+    assert outcome.w.shape == (64,)
+
+
+def test_a_failed_simulation_is_a_failed_check(capsys, tmp_path, monkeypatch):
+    def failed(job, learner, *, pcap, **options):
+        pcap.write_bytes(b"frames")
+        raise SimulationFailed("the simulator\nsays no")
+
+    monkeypatch.setattr(cosim, "run_rtl", failed)
+    packets = tmp_path / "packets.pcap"
+    status, out, err = _run(capsys, tmp_path / "run", f"{SMALL} --on rtl --pcap {packets}")
+    assert (status, out, err) == (1, "", "fanin: error: the simulator says no\n")
+    assert list(tmp_path.iterdir()) == [packets]  # when they are needed most
+    assert packets.read_bytes() == b"frames"

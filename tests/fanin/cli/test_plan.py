@@ -1,0 +1,501 @@
+"""``fanin plan``: what it writes and prints, its verifier, sweeps, interrupts, and bad input."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from fanin.cli.main import main
+from fanin.planner.check.plan import check_plan
+
+QUICK = ("--workers", "1", "--time-limit", "3")
+FILES = ["connections.json", "devices", "plan.json", "report.html"]
+
+
+def _run(capsys, *arguments):
+    status = main(["plan", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def _names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def _edit(path, change):
+    value = json.loads(path.read_text())
+    change(value)
+    path.write_text(json.dumps(value))
+
+
+@pytest.fixture(scope="module")
+def listing1(tmp_path_factory):
+    """Listing 1 on four Arria 10s: a folder that no test changes."""
+    folder = tmp_path_factory.mktemp("listing1") / "plan"
+    assert main(["plan", "listing1", "arria10x4", "-o", str(folder), "--workers", "1"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """A sweep that no test changes."""
+    folder = tmp_path_factory.mktemp("swept") / "sweep"
+    options = ("--devices", "1..3", "--mp", "1,2", *QUICK)
+    assert main(["plan", "listing1", "arria10x3", "-o", str(folder), *options]) == 0
+    return folder
+
+
+@pytest.fixture
+def copy(listing1, tmp_path):
+    return Path(shutil.copytree(listing1, tmp_path / "copy"))
+
+
+SMALL = """from fanin.planner import *
+x = bias(conv(4, 3, 1, add_input("x", [8, 8, 3])))
+add_output("y", soft_cross_loss(dense(10, relu(x)), add_input("l", [10])))
+"""
+
+
+@pytest.fixture
+def small(tmp_path):
+    path = tmp_path / "small.py"
+    path.write_text(SMALL)
+    return path
+
+
+class TestOnePlan:
+    def test_is_written_whole_and_passes_the_verifier(self, listing1, capsys):
+        plan = json.loads((listing1 / "plan.json").read_text())
+        assert _names(listing1) == FILES
+        used = {layer["device"] for layer in plan["layers"]}
+        assert _names(listing1 / "devices") == [f"{name}.json" for name in sorted(used)]
+        assert plan["solver"]["status"] == "optimal"
+        assert plan["throughput"] == plan["bound"] == pytest.approx(1e8 / 2304)  # two positions of 8×8 a cycle
+        assert _run(capsys, "--check", listing1) == (0, "1 plan: every rule is kept\n", "")
+        status, out, _ = _run(capsys, "--check", listing1, "--json")
+        assert (status, json.loads(out)) == (0, {"plans": 1, "complaints": {}})
+
+    def test_is_shown_as_a_table(self, listing1, tmp_path, capsys):
+        folder = tmp_path / "plan"
+        status, out, err = _run(capsys, "listing1", "arria10x4", "-o", folder, "--workers", "1")
+        assert (status, err) == (0, "")
+        assert out.startswith("listing1 on arria10x4: 43,402.78 frames/s, optimal\n")
+        plan = json.loads((folder / "plan.json").read_text())
+        rows = {row[0]: row[1:] for row in map(str.split, out.splitlines()) if row}
+        for name, used in plan["utilisation"].items():
+            figures = [float(word) for word in rows[name] if re.fullmatch(r"[\d.]+", word)]
+            layers = sum(layer["device"] == name for layer in plan["layers"])
+            keys = ("dsp", "ram_bits", "dram_read", "dram_write", "network")
+            shares = [pytest.approx(100 * used[key], abs=0.051) for key in keys]
+            assert figures == [layers, *shares, round(6 * used["connections"]), 6]
+        assert f"cycles of {plan['limit']['layer']} on {plan['limit']['device']}" in out
+        assert f"{plan['throughput_with_update']:,.2f} frames/s (batch 256)" in out
+
+    def test_is_the_same_every_time(self, listing1, tmp_path, capsys):
+        _run(capsys, "listing1", "arria10x4", "-o", tmp_path, "--workers", "1")
+        for path in (p for p in listing1.rglob("*.json")):
+            first, second = (
+                json.loads((f / path.relative_to(listing1)).read_text()) for f in (listing1, tmp_path)
+            )
+            for value in (first, second):
+                value.get("solver", {}).pop("seconds", None)
+            assert first == second
+
+    def test_is_as_good_with_a_pool_of_workers(self, listing1, tmp_path, capsys):
+        _run(capsys, "listing1", "arria10x4", "-o", tmp_path, "--workers", "2")
+        assert check_plan(tmp_path) == []
+        first, second = (json.loads((f / "plan.json").read_text()) for f in (listing1, tmp_path))
+        assert first["throughput"] == second["throughput"]
+
+    def test_as_json_is_the_file(self, small, tmp_path, capsys):
+        status, out, err = _run(capsys, small, "arria10x2", "-o", tmp_path / "plan", "--json", *QUICK)
+        assert (status, err) == (0, "")
+        assert json.loads(out) == json.loads((tmp_path / "plan" / "plan.json").read_text())
+
+    def test_updates_and_drains_once_a_batch(self, small, tmp_path, capsys):
+        for batch in (1, 7, 1_000_000):
+            _run(capsys, small, "arria10x2", "-o", tmp_path / "plan", "--batch", batch, *QUICK)
+            plan = json.loads((tmp_path / "plan" / "plan.json").read_text())
+            delays = {}
+            for layer in plan["layers"]:  # the slowest way through
+                before = (delays[e["from"]] for e in plan["edges"] if e["to"] == layer["name"])
+                delays[layer["name"]] = layer["delay_frames"] + max(before, default=0)
+            drain = 2 * max(delays.values()) / plan["throughput"]
+            clock = plan["cluster"]["devices"][0]["clock_hz"]
+            assert all(layer["parameters"] == "chip" for layer in plan["layers"])
+            update = max(layer["parameter_words"] for layer in plan["layers"]) / clock
+            assert (plan["drain_seconds"], plan["update_seconds"]) == (
+                pytest.approx(drain),
+                pytest.approx(update),
+            )
+            seconds = batch / plan["throughput"] + drain + update
+            assert plan["throughput_with_update"] == pytest.approx(batch / seconds)
+            assert plan["batch"] == batch
+
+    def test_of_mixed_devices_from_files(self, small, tmp_path, capsys):
+        cluster = tmp_path / "mixed.toml"
+        table = '[[device]]\npart = "u280"\n[[device]]\nname = "edge"\npart = "ecp5-85"\n'
+        cluster.write_text('host = "edge"\n' + table)
+        status, out, _ = _run(capsys, small, cluster, "-o", tmp_path / "plan", *QUICK)
+        assert (status, out.splitlines()[0].split(":")[0]) == (0, "small on mixed")
+        plan = json.loads((tmp_path / "plan" / "plan.json").read_text())
+        assert plan["cluster"]["host"] == "edge"
+        assert {layer["device"] for layer in plan["layers"] if layer["kind"] == "input"} == {"edge"}
+
+    def test_of_an_onnx_file(self, tmp_path, capsys):
+        onnx = pytest.importorskip("onnx")
+        from tests.planner.onnx_net import Net
+
+        net = Net(1, 3, 8, 8)
+        x = net("Relu", net.conv("x", (4, 3, 3, 3), bias=True, pads=[1, 1, 1, 1]))
+        net.gemm(net("Flatten", net("GlobalAveragePool", x)), 4, 10)
+        onnx.save(net.proto(), str(tmp_path / "net.onnx"))
+        status, out, err = _run(capsys, tmp_path / "net.onnx", "arria10x2", "-o", tmp_path / "plan", *QUICK)
+        assert (status, err) == (0, "")
+        assert out.startswith("net on arria10x2: ")
+
+    def test_replaces_an_earlier_one_and_leaves_the_rest(self, copy, small, capsys):
+        (copy / "notes.txt").write_text("mine")
+        assert _run(capsys, small, "arria10x1", "-o", copy, *QUICK)[0] == 0
+        assert _names(copy) == sorted([*FILES, "notes.txt"])
+        assert _names(copy / "devices") == ["fpga0.json"]
+        assert check_plan(copy) == []
+
+
+class _Links(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.found, self.open = [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.found += [value for key, value in attributes if key in ("src", "href", "data", "action", "srcset")]
+        assert tag not in ("script", "link", "iframe", "img")
+
+    def handle_decl(self, declaration):
+        self.open.append(declaration)
+
+
+@pytest.mark.parametrize("which", ["listing1", "swept"])
+def test_the_report_stands_by_itself(which, request):
+    page = (request.getfixturevalue(which) / "report.html").read_text()
+    parser = _Links()
+    parser.feed(page)
+    assert parser.open == ["doctype html"]
+    assert all(link.startswith("#") for link in parser.found)
+    assert not re.search(r"url\((?!#)|@import|https?://(?!www\.w3\.org/)", page)
+    assert ("Throughput over the number of devices" in page) == (which == "swept")
+
+
+class TestSweep:
+    def test_has_a_plan_for_every_number_and_factor(self, swept, capsys):
+        sweep = json.loads((swept / "sweep.json").read_text())
+        assert (sweep["model"], sweep["cluster"]) == ("listing1", "arria10x3")
+        assert _names(swept) == ["plans", "report.html", "sweep.json"]
+        rows = {(row["devices"], row["mp"]): row for row in sweep["plans"]}
+        assert set(rows) == {(n, k) for n in (1, 2, 3) for k in (1, 2)}
+        assert _names(swept / "plans") == sorted(f"devices{n}-mp{k}" for n, k in rows)
+        for (devices, _), row in rows.items():
+            plan = json.loads((swept / row["folder"] / "plan.json").read_text())
+            assert len(plan["cluster"]["devices"]) == devices
+            same = ("throughput", "bound", "gap", "throughput_with_update", "split")
+            assert {key: plan[key] for key in same} == {key: row[key] for key in same}
+            assert plan["solver"]["status"] == row["status"]
+            assert len({layer["device"] for layer in plan["layers"]}) == row["devices_used"]
+        assert _run(capsys, "--check", swept) == (0, "6 plans: every rule is kept\n", "")
+
+    def test_never_falls_where_there_is_more(self, swept):
+        rows = json.loads((swept / "sweep.json").read_text())["plans"]
+        for a in rows:
+            assert a["throughput"] <= a["bound"]
+            for b in rows:
+                if a["devices"] <= b["devices"] and a["mp"] <= b["mp"]:
+                    assert a["throughput"] <= b["throughput"]
+
+    def test_is_shown_as_a_table_or_as_json(self, small, tmp_path, capsys):
+        options = ("arria10x2", "-o", tmp_path / "sweep", "--devices", "1,2", *QUICK)
+        status, out, _ = _run(capsys, small, *options)
+        assert status == 0
+        assert out.startswith("small on arria10x2: frames/s")
+        rows = json.loads((tmp_path / "sweep" / "sweep.json").read_text())["plans"]
+        shown = [line.split()[:2] for line in out.splitlines()[3:5]]
+        assert shown == [[str(row["devices"]), f"{row['throughput']:,.2f}"] for row in rows]
+        status, out, _ = _run(capsys, small, *options, "--json")
+        assert json.loads(out) == json.loads((tmp_path / "sweep" / "sweep.json").read_text())
+
+    def test_names_the_number_that_is_too_small(self, tmp_path, capsys):
+        model = tmp_path / "wide.py"
+        model.write_text(SMALL.replace("conv(4, 3", "conv(9, 7"))
+        cluster = tmp_path / "two.toml"
+        cluster.write_text('[[device]]\npart = "arria10"\ndsp = 70\nram_bits = 50000\ncount = 2\n')
+        err = _bad(capsys, model, cluster, "-o", tmp_path / "sweep", "--devices", "1..2", *QUICK)
+        assert f"{model} on 1 of {cluster}: " in err
+        assert _names(tmp_path) == ["two.toml", "wide.py"]
+
+    @pytest.mark.parametrize("lost", ["devices2-mp1", "devices3-mp2"])
+    def test_that_lost_a_plan_is_none(self, swept, tmp_path, capsys, lost):
+        copy = Path(shutil.copytree(swept, tmp_path / "copy"))
+        shutil.rmtree(copy / "plans" / lost)
+        assert f"{lost}: holds no plan.json" in _bad(capsys, "--check", copy)
+
+    def test_with_a_plan_too_many_is_none(self, swept, tmp_path, capsys):
+        copy = Path(shutil.copytree(swept, tmp_path / "copy"))
+        shutil.copytree(copy / "plans" / "devices1-mp1", copy / "plans" / "devices7-mp1")
+        assert "sweep.json: does not name" in _bad(capsys, "--check", copy)
+
+    @pytest.mark.parametrize("plans", [None, 3, ["a"], [{"devices": 1}]])
+    def test_that_is_none_of_ours(self, swept, tmp_path, capsys, plans):
+        copy = Path(shutil.copytree(swept, tmp_path / "copy"))
+        _edit(copy / "sweep.json", lambda value: value.update(plans=plans))
+        assert "sweep.json: plans: must be a list" in _bad(capsys, "--check", copy)
+
+    def test_with_a_damaged_plan(self, swept, tmp_path, capsys):
+        copy = Path(shutil.copytree(swept, tmp_path / "copy"))
+        damaged = copy / "plans" / "devices2-mp1"
+        _edit(damaged / "plan.json", lambda plan: plan.update(throughput=plan["throughput"] * 1.5))
+        status, out, err = _run(capsys, "--check", copy)
+        assert (status, err) == (1, "")
+        assert all(line.startswith(f"{damaged}: ") for line in out.splitlines()[:-1])
+        assert re.fullmatch(r"6 plans: \d+ complaints", out.splitlines()[-1])
+        status, out, _ = _run(capsys, "--check", copy, "--json")
+        assert (status, list(json.loads(out)["complaints"])) == (1, [str(damaged)])
+
+
+class TestTheVerifier:
+    def test_finds_what_a_hand_changed(self, copy, capsys):
+        _edit(copy / "plan.json", lambda plan: plan["layers"][1].update(dsp=1))
+        status, out, err = _run(capsys, "--check", copy)
+        assert (status, err) == (1, "")
+        assert f"{copy}: conv1: dsp is 1, not " in out
+
+    def test_shows_twenty_complaints_and_counts_the_others(self, copy, capsys):
+        _edit(copy / "plan.json", lambda plan: [layer.update(cycles=7, dsp=9999) for layer in plan["layers"]])
+        status, out, _ = _run(capsys, "--check", copy)
+        *lines, rest, total = out.splitlines()
+        assert (status, len(lines)) == (1, 20)
+        count = int(re.fullmatch(r"1 plan: (\d+) complaints", total)[1])
+        assert rest == f"{copy}: and {count - 20} more, which --json has"
+        complaints = json.loads(_run(capsys, "--check", copy, "--json")[1])["complaints"]
+        assert len(complaints[str(copy)]) == count
+
+    @pytest.mark.parametrize("name", ["plan.json", "connections.json"])
+    def test_says_what_is_missing_or_no_json(self, copy, capsys, name):
+        (copy / name).write_text('{"layers": [')
+        assert name in _bad(capsys, "--check", copy)
+        (copy / name).unlink()
+        assert name in _bad(capsys, "--check", copy)
+
+    def test_knows_what_is_no_plan(self, tmp_path, capsys):
+        for folder in (tmp_path, tmp_path / "absent", Path(__file__)):
+            assert f"{folder}: holds no plan.json and no sweep.json" in _bad(capsys, "--check", folder)
+        (tmp_path / "sweep.json").write_text("[]")
+        assert "holds no plan.json and no sweep.json" in _bad(capsys, "--check", tmp_path)
+
+    def test_is_asked_about_every_plan_before_any_is_there(self, copy, small, tmp_path, capsys, monkeypatch):
+        before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+        monkeypatch.setattr(
+            "fanin.cli.plan.execute.check_plan", lambda folder: ["conv1: is wrong", "so is conv2"]
+        )
+        expected = (1, "", "fanin: error: the plan breaks a rule: conv1: is wrong (2 in all)\n")
+        assert _run(capsys, small, "arria10x2", "-o", copy, *QUICK) == expected
+        assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+        sweep = tmp_path / "sweep"
+        assert _run(capsys, small, "arria10x2", "-o", sweep, "--devices", "1..2", *QUICK) == expected
+        assert _names(tmp_path) == ["copy", "small.py"]
+
+
+def _bad(capsys, *arguments):
+    status, out, err = _run(capsys, *arguments)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("fanin: error: ")
+    return err
+
+
+MODELS = {  # a line in place of the second of SMALL's, and what is said
+    'x = add_input("x", [8, 8, 3])\nx = add(conv(8, 3, 2, x), relu(x))': "add1: its inputs differ in shape",
+    'x = lstm(add_input("x", [8, 8, 3]))': "name 'lstm' is not defined; layers are ",
+    'x = add_input("x", [8, 8, 3])\nrelu(add_input("z", [8, 8, 3]))': "z leads to no output",
+    'x = add_input("x", [8, 8, 0])': "x: channels must be an integer in 1",
+    "raise SystemExit(3)": "SystemExit: 3",
+    "x = (": "was never closed",
+}
+CLUSTERS = {
+    "": "there is no [[device]]",
+    '[[device]]\npart = "arria10"\ndsp = -3': "device 0: dsp must be an integer",
+    '[[device]]\nname = "a"\nfamily = "arria10"': "device a: dsp is missing",
+    '[[device]]\npart = "arria11"': "part: there is no 'arria11', but ",
+    'host = "b"\n[[device]]\npart = "arria10"': "host: no device is called 'b'",
+    "[[device": "cluster.toml: ",
+    '[[device]]\npart = "arria10"\ndsp = 2': "conv1 fits no device",
+    '[[device]]\npart = "arria10"\nram_bits = 10': "fits no device",
+}
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("line", MODELS)
+    def test_models(self, line, small, tmp_path, capsys):
+        small.write_text("\n".join([SMALL.splitlines()[0], line, SMALL.splitlines()[2], ""]))
+        err = _bad(capsys, small, "arria10x2", "-o", tmp_path / "plan")
+        assert "small.py:" in err
+        assert MODELS[line] in err
+        assert _names(tmp_path) == ["small.py"]
+
+    @pytest.mark.parametrize("text", CLUSTERS)
+    def test_clusters(self, text, small, tmp_path, capsys):
+        cluster = tmp_path / "cluster.toml"
+        cluster.write_text(text)
+        err = _bad(capsys, small, cluster, "-o", tmp_path / "plan")
+        assert str(cluster) in err
+        assert CLUSTERS[text] in err
+        assert _names(tmp_path) == ["cluster.toml", "small.py"]
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ("", "MODEL is missing"),
+            ("listing1", "CLUSTER is missing"),
+            ("listing1 arria10x2", "-o DIR is missing"),
+            ("listing2 arria10x2 -o x", "listing2: is no .py or .onnx file, nor one of "),
+            ("absent.py arria10x2 -o x", "absent.py: no such file"),
+            ("absent.onnx arria10x2 -o x", "absent.onnx: no such file"),
+            ("junk.onnx arria10x2 -o x", "junk.onnx: is no valid ONNX model"),
+            ("listing1 absent.toml -o x", "absent.toml: no such file"),
+            ("listing1 arria10 -o x", "arria10: is no .toml file, nor one of "),
+            ("listing1 arria10x0 -o x", "a cluster has 1…64 devices, not 0"),
+            ("listing1 arria10x2 -o x --mp 3", "--mp must be some of 1, 2, 4, 8, with commas between, not '3'"),
+            ("listing1 arria10x2 -o x --mp 1,", "--mp must be"),
+            ("listing1 arria10x2 -o x --devices 2..1", "--devices must be a range as 3..9"),
+            ("listing1 arria10x2 -o x --devices 0..1", "--devices must be a range as 3..9"),
+            ("listing1 arria10x2 -o x --devices a", "--devices must be a range as 3..9"),
+            ("listing1 arria10x2 -o x --devices 1..3", "arria10x2: has 2 devices, not 3"),
+            ("listing1 arria10x2 -o x --batch 0", "--batch must be in 1…1,000,000, not 0"),
+            ("listing1 arria10x2 -o x --workers 0", "--workers must be in 1…64, not 0"),
+            ("listing1 arria10x2 -o x --workers 65", "--workers must be in 1…64, not 65"),
+            ("listing1 arria10x2 -o x --seed -1", "--seed must be in 0…1,000,000, not -1"),
+            ("listing1 arria10x2 -o x --time-limit nan", "--time-limit must be in 0.1…1,000,000, not nan"),
+            ("listing1 arria10x2 -o x --time-limit 0", "--time-limit must be"),
+            ("listing1 arria10x2 -o x --time-limit s", "--time-limit: invalid float value: 's'"),
+            ("listing1 --check x", "--check takes no MODEL"),
+            ("listing1 arria10x2 -o junk.onnx", "junk.onnx: is a file; -o names a directory"),
+            ("listing1 arria10x2 -o .", "exists and holds no plan.json of an earlier plan"),
+            ("listing1 arria10x2 -o junk.onnx/x", "cannot be written"),
+            ("listing1 arria10x2 -o plan --mp 1,2", "plan: exists and holds no sweep.json of an earlier sweep"),
+        ],
+    )
+    def test_arguments(self, arguments, said, tmp_path, capsys, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "junk.onnx").write_text("junk")
+        (tmp_path / "plan").mkdir()
+        (tmp_path / "plan" / "plan.json").write_text('{"layers": []}')
+        assert said in _bad(capsys, *arguments.split())
+        assert _names(tmp_path) == ["junk.onnx", "plan"]
+
+    def test_a_conflict_in_words(self, small, tmp_path, capsys):
+        cluster = tmp_path / "cluster.toml"
+        cluster.write_text('[[device]]\npart = "arria10"\nconnections = 0\nram_bits = 600000\ncount = 3\n')
+        small.write_text(SMALL.replace("conv(4,", "conv(32,"))
+        err = _bad(capsys, small, cluster, "-o", tmp_path / "plan", *QUICK)
+        assert "no placement at any throughput; these cannot be kept together: at most 0 connections" in err
+        assert "bits of RAM (1,800,000 on 3 devices" in err
+
+
+@pytest.fixture
+def searching(tmp_path):
+    """The command in the middle of a search, all its processes there."""
+
+    def start(*options):
+        command = [sys.executable, "-m", "fanin.cli.main", "plan", "mobilenet_v2", "arria10x4"]
+        process = subprocess.Popen(
+            [*command, "-o", str(tmp_path / "plan"), "--workers", "2", *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        started.append(process)
+        end = time.monotonic() + 30
+        while len(_session(process.pid)) < 4 and time.monotonic() < end:
+            time.sleep(0.05)
+        assert len(_session(process.pid)) == 4  # the command, its search, two climbs
+        time.sleep(0.5)
+        return process
+
+    started = []
+    yield start
+    for process in started:
+        for pid in _session(process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.communicate()
+
+
+def _session(leader):
+    """Processes of a session that run."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, session = path.read_text().rpartition(")")[2].split()[:4]
+        except OSError:  # it has ended
+            continue
+        if int(session) == leader and state not in "ZX":
+            found.append(int(path.parent.name))
+    return found
+
+
+def _gone(leader):
+    end = time.monotonic() + 5
+    while _session(leader) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not _session(leader)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+class TestASearchThatIsEnded:
+    @pytest.mark.parametrize(
+        ("send", "number", "status", "said"),
+        [
+            (os.killpg, signal.SIGINT, 130, "fanin: error: interrupted\n"),  # as the terminal does
+            (os.kill, signal.SIGINT, 130, "fanin: error: interrupted\n"),
+            (os.kill, signal.SIGTERM, 143, ""),
+        ],
+    )
+    def test_leaves_nothing(self, searching, tmp_path, send, number, status, said):
+        process = searching()
+        begin = time.monotonic()
+        send(process.pid, number)
+        assert process.communicate(timeout=20) == ("", said)
+        assert time.monotonic() - begin < 5
+        assert process.returncode == status
+        assert _gone(process.pid)
+        assert _names(tmp_path) == []
+
+    def test_ends_with_the_command_even_where_that_is_killed(self, searching):
+        process = searching()
+        process.kill()
+        assert process.communicate(timeout=20) == ("", "")
+        assert _gone(process.pid)
+
+    def test_says_that_one_of_its_processes_was_killed(self, searching, tmp_path):
+        process = searching()
+        os.kill(max(set(_session(process.pid)) - {process.pid}), signal.SIGKILL)  # a climb
+        _, err = process.communicate(timeout=20)
+        assert (process.returncode, err.count("\n")) == (1, 1)
+        assert "a process of the search was killed" in err
+        assert _gone(process.pid)
+        assert _names(tmp_path) == []
+
+
+def test_a_reader_that_has_gone_is_no_error(copy):
+    command = [sys.executable, "-m", "fanin.cli.main", "plan", "--check", str(copy), "--json"]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=30)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -1,0 +1,59 @@
+"""The quantiser against exact rationals, dense and sparse."""
+
+from fractions import Fraction
+from math import floor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from fanin.golden.glm.quantise import ROWS_AT_ONCE, ColumnRanges, column_blocks, quantise
+from tests.support import new_seed
+
+
+def quantise_own(features, precision, bias=False):
+    return quantise(features, ColumnRanges.of(features), precision, bias=bias)
+
+
+@given(st.lists(st.integers(-1000, 1000), min_size=2, max_size=12), st.integers(1, 8))
+def test_fractions_are_floored_and_the_maximum_is_the_largest_code(column, precision):
+    got = quantise_own(np.array(column, dtype=float)[:, np.newaxis], precision)[:, 0].tolist()
+    low, span, codes = min(column), max(column) - min(column), 2**precision
+    # float64 in the stated order: the quotient is rounded before it is multiplied by a power of two
+    want = [min(floor(Fraction((x - low) / span) * codes), codes - 1) if span else 0 for x in column]
+    assert got == want
+
+
+def test_a_worked_column():
+    assert quantise_own(np.array([[2.0], [3.0], [4.0], [5.0], [6.0]]), 2)[:, 0].tolist() == [0, 1, 2, 3, 3]
+
+
+def test_a_constant_column_is_0_and_the_bias_is_last_and_largest():
+    got = quantise_own(np.array([[7.0, 0.0], [7.0, 1.0]]), 3, bias=True)
+    assert got.tolist() == [[0, 0, 7], [0, 7, 7]]
+    assert got.dtype == np.uint8
+
+
+def test_values_outside_the_training_range_go_to_its_ends():
+    ranges = ColumnRanges(np.array([0.0, 5.0]), np.array([1.0, 5.0]))
+    outside = np.array([[-3.0, 9.0], [2.0, -9.0], [1e308, 0.0], [-1e308, 0.0]])
+    assert quantise(outside, ranges, 4, bias=False).tolist() == [[0, 0], [15, 0], [15, 0], [0, 0]]
+
+
+@pytest.mark.parametrize("precision", [1, 4, 8])
+def test_sparse_features_quantise_as_dense_ones(precision):
+    rng = np.random.default_rng(new_seed())
+    dense = rng.normal(size=(2 * ROWS_AT_ONCE + 3, 9)) * (rng.random((2 * ROWS_AT_ONCE + 3, 9)) < 0.3)
+    dense[:, 3] = 0  # nothing stored
+    dense[:, 4] = np.abs(dense[:, 4]) + 1  # nothing absent
+    dense[:, 5] = -np.abs(dense[:, 5])  # an absent entry is the maximum
+    rows = sparse.csr_matrix(dense)
+    assert np.array_equal(quantise_own(rows, precision, bias=True), quantise_own(dense, precision, bias=True))
+
+
+def test_blocks_cover_every_column_once():
+    for columns in (0, 1, 4096, 4097, 9000):
+        covered = [k for block in column_blocks(columns) for k in range(columns)[block]]
+        assert covered == list(range(columns))

@@ -1,0 +1,145 @@
+"""The ring's link as a model: exactly once, in order, whatever the network does; an end when it stops."""
+
+import copy
+import random
+
+import pytest
+
+from fanin.golden.ring.link import SEQUENCES, Receiver, Sender, distance
+from fanin.wire.ring import RingKind
+from tests.support import new_seed
+
+PROBE = "probe"
+
+
+class Node:
+    """A sender, a receiver and what the network carries between them: messages that are sent and not lost."""
+
+    def __init__(self, payloads, *, replay_frames, buffer_frames, ack_frames=1, retries=10**6, first=0):
+        self.payloads = payloads
+        self.sender = Sender(replay_frames, retries, first, first, first, first)
+        self.receiver = Receiver(buffer_frames, ack_frames, first)
+        self.offered = 0
+        self.delivered = []
+        self.network = []
+
+    def act(self, action, message=None):
+        """One event; ``deliver`` hands ``message`` over."""
+        sender, receiver = self.sender, self.receiver
+        if action == "offer" and self.offered < len(self.payloads):
+            self.offered += sender.offer(self.payloads[self.offered])
+        elif action == "send" and (frame := sender.send()):
+            self.network.append(frame)
+        elif action == "answer" and (answer := receiver.answer()):
+            self.network.append(answer)
+        elif action == "timeout" and sender.timeout():
+            self.network.append(PROBE)
+        elif action == "delay":
+            receiver.delay()
+        elif action == "consume" and receiver.frames:
+            self.delivered.append(receiver.consume())
+        elif action == "deliver":
+            self._deliver(message)
+        assert self.delivered == self.payloads[: len(self.delivered)]
+
+    def _deliver(self, message):
+        if message == PROBE:
+            self.receiver.probe()
+        elif isinstance(message, tuple):
+            self.receiver.receive(*message)
+        else:
+            self.sender.answer(message)
+
+    def finish(self):
+        """A network without faults, and everybody's turn in turn; whether everything arrives in the end."""
+        self.network.clear()
+        for _ in range(20 * (len(self.payloads) + 2)):
+            for action in ("offer", "send", "answer", "consume", "delay", "timeout"):
+                self.act(action)
+                while self.network:
+                    self.act("deliver", self.network.pop(0))
+        return self.delivered == self.payloads and not self.sender.frames
+
+    def state(self):
+        """All that the future depends on; a message that is in the network can come any number of times."""
+        sender, receiver = self.sender, self.receiver
+        return (
+            (sender.oldest, sender.next, sender.fresh, sender.limit, len(sender.frames), self.offered),
+            (receiver.expected, receiver.events, receiver.gap, receiver.due, len(receiver.frames)),
+            frozenset(self.network),
+        )
+
+
+@pytest.mark.parametrize("first", [0, SEQUENCES - 5])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_random_network_delivers_everything_once_and_in_order(seed, first):
+    rng = random.Random(seed + new_seed())
+    payloads = [bytes([k]) for k in range(60)]
+    sizes = {name: rng.randint(2, 6) for name in ("replay_frames", "buffer_frames")}
+    node = Node(payloads, ack_frames=rng.randint(1, 4), first=first, **sizes)
+    actions = ["offer", "send", "send", "answer", "consume", "timeout", "delay"] + ["deliver"] * 4
+    for _ in range(1500):
+        action = rng.choice(actions)
+        if action != "deliver":
+            node.act(action)
+        elif node.network:  # any message, in any order; some are lost, some come again
+            message = node.network[index := rng.randrange(min(4, len(node.network)))]
+            if rng.random() < 0.8:
+                node.act("deliver", message)
+            if rng.random() < 0.8:
+                del node.network[index]
+    assert node.finish()
+
+
+def test_every_order_of_events_of_a_small_link_is_safe_and_can_finish():
+    """All states: whatever was sent may come at any time, again, or never; one in twenty is finished."""
+    start = Node([b"a", b"b"], replay_frames=2, buffer_frames=2)
+    seen, waiting = {start.state()}, [start]
+    while waiting:
+        node = waiting.pop()
+        steps = [(a, None) for a in ("offer", "send", "answer", "timeout", "consume")]
+        for action, message in steps + [("deliver", m) for m in set(node.network)]:
+            then = copy.deepcopy(node)
+            then.act(action, message)
+            then.network = sorted(set(then.network), key=repr)
+            if then.state() not in seen:
+                seen.add(then.state())
+                waiting.append(then)
+                if len(seen) % 20 == 0:
+                    assert copy.deepcopy(then).finish()
+    print(len(seen), "states")
+    assert len(seen) > 1000
+
+
+def test_a_silent_peer_fails_the_sender_and_any_answer_does_not():
+    sender, receiver = Sender(replay_frames=4, retries=3), Receiver(buffer_frames=1)
+    assert sender.offer(b"x")
+    for _ in range(10):
+        assert sender.timeout()  # no credit: asks
+        receiver.probe()
+        sender.answer(receiver.answer())
+        sender.next = sender.oldest
+    assert not sender.failed
+    for _ in range(3):
+        sender.timeout()
+    assert sender.failed
+    assert sender.send() is None
+    assert not sender.offer(b"y")
+
+
+def test_one_nak_for_a_gap():
+    receiver = Receiver(buffer_frames=8)
+    receiver.answer()
+    assert not receiver.receive(2, b"c")
+    assert receiver.answer().kind is RingKind.NAK
+    assert not receiver.receive(3, b"d")
+    assert receiver.answer() is None
+    assert receiver.receive(0, b"a")
+    assert receiver.answer().kind is RingKind.ACK
+    assert not receiver.receive(2, b"c")
+    assert receiver.answer().kind is RingKind.NAK
+
+
+def test_distances_wrap():
+    assert distance(SEQUENCES - 1, 1) == 2
+    assert distance(1, SEQUENCES - 1) == -2

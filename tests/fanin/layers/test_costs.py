@@ -1,0 +1,252 @@
+"""Costs worked out by hand on each family of devices, and NADA's table III as their calibration."""
+
+import pytest
+
+from fanin.layers.ends import Input, Output, SoftCrossLoss
+from fanin.layers.family import Memory, RamKind, costs, family, family_names
+from fanin.layers.layer import Layer, Parallelism, Shape, Storage, memory
+from fanin.layers.pointwise import Add, Bias, OnlineNorm, Relu, Relu6
+from fanin.layers.window import AvgPool, Conv, Dense, DepthwiseConv, GlobalAvgPool, Im2col
+
+FAMILIES = ("arria10", "ultrascale", "ecp5")
+CHIP, DRAM = Storage.CHIP, Storage.DRAM
+
+PHI = Conv(inputs=(Shape(32, 32, 3),), output_channels=16, kernel=(5, 5), stride=(2, 2), padding=(2, 2, 2, 2))
+PSI = Conv(
+    inputs=(Shape(8, 8, 32),),
+    output_channels=64,
+    kernel=(3, 3),
+    stride=(2, 2),
+    padding=(0, 0, 1, 1),
+    gradient=True,
+)
+
+
+def taken(layer, storage=CHIP, **parallelism):
+    """By family: DSPs, bits, blocks by kind, bits read from DRAM, bits written."""
+    found = [layer.cost(Parallelism(**parallelism), storage, family(name)) for name in FAMILIES]
+    return {
+        name: (cost.dsp, cost.ram_bits, cost.ram_blocks, cost.dram_read, cost.dram_write)
+        for name, cost in zip(FAMILIES, found, strict=True)
+    }
+
+
+def test_a_convolution_with_its_parameters_on_chip():
+    # 8 multipliers in each of three ways, 2 for the update. Lines, three times: 4 rows of 8×32 words, 4 wide,
+    # 128×256. Weights and velocity: 18,432 words, 4 wide, 128×4608. Two DRAM ports with a FIFO of 512×128
+    # (ECP5: 64×128) each.
+    dram = 32 * 8 * 8 * 32
+    assert taken(PSI, pic=2, poc=2, ph=2) == {
+        # blocks: lines 4 of 512×40; parameters 7 × 5 of 1024×20; FIFO 13 of 512×40
+        "arria10": (26, 3 * 32768 + 2 * 589824 + 2 * 65536, (3 * 4 + 2 * 35 + 2 * 13,), dram, dram),
+        # lines 4 of 512×36; parameters, above half a URAM, 2 × 2 of 4096×72; FIFO 15 of 512×36
+        "ultrascale": (130, 3 * 32768 + 2 * 589824 + 2 * 65536, (3 * 4 + 2 * 15, 2 * 4), dram, dram),
+        # parameters 4 × 9 of 512×36; FIFO 2
+        "ecp5": (104, 3 * 32768 + 2 * 589824 + 2 * 8192, (3 * 4 + 2 * 36 + 2 * 2,), dram, dram),
+    }
+
+
+def test_a_convolution_with_its_parameters_in_dram():
+    # Frames instead of lines, three times: 2048 words, 4 wide, 128×512. Gradients: 1024 words, 4 wide, 128×256.
+    # Six ports. The weights are read twice; the velocity is read and written.
+    read, write = 32 * (2048 + 3 * 18432), 32 * (2048 + 18432)
+    assert taken(PSI, DRAM, pic=2, poc=2, ph=2) == {
+        "arria10": (26, 3 * 65536 + 32768 + 6 * 65536, (3 * 4 + 4 + 6 * 13,), read, write),
+        "ultrascale": (130, 3 * 65536 + 32768 + 6 * 65536, (3 * 4 + 4 + 6 * 15, 0), read, write),
+        "ecp5": (104, 3 * 65536 + 32768 + 6 * 8192, (3 * 4 + 4 + 6 * 2,), read, write),
+    }
+
+
+def test_a_depthwise_convolution():
+    # 6 multipliers a way. Lines, three times: 3 rows of 6×12 words, 6 wide, 192×36; parameters: 108, 3 wide.
+    layer = DepthwiseConv(
+        inputs=(Shape(6, 6, 12),),
+        output_channels=12,
+        groups=12,
+        kernel=(3, 3),
+        stride=(1, 1),
+        padding=(1, 1, 1, 1),
+        gradient=True,
+    )
+    bits, dram = 3 * 6912 + 2 * 3456, 32 * 432
+    on_chip = {
+        "arria10": (20, bits + 2 * 65536, (3 * 5 + 2 * 3 + 2 * 13,), dram, dram),
+        "ultrascale": (100, bits + 2 * 65536, (2 * 15, 0), dram, dram),  # 36 words deep: LUTRAM
+        "ecp5": (80, bits + 2 * 8192, (3 * 6 + 2 * 3 + 2 * 2,), dram, dram),
+    }
+    assert taken(layer, poc=3, ph=2) == on_chip
+    read, write = 32 * (432 + 3 * 108), 32 * (432 + 108)
+    in_dram = taken(layer, DRAM, poc=3, ph=2)
+    # every position needs them: nothing is saved on chip, and there are four more ports
+    assert in_dram["arria10"] == (20, bits + 6 * 65536, (3 * 5 + 2 * 3 + 6 * 13,), read, write)
+    assert in_dram["ecp5"] == (80, bits + 6 * 8192, (3 * 6 + 2 * 3 + 6 * 2,), read, write)
+
+
+def test_a_dense_layer():
+    # 4×4×40 words flattened; 10 × 4 multipliers, in the first layer with parameters two ways. Instead of lines
+    # the words that are worked on and the next, twice 640, 10 wide; parameters: 64,000, 40 wide.
+    layer = Dense(inputs=(Shape(4, 4, 40),), output_channels=100)
+    bits, dram = 2 * 320 * 128 + 2 * 1280 * 1600, 32 * 640
+    assert taken(layer, pic=10, poc=4) == {
+        # lines 8 of 512×40; parameters 1280×1600: 64 × 2 of 1024×20
+        "arria10": (82, bits + 2 * 65536, (2 * 8 + 2 * 128 + 2 * 13,), dram, dram),
+        # lines 9 of 512×36; parameters, 2,048,000 bits, 18 of 4096×72
+        "ultrascale": (410, bits + 2 * 65536, (2 * 9 + 2 * 15, 2 * 18), dram, dram),
+        # lines 9; parameters 143 of 2048×9
+        "ecp5": (328, bits + 2 * 8192, (2 * 9 + 2 * 143 + 2 * 2,), dram, dram),
+    }
+    # frame 64×10 lanes twice, gradients 25 words of 4 lanes; six ports
+    found = taken(layer, DRAM, pic=10, poc=4)
+    assert found["arria10"][1] == 2 * 320 * 64 + 128 * 25 + 6 * 65536
+    assert found["arria10"][2] == (2 * 8 + 0 + 6 * 13,)  # 25 words are below 33: MLABs
+    assert found["arria10"][3:] == (32 * (640 + 3 * 64000), 32 * (640 + 64000))
+
+
+def test_online_normalisation():
+    # 2 lanes: forward 2 adders, 1 multiplier, 1 MAC; backward 2, 1, 2; per layer 2, 3, 3. State: 9 × 24 words.
+    layer, dram = OnlineNorm(inputs=(Shape(7, 7, 24),), gradient=True), 32 * 7 * 7 * 24
+    assert taken(layer, pi=2, po=2) == {
+        "arria10": (10 + 7 + 9, 6912 + 2 * 32768, (2 + 2 * 13,), dram, dram),
+        "ultrascale": (10 * 2 + 7 * 3 + 9 * 5, 6912 + 2 * 32768, (2, 0), dram, dram),
+        "ecp5": (7 * 4 + 9 * 4, 6912 + 2 * 4096, (2 + 2 * 2,), dram, dram),
+    }
+    first = OnlineNorm(inputs=(Shape(7, 7, 24),))
+    assert taken(first, pi=2, po=2)["arria10"] == (4 + 2 + 2 + 8, 6912, (2,), 0, 0)
+
+
+def test_a_bias():
+    # an adder each way, 2 MACs for the update; 20 words twice
+    layer = Bias(inputs=(Shape(3, 3, 40),), gradient=True)
+    assert taken(layer, pi=2, po=2) == {
+        "arria10": (6, 2 * 64 * 20, (0,), 0, 0),
+        "ultrascale": (2 * 4 + 10, 2 * 64 * 20, (0, 0), 0, 0),
+        "ecp5": (8, 2 * 64 * 20, (2 * 2,), 0, 0),
+    }
+    wide = taken(layer, DRAM, pi=2, po=2)["arria10"]
+    assert wide == (6, 2 * 64 * 20 + 4 * 32768, (4 * 13,), 3 * 32 * 40, 32 * 40)  # needed at every position
+    flat = taken(Bias(inputs=(Shape(1, 1, 40),)), DRAM, pi=2, po=2)["arria10"]
+    assert flat == (6, 4 * 32768, (4 * 13,), 3 * 32 * 40, 32 * 40)
+
+
+@pytest.mark.parametrize(
+    ("layer", "lanes", "dsp", "bits", "dram"),
+    [
+        (Relu(inputs=(Shape(4, 4, 6),), gradient=True), 3, 0, 2 * 32768, 32 * 96),
+        (Relu(inputs=(Shape(4, 4, 6),)), 3, 0, 0, 0),
+        (Relu6(inputs=(Shape(4, 4, 6),), gradient=True), 6, 0, 2 * 32768, 32 * 96),
+        (Add(inputs=2 * (Shape(4, 4, 6),), gradient=True), 3, 3, 0, 0),
+        (GlobalAvgPool(inputs=(Shape(4, 4, 6),), gradient=True), 3, 3 + 2, 2 * 12 * 32, 0),
+        (GlobalAvgPool(inputs=(Shape(4, 4, 6),)), 3, 3 + 2, 12 * 32, 0),
+        # two rows of sums (2×6 words), two of gradients
+        (
+            AvgPool(inputs=(Shape(4, 4, 6),), kernel=(2, 2), stride=(2, 2), gradient=True),
+            3,
+            4 * 3,
+            2 * 24 * 32,
+            0,
+        ),
+        # four rows of 4×6 words each way; the gradients of overlapping windows are added
+        (
+            Im2col(inputs=(Shape(4, 4, 6),), kernel=(3, 3), stride=(2, 2), gradient=True),
+            3,
+            3,
+            2 * 4 * 24 * 32,
+            0,
+        ),
+        (Im2col(inputs=(Shape(4, 4, 6),), kernel=(3, 3), stride=(2, 2)), 3, 0, 4 * 24 * 32, 0),
+        # 10 forward and 1 back a lane, 20 more; exponentials and labels, twice
+        (SoftCrossLoss(inputs=2 * (Shape(1, 1, 6),), gradient=True), 3, 11 * 3 + 20, 2 * 2 * 6 * 32, 0),
+        (Input(shape=Shape(4, 4, 6)), 3, 0, 0, 0),
+        (Output(inputs=(Shape(1, 1, 6),), gradient=True), 3, 0, 0, 0),
+    ],
+)
+def test_other_layers_on_arria10(layer, lanes, dsp, bits, dram):
+    cost = layer.cost(Parallelism(pi=lanes, po=lanes), CHIP, family("arria10"))
+    assert (cost.dsp, cost.ram_bits, cost.dram_read, cost.dram_write) == (dsp, bits, dram, dram)
+
+
+def test_blocks_are_rounded_up_in_width_and_depth_in_the_best_configuration():
+    m20k, (bram, uram) = family("arria10").ram[0], family("ultrascale").ram
+    for width, depth, blocks in (
+        (32, 512, 1),
+        (40, 512, 1),
+        (41, 512, 2),
+        (32, 513, 2),  # two of 1024×20
+        (20, 1024, 1),
+        (1, 16384, 1),
+        (1, 16385, 2),
+        (160, 100, 4),
+        (64, 4000, 13),  # 4096×5
+    ):
+        assert m20k.blocks(Memory(width=width, depth=depth)) == blocks
+    assert bram.blocks(Memory(width=36, depth=512)) == 1
+    assert bram.blocks(Memory(width=37, depth=512)) == 2
+    assert bram.blocks(Memory(width=32, depth=4096)) == 8
+    assert uram.blocks(Memory(width=73, depth=4097)) == 4
+    assert RamKind("flat", 0, ((10, 10),)).blocks(Memory(width=25, depth=31)) == 12
+
+
+@pytest.mark.parametrize(("name", "deepest"), [("arria10", 32), ("ultrascale", 64), ("ecp5", 16)])
+def test_shallow_memories_take_no_blocks(name, deepest):
+    found = family(name)
+    assert sum(found.ram_blocks((Memory(width=1000, depth=deepest),))) == 0
+    assert sum(found.ram_blocks((Memory(width=1, depth=deepest + 1),))) == 1
+
+
+def test_large_memories_go_to_uram():
+    found = family("ultrascale")
+    assert found.ram_blocks((Memory(width=32, depth=4607),)) == (9, 0)
+    assert found.ram_blocks((Memory(width=32, depth=4608),)) == (0, 2)
+    assert found.ram_blocks((Memory(width=32, depth=4608), Memory(width=32, depth=512))) == (1, 2)
+
+
+def test_a_memory_holds_its_words_and_no_lane_more():
+    assert memory(12, 4) == Memory(width=128, depth=3)
+    assert memory(13, 4) == Memory(width=128, depth=4)
+
+
+def test_every_kind_of_layer_and_every_family_has_its_constants():
+    found = {cls.kind for cls in _all(Layer) if hasattr(cls, "kind")}
+    assert found == set(costs()["layer"])
+    assert family_names() == FAMILIES
+    for table in costs()["layer"].values():
+        assert set(table) <= {"forward", "input_gradient", "weight_gradient", "update", "fixed"}
+        assert all(set(operations) <= {"mac", "mul", "add"} for operations in table.values())
+    for name in FAMILIES:
+        starts = [kind.from_bits for kind in family(name).ram]
+        assert starts[0] == 0
+        assert starts == sorted(set(starts))
+
+
+def _all(cls):
+    return [cls, *(found for below in cls.__subclasses__() for found in _all(below))]
+
+
+@pytest.mark.parametrize(
+    ("layer", "parallelism", "kilobits"),
+    [(PHI, Parallelism(pic=1, poc=4, ph=2), 272.9), (PSI, Parallelism(pic=2, poc=2, ph=2), 1446.6)],
+)
+def test_ram_is_near_the_estimates_of_nada_s_table_iii(layer, parallelism, kilobits):
+    assert layer.cost(parallelism, CHIP, family("arria10")).ram_bits / 1000 == pytest.approx(kilobits, rel=0.12)
+
+
+def test_dsps_are_near_those_of_nada_s_table_iii():
+    # Both ran at 12 multiplications a cycle, which the parameters of table I do not say.
+    twelve = Parallelism(pic=3, poc=2, ph=2)
+    assert family("arria10").dsp_blocks(PSI.operations(twelve)) == 38
+    assert family("arria10").dsp_blocks(PHI.operations(twelve)) == pytest.approx(32, abs=6)
+    assert PHI.cycles(Parallelism(pic=3, poc=2, ph=2)) == 25600  # 3906.25 frames/s at 100 MHz
+
+
+def test_delays_are_near_those_of_nada_s_table_i():
+    assert float(PHI.delay) == pytest.approx(0.23, abs=0.05)
+    assert float(PSI.delay) == pytest.approx(0.91, abs=0.05)
+
+
+def test_a_delay_counts_no_row_that_is_padding():
+    pool = AvgPool(inputs=(Shape(4, 4, 1),), kernel=(6, 6), stride=(1, 1), padding=(0, 0, 2, 2))
+    assert pool.delay == 1 + 2
+    assert (
+        GlobalAvgPool(inputs=(Shape(4, 4, 1),)).delay == SoftCrossLoss(inputs=2 * (Shape(1, 1, 4),)).delay == 1
+    )
+    assert Relu(inputs=(Shape(4, 4, 1),)).delay == 0

@@ -1,0 +1,136 @@
+"""The PyTorch hooks over gloo ranks, bit for bit against the golden ring; round trips; a missing PyTorch."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fanin.codec import Bfp, Inceptionn, Mode
+from fanin.golden.codec import bfp, inceptionn
+from fanin.golden.codec.samples import samples
+from fanin.golden.ring.all_reduce import all_reduce
+from fanin.ring import RingConfig
+from fanin.sim.ring.cosim import RingCosim
+
+torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'fanin[torch]'")
+
+from fanin.torch import hooks as torch_hooks  # noqa: E402  (behind the check that there is a PyTorch)
+from tests.fanin.torch import ranks as torch_ranks  # noqa: E402
+
+SMALL = torch_ranks.SMALL
+CONFIGS = {
+    "none": (RingConfig(), None),
+    "none, small": (SMALL, None),
+    "strict": (RingConfig(codec=Inceptionn(group=16)), None),
+    "published": (
+        RingConfig(
+            lanes=8, frame_words=2, slice_frames=2, buffer_frames=4, codec=Inceptionn(6, Mode.PUBLISHED, 8)
+        ),
+        None,
+    ),
+    "bfp": (RingConfig(codec=Bfp()), None),
+    "bfp, 8 and 5": (
+        RingConfig(lanes=8, frame_words=2, slice_frames=2, buffer_frames=4, codec=Bfp(8, 5)),
+        None,
+    ),
+    "half": (SMALL, lambda values: values / np.float32(2)),
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """What each rank has got, by name: one start of four processes for all tests."""
+    folder = tmp_path_factory.mktemp("ranks")
+    command = [sys.executable, "-m", "tests.fanin.torch.ranks", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return [np.load(folder / f"{rank}.npz") for rank in range(torch_ranks.RANKS)]
+
+
+def _same(a, b):
+    return np.array_equal(a.view(np.uint32), b.view(np.uint32))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("number", range(len(torch_ranks.SETS)))
+def test_every_rank_gets_the_rings_mean_bit_for_bit(results, name, number):
+    ranks, count = torch_ranks.SETS[number]
+    config, hop = CONFIGS[name]
+    expected = all_reduce(torch_ranks.gradients(ranks, count, number), config, hop) / np.float32(ranks)
+    for rank in range(ranks):
+        assert _same(results[rank][f"{name}/{number}"], expected)
+
+
+@pytest.mark.slow
+@pytest.mark.verilator
+@pytest.mark.parametrize("name", ["none, small", "published", "bfp, 8 and 5"])
+def test_the_simulated_rings_nodes_get_the_same_bits(results, name):
+    config, _ = CONFIGS[name]
+    cosim = RingCosim(config, nodes=torch_ranks.RANKS, quiet=True)
+    for number, (ranks, count) in enumerate(torch_ranks.SETS):
+        run = cosim.all_reduce([[own] for own in torch_ranks.gradients(ranks, count, number)])
+        for rank, (total,) in enumerate(run.sums):
+            assert _same(total / np.float32(ranks), results[rank][f"{name}/{number}"])
+
+
+def test_a_rank_alone_keeps_its_gradients(results):
+    assert _same(results[0]["alone"], np.array([0.3], dtype=np.float32))
+
+
+def test_gradients_need_not_be_contiguous(results):
+    expected = all_reduce(torch_ranks.gradients(4, 64, 50), SMALL) / np.float32(4)
+    assert _same(results[2]["not contiguous"], expected)
+
+
+@pytest.mark.parametrize("name", ["none", "strict", "bfp"])
+def test_ddp_trains_with_what_the_ring_yields(results, name):
+    mean = all_reduce([result[f"own/{name}"] for result in results], CONFIGS[name][0]) / np.float32(4)
+    for result in results:
+        assert _same(result[f"ddp/{name}"], results[0][f"ddp/{name}"])
+        assert _same(np.sort(result[f"ddp/{name}"]), np.sort(mean))  # the bucket's order is DDP's
+
+
+@pytest.mark.parametrize("codec", [Inceptionn(), Inceptionn(3, Mode.PUBLISHED, 16), Bfp(), Bfp(4, 15), None])
+def test_round_trips_are_numpys_and_keep_the_shape(codec):
+    own = samples(240, 4).reshape(4, 3, 20)
+    golden = {Inceptionn: inceptionn.roundtrip, Bfp: bfp.roundtrip}.get(type(codec), lambda values, _: values)
+    tensor = torch.from_numpy(own).requires_grad_()
+    received = torch_hooks.roundtrip(tensor, codec)
+    assert received.shape == (4, 3, 20)
+    assert not received.requires_grad
+    assert _same(received.numpy(), golden(own, codec))
+    turned = torch_hooks.roundtrip(tensor.permute(2, 0, 1), codec)
+    assert _same(turned.numpy(), golden(np.ascontiguousarray(own.transpose(2, 0, 1)), codec))
+    received.zero_()
+    assert _same(tensor.detach().numpy(), samples(240, 4).reshape(4, 3, 20))  # no memory is shared
+
+
+def test_other_types_are_refused():
+    with pytest.raises(TypeError, match=r"values must be float32, not torch\.float64"):
+        torch_hooks.roundtrip(torch.zeros(3, dtype=torch.float64), None)
+    bucket = torch_ranks._Bucket(torch.zeros(3, dtype=torch.bfloat16))
+    with pytest.raises(TypeError, match=r"gradients must be float32, not torch\.bfloat16"):
+        torch_hooks.ring()(None, bucket)
+    with pytest.raises(ValueError, match="bound must be from"):
+        torch_hooks.inceptionn(16)
+    with pytest.raises(ValueError, match="mantissa must be 3 to 15"):
+        torch_hooks.bfp(mantissa=2)
+
+
+def test_without_pytorch_the_import_says_what_is_missing():
+    code = "import sys; sys.modules['torch'] = None; import fanin.torch.hooks"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert last == "ImportError: fanin.torch.hooks needs PyTorch: pip install 'fanin[torch]'"
+
+
+@pytest.mark.slow
+def test_the_example_trains_with_every_codec():
+    example = Path(__file__).parents[3] / "examples" / "digits_ddp.py"
+    command = [sys.executable, str(example), "--epochs", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 10
+    assert lines[1].split()[:2] == ["none", "1.00×"]

@@ -1,0 +1,138 @@
+"""The parameter server beside the golden one: whatever memory, NIC and workers do, the same rows."""
+
+from collections import Counter
+
+import pytest
+
+from fanin.hdl.param_server import server
+from fanin.rdma import PRESETS
+from tests.hdl.param_server.server_bench import ServerBench
+from tests.support import new_seed, slow
+
+TINY = PRESETS["tiny"]
+SIZES = {"parameters": 150, "workers": 3, "slots": 2, "rows": 3}
+
+
+def _run(*, sizes, rounds=3, **options):
+    bench = ServerBench(TINY, seed=new_seed(), rounds=rounds, sizes=SIZES | sizes, **options).run()
+    counts = Counter(name for names in bench.events for name in names)
+    assert counts["updates"] == len(bench.updates)
+    assert counts["completed"] + counts["failed"] == counts["pushes"] == len(bench.pushes)
+    return bench, counts
+
+
+@pytest.mark.parametrize("stall", [*slow(0.0), 0.3])
+@pytest.mark.parametrize("slots", [2, *slow(1, 3)])
+def test_rows_are_the_golden_servers(slots, stall):
+    _run(sizes={"slots": slots}, stall=stall)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"rows": 1},
+        {"parameters": 9, "workers": 2, "slots": 8, "rows": 16},
+        *slow(
+            {"rows": 2, "workers": 1, "slots": 3},
+            {"parameters": 1, "workers": 4},
+            {"parameters": 300, "workers": 4, "slots": 1},
+        ),
+    ],
+    ids=str,
+)
+def test_sizes_up_to_their_limits(sizes):
+    _run(sizes=sizes, stall=0.1, back=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mtu", "latency"), [(256, 100), *slow((1024, 1))])
+def test_packets_that_are_sent_again_are_the_same(mtu, latency):
+    _run(sizes={}, stall=0.1, back=0.3, mtu=mtu, latency=latency)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [1, *slow(3)])
+def test_rows_that_are_let_go_are_read_from_memory(rows):
+    _, counts = _run(sizes={"rows": rows}, stall=0.1, back=0.2, pause=0.3, patience=8)
+    assert counts["let_go"] > 0
+
+
+@pytest.mark.parametrize(
+    ("slots", "rows"), [(1, 3), *(pytest.param(3, rows, marks=pytest.mark.slow) for rows in (1, 3))]
+)
+def test_a_worker_that_hears_nothing_is_left_out_and_the_others_go_on(slots, rows):
+    bench, counts = _run(sizes={"slots": slots, "rows": rows}, deaf=1, stall=0.1, patience=100, rounds=4)
+    assert bench.stopped == {1}
+    assert counts["failed"] > 0
+    assert all(worker.consumed == 4 for worker in bench.workers if worker.number != 1)
+
+
+@pytest.mark.parametrize("sizes", [{"rows": 2}, *slow({"rows": 1}, {"workers": 1}, {"rows": 16})], ids=str)
+def test_behind_a_barrier_all_get_the_row_of_the_last_gradient(sizes):
+    bench, counts = _run(sizes={"slots": 1} | sizes, barrier=True, stall=0.2, back=0.2)
+    workers = bench.sizes.workers
+    assert counts["updates"] == counts["pushes"] == 3 * workers
+    assert all(push.expected == bench.pushes[n - n % workers].expected for n, push in enumerate(bench.pushes))
+    assert counts["let_go"] == 0
+
+
+@pytest.mark.parametrize(("rows", "stall"), [(1, 0.1), *slow((1, 0.0), (2, 0.3), (3, 0.1))])
+def test_packets_that_are_late_take_nothing_from_the_row_that_is_read(rows, stall):
+    """A row is overwritten while packets of it are queued: with one row, at the stream's next address."""
+    sizes = {"parameters": 60, "rows": rows}
+    bench, counts = _run(sizes=sizes, rounds=2, late=0.7, back=0.1, stall=stall, mtu=64, latency=1)
+    assert bench.late_streamed > 0 or rows > 1
+    assert counts["let_go"] == 0
+
+
+@pytest.mark.slow
+def test_packets_that_are_late_and_rows_that_are_let_go_get_on():
+    _run(sizes={"rows": 1}, late=0.5, back=0.1, pause=0.3, deaf=1, patience=30, stall=0.1)
+
+
+def _job(*, workers, slots, rows, parameters, rounds, barrier=False, **options):
+    sizes = {"workers": workers, "slots": slots, "rows": rows, "parameters": parameters}
+    return {"sizes": sizes, "rounds": rounds, "barrier": barrier, **options}
+
+
+@pytest.mark.parametrize(
+    ("before", "job"),
+    [
+        ({"slots": 2, "deaf": 1}, {"slots": 3}),
+        ({"slots": 1, "barrier": True, "short": 2}, {"slots": 1, "barrier": True}),
+        *slow(
+            ({"slots": 2, "deaf": 1}, {"slots": 1, "barrier": True}),
+            ({"slots": 1, "barrier": True, "short": 0}, {"slots": 3}),
+        ),
+    ],
+    ids=str,
+)
+def test_nothing_of_a_job_is_left_in_the_next_one(before, job):
+    """Fewer workers, other slots and rows, another place; whom the first one left out is in again."""
+    before = _job(workers=4, rows=3, parameters=60, rounds=2, **before)
+    job = _job(workers=2, rows=2, parameters=90, rounds=2, base=0x2A00, **job)
+    bench = ServerBench(TINY, seed=new_seed(), patience=100, stall=0.2, back=0.1, limit=5000, **before).run(job)
+    assert len(bench.updates) == 4
+
+
+def test_errors_of_memory_are_counted():
+    _, counts = _run(sizes={}, errors=0.2)
+    assert counts["memory_errors"] > 10
+
+
+def test_behind_the_last_version_nothing_is_taken(monkeypatch):
+    monkeypatch.setattr(server, "MAX_VERSION", 5)
+    bench, _ = _run(sizes={}, rounds=100)
+    assert bench.status["version"] == 5
+    assert bench.status["exhausted"]
+
+
+def test_a_word_a_cycle_across_rows():
+    """Memory answers after 20 cycles; three workers always have a gradient in the table."""
+    sizes = {"parameters": 640, "rows": 4}
+    bench, _ = _run(sizes=sizes, rounds=3, mtu=1024)
+    made = [cycle for cycle, names in enumerate(bench.events) if "made" in names]
+    share = len(made) / (made[-1] - made[0] + 1)
+    print(f"{len(made)} words in {made[-1] - made[0] + 1} cycles: {100 * share:.1f} %")
+    assert share > 0.95
+    assert made[1:] == list(range(made[1], made[-1] + 1)), "a bubble behind the first row's head"

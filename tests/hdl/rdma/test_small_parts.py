@@ -1,0 +1,119 @@
+"""Whose turn it is, who has waited too long, and which posts are refused."""
+
+import random
+
+import pytest
+
+from fanin.hdl.arith.round_robin import RoundRobin
+from fanin.hdl.rdma.timers import Timers
+from fanin.hdl.rdma.turns import Turns
+from fanin.hdl.rdma.write_queue import WriteQueue
+from fanin.rdma import RdmaConfig
+from tests.hdl.rdma.bench import Bench
+from tests.support import new_seed
+
+CONFIG = RdmaConfig(address_width=32, queue_pairs=4, regions=2)
+
+
+@pytest.mark.parametrize(("part", "count", "latency"), [(RoundRobin, 2, 1), (RoundRobin, 5, 1), (Turns, 4, 3)])
+def test_the_next_one_behind_the_last_has_its_turn(part, count, latency):
+    dut = part(count=count)
+
+    async def main(ctx):
+        for asking in range(1 << count):
+            for last in range(count):
+                ctx.set(dut.i, asking)
+                ctx.set(dut.last, last)
+                await ctx.tick().repeat(latency)
+                order = [(last + 1 + n) % count for n in range(count)]
+                wanted = next((n for n in order if asking >> n & 1), None)
+                assert ctx.get(dut.valid) == (wanted is not None)
+                if wanted is not None:
+                    assert ctx.get(dut.o) == wanted
+
+    Bench(dut, [], seed=0).run(main)
+
+
+@pytest.mark.parametrize("timeout", [16, 100])
+def test_a_timer_expires_within_the_stated_time_and_not_once_it_is_restarted(timeout):
+    count = 4
+    dut = Timers(count=count)
+    rng = random.Random(new_seed())
+
+    async def main(ctx):
+        ctx.set(dut.timeout, timeout)
+        await ctx.tick()  # until then it is still 0
+        began = [None] * count
+        expired = 0
+        for cycle in range(6000):
+            seen = ctx.get(dut.expired)
+            restart, waiting = 0, ctx.get(dut.waiting)
+            for n in range(count):
+                if not waiting >> n & 1:
+                    if rng.random() < 0.1:
+                        waiting, began[n] = waiting | 1 << n, cycle
+                    continue
+                age = cycle - began[n]
+                if seen >> n & 1:
+                    assert timeout <= age
+                    expired += 1
+                assert seen >> n & 1 or age <= timeout + 2 * count + 3
+                if seen >> n & 1 or rng.random() < 0.5 / timeout:
+                    restart, began[n] = restart | 1 << n, cycle + 1
+                elif rng.random() < 0.2 / timeout:
+                    waiting &= ~(1 << n)
+            ctx.set(dut.restart, restart)
+            ctx.set(dut.waiting, waiting)
+            await ctx.tick()
+        assert expired > 20
+
+    Bench(dut, [], seed=0).run(main)
+
+
+def test_posts_that_cannot_be_done_or_told_of_are_refused():
+    dut = WriteQueue(config=CONFIG, completions=20)
+    end = 1 << CONFIG.address_width
+    said = []
+
+    async def post(ctx, local, length):
+        fields = {"index": 1, "tag": len(said), "local": local % end, "length": length}
+        ctx.set(dut.write, fields | dict.fromkeys(("remote", "rkey", "with_immediate", "immediate"), 0))
+        ctx.set(dut.local, local)
+        ctx.set(dut.post, 1)
+        await ctx.tick()
+        ctx.set(dut.post, 0)
+        for cycle in range(1, 6):
+            assert not (ctx.get(dut.accepted) or ctx.get(dut.refused)) or cycle == 3
+            if cycle == 3:
+                assert ctx.get(dut.accepted) != ctx.get(dut.refused)
+                said.append(ctx.get(dut.accepted))
+            await ctx.tick()
+
+    async def main(ctx):
+        good = [(0, 0), (0, 1 << 31), (end - 1, 1), (end - 100, 100)]
+        bad = [(0, (1 << 31) + 1), (end - 1, 2), (end, 0), (1 << 63, 1), (end - 1, 1 << 31)]
+        for local, length in good + bad:
+            await post(ctx, local, length)
+        assert said == [1] * len(good) + [0] * len(bad)
+        said.clear()
+        for _ in range(14):
+            await post(ctx, 0, 1)
+        assert said == [1] * 12 + [0] * 2  # 16 wait
+        assert ctx.get(dut.full)
+        ctx.set(dut.o.ready, 1)
+        await ctx.tick().repeat(30)
+        said.clear()
+        for _ in range(5):
+            await post(ctx, 0, 1)
+        assert said == [1] * 4 + [0]  # 20 are unfinished
+        for _ in range(2):
+            ctx.set(dut.completed, 1)
+            await ctx.tick()
+            ctx.set(dut.completed, 0)
+            await ctx.tick().repeat(3)
+        said.clear()
+        for _ in range(3):
+            await post(ctx, 0, 1)
+        assert said == [1, 1, 0]
+
+    Bench(dut, [], seed=0).run(main)

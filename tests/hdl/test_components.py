@@ -1,0 +1,155 @@
+"""Every Component says what it is, and what it says is so."""
+
+import importlib
+import inspect
+import pkgutil
+import re
+
+import pytest
+from amaranth import Fragment, signed
+from amaranth.hdl import Value
+from amaranth.lib import wiring
+
+import fanin.hdl
+from fanin.glm import PRESETS
+from fanin.hdl.glm.node_registers import node_registers
+from fanin.rdma import PRESETS as RDMA_PRESETS
+from fanin.ring import PRESETS as RING_PRESETS
+from fanin.wire.aggregation import Encap
+from tests.support import slow
+
+SECTIONS = ("Members", "Parameters", "Latency", "Source")
+
+# A value for every parameter name that has no default, or whose default takes long to elaborate.
+SMALL = {
+    "address_width": 16,
+    "banks": 2,
+    "burst": 8,
+    "completions": 4,
+    "config": PRESETS["tiny"],
+    "count": 4,
+    "depth": 264,
+    "encap": Encap.L2,
+    "engines": 2,
+    "fifo_depth": 16,
+    "frac": 24,
+    "frame_beats": 4,
+    "input_width": 8,
+    "inputs": 4,
+    "lanes": 4,
+    "limit": 4,
+    "mac_width": 64,
+    "max_bytes": 34,
+    "max_mini_batch": 16,
+    "operand": signed(8),
+    "output_width": 16,
+    "receive": True,
+    "registers": node_registers(PRESETS["tiny"]),
+    "shape": 8,
+    "slots": 4,
+    "tag": 3,
+    "values": 8,
+    "width": 256,
+    "word_bytes": 8,
+    "words": 10,
+}
+# Where a name is not enough: by the parameter's type.
+SMALL_OF_TYPE = {"RingConfig": RING_PRESETS["tiny"], "RdmaConfig": RDMA_PRESETS["tiny"]}
+
+
+def _components():
+    found = {}
+    for module in pkgutil.walk_packages(fanin.hdl.__path__, "fanin.hdl."):
+        for _, value in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
+            if issubclass(value, wiring.Component) and value.__module__ == module.name:
+                found[value.__qualname__] = value
+    return found
+
+
+COMPONENTS = _components()
+# These take seconds to elaborate, most as the parts of one another.
+LARGE = ("Backward", "GlmWorker", "GroupCutter", "InceptionnReceiver", "RingNode")
+every_component = pytest.mark.parametrize("name", sorted(COMPONENTS))
+
+
+def _small(name):
+    """An instance that is quick to elaborate."""
+    values = {}
+    for parameter in _constructor_parameters(COMPONENTS[name]):
+        kind = getattr(parameter.annotation, "__name__", parameter.annotation)
+        if parameter.name in SMALL:
+            values[parameter.name] = SMALL_OF_TYPE.get(kind, SMALL[parameter.name])
+    component = COMPONENTS[name](**values)
+    component._MustUse__used = True  # most tests look at its signature alone
+    return component
+
+
+def _own_members(component):
+    """The members that the component itself names, and not a register map that it was given."""
+    registers = component.registers.registers if hasattr(component, "registers") else ()
+    return set(component.signature.members) - {field.name for register in registers for field in register.parts}
+
+
+def _constructor_parameters(component):
+    return [p for p in inspect.signature(component.__init__).parameters.values() if p.name != "self"]
+
+
+def _section(component, heading):
+    doc = inspect.cleandoc(component.__doc__ or "")
+    found = re.search(
+        rf"^{heading}\n-{{{len(heading)}}}\n(.*?)(?=^\w+\n-+\n|\Z)", doc, re.MULTILINE | re.DOTALL
+    )
+    return found[1] if found else None
+
+
+def _driven(fragment):
+    """Every signal that a fragment or one of its submodules assigns."""
+    for statements in fragment.statements.values():
+        yield from statements._lhs_signals()
+    for subfragment, *_ in fragment.subfragments:
+        yield from _driven(subfragment)
+
+
+def test_the_walk_finds_components():
+    assert len(COMPONENTS) > 15
+
+
+@every_component
+def test_docstring_has_every_section(name):
+    missing = [heading for heading in SECTIONS if not (_section(COMPONENTS[name], heading) or "").strip()]
+    assert not missing
+
+
+@every_component
+def test_every_member_is_documented(name):
+    members = _section(COMPONENTS[name], "Members")
+    assert [m for m in _own_members(_small(name)) if f"``{m}``" not in members] == []
+
+
+@every_component
+def test_every_documented_member_exists(name):
+    """A port that was renamed or removed leaves its description behind."""
+    headings = re.findall(r"^(``\w+``(?:, ``\w+``)*) :", _section(COMPONENTS[name], "Members"), re.MULTILINE)
+    named = {member for heading in headings for member in re.findall(r"``(\w+)``", heading)}
+    assert named - set(_small(name).signature.members) == set()
+
+
+@every_component
+def test_every_parameter_is_keyword_only_and_documented(name):
+    parameters = _constructor_parameters(COMPONENTS[name])
+    section = _section(COMPONENTS[name], "Parameters")
+    assert [p.name for p in parameters if p.kind != p.KEYWORD_ONLY] == []
+    assert [p.name for p in parameters if f"``{p.name}``" not in section] == []
+
+
+@pytest.mark.parametrize("name", [*sorted(COMPONENTS.keys() - LARGE), *slow(*LARGE)])
+def test_no_input_is_driven_from_inside(name):
+    component = _small(name)
+    inputs = {
+        id(signal): ".".join(map(str, path))
+        for path, member, value in component.signature.flatten(component)
+        if member.flow == wiring.In
+        for signal in Value.cast(value)._rhs_signals()
+    }
+    driven = {id(signal) for signal in _driven(Fragment.get(component, None))}
+    assert [path for signal, path in inputs.items() if signal in driven] == []

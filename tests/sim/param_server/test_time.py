@@ -1,0 +1,33 @@
+"""The event model of the parameter server keeps the RTL's time, within 2 %."""
+
+import pytest
+
+from fanin.sim.learning.learner import NoTraining
+from fanin.sim.param_server.cosim import ParamServerCosim
+from fanin.sim.param_server.costs import DESIGN, Compute
+from fanin.sim.param_server.events import run
+from fanin.sim.param_server.training import Algorithm, TrainingJob
+
+pytestmark = [pytest.mark.verilator, pytest.mark.slow]  # nodes of 512 bits, as the model's costs are for
+WILD, SYNC = Algorithm.WILD, Algorithm.SYNC
+
+
+@pytest.fixture(scope="module")
+def hardware():
+    return ParamServerCosim(workers=4, servers=2, quiet=True)
+
+
+@pytest.mark.parametrize("per_sample", [0.0, 2e-7, 1e-6], ids=["links bind", "both", "workers bind"])
+@pytest.mark.parametrize("parameters", [650, 2000, 7850])
+@pytest.mark.parametrize(
+    ("algorithm", "slots", "servers"), [(WILD, 1, 1), (WILD, 2, 1), (WILD, 2, 2), (SYNC, 1, 1), (SYNC, 1, 2)]
+)
+def test_the_event_model_keeps_the_hardwares_time(hardware, parameters, per_sample, algorithm, slots, servers):
+    compute = Compute(per_sample=per_sample, jitter=0.2)
+    job = TrainingJob(
+        algorithm=algorithm, workers=4, slots=slots, servers=servers, compute=compute, costs=DESIGN
+    )
+    learner = NoTraining(parameters, 24)
+    model, rtl = run(job, learner).seconds, hardware.run(job, learner).outcome.seconds
+    print(f"model {1e6 * model:.2f} µs, RTL {1e6 * rtl:.2f} µs: {100 * (model / rtl - 1):+.2f} %")
+    assert model == pytest.approx(rtl, rel=0.02)

@@ -1,0 +1,58 @@
+"""The ring's time model: terms by hand, and what binds; tests/sim/ring/test_cosim.py has it beside the RTL."""
+
+import pytest
+
+from fanin.codec import Bfp, Inceptionn
+from fanin.ring import RingConfig
+from fanin.sim.network import LinkConfig
+from fanin.sim.ring.time import RingTime
+
+MIB = 262_144  # values
+
+
+def time(nodes=4, count=MIB, gbps=100.0, codec=None, **changes):
+    return RingTime(
+        config=RingConfig(codec=codec), nodes=nodes, count=count, link=LinkConfig(gbps=gbps), **changes
+    )
+
+
+def test_the_link_carries_headers_gaps_and_acknowledgements():
+    # 4 segments of 4 slices of 16 frames of 64 words: 65 beats and 24 bytes each, an ACK for four frames
+    frames = 4 * 6 * 16
+    assert time().on_link == pytest.approx((frames * (65 * 64 + 24) + frames / 4 * (64 + 24)) / 50)
+
+
+def test_at_the_speed_of_the_bus_a_frame_takes_its_beats():
+    frames = 4 * 6 * 16
+    assert time(gbps=float("inf")).on_link == frames * 65 + frames / 4
+
+
+def test_lanes_and_memory():
+    assert (time().in_lanes, time().in_memory) == (6 * 4 * 1024, 16_384)
+
+
+@pytest.mark.parametrize(
+    ("codec", "gbps", "binds"),
+    [(None, 100, "link"), (Bfp(), 100, "lanes"), (Bfp(), 25, "link"), (None, 1e9, "link")],
+)
+def test_what_binds(codec, gbps, binds):
+    assert time(codec=codec, gbps=gbps).binds == binds
+
+
+def test_block_floating_point_takes_18_beats_and_a_header_for_64_words():
+    # 64 words are 64 blocks of 17 bytes: 17 beats, and the header's
+    data = time(codec=Bfp(), gbps=float("inf")).on_link
+    assert data == 4 * 6 * 16 * (18 + 0.25)
+
+
+def test_what_a_word_takes_may_be_given():
+    codec = Inceptionn(group=16)
+    assert time(codec=codec, word_bytes=16.0, gbps=1e9).on_link == 4 * 6 * 16 * (17 + 0.25)
+
+
+def test_a_slice_shorter_than_a_hop_waits_for_it():
+    short = time(nodes=4, count=16 * 4 * 8)  # slices of 8 words
+    assert short.total > short.steps * short.hop
+    assert time(nodes=4, count=16 * 4 * 8, switch_ns=4000).total - short.total == pytest.approx(
+        (short.steps + 1) * 900
+    )

@@ -1,0 +1,87 @@
+"""Imports run one way, module by module: facts, golden models, what is generated, what runs, what shows it."""
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = {"fanin": "fanin", **{name: f"fanin.{name}" for name in ("hdl", "p4", "planner", "sim")}}
+
+#: From the bottom up; a floor may import itself and those below it. What stands in no other floor is a fact.
+FLOORS = (
+    ("fanin",),
+    ("fanin.golden",),
+    ("fanin.hdl", "fanin.p4", "fanin.planner"),
+    ("fanin.host", "fanin.sim"),
+    ("fanin.torch", "fanin.report"),
+    ("fanin.cli",),
+)
+APART = FLOORS[2]  # these know nothing of one another
+
+
+def _module(file):
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    name = ".".join((FOLDERS[parts[0]], *parts[1:]))
+    return name.removesuffix(".__init__")
+
+
+def _imports(file, modules):
+    """The modules of ours that a file imports, anywhere in it: a function's imports count, too."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom) and node.module in modules:
+            submodules = {f"{node.module}.{alias.name}" for alias in node.names} & modules
+            yield from submodules or {node.module}
+
+
+FILES = {_module(file): file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")}
+GRAPH = {module: set(_imports(file, set(FILES))) - {module} for module, file in FILES.items()}
+
+
+def _part(module):
+    """The part of a floor that a module belongs to: the longest name that it begins with."""
+    parts = [part for floor in FLOORS for part in floor if f"{module}.".startswith(f"{part}.")]
+    return max(parts, key=len)
+
+
+def _floor(module):
+    return next(n for n, floor in enumerate(FLOORS) if _part(module) in floor)
+
+
+def _wrong(graph):
+    """Imports that run upwards, or between those that are to know nothing of one another."""
+    return sorted(
+        f"{module} imports {other}"
+        for module, others in graph.items()
+        for other in others
+        if _floor(other) > _floor(module)
+        or (_part(module) != _part(other) and {_part(module), _part(other)} <= set(APART))
+    )
+
+
+def test_every_module_imports_its_own_floor_or_those_below():
+    assert len(GRAPH) > 400
+    assert {_part(module) for module in GRAPH} == {part for floor in FLOORS for part in floor}
+    assert _wrong(GRAPH) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "other"),
+    [
+        ("fanin.fixed", "fanin.golden.fp32"),
+        ("fanin.hdl.emit", "fanin.p4.emit"),
+        ("fanin.sim.pcap", "fanin.cli.main"),
+    ],
+)
+def test_an_import_in_the_wrong_direction_is_seen(module, other):
+    assert _wrong({module: {other}}) == [f"{module} imports {other}"]
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    try:
+        list(TopologicalSorter(GRAPH).static_order())
+    except CycleError as error:
+        pytest.fail(" imports ".join(error.args[1]))
