@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fanin.cli.bench.area import depth_figures
-from fanin.cli.bench.netlist import synthesise
+from fanin.cli.bench.area import part_figures
 from fanin.cli.bench.result import Result
 from fanin.cli.codec.measure import Meter, Row, paper_rows
 from fanin.cli.codec.options import describe
@@ -18,7 +17,6 @@ from fanin.codec import FLOAT_BITS, MAX_BOUND, MIN_BOUND, Bfp, Inceptionn, Mode
 from fanin.errors import InputError
 from fanin.golden.codec.samples import samples
 from fanin.hdl.codec.make import make_compressor, make_decompressor
-from fanin.hdl.emit import emit_verilog, snake_case
 from fanin.sim.codec.cosim import CodecRtl, encode_frame
 from fanin.sim.codec.gradients import gradients
 from fanin.sim.codec.tags import BOUNDS
@@ -123,17 +121,7 @@ def _differences(name: str, configs: Sequence[Inceptionn | Bfp], rtl: CodecRtl, 
 def _area(config: Inceptionn | Bfp, width: int) -> Iterator[Result]:
     for make in make_compressor, make_decompressor:
         component = make(config, width)
-        name = snake_case(type(component).__name__)
-        verilog = emit_verilog(component, name=name)
-        area = synthesise(verilog, name)
-        least = synthesise(verilog, name, levels_first=True)  # what the design can have, beside what it gets
-        name = f"{type(component).__name__}, {width} bits"
-        yield from depth_figures(name, area)
-        yield Result(f"{name}: LUTs, mapped for fewest levels", least.depth.luts, "levels", note="no limit")
-        yield Result(f"{name}: LUTs", area.luts, "LUTs", note=f"mapped for fewest levels: {least.luts:,}")
-        yield Result(f"{name}: LUTs as memory", area.lutrams, "LUTs")
-        yield Result(f"{name}: flip-flops", area.flip_flops, "flip-flops")
-        yield Result(f"{name}: block RAM", area.ram_bits, "bits")
+        yield from part_figures(component, f"{type(component).__name__}, {width} bits")
 
 
 def _table(bounds: Sequence[int]) -> Iterator[Result]:
