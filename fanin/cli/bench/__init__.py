@@ -46,6 +46,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     codec.add_argument("--values", type=int, default=1_000_000, metavar="N", help="values per codec and bound")
     area = _benchmark(names, "area", "LUTs, flip-flops and logic depth of one engine and a whole node")
     area.add_argument("--preset", choices=list(PRESETS), default="u280", help="the node that is mapped")
+    fmax = _benchmark(names, "fmax", "clock by place and route on an ECP5-85, and logic depth, of each part")
+    fmax.add_argument("--part", action="append", metavar="NAME", help="this part alone; repeatable")
+    fmax.add_argument("--seed", type=int, default=1, metavar="N", help="of the placement")
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
