@@ -9,7 +9,7 @@ from typing import Any
 
 from amaranth.lib import wiring
 
-from fanin.codec import Bfp, Codec, Inceptionn
+from fanin.codec import Bfp, Codec, CodecConfig, Inceptionn
 from fanin.errors import InputError
 from fanin.fixed import VALUE_BITS
 from fanin.glm import PRESETS, GlmConfig
@@ -97,7 +97,7 @@ def _ring_parameters(config: GlmConfig) -> Parameters:
 
 
 def _ring_node(*, codec: Codec, block: int, mantissa: int, **sizes: int) -> RingNode:
-    chosen: Inceptionn | Bfp | None = Bfp(block, mantissa) if codec is Codec.BFP else None
+    chosen: CodecConfig | None = Bfp(block, mantissa) if codec is Codec.BFP else None
     if codec is Codec.INCEPTIONN:
         chosen = Inceptionn(group=sizes["lanes"])
     return RingNode(config=RingConfig(**sizes, codec=chosen))

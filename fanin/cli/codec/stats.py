@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fanin.cli.codec.options import MODES, add_bfp, add_bound, add_group, parse_bound
 from fanin.cli.output import print_json
-from fanin.codec import FLOAT_BITS, Bfp, Inceptionn, Mode
+from fanin.codec import FLOAT_BITS, Bfp, CodecConfig, Inceptionn, Mode
 from fanin.errors import InputError
 
 BOUNDS = (10, 8, 6)
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _configurations(args: argparse.Namespace) -> list[Inceptionn | Bfp]:
+def _configurations(args: argparse.Namespace) -> list[CodecConfig]:
     bounds = dict.fromkeys(map(parse_bound, args.bound)) if args.bound else BOUNDS
     modes = [Mode[args.mode.upper()]] if args.mode != "both" else [Mode.STRICT, Mode.PUBLISHED]
     group = args.group or Inceptionn().group

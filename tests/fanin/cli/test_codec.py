@@ -154,7 +154,7 @@ def test_bad_compressed_files_are_refused(capsys, values, tmp_path):
     assert refused(b"fanc" + good[4:]) == "is no file of fanin codec: it begins with b'fanc', not b'FANC'"
     assert refused(good[:15]) == "ends after 15 bytes, within its header of 16"
     assert refused(patched(4, 2)) == "has version 2 of the file format; this is version 1"
-    assert refused(patched(5, 3)) == "has codec 3; known are 1 (INCEPTIONN) and 2 (BFP)"
+    assert refused(patched(5, 3)) == "has codec 3; known are 1 (inceptionn) and 2 (bfp)"
     assert refused(patched(6, 16)).startswith("has parameters that no codec has: bound must be from")
     assert refused(patched(7, 2)).startswith("has parameters that no codec has: 2 is not a valid Mode")
     assert refused(patched(5, 2, 17)).startswith("has parameters that no codec has: block must be one of")
