@@ -47,7 +47,7 @@ def place(verilog: str, top: str, *, seed: int = 1, timeout: float = 3600) -> Pl
     with tempfile.TemporaryDirectory(prefix="fanin-ecp5-") as name:
         folder = Path(name)
         (folder / "top.v").write_text(verilog)
-        script = f"read_verilog top.v; hierarchy -top {top}; write_json ports.json"
+        script = f"read_verilog top.v; hierarchy -top {top}; proc; write_json ports.json"
         _run([yosys(), "-q", "-p", script], folder, timeout)
         ports = json.loads((folder / "ports.json").read_text())["modules"][top]["ports"]
         (folder / "harness.v").write_text(harness(top, ports))
