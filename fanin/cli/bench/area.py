@@ -12,7 +12,8 @@ from fanin.cli.bench.netlist import Area, synthesise
 from fanin.cli.bench.result import Result
 from fanin.glm import PRESETS, GlmConfig
 from fanin.hdl.aggregation.transport import AggTransport
-from fanin.hdl.emit import emit_verilog, module_name, snake_case
+from fanin.hdl.emission import kept_verilog
+from fanin.hdl.emit import module_name, snake_case
 from fanin.hdl.glm.backward import GradientLane
 from fanin.hdl.glm.bank import Bank
 from fanin.hdl.glm.engine import Engine
@@ -65,7 +66,7 @@ def map_parts(
     as registers, so its inputs or outputs must come from registers for the depth to be whole.
     """
     name = snake_case(type(component).__name__)
-    verilog = emit_verilog(component, name=name)
+    verilog = kept_verilog(component, name=name)
     names = [module_name(part) for part in parts]
     for part in parts:
         part._MustUse__used = True  # its equals inside ``component`` are elaborated in its place
@@ -97,7 +98,7 @@ def depth_figures(name: str, area: Area) -> Iterator[Result]:
 def part_figures(part: wiring.Component) -> Iterator[Result]:
     """The depth has the limit; what it costs is beside it, and what the design can have."""
     name = type(part).__name__
-    verilog = emit_verilog(part, name=snake_case(name))
+    verilog = kept_verilog(part, name=snake_case(name))
     area = synthesise(verilog, snake_case(name))
     least = synthesise(verilog, snake_case(name), levels_first=True)
     yield from depth_figures(name, area)

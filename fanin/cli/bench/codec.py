@@ -18,7 +18,8 @@ from fanin.codec import FLOAT_BITS, MAX_BOUND, MIN_BOUND, Bfp, Inceptionn, Mode
 from fanin.errors import InputError
 from fanin.golden.codec.samples import samples
 from fanin.hdl.codec.make import make_compressor, make_decompressor
-from fanin.hdl.emit import emit_verilog, snake_case
+from fanin.hdl.emission import kept_verilog
+from fanin.hdl.emit import snake_case
 from fanin.sim.codec.cosim import CodecRtl, encode_frame
 from fanin.sim.codec.gradients import gradients
 from fanin.sim.codec.tags import BOUNDS
@@ -124,7 +125,7 @@ def _area(config: Inceptionn | Bfp, width: int) -> Iterator[Result]:
     for make in make_compressor, make_decompressor:
         component = make(config, width)
         name = snake_case(type(component).__name__)
-        verilog = emit_verilog(component, name=name)
+        verilog = kept_verilog(component, name=name)
         area = synthesise(verilog, name)
         least = synthesise(verilog, name, levels_first=True)  # what the design can have, beside what it gets
         name = f"{type(component).__name__}, {width} bits"
