@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-#: The kinds of entries, each in a folder of its own: Verilog, simulators, Verilator's own library.
-EMISSION, BUILDS, RUNTIME = "emitted", "verilated", "runtime"
+EMISSION, BUILDS, RUNTIME = "emitted", "verilated", "runtime"  # folders, one for each kind of entries
+KINDS = {EMISSION: "Verilog of components", BUILDS: "simulators", RUNTIME: "Verilator's own library, compiled"}
 PATIENCE = 600.0  #: seconds that a process waits for another one's entry; then it makes its own
 _VARIABLE = "FANIN_CACHE"
 _LOCK, _MAKING = ".lock", "making-"  # how names end, and begin, of what is no entry
