@@ -22,7 +22,7 @@ from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
 from fanin.hdl.codec.inceptionn.decompressor import InceptionnDecompressor
 from fanin.hdl.codec.nic.nic import InceptionnNic
 from fanin.hdl.codec.nic.shapes import MAX_FRAME
-from fanin.hdl.emit import emit_verilog
+from fanin.hdl.emission import kept_verilog
 from fanin.hdl.glm.data_parallel import DataParallelWorker
 from fanin.hdl.glm.engine import Engine
 from fanin.hdl.glm.loss import LossUnit
@@ -153,4 +153,4 @@ def emit(name: str, *, preset: str, settings: Mapping[str, str]) -> str:
     """Verilog of a component of the catalogue. Raises InputError."""
     if name not in CATALOG:
         raise InputError(f"no component {name!r}; there are {', '.join(CATALOG)}")
-    return emit_verilog(CATALOG[name].build(PRESETS[preset], settings), name=name.replace("-", "_"))
+    return kept_verilog(CATALOG[name].build(PRESETS[preset], settings), name=name.replace("-", "_"))

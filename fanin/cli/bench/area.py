@@ -12,7 +12,8 @@ from fanin.cli.bench.netlist import Area, Goal, synthesise
 from fanin.cli.bench.result import Result
 from fanin.glm import PRESETS, GlmConfig
 from fanin.hdl.aggregation.transport import AggTransport
-from fanin.hdl.emit import emit_verilog, module_name, snake_case
+from fanin.hdl.emission import kept_verilog
+from fanin.hdl.emit import module_name, snake_case
 from fanin.hdl.glm.backward import GradientLane
 from fanin.hdl.glm.bank import Bank
 from fanin.hdl.glm.engine import Engine
@@ -68,7 +69,7 @@ def map_parts(
     as registers, so its inputs or outputs must come from registers for the depth to be whole.
     """
     name = snake_case(type(component).__name__)
-    verilog = emit_verilog(component, name=name)
+    verilog = kept_verilog(component, name=name)
     names = [module_name(part) for part in parts]
     for part in parts:
         part._MustUse__used = True  # its equals inside ``component`` are elaborated in its place
@@ -101,7 +102,7 @@ def part_figures(part: wiring.Component, name: str = "") -> Iterator[Result]:
     """The depth of a part, mapped for depth, beside its limit; what it costs, mapped for area."""
     top = snake_case(type(part).__name__)
     name = name or type(part).__name__
-    verilog = emit_verilog(part, name=top)
+    verilog = kept_verilog(part, name=top)
     deep, area = synthesise(verilog, top), synthesise(verilog, top, goal=Goal.AREA)
     yield from depth_figures(name, deep)
     yield Result(f"{name}: LUTs", area.luts, "LUTs", note=f"mapped for depth: {deep.luts:,}")

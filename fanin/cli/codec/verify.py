@@ -6,6 +6,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
+from fanin.cli.cache import add_no_cache
 from fanin.cli.codec.options import add_codec, configuration
 from fanin.cli.output import print_json
 from fanin.codec import CodecConfig
@@ -36,6 +37,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     verify.add_argument(
         "--stalls", type=float, default=0.0, metavar="P", help="with --rtl, share of cycles that streams wait"
     )
+    add_no_cache(verify, "with --rtl, ")
     verify.add_argument("--json", action="store_true", help="one JSON object on stdout")
     verify.set_defaults(run=run)
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from fanin import __version__
+from fanin.cache import BUILDS, EMISSION, RUNTIME, cache_directory, kept_text
 from fanin.cli.main import build_parser, main
 from fanin.cli.output import output_directory, write_file
 from fanin.cli.progress import Remaining
@@ -286,6 +288,53 @@ def test_the_doctor_names_tools_with_versions(capsys):
     assert status == 0
     assert tools["numpy"]["version"] == np.__version__
     assert {"python", "g++", "make", "perl", "verilator", "yosys", "cocotb", "tshark"} <= set(tools)
+
+
+def test_the_doctor_says_where_the_cache_is_and_how_large(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("FANIN_CACHE", str(tmp_path))
+    kept_text(tmp_path / EMISSION / "entry", lambda: 2_000_000 * " ")
+    build = tmp_path / BUILDS / "entry" / "simulation"
+    build.parent.mkdir(parents=True)
+    build.write_bytes(bytes(1_234_567))
+    cache = json.loads(_run(capsys, "doctor", "--json")[1])["cache"]
+    assert cache == {
+        "folder": str(tmp_path),
+        EMISSION: {"entries": 1, "bytes": 2_000_065},
+        BUILDS: {"entries": 1, "bytes": 1_234_567},
+        RUNTIME: {"entries": 0, "bytes": 0},
+    }
+    out = _run(capsys, "doctor")[1]
+    assert f"cache, which may be deleted: {tmp_path}\n" in out
+    assert re.search(r"emitted +1 +2\.0 MB +Verilog", out)
+    assert re.search(r"verilated +1 +1\.2 MB +simulators", out)
+
+
+TREE = ("verilog", "adder-tree", "--preset", "tiny", "-o", "-")
+
+
+def test_no_cache_uses_nothing_that_was_kept_and_keeps_nothing(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("FANIN_CACHE", str(tmp_path))
+    anew = _run(capsys, *TREE, "--no-cache")[1]
+    assert "module adder_tree(" in anew
+    assert list(tmp_path.iterdir()) == []
+    assert _run(capsys, *TREE)[1] == anew
+    (entry,) = (tmp_path / EMISSION).iterdir()
+    entry.unlink()
+    kept_text(entry, lambda: "what was kept")
+    assert _run(capsys, *TREE)[1] == "what was kept"
+    assert _run(capsys, *TREE, "--no-cache")[1] == anew
+    assert cache_directory() == tmp_path
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("train x", "ps train", "verilog x", "codec verify --codec bfp"),
+        *("bench allreduce", "bench ring", "bench rdma", "bench ps", "bench codec", "bench area"),
+    ],
+)
+def test_commands_that_emit_or_build_can_do_without_the_cache(command):
+    assert build_parser().parse_args([*command.split(), "--no-cache"]).no_cache is True
 
 
 def test_the_doctor_says_what_is_missing(capsys, monkeypatch, tmp_path):
