@@ -22,16 +22,16 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     encode = parts.add_parser(
         "encode",
         help="compress a file of values",
-        description="Compress a file of raw binary32 values. The result begins with a header of 16 bytes that "
-        "says how (docs/systems/codec.md).",
+        description="Compress a file of values (raw binary32, or .npy). The result begins with a header of 16 "
+        "bytes that says how (docs/systems/codec.md).",
     )
     add_codec(encode, required=True)
     encode.set_defaults(run=run_encode)
     decode = parts.add_parser(
         "decode",
         help="the values of a compressed file",
-        description="Write the values of a compressed file. Its header says which codec; options that are "
-        "given must agree with it.",
+        description="Write the values of a compressed file as raw binary32. Its header says which codec; "
+        "options that are given must agree with it.",
     )
     add_codec(decode, required=False)
     decode.set_defaults(run=run_decode)

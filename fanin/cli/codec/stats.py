@@ -19,8 +19,8 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     stats = parts.add_parser(
         "stats",
         help="compression and errors of a file's values",
-        description="Say what each codec makes of a file of raw binary32 values: how many bits they take, and "
-        "what it costs, beside the paper's table III.",
+        description="Say what each codec makes of a file of values (raw binary32, or .npy): how many bits they "
+        "take, and what it costs, beside the paper's table III.",
     )
     stats.add_argument("file", type=Path, metavar="FILE")
     defaults = " ".join(f"2^-{bound}" for bound in BOUNDS)
