@@ -40,7 +40,7 @@ def huber(monkeypatch):
 @pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")  # of a module that was given up
 @pytest.mark.parametrize("place", PLACES)
 def test_a_loss_that_is_not_stated_is_refused_by_name(huber, place):
-    with pytest.raises(ValueError, match="loss must be one of linear, logistic, hinge, not <Loss.HUBER: 3>"):
+    with pytest.raises(ValueError, match=r"loss must be one of linear, logistic, hinge, not <Loss.HUBER: 3>"):
         PLACES[place](huber)
     gc.collect()
 
