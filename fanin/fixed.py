@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from enum import IntEnum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Never
 
 import numpy as np
 import numpy.typing as npt
@@ -49,9 +49,25 @@ class Loss(IntEnum):
     LOGISTIC = 1
     HINGE = 2
 
+    @property
+    def classifies(self) -> bool:
+        """Whether labels are classes, 0 and 1, and not targets."""
+        match self:
+            case Loss.LINEAR:
+                return False
+            case Loss.LOGISTIC | Loss.HINGE:
+                return True
+            case _:
+                raise unknown_loss(self)
+
 
 #: The losses by the names that users give them.
 LOSSES = {loss.name.lower(): loss for loss in Loss}
+
+
+def unknown_loss(loss: Never) -> ValueError:
+    """What is raised where nothing is stated for a loss; a type checker finds such a place, too."""
+    return ValueError(f"loss must be one of {', '.join(LOSSES)}, not {loss!r}")
 
 
 def check_frac(frac: int) -> None:
@@ -155,12 +171,16 @@ def df(fa: npt.ArrayLike, y: npt.ArrayLike, loss: Loss, frac: int) -> Int64:
     linear: FA − y. logistic: σ(FA) − y. hinge: −y where y·FA < 1, else 0.
     """
     fa, y = np.asarray(fa, dtype=np.int64), np.asarray(y, dtype=np.int64)
-    if loss == Loss.LINEAR:
-        return fa - y
-    if loss == Loss.LOGISTIC:
-        return sigmoid(fa, frac) - y
-    margin = np.where(y > 0, fa, -fa)
-    return np.where(margin < 1 << frac, -y, 0)
+    match loss:
+        case Loss.LINEAR:
+            return fa - y
+        case Loss.LOGISTIC:
+            return sigmoid(fa, frac) - y
+        case Loss.HINGE:
+            margin = np.where(y > 0, fa, -fa)
+            return np.where(margin < 1 << frac, -y, 0)
+        case _:
+            raise unknown_loss(loss)
 
 
 def labels(y: npt.ArrayLike, loss: Loss, frac: int) -> npt.NDArray[np.int32]:
@@ -172,8 +192,13 @@ def labels(y: npt.ArrayLike, loss: Loss, frac: int) -> npt.NDArray[np.int32]:
     """
     check_frac(frac)
     y = np.asarray(y, dtype=np.float64)
-    if loss == Loss.HINGE:
-        y = 2 * y - 1
+    match loss:
+        case Loss.LINEAR | Loss.LOGISTIC:
+            pass
+        case Loss.HINGE:
+            y = 2 * y - 1
+        case _:
+            raise unknown_loss(loss)
     fixed = np.rint(np.ldexp(y, frac))
     outside = ~((fixed >= INT32_MIN) & (fixed <= INT32_MAX))
     if outside.any():

@@ -9,14 +9,13 @@ from types import MappingProxyType
 
 from fanin.errors import DoesNotFit, InputError
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, MAX_FRAC, MAX_PRECISION, MIN_FRAC
-from fanin.wire.aggregation import AGGREGATION, MAX_WORKERS, Encap, Protocol
-from fanin.wire.fields import field_bits
+from fanin.job import MAX_NODE_SLOTS
+from fanin.wire.aggregation import MAX_WORKERS, Encap, Protocol
 
 MICRO_BATCH = 8  # samples that go through an engine side by side, one per bank
 MAX_ENGINES = 8
 MAX_LANES = 64
 MAX_DEPTH = 4096  # chunks; the widths of an engine's sums rest on it
-MAX_SLOTS = 1 << field_bits(AGGREGATION, "slot") - 1
 MAX_MICRO_BATCHES = (1 << 24) - 1  # of a mini-batch: the width of its register
 MAX_RUN_MICRO_BATCHES = 1 << 13  # data-parallel: of a mini-batch, per worker; its gradients fit 48 bits then
 
@@ -62,7 +61,7 @@ class GlmConfig:
         _check("lanes", self.lanes, 2, MAX_LANES, power_of_two=True)
         _check("depth", self.depth, 1, MAX_DEPTH)
         _check("sample_fifo", self.sample_fifo, MAX_PRECISION, 1 << 16)
-        _check("slots", self.slots, 2, MAX_SLOTS, power_of_two=True)
+        _check("slots", self.slots, 2, MAX_NODE_SLOTS, power_of_two=True)
         _check("mac_width", self.mac_width, 8, 512, power_of_two=True)
         _check("frac", self.frac, MIN_FRAC, MAX_FRAC)
         object.__setattr__(self, "encap", Encap(self.encap))

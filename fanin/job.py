@@ -9,8 +9,11 @@ from dataclasses import dataclass, fields
 
 from fanin.wire.aggregation import AGGREGATION, MAX_WORKERS
 from fanin.wire.ethernet import Endpoint
+from fanin.wire.fields import field_bits
 
-SLOTS, JOBS = (1 << field.bits for name in ("slot", "job") for field in AGGREGATION if field.name == name)
+JOBS = 1 << field_bits(AGGREGATION, "job")
+SLOTS = 1 << field_bits(AGGREGATION, "slot")  # of a switch
+MAX_NODE_SLOTS = SLOTS // 2  # of a job, as a node has it: log2 of their number fits 4 bits
 SWITCH = Endpoint(mac=0x02_00_00_00_01_00, ip=0x0A_00_00_FE)  # unless said otherwise
 
 

@@ -32,7 +32,7 @@ from fanin.p4.description import (
 from fanin.p4.tofino import STAGES, state_stages, sums_per_stage
 from fanin.wire.aggregation import AGGREGATION, DEFAULT_VALUES, MAX_WORKERS, VALUE_BITS, Encap, Kind, Protocol
 from fanin.wire.ethernet import ETHERNET, IPV4, UDP
-from fanin.wire.fields import Field
+from fanin.wire.fields import Field, field_bits
 
 MAX_JOBS = 8  # at a time: decides table sizes
 MAX_VALUES = 32
@@ -66,7 +66,7 @@ class ProgramConfig:
     def __post_init__(self) -> None:
         for name, most, why in (
             ("workers", MAX_WORKERS, f"a packet's bitmap has {MAX_WORKERS} bits"),
-            ("slots", SLOTS, "a packet's slot has 16 bits"),
+            ("slots", SLOTS, f"a packet's slot has {field_bits(AGGREGATION, 'slot')} bits"),
             ("values", MAX_VALUES, "no packet with more is tested on either target"),
         ):
             if not 1 <= getattr(self, name) <= most:

@@ -93,7 +93,3 @@ def _main(argv: Sequence[str] | None) -> int:
         return 0
     except OSError as error:  # a full disk, a file that has gone: no fault of ours that a traceback would tell
         return _complain(str(error), EXIT_BAD_INPUT)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

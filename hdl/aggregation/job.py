@@ -7,7 +7,7 @@ from typing import Any
 from amaranth import Cat, Value
 from amaranth.lib import data, enum
 
-from fanin.glm import MAX_SLOTS
+from fanin.job import MAX_NODE_SLOTS
 from fanin.wire.aggregation import AGGREGATION
 from fanin.wire.ethernet import ETHERNET, IPV4, UDP
 from fanin.wire.fields import field_bits
@@ -21,7 +21,6 @@ ROUND_BITS = field_bits(AGGREGATION, "round")
 BITMAP_BITS = field_bits(AGGREGATION, "bitmap")
 TIMEOUT_BITS = 32
 RETRY_BITS = 16
-MAX_LOG2_SLOTS = MAX_SLOTS.bit_length() - 1
 
 
 class JobConfig(data.Struct):
@@ -36,7 +35,7 @@ class JobConfig(data.Struct):
     enable: 1
     job: JOB_BITS
     base: SLOT_BITS
-    log2_slots: 4
+    log2_slots: range(MAX_NODE_SLOTS.bit_length())
     member: BITMAP_BITS
     timeout: TIMEOUT_BITS
     retries: RETRY_BITS

@@ -13,8 +13,9 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from fanin.hdl.aggregation.job import MAX_LOG2_SLOTS, ROUND_BITS
+from fanin.hdl.aggregation.job import ROUND_BITS
 from fanin.hdl.arith.compare import equal_parts
+from fanin.job import MAX_NODE_SLOTS
 from fanin.wire.aggregation import ROUND_MAX, Protocol
 
 
@@ -28,8 +29,8 @@ class SlotState(enum.Enum, shape=2):  # type: ignore[call-arg]
 
 def check_slots(slots: int) -> None:
     """Raises ValueError unless ``slots`` is a possible number of slots."""
-    if slots < 2 or slots & (slots - 1) or slots > 1 << MAX_LOG2_SLOTS:
-        raise ValueError(f"slots must be a power of two from 2 to {1 << MAX_LOG2_SLOTS}, not {slots!r}")
+    if slots < 2 or slots & (slots - 1) or slots > MAX_NODE_SLOTS:
+        raise ValueError(f"slots must be a power of two from 2 to {MAX_NODE_SLOTS}, not {slots!r}")
 
 
 def check_first_round(first_round: int) -> None:

@@ -19,6 +19,7 @@ from fanin.fixed import (
     check_frac,
     sigma_fraction_bits,
     sigma_table,
+    unknown_loss,
 )
 from fanin.hdl.arith.carry import LUT_INPUTS, any_by_carry
 
@@ -41,7 +42,7 @@ class LossUnit(wiring.Component):
     ``labels`` : In, stream of ``banks`` × signed(32)
         Labels of the same samples, as ``fixed.labels`` gives them.
     ``loss`` : In, ``fixed.Loss``
-        Which loss.
+        Which loss; of a value that is none, df is −label (``RunCheck`` refuses a run with it).
     ``mantissa`` : In, 16
         γ/B · 2^shift.
     ``shift`` : In, 6
@@ -150,11 +151,13 @@ class LossUnit(wiring.Component):
             label2.eq(label),
             satisfied.eq((self.loss == Loss.HINGE) & Mux(label[-1], at_most_minus_one, at_least_one)),
         ]
+        sigma = Mux(inside, entry.value, Mux(fa1[-1], 0, 1 << self.frac))
         with m.Switch(self.loss):
-            with m.Case(Loss.LINEAR):
-                m.d.sync += base.eq(fa1)
-            with m.Case(Loss.LOGISTIC):
-                m.d.sync += base.eq(Mux(inside, entry.value, Mux(fa1[-1], 0, 1 << self.frac)))
+            for loss in Loss:
+                minuend = _minuend(loss, fa1, sigma)
+                if minuend is not None:
+                    with m.Case(loss):
+                        m.d.sync += base.eq(minuend)
             with m.Default():
                 m.d.sync += base.eq(0)
 
@@ -193,3 +196,16 @@ class LossUnit(wiring.Component):
         ]
         limit = Cat((~negative).replicate(VALUE_BITS - 1), negative)
         return Mux(overflow, limit, (coarse >> self.shift[:3])[:VALUE_BITS]).as_signed()
+
+
+def _minuend(loss: Loss, fa: Value, sigma: Value) -> Value | None:
+    """What the label is subtracted from; None for 0. Raises ValueError for a loss that has no hardware."""
+    match loss:
+        case Loss.LINEAR:
+            return fa
+        case Loss.LOGISTIC:
+            return sigma
+        case Loss.HINGE:
+            return None
+        case _:
+            raise unknown_loss(loss)

@@ -117,7 +117,7 @@ class RunCheck(wiring.Component):
             any_by_carry(shape.epoch, LUT_INPUTS),
             ~any_by_carry(words[COUNT_BITS:], LUT_INPUTS),
             any_by_carry(training.epochs, LUT_INPUTS),
-            training.as_value()[_offset("loss") :][:2] <= max(Loss),
+            training.as_value()[_field("loss")] <= max(Loss),
             training.shift <= MAX_SHIFT,
             training.mantissa[-1],
             training.clamp_bits >= MIN_CLAMP,
@@ -135,6 +135,7 @@ class RunCheck(wiring.Component):
         return m
 
 
-def _offset(name: str) -> int:
-    """Where a field of ``Training`` starts."""
-    return Training.as_shape()[name].offset
+def _field(name: str) -> slice:
+    """The bits of a field of ``Training``: a register of it may hold what its type has no name for."""
+    field = Training.as_shape()[name]
+    return slice(field.offset, field.offset + field.width)

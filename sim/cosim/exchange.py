@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from typing import Protocol
 
 from fanin.sim.cosim.clock import Clock
@@ -20,21 +21,23 @@ _UDP = byte_length(ETHERNET) + byte_length(IPV4)  # where its header begins
 _PROTOCOL = byte_length(ETHERNET) + 9  # where IPv4 names the protocol
 _PORTS = struct.Struct(">HH")
 
-_ACKNOWLEDGEMENT = ("ACK left the node", "CONFIRM arrived at the node")
 
-#: The way of the first packet of a node, in order.
-STEPS = (
-    "configured",
-    "AGG left the node",
-    "AGG reached the switch",
-    "RESULT arrived at the node",
-    *_ACKNOWLEDGEMENT,
-)
+class Step(StrEnum):
+    """A step on the way of the first packet of a node, in order."""
+
+    CONFIGURED = "configured"
+    AGG_LEFT = "AGG left the node"
+    AGG_ARRIVED = "AGG reached the switch"
+    RESULT_ARRIVED = "RESULT arrived at the node"
+    ACK_LEFT = "ACK left the node"
+    CONFIRM_ARRIVED = "CONFIRM arrived at the node"
 
 
-def steps_of(protocol: wire.Protocol) -> tuple[str, ...]:
-    """Those of ``STEPS`` that there are in a protocol."""
-    return STEPS if protocol.acknowledges else STEPS[: -len(_ACKNOWLEDGEMENT)]
+def steps_of(protocol: wire.Protocol) -> tuple[Step, ...]:
+    """The steps that there are in a protocol."""
+    if protocol.acknowledges:
+        return tuple(Step)
+    return tuple(step for step in Step if step not in (Step.ACK_LEFT, Step.CONFIRM_ARRIVED))
 
 
 class Top(Protocol):
@@ -82,7 +85,7 @@ class Exchange:
         self._next_tag = 0
         self.allreduce_cycles: list[int] = []
         self.sent: Counter[str] = Counter()
-        self.steps: list[dict[str, int]] = [{} for _ in range(nodes)]
+        self.steps: list[dict[Step, int]] = [{} for _ in range(nodes)]
 
     def serve(self, now: int) -> None:
         """Move every frame that can be moved at rising edge ``now``, and set the alarm for the next one."""
@@ -123,15 +126,15 @@ class Exchange:
         self._top.skip(time_ps)
 
     def first_packets(self) -> list[dict[str, int]]:
-        """Per node, the cycle in which its first packet reached each of ``STEPS``, as far as it came."""
+        """Per node, the cycle in which its first packet reached each step, as far as it came."""
         self._note_arrivals()
-        return [{step: steps[step] for step in STEPS if step in steps} for steps in self.steps]
+        return [{step.value: steps[step] for step in Step if step in steps} for steps in self.steps]
 
     def _note_arrivals(self) -> None:
         clock = self._clock
         for steps, arrival in zip(self.steps, self._network.first_arrival, strict=True):
-            if arrival is not None and STEPS[1] in steps:  # other traffic has no steps
-                steps.setdefault(STEPS[2], (arrival - clock.skipped_ps) // clock.period_ps)
+            if arrival is not None and Step.AGG_LEFT in steps:  # other traffic has no steps
+                steps.setdefault(Step.AGG_ARRIVED, (arrival - clock.skipped_ps) // clock.period_ps)
 
     def _hand_in(self, node: int, frame: bytes, time: int, error: bool) -> None:
         tag, self._next_tag = self._next_tag, self._next_tag + 1
@@ -145,18 +148,18 @@ class Exchange:
         self.sent[Kind(kind).name if kind in tuple(Kind) else "other"] += 1
         if kind == Kind.AGG:
             self._awaited.setdefault((node, operation), cycle)
-            self.steps[node].setdefault("AGG left the node", cycle)
+            self.steps[node].setdefault(Step.AGG_LEFT, cycle)
         elif kind == Kind.ACK:
-            self.steps[node].setdefault("ACK left the node", cycle)
+            self.steps[node].setdefault(Step.ACK_LEFT, cycle)
 
     def _note_taken(self, tag: int, cycle: int) -> None:
         if tag not in self._on_the_way:
             return
         node, kind, operation = self._on_the_way.pop(tag)
         if kind == Kind.RESULT:
-            self.steps[node].setdefault("RESULT arrived at the node", cycle)
+            self.steps[node].setdefault(Step.RESULT_ARRIVED, cycle)
             sent = self._awaited.pop((node, operation), None)
             if sent is not None:
                 self.allreduce_cycles.append(cycle - sent)
         elif kind == Kind.CONFIRM:
-            self.steps[node].setdefault("CONFIRM arrived at the node", cycle)
+            self.steps[node].setdefault(Step.CONFIRM_ARRIVED, cycle)

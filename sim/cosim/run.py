@@ -21,10 +21,14 @@ Intervals = npt.NDArray[np.uint64]  # rows of rising edges: the first of an inte
 
 @dataclass
 class Phase:
-    """A program for each node's host; all start together, the next phase begins when all have ended."""
+    """A program for each node's host; all start together, the next phase begins when all have ended.
+
+    A ``settled`` one begins when, besides, no frame is on its way any more: nodes must have stopped sending.
+    """
 
     name: str
     programs: list[HostProgram]
+    settled: bool = False
 
 
 @dataclass

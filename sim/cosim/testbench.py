@@ -16,7 +16,7 @@ from cocotb.triggers import ValueChange
 
 from fanin.errors import CheckFailed, ToolFailed
 from fanin.sim.cosim.clock import Clock
-from fanin.sim.cosim.exchange import STEPS, Exchange
+from fanin.sim.cosim.exchange import Exchange, Step
 from fanin.sim.cosim.library import Library
 from fanin.sim.cosim.live import Board, LiveHosts, LiveRun, SimulationError
 from fanin.sim.cosim.run import Phase, PhaseResult, RunRequest, RunResult
@@ -27,6 +27,7 @@ REQUEST = "FANIN_COSIM_REQUEST"  # pickle of a RunRequest
 RESULT = "FANIN_COSIM_RESULT"  # where the pickle of the RunResult goes
 PROGRESS = "FANIN_COSIM_PROGRESS"  # file descriptor that gets lines of a Progress' three numbers
 _REPORT_SECONDS = 0.2
+_SETTLE_CYCLES = 64  # after which it is asked again whether a MAC still holds a frame
 
 
 class Session:
@@ -61,17 +62,32 @@ class Session:
             await self._live(self.request.hosts)
 
     async def _phase(self, phase: Phase) -> PhaseResult:
-        library, start = self.library, self.library.cycle()
+        library = self.library
+        if phase.settled:
+            await self._settle()
+        start = library.cycle()
         for node, program in enumerate(phase.programs):
             library.run_host(node, program)
         while library.hosts_busy():
-            await self._next()
-            if text := library.error():
-                raise SimulationError(text)
+            await self._step()
         for steps in self.exchange.steps:
-            steps.setdefault(STEPS[0], library.cycle())
+            steps.setdefault(Step.CONFIGURED, library.cycle())
         reads = [library.reads(node) for node in range(self.request.nodes)]
         return PhaseResult(phase.name, start, library.cycle(), reads)
+
+    async def _settle(self) -> None:
+        """Await that no frame is on its way."""
+        while self.exchange.carries:
+            alarm = self.exchange.alarm
+            heartbeat = self.library.cycle() + _SETTLE_CYCLES
+            self.library.set_alarm(heartbeat if alarm is None else min(alarm, heartbeat))
+            await self._step()
+
+    async def _step(self) -> None:
+        """``_next``. Raises SimulationError where the top says so."""
+        await self._next()
+        if text := self.library.error():
+            raise SimulationError(text)
 
     async def _live(self, hosts_of: Callable[[Board], LiveHosts]) -> None:
         library, request = self.library, self.request

@@ -52,7 +52,7 @@ class TrainRun:
 
     models: list[Int32] = field(default_factory=list)  # per epoch, in column order
     cycles: list[int] = field(default_factory=list)  # per epoch, of the slowest node
-    counters: list[dict[str, int]] = field(default_factory=list)  # per node
+    counters: list[dict[str, int]] = field(default_factory=list)  # per node, when all that was sent had arrived
     replicas_equal: bool = True  # data-parallel: every worker has the same model after every epoch
     allreduce_ns: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # per operation and node
     timeline: Timeline | None = None
@@ -147,6 +147,7 @@ class Cosim:
         registers = self.driver.registers
         end = HostProgram().poll_field(registers, "status", "idle", 1)
         end.check_field(registers, "status", "failed", 0)
+        count = HostProgram().extend(self.driver.counters().operations)
         return RunRequest(
             nodes=self.workers,
             period_ps=self.period_ps,
@@ -155,6 +156,7 @@ class Cosim:
                 Phase("configure", programs),
                 *(Phase(f"epoch {number}", [epoch] * self.workers) for number in range(1, epochs + 1)),
                 Phase("end", [end] * self.workers),
+                Phase("count", [count] * self.workers, settled=True),  # what was counted adds up
             ],
             switch=functools.partial(make, self.workers),
             jobs=[Job(JOB_ID, 0, slots, members)],
@@ -217,8 +219,7 @@ class Cosim:
         before = [0] * self.workers
         for phase in raw.phases[1 : 1 + epochs]:
             parts = [self._read_back(words) for words in phase.reads]
-            run.counters = [counters for counters, _ in parts]
-            after = [counters["cycles"] for counters in run.counters]
+            after = [counters["cycles"] for counters, _ in parts]
             run.cycles.append(max(b - a for a, b in zip(before, after, strict=True)))
             before = after
             weights = [part for _, part in parts]
@@ -227,6 +228,7 @@ class Cosim:
             run.models.append(join_model(weights, shape))
             if shape.data_parallel:
                 run.replicas_equal &= all(np.array_equal(weights[0], other) for other in weights[1:])
+        run.counters = [self._read_back(words)[0] for words in raw.phases[-1].reads]
         run.allreduce_ns = np.array(raw.allreduce_cycles) * (self.period_ps / 1000)
         return run
 

@@ -88,7 +88,7 @@ def read(source: str, loss: Loss) -> RawData:
     if not features.shape[0]:
         raise InputError(f"{source}: no samples")
     found = np.unique(labels)
-    if loss != Loss.LINEAR:
+    if loss.classifies:
         if len(found) != 2:
             some = ", ".join(f"{label:g}" for label in found[:4]) + (", …" if len(found) > 4 else "")
             count = "one class" if len(found) == 1 else f"{len(found)} classes"

@@ -61,7 +61,7 @@ def _cpu_seconds() -> float:
 
 
 def _fanin(*arguments: str) -> None:
-    command = [sys.executable, "-m", "fanin.cli.main", *arguments]
+    command = [sys.executable, "-m", "fanin", *arguments]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

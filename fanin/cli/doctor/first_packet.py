@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fanin.sim.cosim.exchange import STEPS, steps_of
+from fanin.sim.cosim.exchange import Step, steps_of
 from fanin.wire.aggregation import Protocol
-
-CONFIGURED, AGG_LEFT, AGG_ARRIVED, RESULT_ARRIVED, ACK_LEFT, CONFIRM_ARRIVED = STEPS
 
 
 @dataclass(frozen=True)
@@ -49,19 +47,19 @@ def diagnose(run: dict[str, Any]) -> list[NodeDiagnosis]:
 def _reasons(run: dict[str, Any], node: int, missing: str) -> Iterator[str]:
     """What may have kept the packet from that step: the counters there that are not zero."""
     link, counters = run["links"][node], run["counters"][node] if run["counters"] else {}
-    if missing == AGG_LEFT:
+    if missing == Step.AGG_LEFT:
         yield from _nonzero(f"node {node}", counters, "stall_no_word", "stall_fifo_full", "stall_model_wait")
-    if missing == AGG_ARRIVED:
+    if missing == Step.AGG_ARRIVED:
         yield from _nonzero(f"link of node {node}, up", link["up"], "dropped", "fcs_errors")
-    if missing in (RESULT_ARRIVED, CONFIRM_ARRIVED):
+    if missing in (Step.RESULT_ARRIVED, Step.CONFIRM_ARRIVED):
         yield from _nonzero("switch", run["switch"], "malformed", "foreign")
         for job, counts in run["jobs"].items():
             yield from _nonzero(f"switch, job {job}", counts, "stale", "duplicate")
         yield from _nonzero(f"link of node {node}, down", link["down"], "dropped", "fcs_errors")
-        before = AGG_ARRIVED if missing == RESULT_ARRIVED else ACK_LEFT
+        before = Step.AGG_ARRIVED if missing == Step.RESULT_ARRIVED else Step.ACK_LEFT
         yield from _others(run, before)
         yield from _nonzero(f"node {node}", counters, "retransmissions", *_rejected(counters))
-    if missing == ACK_LEFT:
+    if missing == Step.ACK_LEFT:
         yield from _nonzero(f"node {node}", counters, *_rejected(counters), "stale")
 
 
@@ -73,7 +71,7 @@ def _others(run: dict[str, Any], step: str) -> Iterator[str]:
     """The members that the switch still waits for."""
     late = [str(node) for node, steps in enumerate(run["first_packet"]) if step not in steps]
     if late:
-        yield f"the switch waits for node {', '.join(late)}: not yet {step!r}"
+        yield f"the switch waits for node {', '.join(late)}: not yet '{step}'"
 
 
 def _nonzero(where: str, counters: dict[str, int], *names: str) -> Iterator[str]:

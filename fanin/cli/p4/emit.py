@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fanin.cli.output import write_file
 from fanin.errors import InputError
+from fanin.job import SLOTS
 from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.wire.aggregation import Encap, Protocol
 
@@ -29,7 +30,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         emit.add_argument(f"--{name}", choices=choices, default=getattr(ProgramConfig, name), help=meaning)
     for name, metavar, meaning in (
         ("workers", "W", "members of a job at most; 1…32"),
-        ("slots", "N", "a power of two, up to 65536"),
+        ("slots", "N", f"a power of two, up to {SLOTS}"),
         ("values", "V", "of a packet; 1…32"),
     ):
         default = getattr(ProgramConfig, name)

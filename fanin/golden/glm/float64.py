@@ -7,18 +7,22 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from fanin.fixed import Loss
+from fanin.fixed import Loss, unknown_loss
 from fanin.golden.glm.quantise import Float64
 
 
 def derivative(fa: Float64, labels: Float64, loss: Loss) -> Float64:
     """df of each sample; ``labels`` are the targets (linear) or the classes 0 and 1."""
-    if loss == Loss.LINEAR:
-        return fa - labels
-    if loss == Loss.LOGISTIC:
-        return 0.5 * (1 + np.tanh(fa / 2)) - labels  # σ without overflow
-    y = 2 * labels - 1
-    return np.where(y * fa < 1, -y, 0.0)
+    match loss:
+        case Loss.LINEAR:
+            return fa - labels
+        case Loss.LOGISTIC:
+            return 0.5 * (1 + np.tanh(fa / 2)) - labels  # σ without overflow
+        case Loss.HINGE:
+            y = 2 * labels - 1
+            return np.where(y * fa < 1, -y, 0.0)
+        case _:
+            raise unknown_loss(loss)
 
 
 def train_float64(

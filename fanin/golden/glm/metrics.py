@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fanin.fixed import Loss
+from fanin.fixed import Loss, unknown_loss
 from fanin.golden.glm.quantise import Float64, column_blocks
 
 
@@ -42,11 +42,13 @@ def score(fa: Float64, labels: Float64, loss: Loss) -> Score:
     linear: mean ½(FA − y)², a target of at least ½ predicted by FA >= ½. logistic: mean cross-entropy,
     the larger class by σ(FA) >= ½. hinge: mean max(0, 1 − y·FA), y = ±1, the larger class by FA >= 0.
     """
-    if loss == Loss.LINEAR:
-        losses = (fa - labels) ** 2 / 2
-    elif loss == Loss.LOGISTIC:
-        losses = np.logaddexp(0, fa) - labels * fa
-    else:
-        losses = np.maximum(0, 1 - (2 * labels - 1) * fa)
-    threshold = 0.5 if loss == Loss.LINEAR else 0.0  # σ(FA) >= ½ where FA >= 0
+    match loss:
+        case Loss.LINEAR:
+            losses, threshold = (fa - labels) ** 2 / 2, 0.5
+        case Loss.LOGISTIC:
+            losses, threshold = np.logaddexp(0, fa) - labels * fa, 0.0  # σ(FA) >= ½ where FA >= 0
+        case Loss.HINGE:
+            losses, threshold = np.maximum(0, 1 - (2 * labels - 1) * fa), 0.0
+        case _:
+            raise unknown_loss(loss)
     return Score(float(np.mean(losses)), float(np.mean((fa >= threshold) == (labels >= 0.5))))

@@ -86,6 +86,11 @@ def test_help_does_not_load_the_simulator():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
+def test_the_package_runs_as_the_command():
+    done = subprocess.run([sys.executable, "-m", "fanin", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"fanin {__version__}\n")
+
+
 def test_unknown_commands_and_options_take_one_line(capsys):
     assert "invalid choice: 'nope'" in _refused(capsys, "nope")
     assert "DATA" in _refused(capsys, "train")

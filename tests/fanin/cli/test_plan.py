@@ -411,7 +411,7 @@ def searching(tmp_path):
     """The command in the middle of a search, all its processes there."""
 
     def start(*options):
-        command = [sys.executable, "-m", "fanin.cli.main", "plan", "mobilenet_v2", "arria10x4"]
+        command = [sys.executable, "-m", "fanin", "plan", "mobilenet_v2", "arria10x4"]
         process = subprocess.Popen(
             [*command, "-o", str(tmp_path / "plan"), "--workers", "2", *options],
             stdout=subprocess.PIPE,
@@ -493,7 +493,7 @@ class TestASearchThatIsEnded:
 
 
 def test_a_reader_that_has_gone_is_no_error(copy):
-    command = [sys.executable, "-m", "fanin.cli.main", "plan", "--check", str(copy), "--json"]
+    command = [sys.executable, "-m", "fanin", "plan", "--check", str(copy), "--json"]
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=30)

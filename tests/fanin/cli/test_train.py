@@ -9,7 +9,7 @@ import pytest
 from scapy.utils import RawPcapNgReader, RawPcapReader
 
 from fanin.cli.main import main
-from fanin.sim.cosim.exchange import STEPS
+from fanin.sim.cosim.exchange import Step
 from fanin.sim.glm.cosim import Cosim
 
 pytestmark = pytest.mark.verilator
@@ -100,7 +100,7 @@ def test_the_doctor_follows_the_first_packet_to_its_end(capsys, lossless):
     status, out, _ = _run(capsys, "doctor", lossless[0], "--json")
     nodes = json.loads(out)["nodes"]
     assert status == 0
-    assert [list(node["steps"]) for node in nodes] == [list(STEPS)] * 2
+    assert [list(node["steps"]) for node in nodes] == [list(Step)] * 2
     assert [node["missing"] for node in nodes] == [None] * 2
 
 
@@ -132,7 +132,7 @@ def test_switchml_trains_the_same_model_without_an_ack(capsys, tmp_path, lossles
     status, out, _ = _run(capsys, "doctor", folder, "--json")
     nodes = json.loads(out)["nodes"]
     assert status == 0
-    assert [(list(node["steps"]), node["missing"]) for node in nodes] == [(list(STEPS[:4]), None)] * 2
+    assert [(list(node["steps"]), node["missing"]) for node in nodes] == [(list(Step)[:4], None)] * 2
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 import pytest
 
 from fanin.sim.cosim.clock import Clock
-from fanin.sim.cosim.exchange import STEPS, Exchange
+from fanin.sim.cosim.exchange import Exchange, Step
 from fanin.sim.network import LinkConfig, Network
 from fanin.sim.switch.base import Job, Member
 from fanin.sim.switch.reference import ReferenceSwitch
@@ -112,8 +112,8 @@ def test_the_first_packet_is_followed_as_far_as_it_comes():
     bench = Bench(nodes=3, delay_ns=100)
     bench.run({5: [0], 7: [1]})  # node 2 never sends
     first = bench.exchange.first_packets()
-    assert list(first[0]) == list(STEPS[1:3])
-    assert first[0]["AGG left the node"] == 5
+    assert list(first[0]) == [Step.AGG_LEFT, Step.AGG_ARRIVED]
+    assert first[0][Step.AGG_LEFT] == 5
     assert first[2] == {}
 
 

@@ -10,6 +10,7 @@ import pytest
 import scapy.layers.l2  # noqa: F401  (what a frame is)
 from scapy.utils import rdpcap
 
+from fanin.sim.cosim.exchange import Step
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, RunRequest
 from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
@@ -131,7 +132,7 @@ def test_the_same_seed_repeats_a_run_and_corrupt_frames_are_marked(simulator, re
 def test_a_lost_packet_ends_with_the_watchdog_and_says_how_far_it_came(simulator, request_of):
     with pytest.raises(SimulationFailed, match="no progress for 5000 cycles") as failure:
         simulator.run(request_of(link=LinkConfig(drop=1)))
-    assert [list(steps) for steps in failure.value.result.first_packet] == [["AGG left the node"]] * NODES
+    assert [list(steps) for steps in failure.value.result.first_packet] == [[Step.AGG_LEFT]] * NODES
 
 
 def test_events_are_traced_with_their_cycles(simulator, request_of, tmp_path):

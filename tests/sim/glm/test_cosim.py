@@ -81,6 +81,44 @@ def test_a_premature_timeout_changes_no_bit(cosim, problem):
     assert result.raw.jobs[1]["duplicate"] > 0
 
 
+@pytest.mark.parametrize(
+    "network",
+    [
+        NetworkConfig(timeout_ns=500),
+        NetworkConfig(
+            link=LinkConfig(drop=0.02, duplicate=0.02, reorder=0.02, corrupt=0.02), seed=1, timeout_ns=1500
+        ),
+    ],
+    ids=["premature timeouts", "faults"],
+)
+def test_counters_of_nodes_links_and_switch_add_up(cosim, problem, network):
+    """They are read when all that was sent has arrived; before, an answer may be on its way."""
+    data, run, _ = problem
+    result = cosim.train(*data, **run, network=network)
+    raw, nodes, job = result.raw, result.counters, result.raw.jobs[1]
+    operations = EPOCHS * data[0].micro_batches_per_epoch
+    sent = [node["agg_sent"] + node["ack_sent"] + node["retransmissions"] for node in nodes]
+    taken = ("results", "confirms", "duplicates", "stale")
+    received = [sum(node[name] for name in node if name in taken or name.startswith("bad_")) for node in nodes]
+
+    def arrived(way):
+        return way["frames"] - way["dropped"] + way["duplicated"]
+
+    assert (
+        [node["agg_sent"] for node in nodes] == [node["ack_sent"] for node in nodes] == [operations] * WORKERS
+    )
+    assert sum(raw.frames.values()) == sum(sent) > 2 * WORKERS * operations
+    assert sent == [link["up"]["frames"] for link in raw.links]
+    assert received == [arrived(link["down"]) for link in raw.links]
+    # What reached the switch it took in or refused, and what it sent are full rounds and single answers.
+    handled = sum(job[name] for name in ("aggregated", "acknowledged", "duplicate", "stale"))
+    refused = raw.switch["malformed"] + raw.switch["foreign"]
+    whole = sum(arrived(link["up"]) - link["up"]["fcs_errors"] for link in raw.links)
+    assert handled + refused == whole
+    answers = WORKERS * (job["results"] + job["confirms"]) + job["replies"]
+    assert answers == sum(link["down"]["frames"] for link in raw.links)
+
+
 def test_the_timeline_follows_every_micro_batch(cosim, problem):
     data, run, _ = problem
     timeline = cosim.train(*data, **run).timeline
@@ -109,7 +147,7 @@ def test_progress_ends_with_all_operations_of_all_nodes(cosim, problem):
     data, run, _ = problem
     seen = []
     cosim.train(*data, **run, progress=seen.append)
-    assert seen[-1].phases == EPOCHS + 2
+    assert seen[-1].phases == EPOCHS + 3  # configure, end, count
     assert seen[-1].operations == WORKERS * EPOCHS * data[0].micro_batches_per_epoch
     assert [p.cycle for p in seen] == sorted(p.cycle for p in seen)
 
