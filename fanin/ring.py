@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fanin.codec import FLOAT_BITS, Codec, CodecConfig
+from fanin.memory import check_address_width
 from fanin.wire.fields import field_bits
 from fanin.wire.ring import RING
 
@@ -29,8 +30,9 @@ class RingConfig:
     """Sizes of a ring node, all nodes alike.
 
     ``lanes`` values make a word, ``frame_words`` words a frame, ``slice_frames`` frames a slice;
-    ``buffer_frames`` is the receive buffer, ``replay_frames`` what may be unacknowledged. The defaults are
-    those of a 100 Gb/s node with frames of 4 KiB. Raises ValueError that names parameter, value and limit.
+    ``buffer_frames`` is the receive buffer, ``replay_frames`` what may be unacknowledged; byte addresses of
+    memory have ``address_width`` bits. The defaults are those of a 100 Gb/s node with frames of 4 KiB. Raises
+    ValueError that names parameter, value and limit.
     """
 
     lanes: int = 16
@@ -38,6 +40,7 @@ class RingConfig:
     slice_frames: int = 16
     buffer_frames: int = 32
     replay_frames: int = 32
+    address_width: int = 40
     codec: CodecConfig | None = None
 
     def __post_init__(self) -> None:
@@ -56,6 +59,7 @@ class RingConfig:
             raise ValueError(
                 f"replay_frames must be a power of two from 2 to {MAX_FRAMES}, not {self.replay_frames!r}"
             )
+        check_address_width(self.address_width)
         if self.codec is not None:
             self.codec.check_frame(lanes=self.lanes, frame_values=self.frame_values)
 
