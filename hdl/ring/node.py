@@ -120,11 +120,14 @@ class RingNode(wiring.Component):
     def _parameters(self, registers: Any) -> Any:
         """The header's: two bytes as in a codec's file, the first one above; without a codec, the lanes."""
         codec = self.config.codec
-        if isinstance(codec, Bfp):
-            return Const(codec.block << 8 | codec.mantissa, 16)
-        if isinstance(codec, Inceptionn):
-            return Cat(registers.mode, Const(0, 6), codec.group == 16, registers.bound)
-        return Const(self.config.lanes, 16)
+        match codec:
+            case None:
+                return Const(self.config.lanes, 16)
+            case Bfp():
+                return Const(int.from_bytes(codec.pack(), "big"), 16)
+            case Inceptionn():  # bound and mode are run-time registers
+                return Cat(registers.mode, Const(0, 6), codec.group == 16, registers.bound)
+        raise ValueError(f"codec {codec.kind} has no parameters in the ring's header")
 
     def _control(self, m: Module, registers: Any, control: Any, engine: Any, link: Any) -> None:
         m.d.comb += [

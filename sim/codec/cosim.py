@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import FLOAT_BITS, Bfp, CodecConfig
+from fanin.codec import FLOAT_BITS, CodecConfig, Inceptionn
 from fanin.errors import InputError
-from fanin.golden.codec import bfp, packet
-from fanin.golden.codec.codecs import decode
+from fanin.golden.codec import packet
+from fanin.golden.codec.codecs import decode, encode
 from fanin.hdl.codec.make import make_compressor, make_decompressor
 from fanin.sim.cosim.stream_file import StreamFile, StreamRun
 
@@ -52,7 +52,8 @@ class CodecRtl:
 
     def compress(self, frames: Sequence[bytes], config: CodecConfig, **options: object) -> StreamRun:
         """Frames of values through the compressor; ``options`` are those of ``StreamFile.run``."""
-        registers = {} if isinstance(config, Bfp) else {"bound": config.bound, "mode": int(config.mode)}
+        is_inceptionn = isinstance(config, Inceptionn)
+        registers = {"bound": config.bound, "mode": int(config.mode)} if is_inceptionn else {}
         return self.compressor.run(frames, registers=registers, **options)  # type: ignore[arg-type]
 
     def decompress(self, frames: Sequence[bytes], lengths: Sequence[int], **options: object) -> StreamRun:
@@ -101,9 +102,9 @@ def _padded(frame: bytes) -> Float32:
 
 def encode_frame(frame: bytes, config: CodecConfig) -> bytes:
     """The compressed frame of any number of bytes below 64 KiB."""
-    if isinstance(config, Bfp):
-        return bfp.encode(_padded(frame), config)
-    return packet.compress_payload(frame, config)[packet.LENGTH_BYTES :]
+    if isinstance(config, Inceptionn):  # of any number of bytes, not of whole values alone
+        return packet.compress_payload(frame, config)[packet.LENGTH_BYTES :]
+    return encode(_padded(frame), config)
 
 
 def decode_frame(stream: bytes, length: int, config: CodecConfig) -> bytes:

@@ -49,6 +49,7 @@ def transfer(values: Float32, codec: AnyCodec) -> tuple[Float32, int]:
         case Bfp():
             blocks = -(-values.size // codec.block)
             return bfp.roundtrip(values, codec), -(-blocks * codec.block_bits // 8)
+    raise ValueError(f"codec {codec.kind} has no bytes on the wire")
 
 
 @dataclass
