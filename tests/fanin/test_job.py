@@ -17,7 +17,7 @@ def _job(slots):
 
 
 def test_the_slots_of_a_switch_are_those_that_a_packet_can_name():
-    assert SLOTS == 1 << field_bits(AGGREGATION, "slot")
+    assert 1 << field_bits(AGGREGATION, "slot") == SLOTS
     for takes in (_job, lambda slots: ProgramConfig(slots=slots, values=1)):
         takes(SLOTS)
         with pytest.raises(ValueError, match=str(SLOTS)):

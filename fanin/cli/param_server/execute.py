@@ -24,10 +24,11 @@ from fanin.cli.output import (
     table,
 )
 from fanin.cli.param_server.setup import Setup, backend_of, learner_of, setup_of
+from fanin.cli.param_server.train import DIGITS
 from fanin.cli.progress import Remaining, StatusLine
 from fanin.errors import CheckFailed, InputError
 from fanin.report.param_server.charts import Unit, worker_seconds
-from fanin.report.param_server.page import param_server_page, stopped_line
+from fanin.report.param_server.page import param_server_page, stop_lines
 from fanin.sim.param_server.training import Outcome
 
 METRICS_FILE = "metrics.json"
@@ -133,9 +134,10 @@ def metrics_of(setup: Setup, outcome: Outcome) -> Metrics:
         },
         "worker_seconds": worker_seconds(outcome.spans, setup.job.workers),
         "stopped": list(outcome.stopped),
+        "unused_stops": sorted(setup.job.stops.keys() - set(outcome.stopped)),
         "rereads": outcome.rereads,
         "epochs": epochs,
-        "configuration": {"data": str(setup.data or "digits"), **setup.configuration},
+        "configuration": {"data": str(setup.data or DIGITS), **setup.configuration},
     }
     return _finite(found)
 
@@ -159,11 +161,10 @@ def _check(metrics: Metrics, outcome: Outcome) -> None:
 def summary(metrics: Metrics, output: Path) -> str:
     """The result for people."""
     options, ages = metrics["configuration"], metrics["staleness"]
-    stopped = stopped_line(metrics["stopped"], of=options["workers"])
     unit = Unit.of(metrics["simulated_seconds"])
     where = {"rtl": "in RTL", "model": "on the event model"}[metrics["on"]]
     fates = [f"{metrics[f'gradients_{fate}']:,} {fate}" for fate in ("pushed", "applied", "lost", "repeated")]
-    if stopped:
+    if metrics["stopped"]:
         fates[0] += " by those that went on"
     facts = [
         ["test accuracy", f"{100 * metrics['accuracy']:.1f} %"],
@@ -176,7 +177,8 @@ def summary(metrics: Metrics, output: Path) -> str:
     workers = f"{options['workers']} worker{'s' * (options['workers'] != 1)}"
     sizes = f"{workers}, {servers}, K = {options['slots']}, batches of {options['batch']}"
     title = f"{options['model']} on {options['data']}, {options['algorithm']}: {sizes}"
-    notes = [f"  {stopped}", ""] if stopped else []
+    lines = [f"  {line}" for line in stop_lines(metrics)]
+    notes = [*lines, ""] if lines else []
     return "\n".join([title, "", _epochs(metrics["epochs"], unit), "", *notes, table(facts)])
 
 

@@ -189,6 +189,22 @@ def test_wild_goes_on_without_a_worker_that_stops(capsys, tmp_path):
     assert "workers 0, 1 and 2 stopped answering; the others went on without them\n" in out
 
 
+def test_a_stop_beyond_the_end_is_told(capsys, tmp_path):
+    status, out, _ = _run(capsys, tmp_path / "run", f"{SMALL} --stop 2:5,1:0.001")
+    assert status == 0
+    assert out.count("--stop changed nothing for worker 2: by then it had pushed the last gradient\n") == 1
+    found = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert (found["stopped"], found["unused_stops"]) == ([1], [2])
+    assert "--stop changed nothing for worker 2" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_digits_are_the_bundled_set_as_in_fanin_train(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").mkdir()  # a folder of that name is ./digits
+    assert _json(capsys, tmp_path / "named", f"digits {SMALL}") == _json(capsys, tmp_path / "unnamed")
+    assert "digits/train-images-idx3-ubyte: no such file" in _refused(capsys, tmp_path, f"./digits {SMALL}")
+
+
 def test_a_run_without_any_worker_ends(capsys, tmp_path):
     found = _json(capsys, tmp_path / "run", f"{SMALL} --stop 0:0,1:0,2:0,3:0")
     assert (found["gradients_applied"], found["staleness"]["mean"]) == (0, 0)
@@ -306,7 +322,7 @@ def test_an_interrupted_run_leaves_nothing(capsys, tmp_path, monkeypatch):
         ("--width 64 --on rtl", "argument --width: invalid choice: 64"),
         ("--warm-up -1", "warm-up must be in [0, 1000000], not -1"),
         ("--on rtl --drop 2", "drop must be a probability, not 2.0"),
-        ("nowhere", "nowhere: no such folder; MNIST's four idx files are expected in it"),
+        ("nowhere", "nowhere: no folder with MNIST's four idx files; the bundled set is digits"),
     ],
 )
 def test_bad_input_takes_one_line_and_writes_nothing(capsys, tmp_path, monkeypatch, arguments, cause):
