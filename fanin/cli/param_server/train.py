@@ -26,7 +26,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="DATA",
         nargs="?",
         default=DIGITS,
-        help="digits, or a folder with MNIST's four idx files",
+        help="digits, or a folder with MNIST's idx files",
     )
     _model_options(parser.add_argument_group("model"))
     _server_options(parser.add_argument_group("parameter server"))
