@@ -40,7 +40,7 @@ verilog: $(VENV)/.user ## the whole u280 node as Verilog, in build/verilog
 	mkdir -p build/verilog
 	$(BIN)/fanin verilog glm-node --preset u280 -o build/verilog/glm_node.v
 
-bench: $(VENV)/.user ## speed and area, each figure beside its limit (an hour)
+bench: $(VENV)/.user ## speed and area, each figure beside its limit (hours)
 	$(BIN)/fanin bench glm
 	$(BIN)/fanin bench area
 	$(BIN)/fanin bench allreduce -o runs
@@ -50,6 +50,8 @@ bench: $(VENV)/.user ## speed and area, each figure beside its limit (an hour)
 	$(BIN)/fanin bench ring -o runs
 	$(BIN)/fanin bench rdma
 	$(BIN)/fanin bench ps
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[fmax]'
+	$(BIN)/fanin bench fmax
 
 # p4runtime-shell wants a protobuf that nothing else here can live with; -P: our p4/ is not its p4 package.
 p4-shell: $(P4_SHELL)/.ready ## p4runtime-shell against a running switch (SWITCH=127.0.0.1:9559 DEVICE=0)

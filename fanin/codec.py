@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import ClassVar
 
 FLOAT_BITS = 32
 EXPONENT_BITS = 8
@@ -33,6 +35,7 @@ class Tag(IntEnum):
 
 
 TAG_BITS = 2
+_LARGE_GROUP = 0x80  # bit of the mode's byte
 TAG_BYTES = {Tag.ZERO: 0, Tag.BITS8: 1, Tag.BITS16: 2, Tag.RAW: 4}  # of the value behind the tag
 SHORT_FRACTION = {Tag.BITS8: 7, Tag.BITS16: 15}  # fraction bits that a short form keeps
 
@@ -64,6 +67,8 @@ class Inceptionn:
     Raises ValueError that names the parameter, the value and the limit.
     """
 
+    kind: ClassVar[Codec] = Codec.INCEPTIONN
+
     bound: int = 10
     mode: Mode = Mode.STRICT
     group: int = 8
@@ -73,6 +78,33 @@ class Inceptionn:
             raise ValueError(f"bound must be from 2^-{MAX_BOUND} to 2^-{MIN_BOUND}, not 2^-{self.bound!r}")
         if self.group not in GROUPS:
             raise ValueError(f"group must be 8 or 16 values, not {self.group!r}")
+
+    def __str__(self) -> str:
+        return f"{self.kind}, 2^-{self.bound}, {self.mode.name.lower()}, group {self.group}"
+
+    def pack(self) -> bytes:
+        """The two bytes of parameters in a file's header."""
+        return bytes([self.bound, self.mode | (_LARGE_GROUP if self.group == 16 else 0)])
+
+    @classmethod
+    def unpack(cls, parameters: Sequence[int]) -> Inceptionn:
+        """The codec that two such bytes say. Raises ValueError for what no codec has."""
+        bound, mode = parameters
+        return cls(bound=bound, mode=Mode(mode & ~_LARGE_GROUP), group=16 if mode & _LARGE_GROUP else 8)
+
+    def stream_limits(self, count: int) -> tuple[int, int]:
+        """Least and most bytes of the stream of ``count`` values."""
+        groups = -(-count // self.group)
+        return groups * self.tag_bytes, groups * self.max_group_bytes
+
+    def check_frame(self, *, lanes: int, frame_values: int) -> None:
+        """Raise ValueError unless frames of words of ``lanes`` values can be compressed: a word is a group."""
+        if self.group != lanes:
+            raise ValueError(f"group must be the lanes, {lanes}, not {self.group!r}")
+
+    def max_word_bytes(self, lanes: int) -> int:
+        """Most bytes of a word of ``lanes`` values on the link: tags come on top of what does not compress."""
+        return self.max_group_bytes
 
     @property
     def tag_bytes(self) -> int:
@@ -92,6 +124,8 @@ class Bfp:
     Raises ValueError that names the parameter, the value and the limit.
     """
 
+    kind: ClassVar[Codec] = Codec.BFP
+
     block: int = 16
     mantissa: int = 7
 
@@ -100,6 +134,33 @@ class Bfp:
             raise ValueError(f"block must be one of {', '.join(map(str, BLOCKS))}, not {self.block!r}")
         if self.mantissa not in range(MIN_MANTISSA, MAX_MANTISSA + 1):
             raise ValueError(f"mantissa must be {MIN_MANTISSA} to {MAX_MANTISSA} bits, not {self.mantissa!r}")
+
+    def __str__(self) -> str:
+        return f"{self.kind}, block {self.block}, mantissa {self.mantissa}"
+
+    def pack(self) -> bytes:
+        """The two bytes of parameters in a file's header and in the ring's."""
+        return bytes([self.block, self.mantissa])
+
+    @classmethod
+    def unpack(cls, parameters: Sequence[int]) -> Bfp:
+        """The codec that two such bytes say. Raises ValueError for what no codec has."""
+        block, mantissa = parameters
+        return cls(block=block, mantissa=mantissa)
+
+    def stream_limits(self, count: int) -> tuple[int, int]:
+        """Least and most bytes of the stream of ``count`` values: it has but one size."""
+        size = -(-(-(-count // self.block) * self.block_bits) // 8)
+        return size, size
+
+    def check_frame(self, *, lanes: int, frame_values: int) -> None:
+        """Raise ValueError unless frames of ``frame_values`` values can be compressed: in whole blocks."""
+        if frame_values % self.block:
+            raise ValueError(f"block must divide a frame's {frame_values} values, not be {self.block!r}")
+
+    def max_word_bytes(self, lanes: int) -> int:
+        """Most bytes of a word of ``lanes`` values on the link: never more than the values themselves."""
+        return lanes * FLOAT_BITS // 8
 
     @property
     def code_bits(self) -> int:
@@ -115,3 +176,10 @@ class Bfp:
     def ratio(self) -> float:
         """Compression ratio, the same for all data."""
         return self.block * FLOAT_BITS / self.block_bits
+
+
+#: A codec with its parameters.
+CodecConfig = Inceptionn | Bfp
+
+#: Each codec's class, by its kind.
+CONFIGS: dict[Codec, type[CodecConfig]] = {config.kind: config for config in (Inceptionn, Bfp)}

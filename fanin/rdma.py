@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 
+from fanin.memory import check_address_width
 from fanin.wire.rdma import PATH_MTUS
 
 # The number of a NIC's first queue pair: 0 and 1 mean management to others.
@@ -18,7 +19,6 @@ MAX_WINDOW_BITS = 10  # a window is a power of two of packets, at most 1024
 MAX_RETRIES = 7
 WIDTHS = (128, 256, 512)  # a burst of these reaches from one 4 KiB boundary to the next
 MAX_PAYLOAD = max(PATH_MTUS)  # bytes of a packet
-MAX_ADDRESS_WIDTH = 47  # an addition in hardware has at most 48 bits
 
 
 class Ending(IntEnum):
@@ -41,8 +41,7 @@ def check_width(width: int) -> None:
 def check_path(*, width: int, address_width: int) -> None:
     """Raises ValueError unless packets can go between MAC and memory in words of ``width`` bits."""
     check_width(width)
-    if address_width not in range(12, MAX_ADDRESS_WIDTH + 1):
-        raise ValueError(f"address_width must be from 12 to {MAX_ADDRESS_WIDTH}, not {address_width!r}")
+    check_address_width(address_width)
 
 
 def payload_words(width: int) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fanin.codec import FLOAT_BITS, Bfp, Codec, Inceptionn
+from fanin.codec import FLOAT_BITS, Codec, CodecConfig
+from fanin.memory import check_address_width
 from fanin.wire.fields import field_bits
 from fanin.wire.ring import RING
 
@@ -29,8 +30,9 @@ class RingConfig:
     """Sizes of a ring node, all nodes alike.
 
     ``lanes`` values make a word, ``frame_words`` words a frame, ``slice_frames`` frames a slice;
-    ``buffer_frames`` is the receive buffer, ``replay_frames`` what may be unacknowledged. The defaults are
-    those of a 100 Gb/s node with frames of 4 KiB. Raises ValueError that names parameter, value and limit.
+    ``buffer_frames`` is the receive buffer, ``replay_frames`` what may be unacknowledged; byte addresses of
+    memory have ``address_width`` bits. The defaults are those of a 100 Gb/s node with frames of 4 KiB. Raises
+    ValueError that names parameter, value and limit.
     """
 
     lanes: int = 16
@@ -38,7 +40,8 @@ class RingConfig:
     slice_frames: int = 16
     buffer_frames: int = 32
     replay_frames: int = 32
-    codec: Inceptionn | Bfp | None = None
+    address_width: int = 40
+    codec: CodecConfig | None = None
 
     def __post_init__(self) -> None:
         if self.lanes not in LANES:
@@ -56,12 +59,9 @@ class RingConfig:
             raise ValueError(
                 f"replay_frames must be a power of two from 2 to {MAX_FRAMES}, not {self.replay_frames!r}"
             )
-        if isinstance(self.codec, Inceptionn) and self.codec.group != self.lanes:
-            raise ValueError(f"group must be the lanes, {self.lanes}, not {self.codec.group!r}")
-        if isinstance(self.codec, Bfp) and self.frame_values % self.codec.block:
-            raise ValueError(
-                f"block must divide a frame's {self.frame_values} values, not be {self.codec.block!r}"
-            )
+        check_address_width(self.address_width)
+        if self.codec is not None:
+            self.codec.check_frame(lanes=self.lanes, frame_values=self.frame_values)
 
     @property
     def ack_frames(self) -> int:
@@ -85,16 +85,15 @@ class RingConfig:
 
     @property
     def frame_beats(self) -> int:
-        """Beats of a frame's payload at most: INCEPTIONN's tags come on top of what does not compress."""
-        group_bytes = self.codec.max_group_bytes if isinstance(self.codec, Inceptionn) else self.width // 8
-        return -(-self.frame_words * group_bytes // (self.width // 8))
+        """Beats of a frame's payload at most."""
+        beat_bytes = self.width // 8
+        word_bytes = beat_bytes if self.codec is None else self.codec.max_word_bytes(self.lanes)
+        return -(-self.frame_words * word_bytes // beat_bytes)
 
     @property
     def codec_kind(self) -> Codec:
         """Which codec is on the link."""
-        if self.codec is None:
-            return Codec.NONE
-        return Codec.BFP if isinstance(self.codec, Bfp) else Codec.INCEPTIONN
+        return Codec.NONE if self.codec is None else self.codec.kind
 
     def words(self, count: int) -> int:
         """Words of a vector of ``count`` values."""

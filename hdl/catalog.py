@@ -9,7 +9,7 @@ from typing import Any
 
 from amaranth.lib import wiring
 
-from fanin.codec import Bfp, Codec, Inceptionn
+from fanin.codec import Bfp, Codec, CodecConfig, Inceptionn
 from fanin.errors import InputError
 from fanin.fixed import VALUE_BITS
 from fanin.glm import PRESETS, GlmConfig
@@ -22,7 +22,7 @@ from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
 from fanin.hdl.codec.inceptionn.decompressor import InceptionnDecompressor
 from fanin.hdl.codec.nic.nic import InceptionnNic
 from fanin.hdl.codec.nic.shapes import MAX_FRAME
-from fanin.hdl.emit import emit_verilog
+from fanin.hdl.emission import kept_verilog
 from fanin.hdl.glm.data_parallel import DataParallelWorker
 from fanin.hdl.glm.engine import Engine
 from fanin.hdl.glm.loss import LossUnit
@@ -97,7 +97,7 @@ def _ring_parameters(config: GlmConfig) -> Parameters:
 
 
 def _ring_node(*, codec: Codec, block: int, mantissa: int, **sizes: int) -> RingNode:
-    chosen: Inceptionn | Bfp | None = Bfp(block, mantissa) if codec is Codec.BFP else None
+    chosen: CodecConfig | None = Bfp(block, mantissa) if codec is Codec.BFP else None
     if codec is Codec.INCEPTIONN:
         chosen = Inceptionn(group=sizes["lanes"])
     return RingNode(config=RingConfig(**sizes, codec=chosen))
@@ -153,4 +153,4 @@ def emit(name: str, *, preset: str, settings: Mapping[str, str]) -> str:
     """Verilog of a component of the catalogue. Raises InputError."""
     if name not in CATALOG:
         raise InputError(f"no component {name!r}; there are {', '.join(CATALOG)}")
-    return emit_verilog(CATALOG[name].build(PRESETS[preset], settings), name=name.replace("-", "_"))
+    return kept_verilog(CATALOG[name].build(PRESETS[preset], settings), name=name.replace("-", "_"))

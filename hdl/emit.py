@@ -28,7 +28,7 @@ from typing import Any
 from amaranth import ClockDomain, ClockSignal, Const, Elaboratable, Fragment, Instance, ResetSignal, Signal
 from amaranth.back import rtlil
 from amaranth.hdl import Value
-from amaranth.hdl._ast import SignalDict
+from amaranth.hdl._ast import Assign, SignalDict
 from amaranth.hdl._ir import PortDirection, build_netlist
 from amaranth.lib import data, stream, wiring
 
@@ -176,14 +176,19 @@ class _SharedInstance(Elaboratable):
         connections = [
             ("o" if port.output else "i", port.name, port.value) for port in flat_ports(self._component)
         ]
-        return Instance(self._module, ("i", "clk", ClockSignal()), ("i", "rst", ResetSignal()), *connections)
+        reset = ResetSignal(allow_reset_less=True)
+        instance = Instance(self._module, ("i", "clk", ClockSignal()), ("i", "rst", reset), *connections)
+        # ``ResetInserter`` works on statements alone: this one lets _connect_resets see what it has done.
+        instance.add_statements("sync", Signal(name=f"{self._module}_rst", init=1).eq(0))
+        return instance
 
 
 def shared(component: wiring.Component) -> Any:
     """Mark a submodule whose equals share one Verilog module: ``m.submodules.engine = shared(Engine(...))``.
 
     Outside emission this is the component itself. What is returned has the component's members either way.
-    The component lives in the ``sync`` domain.
+    The component lives in the ``sync`` domain; ``DomainRenamer`` and ``ResetInserter`` around it, or around
+    what holds it, do to it what they do to any other. Emission raises ValueError under ``EnableInserter``.
     """
     emission = _emission.get()
     if emission is None:
@@ -191,11 +196,33 @@ def shared(component: wiring.Component) -> Any:
     return _SharedInstance(component, emission.module_of(component))
 
 
+def _connect_resets(fragment: Fragment) -> None:
+    """Hand every ``ResetInserter`` around the instances of shared components to their ``rst``.
+
+    Amaranth (0.5) leaves instances alone. Each brings a statement ``reset = 0`` of a signal whose initial
+    value is 1, and a ``ResetInserter`` adds ``if control: reset = 1`` to it. What would be a register becomes
+    a wire, in the same cycle the reset of all registers within.
+    """
+    for part, _, _ in fragment.subfragments:
+        _connect_resets(part)
+        if not isinstance(part, Instance):
+            continue
+        for own, *inserted in part.statements.values():
+            if not isinstance(own, Assign):
+                raise ValueError(f"{part.type}: a shared() component cannot be under EnableInserter")
+            if inserted:
+                fragment.add_statements("comb", own, *inserted)
+                reset, kind = part.ports["rst"]
+                part.ports["rst"] = reset | own.lhs, kind
+        part.statements.clear()
+
+
 def _to_rtlil(component: wiring.Component, name: str) -> str:
     """RTLIL of one module and of its submodules that are not shared."""
     domain = ClockDomain("sync")
     fragment = Fragment.get(component, None)
     fragment.add_domains(domain)
+    _connect_resets(fragment)
     ports: dict[str, tuple[Value, PortDirection]] = {
         "clk": (domain.clk, PortDirection.Input),
         "rst": (domain.rst, PortDirection.Input),

@@ -28,12 +28,14 @@ def compile_program(config: ProgramConfig, directory: Path) -> list[Path]:
     if compiler is None:
         return []
     source = directory / "aggregation.p4"
-    if config.target is Target.V1MODEL:
-        made = [directory / "aggregation.json", directory / "aggregation.p4info.txtpb"]
-        options = ["-o", str(made[0]), "--p4runtime-files", str(made[1])]
-    else:
-        made = [directory / "tofino"]
-        options = ["--target", "tofino", "--arch", "tna", "--disable-parse-min-depth-limit", "-o", str(made[0])]
+    match config.target:
+        case Target.V1MODEL:
+            made = [directory / "aggregation.json", directory / "aggregation.p4info.txtpb"]
+            options = ["-o", str(made[0]), "--p4runtime-files", str(made[1])]
+        case Target.TNA:
+            made = [directory / "tofino"]
+            options = ["--target", "tofino", "--arch", "tna", "--disable-parse-min-depth-limit"]
+            options += ["-o", str(made[0])]
     command = [compiler, "--std", "p4-16", *options, str(source)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)

@@ -133,7 +133,10 @@ class ConstEntry:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; ``counted`` ones count the packets of each entry (not those that miss)."""
+    """A table; ``counted`` ones count the packets of each entry (not those that miss).
+
+    ``size`` is for the entries that a control plane installs; a table has these, or ``entries`` of its own.
+    """
 
     name: str
     keys: tuple[Key, ...]

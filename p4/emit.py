@@ -11,5 +11,7 @@ PRINTERS: dict[Target, type[Printer]] = {Target.V1MODEL: V1Model, Target.TNA: Tn
 
 
 def program_text(config: ProgramConfig) -> str:
-    """The program as P4_16."""
+    """The program as P4_16. Raises ValueError for a target that has no printer."""
+    if config.target not in PRINTERS:
+        raise ValueError(f"target {config.target} has no printer; there are {', '.join(PRINTERS)}")
     return PRINTERS[config.target](config).text()

@@ -171,8 +171,9 @@ class Printer(ABC):
             for entry in table.entries:
                 told = f"  // {entry.why}" if entry.why else ""
                 entries.append(f"({', '.join(entry.match)}): {entry.action}();{told}")
-            lines += block("const entries =", entries)
-        lines.append(f"size = {table.size or len(table.entries)};")
+            lines += block("const entries =", entries)  # their number is the size; p4c warns of another
+        else:
+            lines.append(f"size = {table.size};")
         return lines + ([f"counters = {table.name}_counter;"] if table.counted else [])
 
     def fill(self, text: str, **words: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from amaranth.lib import wiring
 from cocotb_tools.runner import get_results, get_runner
 
-from fanin.hdl.emit import emit_verilog
+from fanin.hdl.emission import kept_verilog
 from fanin.sim.cosim.build import EXECUTABLE, build
 
 _ROOT = Path(__file__).parent.parent
@@ -18,7 +18,7 @@ _VISIBLE = '`verilator_config\npublic_flat_rw -module "top" -var "*"\n'
 
 def run_cocotb(component: wiring.Component, module: str, directory: Path, *, seed: int) -> None:
     """Run the cocotb tests in ``module`` on a component; AssertionError unless all pass and there is one."""
-    built = build({"top.vlt": _VISIBLE, "top.v": emit_verilog(component, name="top")}, quiet=True)
+    built = build({"top.vlt": _VISIBLE, "top.v": kept_verilog(component, name="top")}, quiet=True)
     (directory / "top").symlink_to(built / EXECUTABLE)
     log = directory / "log"
     with contextlib.suppress(SystemExit):  # how the runner reports a test that failed

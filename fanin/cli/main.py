@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from fanin import __version__
+from fanin.cache import fresh_cache
 from fanin.cli import bench, codec, doctor, p4, param_server, plan, train, verilog
 from fanin.errors import CheckFailed, InputError, ToolFailed
 
@@ -77,7 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     try:
         args = build_parser().parse_args(argv)
-        status: int = args.run(args)
+        with fresh_cache(getattr(args, "no_cache", False)):
+            status: int = args.run(args)
         sys.stdout.flush()
         return status
     except InputError as error:

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from fanin.cli.cache import add_no_cache
 from fanin.cli.output import write_file
 from fanin.errors import InputError
 from fanin.glm import PRESETS
@@ -35,6 +36,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "-o", metavar="FILE", dest="output", help="file to write; - is stdout, NAME.v the default"
     )
+    add_no_cache(parser)
     parser.set_defaults(run=run)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fanin.hdl.bus.register_map import WORD_BITS, WORD_BYTES, Access, Register, RegisterMap
@@ -108,36 +108,57 @@ class RegisterDriver:
         return self.run(Batch(self.registers, base=self.base).read(name, index=index))[0]
 
 
-class AsyncRegisterDriver:
-    """:class:`RegisterDriver` over two coroutine functions."""
+class BaseDriver:
+    """Batches of register accesses for a node whose ``registers`` lie at ``base``: those that all nodes have.
 
-    def __init__(
-        self,
-        registers: RegisterMap,
-        read32: Callable[[int], Awaitable[int]],
-        write32: Callable[[int, int], Awaitable[None]],
-        *,
-        base: int = 0,
-    ):
+    Run each with any :class:`RegisterDriver`, and give what its reads returned to the method named ``…_of``.
+    ``constants`` are the fields that say what the node is, with the values that they must have.
+    """
+
+    def __init__(self, registers: RegisterMap, constants: Mapping[str, int], *, base: int = 0):
         self.registers = registers
         self.base = base
-        self._read32 = read32
-        self._write32 = write32
+        self._constants = constants
+        self._identity = [
+            register.name
+            for register in registers.registers
+            if any(field.name in constants for field in register.parts)
+        ]
+        self._counters = [
+            register.name for register in registers.registers if register.access is Access.COUNTER
+        ]
 
-    async def run(self, batch: Batch) -> list[Value]:
-        """Carry out a batch; the values of its reads."""
-        words = []
-        for address, data in batch.operations:
-            if data is None:
-                words.append(await self._read32(address))
-            else:
-                await self._write32(address, data)
-        return batch.results(words)
+    def batch(self) -> Batch:
+        """An empty batch."""
+        return Batch(self.registers, base=self.base)
 
-    async def write(self, name: str, value: int | None = None, /, *, index: int = 0, **fields: int) -> None:
-        """See :meth:`Batch.write`."""
-        await self.run(Batch(self.registers, base=self.base).write(name, value, index=index, **fields))
+    def command(self, *names: str) -> Batch:
+        """Pulse some of the fields of the register ``control``."""
+        return self.batch().write("control", **dict.fromkeys(names, 1))
 
-    async def read(self, name: str, /, *, index: int = 0) -> Value:
-        """See :meth:`Batch.read`."""
-        return (await self.run(Batch(self.registers, base=self.base).read(name, index=index)))[0]
+    def identify(self) -> Batch:
+        """Read what the node is; see :meth:`check_identity`."""
+        batch = self.batch()
+        for name in self._identity:
+            batch.read(name)
+        return batch
+
+    def check_identity(self, values: Sequence[Value]) -> None:
+        """Raise ValueError unless the node is what the driver was made for."""
+        found: dict[str, int] = {}
+        for name, value in zip(self._identity, values, strict=True):
+            found |= value if isinstance(value, dict) else {name: value}
+        for name, value in self._constants.items():
+            if found[name] != value:
+                raise ValueError(f"the node's {name} must be {value}, not {found[name]}")
+
+    def counters(self) -> Batch:
+        """Read all counters; see :meth:`counters_of`."""
+        batch = self.batch()
+        for name in self._counters:
+            batch.read(name)
+        return batch
+
+    def counters_of(self, values: Sequence[Value]) -> dict[str, int]:
+        """The counters that were read, by name."""
+        return {name: int(value) for name, value in zip(self._counters, values, strict=True)}  # type: ignore[arg-type]

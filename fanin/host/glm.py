@@ -11,8 +11,8 @@ import numpy.typing as npt
 from fanin import fixed
 from fanin.fixed import LearningRate, Loss
 from fanin.glm import GlmConfig, TrainShape
-from fanin.hdl.glm.node_registers import COUNTERS, IDENTITY, VERSION, Failure, model_address, node_registers
-from fanin.host.driver import Batch, Value
+from fanin.hdl.glm.node_registers import Failure, model_address, node_constants, node_registers
+from fanin.host.driver import BaseDriver, Batch, Value
 from fanin.wire.ethernet import Endpoint
 
 
@@ -48,42 +48,12 @@ class NodeStatus:
     cause: Failure
 
 
-class NodeDriver:
-    """Batches of register accesses for a node of ``config`` whose registers lie at ``base``.
-
-    Run each with any :class:`fanin.host.driver.RegisterDriver`, and give what its reads returned to the
-    method named ``…_of``.
-    """
+class NodeDriver(BaseDriver):
+    """Batches of register accesses for a node of ``config`` whose registers lie at ``base``."""
 
     def __init__(self, config: GlmConfig, *, base: int = 0):
+        super().__init__(node_registers(config), node_constants(config), base=base)
         self.config = config
-        self.base = base
-        self.registers = node_registers(config)
-
-    def batch(self) -> Batch:
-        """An empty batch."""
-        return Batch(self.registers, base=self.base)
-
-    def identify(self) -> Batch:
-        """Read what the node is; see :meth:`check_identity`."""
-        batch = self.batch()
-        for name in ("id", "version", "shape", "depth", "sample_fifo", "slots"):
-            batch.read(name)
-        return batch
-
-    def check_identity(self, values: Sequence[Value]) -> None:
-        """Raise ValueError unless the node is one of ``config``."""
-        config = self.config
-        found, version, shape, *sizes = values
-        if (found, version) != (IDENTITY, VERSION):
-            raise ValueError(f"id and version must be {IDENTITY:#x} and {VERSION}, not {found} and {version}")
-        assert isinstance(shape, dict)
-        made = [shape["engines"], shape["lanes"], shape["frac"], *sizes]
-        wanted = [config.engines, config.lanes, config.frac, config.depth, config.sample_fifo, config.slots]
-        if made != wanted:
-            raise ValueError(
-                f"node must have engines, lanes, frac, depth, sample_fifo, slots {wanted}, not {made}"
-            )
 
     def configure(
         self,
@@ -125,10 +95,6 @@ class NodeDriver:
             batch.write("sample_address", address, index=port)
         return batch
 
-    def command(self, *names: str) -> Batch:
-        """Pulse some of ``start``, ``clear_model``, ``reset_transport``, ``clear_counters``."""
-        return self.batch().write("control", **dict.fromkeys(names, 1))
-
     def status(self) -> Batch:
         """Read the status; see :meth:`status_of`."""
         return self.batch().read("status")
@@ -154,24 +120,3 @@ class NodeDriver:
         """The weights that were read, [engine, chunk, lane]."""
         weights = np.array(values, dtype=np.uint32).view(np.int32)
         return weights.reshape(self.config.engines, -1, self.config.lanes)
-
-    def write_model(self, model: npt.NDArray[np.int32]) -> Batch:
-        """Write weights, [engine, chunk, lane]."""
-        batch = self.batch()
-        for engine, weights in enumerate(model):
-            batch.write("model_address", model_address(engine, 0))
-            for weight in weights.reshape(-1):
-                batch.write("model_data", int(weight))
-        return batch
-
-    def counters(self) -> Batch:
-        """Read all counters; see :meth:`counters_of`."""
-        batch = self.batch()
-        for name in COUNTERS:
-            batch.read(name)
-        return batch
-
-    @staticmethod
-    def counters_of(values: Sequence[Value]) -> dict[str, int]:
-        """The counters that were read, by name."""
-        return {name: int(value) for name, value in zip(COUNTERS, values, strict=True)}  # type: ignore[arg-type]

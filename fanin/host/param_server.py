@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fanin.hdl.param_server.registers import COUNTERS, IDENTITY, VERSION, param_server_registers
+from fanin.hdl.param_server.registers import param_server_constants, param_server_registers
 from fanin.hdl.rdma.registers import TIMEOUT
 from fanin.host.driver import Batch, Value
 from fanin.host.rdma_nic import NicDriver
@@ -36,11 +36,8 @@ class ParamServerDriver(NicDriver):
     has it take no more gradients; begin anew when it is not ``busy``.
     """
 
-    identity = (IDENTITY, VERSION)
-    counted = tuple(COUNTERS)
-
     def __init__(self, config: RdmaConfig, *, base: int = 0):
-        super().__init__(config, param_server_registers(config), base=base)
+        super().__init__(config, param_server_registers(config), param_server_constants(config), base=base)
         self._mtu: int | None = None  # of all queue pairs
 
     def configure(self, own: Endpoint, *, timeout: int = TIMEOUT) -> Batch:

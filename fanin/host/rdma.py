@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fanin.hdl.rdma.registers import COUNTERS, IDENTITY, VERSION, rdma_registers
+from fanin.hdl.rdma.registers import rdma_constants, rdma_registers
 from fanin.host.driver import Batch, Value
 from fanin.host.rdma_nic import NicDriver
 from fanin.rdma import Ending, RdmaConfig, Write
@@ -35,11 +35,8 @@ class RdmaDriver(NicDriver):
     Post writes while the status is not ``full``.
     """
 
-    identity = (IDENTITY, VERSION)
-    counted = tuple(COUNTERS)
-
     def __init__(self, config: RdmaConfig, *, base: int = 0):
-        super().__init__(config, rdma_registers(config), base=base)
+        super().__init__(config, rdma_registers(config), rdma_constants(config), base=base)
 
     def post(self, index: int, write: Write) -> Batch:
         """Have a write done; one that is refused shows in ``refused_posts``."""

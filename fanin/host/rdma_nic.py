@@ -2,52 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
 
 from fanin.hdl.bus.register_map import RegisterMap
 from fanin.hdl.rdma.registers import TIMEOUT
-from fanin.host.driver import Batch, Value
+from fanin.host.driver import BaseDriver, Batch
 from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Region, check_regions
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.rdma import PATH_MTUS
 
 
-class NicDriver:
+class NicDriver(BaseDriver):
     """Batches of register accesses for a node of ``config`` with ``registers`` that lie at ``base``.
 
-    Run each with any :class:`fanin.host.driver.RegisterDriver`, and give what its reads returned to the
-    method named ``…_of``. Begin with ``identify`` and ``configure``; then connect queue pairs, each before the
-    first packet comes from its peer. ``identity`` is what the registers ``id`` and ``version`` must say,
-    ``counted`` the names of the counters.
+    Begin with ``identify`` and ``configure``; then connect queue pairs, each before the first packet comes
+    from its peer.
     """
 
-    identity: ClassVar[tuple[int, int]]
-    counted: ClassVar[tuple[str, ...]]
-
-    def __init__(self, config: RdmaConfig, registers: RegisterMap, *, base: int = 0):
+    def __init__(
+        self, config: RdmaConfig, registers: RegisterMap, constants: Mapping[str, int], *, base: int = 0
+    ):
+        super().__init__(registers, constants, base=base)
         self.config = config
-        self.registers = registers
-        self.base = base
-
-    def batch(self) -> Batch:
-        """An empty batch."""
-        return Batch(self.registers, base=self.base)
-
-    def identify(self) -> Batch:
-        """Read what the node is; see :meth:`check_identity`."""
-        return self.batch().read("id").read("version").read("shape")
-
-    def check_identity(self, values: Sequence[Value]) -> None:
-        """Raise ValueError unless the node is one of ``config``."""
-        found, version, shape = values
-        if (found, version) != self.identity:
-            expected = "{:#x} and {}".format(*self.identity)
-            raise ValueError(f"id and version must be {expected}, not {found} and {version}")
-        assert isinstance(shape, dict)
-        for name, value in shape.items():
-            if value != getattr(self.config, name):
-                raise ValueError(f"the node's {name} must be {getattr(self.config, name)}, not {value}")
 
     def configure(self, own: Endpoint, *, timeout: int = TIMEOUT) -> Batch:
         """The node's addresses, and its timeout in cycles. ``own.port`` counts for nothing."""
@@ -62,25 +38,17 @@ class NicDriver:
         ``peer.port`` is the UDP port that packets are sent from: alike for all of a queue pair.
         """
         self._check_index(index)
-        batch = self._pair(index, 1, connection)
-        batch.write("peer_number", connection.peer).write("peer_mac", peer.mac).write("peer_ip", peer.ip)
-        batch.write("source_port", peer.port).write("send_psn", connection.send_psn)
-        return batch.write("receive_psn", connection.receive_psn).write("control", connect=1)
-
-    def disconnect(self, index: int) -> Batch:
-        """End the queue pair at ``index``: its writes are flushed, packets for it dropped."""
-        self._check_index(index)
-        return self._pair(index, 0, Connection(0)).write("control", connect=1)
-
-    def _pair(self, index: int, enable: int, connection: Connection) -> Batch:
-        return self.batch().write(
+        batch = self.batch().write(
             "pair",
             pair_index=index,
-            pair_enable=enable,
+            pair_enable=1,
             mtu=PATH_MTUS.index(connection.mtu),
             window=connection.window.bit_length() - 1,
             retries=connection.retries,
         )
+        batch.write("peer_number", connection.peer).write("peer_mac", peer.mac).write("peer_ip", peer.ip)
+        batch.write("source_port", peer.port).write("send_psn", connection.send_psn)
+        return batch.write("receive_psn", connection.receive_psn).write("control", connect=1)
 
     def _check_index(self, index: int) -> None:
         if index not in range(self.config.queue_pairs):
@@ -110,14 +78,3 @@ class NicDriver:
             batch.write("region_limit", region.base + region.length).write("region_pairs", pairs)
             batch.write("control", set_region=1)
         return batch
-
-    def counters(self) -> Batch:
-        """Read all counters; see :meth:`counters_of`."""
-        batch = self.batch()
-        for name in self.counted:
-            batch.read(name)
-        return batch
-
-    def counters_of(self, values: Sequence[Value]) -> dict[str, int]:
-        """The counters that were read, by name."""
-        return {name: int(value) for name, value in zip(self.counted, values, strict=True)}  # type: ignore[arg-type]

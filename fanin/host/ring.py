@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fanin.codec import Bfp, Inceptionn
+from fanin.codec import Inceptionn
 from fanin.hdl.ring.registers import (
     ACK_DELAY,
-    ENGINE_COUNTERS,
-    IDENTITY,
-    LINK_COUNTERS,
     RETRIES,
     TIMEOUT,
-    VERSION,
     Failure,
+    ring_constants,
     ring_registers,
 )
-from fanin.host.driver import Batch, Value
+from fanin.host.driver import BaseDriver, Batch, Value
 from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
-
-_COUNTERS = (*ENGINE_COUNTERS, *LINK_COUNTERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,50 +63,16 @@ class RingStatus:
         return not self.busy
 
 
-class RingDriver:
+class RingDriver(BaseDriver):
     """Batches of register accesses for a ring node of ``config`` whose registers lie at ``base``.
 
-    Run each with any :class:`fanin.host.driver.RegisterDriver`, and give what its reads returned to the
-    method named ``…_of``. A job is ``configure``, ``start``, ``post`` as often as wanted, then ``wait`` until
+    A job is ``configure``, ``start``, ``post`` as often as wanted, then ``wait`` until
     the status is ``finished``.
     """
 
     def __init__(self, config: RingConfig, *, base: int = 0):
+        super().__init__(ring_registers(config), ring_constants(config), base=base)
         self.config = config
-        self.base = base
-        self.registers = ring_registers(config)
-
-    def batch(self) -> Batch:
-        """An empty batch."""
-        return Batch(self.registers, base=self.base)
-
-    def identify(self) -> Batch:
-        """Read what the node is; see :meth:`check_identity`."""
-        batch = self.batch()
-        for name in ("id", "version", "shape", "block_format"):
-            batch.read(name)
-        return batch
-
-    def check_identity(self, values: Sequence[Value]) -> None:
-        """Raise ValueError unless the node is one of ``config``: all nodes of a ring are alike."""
-        config = self.config
-        found, version, shape, block = values
-        if (found, version) != (IDENTITY, VERSION):
-            raise ValueError(f"id and version must be {IDENTITY:#x} and {VERSION}, not {found} and {version}")
-        assert isinstance(shape, dict)
-        assert isinstance(block, dict)
-        wanted = {
-            "lanes": config.lanes,
-            "frame_words": config.frame_words,
-            "slice_frames": config.slice_frames,
-            "codec_kind": config.codec_kind.id,
-            "block": config.codec.block if isinstance(config.codec, Bfp) else 0,
-            "mantissa": config.codec.mantissa if isinstance(config.codec, Bfp) else 0,
-        }
-        made = shape | block
-        for name, value in wanted.items():
-            if made[name] != value:
-                raise ValueError(f"the node's {name} must be {value}, not {made[name]}")
 
     def configure(self, member: RingMember) -> Batch:
         """Everything that a job needs, while the node does not run; it begins with :meth:`start`."""
@@ -124,10 +85,6 @@ class RingDriver:
         batch.write("timeout", member.timeout).write("retries", member.retries)
         ack_frames = self.config.ack_frames if member.ack_frames is None else member.ack_frames
         return batch.write("acknowledge", ack_frames=ack_frames, ack_delay=member.ack_delay)
-
-    def command(self, *names: str) -> Batch:
-        """Pulse some of ``start``, ``stop``, ``clear_counters``."""
-        return self.batch().write("control", **dict.fromkeys(names, 1))
 
     def start(self) -> Batch:
         """Begin the job; all that the node did before ends. Descriptors count from 0 again."""
@@ -153,15 +110,3 @@ class RingDriver:
         running, busy, failed = (bool(fields[name]) for name in ("running", "busy", "failed"))
         cause = Failure(fields["cause"]) if failed else Failure.NONE
         return RingStatus(running, busy, failed, cause, posted, completed, refused)
-
-    def counters(self) -> Batch:
-        """Read all counters; see :meth:`counters_of`."""
-        batch = self.batch()
-        for name in _COUNTERS:
-            batch.read(name)
-        return batch
-
-    @staticmethod
-    def counters_of(values: Sequence[Value]) -> dict[str, int]:
-        """The counters that were read, by name."""
-        return {name: int(value) for name, value in zip(_COUNTERS, values, strict=True)}  # type: ignore[arg-type]

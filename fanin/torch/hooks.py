@@ -18,7 +18,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import Bfp, Inceptionn, Mode
+from fanin.codec import Bfp, CodecConfig, Inceptionn, Mode
+from fanin.golden.codec import codecs
 from fanin.golden.ring import all_reduce as golden
 from fanin.ring import RingConfig
 
@@ -76,14 +77,14 @@ def ring(config: RingConfig = _DEFAULT, *, hop: Callable[[Float32], Float32] | N
     return hook
 
 
-def roundtrip(values: torch.Tensor, codec: Inceptionn | Bfp | None) -> torch.Tensor:
+def roundtrip(values: torch.Tensor, codec: CodecConfig | None) -> torch.Tensor:
     """What arrives of a float32 tensor of any shape: a new tensor, on the same device, outside autograd.
 
     Raises TypeError for another type.
     """
     if values.dtype != torch.float32:
         raise TypeError(f"values must be float32, not {values.dtype}")
-    received = golden.roundtrip(_to_numpy(values).reshape(-1), codec)
+    received = codecs.roundtrip(_to_numpy(values).reshape(-1), codec)
     return torch.from_numpy(received.reshape(values.shape).copy()).to(values.device)
 
 

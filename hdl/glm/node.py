@@ -12,19 +12,19 @@ from fanin.hdl.aggregation.job import FrameFaults, JobConfig, TransportCounters
 from fanin.hdl.aggregation.transport import AggTransport
 from fanin.hdl.bus.axi4 import BOUNDARY, AXI4LiteSignature, AXI4ReadSignature
 from fanin.hdl.bus.axi_reader import AxiReader
+from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.emit import shared
 from fanin.hdl.glm.data_parallel import DataParallelWorker
 from fanin.hdl.glm.model_window import ModelWindow
 from fanin.hdl.glm.node_control import NodeControl
-from fanin.hdl.glm.node_registers import COUNTERS, FAULT_COUNTERS, IDENTITY, STALLS, VERSION, node_registers
+from fanin.hdl.glm.node_registers import FAULT_COUNTERS, STALLS, node_constants, node_registers
 from fanin.hdl.glm.run_check import RunCheck
 from fanin.hdl.glm.shapes import EngineShape
 from fanin.hdl.glm.worker import GlmWorker, Training
 from fanin.hdl.stream.buffer import RegisterSlice, SkidBuffer
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
-from fanin.wire.aggregation import Encap, Protocol
 
 ADDRESS_BITS = 64
 BURST = 16  # words of a read burst at most
@@ -291,22 +291,8 @@ class GlmNode(wiring.Component):
 
     def _status(self, m: Module, parts: _Parts) -> None:
         """What the node is, and what it does."""
-        config, registers, control = self.config, parts.registers, parts.control
-        constants = {
-            "id": IDENTITY,
-            "version": VERSION,
-            "engines": config.engines,
-            "banks": config.banks,
-            "lanes": config.lanes,
-            "frac": config.frac,
-            "data_parallel": config.mode is Partitioning.DATA_PARALLEL,
-            "udp": config.encap is Encap.UDP,
-            "switchml": config.protocol is Protocol.SWITCHML,
-            "depth": config.depth,
-            "sample_fifo": config.sample_fifo,
-            "slots": config.slots,
-        }
-        m.d.comb += [getattr(registers, name).eq(int(value)) for name, value in constants.items()]
+        registers, control = parts.registers, parts.control
+        drive_constants(m, registers, node_constants(self.config))
         m.d.sync += registers.busy.eq(control.busy | parts.worker.busy)
         m.d.comb += [
             registers.idle.eq(parts.transport.status.idle | parts.transport.status.failed),
@@ -321,8 +307,7 @@ class GlmNode(wiring.Component):
         sources |= {f"{'stall_' * (name in STALLS)}{name}": counts[name] for name in counts.shape().members}
         sources |= {name: pulses[name] for name in TransportCounters.as_shape().members if name != "faults"}
         sources |= {FAULT_COUNTERS[name]: pulses.faults[name] for name in FrameFaults.as_shape().members}
-        assert sources.keys() == COUNTERS.keys()
-        m.d.sync += [getattr(parts.registers, name).eq(source) for name, source in sources.items()]
+        drive_counters(m, parts.registers, sources)
 
     def _events(self, m: Module, parts: _Parts) -> None:
         transport = parts.transport

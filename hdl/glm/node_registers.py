@@ -5,10 +5,20 @@ from __future__ import annotations
 from enum import IntEnum
 
 from fanin.fixed import MANTISSA_BITS, Loss
-from fanin.glm import GlmConfig
+from fanin.glm import GlmConfig, Partitioning
 from fanin.hdl.aggregation.job import JobConfig
+from fanin.hdl.bus.common_registers import (
+    control_register,
+    counter_registers,
+    failure_fields,
+    identity_registers,
+    node_map,
+    shape_register,
+    status_register,
+)
 from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
 from fanin.hdl.glm.shapes import EngineShape
+from fanin.wire.aggregation import Encap, Protocol
 
 IDENTITY = 0x464E494E  # "NINF" in memory order: fanin node
 VERSION = 1
@@ -40,7 +50,25 @@ def _width(layout: type, name: str) -> int:
     return layout.as_shape()[name].width  # type: ignore[attr-defined]
 
 
-def _identity(config: GlmConfig) -> tuple[Register, ...]:
+def node_constants(config: GlmConfig) -> dict[str, int]:
+    """What a node of that configuration says of itself, by field."""
+    return {
+        "id": IDENTITY,
+        "version": VERSION,
+        "engines": config.engines,
+        "banks": config.banks,
+        "lanes": config.lanes,
+        "frac": config.frac,
+        "data_parallel": int(config.mode is Partitioning.DATA_PARALLEL),
+        "udp": int(config.encap is Encap.UDP),
+        "switchml": int(config.protocol is Protocol.SWITCHML),
+        "depth": config.depth,
+        "sample_fifo": config.sample_fifo,
+        "slots": config.slots,
+    }
+
+
+def _identity() -> tuple[Register, ...]:
     shape = (
         Field("engines", 4, "engines, E"),
         Field("banks", 4, "samples of a micro-batch"),
@@ -51,9 +79,8 @@ def _identity(config: GlmConfig) -> tuple[Register, ...]:
         Field("switchml", 1, "protocol; 1: switchml, 0: p4sgd"),
     )
     return (
-        Register("id", Access.RO, f"{IDENTITY:#010x}"),
-        Register("version", Access.RO, f"version of this register map: {VERSION}"),
-        Register("shape", Access.RO, "what was fixed when this node was made", shape),
+        *identity_registers(IDENTITY, VERSION),
+        shape_register(*shape),
         Register("depth", Access.RO, "chunks that an engine's model memory holds"),
         Register("sample_fifo", Access.RO, "words that an engine's replay FIFO holds"),
         Register("slots", Access.RO, "aggregation slots that the transport holds"),
@@ -61,29 +88,17 @@ def _identity(config: GlmConfig) -> tuple[Register, ...]:
 
 
 def _control() -> tuple[Register, ...]:
-    causes = ", ".join(f"{cause.value} {cause.name}" for cause in Failure)
     return (
-        Register(
-            "control",
-            Access.PULSE,
-            "commands; `start` and `clear_model` are ignored while busy",
-            (
-                Field("start", 1, "train `epochs` epochs from the memories' first sample on"),
-                Field("clear_model", 1, "all weights become 0"),
-                Field("reset_transport", 1, "operations count from 0 again, a failure is forgotten"),
-                Field("clear_counters", 1, "all counters become 0"),
-            ),
+        control_register(
+            Field("start", 1, "train `epochs` epochs from the memories' first sample on"),
+            Field("clear_model", 1, "all weights become 0"),
+            Field("reset_transport", 1, "operations count from 0 again, a failure is forgotten"),
+            note="`start` and `clear_model` are ignored while busy",
         ),
-        Register(
-            "status",
-            Access.RO,
-            "what the node does",
-            (
-                Field("busy", 1, "training, or clearing the model"),
-                Field("idle", 1, "the transport waits for nothing, or for nothing any more: it has failed"),
-                Field("failed", 1, "stopped; `cause` says why"),
-                Field("cause", FAILURE_BITS, causes),
-            ),
+        status_register(
+            Field("busy", 1, "training, or clearing the model"),
+            Field("idle", 1, "the transport waits for nothing, or for nothing any more: it has failed"),
+            *failure_fields(Failure, "stopped; `cause` says why"),
         ),
     )
 
@@ -207,25 +222,13 @@ FAULT_COUNTERS = {
 
 def node_registers(config: GlmConfig) -> RegisterMap:
     """The register map of a node."""
-    wide = {"words", "backward_idle", *(f"stall_{cause}" for cause in STALLS)}
-    per_engine = config.engines.bit_length()
-    per_bank = config.banks.bit_length()
-    counters = (
-        Register(
-            name,
-            Access.COUNTER,
-            doc,
-            bits=64,
-            step=per_engine if name in wide else per_bank if name == "clamps" else 1,
-        )
-        for name, doc in COUNTERS.items()
+    summed = ("words", "backward_idle", *(f"stall_{cause}" for cause in STALLS))
+    steps = dict.fromkeys(summed, config.engines.bit_length()) | {"clamps": config.banks.bit_length()}
+    return node_map(
+        _identity(),
+        _control(),
+        _training(),
+        _job(),
+        _memories(config),
+        counter_registers(COUNTERS, bits=64, steps=steps),
     )
-    registers = (
-        *_identity(config),
-        *_control(),
-        *_training(),
-        *_job(),
-        *_memories(config),
-        *counters,
-    )
-    return RegisterMap(registers=registers, clear="clear_counters")

@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from amaranth import Module, Signal
+from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, AXI4ReadSignature, join_memory, memory_signature
+from fanin.hdl.bus.common_registers import drive_constants, drive_counters, drive_request
 from fanin.hdl.bus.registers import RegisterFile
-from fanin.hdl.param_server.registers import IDENTITY, SERVER_COUNTERS, VERSION, param_server_registers
+from fanin.hdl.param_server.registers import SERVER_COUNTERS, param_server_constants, param_server_registers
 from fanin.hdl.param_server.server import ParamServer, ServerEvents
 from fanin.hdl.param_server.shapes import settings_layout
 from fanin.hdl.rdma.nic import RdmaNic
@@ -95,11 +96,9 @@ class ParamServerNode(wiring.Component):
     def _settings(self, m: Module, registers: Any, server: ParamServer) -> None:
         """What the registers say, and what they show."""
         config, settings, worker = self.config, server.settings, server.worker.payload
-        constants = {"id": IDENTITY, "version": VERSION}
-        constants |= {name: getattr(config, name) for name in ("queue_pairs", "regions", "width")}
         same = (name for name in settings_layout(config).members if name != "base")
         shown = ("busy", "exhausted", "stalest")
-        m.d.comb += [getattr(registers, name).eq(value) for name, value in constants.items()]
+        drive_constants(m, registers, param_server_constants(self.config))
         m.d.comb += [settings[name].eq(getattr(registers, name)) for name in same]
         m.d.comb += [getattr(registers, name).eq(getattr(server, name)) for name in shown]
         m.d.comb += [
@@ -110,21 +109,14 @@ class ParamServerNode(wiring.Component):
             worker.table.eq(registers.worker_table),
             worker.remote.eq(registers.worker_buffers),
             worker.rkey.eq(registers.worker_key),
-            registers.setting.eq(server.worker.valid | registers.set_worker),
             registers.w_version.eq(server.version),
             *(word.eq(server.staleness.word_select(n, 32)) for n, word in enumerate(registers.staleness)),
         ]
-        with m.If(registers.set_worker):
-            m.d.sync += server.worker.valid.eq(1)
-        with m.Elif(server.worker.ready):
-            m.d.sync += server.worker.valid.eq(0)
+        drive_request(m, registers, command="set_worker", pending="setting", request=server.worker)
         flag_words(m, registers.gone, server.gone)
 
     def _counters(self, m: Module, registers: Any, nic: RdmaNic, server: ParamServer) -> None:
         """Every counter has a source."""
         sources = {name: server.events[name] for name in SERVER_COUNTERS}
         sources |= {f"nic_{name}": source for name, source in nic_counters(nic).items()}
-        for name, source in sources.items():
-            event = Signal(name=f"{name}_event")
-            m.d.comb += event.eq(source)
-            m.d.sync += getattr(registers, name).eq(event)
+        drive_counters(m, registers, sources)

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from fanin.hdl.bus.common_registers import (
+    control_register,
+    counter_registers,
+    identity_registers,
+    node_map,
+    shape_register,
+    status_register,
+)
 from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
 from fanin.hdl.param_server.server import ServerEvents
 from fanin.hdl.param_server.shapes import FLOAT_BITS, VERSION_BITS, WORDS_BITS
@@ -10,7 +18,6 @@ from fanin.hdl.rdma.registers import COUNTERS as NIC_COUNTERS
 from fanin.hdl.rdma.registers import (
     INDEX_BITS,
     NIC_COMMANDS,
-    counter_registers,
     endpoint_registers,
     flags,
     pair_registers,
@@ -36,42 +43,31 @@ assert list(SERVER_COUNTERS) == list(ServerEvents.as_shape().members)
 COUNTERS = SERVER_COUNTERS | {f"nic_{name}": doc for name, doc in NIC_COUNTERS.items()}
 
 
+def param_server_constants(config: RdmaConfig) -> dict[str, int]:
+    """What a node of that configuration says of itself, by field."""
+    sizes = {name: getattr(config, name) for name in ("queue_pairs", "regions", "width")}
+    return {"id": IDENTITY, "version": VERSION} | sizes
+
+
 def _control(config: RdmaConfig) -> tuple[Register, ...]:
     return (
-        Register("id", Access.RO, f"{IDENTITY:#010x}"),
-        Register("version", Access.RO, f"version of this register map: {VERSION}"),
-        Register(
-            "shape",
-            Access.RO,
-            "what was fixed when this node was made",
-            (
-                Field("queue_pairs", 8, "workers at most"),
-                Field("regions", 8, "regions"),
-                Field("width", 10, "bits of a word"),
-            ),
+        *identity_registers(IDENTITY, VERSION),
+        shape_register(
+            Field("queue_pairs", 8, "workers at most"),
+            Field("regions", 8, "regions"),
+            Field("width", 10, "bits of a word"),
         ),
-        Register(
-            "control",
-            Access.PULSE,
-            "commands",
-            (
-                *NIC_COMMANDS,
-                Field("set_worker", 1, "the worker at `worker` becomes what stands there"),
-                Field("start", 1, "w is in row 0, and its version is 0; not while `busy`"),
-                Field("clear_counters", 1, "all counters become 0"),
-            ),
+        control_register(
+            *NIC_COMMANDS,
+            Field("set_worker", 1, "the worker at `worker` becomes what stands there"),
+            Field("start", 1, "w is in row 0, and its version is 0; not while `busy`"),
         ),
         Register("run", Access.RW, "1: gradients are taken", bits=1),
-        Register(
-            "status",
-            Access.RO,
-            "what the node does",
-            (
-                Field("connecting", 1, "the last `connect` has not been carried out yet"),
-                Field("setting", 1, "the last `set_worker` has not been carried out yet"),
-                Field("busy", 1, "an update or a push is not complete, or a read under way"),
-                Field("exhausted", 1, "there is no version of w left"),
-            ),
+        status_register(
+            Field("connecting", 1, "the last `connect` has not been carried out yet"),
+            Field("setting", 1, "the last `set_worker` has not been carried out yet"),
+            Field("busy", 1, "an update or a push is not complete, or a read under way"),
+            Field("exhausted", 1, "there is no version of w left"),
         ),
         flags("gone", "workers that a push to has failed: they are left out", config),
     )
@@ -110,8 +106,7 @@ def _server() -> tuple[Register, ...]:
 def param_server_registers(config: RdmaConfig) -> RegisterMap:
     """The registers of a node of that configuration."""
     assert index_bits(config) <= INDEX_BITS
-    parts = (
+    return node_map(
         _control(config), endpoint_registers(config), pair_registers(), region_registers(config), _server(),
         counter_registers(COUNTERS),
     )  # fmt: skip
-    return RegisterMap(tuple(register for part in parts for register in part), clear="clear_counters")

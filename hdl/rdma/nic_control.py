@@ -6,6 +6,7 @@ from typing import Any
 
 from amaranth import Module, Signal
 
+from fanin.hdl.bus.common_registers import drive_request
 from fanin.hdl.bus.register_map import WORD_BITS
 from fanin.hdl.rdma.nic import RdmaNic
 from fanin.rdma import RdmaConfig
@@ -39,12 +40,8 @@ def nic_settings(m: Module, config: RdmaConfig, registers: Any, nic: RdmaNic) ->
         region.limit.eq(registers.region_limit),
         region.queue_pairs.eq(registers.region_pairs),
         nic.region.valid.eq(registers.set_region),
-        registers.connecting.eq(nic.connect.valid | registers.connect),
     ]
-    with m.If(registers.connect):
-        m.d.sync += nic.connect.valid.eq(1)
-    with m.Elif(nic.connect.ready):
-        m.d.sync += nic.connect.valid.eq(0)
+    drive_request(m, registers, command="connect", pending="connecting", request=nic.connect)
     for name in ("sending", "receiving"):
         flag_words(m, getattr(registers, name), getattr(nic, name))
 

@@ -7,10 +7,11 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, join_memory, memory_signature
+from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.rdma.nic import RdmaNic
 from fanin.hdl.rdma.nic_control import nic_counters, nic_settings
-from fanin.hdl.rdma.registers import COUNTERS, IDENTITY, VERSION, rdma_registers
+from fanin.hdl.rdma.registers import rdma_constants, rdma_registers
 from fanin.hdl.rdma.write_queue import WriteQueue
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
@@ -74,9 +75,7 @@ class RdmaNode(wiring.Component):
 
     def _settings(self, m: Module, registers: Any, nic: RdmaNic) -> None:
         """Identity, addresses, queue pairs and regions."""
-        constants = {"id": IDENTITY, "version": VERSION}
-        constants |= {name: getattr(self.config, name) for name in ("queue_pairs", "regions", "descriptors")}
-        m.d.comb += [getattr(registers, name).eq(value) for name, value in constants.items()]
+        drive_constants(m, registers, rdma_constants(self.config))
         nic_settings(m, self.config, registers, nic)
 
     def _posts(self, m: Module, registers: Any, nic: RdmaNic) -> None:
@@ -122,6 +121,4 @@ class RdmaNode(wiring.Component):
 
     def _counters(self, m: Module, registers: Any, nic: RdmaNic) -> None:
         """Every counter has a source."""
-        sources = nic_counters(nic)
-        assert sources.keys() == COUNTERS.keys()
-        m.d.sync += [getattr(registers, name).eq(source) for name, source in sources.items()]
+        drive_counters(m, registers, nic_counters(nic))

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from fanin.hdl.bus.common_registers import (
+    control_register,
+    counter_registers,
+    identity_registers,
+    node_map,
+    shape_register,
+    status_register,
+)
 from fanin.hdl.bus.register_map import WORD_BITS, Access, Field, Register, RegisterMap
 from fanin.hdl.rdma.queue_pair import (
     IMMEDIATE_BITS,
@@ -57,41 +63,30 @@ def flags(name: str, doc: str, config: RdmaConfig) -> Register:
     return Register(name, Access.RO, doc, bits=min(WORD_BITS, config.queue_pairs), count=count)
 
 
-def _control(config: RdmaConfig) -> tuple[Register, ...]:
+def rdma_constants(config: RdmaConfig) -> dict[str, int]:
+    """What a node of that configuration says of itself, by field."""
+    sizes = {name: getattr(config, name) for name in ("queue_pairs", "regions", "descriptors")}
+    return {"id": IDENTITY, "version": VERSION} | sizes
+
+
+def _control() -> tuple[Register, ...]:
     return (
-        Register("id", Access.RO, f"{IDENTITY:#010x}"),
-        Register("version", Access.RO, f"version of this register map: {VERSION}"),
-        Register(
-            "shape",
-            Access.RO,
-            "what was fixed when this node was made",
-            (
-                Field("queue_pairs", 8, f"their numbers are {FIRST_QUEUE_PAIR:#x} and on"),
-                Field("regions", 8, "regions"),
-                Field("descriptors", 10, "of a queue pair that may be unfinished"),
-            ),
+        *identity_registers(IDENTITY, VERSION),
+        shape_register(
+            Field("queue_pairs", 8, f"their numbers are {FIRST_QUEUE_PAIR:#x} and on"),
+            Field("regions", 8, "regions"),
+            Field("descriptors", 10, "of a queue pair that may be unfinished"),
         ),
-        Register(
-            "control",
-            Access.PULSE,
-            "commands",
-            (
-                *NIC_COMMANDS,
-                Field("post", 1, "the write that stands at `write` is to be done"),
-                Field("take_completion", 1, "the next completion comes up at `completion`"),
-                Field("take_arrival", 1, "the next message comes up at `arrival`"),
-                Field("clear_counters", 1, "all counters become 0"),
-            ),
+        control_register(
+            *NIC_COMMANDS,
+            Field("post", 1, "the write that stands at `write` is to be done"),
+            Field("take_completion", 1, "the next completion comes up at `completion`"),
+            Field("take_arrival", 1, "the next message comes up at `arrival`"),
         ),
-        Register(
-            "status",
-            Access.RO,
-            "what the node does",
-            (
-                Field("connecting", 1, "the last `connect` has not been carried out yet"),
-                Field("posting", 1, "the last `post` has been neither accepted nor refused yet"),
-                Field("full", 1, "a `post` would be refused: take completions, or wait"),
-            ),
+        status_register(
+            Field("connecting", 1, "the last `connect` has not been carried out yet"),
+            Field("posting", 1, "the last `post` has been neither accepted nor refused yet"),
+            Field("full", 1, "a `post` would be refused: take completions, or wait"),
         ),
         Register("accepted", Access.RO, "writes posted and accepted; each will be told of by `completion`"),
         Register("refused_posts", Access.RO, "writes posted and refused"),
@@ -192,16 +187,10 @@ def _write() -> tuple[Register, ...]:
     )
 
 
-def counter_registers(counters: Mapping[str, str]) -> tuple[Register, ...]:
-    """Counters and what they count."""
-    return tuple(Register(name, Access.COUNTER, doc) for name, doc in counters.items())
-
-
 def rdma_registers(config: RdmaConfig) -> RegisterMap:
     """The registers of a node of that configuration."""
     assert index_bits(config) <= INDEX_BITS
-    parts = (
-        _control(config), endpoint_registers(config), pair_registers(), region_registers(config), _write(),
+    return node_map(
+        _control(), endpoint_registers(config), pair_registers(), region_registers(config), _write(),
         counter_registers(COUNTERS),
     )  # fmt: skip
-    return RegisterMap(tuple(register for part in parts for register in part), clear="clear_counters")

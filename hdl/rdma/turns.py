@@ -37,8 +37,7 @@ class Turns(wiring.Component):
 
     Latency
     -------
-    3 cycles from ``i`` and ``last`` to ``o`` and ``valid``, where
-    :class:`~fanin.hdl.arith.round_robin.RoundRobin` takes one, and thrice the levels of logic.
+    3 cycles from ``i`` and ``last`` to ``o`` and ``valid``.
 
     Source
     ------

@@ -8,12 +8,13 @@ from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.codec import FLOAT_BITS
 from fanin.hdl.ring.link_job import COUNT_BITS, OPERATION_BITS
+from fanin.hdl.ring.orders import word_address_bits
 from fanin.hdl.ring.segments import descriptor_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.ring import RingConfig
 
 POST_ADDRESS_BITS = 64
-MAX_ADDRESS_WIDTH = 47  # an addition must have at most 48 bits
 _VALUE_SHIFT = (FLOAT_BITS // 8).bit_length() - 1
 
 
@@ -46,8 +47,7 @@ class DescriptorQueue(wiring.Component):
 
     Parameters
     ----------
-    ``width`` : int, bits of a word
-    ``address_width`` : int, bits; 12…47
+    ``config`` : RingConfig
     ``queue`` : int, at least 1
 
     Latency
@@ -59,20 +59,17 @@ class DescriptorQueue(wiring.Component):
     docs/systems/ring.md, "The engine"; AI Smart NIC, section IV-A.
     """
 
-    def __init__(self, *, width: int = 512, address_width: int = 40, queue: int = 8):
-        if address_width not in range(12, MAX_ADDRESS_WIDTH + 1):
-            raise ValueError(f"address_width must be from 12 to {MAX_ADDRESS_WIDTH}, not {address_width!r}")
+    def __init__(self, *, config: RingConfig, queue: int = 8):
         if queue < 1:
             raise ValueError(f"queue must be at least 1, not {queue!r}")
-        self.width = width
-        self.address_width = address_width
+        self.config = config
         self.queue = queue
         super().__init__(
             {
                 "post": In(stream.Signature(Post, always_ready=True)),
                 "enable": In(1),
                 "finished": In(1),
-                "o": Out(stream.Signature(descriptor_layout(address_width))),
+                "o": Out(stream.Signature(descriptor_layout(config))),
                 "accepted": Out(1),
                 "refused": Out(1),
                 "unfinished": Out(range(queue + 1)),
@@ -84,11 +81,12 @@ class DescriptorQueue(wiring.Component):
         m = Module()
         m.submodules.fifo = fifo = StreamFIFO(shape=self.o.payload.shape(), depth=self.queue)
         connect_typed(m, fifo.o, flipped(self.o))
-        post, word_bits = self.post.payload, (self.width // 8).bit_length() - 1
-        address, above = post.address[: self.address_width], post.address[self.address_width :]
+        post, width = self.post.payload, self.config.address_width
+        word_bits = self.config.address_width - word_address_bits(self.config)
+        address, above = post.address[:width], post.address[width:]
         size = Cat(Const(0, _VALUE_SHIFT), post.count)
-        end = Signal(max(self.address_width, len(size)) + 1)  # one past the last byte
-        split = self.address_width // 2
+        end = Signal(max(width, len(size)) + 1)  # one past the last byte
+        split = width // 2
         outside = Signal()
         crooked = Signal()
         empty = Signal()
@@ -114,13 +112,8 @@ class DescriptorQueue(wiring.Component):
         m.d.sync += [
             added.eq(self.post.valid),
             looked.eq(added),
-            large.eq(end[self.address_width :].any()),
-            beyond.eq(
-                Cat(
-                    part.any()
-                    for part in (end[:split], end[split : self.address_width], end[self.address_width + 1 :])
-                )
-            ),
+            large.eq(end[width:].any()),
+            beyond.eq(Cat(part.any() for part in (end[:split], end[split:width], end[width + 1 :]))),
             compared.eq(looked),
             bad.eq(outside | crooked | empty | large & beyond.any()),
             full.eq((self.unfinished == self.queue) | ~self.enable),

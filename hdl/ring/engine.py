@@ -67,7 +67,6 @@ class RingEngine(wiring.Component):
     Parameters
     ----------
     ``config`` : RingConfig
-    ``address_width`` : int, bits; 12…47
     ``queue`` : int, descriptors that may be unfinished; at least 1
 
     Latency
@@ -86,12 +85,11 @@ class RingEngine(wiring.Component):
 
     FIRST_BEAT, HOP, LAST_WORD = 71, 16, 11
 
-    def __init__(self, *, config: RingConfig, address_width: int = 40, queue: int = 8):
+    def __init__(self, *, config: RingConfig, queue: int = 8):
         self.config = config
-        self.address_width = address_width
         self.queue = queue
         beats = stream.Signature(link_beat(config.width))
-        axi: dict[str, int] = {"data_width": config.width, "address_width": address_width}
+        axi: dict[str, int] = {"data_width": config.width, "address_width": config.address_width}
         super().__init__(
             {
                 "nodes": In(NODE_BITS),
@@ -115,16 +113,13 @@ class RingEngine(wiring.Component):
         """Orders from above, words from left to right."""
         m = Module()
         config = self.config
-        sizes: dict[str, Any] = {"config": config, "address_width": self.address_width}
-        m.submodules.descriptors = descriptors = DescriptorQueue(
-            width=config.width, address_width=self.address_width, queue=self.queue
-        )
-        m.submodules.sequencer = sequencer = RingSequencer(**sizes)
-        m.submodules.local = local = LocalPath(**sizes)
+        m.submodules.descriptors = descriptors = DescriptorQueue(config=config, queue=self.queue)
+        m.submodules.sequencer = sequencer = RingSequencer(config=config)
+        m.submodules.local = local = LocalPath(config=config)
         m.submodules.receive = receive = ReceivePath(config=config)
         m.submodules.lanes = lanes = RingLanes(lanes=config.lanes)
         m.submodules.send = send = SendPath(config=config)
-        m.submodules.store = store = StorePath(**sizes)
+        m.submodules.store = store = StorePath(config=config)
         connect_typed(m, flipped(self.post), descriptors.post)
         self._cut(m, "descriptor", descriptors.o, sequencer.descriptor)
         paths: tuple[Any, ...] = (receive, local, send, store)

@@ -43,7 +43,6 @@ class LocalPath(wiring.Component):
     Parameters
     ----------
     ``config`` : RingConfig
-    ``address_width`` : int, bits
 
     Latency
     -------
@@ -55,14 +54,13 @@ class LocalPath(wiring.Component):
     docs/systems/ring.md, "The engine".
     """
 
-    def __init__(self, *, config: RingConfig, address_width: int = 40):
+    def __init__(self, *, config: RingConfig):
         self.config = config
-        self.address_width = address_width
         super().__init__(
             {
-                "orders": In(stream.Signature(path_layout(config, "local", address_width))),
+                "orders": In(stream.Signature(path_layout(config, "local"))),
                 "o": Out(stream.Signature(own_layout(config.width))),
-                "axi": Out(AXI4ReadSignature(data_width=config.width, address_width=address_width)),
+                "axi": Out(AXI4ReadSignature(data_width=config.width, address_width=config.address_width)),
                 "stop": In(1),
                 "busy": Out(1),
                 "error": Out(1),
@@ -74,14 +72,14 @@ class LocalPath(wiring.Component):
         m = Module()
         config = self.config
         m.submodules.reader = reader = AxiReader(
-            data_width=config.width, address_width=self.address_width, burst=BURST
+            data_width=config.width, address_width=self.config.address_width, burst=BURST
         )
         m.submodules.words = words = FrameWords(config=config, depth=FRAMES)
         m.submodules.fork = fork = StreamFork(shape=self.orders.payload.shape())
         connect_typed(m, flipped(self.orders), fork.i)
         connect_typed(m, reader.axi, flipped(self.axi))
         to_reader, to_words = fork.o
-        order, word_bits = to_reader.payload, self.address_width - len(self.orders.payload.address)
+        order, word_bits = to_reader.payload, self.config.address_width - len(self.orders.payload.address)
         m.d.comb += [
             reader.command.valid.eq(to_reader.valid & ~self.stop),
             to_reader.ready.eq(reader.command.ready & ~self.stop),

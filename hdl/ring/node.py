@@ -8,12 +8,13 @@ from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.codec import Bfp, Inceptionn
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, join_memory, memory_signature
+from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.ring.control import RingControl
 from fanin.hdl.ring.engine import RingEngine, RingEvents
 from fanin.hdl.ring.link import RingLink
 from fanin.hdl.ring.link_job import RingJob
-from fanin.hdl.ring.registers import ENGINE_COUNTERS, IDENTITY, LINK_COUNTERS, VERSION, ring_registers
+from fanin.hdl.ring.registers import LINK_COUNTERS, ring_constants, ring_registers
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 from fanin.ring import MIN_NODES, RingConfig
@@ -35,7 +36,6 @@ class RingNode(wiring.Component):
     Parameters
     ----------
     ``config`` : RingConfig
-    ``address_width`` : int, bits; 12…47
     ``queue`` : int, descriptors that may be unfinished; 1…255
 
     Latency
@@ -47,16 +47,15 @@ class RingNode(wiring.Component):
     AI Smart NIC, sections II-B and IV-A; docs/systems/ring.md.
     """
 
-    def __init__(self, *, config: RingConfig, address_width: int = 40, queue: int = 8):
+    def __init__(self, *, config: RingConfig, queue: int = 8):
         if queue not in range(1, 256):
             raise ValueError(f"queue must be from 1 to 255, not {queue!r}")
         self.config = config
-        self.address_width = address_width
         self.queue = queue
         super().__init__(
             {
                 "axil": In(AXI4LiteSignature(address_width=ring_registers(config).address_bits)),
-                "memory": Out(memory_signature(data_width=config.width, address_width=address_width)),
+                "memory": Out(memory_signature(data_width=config.width, address_width=config.address_width)),
                 "mac_tx": Out(packet_stream(config.width)),
                 "mac_rx": In(packet_stream(config.width, error=True)),
                 "events": Out(RingEvents),
@@ -69,7 +68,7 @@ class RingNode(wiring.Component):
         config = self.config
         m.submodules.registers = registers = RegisterFile(registers=ring_registers(config))
         m.submodules.control = control = RingControl()
-        engine = RingEngine(config=config, address_width=self.address_width, queue=self.queue)
+        engine = RingEngine(config=config, queue=self.queue)
         m.submodules.engine = ResetInserter(control.reset)(engine)
         m.submodules.link = link = RingLink(
             data_width=config.width,
@@ -121,11 +120,14 @@ class RingNode(wiring.Component):
     def _parameters(self, registers: Any) -> Any:
         """The header's: two bytes as in a codec's file, the first one above; without a codec, the lanes."""
         codec = self.config.codec
-        if isinstance(codec, Bfp):
-            return Const(codec.block << 8 | codec.mantissa, 16)
-        if isinstance(codec, Inceptionn):
-            return Cat(registers.mode, Const(0, 6), codec.group == 16, registers.bound)
-        return Const(self.config.lanes, 16)
+        match codec:
+            case None:
+                return Const(self.config.lanes, 16)
+            case Bfp():
+                return Const(int.from_bytes(codec.pack(), "big"), 16)
+            case Inceptionn():  # bound and mode are run-time registers
+                return Cat(registers.mode, Const(0, 6), codec.group == 16, registers.bound)
+        raise ValueError(f"codec {codec.kind} has no parameters in the ring's header")
 
     def _control(self, m: Module, registers: Any, control: Any, engine: Any, link: Any) -> None:
         m.d.comb += [
@@ -146,18 +148,7 @@ class RingNode(wiring.Component):
 
     def _status(self, m: Module, registers: Any, control: Any, engine: Any) -> None:
         """What the node is, what it does, and what has become of the job's descriptors."""
-        config, codec = self.config, self.config.codec
-        block = {name: getattr(codec, name) if isinstance(codec, Bfp) else 0 for name in ("block", "mantissa")}
-        constants = {
-            "id": IDENTITY,
-            "version": VERSION,
-            "lanes": config.lanes,
-            "frame_words": config.frame_words,
-            "slice_frames": config.slice_frames,
-            "codec_kind": config.codec_kind.id,
-            "queue": self.queue,
-        }
-        m.d.comb += [getattr(registers, name).eq(value) for name, value in (constants | block).items()]
+        drive_constants(m, registers, ring_constants(self.config) | {"queue": self.queue})
         m.d.comb += [
             getattr(registers, name).eq(getattr(control, name)) for name in ("running", "failed", "cause")
         ]
@@ -186,6 +177,4 @@ class RingNode(wiring.Component):
             "stored": engine.events.stored,
             "sent_beats": engine.events.sent,
         }
-        assert sources.keys() == ENGINE_COUNTERS.keys()
-        sources |= {name: link.counters[name] for name in LINK_COUNTERS}
-        m.d.sync += [getattr(registers, name).eq(source) for name, source in sources.items()]
+        drive_counters(m, registers, sources | {name: link.counters[name] for name in LINK_COUNTERS})

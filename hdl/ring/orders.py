@@ -34,13 +34,13 @@ PATH_FIELDS = {
 }
 
 
-def word_address_bits(config: RingConfig, address_width: int) -> int:
+def word_address_bits(config: RingConfig) -> int:
     """Bits of a word's number in memory."""
-    return address_width - (config.width // 8).bit_length() + 1
+    return config.address_width - (config.width // 8).bit_length() + 1
 
 
-def path_layout(config: RingConfig, path: str, address_width: int = 0) -> data.StructLayout:
-    """An order: what a path is told of a frame. Only "local" and "store" need an ``address_width``.
+def path_layout(config: RingConfig, path: str) -> data.StructLayout:
+    """An order: what a path has to know of a frame.
 
     ``words``: of the frame; ``inside``: how many of them, from the first on, lie inside the vector;
     ``lanes``: values of the last of those, 0 if all; ``address``: the first word's number in memory;
@@ -51,7 +51,7 @@ def path_layout(config: RingConfig, path: str, address_width: int = 0) -> data.S
         "words": range(config.frame_words + 1),
         "inside": range(config.frame_words + 1),
         "lanes": (config.lanes - 1).bit_length(),
-        "address": word_address_bits(config, address_width),
+        "address": word_address_bits(config),
         "operation": OPERATION_BITS,
         "count": COUNT_BITS,
         "final": 1,

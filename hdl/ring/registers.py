@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from fanin.codec import MAX_BOUND, Codec, Inceptionn, Mode
+from fanin.codec import MAX_BOUND, Bfp, Codec, Inceptionn, Mode
+from fanin.hdl.bus.common_registers import (
+    control_register,
+    counter_registers,
+    failure_fields,
+    identity_registers,
+    node_map,
+    shape_register,
+    status_register,
+)
 from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
 from fanin.hdl.ring.link_job import COUNT_BITS, NODE_BITS, LinkCounters, RingJob
 from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
@@ -36,22 +45,31 @@ def _width(name: str) -> int:
     return RingJob.as_shape()[name].width
 
 
+def ring_constants(config: RingConfig) -> dict[str, int]:
+    """What all nodes of a ring say of themselves, by field; ``queue`` is each node's own."""
+    bfp = config.codec if isinstance(config.codec, Bfp) else None
+    return {
+        "id": IDENTITY,
+        "version": VERSION,
+        "lanes": config.lanes,
+        "frame_words": config.frame_words,
+        "slice_frames": config.slice_frames,
+        "codec_kind": config.codec_kind.id,
+        "block": bfp.block if bfp else 0,
+        "mantissa": bfp.mantissa if bfp else 0,
+    }
+
+
 def _identity() -> tuple[Register, ...]:
     codecs = ", ".join(f"{codec.id} {codec}" for codec in Codec)
     return (
-        Register("id", Access.RO, f"{IDENTITY:#010x}"),
-        Register("version", Access.RO, f"version of this register map: {VERSION}"),
-        Register(
-            "shape",
-            Access.RO,
-            "what was fixed when this node was made",
-            (
-                Field("lanes", 5, "values of a word"),
-                Field("frame_words", 8, "words of a frame"),
-                Field("slice_frames", 9, "frames of a slice"),
-                Field("codec_kind", 2, codecs),
-                Field("queue", 8, "descriptors that may be unfinished"),
-            ),
+        *identity_registers(IDENTITY, VERSION),
+        shape_register(
+            Field("lanes", 5, "values of a word"),
+            Field("frame_words", 8, "words of a frame"),
+            Field("slice_frames", 9, "frames of a slice"),
+            Field("codec_kind", 2, codecs),
+            Field("queue", 8, "descriptors that may be unfinished"),
         ),
         Register(
             "block_format",
@@ -63,29 +81,16 @@ def _identity() -> tuple[Register, ...]:
 
 
 def _control() -> tuple[Register, ...]:
-    causes = ", ".join(f"{cause.value} {cause.name}" for cause in Failure)
     return (
-        Register(
-            "control",
-            Access.PULSE,
-            "commands",
-            (
-                Field("start", 1, "a new job, with the registers below; whatever the node did before ends"),
-                Field("stop", 1, "whatever the node does ends"),
-                Field("clear_counters", 1, "all counters become 0"),
-            ),
+        control_register(
+            Field("start", 1, "a new job, with the registers below; whatever the node did before ends"),
+            Field("stop", 1, "whatever the node does ends"),
         ),
-        Register(
-            "status",
-            Access.RO,
-            "what the node does",
-            (
-                Field("running", 1, "a job is under way; descriptors are taken"),
-                Field("failed", 1, "the job has ended; `cause` says why"),
-                Field("cause", FAILURE_BITS, causes),
-                Field("refused_any", 1, "a descriptor of this job was refused"),
-                Field("busy", 1, "0: nothing is to be waited for, every descriptor is done or never will be"),
-            ),
+        status_register(
+            Field("running", 1, "a job is under way; descriptors are taken"),
+            *failure_fields(Failure, "the job has ended; `cause` says why"),
+            Field("refused_any", 1, "a descriptor of this job was refused"),
+            Field("busy", 1, "0: nothing is to be waited for, every descriptor is done or never will be"),
         ),
         Register("posted", Access.RO, "descriptors of this job that were accepted"),
         Register("completed", Access.RO, "and whose sums are in memory; in order"),
@@ -164,7 +169,6 @@ assert LINK_COUNTERS.keys() == LinkCounters.as_shape().members.keys()
 
 def ring_registers(config: RingConfig) -> RegisterMap:
     """The register map of a ring node; the same for all of them."""
-    counters = (
-        Register(name, Access.COUNTER, doc, bits=64) for name, doc in (ENGINE_COUNTERS | LINK_COUNTERS).items()
+    return node_map(
+        _identity(), _control(), _job(), counter_registers(ENGINE_COUNTERS | LINK_COUNTERS, bits=64)
     )
-    return RegisterMap(registers=(*_identity(), *_control(), *_job(), *counters), clear="clear_counters")

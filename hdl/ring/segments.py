@@ -13,12 +13,14 @@ from fanin.hdl.ring.orders import word_address_bits
 from fanin.ring import MAX_NODES, RingConfig
 
 
-def descriptor_layout(address_width: int) -> data.StructLayout:
+def descriptor_layout(config: RingConfig) -> data.StructLayout:
     """A vector: ``count`` values, at least 1, from byte ``address`` on, a multiple of the word."""
-    return data.StructLayout({"address": address_width, "count": COUNT_BITS, "operation": OPERATION_BITS})
+    return data.StructLayout(
+        {"address": config.address_width, "count": COUNT_BITS, "operation": OPERATION_BITS}
+    )
 
 
-def segment_layout(config: RingConfig, address_width: int) -> data.StructLayout:
+def segment_layout(config: RingConfig) -> data.StructLayout:
     """A segment: slices of ``size`` words; ``own`` and ``top`` are where the node's and the last one begin.
 
     ``address``: the first word's number in memory; ``behind``: words of the vector behind that one.
@@ -26,7 +28,7 @@ def segment_layout(config: RingConfig, address_width: int) -> data.StructLayout:
     offset_bits = (MAX_NODES * config.slice_words).bit_length()
     return data.StructLayout(
         {
-            "address": word_address_bits(config, address_width),
+            "address": word_address_bits(config),
             "behind": signed(COUNT_BITS - (config.lanes - 1).bit_length() + 1),
             "size": range(config.slice_words + 1),
             "own": offset_bits,
@@ -54,7 +56,6 @@ class RingSegments(wiring.Component):
     Parameters
     ----------
     ``config`` : RingConfig
-    ``address_width`` : int, bits
 
     Latency
     -------
@@ -67,15 +68,14 @@ class RingSegments(wiring.Component):
     docs/systems/ring.md; ``fanin.ring.RingConfig.segments``.
     """
 
-    def __init__(self, *, config: RingConfig, address_width: int = 40):
+    def __init__(self, *, config: RingConfig):
         self.config = config
-        self.address_width = address_width
         super().__init__(
             {
                 "nodes": In(NODE_BITS),
                 "rank": In(NODE_BITS),
-                "i": In(stream.Signature(descriptor_layout(address_width))),
-                "o": Out(stream.Signature(segment_layout(config, address_width))),
+                "i": In(stream.Signature(descriptor_layout(config))),
+                "o": Out(stream.Signature(segment_layout(config))),
             }
         )
 
@@ -87,7 +87,7 @@ class RingSegments(wiring.Component):
         whole = Signal.like(segment.own)  # words of all slices
         descriptor = self.i.payload
         lane_bits = len(segment.lanes)
-        word_bits = self.address_width - len(segment.address)
+        word_bits = self.config.address_width - len(segment.address)
         last_word = (descriptor.count - 1)[lane_bits:COUNT_BITS]
         quotient = Signal(len(segment.behind) - 1)  # of ``behind`` by N: one less than a slice's words
         remainder = Signal(NODE_BITS)

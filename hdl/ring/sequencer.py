@@ -34,7 +34,6 @@ class RingFrames(wiring.Component):
     Parameters
     ----------
     ``config`` : RingConfig
-    ``address_width`` : int, bits
 
     Latency
     -------
@@ -46,11 +45,10 @@ class RingFrames(wiring.Component):
     docs/systems/ring.md, "The engine".
     """
 
-    def __init__(self, *, config: RingConfig, address_width: int = 40):
+    def __init__(self, *, config: RingConfig):
         self.config = config
-        self.address_width = address_width
-        orders = {path: Out(stream.Signature(path_layout(config, path, address_width))) for path in PATH_STEPS}
-        segments = stream.Signature(segment_layout(config, address_width))
+        orders = {path: Out(stream.Signature(path_layout(config, path))) for path in PATH_STEPS}
+        segments = stream.Signature(segment_layout(config))
         super().__init__({"nodes": In(NODE_BITS), "rank": In(NODE_BITS), "i": In(segments), **orders})
 
     def elaborate(self, platform: Any) -> Module:
@@ -170,7 +168,6 @@ class RingSequencer(wiring.Component):
     Parameters
     ----------
     ``config`` : RingConfig
-    ``address_width`` : int, bits
 
     Latency
     -------
@@ -185,11 +182,10 @@ class RingSequencer(wiring.Component):
 
     LATENCY = 20
 
-    def __init__(self, *, config: RingConfig, address_width: int = 40):
+    def __init__(self, *, config: RingConfig):
         self.config = config
-        self.address_width = address_width
-        orders = {path: Out(stream.Signature(path_layout(config, path, address_width))) for path in PATH_STEPS}
-        descriptors = stream.Signature(descriptor_layout(address_width))
+        orders = {path: Out(stream.Signature(path_layout(config, path))) for path in PATH_STEPS}
+        descriptors = stream.Signature(descriptor_layout(config))
         super().__init__(
             {"nodes": In(NODE_BITS), "rank": In(NODE_BITS), "descriptor": In(descriptors), **orders}
         )
@@ -197,9 +193,8 @@ class RingSequencer(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Descriptor, segment, frame, queues."""
         m = Module()
-        sizes: dict[str, Any] = {"config": self.config, "address_width": self.address_width}
-        m.submodules.segments = segments = RingSegments(**sizes)
-        m.submodules.frames = frames = RingFrames(**sizes)
+        m.submodules.segments = segments = RingSegments(config=self.config)
+        m.submodules.frames = frames = RingFrames(config=self.config)
         m.submodules.segment = segment = RegisterSlice(shape=segments.o.payload.shape())
         connect_typed(m, flipped(self.descriptor), segments.i)
         connect_typed(m, segments.o, segment.i)
@@ -208,7 +203,7 @@ class RingSequencer(wiring.Component):
             m.d.comb += [part.nodes.eq(self.nodes), part.rank.eq(self.rank)]
         for path in PATH_STEPS:
             queue = StreamFIFO(
-                shape=path_layout(self.config, path, self.address_width),
+                shape=path_layout(self.config, path),
                 depth=2 * self.config.slice_frames + SPARE_ORDERS,
             )
             m.submodules[path] = queue

@@ -55,7 +55,6 @@ class StorePath(wiring.Component):
     Parameters
     ----------
     ``config`` : RingConfig
-    ``address_width`` : int, bits
 
     Latency
     -------
@@ -67,16 +66,15 @@ class StorePath(wiring.Component):
     docs/systems/ring.md, "The engine".
     """
 
-    def __init__(self, *, config: RingConfig, address_width: int = 40):
+    def __init__(self, *, config: RingConfig):
         self.config = config
-        self.address_width = address_width
         words = stream.Signature(word_layout(config.width))
         super().__init__(
             {
-                "orders": In(stream.Signature(path_layout(config, "store", address_width))),
+                "orders": In(stream.Signature(path_layout(config, "store"))),
                 "totals": In(words),
                 "received": In(words),
-                "axi": Out(AXI4WriteSignature(data_width=config.width, address_width=address_width)),
+                "axi": Out(AXI4WriteSignature(data_width=config.width, address_width=config.address_width)),
                 "stop": In(1),
                 "busy": Out(1),
                 "error": Out(1),
@@ -97,7 +95,7 @@ class StorePath(wiring.Component):
         m.submodules.pending = pending = StreamFIFO(shape=self.orders.payload.shape(), depth=FRAMES)
         m.submodules.oldest = oldest = RegisterSlice(shape=self.orders.payload.shape())
         m.submodules.writer = writer = AxiWriter(
-            data_width=self.config.width, address_width=self.address_width, burst=BURST
+            data_width=self.config.width, address_width=self.config.address_width, burst=BURST
         )
         connect_typed(m, flipped(self.orders), fork.i)
         connect_typed(m, fork.o[0], pending.i)
@@ -150,7 +148,7 @@ class StorePath(wiring.Component):
         whole = Signal(range(FRAMES + 1))  # frames gathered and not given to the writer
         given = Signal()
         may_give = Signal()
-        order, word_bits = pending.payload, self.address_width - len(pending.payload.address)
+        order, word_bits = pending.payload, self.config.address_width - len(pending.payload.address)
         more = Signal()
         m.d.sync += more.eq(gathered)
         with m.If(more & ~given):

@@ -104,9 +104,10 @@ class ProtocolModel(ABC):
     def waits(self, worker: Any, slot: int, number: int) -> bool:
         """The worker has not yet had the RESULT of the slot's round ``number``."""
 
-    def early(self, worker: Any) -> str:
-        """What is wrong with the operation that the worker has just begun, by its own state; or nothing."""
-        return ""
+    @property
+    def unjudged(self) -> ProtocolModel | None:
+        """The same protocol, going on where it breaks another invariant than FINISH; None where it cannot."""
+        return None
 
     def alone(self, workers: Sequence[Any], slot: int) -> bool:
         """Nothing that happens to other slots lets any of all workers use this one."""

@@ -36,8 +36,18 @@ class Published(ProtocolModel):
     """P4SGD's algorithms 2 and 3, line by line. Their counts are those of the bits in their bitmaps.
 
     Its packets carry no round. Here they do, so that it can be told which operation's PA or FA one is, but no
-    decision looks at it. FAs are handed on as they come, so their order is not asked for.
+    decision looks at it. FAs are handed on as they come, so their order is not asked for. A slot has one timer.
+
+    Without ``judged``, what breaks an invariant goes on as the algorithms say, and only FINISH can be asked.
     """
+
+    def __init__(self, *, workers: int, slots: int, rounds: int, judged: bool = True):
+        super().__init__(workers=workers, slots=slots, rounds=rounds)
+        self._judged = judged
+
+    @property
+    def unjudged(self) -> Published:  # noqa: D102
+        return Published(workers=self.workers, slots=self.slots, rounds=self.rounds, judged=False)
 
     def worker(self) -> PublishedWorker:  # noqa: D102
         return PublishedWorker(0, (PublishedSlot(),) * self.slots)
@@ -62,11 +72,11 @@ class Published(ProtocolModel):
         kept = worker.slots[slot]
         if message.kind is Kind.RESULT:
             if message.round <= kept.received:
-                raise Violation(ONCE, f"the FA of slot {slot}, round {message.round}, is delivered twice")
-            answer = Message(Kind.ACK, message.round)
-            return Step(self._with(worker, slot, kept._replace(timer=answer, received=message.round)), answer)
+                self._broken(ONCE, f"the FA of slot {slot}, round {message.round}, is delivered twice")
+            answer, received = Message(Kind.ACK, message.round), max(kept.received, message.round)
+            return Step(self._with(worker, slot, kept._replace(timer=answer, received=received)), answer)
         if kept.timer and kept.timer.kind is Kind.AGG:
-            raise Violation(REUSE, f"an old CONFIRM frees slot {slot}, which is in use, and stops its timer")
+            self._broken(REUSE, f"an old CONFIRM frees slot {slot}, which is in use, and stops its timer")
         return Step(self._with(worker, slot, kept._replace(unused=True, timer=None)))
 
     def switch(self, state: PublishedRegisters, slot: int, sender: int, message: Message) -> SwitchStep:  # noqa: D102
@@ -81,8 +91,8 @@ class Published(ProtocolModel):
                 return SwitchStep(state)
             rounds = {number for _, number in state.agg}
             if len(rounds) != 1:
-                raise Violation(SUM, f"the RESULT of slot {slot} adds up PAs of rounds {sorted(rounds)}")
-            return SwitchStep(state, self._to_all(Message(Kind.RESULT, *rounds)))
+                self._broken(SUM, f"the RESULT of slot {slot} adds up PAs of rounds {sorted(rounds)}")
+            return SwitchStep(state, self._to_all(Message(Kind.RESULT, max(rounds))))
         if not state.ack_bm & bit:
             state = state._replace(ack_bm=state.ack_bm | bit)
             if state.ack_bm == everyone:
@@ -97,7 +107,7 @@ class Published(ProtocolModel):
         )
 
     def waits(self, worker: PublishedWorker, slot: int, number: int) -> bool:  # noqa: D102
-        return worker.slots[slot].received < number
+        return self._judged and worker.slots[slot].received < number
 
     def begins_alone(self, worker: PublishedWorker, slot: int) -> bool:  # noqa: D102
         kept, following = worker.slots[slot], worker.submitted % self.slots
@@ -109,6 +119,10 @@ class Published(ProtocolModel):
 
         agg = tuple(sorted((names[worker], number) for worker, number in state.agg))
         return PublishedRegisters(agg, bits(state.agg_bm), bits(state.ack_bm))
+
+    def _broken(self, invariant: str, what: str) -> None:
+        if self._judged:
+            raise Violation(invariant, what)
 
     def _to_all(self, message: Message) -> tuple[tuple[int, Message], ...]:
         return tuple((worker, message) for worker in range(self.workers))

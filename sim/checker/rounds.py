@@ -42,9 +42,9 @@ class Rounds(ProtocolModel):
         if slots & (slots - 1):
             raise ValueError(f"slots must be a power of two, not {slots!r}")
         self.slots *= protocol.slots_per_operation
-        self._window, self._acknowledges = slots, protocol.acknowledges
         common: dict[str, Any] = {"values": 2, "protocol": protocol}
         self._endpoint = WorkerEndpoint(job=JOB, base=0, slots=self.slots, member=1, **common)
+        self._closes = not protocol.acknowledges and self._most_in_flight() <= slots
         members = tuple(Member(w, 1 << w, Endpoint(w + 1, w + 1)) for w in range(workers))
         self._switch = ReferenceSwitch(endpoint=Endpoint(0xFF, 0xFF), ports=workers, **common)
         self._switch.add_job(Job(JOB, 0, self.slots, members))
@@ -100,21 +100,14 @@ class Rounds(ProtocolModel):
         kept = worker.slots[slot]
         return kept.round < number or (kept.round == number and kept.state is State.WAIT_RESULT)
 
-    def early(self, worker: Snapshot) -> str:
-        """Begun while more than N were in flight; so :meth:`alone` need not take the worker's word for it."""
-        begun = worker.submitted - 1
-        if begun - worker.delivered < self._window:
-            return ""
-        return f"operation {begun} begins before the FA of {begun - self._window} was handed on"
-
     def alone(self, workers: Sequence[Snapshot], slot: int) -> bool:
         """Without acknowledgements a slot that some wait on is also closed to all others that have used it.
 
         For who begins operation n + 2N has the RESULT of n + N, to which all have contributed, each with the
-        FA of n in hand: as long as nobody is :meth:`early` and no RESULT has a wrong sum.
+        FA of n in hand: as long as nobody begins with N in flight and no RESULT has a wrong sum.
         """
         uses = [worker.slots[slot] for worker in workers]
-        waited = {use.round for use in uses if use.state is not State.FREE and not self._acknowledges}
+        waited = {use.round for use in uses if use.state is not State.FREE and self._closes}
         return all(
             use.round in waited or self.begins_alone(worker, slot)
             for use, worker in zip(uses, workers, strict=True)
@@ -146,6 +139,16 @@ class Rounds(ProtocolModel):
         if message.kind in (Kind.AGG, Kind.RESULT):
             return kept.state is not State.WAIT_RESULT
         return kept.state is State.FREE
+
+    def _most_in_flight(self) -> int:
+        """How many operations a worker begins before it has an FA: it looks at nothing but their number."""
+        endpoint, begun = self._endpoint, 0
+        start = endpoint.snapshot()
+        while endpoint.can_submit():
+            endpoint.submit((0, 0))
+            begun += 1
+        endpoint.restore(start)
+        return begun
 
     def _step(self, *packets: AggPacket) -> Step:
         state = self._endpoint.snapshot()

@@ -1,7 +1,12 @@
-"""Explicit-state search: every state that a system can reach, breadth first."""
+"""Explicit-state search: every state that a system can reach, breadth first.
+
+Two reductions make it smaller: symmetry (``System.canonical``) and partial order (``Search``). Why nothing is
+lost is argued in docs/reference/checker.md.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from array import array
 from collections.abc import Callable, Iterator
@@ -11,46 +16,93 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from fanin.sim.checker.protocol import FINISH, Violation
-from fanin.sim.checker.system import FAULTS, Event, Fields, State, System, Way
+from fanin.sim.checker.protocol import FINISH, INVARIANTS, Violation
+from fanin.sim.checker.system import FAULTS, Event, Faults, State, System, Way
 
+HOLDS, BROKEN, NOT_PROVED = "holds", "broken", "not proved"
 _BATCH = 1 << 12  # states between two looks at the clock
+Progress = Callable[[int, int], None]  # gets the states seen and those still to expand
 
 
 @dataclass(frozen=True)
 class Counterexample:
-    """The events from the start to a broken invariant, and what the last one broke."""
+    """The events from the start to a broken invariant, and what the last one broke.
+
+    ``shortest``: there is no shorter way that breaks no other invariant first.
+    """
 
     events: tuple[Event, ...]
     what: str
+    shortest: bool
 
 
 @dataclass
 class Outcome:
-    """What a search found; ``counterexamples`` has, per invariant, the shortest way to break it."""
+    """What a search found; ``counterexamples`` has a way to break each invariant that is broken.
+
+    ``depth`` counts the events from the start to the state that was expanded last.
+    """
 
     states: int = 0
     seconds: float = 0.0
+    depth: int = 0
     exhausted: bool = False
+    finishes: bool = False  #: FINISH was asked for apart, and holds
     counterexamples: dict[str, Counterexample] = field(default_factory=dict)
 
     def holds(self, invariant: str) -> bool | None:
         """Whether an invariant holds; None if the search has not shown it.
 
-        That everything finishes is asked for only where nothing else is broken.
+        What breaks another invariant goes no further, so that everything finishes is not shown then.
         """
         if invariant in self.counterexamples:
             return False
-        shown = self.exhausted and (invariant != FINISH or not self.counterexamples)
+        shown = self.exhausted and (invariant != FINISH or self.finishes or not self.counterexamples)
         return True if shown else None
+
+    @property
+    def status(self) -> str:
+        """``BROKEN`` if one invariant is, ``HOLDS`` if all hold, else ``NOT_PROVED``."""
+        if self.counterexamples:
+            return BROKEN
+        return HOLDS if all(map(self.holds, INVARIANTS)) else NOT_PROVED
+
+
+def check(
+    system: System,
+    *,
+    seconds: float,
+    all_invariants: bool = True,
+    reduced: bool = True,
+    progress: Progress = lambda states, waiting: None,
+) -> Outcome:
+    """Search ``system``; ask for FINISH apart where something else is broken and the protocol can go on.
+
+    The second search allows one loss, if ``system`` does, and no other fault: that is enough for a protocol
+    that hangs. Parameters as for ``Search`` and its ``run``.
+    """
+    outcome = Search(system, reduced=reduced).run(
+        seconds=seconds, all_invariants=all_invariants, progress=progress
+    )
+    unjudged, left = system.protocol.unjudged, seconds - outcome.seconds
+    if outcome.counterexamples and all_invariants and unjudged and left > 0:
+        losses = min(1, system.faults.losses, system.faults.together)
+        apart = System(unjudged, Faults(losses=losses, together=losses))
+        second = Search(apart, reduced=reduced).run(seconds=left, progress=progress)
+        same = apart.faults == system.faults
+        outcome.seconds += second.seconds
+        outcome.finishes = same and second.status == HOLDS
+        for invariant, way in second.counterexamples.items():  # with other faults there may be a shorter one
+            outcome.counterexamples[invariant] = dataclasses.replace(way, shortest=way.shortest and same)
+    return outcome
 
 
 class Search:
     """A breadth-first search from ``system.start``.
 
-    With ``reduced`` a state is left by the events of one slot only, where that is enough: if no other slot can
-    give that one a new way on, its events may as well come first, for events of different slots change nothing
-    for each other. One of them must lead to a state yet to be expanded, lest the others be put off for ever.
+    With ``reduced`` it is a partial-order reduction by ample sets: where no other slot can give a slot a new
+    event (``System.alone``), the events of that slot are the ample set, and those of the others are put off.
+    An event of the set that is no fault must lead to a state yet to be expanded, lest they be put off for ever.
     """
 
     def __init__(self, system: System, *, reduced: bool = True):
@@ -60,6 +112,7 @@ class Search:
         self._parents = array("q", [-1])
         self._expanded = 0
         self._from, self._to = array("i"), array("i")  # the ways that need no fault
+        self._put_off = False  # whether events of a slot ever were
         self._outcome = Outcome()
 
     def run(
@@ -67,7 +120,7 @@ class Search:
         *,
         seconds: float = 600.0,
         all_invariants: bool = False,
-        progress: Callable[[int, int], None] = lambda states, waiting: None,
+        progress: Progress = lambda states, waiting: None,
     ) -> Outcome:
         """Explore until nothing is new, an invariant is broken, or ``seconds`` are over.
 
@@ -77,9 +130,10 @@ class Search:
         began, outcome = time.monotonic(), self._outcome
         self._explore(began + seconds, all_invariants, progress)
         outcome.states, outcome.seconds = len(self._states), time.monotonic() - began
+        outcome.depth = len(self._path(self._expanded - 1)) - 1
         return outcome
 
-    def _explore(self, end: float, all_invariants: bool, progress: Callable[[int, int], None]) -> None:
+    def _explore(self, end: float, all_invariants: bool, progress: Progress) -> None:
         outcome = self._outcome
         while self._expanded < len(self._states):
             for number in range(self._expanded, min(self._expanded + _BATCH, len(self._states))):
@@ -97,18 +151,22 @@ class Search:
     def _expand(self, number: int) -> None:
         state, slots = self._states[number], range(self.system.protocol.slots)
         alone = self.system.alone(state) if self.reduced else []
-        for slot in (*alone, *(slot for slot in slots if slot not in alone)):
+        *first, last = (*alone, *(slot for slot in slots if slot not in alone))
+        for slot in first:
             if self._expand_slot(number, slot) > number and slot in alone:
+                self._put_off = True
                 break
+        else:
+            self._expand_slot(number, last)
         self._expanded += 1
 
     def _expand_slot(self, number: int, slot: int) -> int:
-        """The last found of the states that the slot's events lead to."""
+        """The last found of the states that the slot's events lead to, faults apart."""
         system, states, numbers = self.system, self._states, self._numbers
         last = 0
         for fields, after in system.ways(states[number], slot):
             if isinstance(after, Violation):
-                self._note(after, number, fields)
+                self._note(after, number)
                 continue
             known = numbers.get(after, -1)
             if known < 0:
@@ -121,7 +179,7 @@ class Search:
             if fields[0] not in FAULTS:
                 self._from.append(number)
                 self._to.append(known)
-            last = max(last, known)
+                last = max(last, known)
         return last
 
     def _check_that_all_finish(self) -> None:
@@ -139,24 +197,31 @@ class Search:
         stuck = np.ones(count + 1, dtype=bool)
         stuck[finishing] = False
         if stuck.any():
-            self._note(Violation(FINISH, "from here the end is out of reach"), int(np.argmax(stuck)))
+            self._note(
+                Violation(FINISH, "from here the end is out of reach"), int(np.argmax(stuck)), at_the_end=True
+            )
 
-    def _note(self, violation: Violation, number: int, fields: Fields | None = None) -> None:
+    def _note(self, violation: Violation, number: int, *, at_the_end: bool = False) -> None:
         if violation.invariant in self._outcome.counterexamples:
             return
+        events, state = self._retrace(self._path(number))
+        if not at_the_end:
+            # The state may have other names than the one that was expanded; its violation is of the same kind.
+            last, violation = next(
+                (last, after)
+                for last, after in self._ways(state)
+                if isinstance(after, Violation) and after.invariant == violation.invariant
+            )
+            events.append(self.system.event(last))
+        found = Counterexample(tuple(events), str(violation), shortest=not self._put_off)
+        self._outcome.counterexamples[violation.invariant] = found
+
+    def _path(self, number: int) -> list[State]:
+        """The states from the start to the state of this number."""
         path = [number]
         while self._parents[path[-1]] >= 0:
             path.append(self._parents[path[-1]])
-        events, state = self._retrace([self._states[at] for at in reversed(path)])
-        if fields:
-            # The state may have other names than the one that was expanded; its violation is of the same kind.
-            events += [
-                self.system.event(last)
-                for last, after in self._ways(state)
-                if isinstance(after, Violation) and after.invariant == violation.invariant
-            ][:1]
-        what = str(violation)
-        self._outcome.counterexamples[violation.invariant] = Counterexample(tuple(events), what)
+        return [self._states[at] for at in reversed(path)]
 
     def _ways(self, state: State) -> Iterator[Way]:
         for slot in range(self.system.protocol.slots):

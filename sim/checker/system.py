@@ -70,7 +70,7 @@ class System:
         for name, count in faults._asdict().items():
             if count < 0:
                 raise ValueError(f"{name} must not be negative, not {count!r}")
-        self.protocol, self.in_flight = protocol, in_flight
+        self.protocol, self.faults, self.in_flight = protocol, faults, in_flight
         w, n = protocol.workers, protocol.slots
         self._workers, self._slots, self._channels, self._lates = (_Interned() for _ in range(4))
         self._memo: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
@@ -97,7 +97,7 @@ class System:
         return True
 
     def alone(self, state: State) -> list[int]:
-        """Slots that nothing which happens to other slots gives another way on."""
+        """Slots whose events may be an ample set: what happens to other slots gives them no new event."""
         memo, numbers = self._memo["alone"], state[: self._slots_at]
         if numbers not in memo:
             workers = [self._workers.values[number] for number in numbers]
@@ -159,15 +159,11 @@ class System:
         memo, worker = self._memo["submit"], state[v]
         if worker not in memo:
             begun = self.protocol.submit(self._workers.values[worker])
-            early = self.protocol.early(begun[1].state) if begun else ""
-            memo[worker] = begun and (begun[0], self._workers(begun[1].state), _code(begun[1].sent), early)
+            memo[worker] = begun and (begun[0], self._workers(begun[1].state), _code(begun[1].sent))
         if memo[worker] is None or memo[worker][0] != slot:
             return
-        _, after, code, early = memo[worker]
+        _, after, code = memo[worker]
         event = ("submit", v, slot, UP, code)
-        if early:
-            yield event, Violation(REUSE, early)
-            return
         before = _message(code).round - 1
         for other, number in enumerate(state[: self._slots_at]):
             if before and self.protocol.waits(self._workers.values[number], slot, before):

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import FLOAT_BITS, Bfp, Inceptionn
+from fanin.codec import FLOAT_BITS, CodecConfig, Inceptionn
 from fanin.errors import InputError
-from fanin.golden.codec import bfp, packet
-from fanin.golden.codec.file import decode
+from fanin.golden.codec import packet
+from fanin.golden.codec.codecs import decode, encode
 from fanin.hdl.codec.make import make_compressor, make_decompressor
 from fanin.sim.cosim.stream_file import StreamFile, StreamRun
 
@@ -43,16 +43,17 @@ class Outcome:
 class CodecRtl:
     """Compressor and decompressor, Verilated. INCEPTIONN's bound and mode may change from check to check."""
 
-    def __init__(self, config: Inceptionn | Bfp, *, width: int = 512, quiet: bool = False):
+    def __init__(self, config: CodecConfig, *, width: int = 512, quiet: bool = False):
         """``width`` is BFP's, in bits: INCEPTIONN's is its group's."""
         compressor = make_compressor(config, width)
         self.word_bytes = len(compressor.i.p.data) // 8
         self.compressor = StreamFile(compressor, quiet=quiet)
         self.decompressor = StreamFile(make_decompressor(config, width), quiet=quiet)
 
-    def compress(self, frames: Sequence[bytes], config: Inceptionn | Bfp, **options: object) -> StreamRun:
+    def compress(self, frames: Sequence[bytes], config: CodecConfig, **options: object) -> StreamRun:
         """Frames of values through the compressor; ``options`` are those of ``StreamFile.run``."""
-        registers = {} if isinstance(config, Bfp) else {"bound": config.bound, "mode": int(config.mode)}
+        is_inceptionn = isinstance(config, Inceptionn)
+        registers = {"bound": config.bound, "mode": int(config.mode)} if is_inceptionn else {}
         return self.compressor.run(frames, registers=registers, **options)  # type: ignore[arg-type]
 
     def decompress(self, frames: Sequence[bytes], lengths: Sequence[int], **options: object) -> StreamRun:
@@ -61,7 +62,7 @@ class CodecRtl:
 
     def check(
         self,
-        config: Inceptionn | Bfp,
+        config: CodecConfig,
         values: Float32,
         *,
         seed: int,
@@ -99,14 +100,14 @@ def _padded(frame: bytes) -> Float32:
     return np.frombuffer(frame + bytes(-len(frame) % _VALUE_BYTES), dtype="<f4")
 
 
-def encode_frame(frame: bytes, config: Inceptionn | Bfp) -> bytes:
+def encode_frame(frame: bytes, config: CodecConfig) -> bytes:
     """The compressed frame of any number of bytes below 64 KiB."""
-    if isinstance(config, Bfp):
-        return bfp.encode(_padded(frame), config)
-    return packet.compress_payload(frame, config)[packet.LENGTH_BYTES :]
+    if isinstance(config, Inceptionn):  # of any number of bytes, not of whole values alone
+        return packet.compress_payload(frame, config)[packet.LENGTH_BYTES :]
+    return encode(_padded(frame), config)
 
 
-def decode_frame(stream: bytes, length: int, config: Inceptionn | Bfp) -> bytes:
+def decode_frame(stream: bytes, length: int, config: CodecConfig) -> bytes:
     """The ``length`` bytes that a compressed frame stands for."""
     return decode(stream, -(-length // _VALUE_BYTES), config).astype("<f4").tobytes()[:length]
 
@@ -132,7 +133,7 @@ def _difference(frame: bytes, got: bytes, wanted: bytes) -> _Difference | None:
     return _Difference(len(wrong), text)
 
 
-def _stream_difference(frame: bytes, got: bytes, wanted: bytes, config: Inceptionn | Bfp) -> _Difference | None:
+def _stream_difference(frame: bytes, got: bytes, wanted: bytes, config: CodecConfig) -> _Difference | None:
     """Compare a compressed frame: by the values in it, where it can be read."""
     if got == wanted:
         return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import FLOAT_BITS, TAG_BYTES, Bfp, Inceptionn, Tag
+from fanin.codec import FLOAT_BITS, TAG_BYTES, Bfp, CodecConfig, Inceptionn, Tag
 from fanin.golden.codec import bfp, inceptionn
 
 Float32 = npt.NDArray[np.float32]
@@ -30,7 +30,7 @@ class Truncation:
             raise ValueError(f"dropped must be 1 to {FLOAT_BITS - 1} bits, not {self.dropped!r}")
 
 
-AnyCodec = Truncation | Inceptionn | Bfp | None
+AnyCodec = Truncation | CodecConfig | None
 
 
 def transfer(values: Float32, codec: AnyCodec) -> tuple[Float32, int]:
@@ -49,6 +49,7 @@ def transfer(values: Float32, codec: AnyCodec) -> tuple[Float32, int]:
         case Bfp():
             blocks = -(-values.size // codec.block)
             return bfp.roundtrip(values, codec), -(-blocks * codec.block_bits // 8)
+    raise ValueError(f"codec {codec.kind} has no bytes on the wire")
 
 
 @dataclass

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from types import MappingProxyType
 
 import cocotb_tools.config
 
+from fanin.cache import BUILDS, RUNTIME, cache_directory, digest, making, sole_maker
 from fanin.errors import InputError, ToolFailed
 
 EXECUTABLE = "simulation"
@@ -87,17 +87,6 @@ def find_verilator() -> Verilator:
     return found
 
 
-def cache_directory() -> Path:
-    """Where builds are kept: $FANIN_CACHE, else fanin under $XDG_CACHE_HOME or ~/.cache."""
-    if own := os.environ.get("FANIN_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fanin"
-
-
-def _builds_directory() -> Path:
-    return cache_directory() / "verilated"
-
-
 def check_build() -> None:
     """Raise InputError for what a build lacks: programs, a Verilator, a folder to keep it in.
 
@@ -107,7 +96,7 @@ def check_build() -> None:
     if missing := [name for name in ("g++", "make", "perl") if shutil.which(name) is None]:
         raise InputError(f"the simulator cannot be built, missing: {', '.join(missing)}")
     with _kept_builds():
-        _builds_directory().mkdir(parents=True, exist_ok=True)
+        (cache_directory() / BUILDS).mkdir(parents=True, exist_ok=True)
 
 
 def build(
@@ -121,30 +110,38 @@ def build(
 
     ``models`` are modules that are Verilated on their own, each from the sources given with it, as classes
     ``V<module>`` whose headers the top's C++ may include. The result's ``EXECUTABLE`` runs under cocotb; with
-    ``own_main``, it is a ``main()`` among the sources that drives the class ``Vtop``. Two processes may build
-    the same at once: each builds in a directory of its own, and the first to finish puts it in place. Raises
-    InputError for a missing tool, ToolFailed with the tool's last lines when a build fails.
+    ``own_main``, it is a ``main()`` among the sources that drives the class ``Vtop``. When two processes want
+    the same at once, one builds in a directory of its own and renames it; the other waits. Raises InputError
+    for a missing tool, ToolFailed with the tool's last lines when a build fails.
     """
     check_build()
     verilator = find_verilator()
     jobs = [_Job(name, part, _model_arguments(name, part, verilator)) for name, part in models.items()]
     arguments = _own_arguments(sources, verilator) if own_main else _top_arguments(sources, models, verilator)
     jobs.append(_Job("", sources, arguments))
-    place = _builds_directory() / _digest(jobs, verilator)
+    place = cache_directory() / BUILDS / _digest(jobs, verilator)
     if (place / EXECUTABLE).exists():
         return place
-    with _building(place.parent) as temporary:
-        work = Path(temporary)
-        started = time.monotonic()
-        _say(quiet, "building the simulator (the result is kept) …")
-        runtime = place.parent.parent / "runtime" / _runtime_digest(verilator)
+    with sole_maker(place, lambda: _say(quiet, "another process builds the simulator; waiting for it …")):
+        if not (place / EXECUTABLE).exists():
+            _build(jobs, place, verilator, quiet)
+    return place
+
+
+def _build(jobs: Sequence[_Job], place: Path, verilator: Verilator, quiet: bool) -> None:
+    started = time.monotonic()
+    _say(quiet, "building the simulator (the result is kept) …")
+    with contextlib.ExitStack() as stack:
+        with _kept_builds():
+            work = stack.enter_context(making(place.parent)) / "build"
+            work.mkdir()
+        runtime = cache_directory() / RUNTIME / _runtime_digest(verilator)
         for job in jobs:
             _carry_out(job, work, runtime, verilator)
         if not (work / EXECUTABLE).exists():
             raise ToolFailed(f"the simulator cannot be built: {verilator.program} made no {EXECUTABLE}")
-        _keep(work, models, place)
-        _say(quiet, f"simulator built in {time.monotonic() - started:.0f} s")
-    return place
+        _keep(work, jobs, place)
+    _say(quiet, f"simulator built in {time.monotonic() - started:.0f} s")
 
 
 @contextlib.contextmanager
@@ -155,15 +152,6 @@ def _kept_builds() -> Iterator[None]:
     except OSError as error:
         cause = f"{error.strerror}; $FANIN_CACHE may name another folder"
         raise InputError(f"{cache_directory()}: builds cannot be kept there: {cause}") from error
-
-
-@contextlib.contextmanager
-def _building(folder: Path) -> Iterator[str]:
-    """A temporary directory in a folder of the cache."""
-    with _kept_builds():
-        temporary = tempfile.TemporaryDirectory(dir=folder, prefix="building-")
-    with temporary as name:
-        yield name
 
 
 @dataclass(frozen=True)
@@ -234,21 +222,14 @@ def _compiler() -> str:
 
 
 def _runtime_digest(verilator: Verilator) -> str:
-    return _hash([verilator.version, _compiler(), _COMPILER_FLAGS, _MAKE_FLAGS])
+    return digest([verilator.version, _compiler(), _COMPILER_FLAGS, _MAKE_FLAGS])
 
 
 def _digest(jobs: Sequence[_Job], verilator: Verilator) -> str:
     parts = [verilator.version, _compiler(), _main().read_text()]
     for job in jobs:
         parts += [job.directory, *job.arguments, *(f"{k}\0{v}" for k, v in job.sources.items())]
-    return _hash(parts)
-
-
-def _hash(parts: Iterable[str]) -> str:
-    hasher = hashlib.sha256()
-    for part in parts:
-        hasher.update(part.encode() + b"\0\0")
-    return hasher.hexdigest()[:32]
+    return digest(parts)
 
 
 def _run(work: Path, arguments: Sequence[str], verilator: Verilator) -> None:
@@ -280,14 +261,12 @@ def _keep_runtime(objects: Path, runtime: Path) -> None:
             temporary.rename(runtime / path.name)
 
 
-def _keep(work: Path, models: Iterable[str], place: Path) -> None:
-    """Put a finished build in place, unless another process was faster."""
-    for directory in work, *(work / module for module in models):
-        shutil.rmtree(directory / "obj")
+def _keep(work: Path, jobs: Iterable[_Job], place: Path) -> None:
+    """Put a finished build in place, unless another process that did not wait was faster."""
+    for job in jobs:
+        shutil.rmtree(work / job.directory / "obj")
     try:
         work.rename(place)
     except OSError:
         if not (place / EXECUTABLE).exists():
             raise
-    else:
-        work.mkdir()  # for the context manager to remove

@@ -18,7 +18,9 @@ import find_libpython
 import jinja2
 from amaranth.lib import wiring
 
-from fanin.hdl.emit import Block, FlatPort, emit_blocks, flat_ports, snake_case
+from fanin.hdl.emission import kept_verilog
+from fanin.hdl.emit import snake_case
+from fanin.sim.cosim.blocks import Block, BlockPort, cut
 from fanin.sim.cosim.build import EXECUTABLE, build
 from fanin.sim.cosim.ports import NodePorts
 from fanin.sim.cosim.run import Progress, RunRequest, RunResult
@@ -54,10 +56,14 @@ def _hold(node: int, name: str, valid: str, ready: str, payload: list[str]) -> s
 
 @dataclass(frozen=True)
 class Sources:
-    """What is Verilated: ``top``, and each of ``models`` on its own; texts by file name."""
+    """What is Verilated: ``top``, and each of ``models`` on its own; texts by file name.
+
+    ``verilog`` is the text of each group's node, as ``emit_verilog`` writes it.
+    """
 
     top: dict[str, str]
     models: dict[str, dict[str, str]]
+    verilog: list[str]
 
 
 @dataclass(frozen=True)
@@ -94,8 +100,10 @@ def simulation_sources(groups: Sequence[Group]) -> Sources:
     models: dict[str, dict[str, str]] = {}
     parts: dict[str, str] = {}  # of the top
     nodes: list[dict[str, object]] = []
+    texts: list[str] = []
     for group, name in zip(groups, _modules(groups), strict=True):
-        *blocks, whole = emit_blocks(group.component, name=name, apart=group.apart)
+        texts.append(kept_verilog(group.component, name=name))
+        *blocks, whole = cut(texts[-1], name, group.apart)
         nodes += [{"ports": NodePorts.of(group.component), "module": whole.module}] * group.count
         if several:
             blocks.append(whole)
@@ -110,22 +118,21 @@ def simulation_sources(groups: Sequence[Group]) -> Sources:
         parts |= stubs
     top = environment.from_string(_text("top.sv.j2")).render(nodes=nodes, hold=_hold)
     fixed = {name: _text(name) for name in ("top.vlt", "parts.sv", "dpi.cpp")}
-    return Sources(top={**fixed, "top.sv": top, **parts}, models=models)
+    return Sources(top={**fixed, "top.sv": top, **parts}, models=models, verilog=texts)
 
 
 def _block_values(block: Block) -> dict[str, object]:
     """What the templates of a block need."""
 
-    def bits(port: FlatPort) -> str:
-        return f"[{len(port.value) - 1}:0] " if len(port.value) > 1 else ""
+    def bits(port: BlockPort) -> str:
+        return f"[{port.width - 1}:0] " if port.width > 1 else ""
 
-    def argument(port: FlatPort) -> str:
-        if len(port.value) > 1:
+    def argument(port: BlockPort) -> str:
+        if port.width > 1:
             return "svBitVecVal *" if port.output else "const svBitVecVal *"
         return "svBit *" if port.output else "svBit"
 
-    ports = flat_ports(block.component)
-    return {"module": block.module, "ports": ports, "bits": bits, "argument": argument}
+    return {"module": block.module, "ports": block.ports, "bits": bits, "argument": argument}
 
 
 class SimulationFailed(Exception):
@@ -139,7 +146,8 @@ class SimulationFailed(Exception):
 class Simulator:
     """A built simulation of groups of nodes, numbered through all groups; each ``run`` is a new process.
 
-    Raises ValueError for nodes that the top cannot drive, and without any.
+    ``verilog`` is the text of each group's node that is built, as ``emit_verilog`` writes it. Raises ValueError
+    for nodes that the top cannot drive, and without any.
     """
 
     def __init__(self, groups: Sequence[Group], *, quiet: bool = False):
@@ -147,6 +155,7 @@ class Simulator:
         if not self.ports:
             raise ValueError("groups must have a node at least")
         sources = simulation_sources([group for group in groups if group.count])
+        self.verilog = sources.verilog
         self.directory = build(sources.top, models=sources.models, quiet=quiet)
 
     def run(self, request: RunRequest, *, progress: Callable[[Progress], None] | None = None) -> RunResult:

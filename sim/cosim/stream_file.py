@@ -22,7 +22,8 @@ import numpy.typing as npt
 from amaranth.lib import wiring
 
 from fanin.errors import CheckFailed
-from fanin.hdl.emit import FlatPort, emit_verilog, flat_ports
+from fanin.hdl.emission import kept_verilog
+from fanin.hdl.emit import FlatPort, flat_ports
 from fanin.sim.cosim.build import EXECUTABLE, build
 
 UInt32 = npt.NDArray[np.uint32]
@@ -66,7 +67,7 @@ class StreamFile:
         if wide := [name for name, port in self.registers.items() if len(port.value) > _MAX_REGISTER_BITS]:
             raise ValueError(f"register {wide[0]} must have at most {_MAX_REGISTER_BITS} bits")
         self.has_lengths = "length_payload" in ports
-        sources = {"top.v": emit_verilog(component, name="top"), "main.cpp": self._main(ports)}
+        sources = {"top.v": kept_verilog(component, name="top"), "main.cpp": self._main(ports)}
         self._program = build(sources, own_main=True, quiet=quiet) / EXECUTABLE
 
     def _main(self, ports: Mapping[str, FlatPort]) -> str:

@@ -16,7 +16,6 @@ from fanin.clock import CLOCK_MHZ
 from fanin.fixed import LearningRate, Loss
 from fanin.glm import GlmConfig, TrainShape
 from fanin.golden.glm.layout import join_model, pack_labels, pack_samples, split_ports
-from fanin.hdl.emit import emit_verilog
 from fanin.hdl.glm.node import GlmNode, NodeEvents, worker_class
 from fanin.host.driver import Batch
 from fanin.host.glm import NodeDriver, NodeJob, NodeMemories
@@ -78,8 +77,8 @@ class Cosim:
 
     @property
     def verilog(self) -> str:
-        """The node's Verilog, as ``fanin verilog glm-node`` writes it."""
-        return emit_verilog(GlmNode(config=self.config))
+        """The node's Verilog, as ``fanin verilog glm-node`` writes it: that which is simulated."""
+        return self._simulator.verilog[0]
 
     def train(
         self,

@@ -70,10 +70,16 @@ class RingTime:
     def _frame_bytes(self, words: int) -> int:
         """Bytes of the frame of ``words`` words: whole beats, the header's one more."""
         codec = self.config.codec
-        size = self.beat_bytes if self.word_bytes is None else self.word_bytes
-        if isinstance(codec, Bfp):
-            blocks = -(-words * self.config.lanes // codec.block)
-            size = blocks * codec.block_bits / 8 / words
+        match codec:
+            case None:
+                size: float = self.beat_bytes
+            case Bfp():
+                blocks = -(-words * self.config.lanes // codec.block)
+                size = blocks * codec.block_bits / 8 / words
+            case Inceptionn():
+                size = self.beat_bytes if self.word_bytes is None else self.word_bytes
+            case _:
+                raise ValueError(f"codec {codec.kind} has no time on the ring's link")
         return (-(-int(-(-words * size // 1)) // self.beat_bytes) + 1) * self.beat_bytes
 
     def _frames(self, piece: Slice) -> list[int]:

@@ -43,11 +43,11 @@ print(*(emit(name, preset="tiny", settings={}) for name in CATALOG))
 
 
 @pytest.mark.slow
-def test_the_text_is_the_same_in_every_run():
+def test_the_text_is_the_same_in_every_run(tmp_path):
     texts = [
         subprocess.run(
             [sys.executable, "-c", EMIT_ALL],
-            env=os.environ | {"PYTHONHASHSEED": seed},
+            env=os.environ | {"PYTHONHASHSEED": seed, "FANIN_CACHE": str(tmp_path / seed)},
             stdout=subprocess.PIPE,
             check=True,
         ).stdout

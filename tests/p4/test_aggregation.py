@@ -55,6 +55,17 @@ CONFIGS = [
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{c.target}-{c.encap}-{c.protocol}")
+def test_a_table_has_constant_entries_or_a_size(config):
+    """p4c warns of a table that has both: its entries are its size."""
+    tables = re.findall(r"^    table (\w+) \{\n(.*?)^    \}", program_text(config), re.MULTILINE | re.DOTALL)
+    constant = {name for name, body in tables if "const entries" in body}
+    sized = {name for name, body in tables if re.search(r"^\s*size = [1-9]\d*;", body, re.MULTILINE)}
+    assert constant | sized == {name for name, _ in tables}
+    assert constant & sized == set()
+    assert constant
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{c.target}-{c.encap}-{c.protocol}")
 def test_the_text_is_whole_and_no_more(config):
     text = program_text(config)
     assert text == program_text(config)

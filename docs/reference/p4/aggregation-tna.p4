@@ -230,7 +230,6 @@ control Sum(in aggregation_t aggregation, in metadata_t meta, inout bit<32> valu
             (0, _, _): add();  // new in a round that is open
             (_, _, _): replace();  // opens a round
         }
-        size = 7;
     }
 
     apply {

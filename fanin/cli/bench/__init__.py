@@ -7,11 +7,13 @@ import importlib
 from pathlib import Path
 
 from fanin.cli.bench.result import Result
+from fanin.cli.cache import add_no_cache
 from fanin.cli.output import print_json
 from fanin.errors import CheckFailed
 from fanin.glm import PRESETS
 
 PAPER_FIGURES = (9, 10, 11, 12, 14)
+USE_CACHE = "allreduce", "ring", "rdma", "ps", "codec", "area"  # glm times what is made anew
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -46,6 +48,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     codec.add_argument("--values", type=int, default=1_000_000, metavar="N", help="values per codec and bound")
     area = _benchmark(names, "area", "LUTs, flip-flops and logic depth of one engine and a whole node")
     area.add_argument("--preset", choices=list(PRESETS), default="u280", help="the node that is mapped")
+    fmax = _benchmark(names, "fmax", "clock by place and route on an ECP5-85, and logic depth, of each part")
+    fmax.add_argument("--part", action="append", metavar="NAME", help="this part alone; repeatable")
+    fmax.add_argument("--seed", type=int, default=1, metavar="N", help="of the placement")
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +64,8 @@ def _benchmark(
 ) -> argparse.ArgumentParser:
     parser = names.add_parser(name, help=text, description=f"Measure {text}.")
     parser.add_argument("--json", action="store_true", help="a list of {name, value, unit, limit, ok}")
+    if name in USE_CACHE:
+        add_no_cache(parser)
     parser.set_defaults(run=run, benchmark=module or name)
     return parser
 

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 
 from amaranth.lib import wiring
 
-from fanin.cli.bench.netlist import Area, synthesise
+from fanin.cli.bench.netlist import Area, Goal, synthesise
 from fanin.cli.bench.result import Result
 from fanin.glm import PRESETS, GlmConfig
 from fanin.hdl.aggregation.transport import AggTransport
-from fanin.hdl.emit import emit_verilog, module_name, snake_case
+from fanin.hdl.emission import kept_verilog
+from fanin.hdl.emit import module_name, snake_case
 from fanin.hdl.glm.backward import GradientLane
 from fanin.hdl.glm.bank import Bank
 from fanin.hdl.glm.engine import Engine
@@ -33,9 +34,10 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     """Yield the figures as they are measured; a quarter of an hour for a u280 node."""
     config = PRESETS[args.preset]
     engine = Engine(lanes=config.lanes, banks=config.banks, depth=config.depth, fifo_depth=config.sample_fifo)
-    one = map_parts(engine, [Bank(lanes=config.lanes), GradientLane(banks=config.banks)], "-nodsp")
+    lanes = [Bank(lanes=config.lanes), GradientLane(banks=config.banks)]
+    one = map_parts(engine, lanes, "-nodsp", goal=Goal.AREA)
     yield from _engine(one, limits=config.lanes == PRESETS["u280"].lanes)
-    yield from depth_figures("engine", one)
+    yield from depth_figures("engine", map_parts(engine, lanes, "-nodsp"))
     for protocol, encap in itertools.product(Protocol, Encap):
         transport = AggTransport(
             mac_width=config.mac_width,
@@ -47,8 +49,9 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
         yield from depth_figures(f"transport, {encap.upper()}, {protocol.value}", map_parts(transport, [], ""))
     worker = map_parts(make_worker(config), [engine], "", count_parts=False)
     yield from depth_figures("worker around its engines", worker)
-    around = map_parts(GlmNode(config=config), [engine], "", count_parts=False)
-    yield from depth_figures("node around its engines", around)
+    node = GlmNode(config=config)
+    yield from depth_figures("node around its engines", map_parts(node, [engine], "", count_parts=False))
+    around = map_parts(GlmNode(config=config), [engine], "", count_parts=False, goal=Goal.AREA)
     yield from _total(config, one, around)
 
 
@@ -58,6 +61,7 @@ def map_parts(
     options: str,
     *,
     count_parts: bool = True,
+    goal: Goal = Goal.DEPTH,
 ) -> Area:
     """Map a component without its shared ``parts``, then each part once, counted as often as it occurs.
 
@@ -65,16 +69,16 @@ def map_parts(
     as registers, so its inputs or outputs must come from registers for the depth to be whole.
     """
     name = snake_case(type(component).__name__)
-    verilog = emit_verilog(component, name=name)
+    verilog = kept_verilog(component, name=name)
     names = [module_name(part) for part in parts]
     for part in parts:
         part._MustUse__used = True  # its equals inside ``component`` are elaborated in its place
     options = f"-uram {options}"
-    area = synthesise(verilog, name, options=options, blackboxes=names)
+    area = synthesise(verilog, name, options=options, blackboxes=names, goal=goal)
     for part in names:
         count = area.cells.pop(part)
         if count_parts:
-            area += synthesise(verilog, part, options=options).times(count)
+            area += synthesise(verilog, part, options=options, goal=goal).times(count)
     return area
 
 
@@ -94,15 +98,14 @@ def depth_figures(name: str, area: Area) -> Iterator[Result]:
     yield Result(f"{name}: longest carry chain", depth.chain_bits, "bits", MAX_CHAIN_BITS)
 
 
-def part_figures(part: wiring.Component) -> Iterator[Result]:
-    """The depth has the limit; what it costs is beside it, and what the design can have."""
-    name = type(part).__name__
-    verilog = emit_verilog(part, name=snake_case(name))
-    area = synthesise(verilog, snake_case(name))
-    least = synthesise(verilog, snake_case(name), levels_first=True)
-    yield from depth_figures(name, area)
-    yield Result(f"{name}: LUTs, mapped for fewest levels", least.depth.luts, "levels", note="no limit")
-    yield Result(f"{name}: LUTs", area.luts, "LUTs", note=f"mapped for fewest levels: {least.luts:,}")
+def part_figures(part: wiring.Component, name: str = "") -> Iterator[Result]:
+    """The depth of a part, mapped for depth, beside its limit; what it costs, mapped for area."""
+    top = snake_case(type(part).__name__)
+    name = name or type(part).__name__
+    verilog = kept_verilog(part, name=top)
+    deep, area = synthesise(verilog, top), synthesise(verilog, top, goal=Goal.AREA)
+    yield from depth_figures(name, deep)
+    yield Result(f"{name}: LUTs", area.luts, "LUTs", note=f"mapped for depth: {deep.luts:,}")
     yield Result(f"{name}: LUTs as memory", area.lutrams, "LUTs")
     yield Result(f"{name}: flip-flops", area.flip_flops, "flip-flops")
     yield Result(f"{name}: block RAM", area.ram_bits, "bits")

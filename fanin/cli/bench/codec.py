@@ -8,17 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from fanin.cli.bench.area import depth_figures
-from fanin.cli.bench.netlist import synthesise
+from fanin.cli.bench.area import part_figures
 from fanin.cli.bench.result import Result
 from fanin.cli.codec.measure import Meter, Row, paper_rows
-from fanin.cli.codec.options import describe
 from fanin.clock import CLOCK_MHZ
-from fanin.codec import FLOAT_BITS, MAX_BOUND, MIN_BOUND, Bfp, Inceptionn, Mode
+from fanin.codec import FLOAT_BITS, MAX_BOUND, MIN_BOUND, Bfp, CodecConfig, Inceptionn, Mode
 from fanin.errors import InputError
 from fanin.golden.codec.samples import samples
 from fanin.hdl.codec.make import make_compressor, make_decompressor
-from fanin.hdl.emit import emit_verilog, snake_case
 from fanin.sim.codec.cosim import CodecRtl, encode_frame
 from fanin.sim.codec.gradients import gradients
 from fanin.sim.codec.tags import BOUNDS
@@ -30,7 +27,7 @@ MIN_COMPRESSIBLE, TOLERANCE = 0.99, 0.01  # groups a cycle
 STALLS = (0.1, 0.2)  # of every second bound
 LONG_FRAME, FRAMES = 512, 32  # groups of a frame, frames
 # Each with the width of its words: INCEPTIONN's is its group's.
-CODECS: tuple[tuple[Inceptionn | Bfp, int], ...] = (
+CODECS: tuple[tuple[CodecConfig, int], ...] = (
     (Inceptionn(group=8), 256),
     (Inceptionn(group=16), 512),
     (Bfp(), 256),
@@ -55,7 +52,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
         yield from equality(name, config, rtl, args.values)
     for config, width in MORE_BFP:
         rtl = CodecRtl(config, width=width, quiet=True)
-        yield from equality(f"{describe(config)}, {width} bits", config, rtl, args.values)
+        yield from equality(f"{config}, {width} bits", config, rtl, args.values)
     for config, width in CODECS:
         yield from _area(config, width)
 
@@ -65,7 +62,7 @@ def _frame(rtl: CodecRtl, value: float, words: int) -> bytes:
     return np.full(words * rtl.word_bytes * 8 // FLOAT_BITS, value, dtype="<f4").tobytes()
 
 
-def latency(name: str, config: Inceptionn | Bfp, rtl: CodecRtl) -> Iterator[Result]:
+def latency(name: str, config: CodecConfig, rtl: CodecRtl) -> Iterator[Result]:
     """From the only group or block of a frame to the first word that leaves, both ways added up."""
     words = -(-config.block * FLOAT_BITS // 8 // rtl.word_bytes) if isinstance(config, Bfp) else 1
     cycles = 0
@@ -79,7 +76,7 @@ def latency(name: str, config: Inceptionn | Bfp, rtl: CodecRtl) -> Iterator[Resu
     yield Result(f"{name}: the same at {CLOCK_MHZ:g} MHz", ns, "ns", MAX_NS, note="a compressing FPGA network")
 
 
-def throughput(name: str, config: Inceptionn | Bfp, rtl: CodecRtl) -> Iterator[Result]:
+def throughput(name: str, config: CodecConfig, rtl: CodecRtl) -> Iterator[Result]:
     """Words of values a cycle, frame after frame."""
     least = MIN_COMPRESSIBLE
     for kind, value in KINDS.items():
@@ -94,7 +91,7 @@ def throughput(name: str, config: Inceptionn | Bfp, rtl: CodecRtl) -> Iterator[R
             yield Result(f"{name}: {way}, {kind}", rate, "groups/cycle", least, at_least=True)
 
 
-def equality(name: str, config: Inceptionn | Bfp, rtl: CodecRtl, count: int) -> Iterator[Result]:
+def equality(name: str, config: CodecConfig, rtl: CodecRtl, count: int) -> Iterator[Result]:
     """RTL against NumPy, both ways: of INCEPTIONN every bound in both modes."""
     if isinstance(config, Bfp):
         yield _differences(f"{name}: RTL ≠ NumPy", [config], rtl, count)
@@ -105,7 +102,7 @@ def equality(name: str, config: Inceptionn | Bfp, rtl: CodecRtl, count: int) -> 
         yield _differences(f"{name}, {mode.name.lower()}: RTL ≠ NumPy", configs, rtl, count)
 
 
-def _differences(name: str, configs: Sequence[Inceptionn | Bfp], rtl: CodecRtl, count: int) -> Result:
+def _differences(name: str, configs: Sequence[CodecConfig], rtl: CodecRtl, count: int) -> Result:
     outcomes = [
         outcome
         for seed, config in enumerate(configs)
@@ -120,20 +117,10 @@ def _differences(name: str, configs: Sequence[Inceptionn | Bfp], rtl: CodecRtl, 
     )
 
 
-def _area(config: Inceptionn | Bfp, width: int) -> Iterator[Result]:
+def _area(config: CodecConfig, width: int) -> Iterator[Result]:
     for make in make_compressor, make_decompressor:
         component = make(config, width)
-        name = snake_case(type(component).__name__)
-        verilog = emit_verilog(component, name=name)
-        area = synthesise(verilog, name)
-        least = synthesise(verilog, name, levels_first=True)  # what the design can have, beside what it gets
-        name = f"{type(component).__name__}, {width} bits"
-        yield from depth_figures(name, area)
-        yield Result(f"{name}: LUTs, mapped for fewest levels", least.depth.luts, "levels", note="no limit")
-        yield Result(f"{name}: LUTs", area.luts, "LUTs", note=f"mapped for fewest levels: {least.luts:,}")
-        yield Result(f"{name}: LUTs as memory", area.lutrams, "LUTs")
-        yield Result(f"{name}: flip-flops", area.flip_flops, "flip-flops")
-        yield Result(f"{name}: block RAM", area.ram_bits, "bits")
+        yield from part_figures(component, f"{type(component).__name__}, {width} bits")
 
 
 def _table(bounds: Sequence[int]) -> Iterator[Result]:
@@ -150,7 +137,7 @@ def _table(bounds: Sequence[int]) -> Iterator[Result]:
                 yield Result(name, row.ratio, "× smaller", note=note)
         meter = Meter(Bfp())
         meter.add(values)
-        yield Result(f"gradients, {stage}: {describe(Bfp())}", meter.row().ratio, "× smaller")
+        yield Result(f"gradients, {stage}: {Bfp()}", meter.row().ratio, "× smaller")
 
 
 def _shares(row: Row) -> str:

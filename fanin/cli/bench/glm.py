@@ -10,8 +10,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
+from fanin.cache import fresh_cache
 from fanin.cli.bench import figures, nodes
 from fanin.cli.bench.nodes import Measured, Ways
 from fanin.cli.bench.result import Result
@@ -38,26 +38,12 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     if args.figure:
         yield from figures.draw(args.figure, args.output, args.data)
         return
-    with _fresh_cache():
+    with fresh_cache():  # nothing that is timed may have been made before
         yield from _emission()
         yield from _mini_batches()
         yield from _scale_up()
         yield from _scale_out()
         yield from _demo()
-
-
-@contextmanager
-def _fresh_cache() -> Iterator[None]:
-    """Nothing that is timed may have been built before."""
-    before = os.environ.get("FANIN_CACHE")
-    with tempfile.TemporaryDirectory(prefix="fanin-bench-") as folder:
-        os.environ["FANIN_CACHE"] = folder
-        try:
-            yield
-        finally:
-            os.environ.pop("FANIN_CACHE")
-            if before is not None:
-                os.environ["FANIN_CACHE"] = before
 
 
 def _timed(name: str, limit: float, action: Callable[[], object]) -> Result:

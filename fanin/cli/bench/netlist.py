@@ -12,6 +12,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,17 @@ _SHIFT_REGISTERS = ("SRL16E", "SRLC16E", "SRLC32E")
 _FREE = ("MUXF", "INV")
 _LONG_WIRE = 2000  # ps behind each LUT: more than any chain or memory takes
 _COMBINATIONAL = ("LUT", "CARRY4", *_FREE, *_RAM_LUTS)
+
+
+class Goal(Enum):
+    """What the mapper minimises first.
+
+    Without a wire's delay it adds up picoseconds of LUTs, and saves area on every path that is faster than the
+    slowest one of all that it maps. Told that wires are dear, it takes the fewest LUTs in series.
+    """
+
+    DEPTH = "depth"
+    AREA = "area"
 
 
 @dataclass(frozen=True, order=True)
@@ -101,24 +113,22 @@ def synthesise(
     top: str,
     *,
     options: str = "",
-    levels_first: bool = False,
+    goal: Goal = Goal.DEPTH,
     blackboxes: Collection[str] = (),
     timeout: float = 3600,
 ) -> Area:
     """Map ``top`` with ``synth_xilinx -family xcup -flatten`` and measure it.
 
     Modules that say ``keep_hierarchy`` are mapped apart, and joined with the rest before paths are walked.
-    ``options`` go to ``synth_xilinx`` (``-nodsp``, ``-noiopad`` is always on). With ``levels_first`` the mapper
-    takes the fewest LUTs in series. Else it adds up picoseconds, 427 for a LUT's quickest input and 942 for its
-    slowest one, and saves area on every path that is faster than the slowest one. The modules ``blackboxes``
-    are left out: their ports count as registers, their instances as cells. Raises ToolFailed with yosys' last
-    lines when it fails or outlasts ``timeout`` seconds.
+    ``options`` go to ``synth_xilinx`` (``-nodsp``, ``-noiopad`` is always on). The modules ``blackboxes`` are
+    left out: their ports count as registers, their instances as cells. Raises ToolFailed with yosys' last lines
+    when it fails or outlasts ``timeout`` seconds.
     """
     with tempfile.TemporaryDirectory(prefix="fanin-area-") as folder:
         source, netlist = Path(folder, "top.v"), Path(folder, "top.json")
         source.write_text(verilog)
         boxes = "".join(f" blackbox {name};" for name in blackboxes)
-        wires = f" scratchpad -set synth_xilinx.abc9.W {_LONG_WIRE};" if levels_first else ""
+        wires = f" scratchpad -set synth_xilinx.abc9.W {_LONG_WIRE};" if goal is Goal.DEPTH else ""
         script = (
             f"read_verilog {source.name};{boxes}{wires} synth_xilinx -family xcup -flatten -noiopad {options}"
             # what was mapped apart is joined, so that all paths are walked

@@ -15,7 +15,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "codec",
         help="gradient codecs: files, statistics, RTL against NumPy",
         description="Compress gradients as the hardware does, and check the hardware against NumPy. "
-        "Values are files of raw binary32, lowest byte first.",
+        "Values are files of raw binary32, lowest byte first, or NumPy's .npy of float32 (float64 is rounded "
+        "to the nearest float32).",
     )
     parts = parser.add_subparsers(title="parts", metavar="PART", required=True)
     for part in PARTS:

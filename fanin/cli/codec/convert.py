@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fanin.cli.codec.options import add_codec, configuration, describe, given
+from fanin.cli.codec.options import add_codec, configuration, given
 from fanin.cli.output import check_writable, output_file
-from fanin.codec import Bfp, Codec, Inceptionn
+from fanin.codec import CodecConfig
 from fanin.errors import InputError
 
 if TYPE_CHECKING:  # NumPy takes a moment to load, which --help need not pay
@@ -22,16 +22,16 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     encode = parts.add_parser(
         "encode",
         help="compress a file of values",
-        description="Compress a file of raw binary32 values. The result begins with a header of 16 bytes that "
-        "says how (docs/systems/codec.md).",
+        description="Compress a file of values (raw binary32, or .npy). The result begins with a header of 16 "
+        "bytes that says how (docs/systems/codec.md).",
     )
     add_codec(encode, required=True)
     encode.set_defaults(run=run_encode)
     decode = parts.add_parser(
         "decode",
         help="the values of a compressed file",
-        description="Write the values of a compressed file. Its header says which codec; options that are "
-        "given must agree with it.",
+        description="Write the values of a compressed file as raw binary32. Its header says which codec; "
+        "options that are given must agree with it.",
     )
     add_codec(decode, required=False)
     decode.set_defaults(run=run_decode)
@@ -43,7 +43,8 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 def run_encode(args: argparse.Namespace) -> int:
     """Compress IN to OUT, piece by piece."""
     from fanin.cli.codec.values import open_values
-    from fanin.golden.codec.file import Header, encode
+    from fanin.golden.codec.codecs import encode
+    from fanin.golden.codec.file import Header
 
     config = configuration(args)
     check_writable(args.output)
@@ -53,9 +54,7 @@ def run_encode(args: argparse.Namespace) -> int:
             file.write(encode(piece, config))
         size = file.tell()
     ratio = 4 * count / size
-    print(
-        f"{args.output}: {count:,} values in {size:,} bytes, {ratio:.2f}× ({describe(config)})", file=sys.stderr
-    )
+    print(f"{args.output}: {count:,} values in {size:,} bytes, {ratio:.2f}× ({config})", file=sys.stderr)
     return 0
 
 
@@ -80,15 +79,14 @@ def run_decode(args: argparse.Namespace) -> int:
             for values in pieces():
                 output.write(values.astype("<f4").tobytes())
                 progress.update(len(values))
-    print(f"{args.output}: {header.count:,} values ({describe(header.config)})", file=sys.stderr)
+    print(f"{args.output}: {header.count:,} values ({header.config})", file=sys.stderr)
     return 0
 
 
-def _check_agreement(codec: str | None, parameters: Mapping[str, object], config: Inceptionn | Bfp) -> None:
+def _check_agreement(codec: str | None, parameters: Mapping[str, object], config: CodecConfig) -> None:
     """Raise InputError for a codec or a parameter that is not the file's."""
-    own = Codec.BFP if isinstance(config, Bfp) else Codec.INCEPTIONN
     wrong = [name for name, value in parameters.items() if getattr(config, name, None) != value]
-    if codec not in (None, own):
+    if codec not in (None, config.kind):
         wrong.insert(0, "codec")
     if wrong:
-        raise InputError(f"is {describe(config)}; --{wrong[0]} says otherwise")
+        raise InputError(f"is {config}; --{wrong[0]} says otherwise")

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.cli.output import table
-from fanin.codec import FLOAT_BITS, TAG_BYTES, Bfp, Inceptionn, Mode, Tag
+from fanin.codec import FLOAT_BITS, TAG_BYTES, Bfp, CodecConfig, Inceptionn, Mode, Tag
 from fanin.golden.codec import bfp, inceptionn
-from fanin.golden.codec.file import FLOAT_BYTES, stream_limits
+from fanin.golden.codec.file import FLOAT_BYTES
 from fanin.sim.codec.tags import BOUNDS, FORM_BITS, TABLE_III, bits
 
 Float32 = npt.NDArray[np.float32]
@@ -37,7 +37,7 @@ class Row:
 class Meter:
     """Adds up what a codec makes of values that come in pieces."""
 
-    def __init__(self, config: Inceptionn | Bfp):
+    def __init__(self, config: CodecConfig):
         self.config = config
         self._count = self._finite = 0
         self._forms = np.zeros(len(Tag), dtype=np.int64)
@@ -60,7 +60,7 @@ class Meter:
 
     def row(self) -> Row:
         """What has come out so far; at least one value has."""
-        config, (size, _) = self.config, stream_limits(self._count, self.config)  # INCEPTIONN: of tags alone
+        config, (size, _) = self.config, self.config.stream_limits(self._count)  # INCEPTIONN: of tags alone
         size += sum(TAG_BYTES[tag] * int(self._forms[tag]) for tag in Tag)
         row = Row(
             codec="bfp",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import math
 import re
+from dataclasses import fields
 
 from fanin.codec import (
     BLOCKS,
+    CONFIGS,
     GROUPS,
     MAX_BOUND,
     MAX_MANTISSA,
@@ -15,15 +17,15 @@ from fanin.codec import (
     MIN_MANTISSA,
     Bfp,
     Codec,
+    CodecConfig,
     Inceptionn,
     Mode,
 )
 from fanin.errors import InputError
 
-CODECS = (Codec.INCEPTIONN.value, Codec.BFP.value)
+CODECS = tuple(kind.value for kind in CONFIGS)
 MODES = tuple(mode.name.lower() for mode in Mode)
-_OWNERS = {"bound": Codec.INCEPTIONN, "mode": Codec.INCEPTIONN, "group": Codec.INCEPTIONN}
-_OWNERS |= {"block": Codec.BFP, "mantissa": Codec.BFP}
+_OWNERS = {field.name: kind for kind, config in CONFIGS.items() for field in fields(config)}
 
 
 def add_codec(parser: argparse.ArgumentParser, *, required: bool) -> None:
@@ -94,17 +96,9 @@ def given(args: argparse.Namespace) -> dict[str, object]:
     return found
 
 
-def configuration(args: argparse.Namespace) -> Inceptionn | Bfp:
+def configuration(args: argparse.Namespace) -> CodecConfig:
     """The codec that ``--codec`` and its parameters name. Raises InputError for one out of range."""
-    kind = Bfp if args.codec == Codec.BFP else Inceptionn
     try:
-        return kind(**given(args))  # type: ignore[arg-type]
+        return CONFIGS[Codec(args.codec)](**given(args))  # type: ignore[arg-type]
     except ValueError as error:
         raise InputError(str(error)) from error
-
-
-def describe(config: Inceptionn | Bfp) -> str:
-    """A codec and its parameters for people."""
-    if isinstance(config, Bfp):
-        return f"bfp, block {config.block}, mantissa {config.mantissa}"
-    return f"inceptionn, 2^-{config.bound}, {config.mode.name.lower()}, group {config.group}"

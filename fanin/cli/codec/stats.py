@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fanin.cli.codec.options import MODES, add_bfp, add_bound, add_group, parse_bound
 from fanin.cli.output import print_json
-from fanin.codec import FLOAT_BITS, Bfp, Inceptionn, Mode
+from fanin.codec import FLOAT_BITS, Bfp, CodecConfig, Inceptionn, Mode
 from fanin.errors import InputError
 
 BOUNDS = (10, 8, 6)
@@ -19,8 +19,8 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     stats = parts.add_parser(
         "stats",
         help="compression and errors of a file's values",
-        description="Say what each codec makes of a file of raw binary32 values: how many bits they take, and "
-        "what it costs, beside the paper's table III.",
+        description="Say what each codec makes of a file of values (raw binary32, or .npy): how many bits they "
+        "take, and what it costs, beside the paper's table III.",
     )
     stats.add_argument("file", type=Path, metavar="FILE")
     defaults = " ".join(f"2^-{bound}" for bound in BOUNDS)
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _configurations(args: argparse.Namespace) -> list[Inceptionn | Bfp]:
+def _configurations(args: argparse.Namespace) -> list[CodecConfig]:
     bounds = dict.fromkeys(map(parse_bound, args.bound)) if args.bound else BOUNDS
     modes = [Mode[args.mode.upper()]] if args.mode != "both" else [Mode.STRICT, Mode.PUBLISHED]
     group = args.group or Inceptionn().group

@@ -1,4 +1,9 @@
-"""Files of raw binary32 values, read in pieces."""
+"""Files of values, read in pieces: raw binary32, or NumPy's ``.npy``.
+
+An ``.npy`` is known by its first bytes, not by its name. It holds float32, float16 (exact in float32), or
+float64, which is rounded to the nearest float32, ties to even. Any other type is refused, as are arrays in
+Fortran's order and finite float64 values that no float32 holds.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,8 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,9 +21,17 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from fanin.errors import InputError
-from fanin.golden.codec.file import FLOAT_BYTES, PIECE
+from fanin.golden.codec.file import FLOAT_BYTES, MAGIC, PIECE
 
 Float32 = npt.NDArray[np.float32]
+
+# Far beyond any gradient, and within reach of what other files hold when their bytes are read as float32: of
+# float64 values, for example, every second word has any exponent at all, or a multiple of 2^61 of a few.
+ABSURD = 1e15
+_OTHER_KINDS = {
+    b"PK\x03\x04": "is a zip archive (.npz, .pt): save the array itself, with numpy.save",
+    MAGIC: "is compressed already: fanin codec decode gives its values",
+}
 
 
 @contextlib.contextmanager
@@ -48,25 +63,88 @@ def open_input(path: Path) -> Iterator[tuple[BinaryIO, int]]:
 def open_values(path: Path) -> Iterator[tuple[Iterator[Float32], int]]:
     """The values of a file, ``PIECE`` at a time, and their number; a bar shows how far it is.
 
-    Raises InputError as ``open_input``, or when the length is no multiple of a value's.
+    After the last value a warning goes to stderr if some can hardly be gradients. Raises InputError as
+    ``open_input``, for a file of another kind, and when its length is not that of its values.
     """
     with open_input(path) as (file, size):
-        if size % FLOAT_BYTES:
-            raise InputError(f"{path}: has {size:,} bytes, which is no multiple of {FLOAT_BYTES}")
-        count = size // FLOAT_BYTES
-        with bar(count) as progress:
-            yield _pieces(path, file, count, progress), count
-
-
-def _pieces(path: Path, file: BinaryIO, count: int, progress: tqdm) -> Iterator[Float32]:
-    for first in range(0, count, PIECE):
-        length = min(PIECE, count - first)
         with naming(path):
-            data = file.read(length * FLOAT_BYTES)
-            if len(data) < length * FLOAT_BYTES:
+            layout = _layout(file, size)
+        with bar(layout.count) as progress:
+            yield _pieces(path, file, layout, progress), layout.count
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What a file holds from its present position on."""
+
+    dtype: np.dtype
+    count: int
+
+
+def _layout(file: BinaryIO, size: int) -> _Layout:
+    """Read the header, if there is one. Raises InputError for what holds no values of a fitting type."""
+    begin = file.read(len(np.lib.format.MAGIC_PREFIX))
+    for magic, kind in _OTHER_KINDS.items():
+        if begin.startswith(magic):
+            raise InputError(kind)
+    file.seek(0)
+    if begin == np.lib.format.MAGIC_PREFIX:
+        return _npy_layout(file, size)
+    if size % FLOAT_BYTES:
+        raise InputError(f"has {size:,} bytes, which is no multiple of {FLOAT_BYTES}")
+    return _Layout(np.dtype("<f4"), size // FLOAT_BYTES)
+
+
+def _npy_layout(file: BinaryIO, size: int) -> _Layout:
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+    except ValueError as error:
+        raise InputError(f"is no whole .npy: {error}") from error
+    if dtype.kind != "f" or dtype.itemsize > 8:
+        raise InputError(f"holds values of type {dtype}, not float32: save array.astype(numpy.float32)")
+    if fortran and len(shape) > 1:
+        raise InputError("is in Fortran's order: save numpy.ascontiguousarray(array)")
+    count, rest = prod(shape), size - file.tell()
+    if not count:
+        raise InputError("holds no values")
+    if rest != count * dtype.itemsize:
+        raise InputError(
+            f"has {rest:,} bytes behind its header, but {count:,} values of type {dtype} take "
+            f"{count * dtype.itemsize:,}"
+        )
+    return _Layout(dtype, count)
+
+
+def _pieces(path: Path, file: BinaryIO, layout: _Layout, progress: tqdm) -> Iterator[Float32]:
+    absurd = 0
+    for first in range(0, layout.count, PIECE):
+        length = min(PIECE, layout.count - first)
+        with naming(path):
+            data = file.read(length * layout.dtype.itemsize)
+            if len(data) < length * layout.dtype.itemsize:
                 raise InputError("has become shorter while it was read")
-        yield np.frombuffer(data, dtype="<f4")
+            values = _float32(np.frombuffer(data, layout.dtype), first)
+        absurd += int(np.count_nonzero(~(np.abs(values) < ABSURD)))
+        yield values
         progress.update(length)
+    if absurd:
+        share = f"{absurd:,} of {layout.count:,} values ({absurd / layout.count:.2%})"
+        what = f"are NaN, infinite or of magnitude {ABSURD:g} and more: most likely no float32 gradients"
+        tqdm.write(f"fanin: warning: {path}: {share} {what}", file=sys.stderr)
+
+
+def _float32(values: np.ndarray, first: int) -> Float32:
+    """Values as float32; ``first`` is the first one's number. Raises InputError for one that is too large."""
+    with np.errstate(over="ignore"):
+        converted = values.astype("<f4", copy=False)
+    if values.dtype.itemsize > FLOAT_BYTES:
+        beyond = np.isinf(converted) & np.isfinite(values)
+        if beyond.any():
+            index = int(beyond.argmax())
+            raise InputError(f"value {first + index:,} is {values[index]:g}, which no float32 holds")
+    return converted
 
 
 def bar(count: int) -> tqdm:

@@ -6,9 +6,10 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
-from fanin.cli.codec.options import add_codec, configuration, describe
+from fanin.cli.cache import add_no_cache
+from fanin.cli.codec.options import add_codec, configuration
 from fanin.cli.output import print_json
-from fanin.codec import Bfp, Inceptionn
+from fanin.codec import CodecConfig
 from fanin.errors import CheckFailed, InputError
 
 if TYPE_CHECKING:  # NumPy takes a moment to load, which --help need not pay
@@ -36,6 +37,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     verify.add_argument(
         "--stalls", type=float, default=0.0, metavar="P", help="with --rtl, share of cycles that streams wait"
     )
+    add_no_cache(verify, "with --rtl, ")
     verify.add_argument("--json", action="store_true", help="one JSON object on stdout")
     verify.set_defaults(run=run)
 
@@ -55,9 +57,9 @@ def run(args: argparse.Namespace) -> int:
     values = samples(count, args.seed)
     lines = _rtl(config, values, args) if args.rtl else [_scalar(config, values)]
     if args.json:
-        print_json({"codec": describe(config), "seed": args.seed, "checks": lines})
+        print_json({"codec": str(config), "seed": args.seed, "checks": lines})
     else:
-        print(f"{describe(config)}, seed {args.seed}")
+        print(f"{config}, seed {args.seed}")
         for line in lines:
             cycles = f", {line['cycles_per_group']:.4f} cycles per group" if args.rtl else ""
             rate = f"{line['values'] / line['seconds']:,.0f} values/s"
@@ -70,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _rtl(config: Inceptionn | Bfp, values: np.ndarray, args: argparse.Namespace) -> list[dict[str, Any]]:
+def _rtl(config: CodecConfig, values: np.ndarray, args: argparse.Namespace) -> list[dict[str, Any]]:
     from fanin.sim.codec.cosim import CodecRtl
 
     stalls = (args.stalls, args.stalls)
@@ -88,20 +90,17 @@ def _rtl(config: Inceptionn | Bfp, values: np.ndarray, args: argparse.Namespace)
     ]
 
 
-def _scalar(config: Inceptionn | Bfp, values: np.ndarray) -> dict[str, Any]:
+def _scalar(config: CodecConfig, values: np.ndarray) -> dict[str, Any]:
     """Compare stream and decoded values with the scalar reading's."""
     import numpy as np
 
     from fanin.golden.codec import scalar
-    from fanin.golden.codec.file import decode, encode
+    from fanin.golden.codec.codecs import decode, encode
 
     begin = time.perf_counter()
     bits = values.view(np.uint32).tolist()
     decoded = decode(encode(values, config), len(values), config).view(np.uint32).tolist()
-    if isinstance(config, Bfp):
-        stream, own = scalar.bfp_encode(bits, config), scalar.bfp_roundtrip(bits, config)
-    else:
-        stream, own = scalar.inceptionn_encode(bits, config), scalar.inceptionn_roundtrip(bits, config)
+    stream, own = scalar.encode(bits, config), scalar.roundtrip(bits, config)
     wrong = [index for index, (a, b) in enumerate(zip(decoded, own, strict=True)) if a != b]
     first = ""
     if wrong:

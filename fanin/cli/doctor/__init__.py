@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from fanin.cache import KINDS, Kept, cache_directory, kept
 from fanin.cli.output import RUN_FILE, print_json, table
 from fanin.errors import CheckFailed, InputError
 from fanin.tools import yosys
@@ -74,13 +75,21 @@ def _diagnose_run(args: argparse.Namespace) -> int:
 def _diagnose_tools(args: argparse.Namespace) -> int:
     tools = [probe() for probe in PROBES]
     missing = [tool.name for tool in tools if tool.version is None and not tool.optional]
+    folder, contents = cache_directory(), {kind: kept(kind) for kind in KINDS}
     if args.json:
-        print_json({"tools": [asdict(tool) for tool in tools], "ok": not missing})
+        cache = {"folder": str(folder), **{kind: asdict(content) for kind, content in contents.items()}}
+        print_json({"tools": [asdict(tool) for tool in tools], "cache": cache, "ok": not missing})
     else:
         print(table([_row(tool) for tool in tools], indent=""))
+        print(f"\ncache, which may be deleted: {folder}")
+        print(table([_cache_row(kind, content) for kind, content in contents.items()], right=(1, 2)))
     if missing:
         raise CheckFailed(f"missing: {', '.join(missing)}")
     return 0
+
+
+def _cache_row(kind: str, content: Kept) -> list[str]:
+    return [kind, f"{content.entries:,}", f"{content.bytes / 1e6:,.1f} MB", KINDS[kind]]
 
 
 def _row(tool: Tool) -> list[str]:

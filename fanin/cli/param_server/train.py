@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from fanin.cli.cache import add_no_cache
+
 # Known here before anything heavy is loaded; a test compares them with what the models have.
 MODELS = ("lr", "lr-rff", "fcnn")
 ALGORITHMS = ("wild", "sync")
@@ -33,6 +35,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _time_options(parser.add_argument_group("time of the workers"))
     _network_options(parser.add_argument_group("network, of --on rtl"))
     _output_options(parser.add_argument_group("output"))
+    add_no_cache(parser, "with --on rtl, ")
     parser.set_defaults(run=run)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from fanin.cli.cache import add_no_cache
 from fanin.clock import CLOCK_MHZ
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, LOSSES
 from fanin.glm import PRESETS, Partitioning
@@ -26,6 +27,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _hardware_options(parser.add_argument_group("hardware"))
     _network_options(parser.add_argument_group("network"))
     _output_options(parser.add_argument_group("output"))
+    add_no_cache(parser)
     parser.set_defaults(run=run)
 
 

@@ -94,3 +94,8 @@ def decode(stream: bytes, count: int, config: Bfp) -> Float32:
     codes = (parts << np.arange(config.code_bits, dtype=np.uint32)).sum(axis=2)
     values = decompress(exponents.astype(np.uint8), codes.astype(np.uint32), config)
     return values[:count]
+
+
+def decode_prefix(stream: bytes, count: int, config: Bfp) -> tuple[Float32, int]:
+    """The first ``count`` values of a bit stream that is theirs alone, and its bytes."""
+    return decode(stream, count, config), len(stream)

@@ -12,9 +12,9 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import BLOCKS, FLOAT_BITS, Bfp, Codec, Inceptionn, Mode
+from fanin.codec import BLOCKS, CONFIGS, FLOAT_BITS, CodecConfig
 from fanin.errors import InputError
-from fanin.golden.codec import bfp, inceptionn
+from fanin.golden.codec.codecs import decode_prefix
 
 Float32 = npt.NDArray[np.float32]
 
@@ -23,7 +23,6 @@ _HEADER = struct.Struct("<4sBB2sQ")
 HEADER_BYTES = _HEADER.size
 PIECE = 1 << 18  # values that are coded at a time: whole groups, and blocks that end with a byte
 FLOAT_BYTES = FLOAT_BITS // 8
-_LARGE_GROUP = 0x80  # bit of the mode's byte
 assert PIECE % (8 * max(BLOCKS)) == 0
 
 
@@ -31,13 +30,12 @@ assert PIECE % (8 * max(BLOCKS)) == 0
 class Header:
     """What a file says of its stream: the codec with its parameters, and how many values there are."""
 
-    config: Inceptionn | Bfp
+    config: CodecConfig
     count: int
 
     def pack(self) -> bytes:
         """The 16 bytes."""
-        codec = Codec.INCEPTIONN if isinstance(self.config, Inceptionn) else Codec.BFP
-        return _HEADER.pack(MAGIC, VERSION, codec.id, _pack_parameters(self.config), self.count)
+        return _HEADER.pack(MAGIC, VERSION, self.config.kind.id, self.config.pack(), self.count)
 
     @classmethod
     def unpack(cls, data: bytes) -> Header:
@@ -55,54 +53,21 @@ class Header:
 
     def check_size(self, size: int) -> None:
         """Raise InputError unless a stream of ``size`` bytes can hold the values: before they take memory."""
-        least, most = stream_limits(self.count, self.config)
+        least, most = self.config.stream_limits(self.count)
         if not least <= size <= most:
             limits = f"{least:,}" if least == most else f"{least:,} to {most:,}"
             raise InputError(f"has {size:,} bytes behind its header, but {self.count:,} values take {limits}")
 
 
-def _pack_parameters(config: Inceptionn | Bfp) -> bytes:
-    if isinstance(config, Bfp):
-        return bytes([config.block, config.mantissa])
-    return bytes([config.bound, config.mode | (_LARGE_GROUP if config.group == 16 else 0)])
-
-
-def _unpack_parameters(codec: int, parameters: bytes) -> Inceptionn | Bfp:
-    first, second = parameters
+def _unpack_parameters(codec: int, parameters: bytes) -> CodecConfig:
+    known = {config.kind.id: config for config in CONFIGS.values()}
+    if codec not in known:
+        names = " and ".join(f"{number} ({config.kind})" for number, config in known.items())
+        raise InputError(f"has codec {codec}; known are {names}")
     try:
-        if codec == Codec.BFP.id:
-            return Bfp(block=first, mantissa=second)
-        if codec == Codec.INCEPTIONN.id:
-            group = 16 if second & _LARGE_GROUP else 8
-            return Inceptionn(bound=first, mode=Mode(second & ~_LARGE_GROUP), group=group)
+        return known[codec].unpack(parameters)
     except ValueError as error:
         raise InputError(f"has parameters that no codec has: {error}") from error
-    raise InputError(
-        f"has codec {codec}; known are {Codec.INCEPTIONN.id} (INCEPTIONN) and {Codec.BFP.id} (BFP)"
-    )
-
-
-def stream_limits(count: int, config: Inceptionn | Bfp) -> tuple[int, int]:
-    """Least and most bytes of the stream of ``count`` values; a BFP stream has but one size."""
-    if isinstance(config, Bfp):
-        size = -(-(-(-count // config.block) * config.block_bits) // 8)
-        return size, size
-    groups = -(-count // config.group)
-    return groups * config.tag_bytes, groups * config.max_group_bytes
-
-
-def encode(values: Float32, config: Inceptionn | Bfp) -> bytes:
-    """The stream of ``values``, without a header."""
-    if isinstance(config, Bfp):
-        return bfp.encode(values, config)
-    return inceptionn.encode(values, config)
-
-
-def decode(stream: bytes, count: int, config: Inceptionn | Bfp) -> Float32:
-    """The ``count`` values of a stream without a header. Raises InputError unless its length is theirs."""
-    if isinstance(config, Bfp):
-        return bfp.decode(stream, count, config)
-    return inceptionn.decode(stream, count, config)
 
 
 def decode_pieces(file: BinaryIO, header: Header) -> Iterator[Float32]:
@@ -113,18 +78,12 @@ def decode_pieces(file: BinaryIO, header: Header) -> Iterator[Float32]:
     rest = b""
     for first in range(0, header.count, PIECE):
         count = min(PIECE, header.count - first)
-        rest += file.read(stream_limits(count, header.config)[1] - len(rest))
+        rest += file.read(header.config.stream_limits(count)[1] - len(rest))
         try:
-            values, used = _decode_prefix(rest, count, header.config)
+            values, used = decode_prefix(rest, count, header.config)
         except InputError as error:
             raise InputError(f"its stream ends within values {first:,} to {first + count - 1:,}") from error
         rest = rest[used:]
         yield values
     if rest or file.read(1):
         raise InputError(f"has bytes behind its {header.count:,} values")
-
-
-def _decode_prefix(stream: bytes, count: int, config: Inceptionn | Bfp) -> tuple[Float32, int]:
-    if isinstance(config, Bfp):
-        return bfp.decode(stream, count, config), len(stream)
-    return inceptionn.decode_prefix(stream, count, config)

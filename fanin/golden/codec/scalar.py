@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from fractions import Fraction
 
-from fanin.codec import Bfp, Inceptionn, Mode
+from fanin.codec import Bfp, CodecConfig, Inceptionn, Mode
 
 _NAN, _INFINITY = "nan", "infinity"
 
@@ -120,3 +120,23 @@ def bfp_roundtrip(values: Sequence[int], config: Bfp) -> list[int]:
         shared, codes = bfp_compress(values[first : first + config.block], config)
         out += [bfp_decompress(shared, code, config) for code in codes]
     return out
+
+
+def encode(values: Sequence[int], config: CodecConfig) -> bytes:
+    """The stream of values of either codec."""
+    match config:
+        case Inceptionn():
+            return inceptionn_encode(values, config)
+        case Bfp():
+            return bfp_encode(values, config)
+    raise ValueError(f"codec {config.kind} has no scalar reading")
+
+
+def roundtrip(values: Sequence[int], config: CodecConfig) -> list[int]:
+    """What comes back of values by either codec."""
+    match config:
+        case Inceptionn():
+            return inceptionn_roundtrip(values, config)
+        case Bfp():
+            return bfp_roundtrip(values, config)
+    raise ValueError(f"codec {config.kind} has no scalar reading")

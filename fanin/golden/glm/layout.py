@@ -60,17 +60,6 @@ def pack_samples(features: Bytes, shape: TrainShape, worker: int) -> Bytes:
     return words
 
 
-def unpack_samples(words: Bytes, shape: TrainShape) -> Bytes:
-    """Inverse of ``pack_samples``: uint8[engine, place, chunk · lane], padding included."""
-    node, batches, chunks = shape.node, shape.micro_batches_per_epoch, shape.chunks
-    codes = np.zeros((node.engines, batches, chunks, node.word_bits), dtype=np.uint8)
-    for plane in range(shape.precision):
-        bits = np.unpackbits(words[:, :, :, plane], axis=-1, bitorder="little")
-        codes |= bits << (shape.precision - 1 - plane)
-    by_sample = codes.reshape(node.engines, batches, chunks, MICRO_BATCH, node.lanes).transpose(0, 1, 3, 2, 4)
-    return by_sample.reshape(node.engines, batches * MICRO_BATCH, chunks * node.lanes)
-
-
 def split_ports(words: Bytes) -> list[Bytes]:
     """The contents of the 2·E sample memories: region 2·e + p has half p of every word of engine e."""
     half = words.shape[-1] // 2
@@ -81,30 +70,12 @@ def split_ports(words: Bytes) -> list[Bytes]:
     ]
 
 
-def join_ports(regions: Sequence[Bytes], shape: TrainShape) -> Bytes:
-    """Inverse of ``split_ports``."""
-    halves = np.stack(regions).reshape(
-        shape.node.engines, 2, shape.micro_batches_per_epoch, shape.chunks, shape.precision, -1
-    )
-    return np.concatenate([halves[:, 0], halves[:, 1]], axis=-1)
-
-
 def pack_labels(labels: Int32, shape: TrainShape, worker: int) -> Int32:
     """A worker's labels, int32[micro-batch, 8], little-endian; 0 where there is no sample."""
     samples = worker_samples(shape, worker)
     out = np.zeros((len(samples), 1), dtype="<i4")
     _place(labels[:, np.newaxis], samples, out)
     return out.reshape(-1, MICRO_BATCH)
-
-
-def split_model(model: Int32, shape: TrainShape, worker: int) -> Int32:
-    """The weights that a worker holds, int32[engine, chunk, lane], padding 0."""
-    node = shape.node
-    out = np.zeros((node.engines, shape.chunks * node.lanes), dtype=np.int32)
-    for engine in range(node.engines):
-        part = model[engine_columns(shape, worker, engine)]
-        out[engine, : len(part)] = part
-    return out.reshape(node.engines, shape.chunks, node.lanes)
 
 
 def join_model(parts: Sequence[Int32], shape: TrainShape) -> Int32:

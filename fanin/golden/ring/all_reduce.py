@@ -10,21 +10,11 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import Bfp, Inceptionn
 from fanin.golden import fp32
-from fanin.golden.codec import bfp, inceptionn
+from fanin.golden.codec.codecs import roundtrip
 from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
 
 Float32 = npt.NDArray[np.float32]
-
-
-def roundtrip(values: Float32, codec: Inceptionn | Bfp | None) -> Float32:
-    """What the next node receives of ``values``."""
-    if codec is None:
-        return values
-    if isinstance(codec, Bfp):
-        return bfp.roundtrip(values, codec)
-    return inceptionn.roundtrip(values, codec)
 
 
 def all_reduce(
@@ -42,7 +32,7 @@ def all_reduce(
         raise ValueError(f"nodes must be {MIN_NODES} to {MAX_NODES}, not {nodes}")
     if count < 1 or any(np.size(gradient) != count for gradient in gradients):
         raise ValueError(f"gradients must have one length, at least 1, not {[np.size(g) for g in gradients]}")
-    hop = hop or partial(roundtrip, codec=config.codec)
+    hop = hop or partial(roundtrip, config=config.codec)
     segments = list(config.segments(count, nodes))
     last = segments[-1][-1]
     padded = np.zeros((nodes, (last.start + last.words) * config.lanes), dtype=np.float32)

@@ -65,7 +65,9 @@ def test_a_file_goes_there_and_back_as_its_header_says(capsys, values, tmp_path,
     assert (status, out) == (0, "")
     stream = golden.encode(own, config)
     assert (tmp_path / "small").read_bytes() == bytes.fromhex(header) + struct.pack("<Q", 1000) + stream
-    assert err.startswith(f"{tmp_path / 'small'}: 1,000 values in {len(stream) + 16:,} bytes, ")
+    assert err.splitlines()[-1].startswith(
+        f"{tmp_path / 'small'}: 1,000 values in {len(stream) + 16:,} bytes, "
+    )
     for given in [], options:
         assert _run(capsys, "decode", *given, tmp_path / "small", tmp_path / "back")[0] == 0
         assert _same(np.fromfile(tmp_path / "back", dtype="<f4"), golden.roundtrip(own, config))
@@ -154,7 +156,7 @@ def test_bad_compressed_files_are_refused(capsys, values, tmp_path):
     assert refused(b"fanc" + good[4:]) == "is no file of fanin codec: it begins with b'fanc', not b'FANC'"
     assert refused(good[:15]) == "ends after 15 bytes, within its header of 16"
     assert refused(patched(4, 2)) == "has version 2 of the file format; this is version 1"
-    assert refused(patched(5, 3)) == "has codec 3; known are 1 (INCEPTIONN) and 2 (BFP)"
+    assert refused(patched(5, 3)) == "has codec 3; known are 1 (inceptionn) and 2 (bfp)"
     assert refused(patched(6, 16)).startswith("has parameters that no codec has: bound must be from")
     assert refused(patched(7, 2)).startswith("has parameters that no codec has: 2 is not a valid Mode")
     assert refused(patched(5, 2, 17)).startswith("has parameters that no codec has: block must be one of")
@@ -219,6 +221,72 @@ def test_statistics_of_values_without_a_finite_one(capsys, tmp_path):
     _, out, _ = _run(capsys, "stats", tmp_path / "values", "--json")
     assert json.loads(out)["rows"][0]["max_error"] is None
     assert _run(capsys, "stats", tmp_path / "values")[0] == 0
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", "<f2"])
+def test_an_npy_is_read_by_its_header(capsys, tmp_path, dtype):
+    own = np.random.default_rng(3).normal(0, 0.01, (30, 40)).astype(dtype)
+    np.save(tmp_path / "gradient.npy", own)
+    (tmp_path / "gradient.npy").rename(tmp_path / "values")
+    status, _, err = _run(capsys, "encode", "--codec", "bfp", tmp_path / "values", tmp_path / "small")
+    assert (status, err.count("\n")) == (0, 1)
+    stream = bfp.encode(own.astype(np.float32).reshape(-1), Bfp())
+    assert (tmp_path / "small").read_bytes()[16:] == stream
+    _, out, _ = _run(capsys, "stats", tmp_path / "values", "--json")
+    assert json.loads(out)["values"] == 1200
+
+
+def test_an_npy_of_several_pieces_is_read_whole(capsys, tmp_path):
+    own = np.linspace(-1, 1, 2 * PIECE + 77)
+    np.save(tmp_path / "values.npy", own)
+    assert _run(capsys, "encode", "--codec", "bfp", tmp_path / "values.npy", tmp_path / "small")[0] == 0
+    assert (tmp_path / "small").read_bytes()[16:] == bfp.encode(own.astype(np.float32), Bfp())
+
+
+def test_what_holds_no_float_values_is_refused(capsys, tmp_path):
+    path = tmp_path / "in.npy"
+
+    def refused():
+        line = _refused(capsys, "encode", "--codec", "bfp", path, tmp_path / "out")
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["in.npy"]
+        return line.removeprefix(f"{path}: ")
+
+    for array, complaint in (
+        (np.arange(9), "holds values of type int64, not float32: save array.astype(numpy.float32)"),
+        (np.ones(3, complex), "holds values of type complex128, not float32: "),
+        (np.array([1.0, -1e300]), "value 1 is -1e+300, which no float32 holds"),
+        (np.asfortranarray(np.ones((2, 3), "f4")), "is in Fortran's order: "),
+        (np.ones(0, "f4"), "holds no values"),
+    ):
+        np.save(path, array)
+        assert refused().startswith(complaint)
+    np.save(path, np.ones(9, "f4"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    assert refused() == "has 35 bytes behind its header, but 9 values of type float32 take 36"
+    path.write_bytes(whole[:20])
+    assert refused().startswith("is no whole .npy: ")
+    path.write_bytes(whole[:6] + b"\x09" + whole[7:])
+    assert refused().startswith("is no whole .npy: ")
+    with path.open("wb") as file:
+        np.savez(file, np.ones(8, "f4"))
+    assert refused().startswith("is a zip archive (.npz, .pt): ")
+    path.write_bytes(b"FANC" + bytes(16))
+    assert refused() == "is compressed already: fanin codec decode gives its values"
+
+
+def test_a_warning_counts_values_that_are_no_gradients(capsys, tmp_path):
+    """Raw float64 values are the usual cause; those that were float32 before are seen as well."""
+    own = np.random.default_rng(3).normal(0, 0.01, 1000)
+    for file, absurd in ((own, True), (own.astype("f4").astype("f8"), True), (own.astype("f4"), False)):
+        file.tofile(tmp_path / "values")
+        status, _, err = _run(capsys, "stats", tmp_path / "values")
+        assert (status, err.count("\n"), bool(err)) == (0, absurd, absurd)
+    np.array([0, -1e15, 9e14, np.inf, np.nan], "f4").tofile(tmp_path / "values")
+    assert _run(capsys, "stats", tmp_path / "values")[2] == (
+        f"fanin: warning: {tmp_path / 'values'}: 3 of 5 values (60.00%) are NaN, infinite or of magnitude "
+        "1e+15 and more: most likely no float32 gradients\n"
+    )
 
 
 def test_verify_compares_numpy_with_the_scalar_reading(capsys, monkeypatch):

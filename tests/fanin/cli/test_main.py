@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from fanin import __version__
+from fanin.cache import BUILDS, EMISSION, RUNTIME, cache_directory, kept_text
 from fanin.cli.main import build_parser, main
 from fanin.cli.output import output_directory, write_file
 from fanin.cli.progress import Remaining
@@ -293,6 +295,53 @@ def test_the_doctor_names_tools_with_versions(capsys):
     assert {"python", "g++", "make", "perl", "verilator", "yosys", "cocotb", "tshark"} <= set(tools)
 
 
+def test_the_doctor_says_where_the_cache_is_and_how_large(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("FANIN_CACHE", str(tmp_path))
+    kept_text(tmp_path / EMISSION / "entry", lambda: 2_000_000 * " ")
+    build = tmp_path / BUILDS / "entry" / "simulation"
+    build.parent.mkdir(parents=True)
+    build.write_bytes(bytes(1_234_567))
+    cache = json.loads(_run(capsys, "doctor", "--json")[1])["cache"]
+    assert cache == {
+        "folder": str(tmp_path),
+        EMISSION: {"entries": 1, "bytes": 2_000_065},
+        BUILDS: {"entries": 1, "bytes": 1_234_567},
+        RUNTIME: {"entries": 0, "bytes": 0},
+    }
+    out = _run(capsys, "doctor")[1]
+    assert f"cache, which may be deleted: {tmp_path}\n" in out
+    assert re.search(r"emitted +1 +2\.0 MB +Verilog", out)
+    assert re.search(r"verilated +1 +1\.2 MB +simulators", out)
+
+
+TREE = ("verilog", "adder-tree", "--preset", "tiny", "-o", "-")
+
+
+def test_no_cache_uses_nothing_that_was_kept_and_keeps_nothing(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("FANIN_CACHE", str(tmp_path))
+    anew = _run(capsys, *TREE, "--no-cache")[1]
+    assert "module adder_tree(" in anew
+    assert list(tmp_path.iterdir()) == []
+    assert _run(capsys, *TREE)[1] == anew
+    (entry,) = (tmp_path / EMISSION).iterdir()
+    entry.unlink()
+    kept_text(entry, lambda: "what was kept")
+    assert _run(capsys, *TREE)[1] == "what was kept"
+    assert _run(capsys, *TREE, "--no-cache")[1] == anew
+    assert cache_directory() == tmp_path
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("train x", "ps train", "verilog x", "codec verify --codec bfp"),
+        *("bench allreduce", "bench ring", "bench rdma", "bench ps", "bench codec", "bench area"),
+    ],
+)
+def test_commands_that_emit_or_build_can_do_without_the_cache(command):
+    assert build_parser().parse_args([*command.split(), "--no-cache"]).no_cache is True
+
+
 def test_the_doctor_says_what_is_missing(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     status, out, err = _run(capsys, "doctor")
@@ -350,9 +399,42 @@ def test_a_broken_invariant_is_drawn_and_exits_with_1(capsys):
     assert err == "fanin: error: published breaks 2 of 4 invariants\n"
     assert "the FA of slot 0, round 1, is delivered twice" in out
     assert "timeout: AGG s0 r1 again" in out
+    assert "BROKEN: every worker gets every FA exactly once, and in order (the shortest way)" in out
+    assert "unknown" not in out
     status, out, _ = _run(capsys, "p4", "check", *bounds, "--json")
     found = json.loads(out)
     assert (status, found["exhausted"], set(found["invariants"].values())) == (0, True, {True})
+    assert found["status"] == "holds"
+    status, out, _ = _run(capsys, "p4", "check", "--protocol", "published", *bounds, "--json")
+    assert (status, json.loads(out)["status"]) == (1, "broken")
+
+
+def test_a_search_that_was_cut_proves_nothing_and_exits_with_1(capsys):
+    bounds = ["--workers", 3, "--slots", 2, "--seconds", 0.01]
+    status, out, err = _run(capsys, "p4", "check", *bounds)
+    assert (status, err.count("\n")) == (1, 1)
+    assert err.startswith("fanin: error: p4sgd is not proved: the search was cut")
+    assert [line.split()[0] for line in out.splitlines()[1:]] == ["unknown"] * 4 + ["unknown:"]
+    assert re.search(r"cut at [\d,]+ states, \d+ events from the start: .*; raise --seconds", out)
+    status, out, _ = _run(capsys, "p4", "check", *bounds, "--json")
+    found = json.loads(out)
+    assert (status, found["status"], set(found["invariants"].values())) == (1, "not proved", {None})
+    assert found["depth"] > 0
+
+
+def test_what_a_search_to_the_first_broken_invariant_leaves_unknown_is_explained(capsys):
+    _, out, _ = _run(capsys, "p4", "check", "--protocol", "published", "--first")
+    assert out.splitlines()[-1] == (
+        "unknown: the search ended at the first invariant that is broken; without --first it goes on"
+    )
+
+
+def test_a_full_search_puts_no_event_off(capsys):
+    bounds = ["--workers", 1, "--slots", 2, "--rounds", 1, "--json"]
+    reduced, full = (
+        json.loads(_run(capsys, "p4", "check", *bounds, *more)[1])["states"] for more in ([], ["--full"])
+    )
+    assert reduced < full
 
 
 @pytest.mark.parametrize(

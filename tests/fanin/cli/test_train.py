@@ -31,16 +31,10 @@ KEYS = {
 }
 
 
-class OneCosim(Cosim):
-    """Nodes whose Verilog is written once."""
-
-    verilog = functools.cached_property(Cosim.verilog.fget)
-
-
 @pytest.fixture(scope="module", autouse=True)
 def equal_nodes_are_made_once():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fanin.sim.glm.train.Cosim", functools.cache(OneCosim))
+        patch.setattr("fanin.sim.glm.train.Cosim", functools.cache(Cosim))
         yield
 
 

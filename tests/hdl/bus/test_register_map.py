@@ -1,13 +1,12 @@
 """What derives from a register map: offsets, documentation, C header, host operations."""
 
-import asyncio
 import shutil
 import subprocess
 
 import pytest
 
 from fanin.hdl.bus.register_map import Field, Register, RegisterMap
-from fanin.host.driver import AsyncRegisterDriver, Batch, Operation, RegisterDriver
+from fanin.host.driver import Batch, Operation, RegisterDriver
 
 MAP = RegisterMap(
     (
@@ -76,18 +75,10 @@ def test_writes_that_cannot_be_are_refused(name, value, fields, message):
 def test_both_drivers_read_back_what_they_wrote():
     memory = {}
 
-    async def read32(address):
-        return memory[address]
-
-    async def write32(address, data):
-        memory[address] = data
-
     driver = RegisterDriver(MAP, memory.__getitem__, memory.__setitem__, base=64)
     driver.write("address", 0xAB_CDEF_0123, index=1)
     assert driver.read("address", index=1) == 0xAB_CDEF_0123
-    later = AsyncRegisterDriver(MAP, read32, write32, base=64)
-    assert asyncio.run(later.read("address", index=1)) == 0xAB_CDEF_0123
-    asyncio.run(later.write("rate", mantissa=5, shift=6))
+    driver.write("rate", mantissa=5, shift=6)
     assert driver.read("rate") == {"mantissa": 5, "shift": 6}
 
 

@@ -13,13 +13,13 @@ import numpy as np
 from fanin.golden.ring.all_reduce import all_reduce
 from fanin.hdl.bus.axi4 import Resp
 from fanin.hdl.ring.node import RingNode
-from fanin.host.driver import AsyncRegisterDriver
 from fanin.host.ring import RingDriver, RingMember, RingStatus
 from fanin.ring import RingConfig
 from fanin.sim.rtl.memory import ReadMemory
 from tests.hdl.aggregation.bench import beats_of
 from tests.hdl.bus.test_registers import Host
 from tests.hdl.glm.training import Bench
+from tests.registers import AsyncRegisterDriver
 from tests.support import simulate
 
 ADDRESS_WIDTH = 16
@@ -234,7 +234,7 @@ class Ring:
     def __post_init__(self) -> None:
         rng = random.Random(self.seed)
         configs = [self.configs.get(n, self.config) for n in range(self.nodes)]
-        parts = [RingNode(config=c, address_width=ADDRESS_WIDTH, queue=self.queue) for c in configs]
+        parts = [RingNode(config=replace(c, address_width=ADDRESS_WIDTH), queue=self.queue) for c in configs]
         self.bench = Bench(*parts)
         self.drivers = [RingDriver(config) for config in configs]
         self.network = Network(parts, rng, self.stall, self.lose)

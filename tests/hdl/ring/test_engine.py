@@ -2,6 +2,7 @@
 """Rings of engines without links, a queue from each to the next: sums, codecs, rate and latency."""
 
 import functools
+from dataclasses import replace
 
 import pytest
 from amaranth import Module, Signal
@@ -25,7 +26,7 @@ class EngineRing(wiring.Component):
 
     def __init__(self, config, nodes, descriptors):
         self.config, self.nodes, self.descriptors = config, nodes, descriptors
-        self.engine = [RingEngine(config=config, address_width=ADDRESS_WIDTH) for _ in range(nodes)]
+        self.engine = [RingEngine(config=replace(config, address_width=ADDRESS_WIDTH)) for _ in range(nodes)]
         super().__init__({"done": Out(stream.Signature(1))})
 
     def elaborate(self, platform):
@@ -135,7 +136,7 @@ def alone(*, rx=(), read_errors=(), write_errors=(), halt=200, latency=5):
     ``rx`` changes the beats of the node before; the engine is halted in cycle ``halt``.
     """
     config = RingConfig(**SMALL)
-    dut, seen = RingEngine(config=config, address_width=ADDRESS_WIDTH), []
+    dut, seen = RingEngine(config=replace(config, address_width=ADDRESS_WIDTH)), []
     memory = Memory(
         Port(dut), seed=1, latency=latency, read_errors={*read_errors}, write_errors={*write_errors}
     )

@@ -147,7 +147,7 @@ def test_the_driver_refuses_a_node_that_is_made_otherwise():
     for name, value in {"lanes": 16, "frame_words": 3, "slice_frames": 1, "codec_kind": 2}.items():
         with pytest.raises(ValueError, match=f"the node's {name} must be"):
             driver.check_identity([*good[:2], good[2] | {name: value}, {"block": 0, "mantissa": 0}])
-    with pytest.raises(ValueError, match="id and version must be"):
+    with pytest.raises(ValueError, match="the node's id must be"):
         driver.check_identity([IDENTITY + 1, *good[1:], {"block": 0, "mantissa": 0}])
 
 

@@ -2,6 +2,7 @@
 """The small parts of the ring engine: words of a frame, forks, adders, descriptors."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -101,7 +102,7 @@ def test_words_of_frames_that_end_at_different_places_do_not_match():
 
 def decisions(posts, *, finish=(), queue=2, enable=1):
     """What becomes of posts 8 cycles apart; ``finish`` names those before which the oldest is done."""
-    dut, log, taken = DescriptorQueue(width=256, address_width=16, queue=queue), [], []
+    dut, log, taken = DescriptorQueue(config=replace(PRESETS["tiny"], address_width=16), queue=queue), [], []
 
     async def watch(ctx):
         names = (dut.accepted, dut.refused, dut.o.valid, dut.o.payload)

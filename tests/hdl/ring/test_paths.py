@@ -1,6 +1,8 @@
 # amaranth: UnusedElaboratable=no
 """The receive and the store path on their own: what they check, and how long they take."""
 
+from dataclasses import replace
+
 import pytest
 
 from fanin.hdl.ring.orders import Step
@@ -81,7 +83,7 @@ def test_a_frame_that_is_not_the_one_to_come_stops_the_path(wrong):
 
 def test_frames_are_written_when_they_are_whole_and_reported_in_order():
     """Five frames: 3 words; one whose last lane is cut off; nothing inside, final; a total; and a last one."""
-    dut, finished, requested = StorePath(config=TINY, address_width=16), [], []
+    dut, finished, requested = StorePath(config=replace(TINY, address_width=16)), [], []
     memory = Memory(dut.axi, seed=1, latency=4)
     base = {"inside": 2, "lanes": 0, "final": 0}
     orders = [

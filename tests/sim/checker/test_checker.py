@@ -9,7 +9,7 @@ from fanin.sim.checker.chart import chart
 from fanin.sim.checker.protocol import FINISH, INVARIANTS, ONCE, REUSE, SUM, Message
 from fanin.sim.checker.published import Published
 from fanin.sim.checker.rounds import Rounds
-from fanin.sim.checker.search import Search
+from fanin.sim.checker.search import BROKEN, HOLDS, NOT_PROVED, Search, check
 from fanin.sim.checker.system import Event, Faults, System
 from fanin.sim.switch.reference import ReferenceSwitch, _Round
 from fanin.wire.aggregation import Kind, Protocol
@@ -130,7 +130,13 @@ def test_a_window_of_all_slots_reuses_one_too_early_without_acknowledgements(mon
         self.window = parameters["slots"]
 
     monkeypatch.setattr(WorkerEndpoint, "__init__", greedy)
-    assert search(SwitchML)[0].holds(REUSE) is False
+    whole, _ = search(SwitchML, slots=2, first=True, reduced=False)
+    small, _ = search(SwitchML, slots=2, first=True)
+    assert small.holds(REUSE) is whole.holds(REUSE) is False
+    least, found = whole.counterexamples[REUSE], small.counterexamples[REUSE]
+    assert least.shortest
+    assert not found.shortest
+    assert len(found.events) > len(least.events) == 9
 
 
 def test_a_worker_that_ignores_rounds_takes_an_old_fa_for_a_new_one(monkeypatch):
@@ -193,13 +199,66 @@ def test_what_is_useless_is_really_so(reached, monkeypatch):
     assert seen(every, names=names) == seen(reached, names=names)
 
 
-@pytest.mark.parametrize("protocol", [SwitchML, *slow(Rounds, Published)])
-def test_the_reduced_search_finds_what_the_whole_one_finds(protocol):
-    faults = NONE if protocol is Published else Faults(losses=1, together=1)
-    small, _ = search(protocol, faults, slots=2, rounds=1)
-    whole, _ = search(protocol, faults, slots=2, rounds=1, reduced=False)
+ONE = (NONE, Faults(losses=1, together=1), Faults(duplicates=1, together=1), Faults(reorder=1, together=1))
+GRID = [(*sizes, faults) for sizes in ((1, 1, 2), (1, 2, 1), (1, 2, 2), (2, 1, 1), (2, 1, 2)) for faults in ONE]
+
+
+@pytest.mark.parametrize("protocol", [Rounds, SwitchML, Published, OneBit])
+@pytest.mark.parametrize(
+    ("workers", "slots", "rounds", "faults"),
+    [*GRID, (2, 2, 1, NONE), *slow((2, 2, 1, ONE[1]), (3, 1, 1, ONE[1]), (3, 1, 1, ONE[3]))],
+)
+def test_the_reduced_search_finds_what_the_whole_one_finds(protocol, workers, slots, rounds, faults):
+    bounds = {"workers": workers, "slots": slots, "rounds": rounds}
+    small, _ = search(protocol, faults, **bounds)
+    whole, _ = search(protocol, faults, **bounds, reduced=False)
+    assert small.exhausted
+    assert whole.exhausted
+    assert small.states <= whole.states
     assert holds(small) == holds(whole)
-    assert 5 * small.states < whole.states
+    for invariant, found in small.counterexamples.items():
+        least = whole.counterexamples[invariant]
+        assert least.shortest
+        assert (
+            len(found.events) == len(least.events) if found.shortest else len(least.events) <= len(found.events)
+        )
+
+
+def test_the_reduced_search_is_smaller():
+    faults = Faults(losses=1, together=1)
+    small, _ = search(SwitchML, faults, slots=2, rounds=1)
+    whole, _ = search(SwitchML, faults, slots=2, rounds=1, reduced=False)
+    assert 3 * small.states < whole.states
+
+
+def asked(protocol, faults, *, workers=2, slots=1, rounds=2, seconds=300.0):
+    return check(System(protocol(workers=workers, slots=slots, rounds=rounds), faults), seconds=seconds)
+
+
+def test_the_published_protocol_hangs_after_a_loss():
+    """A CONFIRM that comes once more stops the timer of the next round's AGG, and that AGG is lost."""
+    outcome = asked(Published, Faults(losses=1, together=1))
+    assert holds(outcome) == {ONCE: False, SUM: True, REUSE: False, FINISH: False}
+    assert outcome.status == BROKEN
+    *before, lost = outcome.counterexamples[FINISH].events
+    assert (lost.name, lost.message) == ("lose", Message(Kind.AGG, 2))
+    assert before[-1].message == Message(Kind.CONFIRM, 1)
+    assert before[-1].worker == lost.worker
+    assert outcome.counterexamples[FINISH].shortest
+    more = asked(Published, Faults(losses=2, together=2)).counterexamples[FINISH]
+    assert (len(more.events), more.shortest) == (len(before) + 1, False)
+
+
+def test_the_published_protocol_finishes_without_a_loss():
+    outcome = asked(Published, NONE)
+    assert holds(outcome) == {ONCE: False, SUM: True, REUSE: False, FINISH: True}
+    assert outcome.status == BROKEN
+
+
+def test_finishing_is_unknown_where_it_was_asked_with_fewer_faults():
+    outcome = asked(Published, Faults(duplicates=1, together=1), rounds=1)
+    assert outcome.exhausted
+    assert outcome.holds(FINISH) is None
 
 
 def local(search):
@@ -222,7 +281,7 @@ def test_a_slot_that_others_cannot_reach_may_come_first(slots, rounds):
     small, reduced = search(SwitchML, faults, slots=slots, rounds=rounds)
     whole, every = search(SwitchML, faults, slots=slots, rounds=rounds, reduced=False)
     assert holds(small) == holds(whole) == ALL
-    assert 1.5 * small.states < whole.states
+    assert 1.3 * small.states < whole.states
     assert local(reduced) == local(every)
 
 
@@ -237,6 +296,9 @@ def test_a_search_that_is_out_of_time_says_what_it_does_not_know():
     outcome = Search(System(Rounds(workers=2, slots=2, rounds=3), ONE_EACH)).run(seconds=0.01)
     assert not outcome.exhausted
     assert set(holds(outcome).values()) == {None}
+    assert outcome.status == NOT_PROVED
+    assert 0 < outcome.depth < 20
+    assert asked(Rounds, NONE).status == HOLDS
 
 
 def test_the_chart_shows_who_sent_what_to_whom():

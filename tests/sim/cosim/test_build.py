@@ -1,15 +1,17 @@
 """The cache of Verilated builds: content decides, half a build is never seen, a missing tool is named."""
 
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
 
 import pytest
 
+from fanin import cache
+from fanin.cache import cache_directory
 from fanin.errors import InputError
 from fanin.sim.cosim import build as module
-from fanin.sim.cosim.build import EXECUTABLE, build, cache_directory
+from fanin.sim.cosim.build import EXECUTABLE, build
 
 SOURCES = {"top.sv": "module top; endmodule\n", "dpi.cpp": "// nothing\n"}
 
@@ -58,28 +60,21 @@ def test_a_build_that_fails_leaves_nothing_behind(builds, monkeypatch):
     assert list((cache_directory() / "verilated").iterdir()) == []
 
 
-def test_two_processes_may_build_the_same_at_once(builds, monkeypatch):
-    barrier = Barrier(2)
-
+@pytest.mark.parametrize(("patience", "times"), [(10, 1), (0, 2)], ids=["one waits", "neither waits"])
+def test_two_may_want_the_same_build_at_once(builds, monkeypatch, capsys, patience, times):
     def run(work, arguments, verilator):
-        barrier.wait(10)
         builds.append(work)
+        time.sleep(0.5)
         (work / EXECUTABLE).write_text("built")
 
     monkeypatch.setattr(module, "_run", run)
+    monkeypatch.setattr(cache, "PATIENCE", patience)
     with ThreadPoolExecutor(2) as pool:
-        one, two = pool.map(lambda _: build(SOURCES, quiet=True), range(2))
+        one, two = pool.map(lambda _: build(SOURCES), range(2))
     assert one == two
-    assert len(builds) == 2
+    assert len(builds) == times
     assert [p.name for p in one.parent.iterdir()] == [one.name]
-
-
-def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
-    monkeypatch.delenv("FANIN_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_directory() == tmp_path / "fanin"
-    monkeypatch.setenv("FANIN_CACHE", str(tmp_path / "own"))
-    assert cache_directory() == tmp_path / "own"
+    assert "another process builds the simulator; waiting for it" in capsys.readouterr().err
 
 
 def test_missing_tools_are_named_together(monkeypatch, builds):

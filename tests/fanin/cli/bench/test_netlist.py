@@ -2,7 +2,7 @@
 
 import pytest
 
-from fanin.cli.bench.netlist import analyse, synthesise
+from fanin.cli.bench.netlist import Goal, analyse, synthesise
 
 
 def _verilog(body: str, ports: str) -> str:
@@ -51,7 +51,7 @@ def test_reading_a_lut_memory_is_a_lut_level():
 
 
 @pytest.mark.slow
-def test_levels_come_first_where_asked_for():
+def test_levels_come_first_unless_area_does():
     """Beside a long chain there is time to decode a multiplexer's select for all its bits: a level more."""
     verilog = _verilog(
         "reg [255:0] d; reg [4:0] s; reg [47:0] n; integer k;"
@@ -59,7 +59,7 @@ def test_levels_come_first_where_asked_for():
         "for (k = 0; k < 8; k = k + 1) o[k] <= d[{s, k[2:0]}]; end",
         "input [255:0] i, input [4:0] a, output reg [7:0] o",
     )
-    assert synthesise(verilog, "top", levels_first=True).depth.luts == 3 < synthesise(verilog, "top").depth.luts
+    assert synthesise(verilog, "top").depth.luts == 3 < synthesise(verilog, "top", goal=Goal.AREA).depth.luts
 
 
 def test_what_is_mapped_apart_is_walked_with_what_is_around_it():

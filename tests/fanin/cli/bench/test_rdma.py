@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fanin.cli.bench import area, rdma, rdma_latency
-from fanin.cli.bench.netlist import Area, Depth
+from fanin.cli.bench.netlist import Area, Depth, Goal
 from fanin.cli.bench.rdma_latency import Move, NicMeter
 from fanin.cli.main import main
 from fanin.hdl.rdma.nic import RdmaNic
@@ -126,15 +126,14 @@ def test_the_parts_are_those_of_the_nic_as_it_makes_them():
     assert not made
 
 
-def test_depth_by_the_default_mapping_has_the_limit(monkeypatch):
-    def synthesise(verilog, top, levels_first=False):
-        return Area(depth=Depth(3 if levels_first else 5, 1, 20))
+def test_depth_mapped_for_depth_has_the_limit(monkeypatch):
+    def synthesise(verilog, top, goal=Goal.DEPTH):
+        return Area(depth=Depth(5 if goal is Goal.DEPTH else 3, 1, 20))
 
     monkeypatch.setattr(area, "synthesise", synthesise)
     results = {result.name: result for result in area.part_figures(RegionTable(config=TINY))}
-    assert not results["RegionTable: LUTs between registers"].ok
-    fewest = results["RegionTable: LUTs, mapped for fewest levels"]
-    assert (fewest.value, fewest.limit) == (3, None)
+    depth = results["RegionTable: LUTs between registers"]
+    assert (depth.value, depth.ok) == (5, False)
 
 
 def test_a_missed_limit_is_an_exit_status(capsys, monkeypatch):

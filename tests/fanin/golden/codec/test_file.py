@@ -9,7 +9,8 @@ import pytest
 from fanin.codec import BLOCKS, GROUPS, MAX_BOUND, MAX_MANTISSA, MIN_BOUND, MIN_MANTISSA, Bfp, Inceptionn, Mode
 from fanin.errors import InputError
 from fanin.golden.codec import file
-from fanin.golden.codec.file import HEADER_BYTES, Header, decode, decode_pieces, encode, stream_limits
+from fanin.golden.codec.codecs import decode, encode
+from fanin.golden.codec.file import HEADER_BYTES, Header, decode_pieces
 from fanin.golden.codec.samples import samples
 
 ALL = [
@@ -40,7 +41,7 @@ def test_bytes_that_are_no_header_are_refused_and_nothing_else_happens():
 @pytest.mark.parametrize("config", SOME)
 @pytest.mark.parametrize("count", [1, 7, 8, 16, 63, 1000])
 def test_streams_are_within_their_limits(config, count):
-    least, most = stream_limits(count, config)
+    least, most = config.stream_limits(count)
     for values in (np.zeros(count, dtype=np.float32), np.full(count, 3.5, np.float32), samples(count, 1)):
         size = len(encode(values, config))
         assert least <= size <= most

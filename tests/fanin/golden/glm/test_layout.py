@@ -5,7 +5,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from fanin.glm import PRESETS, GlmConfig, Partitioning, TrainShape
+from fanin.glm import MICRO_BATCH, PRESETS, GlmConfig, Partitioning, TrainShape
 from fanin.golden.glm import layout
 from tests.support import new_seed
 
@@ -22,6 +22,35 @@ def shape_of(
 def random_features(shape):
     rng = np.random.default_rng(new_seed())
     return rng.integers(0, 1 << shape.precision, (shape.samples, shape.columns), dtype=np.uint8)
+
+
+def unpack_samples(words, shape):
+    """Inverse of ``pack_samples``: uint8[engine, place, chunk · lane], padding included."""
+    node, batches, chunks = shape.node, shape.micro_batches_per_epoch, shape.chunks
+    codes = np.zeros((node.engines, batches, chunks, node.word_bits), dtype=np.uint8)
+    for plane in range(shape.precision):
+        bits = np.unpackbits(words[:, :, :, plane], axis=-1, bitorder="little")
+        codes |= bits << (shape.precision - 1 - plane)
+    by_sample = codes.reshape(node.engines, batches, chunks, MICRO_BATCH, node.lanes).transpose(0, 1, 3, 2, 4)
+    return by_sample.reshape(node.engines, batches * MICRO_BATCH, chunks * node.lanes)
+
+
+def join_ports(regions, shape):
+    """Inverse of ``split_ports``."""
+    halves = np.stack(regions).reshape(
+        shape.node.engines, 2, shape.micro_batches_per_epoch, shape.chunks, shape.precision, -1
+    )
+    return np.concatenate([halves[:, 0], halves[:, 1]], axis=-1)
+
+
+def split_model(model, shape, worker):
+    """The weights that a worker holds, int32[engine, chunk, lane], padding 0."""
+    node = shape.node
+    out = np.zeros((node.engines, shape.chunks * node.lanes), dtype=np.int32)
+    for engine in range(node.engines):
+        part = model[layout.engine_columns(shape, worker, engine)]
+        out[engine, : len(part)] = part
+    return out.reshape(node.engines, shape.chunks, node.lanes)
 
 
 @pytest.mark.parametrize("mode", Partitioning)
@@ -57,7 +86,7 @@ def test_samples_come_back_from_the_port_memories(precision):
     features = random_features(shape)
     regions = layout.split_ports(layout.pack_samples(features, shape, 0))
     assert len(regions) == shape.node.sample_ports
-    unpacked = layout.unpack_samples(layout.join_ports(regions, shape), shape)
+    unpacked = unpack_samples(join_ports(regions, shape), shape)
     half = shape.columns_per_engine
     assert np.array_equal(unpacked[0, : shape.samples, :half], features[:, :half])
     assert np.array_equal(unpacked[1, : shape.samples, : shape.columns - half], features[:, half:])
@@ -102,7 +131,7 @@ def test_labels_lie_beside_their_samples():
 def test_weights_go_to_their_engines_and_come_back(mode, columns, workers):
     shape = shape_of(mode, columns=columns, workers=workers, batch=8 * workers)
     model = np.arange(1, columns + 1, dtype=np.int32)
-    parts = [layout.split_model(model, shape, worker) for worker in range(workers)]
+    parts = [split_model(model, shape, worker) for worker in range(workers)]
     assert parts[0].shape == (2, shape.chunks, 8)
     assert np.array_equal(layout.join_model(parts, shape), model)
     held = [x for part in parts for x in part.reshape(-1) if x]
@@ -116,8 +145,8 @@ def test_a_weight_meets_the_features_of_its_column():
     total = np.zeros(shape.samples, dtype=np.int64)
     for worker in range(shape.workers):
         words = layout.pack_samples(features, shape, worker)
-        weights = layout.split_model(model, shape, worker)
-        for engine, codes in enumerate(layout.unpack_samples(words, shape)):
+        weights = split_model(model, shape, worker)
+        for engine, codes in enumerate(unpack_samples(words, shape)):
             total += (codes @ weights[engine].reshape(-1).astype(np.int64))[: shape.samples]
     assert np.array_equal(total, features @ model.astype(np.int64))
 

@@ -1,0 +1,169 @@
+"""What is kept between runs: Verilog that was emitted, and simulators that were built, each made once.
+
+An entry's name is the digest of all that decides its content, so that an entry is never out of date. It is
+written beside its place and renamed into it: another process sees all of it, or nothing. A lock spares two
+processes that want the same entry at once from making it twice; nothing but their time depends on it. The
+folder may be deleted whenever no command runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+EMISSION, BUILDS, RUNTIME = "emitted", "verilated", "runtime"  # folders, one for each kind of entries
+KINDS = {EMISSION: "Verilog of components", BUILDS: "simulators", RUNTIME: "Verilator's own library, compiled"}
+PATIENCE = 600.0  #: seconds that a process waits for another one's entry; then it makes its own
+_VARIABLE = "FANIN_CACHE"
+_LOCK, _MAKING = ".lock", "making-"  # how names end, and begin, of what is no entry
+_POLL = 0.05  # seconds
+
+
+def cache_directory() -> Path:
+    """Where everything is kept: $FANIN_CACHE, else fanin under $XDG_CACHE_HOME or ~/.cache."""
+    if own := os.environ.get(_VARIABLE):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fanin"
+
+
+def digest(parts: Iterable[str | bytes]) -> str:
+    """Name of the entry that these parts decide, texts and contents of text files."""
+    hasher = hashlib.sha256()
+    for part in parts:
+        hasher.update((part.encode() if isinstance(part, str) else part) + b"\0\0")
+    return hasher.hexdigest()[:32]
+
+
+@contextlib.contextmanager
+def fresh_cache(wanted: bool = True) -> Iterator[None]:
+    """Within it nothing that was kept before is used; what is made there is deleted at its end.
+
+    Processes that are started within it use the same folder. Unless ``wanted``, nothing changes.
+    """
+    if not wanted:
+        yield
+        return
+    before = os.environ.get(_VARIABLE)
+    with tempfile.TemporaryDirectory(prefix="fanin-cache-") as folder:
+        os.environ[_VARIABLE] = folder
+        try:
+            yield
+        finally:
+            os.environ.pop(_VARIABLE)
+            if before is not None:
+                os.environ[_VARIABLE] = before
+
+
+@contextlib.contextmanager
+def sole_maker(place: Path, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Make the entry ``place`` inside: others that want it wait meanwhile, ``PATIENCE`` seconds at most.
+
+    Whoever gets in looks again whether the entry exists by now. ``waits`` is called once when there is
+    somebody to wait for. Where files cannot be locked, nobody waits.
+    """
+    lock = _locked(place.with_name(place.name + _LOCK), waits)
+    try:
+        yield
+    finally:
+        if lock:
+            with contextlib.suppress(OSError):  # the entry is in its place: who waits for it, finds it
+                os.unlink(lock.name)
+            lock.close()  # and unlocks; so does the end of a process, whatever ends it
+
+
+def _locked(path: Path, waits: Callable[[], None]) -> IO[str] | None:
+    """A file that is locked until it is closed; None when it cannot be, or not in time."""
+    try:
+        file = path.open("w")
+    except OSError:
+        return None
+    deadline, told = time.monotonic() + PATIENCE, False
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except BlockingIOError:
+            if not told:
+                waits()
+                told = True
+        except OSError:  # a file system without locks
+            break
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(_POLL)
+    file.close()
+    return None
+
+
+@contextlib.contextmanager
+def making(folder: Path) -> Iterator[Path]:
+    """A directory for a half-made entry of ``folder``; what is left in it at the end is deleted."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix=_MAKING) as work:
+        yield Path(work)
+
+
+def kept_text(place: Path, make: Callable[[], str]) -> str:
+    """The text that is kept at ``place``; made, and kept, where there is none or a damaged one.
+
+    A folder that cannot be written to keeps nothing; the text is made all the same.
+    """
+    if (text := _intact(place)) is not None:
+        return text
+    with contextlib.suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+    with sole_maker(place):
+        if (text := _intact(place)) is None:
+            text = make()
+            with contextlib.suppress(OSError):
+                _write(place, text)
+    return text
+
+
+def _sum(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
+
+
+def _intact(place: Path) -> str | None:
+    """The text of an entry whose first line is the SHA-256 of the rest."""
+    try:
+        expected, _, content = place.read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    return content.decode() if expected == _sum(content) else None
+
+
+def _write(place: Path, text: str) -> None:
+    content = text.encode()
+    with making(place.parent) as work:
+        (work / "entry").write_bytes(_sum(content) + b"\n" + content)
+        (work / "entry").replace(place)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is kept of one kind."""
+
+    entries: int
+    bytes: int
+
+
+def kept(kind: str) -> Kept:
+    """How many entries of a kind are kept, and the bytes of all their files, half-made ones included."""
+    folder = cache_directory() / kind
+    entries = [path for path in folder.glob("*") if path.suffix != _LOCK and not path.name.startswith(_MAKING)]
+    return Kept(len(entries), sum(_size(path) for path in folder.rglob("*")))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except OSError:  # its maker has just renamed it
+        return 0

