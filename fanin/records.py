@@ -85,6 +85,11 @@ class Record:
             raise self._must(field, f"one of {', '.join(choices)}")
         return value
 
+    def optional_text(self, field: str) -> str | None:
+        """A string or null."""
+        self._asked.add(field)
+        return None if self.value.get(field, "") is None else self.text(field)
+
     def flag(self, field: str) -> bool:
         """True or false."""
         value = self._take(field)
@@ -102,6 +107,10 @@ class Record:
     def optional(self, field: str) -> int | None:
         """An integer or null."""
         return None if self._take(field) is None else self.integer(field)
+
+    def counts(self) -> dict[str, int]:
+        """All fields, which are integers."""
+        return {field: self.integer(field) for field in self.value}
 
     def number(self, field: str, low: int = 0) -> Fraction:
         """A number from ``low`` on."""

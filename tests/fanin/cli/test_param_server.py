@@ -205,6 +205,38 @@ def test_digits_are_the_bundled_set_as_in_fanin_train(capsys, tmp_path, monkeypa
     assert "digits/train-images-idx3-ubyte: no such file" in _refused(capsys, tmp_path, f"./digits {SMALL}")
 
 
+def test_the_doctor_says_how_far_workers_and_servers_got(capsys, tmp_path):
+    found = _json(capsys, tmp_path / "run", f"{SMALL} --servers 2 --stop 2:0.001")
+    each, stopped = found["gradients_each"], found["workers"][2]
+    assert each == 3 * EACH
+    assert found["workers"][0] == {"pushed": each, "applied": [each] * 2, "stopped_by": None}
+    assert 0 < stopped["pushed"] < each
+    assert sum(sum(worker["applied"]) for worker in found["workers"]) == found["gradients_applied"]
+    assert main(["doctor", str(tmp_path / "run")]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == f"worker 0 pushed {each} of {each} gradients"
+    assert lines[2] == f"worker 2 pushed {stopped['pushed']} of {each} gradients stopped by --stop 2:0.001"
+    for server in range(2):
+        applied = sum(worker["applied"][server] for worker in found["workers"])
+        assert lines[4 + server].startswith(f"server {server} applied {applied:,} of {4 * each:,}")
+        missing = stopped["pushed"] - stopped["applied"][server]
+        assert (f"not applied, though pushed: of worker 2 ({missing})" in lines[4 + server]) == (missing > 0)
+    assert main(["doctor", str(tmp_path / "run"), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer == {name: found[name] for name in ("error", "gradients_each", "workers")}
+
+
+def test_the_doctor_names_a_fault_and_what_is_no_run(capsys, tmp_path):
+    status, _, err = _run(capsys, tmp_path / "run", f"{SMALL} --rate 1e9 --decay 1")
+    assert main(["doctor", str(tmp_path / "run")]) == status == 1
+    assert capsys.readouterr().err == err
+    mark = tmp_path / "run" / "metrics.json"
+    found = json.loads(mark.read_text())
+    mark.write_text(json.dumps({**found, "workers": [{"pushed": -1}]}))
+    assert main(["doctor", str(tmp_path / "run")]) == 2
+    assert 'metrics.json: workers[0]: "pushed" must be an integer in 0' in capsys.readouterr().err
+
+
 def test_a_run_without_any_worker_ends(capsys, tmp_path):
     found = _json(capsys, tmp_path / "run", f"{SMALL} --stop 0:0,1:0,2:0,3:0")
     assert (found["gradients_applied"], found["staleness"]["mean"]) == (0, 0)
