@@ -24,11 +24,11 @@ from fanin.cli.output import (
     table,
 )
 from fanin.cli.param_server.setup import Setup, backend_of, learner_of, setup_of
-from fanin.cli.param_server.train import DIGITS
 from fanin.cli.progress import Remaining, StatusLine
 from fanin.errors import CheckFailed, InputError
 from fanin.report.param_server.charts import Unit, worker_seconds
 from fanin.report.param_server.page import param_server_page, stop_lines
+from fanin.sim.learning.workloads import BUNDLED
 from fanin.sim.param_server.training import Outcome
 
 SHOWN_EPOCHS = 20
@@ -140,7 +140,7 @@ def metrics_of(setup: Setup, outcome: Outcome) -> Metrics:
         "unused_stops": sorted(setup.job.stops.keys() - set(outcome.stopped)),
         "rereads": outcome.rereads,
         "epochs": epochs,
-        "configuration": {"data": str(setup.data or DIGITS), **setup.configuration},
+        "configuration": {"data": str(setup.data or BUNDLED), **setup.configuration},
     }
     return _finite(found)
 

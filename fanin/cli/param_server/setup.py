@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fanin.cli.param_server.stragglers import parse_stops, parse_stragglers
-from fanin.cli.param_server.train import DIGITS
 from fanin.errors import CheckFailed, InputError
 from fanin.param_server import ParamServerConfig
 from fanin.rdma import MAX_QUEUE_PAIRS
 from fanin.sim.learning.learner import Learner, Training
-from fanin.sim.learning.workloads import build, load
+from fanin.sim.learning.workloads import BUNDLED, build, load
 from fanin.sim.network import LinkConfig
 from fanin.sim.param_server import events, training
 from fanin.sim.param_server.costs import DESIGN, WORD_BITS, Compute
@@ -111,10 +110,10 @@ def _plain(value: float) -> str:
 
 def _source(data: str) -> Path | None:
     """The folder with MNIST, or None for the bundled set. Raises InputError."""
-    if data == DIGITS:
+    if data == BUNDLED:
         return None
     if not Path(data).is_dir():
-        raise InputError(f"{data}: no folder with MNIST's four idx files; the bundled set is {DIGITS}")
+        raise InputError(f"{data}: no folder with MNIST's four idx files; the bundled set is {BUNDLED}")
     return Path(data)
 
 

@@ -12,7 +12,7 @@ MODELS = ("lr", "lr-rff", "fcnn")
 ALGORITHMS = ("wild", "sync")
 PLACES = ("rtl", "model")
 WIDTHS = (128, 256, 512)
-DIGITS = "digits"  # scikit-learn's, by the name that fanin train has for them
+BUNDLED = "digits"
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,7 +27,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "data",
         metavar="DATA",
         nargs="?",
-        default=DIGITS,
+        default=BUNDLED,
         help="digits, or a folder with MNIST's idx files",
     )
     _model_options(parser.add_argument_group("model"))

@@ -11,9 +11,10 @@ import pytest
 from fanin import param_server
 from fanin.cli.main import main
 from fanin.cli.param_server.stragglers import Stragglers, parse_stops, parse_stragglers
-from fanin.cli.param_server.train import ALGORITHMS, MODELS, WIDTHS
+from fanin.cli.param_server.train import ALGORITHMS, BUNDLED, MODELS, WIDTHS
 from fanin.report.param_server.page import TABLES
 from fanin.sim.cosim.simulator import SimulationFailed
+from fanin.sim.glm import data
 from fanin.sim.learning import workloads
 from fanin.sim.learning.learner import NoTraining, Training
 from fanin.sim.param_server import cosim, events, training
@@ -135,6 +136,7 @@ def test_options_reach_the_run(capsys, tmp_path):
 
 def test_what_argparse_knows_is_what_the_models_have():
     assert MODELS == workloads.MODELS == tuple(DIGITS)
+    assert BUNDLED == workloads.BUNDLED in data.BUNDLED
     assert {each.value for each in training.Algorithm} == set(ALGORITHMS)
     assert WIDTHS == param_server.WIDTHS
 
