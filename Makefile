@@ -11,7 +11,7 @@ SWITCH ?= 127.0.0.1:9559
 DEVICE ?= 0
 P4_SHELL := .venv-p4-shell
 
-.PHONY: help demo test test-all lint verilog bench p4-shell clean
+.PHONY: help demo test test-all lint verilog p4 plan bench p4-shell clean
 .DELETE_ON_ERROR:
 
 help:
@@ -36,9 +36,22 @@ lint: $(VENV)/.developer ## ruff, its formatter, and mypy on the installed wheel
 	cd $(LINT)/site && $(abspath $(BIN))/mypy --config-file $(abspath pyproject.toml) \
 		--cache-dir $(abspath .mypy_cache) -p fanin
 
-verilog: $(VENV)/.user ## the whole u280 node as Verilog, in build/verilog
+# What these three emit goes by their arguments: make p4 TARGET=tna WORKERS=8.
+NODE = glm-node
+PRESET = u280
+verilog: $(VENV)/.user ## Verilog, in build/verilog (NODE=glm-node PRESET=u280)
 	mkdir -p build/verilog
-	$(BIN)/fanin verilog glm-node --preset u280 -o build/verilog/glm_node.v
+	$(BIN)/fanin verilog $(NODE) --preset $(PRESET) -o build/verilog/$(subst -,_,$(NODE)).v
+
+TARGET = v1model
+WORKERS = 4
+p4: $(VENV)/.user ## the switch program and its job, in build/p4 (TARGET=v1model WORKERS=4; tna: Tofino)
+	$(BIN)/fanin p4 emit --target $(TARGET) --workers $(WORKERS) -o build/p4/$(TARGET)-$(WORKERS)
+
+MODEL = example_cnn
+CLUSTER = arria10x4
+plan: $(VENV)/.user ## a CNN's layers on a cluster of FPGAs, in runs/plan (MODEL=example_cnn CLUSTER=arria10x4)
+	$(BIN)/fanin plan $(MODEL) $(CLUSTER) -o runs/plan
 
 bench: $(VENV)/.user ## speed and area, each figure beside its limit (hours)
 	$(BIN)/fanin bench glm

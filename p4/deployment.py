@@ -5,19 +5,18 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from fanin.errors import InputError
 from fanin.job import SWITCH, Job, Member, check_jobs, worker_endpoint
 from fanin.p4.aggregation import MAX_JOBS, ProgramConfig, Target
 from fanin.p4.installation import check_job
+from fanin.records import Record, open_record
 from fanin.wire.aggregation import Encap, Protocol
-from fanin.wire.ethernet import UDP_PORT, Endpoint
+from fanin.wire.ethernet import UDP, UDP_PORT, Endpoint
+from fanin.wire.fields import field_bits
 
-T = TypeVar("T")
 MAX_PORT = 510  # 511 is BMv2's drop port
 SPEEDS = ("10G", "25G", "40G", "50G", "100G", "200G", "400G")
 FECS = ("NONE", "FC", "RS")
@@ -93,128 +92,62 @@ def _endpoint_json(endpoint: Endpoint) -> dict[str, Any]:
 
 def load_deployment(path: Path) -> Deployment:
     """Read the file. Raises InputError that names the file, the place in it and the cause."""
-    try:
-        document = json.loads(path.read_text())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}:{error.lineno}:{error.colno}: {error.msg}") from error
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON: {error}") from error
-    reader = _Reader(path, "the file", document)
-    deployment = reader.built(
+    record = open_record(path)
+    deployment = record.built(
         lambda: Deployment(
-            reader.inside("switch").endpoint(),
-            tuple(item.port() for item in reader.items("ports")),
-            tuple(item.job() for item in reader.items("jobs")),
-            reader.program(),
+            _endpoint(record.record("switch")),
+            tuple(map(_port, record.records("ports"))),
+            tuple(map(_job, record.records("jobs"))),
+            _program(record.record("program")) if "program" in record.value else None,
         )
     )
-    reader.finish()
+    record.finish()
     return deployment
 
 
-class _Reader:
-    """An object of the file; what is wrong is reported with the object's place."""
+def _endpoint(record: Record) -> Endpoint:
+    mac, ip = record.text("mac"), record.text("ip", default="0.0.0.0")
+    if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", mac):
+        raise record.wrong(f'"mac" must be like 02:00:00:00:00:01, not {json.dumps(mac)}')
+    address = record.built(lambda: int(ipaddress.IPv4Address(ip)))
+    port = record.integer("udp_port", high=1 << field_bits(UDP, "destination_port"), default=UDP_PORT)
+    return Endpoint(int(mac.replace(":", ""), 16), address, port)
 
-    def __init__(self, path: Path, place: str, value: Any):
-        self._path, self._place = path, place
-        if not isinstance(value, dict):
-            raise self._wrong(f"must be an object, not {json.dumps(value)[:40]}")
-        self._left: dict[str, Any] = dict(value)
-        self._inner: list[_Reader] = []
 
-    def _wrong(self, cause: str) -> InputError:
-        return InputError(f"{self._path}: {self._place}: {cause}")
-
-    def built(self, build: Callable[[], T]) -> T:
-        """What ``build`` returns; its ValueError is about this object."""
-        try:
-            return build()
-        except ValueError as error:
-            raise self._wrong(str(error)) from error
-
-    def finish(self) -> None:
-        """Refuse what nobody asked for: it may be a misspelt name."""
-        for inner in self._inner:
-            inner.finish()
-        if self._left:
-            raise self._wrong(f"{', '.join(map(json.dumps, self._left))} is not known here")
-
-    def _take(self, name: str, kind: type[T], default: T | None = None) -> T:
-        value = self._left.pop(name, default)
-        if value is None:
-            raise self._wrong(f'"{name}" is missing')
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise self._wrong(f'"{name}" must be {_KINDS[kind]}, not {json.dumps(value)[:40]}')
-        return value
-
-    def _number(self, name: str, most: int, default: int | None = None) -> int:
-        value = self._take(name, int, default)
-        if not 0 <= value <= most:
-            raise self._wrong(f'"{name}" must be in 0…{most}, not {value}')
-        return value
-
-    def _choice(self, name: str, choices: tuple[str, ...], default: str | None = None) -> str:
-        value = self._take(name, str, default)
-        if value not in choices:
-            raise self._wrong(f'"{name}" must be one of {", ".join(choices)}, not {json.dumps(value)}')
-        return value
-
-    def _child(self, place: str, value: Any) -> _Reader:
-        self._inner.append(_Reader(self._path, place, value))
-        return self._inner[-1]
-
-    def inside(self, name: str) -> _Reader:
-        """The object called ``name``."""
-        return self._child(name, self._take(name, dict))
-
-    def items(self, name: str) -> list[_Reader]:
-        """The objects of the list called ``name``."""
-        outer = "" if self._place == "the file" else f"{self._place}."
-        return [self._child(f"{outer}{name}[{n}]", v) for n, v in enumerate(self._take(name, list))]
-
-    def endpoint(self) -> Endpoint:
-        """Addresses."""
-        mac, ip = self._take("mac", str), self._take("ip", str, "0.0.0.0")
-        if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", mac):
-            raise self._wrong(f'"mac" must be like 02:00:00:00:00:01, not {json.dumps(mac)}')
-        address = self.built(lambda: int(ipaddress.IPv4Address(ip)))
-        return Endpoint(int(mac.replace(":", ""), 16), address, self._number("udp_port", 0xFFFF, UDP_PORT))
-
-    def program(self) -> ProgramConfig | None:
-        """What ``fanin p4 emit`` said of the program that it wrote."""
-        if "program" not in self._left:
-            return None
-        inside = self.inside("program")
-        return inside.built(
-            lambda: ProgramConfig(
-                target=Target(inside._choice("target", tuple(Target))),
-                protocol=Protocol(inside._choice("protocol", tuple(Protocol))),
-                workers=inside._take("workers", int),
-                slots=inside._take("slots", int),
-                values=inside._take("values", int),
-                encap=Encap(inside._choice("encap", tuple(Encap))),
-            )
+def _program(record: Record) -> ProgramConfig:
+    """What ``fanin p4 emit`` said of the program that it wrote."""
+    return record.built(
+        lambda: ProgramConfig(
+            target=Target(record.text("target", tuple(Target))),
+            protocol=Protocol(record.text("protocol", tuple(Protocol))),
+            workers=record.integer("workers"),
+            slots=record.integer("slots"),
+            values=record.integer("values"),
+            encap=Encap(record.text("encap", tuple(Encap))),
         )
-
-    def port(self) -> Port:
-        """A port of the switch."""
-        speed, fec = self._choice("speed", SPEEDS, "100G"), self._choice("fec", FECS, "RS")
-        return Port(self._number("port", MAX_PORT), speed, fec)
-
-    def job(self) -> Job:
-        """A job."""
-        members = [
-            Member(item._number("port", MAX_PORT), item._take("bitmap", int), item.endpoint())
-            for item in self.items("members")
-        ]
-        places = [(member.port, member.bitmap) for member in members]
-        for place in places:
-            if places.count(place) > 1:
-                raise self._wrong(f"two members with port {place[0]} and bitmap {place[1]}")
-        number, base, slots = (self._take(name, int) for name in ("id", "base", "slots"))
-        return self.built(lambda: Job(number, base, slots, tuple(members)))
+    )
 
 
-_KINDS: Mapping[type, str] = {int: "an integer", str: "a string", list: "a list", dict: "an object"}
+def _port_number(record: Record) -> int:
+    return record.integer("port", high=MAX_PORT + 1)
+
+
+def _port(record: Record) -> Port:
+    return Port(
+        _port_number(record),
+        record.text("speed", SPEEDS, default=Port.speed),
+        record.text("fec", FECS, default=Port.fec),
+    )
+
+
+def _job(record: Record) -> Job:
+    members = [
+        Member(_port_number(item), item.integer("bitmap"), _endpoint(item))
+        for item in record.records("members")
+    ]
+    places = [(member.port, member.bitmap) for member in members]
+    for place in places:
+        if places.count(place) > 1:
+            raise record.wrong(f"two members with port {place[0]} and bitmap {place[1]}")
+    number, base, slots = (record.integer(name) for name in ("id", "base", "slots"))
+    return record.built(lambda: Job(number, base, slots, tuple(members)))

@@ -32,6 +32,7 @@ class Kind:
 
 
 RUN = Kind("run", RUN_FILE, "options", (REPORT_FILE, PCAP_FILE, MODEL_FILE))
+PARAM_SERVER_RUN = Kind("run", "metrics.json", "gradients_pushed", (REPORT_FILE, MODEL_FILE))
 PLAN = Kind("plan", "plan.json", "layers", (REPORT_FILE, "connections.json", "devices"))
 SWEEP = Kind("sweep", "sweep.json", "plans", (REPORT_FILE, "plans"))
 

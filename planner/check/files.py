@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.layers.family import family_names
-from fanin.planner.check.typed_json import MAX_SIZE, Record, open_record
+from fanin.records import MAX_SIZE, Record, open_record
 
 Shape = tuple[int, ...]  # rows, columns, channels
 INPUTS = {

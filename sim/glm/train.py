@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from fanin.sim.switch.make import check_switch
 Int32 = npt.NDArray[np.int32]
 
 MAX_TIMEOUT = (1 << TIMEOUT_BITS - 1) - 1  # cycles: deadlines are compared modulo 2^32
+RISE = 0.1  # of chance's loss: what mini-batches may add to the best epoch's loss and take away again
 MAX_RETRIES = (1 << RETRY_BITS) - 1
 
 
@@ -75,13 +76,17 @@ class EpochResult:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a run yields. ``golden_loss`` and ``float64_loss``: the same samples, per epoch."""
+    """What a run yields. ``golden_loss`` and ``float64_loss``: the same samples, per epoch.
+
+    ``chance_loss``: theirs under a model of zeros (logistic: ln 2).
+    """
 
     options: TrainOptions
     shape: TrainShape
     epochs: list[EpochResult]
     golden_loss: list[float]
     float64_loss: list[float]
+    chance_loss: float
     test_accuracy: float | None
     model: Int32
     bit_exact: bool
@@ -113,6 +118,11 @@ class TrainResult:
         )
         return nodes + switch + sum(link["up"]["fcs_errors"] for link in raw.links)
 
+    @property
+    def warning(self) -> str:
+        """Why the model is none to be content with, in a line; empty where its loss falls."""
+        return warning_of([epoch.loss for epoch in self.epochs], self.chance_loss, self.options.lr)
+
     def percentile(self, share: float) -> float:
         """A percentile of the AllReduce latency, in ns."""
         return float(np.percentile(self.run.allreduce_ns, share))
@@ -137,9 +147,23 @@ class TrainResult:
             "verilog_sha256": self.verilog_sha256,
             "golden_loss": self.golden_loss,
             "float64_loss": self.float64_loss,
+            "chance_loss": self.chance_loss,
+            "warning": self.warning or None,
             "options": options_json(self.options),
             **observations(self.run),
         }
+
+
+def warning_of(losses: Sequence[float], chance: float, rate: float) -> str:
+    """What is wrong with a run's losses, epoch by epoch: one exceeds chance, or they end far above the best."""
+    advice = f"a --lr below {rate:g} may help"
+    for epoch, loss in enumerate(losses, start=1):
+        if loss > chance:
+            return f"the loss of epoch {epoch}, {loss:.4g}, exceeds chance, {chance:.4g}: {advice}"
+    best, last = min(losses), losses[-1]
+    if last > best + RISE * chance:
+        return f"the loss rises, from {best:.4g} after epoch {losses.index(best) + 1} to {last:.4g}: {advice}"
+    return ""
 
 
 def options_json(options: TrainOptions) -> dict[str, Any]:
@@ -258,6 +282,7 @@ class Trainer:
             epochs=[EpochResult(*score, cycles) for score, cycles in zip(scores, run.cycles, strict=True)],
             golden_loss=[self._score(epoch.model).loss for epoch in golden],
             float64_loss=[self._score_float64(model).loss for model in float64],
+            chance_loss=metrics.score(np.zeros(self.shape.samples), dataset.labels, options.loss).loss,
             test_accuracy=self._test_accuracy(run.models[-1]),
             model=run.models[-1],
             bit_exact=same and run.replicas_equal,

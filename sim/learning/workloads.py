@@ -14,6 +14,7 @@ from fanin.sim.learning.mlp import CLASSES, Float64, Floats, Mlp, Samples, Vecto
 from fanin.sim.learning.mnist import load_mnist
 
 MODELS = ("lr", "lr-rff", "fcnn")
+BUNDLED = "digits"  # the name of scikit-learn's, in fanin train, too
 HIDDEN = 128
 PAPER_FEATURES = 10_000
 GAMMA = 0.2  # of the Gaussian kernel: the digits' 64 pixels from 0 to 1

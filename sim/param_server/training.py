@@ -89,12 +89,17 @@ class Epoch:
 class Outcome:
     """What came of a run; the last epoch is its end, ``w`` the model there. ``staleness`` has the gradients by
     updates of others that their model had not had, counted at every server; of Sync-DSGD, whose N updates are
-    one, always 0."""
+    one, always 0. ``pushed`` are each worker's gradients, of
+    ``gradients_each``, and ``applied`` those of them that each server applied.
+    """
 
     epochs: list[Epoch] = field(default_factory=list)
     staleness: Counter[int] = field(default_factory=Counter)
     spans: list[Span] = field(default_factory=list)
     stopped: tuple[int, ...] = ()
+    gradients_each: int = 0
+    pushed: tuple[int, ...] = ()
+    applied: tuple[tuple[int, ...], ...] = ()
     rereads: int = 0
     tally: Tally = field(default_factory=lambda: Tally(0, 0, 0, 0))
     w: npt.NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32), compare=False)
@@ -152,6 +157,10 @@ class Account:
                 raise sync_ends(gone)
             self._end_epoch(self._ended)
         outcome.stopped, outcome.w = tuple(gone), self._model()
+        outcome.gradients_each = self.gradients_each
+        outcome.pushed = tuple(worker.version for worker in workers)
+        counts = [Counter(worker for worker, _ in server.applied) for server in servers]
+        outcome.applied = tuple(tuple(count[worker.number] for count in counts) for worker in workers)
         outcome.rereads = sum(worker.rereads for worker in workers)
         outcome.tally = Tally.of(workers, servers, gone)
         return outcome

@@ -1,10 +1,9 @@
-"""``fanin doctor``: what is installed, and where a run's first packet stopped."""
+"""``fanin doctor``: what is installed, and what stopped a run."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import json
 import platform
 import re
 import shutil
@@ -15,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fanin.cache import KINDS, Kept, cache_directory, kept
-from fanin.cli.output import RUN_FILE, print_json, table
+from fanin.cli.output import print_json, table
 from fanin.errors import CheckFailed, InputError
 from fanin.tools import yosys
 
@@ -35,41 +34,27 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Declare the command and its options."""
     parser = commands.add_parser(
         "doctor",
-        help="what is installed, and where the first packet of a run stopped",
-        description="Without RUN_DIR: the tools that fanin uses. With it: per node, how far its first packet "
-        "got, and which counter says what stopped it.",
+        help="what is installed, and what stopped a run",
+        description="Without RUN_DIR: the tools that fanin uses. With it, of a training: per node, how far its "
+        "first packet got, and which counter says what stopped it; of one with the parameter server: how far "
+        "each worker and server got; of a plan: whether it keeps every rule.",
     )
-    parser.add_argument("run_dir", nargs="?", type=Path, metavar="RUN_DIR", help="a folder that train wrote")
+    parser.add_argument(
+        "run_dir", nargs="?", type=Path, metavar="RUN_DIR", help="a folder that train, ps train or plan wrote"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Diagnose the installation or a run. Raises CheckFailed when a tool is missing or a packet got stuck."""
+    """Diagnose the installation or a run. Raises CheckFailed when a tool is missing or a run has failed."""
     return _diagnose_run(args) if args.run_dir else _diagnose_tools(args)
 
 
 def _diagnose_run(args: argparse.Namespace) -> int:
-    from fanin.cli.doctor.first_packet import (
-        diagnose,
-    )  # needs the simulation's packages, which may be what is missing
+    from fanin.cli.doctor.folder import diagnose  # needs packages that may be what is missing
 
-    path = args.run_dir / RUN_FILE
-    try:
-        run = json.loads(path.read_text())
-        nodes = diagnose(run)
-        lines = [str(node) for node in nodes]
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{path}: not a run of fanin train: {error}") from error
-    if args.json:
-        print_json({"error": run.get("error"), "nodes": [asdict(node) for node in nodes]})
-    else:
-        print("\n".join(lines))
-    if run.get("error"):
-        raise CheckFailed(run["error"])
-    return 0
+    return diagnose(args.run_dir, as_json=args.json)
 
 
 def _diagnose_tools(args: argparse.Namespace) -> int:

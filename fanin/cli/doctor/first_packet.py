@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
+from fanin.records import Record
 from fanin.sim.cosim.exchange import Step, steps_of
 from fanin.wire.aggregation import Protocol
 
@@ -29,33 +29,56 @@ class NodeDiagnosis:
         return "\n".join(lines)
 
 
-def diagnose(run: dict[str, Any]) -> list[NodeDiagnosis]:
-    """Diagnose every node of a run, given its ``run.json``.
+@dataclass(frozen=True)
+class Seen:
+    """What was counted of a run: per node, its steps, both directions of its link and its own counters."""
 
-    Raises ValueError, LookupError, TypeError or AttributeError if it is none.
-    """
-    if not run["first_packet"]:
-        raise ValueError("no nodes")
-    diagnoses, expected = [], steps_of(Protocol(run["options"]["node"]["protocol"]))
-    for node, steps in enumerate(run["first_packet"]):
+    steps: list[dict[str, int]]
+    up: list[dict[str, int]]
+    down: list[dict[str, int]]
+    counters: list[dict[str, int]]
+    switch: dict[str, int]
+    jobs: dict[str, dict[str, int]]
+
+
+def _seen(run: Record) -> Seen:
+    links, jobs = run.records("links"), run.record("jobs")
+    seen = Seen(
+        steps=[steps.counts() for steps in run.records("first_packet")],
+        up=[link.record("up").counts() for link in links],
+        down=[link.record("down").counts() for link in links],
+        counters=[counters.counts() for counters in run.records("counters")],
+        switch=run.record("switch").counts(),
+        jobs={job: jobs.record(job).counts() for job in jobs.value},
+    )
+    if not len(seen.steps) == len(links) == (len(seen.counters) or len(links)):
+        raise run.wrong("must have as many first_packet, links and counters, one of a node")
+    return seen
+
+
+def diagnose(run: Record) -> list[NodeDiagnosis]:
+    """Diagnose every node of a run, given its ``run.json``. Raises InputError if it is none."""
+    seen, protocol = _seen(run), run.record("options").record("node").text("protocol", tuple(Protocol))
+    diagnoses, expected = [], steps_of(Protocol(protocol))
+    for node, steps in enumerate(seen.steps):
         missing = next((step for step in expected if step not in steps), None)
-        reasons = list(_reasons(run, node, missing)) if missing else []
+        reasons = list(_reasons(seen, node, missing)) if missing else []
         diagnoses.append(NodeDiagnosis(node, steps, missing, reasons))
     return diagnoses
 
 
-def _reasons(run: dict[str, Any], node: int, missing: str) -> Iterator[str]:
+def _reasons(run: Seen, node: int, missing: Step) -> Iterator[str]:
     """What may have kept the packet from that step: the counters there that are not zero."""
-    link, counters = run["links"][node], run["counters"][node] if run["counters"] else {}
+    counters = run.counters[node] if run.counters else {}
     if missing == Step.AGG_LEFT:
         yield from _nonzero(f"node {node}", counters, "stall_no_word", "stall_fifo_full", "stall_model_wait")
     if missing == Step.AGG_ARRIVED:
-        yield from _nonzero(f"link of node {node}, up", link["up"], "dropped", "fcs_errors")
+        yield from _nonzero(f"link of node {node}, up", run.up[node], "dropped", "fcs_errors")
     if missing in (Step.RESULT_ARRIVED, Step.CONFIRM_ARRIVED):
-        yield from _nonzero("switch", run["switch"], "malformed", "foreign")
-        for job, counts in run["jobs"].items():
+        yield from _nonzero("switch", run.switch, "malformed", "foreign")
+        for job, counts in run.jobs.items():
             yield from _nonzero(f"switch, job {job}", counts, "stale", "duplicate")
-        yield from _nonzero(f"link of node {node}, down", link["down"], "dropped", "fcs_errors")
+        yield from _nonzero(f"link of node {node}, down", run.down[node], "dropped", "fcs_errors")
         before = Step.AGG_ARRIVED if missing == Step.RESULT_ARRIVED else Step.ACK_LEFT
         yield from _others(run, before)
         yield from _nonzero(f"node {node}", counters, "retransmissions", *_rejected(counters))
@@ -67,9 +90,9 @@ def _rejected(counters: dict[str, int]) -> list[str]:
     return [name for name in counters if name.startswith("bad_")]
 
 
-def _others(run: dict[str, Any], step: str) -> Iterator[str]:
+def _others(run: Seen, step: Step) -> Iterator[str]:
     """The members that the switch still waits for."""
-    late = [str(node) for node, steps in enumerate(run["first_packet"]) if step not in steps]
+    late = [str(node) for node, steps in enumerate(run.steps) if step not in steps]
     if late:
         yield f"the switch waits for node {', '.join(late)}: not yet '{step}'"
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from fanin.cli.output import (
     MODEL_FILE,
+    PARAM_SERVER_RUN,
     PCAP_FILE,
     REPORT_FILE,
-    Kind,
     check_writable,
     output_directory,
     output_file,
@@ -27,12 +27,12 @@ from fanin.cli.param_server.setup import Setup, backend_of, learner_of, setup_of
 from fanin.cli.progress import Remaining, StatusLine
 from fanin.errors import CheckFailed, InputError
 from fanin.report.param_server.charts import Unit, worker_seconds
-from fanin.report.param_server.page import param_server_page, stopped_line
+from fanin.report.param_server.page import param_server_page, stop_lines
+from fanin.sim.learning.workloads import BUNDLED
 from fanin.sim.param_server.training import Outcome
 
-METRICS_FILE = "metrics.json"
-KIND = Kind("run", METRICS_FILE, "gradients_pushed", (REPORT_FILE, MODEL_FILE))
 SHOWN_EPOCHS = 20
+UNANSWERED = "a write that was not answered"
 STEPS = 500  # of the progress line, over the run
 
 Metrics = dict[str, Any]
@@ -44,7 +44,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.pcap:
         _check_capture(args.pcap, output)
     setup = setup_of(args)
-    with output_directory(output, KIND) as folder:
+    with output_directory(output, PARAM_SERVER_RUN) as folder:
         capture = folder / PCAP_FILE if args.pcap else None
         try:
             outcome = _train(setup, capture)
@@ -53,14 +53,15 @@ def execute(args: argparse.Namespace) -> int:
             raise
         _keep_capture(capture, args.pcap)
         metrics = metrics_of(setup, outcome)
-        (folder / METRICS_FILE).write_text(json.dumps(metrics, indent=2) + "\n")
+        (folder / PARAM_SERVER_RUN.mark).write_text(json.dumps(metrics, indent=2) + "\n")
         (folder / REPORT_FILE).write_text(param_server_page(metrics, outcome.spans))
         np.save(folder / MODEL_FILE, outcome.w)
     if args.json:
         print_json(metrics)
     else:
         print(summary(metrics, output))
-    _check(metrics, outcome)
+    if metrics["error"]:
+        raise CheckFailed(metrics["error"])
     return 0
 
 
@@ -70,7 +71,7 @@ def _check_capture(path: Path, output: Path) -> None:
     place, folder = path.resolve(), output.resolve()
     if place == folder or place in folder.parents:
         raise InputError(f"{path}: cannot be a file and the folder of others")
-    if place in [folder / name for name in (KIND.mark, *KIND.others)]:
+    if place in [folder / name for name in (PARAM_SERVER_RUN.mark, *PARAM_SERVER_RUN.others)]:
         raise InputError(f"{path}: cannot be {PCAP_FILE} and {path.name} at once")
 
 
@@ -118,6 +119,7 @@ def metrics_of(setup: Setup, outcome: Outcome) -> Metrics:
     ]
     last, tally, ages = epochs[-1], outcome.tally, outcome.staleness
     found = {
+        "error": _error(outcome),
         "on": setup.on,
         "accuracy": last["accuracy"],
         "loss": last["loss"],
@@ -133,11 +135,27 @@ def metrics_of(setup: Setup, outcome: Outcome) -> Metrics:
         },
         "worker_seconds": worker_seconds(outcome.spans, setup.job.workers),
         "stopped": list(outcome.stopped),
+        "gradients_each": outcome.gradients_each,
+        "workers": _workers(setup, outcome),
+        "unused_stops": sorted(setup.job.stops.keys() - set(outcome.stopped)),
         "rereads": outcome.rereads,
         "epochs": epochs,
-        "configuration": {"data": str(setup.data or "digits"), **setup.configuration},
+        "configuration": {"data": str(setup.data or BUNDLED), **setup.configuration},
     }
     return _finite(found)
+
+
+def _workers(setup: Setup, outcome: Outcome) -> list[Metrics]:
+    """How far each worker got, and what stopped it."""
+    stops = {worker: f"--stop {worker}:{seconds:g}" for worker, seconds in setup.job.stops.items()}
+    return [
+        {
+            "pushed": pushed,
+            "applied": list(applied),
+            "stopped_by": stops.get(worker, UNANSWERED) if worker in outcome.stopped else None,
+        }
+        for worker, (pushed, applied) in enumerate(zip(outcome.pushed, outcome.applied, strict=True))
+    ]
 
 
 def _finite(value: Any) -> Any:
@@ -148,22 +166,23 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _check(metrics: Metrics, outcome: Outcome) -> None:
-    lost, repeated = metrics["gradients_lost"], metrics["gradients_repeated"]
+def _error(outcome: Outcome) -> str | None:
+    """What is wrong with the run, if anything is."""
+    lost, repeated = outcome.tally.lost, outcome.tally.repeated
     if lost or repeated:
-        raise CheckFailed(f"{lost:,} gradients were lost, {repeated:,} applied again")
+        return f"{lost:,} gradients were lost, {repeated:,} applied again"
     if not np.isfinite(outcome.w).all():
-        raise CheckFailed("the model diverged: it has values that are not finite; choose a smaller --rate")
+        return "the model diverged: it has values that are not finite; choose a smaller --rate"
+    return None
 
 
 def summary(metrics: Metrics, output: Path) -> str:
     """The result for people."""
     options, ages = metrics["configuration"], metrics["staleness"]
-    stopped = stopped_line(metrics["stopped"], of=options["workers"])
     unit = Unit.of(metrics["simulated_seconds"])
     where = {"rtl": "in RTL", "model": "on the event model"}[metrics["on"]]
     fates = [f"{metrics[f'gradients_{fate}']:,} {fate}" for fate in ("pushed", "applied", "lost", "repeated")]
-    if stopped:
+    if metrics["stopped"]:
         fates[0] += " by those that went on"
     facts = [
         ["test accuracy", f"{100 * metrics['accuracy']:.1f} %"],
@@ -176,7 +195,8 @@ def summary(metrics: Metrics, output: Path) -> str:
     workers = f"{options['workers']} worker{'s' * (options['workers'] != 1)}"
     sizes = f"{workers}, {servers}, K = {options['slots']}, batches of {options['batch']}"
     title = f"{options['model']} on {options['data']}, {options['algorithm']}: {sizes}"
-    notes = [f"  {stopped}", ""] if stopped else []
+    lines = [f"  {line}" for line in stop_lines(metrics)]
+    notes = [*lines, ""] if lines else []
     return "\n".join([title, "", _epochs(metrics["epochs"], unit), "", *notes, table(facts)])
 
 

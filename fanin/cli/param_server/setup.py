@@ -14,7 +14,7 @@ from fanin.errors import CheckFailed, InputError
 from fanin.param_server import ParamServerConfig
 from fanin.rdma import MAX_QUEUE_PAIRS
 from fanin.sim.learning.learner import Learner, Training
-from fanin.sim.learning.workloads import build, load
+from fanin.sim.learning.workloads import BUNDLED, build, load
 from fanin.sim.network import LinkConfig
 from fanin.sim.param_server import events, training
 from fanin.sim.param_server.costs import DESIGN, WORD_BITS, Compute
@@ -58,7 +58,10 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class Setup:
-    """A run as it was asked for. ``configuration`` has the options by name, defaults filled in."""
+    """A run as it was asked for. ``configuration`` has the options by name, defaults filled in.
+
+    ``data`` is a folder with MNIST, or None for the bundled digits.
+    """
 
     configuration: dict[str, Any]
     data: Path | None
@@ -69,7 +72,8 @@ class Setup:
 
 def setup_of(args: argparse.Namespace) -> Setup:
     """What the options say, as far as it can be known without the data. Raises InputError."""
-    values = _filled(args)
+    data = _source(args.data)
+    values = _filled(args, data)
     for name, (low, high) in _RANGES.items():
         if values[name] is not None and not low <= values[name] <= high:
             limits = f"[{_plain(low)}, {_plain(high)}]"
@@ -97,18 +101,27 @@ def setup_of(args: argparse.Namespace) -> Setup:
         )
     except ValueError as error:  # these name parameter, value and limit
         raise InputError(str(error)) from error
-    return Setup({name: values[name] for name in _CONFIGURATION}, args.data, args.on, job, _link(args))
+    return Setup({name: values[name] for name in _CONFIGURATION}, data, args.on, job, _link(args))
 
 
 def _plain(value: float) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _filled(args: argparse.Namespace) -> dict[str, Any]:
+def _source(data: str) -> Path | None:
+    """The folder with MNIST, or None for the bundled set. Raises InputError."""
+    if data == BUNDLED:
+        return None
+    if not Path(data).is_dir():
+        raise InputError(f"{data}: no folder with MNIST's four idx files; the bundled set is {BUNDLED}")
+    return Path(data)
+
+
+def _filled(args: argparse.Namespace, data: Path | None) -> dict[str, Any]:
     """The options by name, with what the model has for those that were not given."""
-    recipe = recipes_of(args.data)[args.model]
+    recipe = recipes_of(data)[args.model]
     defaults = {name: getattr(recipe, name) for name in ("rate", "decay", "epochs", "warm_up")}
-    defaults |= {"sample_seconds": PAPER[args.model].per_sample, "optimum": args.data is None}
+    defaults |= {"sample_seconds": PAPER[args.model].per_sample, "optimum": data is None}
     if args.model == "lr-rff":
         defaults |= {"features": recipe.features, "gamma": recipe.gamma}
     elif strange := [name for name in _OF_RANDOM_FEATURES if getattr(args, name) is not None]:

@@ -12,6 +12,7 @@ MODELS = ("lr", "lr-rff", "fcnn")
 ALGORITHMS = ("wild", "sync")
 PLACES = ("rtl", "model")
 WIDTHS = (128, 256, 512)
+BUNDLED = "digits"
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,9 +26,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "data",
         metavar="DATA",
-        type=Path,
         nargs="?",
-        help="a folder with MNIST's four idx files; scikit-learn's digits without",
+        default=BUNDLED,
+        help="digits, or a folder with MNIST's idx files",
     )
     _model_options(parser.add_argument_group("model"))
     _server_options(parser.add_argument_group("parameter server"))

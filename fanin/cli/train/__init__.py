@@ -45,7 +45,12 @@ def _model_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--loss", choices=list(LOSSES), default="logistic", help="what is minimised")
     group.add_argument("--epochs", type=int, default=40, metavar="N", help="passes over the training samples")
     group.add_argument("--batch", type=int, default=32, metavar="B", help="samples of a mini-batch")
-    group.add_argument("--lr", type=float, default=8.0, metavar="G", help="learning rate γ")
+    group.add_argument(
+        "--lr",
+        type=float,
+        metavar="G",
+        help="learning rate γ; by default what suits a bundled set and the loss",
+    )
     group.add_argument("--bias", action=flag, default=True, help="add a constant column")
     group.add_argument("--shuffle", action=flag, default=True, help="shuffle once, at load")
     group.add_argument("--test", type=float, default=0.25, metavar="SHARE", help="held out, stratified")

@@ -30,6 +30,7 @@ from fanin.report.glm.page import render
 from fanin.report.glm.run import report_of
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.cosim.simulator import SimulationFailed
+from fanin.sim.glm.recipes import rate_of
 from fanin.sim.glm.train import Trainer, TrainOptions, TrainResult, observations, options_json
 from fanin.sim.network import FAULTS, LinkConfig, NetworkConfig
 from fanin.sim.switch.base import SwitchKind
@@ -77,18 +78,19 @@ def options_of(args: argparse.Namespace) -> TrainOptions:
         "precision",
         "batch",
         "epochs",
-        "lr",
         "bias",
         "shuffle",
         "test",
         "seed",
         "clock_mhz",
     )
+    loss = LOSSES[args.loss]
     try:
         return TrainOptions(
             node=_node(args),
             network=_network(args),
-            loss=LOSSES[args.loss],
+            loss=loss,
+            lr=rate_of(args.data, loss) if args.lr is None else args.lr,
             **{name: getattr(args, name) for name in same},
         )
     except ValueError as error:  # the configurations name parameter, value and limit
@@ -169,6 +171,7 @@ def summary(result: TrainResult, output: Path) -> str:
             [["clamps", f"{clamps:,} activations were clamped: a smaller --frac widens the range"]]
             * bool(clamps)
         ),
+        *([["warning", result.warning]] * bool(result.warning)),
         ["report", str(output / REPORT_FILE)],
     ]
     return "\n".join(

@@ -13,14 +13,16 @@ from fanin.report.html import Rows, fill
 class Report:
     """Everything that the page shows.
 
-    ``headline``: a few figures, large. ``losses``: per series a value per epoch. ``timeline``: the first
-    mini-batches of some nodes. ``allreduce_ns``: one latency per operation and node. ``stalls``: per node,
-    cycles of forward by cause. ``counters``: per table, its header and rows.
+    ``warning``: what is wrong with the model itself, if anything is. ``headline``: a few figures, large.
+    ``losses``: per series a value per epoch. ``timeline``: the first mini-batches of some nodes.
+    ``allreduce_ns``: one latency per operation and node. ``stalls``: per node, cycles of forward by cause.
+    ``counters``: per table, its header and rows.
     """
 
     title: str
     bit_exact: bool
     verdict: str
+    warning: str
     headline: Rows
     losses: Mapping[str, Sequence[float]]
     timeline: Sequence[charts.Span]

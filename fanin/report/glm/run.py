@@ -35,6 +35,7 @@ def report_of(result: TrainResult) -> Report:
         title=f"{options.data}: {options.loss.name.lower()} loss, {_count(options.workers, 'worker')}",
         bit_exact=result.bit_exact,
         verdict="bit-exact with the golden model" if result.bit_exact else "differs from the golden model",
+        warning=result.warning,
         headline=_headline(result),
         losses={
             "RTL": [epoch.loss for epoch in result.epochs],

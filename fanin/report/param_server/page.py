@@ -53,7 +53,7 @@ def param_server_page(metrics: Mapping[str, Any], spans: Sequence[Span]) -> str:
         title=f"{options['model']}: {options['algorithm']}, {workers}",
         fault=_fault(metrics),
         headline=_headline(metrics, unit),
-        stopped=stopped_line(metrics["stopped"], of=options["workers"]),
+        notes=stop_lines(metrics),
         sync=options["algorithm"] == "sync",
         kinds=charts.KINDS,
         workers_chart=charts.workers_chart(spans, options["workers"]) if spans else "",
@@ -67,6 +67,16 @@ def param_server_page(metrics: Mapping[str, Any], spans: Sequence[Span]) -> str:
     )
 
 
+def stop_lines(metrics: Mapping[str, Any]) -> list[str]:
+    """A sentence each on the workers that stopped, and on those that were to stop and had ended already."""
+    options = metrics["configuration"]
+    lines = [
+        stopped_line(metrics["stopped"], of=options["workers"]),
+        _unused_stops_line(metrics["unused_stops"]),
+    ]
+    return [line for line in lines if line]
+
+
 def stopped_line(workers: Sequence[int], *, of: int) -> str:
     """A sentence on the workers that stopped, ``of`` so many; empty without any."""
     if not workers:
@@ -75,6 +85,14 @@ def stopped_line(workers: Sequence[int], *, of: int) -> str:
         return "all workers stopped answering: the run ends with the last update"
     who, them = (f"worker {workers[0]}", "it") if len(workers) == 1 else (f"workers {_list(workers)}", "them")
     return f"{who} stopped answering; the others went on without {them}"
+
+
+def _unused_stops_line(workers: Sequence[int]) -> str:
+    """A sentence on the workers that were to stop when they had ended already; empty without any."""
+    if not workers:
+        return ""
+    who, they = (f"worker {workers[0]}", "it") if len(workers) == 1 else (f"workers {_list(workers)}", "they")
+    return f"--stop changed nothing for {who}: by then {they} had pushed the last gradient"
 
 
 def _list(numbers: Sequence[int]) -> str:

@@ -351,24 +351,51 @@ def test_the_doctor_says_what_is_missing(capsys, monkeypatch, tmp_path):
 
 
 def test_the_doctor_refuses_a_folder_that_is_no_run(capsys, tmp_path):
-    assert "run.json: cannot be read: No such file" in _refused(capsys, "doctor", tmp_path)
+    (tmp_path / "gradient-early.f32").write_bytes(bytes(8))
+    refused = _refused(capsys, "doctor", tmp_path)
+    assert f"{tmp_path}: no run of fanin train, ps train or plan: it holds none of run.json, " in refused
+    assert "absent: no such folder" in _refused(capsys, "doctor", tmp_path / "absent")
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"[]",
-        b"\xff\xfe",
-        b"[" * 100_000,
-        b'{"first_packet": []}',
-        b'{"first_packet": [{}], "links": [], "counters": []}',
-        b'{"first_packet": [{"AGG left": "x"}], "links": [1], "counters": [2], "switch": 0, "jobs": 0}',
-    ],
-    ids=range(6),
-)
-def test_the_doctor_refuses_a_run_that_is_none(capsys, tmp_path, content):
-    (tmp_path / "run.json").write_bytes(content)
-    assert "not a run of fanin train" in _refused(capsys, "doctor", tmp_path)
+PARTS = '"switch": {}, "jobs": {}, "options": {"node": {"protocol": "p4sgd"}}'
+WAYS = '{"up": {"dropped": 0}, "down": {}}'
+NO_RUNS = [
+    ("[]", "must be an object, not []"),
+    ("[" * 100_000, "not JSON"),
+    ('{"first_packet": []}', '"links" is missing'),
+    ('{"links": [1]}', "links[0]: must be an object, not 1"),
+    (
+        f'{{"links": [], "first_packet": [{{"configured": "x"}}], {PARTS}}}',
+        'first_packet[0]: "configured" must be',
+    ),
+    (f'{{"links": [{WAYS}], "first_packet": [], "counters": [], {PARTS}}}', "as many first_packet, links and"),
+    (
+        f'{{"links": [{WAYS}], "first_packet": [{{}}], "counters": [{{}}, {{}}], {PARTS}}}',
+        "as many first_packet",
+    ),
+    (
+        f'{{"links": [], "first_packet": [], "counters": [], {PARTS.replace("p4sgd", "tcp")}}}',
+        'options.node: "protocol" must be one of p4sgd, switchml',
+    ),
+]
+
+
+@pytest.mark.parametrize(("content", "cause"), NO_RUNS, ids=range(len(NO_RUNS)))
+def test_the_doctor_refuses_a_run_that_is_none(capsys, tmp_path, content, cause):
+    (tmp_path / "run.json").write_text(content)
+    assert cause in _refused(capsys, "doctor", tmp_path)
+
+
+def test_the_doctor_reads_text_alone(capsys, tmp_path):
+    (tmp_path / "run.json").write_bytes(b"\xff\xfe")
+    assert "run.json: not JSON: " in _refused(capsys, "doctor", tmp_path)
+
+
+def test_the_doctor_tells_why_a_run_never_began(capsys, tmp_path):
+    """As of one whose switch did not start."""
+    text = f'{{"error": "no switch", "links": [], "first_packet": [], "counters": [], {PARTS}}}'
+    (tmp_path / "run.json").write_text(text)
+    assert _run(capsys, "doctor", tmp_path)[0::2] == (1, "fanin: error: no switch\n")
 
 
 def test_an_unusable_cache_is_named(capsys, tmp_path, monkeypatch):

@@ -11,9 +11,10 @@ import pytest
 from fanin import param_server
 from fanin.cli.main import main
 from fanin.cli.param_server.stragglers import Stragglers, parse_stops, parse_stragglers
-from fanin.cli.param_server.train import ALGORITHMS, MODELS, WIDTHS
+from fanin.cli.param_server.train import ALGORITHMS, BUNDLED, MODELS, WIDTHS
 from fanin.report.param_server.page import TABLES
 from fanin.sim.cosim.simulator import SimulationFailed
+from fanin.sim.glm import data
 from fanin.sim.learning import workloads
 from fanin.sim.learning.learner import NoTraining, Training
 from fanin.sim.param_server import cosim, events, training
@@ -135,6 +136,7 @@ def test_options_reach_the_run(capsys, tmp_path):
 
 def test_what_argparse_knows_is_what_the_models_have():
     assert MODELS == workloads.MODELS == tuple(DIGITS)
+    assert BUNDLED == workloads.BUNDLED in data.BUNDLED
     assert {each.value for each in training.Algorithm} == set(ALGORITHMS)
     assert WIDTHS == param_server.WIDTHS
 
@@ -187,6 +189,54 @@ def test_wild_goes_on_without_a_worker_that_stops(capsys, tmp_path):
     assert "Worker 2 stopped answering" in (tmp_path / "run" / "report.html").read_text()
     _, out, _ = _run(capsys, tmp_path / "run", f"{SMALL} --stop 2:0.001,0:0.002 --stop 1:0.001")
     assert "workers 0, 1 and 2 stopped answering; the others went on without them\n" in out
+
+
+def test_a_stop_beyond_the_end_is_told(capsys, tmp_path):
+    status, out, _ = _run(capsys, tmp_path / "run", f"{SMALL} --stop 2:5,1:0.001")
+    assert status == 0
+    assert out.count("--stop changed nothing for worker 2: by then it had pushed the last gradient\n") == 1
+    found = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert (found["stopped"], found["unused_stops"]) == ([1], [2])
+    assert "--stop changed nothing for worker 2" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_digits_are_the_bundled_set_as_in_fanin_train(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").mkdir()  # a folder of that name is ./digits
+    assert _json(capsys, tmp_path / "named", f"digits {SMALL}") == _json(capsys, tmp_path / "unnamed")
+    assert "digits/train-images-idx3-ubyte: no such file" in _refused(capsys, tmp_path, f"./digits {SMALL}")
+
+
+def test_the_doctor_says_how_far_workers_and_servers_got(capsys, tmp_path):
+    found = _json(capsys, tmp_path / "run", f"{SMALL} --servers 2 --stop 2:0.001")
+    each, stopped = found["gradients_each"], found["workers"][2]
+    assert each == 3 * EACH
+    assert found["workers"][0] == {"pushed": each, "applied": [each] * 2, "stopped_by": None}
+    assert 0 < stopped["pushed"] < each
+    assert sum(sum(worker["applied"]) for worker in found["workers"]) == found["gradients_applied"]
+    assert main(["doctor", str(tmp_path / "run")]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == f"worker 0 pushed {each} of {each} gradients"
+    assert lines[2] == f"worker 2 pushed {stopped['pushed']} of {each} gradients stopped by --stop 2:0.001"
+    for server in range(2):
+        applied = sum(worker["applied"][server] for worker in found["workers"])
+        assert lines[4 + server].startswith(f"server {server} applied {applied:,} of {4 * each:,}")
+        missing = stopped["pushed"] - stopped["applied"][server]
+        assert (f"not applied, though pushed: of worker 2 ({missing})" in lines[4 + server]) == (missing > 0)
+    assert main(["doctor", str(tmp_path / "run"), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer == {name: found[name] for name in ("error", "gradients_each", "workers")}
+
+
+def test_the_doctor_names_a_fault_and_what_is_no_run(capsys, tmp_path):
+    status, _, err = _run(capsys, tmp_path / "run", f"{SMALL} --rate 1e9 --decay 1")
+    assert main(["doctor", str(tmp_path / "run")]) == status == 1
+    assert capsys.readouterr().err == err
+    mark = tmp_path / "run" / "metrics.json"
+    found = json.loads(mark.read_text())
+    mark.write_text(json.dumps({**found, "workers": [{"pushed": -1}]}))
+    assert main(["doctor", str(tmp_path / "run")]) == 2
+    assert 'metrics.json: workers[0]: "pushed" must be an integer in 0' in capsys.readouterr().err
 
 
 def test_a_run_without_any_worker_ends(capsys, tmp_path):
@@ -306,7 +356,7 @@ def test_an_interrupted_run_leaves_nothing(capsys, tmp_path, monkeypatch):
         ("--width 64 --on rtl", "argument --width: invalid choice: 64"),
         ("--warm-up -1", "warm-up must be in [0, 1000000], not -1"),
         ("--on rtl --drop 2", "drop must be a probability, not 2.0"),
-        ("nowhere", "nowhere: no such folder; MNIST's four idx files are expected in it"),
+        ("nowhere", "nowhere: no folder with MNIST's four idx files; the bundled set is digits"),
     ],
 )
 def test_bad_input_takes_one_line_and_writes_nothing(capsys, tmp_path, monkeypatch, arguments, cause):

@@ -275,6 +275,13 @@ class TestTheVerifier:
         assert (status, err) == (1, "")
         assert f"{copy}: conv1: dsp is 1, not " in out
 
+    def test_is_what_the_doctor_asks(self, copy, capsys):
+        assert main(["doctor", str(copy)]) == 0
+        assert capsys.readouterr().out == "1 plan: every rule is kept\n"
+        _edit(copy / "plan.json", lambda plan: plan["layers"][1].update(dsp=1))
+        assert main(["doctor", str(copy)]) == 1
+        assert f"{copy}: conv1: dsp is 1, not " in capsys.readouterr().out
+
     def test_shows_twenty_complaints_and_counts_the_others(self, copy, capsys):
         _edit(copy / "plan.json", lambda plan: [layer.update(cycles=7, dsp=9999) for layer in plan["layers"]])
         status, out, _ = _run(capsys, "--check", copy)

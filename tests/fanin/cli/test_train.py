@@ -79,6 +79,18 @@ def test_the_sums_are_right(lossless):
     assert (result["retransmissions"], result["duplicates"], result["frames_rejected"]) == (0, 0, 0)
 
 
+def test_a_rate_that_is_too_large_is_warned_of_everywhere(capsys, tmp_path, lossless):
+    quiet = json.loads((lossless[0] / "run.json").read_text())
+    assert (quiet["warning"], quiet["options"]["lr"]) == (None, 8)
+    assert 'class="verdict good"' in (lossless[0] / "report.html").read_text()
+    status, out, _ = _run(capsys, *NODES, "--lr", 1000, "-o", tmp_path / "run")
+    warning = json.loads((tmp_path / "run" / "run.json").read_text())["warning"]
+    assert (status, "exceeds chance, 0.6931: a --lr below 1000 may help" in warning) == (0, True)
+    assert f"warning        {warning}\n" in out
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert f'class="verdict near">bit-exact with the golden model, but {warning}</p>' in page
+
+
 def test_the_capture_holds_every_frame_in_order(lossless):
     result = json.loads((lossless[0] / "run.json").read_text())
     with RawPcapReader(str(lossless[0] / "frames.pcap")) as reader:

@@ -93,6 +93,7 @@ def _report(**changes):
         "title": "<data> & more",
         "bit_exact": True,
         "verdict": "fine",
+        "warning": "",
         "headline": [("loss", "0.1")],
         "losses": {"RTL": [0.5, 0.2]},
         "timeline": [charts.Span(0, "F", 0, 0, 0, 4)],
@@ -115,6 +116,18 @@ def test_a_page_refers_to_nothing_outside():
 def test_a_page_escapes_what_it_is_given():
     assert "&lt;data&gt; &amp; more" in render(_report())
     assert "<data>" not in render(_report())
+
+
+@pytest.mark.parametrize(
+    ("exact", "warning", "badge"),
+    [
+        (True, "", '"verdict good">fine<'),
+        (True, "the loss rises", '"verdict near">fine, but the loss rises<'),
+        (False, "the loss rises", '"verdict bad">fine, but the loss rises<'),
+    ],
+)
+def test_the_badge_is_green_only_where_the_loss_falls(exact, warning, badge):
+    assert badge in render(_report(bit_exact=exact, warning=warning))
 
 
 def test_a_page_has_colours_for_light_and_dark():

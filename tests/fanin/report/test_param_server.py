@@ -73,7 +73,14 @@ def _metrics(epochs, **changes):
     last = epochs[-1]
     found = {"on": "model", "accuracy": last["accuracy"], "loss": last["loss"], "simulated_seconds": 0.03}
     found |= {f"gradients_{fate}": count for fate, count in zip(("pushed", "applied"), (24, 24), strict=True)}
-    found |= {"gradients_lost": 0, "gradients_repeated": 0, "stopped": [], "rereads": 0, "epochs": epochs}
+    found |= {
+        "gradients_lost": 0,
+        "gradients_repeated": 0,
+        "stopped": [],
+        "unused_stops": [],
+        "rereads": 0,
+        "epochs": epochs,
+    }
     found |= {"staleness": {"mean": 1.25, "max": 2, "histogram": {"1": 18, "2": 6}}}
     found |= {"worker_seconds": {"compute": 0.018, "push": 0.003, "wait": 0.009}, "configuration": OPTIONS}
     return found | changes
@@ -226,3 +233,11 @@ def test_lost_gradients_and_stopped_workers_are_told():
     some = "workers 2, 4 and 5 stopped answering; the others went on without them"
     assert stopped_line([2, 4, 5], of=6) == some
     assert stopped_line([0, 1], of=2).startswith("all workers stopped answering")
+
+
+def test_a_stop_that_changed_nothing_is_told():
+    one = "--stop changed nothing for worker 1: by then it had pushed the last gradient."
+    assert one in _page(unused_stops=[1])
+    some = "--stop changed nothing for workers 0 and 2: by then they had pushed the last gradient."
+    assert some in _page(unused_stops=[0, 2], stopped=[1])
+    assert "--stop" not in _page()

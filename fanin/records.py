@@ -1,17 +1,23 @@
-"""JSON whose fields are asked for by type; what is wrong is an InputError with file, place and field."""
+"""JSON that is read as records, whose fields are asked for by type: job.json, plans, what a run has written.
+
+What is wrong is an InputError with file, place and field. The checker of plans shares this with nothing of the
+solver's: it knows no plans.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fanin.errors import InputError
 
 MAX_SIZE = 1 << 31  # of a dimension; like MAX_NUMBER far above any device, and products fit a float
 MAX_NUMBER = 1 << 63
+
+T = TypeVar("T")
 
 
 def open_record(path: Path) -> Record:
@@ -28,34 +34,61 @@ def open_record(path: Path) -> Record:
 
 
 class Record:
-    """An object of a file. Every method raises InputError for a field that is missing or no such thing."""
+    """An object of a file. Every method raises InputError for a field that is missing or no such thing.
+
+    A ``default`` stands for a field that is missing.
+    """
 
     def __init__(self, file: str, place: str, value: object):
         self._file, self._place = file, place
         if not isinstance(value, dict):
             raise self.wrong(f"must be an object, not {_shown(value)}")
         self.value: dict[str, Any] = value
+        self._asked: set[str] = set()
+        self._inner: list[Record] = []
 
     def wrong(self, cause: str) -> InputError:
         """The error, to be raised."""
         return InputError(f"{self._file}: {self._place + ': ' if self._place else ''}{cause}")
 
-    def _take(self, field: str) -> Any:
-        if field not in self.value:
+    def built(self, build: Callable[[], T]) -> T:
+        """What ``build`` returns; its ValueError is about this object."""
+        try:
+            return build()
+        except ValueError as error:
+            raise self.wrong(str(error)) from error
+
+    def finish(self) -> None:
+        """Refuse fields that nobody asked for, here and in the records taken from here: a misspelt name."""
+        for inner in self._inner:
+            inner.finish()
+        if strange := [field for field in self.value if field not in self._asked]:
+            raise self.wrong(f"{', '.join(map(_shown, strange))} is not known here")
+
+    def _take(self, field: str, default: Any = None) -> Any:
+        self._asked.add(field)
+        if field in self.value:
+            return self.value[field]
+        if default is None:
             raise self.wrong(f"{_shown(field)} is missing")
-        return self.value[field]
+        return default
 
     def _must(self, field: str, what: str) -> InputError:
         return self.wrong(f"{_shown(field)} must be {what}, not {_shown(self.value[field])}")
 
-    def text(self, field: str, choices: Sequence[str] = ()) -> str:
+    def text(self, field: str, choices: Sequence[str] = (), default: str | None = None) -> str:
         """A string, one of ``choices`` if there are any."""
-        value = self._take(field)
+        value = self._take(field, default)
         if not isinstance(value, str) or not value or not value.isprintable():
             raise self._must(field, "a text of one line")
         if choices and value not in choices:
             raise self._must(field, f"one of {', '.join(choices)}")
         return value
+
+    def optional_text(self, field: str) -> str | None:
+        """A string or null."""
+        self._asked.add(field)
+        return None if self.value.get(field, "") is None else self.text(field)
 
     def flag(self, field: str) -> bool:
         """True or false."""
@@ -64,9 +97,9 @@ class Record:
             raise self._must(field, "true or false")
         return value
 
-    def integer(self, field: str, low: int = 0, high: int = MAX_NUMBER) -> int:
+    def integer(self, field: str, low: int = 0, high: int = MAX_NUMBER, default: int | None = None) -> int:
         """An integer from ``low`` on, below ``high``."""
-        value = self._take(field)
+        value = self._take(field, default)
         if not _is_integer(value, low, high):
             raise self._must(field, f"an integer in {low}…{high - 1}")
         return value
@@ -74,6 +107,10 @@ class Record:
     def optional(self, field: str) -> int | None:
         """An integer or null."""
         return None if self._take(field) is None else self.integer(field)
+
+    def counts(self) -> dict[str, int]:
+        """All fields, which are integers."""
+        return {field: self.integer(field) for field in self.value}
 
     def number(self, field: str, low: int = 0) -> Fraction:
         """A number from ``low`` on."""
@@ -98,15 +135,18 @@ class Record:
 
     def record(self, field: str) -> Record:
         """An object."""
-        return Record(self._file, f"{self._place + '.' if self._place else ''}{field}", self._take(field))
+        return self._child(field, self._take(field))
 
     def records(self, field: str) -> list[Record]:
         """A list of objects."""
         value = self._take(field)
         if not isinstance(value, list):
             raise self._must(field, "a list")
-        outer = f"{self._place}." if self._place else ""
-        return [Record(self._file, f"{outer}{field}[{n}]", item) for n, item in enumerate(value)]
+        return [self._child(f"{field}[{n}]", item) for n, item in enumerate(value)]
+
+    def _child(self, place: str, value: object) -> Record:
+        self._inner.append(Record(self._file, f"{self._place}.{place}" if self._place else place, value))
+        return self._inner[-1]
 
 
 def _is_integer(value: object, low: int, high: int) -> bool:
