@@ -14,6 +14,7 @@ from amaranth import ClockDomain, Module, Signal
 from amaranth.asserts import AnyConst, Initial
 from amaranth.back import rtlil
 from amaranth.hdl import Assert, Assume, ShapeLike, Value
+from amaranth.hdl._dsl import resolve_statements
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 
@@ -52,7 +53,10 @@ class Proof:
         self.inner = component.elaborate(None)
         self.m.submodules.dut = self.inner
         self.internal = _signals(self.inner)
-        self.parts = dict(_parts(self.inner))
+        self._components: dict[str, wiring.Component] = {}
+        self.parts = {}
+        for path, part, signals in _parts(self.inner):
+            self._components[path], self.parts[path] = part, signals
         inputs = (
             value
             for _, member, value in component.signature.flatten(component)
@@ -61,6 +65,10 @@ class Proof:
         self.ports = [domain.clk, *map(Value.cast, inputs)]
         for _, port in streams_of(component):
             self._stream_contract(port)
+
+    def part(self, path: str) -> Any:
+        """The sub-component at ``path``, for its ports."""
+        return self._components[path]
 
     def assume(self, condition: Any) -> None:
         """Restrict what the inputs, and the state that induction starts from, may be."""
@@ -115,12 +123,12 @@ def initial() -> Value:
 def _signals(module: Module) -> dict[str, Signal]:
     """The signals that a module's own statements drive, by name. (0.5 has no public way to them.)"""
     module._flush()
-    statements = (statement for body in module._statements.values() for statement in body)
+    statements = (each for body in module._statements.values() for each in resolve_statements(body))
     return {signal.name: signal for statement in statements for signal in statement._lhs_signals()}
 
 
-def _parts(module: Module, path: str = "") -> Iterator[tuple[str, dict[str, Signal]]]:
-    """Elaborate the sub-components of a module, all but memories; their signals, by path."""
+def _parts(module: Module, path: str = "") -> Iterator[tuple[str, wiring.Component, dict[str, Signal]]]:
+    """Elaborate the sub-components of a module, all but memories; each with its path and its signals."""
     for name, (part, location) in list(module._named_submodules.items()):
         component = getattr(part, "_elaboratable_", part)  # inside a ResetInserter and the like
         if not isinstance(component, wiring.Component) or isinstance(component, Memory):
@@ -130,7 +138,7 @@ def _parts(module: Module, path: str = "") -> Iterator[tuple[str, dict[str, Sign
             module._named_submodules[name] = (inner, location)
         else:
             part._elaboratable_ = inner
-        yield f"{path}{name}", _signals(inner)
+        yield f"{path}{name}", component, _signals(inner)
         yield from _parts(inner, f"{path}{name}.")
 
 
