@@ -116,7 +116,7 @@ class SendWindow(wiring.Component):
         written = self._keep(m, oldest[near])
         back = Signal()
         progress = Signal()
-        moves = self._answer(m, oldest, following, fresh, limit, progress)
+        moves = self._answer(m, oldest, following, fresh, limit, back, progress)
         with m.If(self.sent & ~self.again):
             m.d.sync += fresh.eq(fresh + 1)
         with m.If(moves):
@@ -154,11 +154,19 @@ class SendWindow(wiring.Component):
         return written
 
     def _answer(
-        self, m: Module, oldest: Signal, following: Signal, fresh: Signal, limit: Signal, progress: Signal
+        self,
+        m: Module,
+        oldest: Signal,
+        following: Signal,
+        fresh: Signal,
+        limit: Signal,
+        back: Signal,
+        progress: Signal,
     ) -> Signal:
         """Let go of what is acknowledged, take the new limit; whether the answer says what is next.
 
-        All in one cycle, since answers can come in a row.
+        All in one cycle, since answers can come in a row. An answer in the cycle of a timeout (``back``) wins:
+        the oldest frame from then on is the one that it names.
         """
         answer = self.answer
         accept = Signal()
@@ -166,7 +174,7 @@ class SendWindow(wiring.Component):
         more_room = Signal()
         m.d.comb += [
             accept.eq(answer.valid & ~_behind(answer.sequence, oldest) & ~_behind(fresh, answer.sequence)),
-            moves.eq(accept & (answer.nak | _behind(following, answer.sequence))),
+            moves.eq(accept & (answer.nak | back | _behind(following, answer.sequence))),
             more_room.eq(answer.valid & _behind(limit, answer.count)),
         ]
         with m.If(accept):
