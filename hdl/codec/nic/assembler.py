@@ -21,13 +21,11 @@ from fanin.hdl.codec.nic.shapes import (
     WORD_BYTES,
     Assembly,
     Kind,
-    chosen,
-    first_lanes,
 )
 from fanin.hdl.net.headers import swap_bytes
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
-from fanin.hdl.stream.lanes import rotated
+from fanin.hdl.stream.lanes import chosen, ones_through, rotated
 from fanin.hdl.stream.packet import packet_stream
 from fanin.wire.ethernet import IPV4, TCP, UDP
 from fanin.wire.fields import Field
@@ -164,8 +162,10 @@ class FrameAssembler(wiring.Component):
         with m.If(w.load):
             m.d.sync += [
                 turn.eq(w.start[:3]),
-                mine.eq(first_lanes(Cat(Const((odd - 1) % WORD_BYTES, 2), (w.start - (odd == 0))[:3]))),
-                tail.eq(first_lanes(self.job.p.final[:LANE_BITS])),
+                mine.eq(
+                    ones_through(Cat(Const((odd - 1) % WORD_BYTES, 2), (w.start - (odd == 0))[:3]), BEAT_BYTES)
+                ),
+                tail.eq(ones_through(self.job.p.final[:LANE_BITS], BEAT_BYTES)),
             ]
         with m.If(w.advance):
             m.d.sync += [

@@ -20,15 +20,12 @@ from fanin.hdl.codec.nic.shapes import (
     Record,
     beats_of,
     check_max_frame,
-    chosen,
-    first_lanes,
-    kept_where,
 )
 from fanin.hdl.net.headers import swap_bytes
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
-from fanin.hdl.stream.lanes import rotated
-from fanin.hdl.stream.packet import packet_stream
+from fanin.hdl.stream.lanes import chosen, ones_through, rotated
+from fanin.hdl.stream.packet import kept_bytes, packet_stream
 
 LENGTH_STREAM_BITS = 32
 MAX_START = 3  # the last beat in which a payload can begin
@@ -165,8 +162,8 @@ class PayloadCutter(wiring.Component):
             m.d.sync += [
                 w.first.eq(w.start[3:]),
                 turn.eq(-w.start[:3]),
-                mine.eq(first_lanes(Cat(Const(WORD_BYTES - 1 - odd, 2), ~w.start[:3]))),
-                tail.eq(first_lanes(self.header.p.span[:LANE_BITS])),
+                mine.eq(ones_through(Cat(Const(WORD_BYTES - 1 - odd, 2), ~w.start[:3]), BEAT_BYTES)),
+                tail.eq(ones_through(self.header.p.span[:LANE_BITS], BEAT_BYTES)),
                 rest.eq(self.header.p.span[LANE_BITS:]),
                 none.eq(self.header.p.span[LANE_BITS:] == 0),
                 w.wanted.eq(self.header.p.compressible & ~self.header.p.nothing),
@@ -210,20 +207,19 @@ class PayloadCutter(wiring.Component):
         """Length and end of the frame, from its beats."""
         beat, record, end = self.i.p, w.record, self.header.p.end
         beats = Signal(range(beats_of(self.max_frame) + 1))
-        where = kept_where(beat.keep)
-        tail = [
-            Signal(-(-len(ends) // 4), name=f"tail{bit}", reset_less=True) for bit, ends in enumerate(where)
-        ]
+        keep = Signal(BEAT_BYTES, reset_less=True)
         count = Signal(range(BEAT_BYTES + 1), reset_less=True)
         with m.If(w.taken):
-            m.d.sync += [beats.eq(beats + 1), record.bad.eq(beat.error & beat.last)]
-            for some, ends in zip(tail, where, strict=True):
-                m.d.sync += some.eq(Cat(ends[k : k + 4].any() for k in range(0, len(ends), 4)))
+            m.d.sync += [
+                beats.eq(beats + 1),
+                keep.eq(beat.keep),
+                record.bad.eq(beat.error & beat.last),
+            ]
             with m.If(beats == end[LANE_BITS:]):
                 m.d.sync += record.whole.eq(beat.keep.bit_select(end[:LANE_BITS], 1))
         with m.If(w.prepare):
             m.d.sync += [beats.eq(0), record.whole.eq(0)]
-        m.d.sync += count.eq(Cat(some.any() for some in tail))
+        m.d.sync += count.eq(kept_bytes(keep))
         full = count[LANE_BITS]
         m.d.comb += [
             self.record.p.eq(record),

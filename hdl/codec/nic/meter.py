@@ -9,12 +9,12 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.arith.delay import delayed
-from fanin.hdl.codec.nic.shapes import BEAT_BITS, BEAT_BYTES, LANE_BITS, Total, kept
+from fanin.hdl.codec.nic.shapes import BEAT_BITS, BEAT_BYTES, LANE_BITS, Total
 from fanin.hdl.net.headers import swap_bytes
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.hdl.stream.packet import packet_stream
+from fanin.hdl.stream.packet import kept_bytes, packet_stream
 
 SUM_BITS = 16
 WORDS = BEAT_BITS // SUM_BITS
@@ -124,7 +124,7 @@ class PayloadMeter(wiring.Component):
         count = Signal(range(BEAT_BYTES + 1), reset_less=True)
         with m.If(taken):
             m.d.sync += before.eq(Mux(self.o.p.last, 0, before + 1))
-        m.d.sync += [tail.eq(self.o.p.keep), late.eq(before), count.eq(kept(tail))]
+        m.d.sync += [tail.eq(self.o.p.keep), late.eq(before), count.eq(kept_bytes(tail))]
         size = Signal(SUM_BITS, reset_less=True)
         later = delayed(m, late, 1, name="before")[-1]
         m.d.sync += size.eq(Cat(count[:LANE_BITS], (later + count[LANE_BITS])[: len(before)]))
