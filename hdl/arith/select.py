@@ -25,14 +25,16 @@ def lookup(table: Sequence[int], index: Value) -> Value:
 
 
 def leading_zeros(bits: Value) -> Value:
-    """Zeros above the first one of ``bits``; means nothing if there is no one.
+    """Zeros above the first one of ``bits``; means nothing if there is no one."""
+    size = 1 << (len(bits) - 1).bit_length()
+    count, _ = _leading_zeros(Cat(Const(-1, size)[len(bits) :], bits))
+    return count
 
-    If the upper half has a one, these are the zeros in it, else those in the lower half, and as many again as
-    the upper half has bits.
-    """
+
+def _leading_zeros(bits: Value) -> tuple[Value, Value]:
+    """The count, and whether there is no one, of a power of two of ``bits``: from those of its halves."""
     if len(bits) == 1:
-        return Const(0, 0)
-    half = 1 << (len(bits) - 1).bit_length() - 1
-    upper, lower = bits[-half:], Cat(Const(-1, 2 * half)[len(bits) :], bits[:-half])
-    empty = ~upper.any()
-    return Cat(leading_zeros(Mux(empty, lower, upper)), empty)
+        return Const(0, 0), ~bits
+    half = len(bits) // 2
+    (lower, lower_empty), (upper, upper_empty) = _leading_zeros(bits[:half]), _leading_zeros(bits[half:])
+    return Cat(Mux(upper_empty, lower, upper), upper_empty), upper_empty & lower_empty

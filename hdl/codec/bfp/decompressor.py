@@ -24,7 +24,7 @@ class BfpDecompressor(wiring.Component):
     """Decompress frames of blocks to binary32 values.
 
     A frame that leaves has exactly ``length`` bytes. ``error``, valid with ``last``, says that the compressed
-    frame ended before the codes of its last word; of blocks of several words those behind ``length`` are not
+    frame ended before the codes of its last word; of blocks of several words those after ``length`` are not
     asked for. What a compressed frame has beyond them is dropped.
 
     Members
@@ -77,9 +77,9 @@ class BfpDecompressor(wiring.Component):
         m.d.comb += [advance.eq(o.ready | ~o.valid), cutter.o.ready.eq(advance), o.valid.eq(arrived[-1])]
         with m.If(advance):
             m.d.sync += arrived.eq(Cat(cutter.o.valid, arrived))
-            beside = Cat(piece.tail, piece.last, piece.missing)
-            beside = delayed(m, beside, STAGES - 1, name="beside")[-1]
-            tail, last, missing = beside[:-2], beside[-2], beside[-1]
+            tail, last, missing = (
+                delayed(m, piece[name], STAGES - 1, name=name)[-1] for name in ("tail", "last", "missing")
+            )
             keep = Mux(last, ones_through(tail, self.width // 8), -1)
             m.d.sync += [o.p.keep.eq(keep), o.p.last.eq(last), o.p.error.eq(missing)]
             exponents = self._exponents(m, cutter.o)

@@ -2,24 +2,28 @@
 
 A row of the start table says for every offset in a burst where a group that begins there ends. So the
 pointer, a burst and an offset in it, moves by looking itself up in the row of its burst, which lies in
-registers::
+registers. Groups of 8, bursts of 32 bytes; 8+ is offset 8 of the next burst::
 
-    rows    offset      0    1    2    3    4  …  20  …  29  …  31      (a burst of 32 bytes, groups of 8)
-    burst 5 ends at     7    4    6   15   20  …  29  …  9+  …  1+      9+: at offset 9 of the next burst
-    burst 6 ends at     …                          9:  2+
+    offset               0    1    2    3    4  …  8  …  20  …  29  …  31
+    row of burst 5       7    4    6   15   20  …        29  …  8+
+    row of burst 6                              …  3+
 
-    cycle  open row  offset   its entry      what is read and waits        at the cycle's end
-      0    burst 5      4      20            row 6 and row 7               offset 20
-      1    burst 5     20      29            row 6 and row 7               offset 29
-      2    burst 5     29      9+: next      row 6 and row 7               row 6 is open, offset 9
-      3    burst 6      9      2+: next      row 7 and row 8               row 7 is open, offset 2
+    cycle    open row    offset    entry there    read ahead    at the cycle's end
+      0      burst 5        4          20         rows 6, 7     offset 20
+      1      burst 5       20          29         rows 6, 7     offset 29
+      2      burst 5       29          8+         rows 6, 7     offset 8, row 6 opens
+      3      burst 6        8          3+         rows 7, 8     offset 3, row 7 opens
 
-The entry is known only late in the cycle: it is one of 32 or 64. There is no time to read another row by it.
-So the row that would be opened is read from memory, by registers alone, while the entry is looked up, and
-that the group leaves the burst only enables the registers of the open row. Which one would be opened is known
-early, too: the row of the next burst; from the last offsets of a burst, where a group's tags go on in the
-next one, perhaps of the burst after that; on a jump that of the next frame's first burst; and where the open
-row has not come yet, the one that comes. A row that comes in this very cycle is taken as it comes.
+The entry is late: it is one of 32 or 64, and there is no time to read another row by it. So the row that would
+open is read by registers alone while the entry is looked up, and that the group leaves the burst only enables
+the registers of the open row. Which row that would be is known early:
+
+- that of the next burst;
+- from the last offsets, where a group's tags end in the next burst, perhaps that of the burst after it;
+- on a jump, that of the next frame's first burst;
+- where the open row has not come yet, the one that comes.
+
+A row that comes in this very cycle is taken as it comes.
 """
 
 from __future__ import annotations

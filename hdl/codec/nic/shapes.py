@@ -30,7 +30,7 @@ class Header(data.Struct):
     raw: 1  # receiver only: marked as not compressed, likewise
     udp: 1  # UDP, else TCP
     words: 4  # 32-bit words of the UDP or TCP header
-    payload: 16  # bytes behind that header
+    payload: 16  # bytes after that header
     span: 16  # index of the last of them that go to the codec
     nothing: 1  # there is none
     length: 16  # IPv4 total length
