@@ -6,7 +6,6 @@ from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.arith.compare import equal_parts
 from fanin.hdl.net.headers import swap_bytes
 from fanin.hdl.ring.link_job import COUNT_BITS, FRAME, HEADER, SEQUENCE_BITS, RingJob, check_link
 from fanin.hdl.stream.packet import packet_stream
@@ -112,7 +111,7 @@ class RingReceiver(wiring.Component):
         ring, ethernet, job = header.ring, header.ethernet, self.job
         found = Signal(
             data.StructLayout(
-                {"ring": ring.shape(), "strange": 3, "not_previous": 6, "not_next": 6, "mismatch": 3}
+                {"ring": ring.shape(), "strange": 1, "not_previous": 1, "not_next": 1, "mismatch": 1}
             ),
             init={"strange": 1},  # until a frame begins: a reset drops the rest of one
         )
@@ -120,15 +119,17 @@ class RingReceiver(wiring.Component):
             m.d.sync += [
                 found.ring.eq(ring),
                 found.strange.eq(
-                    Cat(
-                        ethernet.ethertype != ETHERTYPE_RING,
-                        (ring.version != VERSION) | (ring.kind > max(RingKind)) | ~self.running,
-                        ring.job != job.job,
-                    )
+                    (ethernet.ethertype != ETHERTYPE_RING)
+                    | (ring.version != VERSION)
+                    | (ring.kind > max(RingKind))
+                    | (ring.job != job.job)
+                    | ~self.running
                 ),
-                found.not_previous.eq(~equal_parts(ethernet.source, job.previous_mac, 6)),
-                found.not_next.eq(~equal_parts(ethernet.source, job.next_mac, 6)),
-                found.mismatch.eq(Cat(ring[name] != job[name] for name in ("nodes", "codec", "parameters"))),
+                found.not_previous.eq(ethernet.source != job.previous_mac),
+                found.not_next.eq(ethernet.source != job.next_mac),
+                found.mismatch.eq(
+                    (ring.nodes != job.nodes) | (ring.codec != job.codec) | (ring.parameters != job.parameters)
+                ),
             ]
         return found
 
@@ -197,9 +198,9 @@ class RingReceiver(wiring.Component):
             end.closing.eq(ends),
             end.valid.eq(ends & self.running & ~late.bad_fcs),
             end.bad_fcs.eq(ends & self.running & late.bad_fcs),
-            end.foreign.eq(Cat(found.strange, elsewhere, misfit, late.partial).any()),
-            end.data.eq(is_data & ~found.mismatch.any()),
-            end.mismatch.eq(is_data & found.mismatch.any()),
+            end.foreign.eq(found.strange | elsewhere | misfit | late.partial),
+            end.data.eq(is_data & ~found.mismatch),
+            end.mismatch.eq(is_data & found.mismatch),
             end.probe.eq(ring.kind == RingKind.PROBE),
             end.answer.eq(is_answer),
             end.nak.eq(ring.kind == RingKind.NAK),
