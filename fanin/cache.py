@@ -21,7 +21,7 @@ from typing import IO
 
 EMISSION, BUILDS, RUNTIME = "emitted", "verilated", "runtime"  # folders, one for each kind of entries
 KINDS = {EMISSION: "Verilog of components", BUILDS: "simulators", RUNTIME: "Verilator's own library, compiled"}
-PATIENCE = 600.0  #: seconds that a process waits for another one's entry; then it makes its own
+PATIENCE = 900.0  #: seconds that a process waits for another one's entry; then it makes its own
 _VARIABLE = "FANIN_CACHE"
 _LOCK, _MAKING = ".lock", "making-"  # how names end, and begin, of what is no entry
 _POLL = 0.05  # seconds

@@ -78,8 +78,10 @@ def test_of_several_that_want_a_text_one_makes_it(place):
 def test_a_process_that_stands_still_is_waited_for_no_longer_than_the_bound(place, monkeypatch):
     place.parent.mkdir()
     monkeypatch.setattr(cache, "PATIENCE", 0.2)
+    start = time.monotonic()
     with sole_maker(place):
         assert kept_text(place, lambda: "made") == "made"
+    assert 0.2 <= time.monotonic() - start < 10
 
 
 HOLD = """

@@ -2,12 +2,16 @@
 
 import functools
 import json
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from scapy.utils import RawPcapNgReader, RawPcapReader
 
+from fanin.cache import BUILDS, EMISSION
 from fanin.cli.main import main
 from fanin.sim.cosim.exchange import Step
 from fanin.sim.glm.cosim import Cosim
@@ -173,3 +177,22 @@ def test_a_dead_network_ends_the_run_and_the_doctor_says_where(capsys, tmp_path)
     assert status == 1
     assert "AGG reached the switch       never" in out
     assert re.search(r"link of node 0, up: dropped [1-9]", out)
+
+
+@pytest.mark.slow
+def test_runs_at_once_with_one_cold_cache_equal_a_run_by_itself(tmp_path):
+    environment = os.environ | {"FANIN_CACHE": str(tmp_path / "cache")}
+
+    def start(name):
+        command = [sys.executable, "-m", "fanin.cli.main", *NODES, "-o", tmp_path / name]
+        return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+    at_once = [start(name) for name in ("a", "b", "c")]
+    said = "".join(run.communicate(timeout=1500)[1] for run in at_once)
+    assert [run.returncode for run in at_once] == [0, 0, 0]
+    assert said.count("simulator built in") == 1
+    assert said.count("another process builds the simulator") == 2
+    assert [len(list((tmp_path / "cache" / kind).iterdir())) for kind in (EMISSION, BUILDS)] == [1, 1]
+    assert start("d").communicate(timeout=1500)[1] == "", "nothing is built again"
+    for file in ("run.json", "model.npy", "frames.pcap"):
+        assert len({(tmp_path / run / file).read_bytes() for run in "abcd"}) == 1
