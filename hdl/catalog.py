@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,27 +18,40 @@ from fanin.hdl.aggregation.receive import FrameReceiver
 from fanin.hdl.aggregation.transmit import FrameTransmitter
 from fanin.hdl.aggregation.transport import AggTransport
 from fanin.hdl.arith.adder_tree import AdderTree
+from fanin.hdl.bus.register_map import RegisterMap
+from fanin.hdl.bus.svd import cmsis_svd
 from fanin.hdl.codec.bfp import BfpCompressor, BfpDecompressor
 from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
 from fanin.hdl.codec.inceptionn.decompressor import InceptionnDecompressor
 from fanin.hdl.codec.nic.nic import InceptionnNic
+from fanin.hdl.codec.nic.registers import nic_registers
 from fanin.hdl.codec.nic.shapes import MAX_FRAME
 from fanin.hdl.emission import kept_verilog
 from fanin.hdl.glm.data_parallel import DataParallelWorker
 from fanin.hdl.glm.engine import Engine
 from fanin.hdl.glm.loss import LossUnit
 from fanin.hdl.glm.node import GlmNode
+from fanin.hdl.glm.node_registers import node_registers
 from fanin.hdl.glm.reducer import ActivationReducer
 from fanin.hdl.glm.worker import GlmWorker
 from fanin.hdl.param_server.node import ParamServerNode
+from fanin.hdl.param_server.registers import param_server_registers
 from fanin.hdl.rdma.node import RdmaNode
+from fanin.hdl.rdma.registers import rdma_registers
 from fanin.hdl.ring.node import RingNode
+from fanin.hdl.ring.registers import ring_registers
 from fanin.rdma import PRESETS as RDMA_PRESETS
 from fanin.rdma import RdmaConfig
 from fanin.ring import PRESETS as RING_PRESETS
 from fanin.ring import RingConfig
 
 Parameters = dict[str, Any]
+#: a register map as a file: of the map, a name for what has it, and a line that says what that is
+REGISTER_FORMATS: dict[str, Callable[[RegisterMap, str, str], str]] = {
+    "c": lambda registers, name, summary: registers.c_header(f"FANIN_{name.upper()}"),
+    "svd": lambda registers, name, summary: cmsis_svd(registers, name=name, description=summary),
+    "json": lambda registers, name, summary: json.dumps({"name": name, **registers.as_dict()}, indent=2) + "\n",
+}
 
 
 @dataclass(frozen=True)
@@ -47,6 +61,7 @@ class Entry:
     component: type[wiring.Component]
     parameters: Callable[[GlmConfig], Parameters]
     make: Callable[..., wiring.Component]
+    registers: Callable[[Any], RegisterMap] | None = None  #: the map of such a component, if it has one
 
     @property
     def summary(self) -> str:
@@ -126,7 +141,9 @@ _BLOCKS = {"width": RING_PRESETS["u280"].width, **vars(Bfp())}
 _WORKER = ("engines", "lanes", "banks", "depth", "frac")
 
 CATALOG: dict[str, Entry] = {
-    "glm-node": Entry(GlmNode, lambda config: dict(vars(config)), _node),
+    "glm-node": Entry(
+        GlmNode, lambda config: dict(vars(config)), _node, lambda node: node_registers(node.config)
+    ),
     "glm-worker": _from_config(GlmWorker, *_WORKER, fifo_depth="sample_fifo"),
     "glm-worker-data-parallel": _from_config(DataParallelWorker, *_WORKER, fifo_depth="sample_fifo"),
     "glm-engine": _from_config(Engine, "lanes", "banks", "depth", fifo_depth="sample_fifo"),
@@ -140,17 +157,43 @@ CATALOG: dict[str, Entry] = {
     "frame-receiver": _from_config(FrameReceiver, "mac_width", "encap", "values", "protocol"),
     "inceptionn-compressor": _whatever_the_preset(InceptionnCompressor, **_GROUP),
     "inceptionn-decompressor": _whatever_the_preset(InceptionnDecompressor, **_GROUP),
-    "inceptionn-nic": _whatever_the_preset(InceptionnNic, max_frame=MAX_FRAME),
+    "inceptionn-nic": Entry(
+        InceptionnNic, lambda config: {"max_frame": MAX_FRAME}, InceptionnNic, lambda node: nic_registers()
+    ),
     "bfp-compressor": _whatever_the_preset(BfpCompressor, **_BLOCKS),
     "bfp-decompressor": _whatever_the_preset(BfpDecompressor, **_BLOCKS),
-    "rdma-nic": Entry(RdmaNode, _rdma_parameters, _rdma_node),
-    "param-server": Entry(ParamServerNode, _rdma_parameters, _param_server_node),
-    "ring-node": Entry(RingNode, _ring_parameters, _ring_node),
+    "rdma-nic": Entry(RdmaNode, _rdma_parameters, _rdma_node, lambda node: rdma_registers(node.config)),
+    "param-server": Entry(
+        ParamServerNode,
+        _rdma_parameters,
+        _param_server_node,
+        lambda node: param_server_registers(node.config),
+    ),
+    "ring-node": Entry(RingNode, _ring_parameters, _ring_node, lambda node: ring_registers(node.config)),
 }
 
 
 def emit(name: str, *, preset: str, settings: Mapping[str, str]) -> str:
     """Verilog of a component of the catalogue. Raises InputError."""
+    return kept_verilog(_entry(name).build(PRESETS[preset], settings), name=module_of(name))
+
+
+def registers(name: str, form: str, *, preset: str, settings: Mapping[str, str]) -> str:
+    """The register map of a component of the catalogue, as one of ``REGISTER_FORMATS``. Raises InputError."""
+    entry = _entry(name)
+    if entry.registers is None:
+        nodes = ", ".join(name for name, entry in CATALOG.items() if entry.registers)
+        raise InputError(f"{name} has no registers; {nodes} have")
+    register_map = entry.registers(entry.build(PRESETS[preset], settings))
+    return REGISTER_FORMATS[form](register_map, module_of(name), entry.summary)
+
+
+def module_of(name: str) -> str:
+    """The Verilog module of a component of the catalogue."""
+    return name.replace("-", "_")
+
+
+def _entry(name: str) -> Entry:
     if name not in CATALOG:
         raise InputError(f"no component {name!r}; there are {', '.join(CATALOG)}")
-    return kept_verilog(CATALOG[name].build(PRESETS[preset], settings), name=name.replace("-", "_"))
+    return CATALOG[name]

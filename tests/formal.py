@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from amaranth import ClockDomain, Module, Signal
 from amaranth.asserts import AnyConst, Initial
 from amaranth.back import rtlil
 from amaranth.hdl import Assert, Assume, ShapeLike, Value
+from amaranth.hdl._dsl import resolve_statements
 from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
 
 from fanin.sim.rtl.monitor import streams_of
 from fanin.tools import program, yosys
@@ -39,8 +42,8 @@ class Proof:
 
     The stream contract is assumed of every input stream and asserted of every output stream. ``m`` is the
     module around the component, for further logic; ``internal`` has the component's own signals by their
-    Python names, for the invariants that induction needs, ``inner`` its module (so that a memory in it can
-    be given one more read port).
+    Python names, for the invariants that induction needs, ``parts`` those of its sub-components by their path
+    (``"reader.fifo"``), ``inner`` its module (so that a memory in it can be given one more read port).
     """
 
     def __init__(self, component: wiring.Component):
@@ -50,6 +53,10 @@ class Proof:
         self.inner = component.elaborate(None)
         self.m.submodules.dut = self.inner
         self.internal = _signals(self.inner)
+        self._components: dict[str, wiring.Component] = {}
+        self.parts = {}
+        for path, part, signals in _parts(self.inner):
+            self._components[path], self.parts[path] = part, signals
         inputs = (
             value
             for _, member, value in component.signature.flatten(component)
@@ -58,6 +65,10 @@ class Proof:
         self.ports = [domain.clk, *map(Value.cast, inputs)]
         for _, port in streams_of(component):
             self._stream_contract(port)
+
+    def part(self, path: str) -> Any:
+        """The sub-component at ``path``, for its ports."""
+        return self._components[path]
 
     def assume(self, condition: Any) -> None:
         """Restrict what the inputs, and the state that induction starts from, may be."""
@@ -112,8 +123,23 @@ def initial() -> Value:
 def _signals(module: Module) -> dict[str, Signal]:
     """The signals that a module's own statements drive, by name. (0.5 has no public way to them.)"""
     module._flush()
-    statements = (statement for body in module._statements.values() for statement in body)
+    statements = (each for body in module._statements.values() for each in resolve_statements(body))
     return {signal.name: signal for statement in statements for signal in statement._lhs_signals()}
+
+
+def _parts(module: Module, path: str = "") -> Iterator[tuple[str, wiring.Component, dict[str, Signal]]]:
+    """Elaborate the sub-components of a module, all but memories; each with its path and its signals."""
+    for name, (part, location) in list(module._named_submodules.items()):
+        component = getattr(part, "_elaboratable_", part)  # inside a ResetInserter and the like
+        if not isinstance(component, wiring.Component) or isinstance(component, Memory):
+            continue
+        inner = component.elaborate(None)
+        if part is component:
+            module._named_submodules[name] = (inner, location)
+        else:
+            part._elaboratable_ = inner
+        yield f"{path}{name}", component, _signals(inner)
+        yield from _parts(inner, f"{path}{name}.")
 
 
 def _run(command: list[str], directory: Path, timeout: float) -> None:

@@ -12,6 +12,7 @@ from fanin.errors import InputError
 from fanin.glm import PRESETS
 
 STDOUT = "-"
+_SUFFIXES = {"c": "h", "svd": "svd", "json": "json"}  # of a register map's file, by format
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -34,7 +35,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="one parameter; repeatable, wins over the preset",
     )
     parser.add_argument(
-        "-o", metavar="FILE", dest="output", help="file to write; - is stdout, NAME.v the default"
+        "--registers",
+        choices=list(_SUFFIXES),
+        help="its register map instead: a C header, CMSIS-SVD, or JSON",
+    )
+    parser.add_argument(
+        "-o",
+        metavar="FILE",
+        dest="output",
+        help="file to write; - is stdout; the default is NAME.v, .h, .svd or .json in the working directory",
     )
     add_no_cache(parser)
     parser.set_defaults(run=run)
@@ -50,13 +59,17 @@ def run(args: argparse.Namespace) -> int:
             print(f"{name:<26}{entry.summary}")
             print("".join(f"    {key}={value}" for key, value in entry.parameters(config).items()))
         return 0
-    verilog = catalog.emit(args.name, preset=args.preset, settings=_settings(args.settings))
-    output = args.output or f"{args.name.replace('-', '_')}.v"
-    if output == STDOUT:
-        sys.stdout.write(verilog)
+    which = {"preset": args.preset, "settings": _settings(args.settings)}
+    if args.registers:
+        text, suffix = catalog.registers(args.name, args.registers, **which), _SUFFIXES[args.registers]
     else:
-        write_file(Path(output), verilog)
-        print(f"{output}: {verilog.count(chr(10)):,} lines", file=sys.stderr)
+        text, suffix = catalog.emit(args.name, **which), "v"
+    output = args.output or f"{catalog.module_of(args.name)}.{suffix}"
+    if output == STDOUT:
+        sys.stdout.write(text)
+    else:
+        write_file(Path(output), text)
+        print(f"{output}: {text.count(chr(10)):,} lines", file=sys.stderr)
     return 0
 
 

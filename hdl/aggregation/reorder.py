@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -16,7 +16,6 @@ from fanin.hdl.aggregation.slots import (
     use_layout,
     walk_uses,
 )
-from fanin.hdl.arith.compare import equal_parts
 from fanin.wire.aggregation import DEFAULT_VALUES
 
 
@@ -83,15 +82,15 @@ class ReorderStore(wiring.Component):
         arrived = self._parities(m, use, now, behind)
         # By hand, for both ways at once: a port's own comparison would stand behind their choice.
         names = {"now": now, "behind": behind}
-        arriving, right = ([Signal(name=f"{flag}_{name}") for name in names] for flag in ("arriving", "right"))
-        parts = [Signal(2, name=f"stored_{name}") for name in names]
-        stored = [both.all() for both in parts]
+        arriving, stored, right = (
+            [Signal(name=f"{flag}_{name}") for name in names] for flag in ("arriving", "stored", "right")
+        )
         live = Signal()
         m.d.sync += live.eq(~self.clear.en)
         for way, next_ in enumerate(names.values()):
             m.d.sync += [
                 arriving[way].eq(self.ahead == next_),
-                parts[way].eq(equal_parts(use.index, next_.index, 2) & Cat(self.write.en, 1)),
+                stored[way].eq((use.index == next_.index) & self.write.en),
                 right[way].eq(use.parity == next_.parity),
             ]
         present = [Mux(stored[way], right[way], arrived[way] == now.parity) for way in range(len(names))]

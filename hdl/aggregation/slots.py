@@ -7,14 +7,13 @@ written back.
 
 from typing import Any
 
-from amaranth import C, Cat, Module, Mux, Signal, Value
+from amaranth import C, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from fanin.hdl.aggregation.job import ROUND_BITS
-from fanin.hdl.arith.compare import equal_parts
 from fanin.job import MAX_NODE_SLOTS
 from fanin.wire.aggregation import ROUND_MAX, Protocol
 
@@ -55,30 +54,20 @@ def clear_layout(slots: int) -> data.StructLayout:
 
 
 def walk_uses(m: Module, *, slots: int, first_round: int, mask: Value, step: Value) -> tuple[Any, Any]:
-    """The use of a slot whose turn it is, and the one behind it, to which ``step`` goes on.
+    """Walk through the uses of all slots in order: the current one, a register, and the one after it.
 
-    Both are registers: the sum waits for no ``step``. ``mask`` is the job's slots, less 1, constant from the
-    first step on.
+    ``step`` makes the following one current. ``mask`` is the job's slots, less 1, constant from the first step
+    on.
     """
-    now = Signal(use_layout(slots), init={"index": 0, "parity": first_round & 1})
-    behind = Signal.like(now)
-    third = Signal(index_bits(slots))  # the index that comes behind these two; with 0 a round begins
-    moved = Signal()
+    current = Signal(use_layout(slots), init={"index": 0, "parity": first_round & 1})
+    following = Signal.like(current)
+    m.d.comb += [
+        following.index.eq((current.index + 1) & mask),
+        following.parity.eq(current.parity ^ (current.index == mask)),  # after the last slot a round begins
+    ]
     with m.If(step):
-        m.d.sync += [
-            now.eq(behind),
-            moved.eq(1),
-            behind.index.eq(third),
-            behind.parity.eq(behind.parity ^ (third == 0)),
-            third.eq((third + 1) & mask),
-        ]
-    with m.Elif(~moved):  # the mask may still change
-        m.d.sync += [
-            behind.index.eq(mask[0]),
-            behind.parity.eq(now.parity ^ ~mask[0]),
-            third.eq(mask & 2),
-        ]
-    return now, behind
+        m.d.sync += current.eq(following)
+    return current, following
 
 
 class OperationWindow(wiring.Component):
@@ -150,54 +139,39 @@ class OperationWindow(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The count takes an ``accept`` a cycle late, and whether it is at least 1, 2, 3 is kept beside it.
+        """``room`` counts how many operations may begin before another one has to end.
 
-        So ``open`` waits for no sum: that ``accept`` and the one of now leave a slot is one of three bits.
+        Whether there is room in the next cycle (``has_room``) follows from this cycle's count without a sum: an
+        operation that ends makes room in any case, and one that begins needs a second place to leave one.
         """
         m = Module()
-        size = self.mask[exact_log2(self.protocol.slots_per_operation) :]  # of the window, less 1
-        count = Signal(range(self.slots + 1))  # room in the window before the last ``accept``
-        all_free = Signal.like(count)
-        accepted = Signal()
-        at_least = Signal(3)
-        enough = Signal(3)  # ``at_least`` of the next cycle
+        window = self.mask[exact_log2(self.protocol.slots_per_operation) :] + 1
+        room = Signal(range(self.slots + 1))
+        size = Signal.like(room)  # of the window
+        none_in_flight = Signal()
         begun = Signal()
-        last = Signal(init=self.first_round == ROUND_MAX)
-        now, behind = walk_uses(
+        current, following = walk_uses(
             m, slots=self.slots, first_round=self.first_round, mask=self.mask, step=self.accept
         )
-        wrap = now.parity ^ behind.parity
-        none_used = Signal(3)
-        m.d.comb += [
-            self.idle.eq(~begun | none_used.all()),
-            self.index.eq(now.index),
-            enough.eq(at_least),
-        ]
+        ends_round = self.accept & (current.parity ^ following.parity)
+        exhausted = self.exhausted | ends_round & (self.round == ROUND_MAX)
+        has_room = self.free | Mux(self.accept, room[1:].any(), room.any())
+        m.d.comb += [self.index.eq(current.index), self.idle.eq(~begun | none_in_flight)]
         m.d.sync += [
-            all_free.eq(size + 1),
-            none_used.eq(Cat(equal_parts(count, all_free, 2), ~accepted)),
-            accepted.eq(self.accept),
-            at_least.eq(enough),
-            last.eq(self.round == ROUND_MAX),
+            size.eq(window),
+            none_in_flight.eq(room == size),
+            begun.eq(begun | self.accept),
+            self.exhausted.eq(exhausted),
+            self.open.eq(has_room & ~exhausted & self.enable),
         ]
-        with m.If(self.free & ~accepted):
-            m.d.sync += count.eq(count + 1)
-            m.d.comb += enough.eq(Cat(C(1), at_least))
-        with m.Elif(accepted & ~self.free):
-            m.d.sync += count.eq(count - 1)
-            m.d.comb += enough.eq(Cat(at_least[1:], count[2:].any()))
+        with m.If(self.free & ~self.accept):
+            m.d.sync += room.eq(room + 1)
+        with m.Elif(self.accept & ~self.free):
+            m.d.sync += room.eq(room - 1)
         with m.Elif(~begun):
-            m.d.sync += [count.eq(size + 1), at_least.eq(Cat(C(1), size[:2]))]
-        with m.If(self.accept):
-            m.d.sync += [begun.eq(1), self.open.eq(enough[1] & ~(wrap & last) & self.enable)]
-        with m.Else():
-            m.d.sync += self.open.eq(enough[0] & ~self.exhausted & self.enable)
-        with m.If(self.accept & wrap):
-            m.d.sync += [
-                self.round.eq(self.round + 1),
-                self.previous.eq(self.round),
-                self.exhausted.eq(last),
-            ]
+            m.d.sync += room.eq(window)
+        with m.If(ends_round):
+            m.d.sync += [self.round.eq(self.round + 1), self.previous.eq(self.round)]
         return m
 
 
@@ -279,10 +253,14 @@ class SlotStates(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A parity memory for each kind of packet, written a cycle after the packet was judged."""
+        """A memory for each kind of packet keeps the parity of the last one that was accepted in each slot.
+
+        ``use`` is the packet that is judged in this cycle, ``self.use`` the one judged in the cycle before: its
+        parity is being written. Both may hit the slot that is looked up: see :meth:`_parities`.
+        """
         m = Module()
         packet = self.packet
-        use = Signal.like(self.ahead)  # the packet's
+        use = Signal.like(self.ahead)
         cleared = Signal()
         m.d.sync += [use.eq(self.ahead), self.use.eq(use), cleared.eq(self.clear.en)]
         with m.If(self.clear.en):
@@ -292,7 +270,7 @@ class SlotStates(wiring.Component):
         confirms = self._parities(m, "confirms", use, self.confirm, cleared) if acknowledges else None
 
         def has_both(looked: Any) -> tuple[Value, Value]:
-            """Whether a slot has its RESULT and its CONFIRM; where there are none, the one is both."""
+            """Whether a slot has its RESULT and its CONFIRM; without acknowledgements the RESULT is both."""
             has_result = results(looked)
             return has_result, confirms(looked) if confirms else has_result
 
@@ -318,9 +296,9 @@ class SlotStates(wiring.Component):
         return m
 
     def _parities(self, m: Module, name: str, use: Any, judged: Value, cleared: Value) -> Any:
-        """A memory of one bit per slot, and a function that adds a read port, to be asked for a use.
+        """Parities of the last packets of a kind, and a function that adds a read port and looks up a use.
 
-        ``judged``: the packet of the cycle before is to be remembered; ``use`` is that of this cycle's.
+        ``judged``: the packet of the cycle before was accepted; ``use`` is that of this cycle's packet.
         """
         blank = (self.first_round - 1) & 1
         m.submodules[name] = memory = Memory(shape=1, depth=self.slots, init=[blank] * self.slots)
@@ -331,45 +309,40 @@ class SlotStates(wiring.Component):
             port.data.eq(self.use.parity),
         ]
 
-        def read(looked: Any, *, at_once: bool = True) -> Value:
-            """Whether ``looked`` is the slot's use, a cycle later; ``at_once``: by this cycle's packet, too.
+        def read(looked: Any, *, forward: bool = True) -> Value:
+            """Whether ``looked`` is the slot's last use, a cycle later.
 
-            By hand, for a transparent port's comparison would stand behind the memory, in the same cycle.
+            With ``forward`` that takes in what the memory does not show yet: what is written while it is read,
+            and what is judged then. The comparisons come before the memory's register, not after it.
             """
             reader = memory.read_port()
             parity = Signal(name=f"{name}_parity")
             m.d.comb += reader.addr.eq(looked.index)
             m.d.sync += parity.eq(looked.parity)
             found = reader.data == parity
-            if not at_once:
+            if not forward:
                 return found
-            stored = Signal(3, name=f"{name}_stored")
-            passing = Signal(2, name=f"{name}_passing")
-            right = Signal(2, name=f"{name}_right")
-            m.d.sync += [
-                stored.eq(Cat(equal_parts(looked.index, self.use.index, 2), port.en)),
-                passing.eq(equal_parts(looked.index, use.index, 2)),
-                right.eq(Cat(looked.parity == last.parity for last in (self.use, use))),
-            ]
-            return Mux(passing.all() & judged, right[1], Mux(stored.all(), right[0], found))
+            hits, matches = (Signal(2, name=f"{name}_{flag}") for flag in ("hits", "matches"))
+            for n, (last, certain) in enumerate(((self.use, port.en), (use, C(1)))):
+                m.d.sync += hits[n].eq((looked.index == last.index) & certain)
+                m.d.sync += matches[n].eq(looked.parity == last.parity)
+            return Mux(hits[1] & judged, matches[1], Mux(hits[0], matches[0], found))
 
         return read
 
     def _free(self, m: Module, confirms: Any) -> None:
-        """``delivered`` operations wait here until they are confirmed, too.
-
-        The oldest slot and the one behind it are looked at together, so that no address waits for ``free``.
-        """
+        """``delivered`` operations wait until they are confirmed, too; the oldest of them decides."""
         waiting = Signal(range(self.slots + 1))
-        some = Signal()
-        stepped = Signal()
-        now, behind = walk_uses(
+        some_wait = Signal()
+        oldest = Signal(use_layout(self.slots))
+        current, following = walk_uses(
             m, slots=self.slots, first_round=self.first_round, mask=self.mask, step=self.free
         )
-        confirmed = Mux(stepped, confirms(behind, at_once=False), confirms(now, at_once=False))
+        m.d.comb += [
+            oldest.eq(Mux(self.free, following.as_value(), current.as_value())),
+            self.free.eq(some_wait & confirms(oldest, forward=False)),
+        ]
         with m.If(self.delivered & ~self.free):
-            m.d.sync += [waiting.eq(waiting + 1), some.eq(1)]
+            m.d.sync += [waiting.eq(waiting + 1), some_wait.eq(1)]
         with m.Elif(self.free & ~self.delivered):
-            m.d.sync += [waiting.eq(waiting - 1), some.eq(waiting != 1)]
-        m.d.comb += self.free.eq(some & confirmed)
-        m.d.sync += stepped.eq(self.free)
+            m.d.sync += [waiting.eq(waiting - 1), some_wait.eq(waiting != 1)]

@@ -30,7 +30,6 @@ from fanin.hdl.aggregation.slots import (
     use_layout,
 )
 from fanin.hdl.aggregation.transmit import FrameTransmitter
-from fanin.hdl.arith.compare import equal_parts
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
@@ -287,8 +286,8 @@ class AggTransport(wiring.Component):
         received = receiver.o.payload
         ahead = receiver.ahead
         below = Signal()
-        this_round = Signal(3)
-        last_round = Signal(3)
+        in_round = Signal()
+        in_previous = Signal()
         # The window of one cycle ago: no answer can come as fast as that. Within a job slots compare as
         # their indices do.
         boundary = Signal.like(window.index)
@@ -303,8 +302,8 @@ class AggTransport(wiring.Component):
             current.eq(window.round),
             previous.eq(window.previous),
             below.eq(ahead.slot[: len(boundary)] < boundary),
-            this_round.eq(equal_parts(ahead.round, current, 3)),
-            last_round.eq(equal_parts(ahead.round, previous, 3)),
+            in_round.eq(ahead.round == current),
+            in_previous.eq(ahead.round == previous),
             reorder.ahead.eq(states.ahead),
             reorder.write.values.eq(received.packet.values),
             states.delivered.eq(self.fa.valid & self.fa.ready & ~self.reset),
@@ -313,7 +312,7 @@ class AggTransport(wiring.Component):
         m.d.comb += [
             states.packet.valid.eq(receiver.o.valid & received.good),
             states.packet.confirm.eq(received.packet.kind[1]),  # good: RESULT, or CONFIRM where there is one
-            states.packet.current.eq(Mux(below, this_round.all(), last_round.all())),
+            states.packet.current.eq(Mux(below, in_round, in_previous)),
             reorder.write.en.eq(states.result),
         ]
         for name in FrameFaults.as_shape().members:

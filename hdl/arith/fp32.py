@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.codec import EXPONENT_BIAS, EXPONENT_BITS, FLOAT_BITS, FRACTION_BITS, QUIET_NAN, SPECIAL_EXPONENT
 from fanin.hdl.arith.delay import Pipeline
+from fanin.hdl.arith.select import leading_zeros
 
 Delay = Callable[..., Any]  # of a ``Pipeline``: value, steps, name
 
@@ -170,20 +171,11 @@ def _normalised(delay: Delay, total: Value) -> tuple[Value, Value]:
     """
     whole = Cat(Const(0, 32 - len(total)), total)
     parts = [whole[k : k + 8] for k in range(0, 32, 8)]
-    eights = delay(_leading_zeros(Cat(part.any() for part in parts)), name="eights")
-    places = [delay(_leading_zeros(part), name=f"place_{k}") for k, part in enumerate(parts)]
+    eights = delay(leading_zeros(Cat(part.any() for part in parts)), name="eights")
+    places = [delay(leading_zeros(part), name=f"place_{k}") for k, part in enumerate(parts)]
     ones = Mux(eights[1], Mux(eights[0], places[0], places[1]), Mux(eights[0], places[2], places[3]))
     coarse = delay(_shifted(delay(total, name="total"), eights, 8), name="coarse")
     return delay(_shifted(coarse, delay(ones, name="ones"), 1), name="normal"), Cat(ones, eights)
-
-
-def _leading_zeros(bits: Value) -> Value:
-    """Zeros above the first one in a power of two of ``bits``; one too few if there is no one."""
-    if len(bits) == 1:
-        return Const(0, 0)
-    half = len(bits) // 2
-    empty = ~bits[half:].any()
-    return Cat(_leading_zeros(Mux(empty, bits[:half], bits[half:])), empty)
 
 
 def _shifted(value: Value, amount: Value, unit: int) -> Value:

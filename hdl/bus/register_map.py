@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 WORD_BYTES = 4
 WORD_BITS = 8 * WORD_BYTES
@@ -179,6 +180,34 @@ class RegisterMap:
             for index in range(register.count):
                 for word in range(register.words):
                     yield self.offset(register.name, index) // WORD_BYTES + word, register, index, word
+
+    def as_dict(self) -> dict[str, Any]:
+        """The map for JSON: byte offsets, and the fields of every register, of one without any its value."""
+        return {
+            "size": self.size,
+            "address_bits": self.address_bits,
+            "registers": [
+                {
+                    "name": register.name,
+                    "offset": self.offset(register.name),
+                    "access": str(register.access),
+                    "count": register.count,
+                    "stride": register.words * WORD_BYTES,
+                    "description": register.doc,
+                    "fields": [
+                        {
+                            "name": field.name,
+                            "shift": shift,
+                            "bits": field.bits,
+                            "reset": field.reset,
+                            "description": field.doc,
+                        }
+                        for field, shift in register.shifts()
+                    ],
+                }
+                for register in self.registers
+            ],
+        }
 
     def markdown(self) -> str:
         """The map as a table for the documentation."""

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import reduce
-from operator import or_
 from typing import Any
 
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.arith.carry import LUT_INPUTS
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, Resp
 from fanin.hdl.bus.register_map import WORD_BITS, WORD_BYTES, Access, Register, RegisterMap
 
-GROUP_WORDS = 8  # words that one read multiplexer selects from, in one cycle
-GROUP_BITS = (GROUP_WORDS - 1).bit_length()
-JOINED_GROUPS = 5  # of which one is chosen in the next cycle
+GROUP_BITS = 4  # of a word's number: they choose in a group of words, the others choose a group
 
 
 class WindowSignature(wiring.Signature):
@@ -176,8 +171,11 @@ class _Slave:
     """The AXI4-Lite channels: one access after the other, and the words that it may reach.
 
     The register file fills ``readable`` (values by word number), ``writable``, ``high_words`` and
-    ``windows``, and writes a word in the cycle that :meth:`written` names. All that the address says is
-    registered before ACCESS, which so has short paths.
+    ``windows``, and writes a word in the cycle that :meth:`written` names.
+
+    An access is a state machine: IDLE takes a request that is held, DECODE and SELECT turn its address into
+    registers (:meth:`at`) and choose the word to be read, ACCESS carries it out in one cycle or, at a window,
+    when the window is ready, RESPONSE waits for the host.
     """
 
     def __init__(self, axil: Any):
@@ -186,34 +184,20 @@ class _Slave:
         self.writable: list[int] = []
         self.high_words: list[int] = []
         self.windows: dict[int, Any] = {}
-        self.groups: dict[int, Signal] = {}
         self.address = Signal(len(axil.araddr))  # of the access that is being carried out
         self.number = self.address[2:]
         self.data = Signal(WORD_BITS)
         self.strobes = Signal(WORD_BYTES)
         self.is_write = Signal()
-        self.pick = Signal(GROUP_BITS)  # the word in its group; a cycle later, a counter's high one
+        self.decoding = Signal()
         self.access = Signal()  # high while the access is carried out: one cycle, or a window's wait
         self.done = Signal()
 
-    def in_group(self, m: Module, group: int) -> Signal:
-        """Whether the address is that of a word of ``group``, from SELECT on; never for an unaligned one."""
-        if group not in self.groups:
-            self.groups[group] = signal = Signal(name=f"in_group{group}")
-            m.d.sync += signal.eq((self.number[GROUP_BITS:] == group) & (self.address[:2] == 0))
-        return self.groups[group]
-
-    def at(self, m: Module, name: str, words: Iterable[int]) -> Any:
-        """Whether the address is that of one of ``words``, from ACCESS on."""
-        places: dict[int, list[int]] = {}
-        for word in words:
-            places.setdefault(word // GROUP_WORDS, []).append(word % GROUP_WORDS)
-        low = self.number[:GROUP_BITS]
-        hits = [self.in_group(m, group) & low.matches(*place) for group, place in places.items()]
-        parts = Signal(max(1, -(-len(hits) // JOINED_GROUPS)), name=name)
-        for part, first in zip(parts, range(0, len(hits), JOINED_GROUPS), strict=False):
-            m.d.sync += part.eq(Cat(hits[first : first + JOINED_GROUPS]).any())
-        return parts.any()
+    def at(self, m: Module, name: str, words: Iterable[int]) -> Signal:
+        """Whether the address is that of one of ``words``; from SELECT on."""
+        hit = Signal(name=name)
+        m.d.sync += hit.eq(self.address.matches(*(WORD_BYTES * word for word in words)))
+        return hit
 
     def written(self, m: Module, number: int) -> Any:
         """Whether this cycle writes the word of that number."""
@@ -228,15 +212,14 @@ class _Slave:
         w = self._held(m, "w", (self.data, axil.wdata), (self.strobes, axil.wstrb))
         ar = self._held(m, "ar", (read_address, axil.araddr))
         self._carry_out(m)
-        with m.FSM():
+        with m.FSM() as fsm:
+            m.d.comb += self.decoding.eq(fsm.ongoing("DECODE"))
             with m.State("IDLE"):
                 m.d.sync += self.is_write.eq(aw & w)
                 m.d.sync += self.address.eq(Mux(aw & w, write_address, read_address))
-                m.d.sync += self.pick.eq(Mux(aw & w, write_address, read_address)[2:])
                 with m.If(aw & w | ar):
                     m.next = "DECODE"
             with m.State("DECODE"):
-                m.d.sync += self.pick[0].eq(self.number[0] | self._is_low())
                 m.next = "SELECT"
             with m.State("SELECT"):
                 m.d.sync += self.access.eq(1)
@@ -252,14 +235,6 @@ class _Slave:
                 with m.Else():
                     m.d.sync += ar.eq(0)
                 m.next = "IDLE"
-
-    def _is_low(self) -> Any:
-        """Whether the address is that of a counter's low word, tables of one LUT each telling."""
-        tables: dict[int, list[int]] = {}
-        for word in (high - 1 for high in self.high_words):
-            tables.setdefault(word >> LUT_INPUTS, []).append(word % (1 << LUT_INPUTS))
-        low, high = self.number[:LUT_INPUTS], self.number[LUT_INPUTS:]
-        return Cat((high == table) & low.matches(*hits) for table, hits in tables.items()).any()
 
     def _held(self, m: Module, channel: str, *captures: tuple[Signal, Any]) -> Signal:
         """A request channel's register; ``ready`` says that it is free."""
@@ -292,36 +267,40 @@ class _Slave:
         m.d.comb += self.done.eq(~at_window | partial | ready)
         good = Mux(self.is_write, can_write & ~partial, can_read)
         response = Mux(good, Resp.OKAY, Resp.SLVERR)
-        word = self._select(m)
+        word = Mux(can_read, self._select(m), 0)
         with m.If(self.access):
             m.d.sync += [self.axil.bresp.eq(response), self.axil.rresp.eq(response)]
             m.d.sync += self.axil.rdata.eq(word | answer)
 
     def _select(self, m: Module) -> Any:
-        """The addressed word, 0 if there is none, from multiplexers with registers between them.
+        """The addressed word, in ACCESS: chosen in its group in one cycle, its group in the next.
 
-        Of a counter, the high half of the moment when its low word was read: it passes the first
-        multiplexer a cycle after the low half, and so has taken the carry that the low half had left behind
-        when it was read, and nothing later.
+        Of a counter, the high half of the moment when its low word was read. It follows the low half into
+        ``live`` a cycle later, with the carry that the low half had left behind when it was read.
         """
+        low_words = [high - 1 for high in self.high_words]
+        at_low = self.at(m, "at_low", low_words)
+        at_high = self.at(m, "at_high", self.high_words)
+        # Of a counter first the low word's place, then, once ``at_low`` describes the address, the high word's.
+        place = Cat(self.number[0] | at_low & ~self.decoding, self.number[1:GROUP_BITS])
         groups = []
-        for group in sorted({word // GROUP_WORDS for word in self.readable}):
-            chosen = Signal(WORD_BITS, name=f"group{group}")
-            words = range(group * GROUP_WORDS, (group + 1) * GROUP_WORDS)
-            values = Cat(Signal.like(chosen, name=f"word{word}") for word in words)
-            for k, word in enumerate(words):
-                m.d.comb += values.word_select(k, WORD_BITS).eq(self.readable.get(word, 0))
-            m.d.sync += chosen.eq(values.word_select(self.pick, WORD_BITS))
-            groups.append(chosen & self.in_group(m, group).replicate(WORD_BITS))
-        live: Any = Const(0)
-        for first in range(0, len(groups), JOINED_GROUPS):
-            joined = Signal(WORD_BITS, name=f"joined{first}")
-            m.d.sync += joined.eq(reduce(or_, groups[first : first + JOINED_GROUPS]))
-            live = live | joined
-        kept = Signal(WORD_BITS)
-        keep = Signal()
-        at_low = self.at(m, "at_low", [word - 1 for word in self.high_words])
-        m.d.sync += keep.eq(self.access & ~self.is_write & at_low)
-        with m.If(keep):
-            m.d.sync += kept.eq(live)
-        return Mux(self.at(m, "at_high", self.high_words), kept, live)
+        for first in range(0, max(self.readable) + 1, 1 << GROUP_BITS):
+            words = [self.readable.get(first + n, Const(0)) for n in range(1 << GROUP_BITS)]
+            groups.append(_chosen(m, f"group{first >> GROUP_BITS}", words, place))
+        group_bits = (len(groups) - 1).bit_length()
+        live = _chosen(m, "live", groups, self.number[GROUP_BITS : GROUP_BITS + group_bits])
+        high_half = Signal(WORD_BITS)
+        low_was_read = Signal()
+        m.d.sync += low_was_read.eq(self.access & ~self.is_write & at_low)
+        with m.If(low_was_read):
+            m.d.sync += high_half.eq(live)
+        return Mux(at_high, high_half, live)
+
+
+def _chosen(m: Module, name: str, words: list[Any], index: Any) -> Signal:
+    """The word at ``index``, a cycle later; 0 where there is none."""
+    table = Signal(WORD_BITS << len(index), name=f"{name}_words")
+    chosen = Signal(WORD_BITS, name=name)
+    m.d.comb += [table.word_select(n, WORD_BITS).eq(word) for n, word in enumerate(words)]
+    m.d.sync += chosen.eq(table.word_select(index, WORD_BITS))
+    return chosen

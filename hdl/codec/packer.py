@@ -22,25 +22,18 @@ def piece_layout(max_bytes: int) -> data.StructLayout:
     return data.StructLayout({"data": 8 * max_bytes, "count": range(max_bytes + 1), "last": 1})
 
 
-def _turning(width: int) -> data.StructLayout:
-    """A piece that is turned within its quarter, in a word and in what it has ``behind`` that.
+def _rotated_layout(width: int) -> data.StructLayout:
+    """A piece that begins at byte ``begin`` of a word, rotated there but for whole quarters of the word.
 
-    ``ahead`` marks the bytes of the coming word that are the piece's, ``beyond`` those of the word after it
-    that are of ``behind``; ``end`` is where the piece ends in its last word, and ``partial`` that this word
-    is the frame's last and not full.
+    ``first`` has, from ``begin`` on, its bytes of the coming word and, below, those of the next word;
+    ``second`` has the bytes of a piece longer than a word, from ``begin`` on those of the next word. Its last
+    word has
+    ``end`` bytes so far, and ``partial`` says that this word is the frame's last and not full.
     """
-    size = width // 8
-    members = {"data": width, "behind": width, "quarters": 2, "ahead": size, "beyond": size}
-    return data.StructLayout(members | {"last": 1, "partial": 1, "end": range(size)})
-
-
-def _padded(value: Any, width: int) -> Any:
-    return Cat(value, Const(0, width - len(value)))
-
-
-def _sum_is_not_zero(a: Any, b: Any) -> Any:
-    """Whether ``a + b``, cut to the bits of ``a``, is not 0: known without waiting for the sum's carries."""
-    return ((a ^ b) ^ ((a | b) << 1))[: len(a)].any()
+    index = range(width // 8)
+    return data.StructLayout(
+        {"first": width, "second": width, "begin": index, "end": index, "last": 1, "partial": 1}
+    )
 
 
 class BytePacker(wiring.Component):
@@ -82,66 +75,69 @@ class BytePacker(wiring.Component):
         super().__init__({"i": In(stream.Signature(piece_layout(max_bytes))), "o": Out(packet_stream(width))})
 
     def elaborate(self, platform: Any) -> Module:
-        """Turn a piece to its place in the word; then choose, byte by byte, between it and what is held.
+        """A rotator in two stages, then a merge with the bytes that the pieces before have left over.
 
-        From the byte in which it begins, a piece has the bytes of the word; those before it are held. What
-        was turned past the end of the word is held for the next one, as are the bytes of a piece beyond a
-        word, which follow in registers of their own.
+        Stage 1 (``_take``) registers a piece, rotated to the byte in which it begins but for whole quarters
+        of a word; stage 2 rotates by these. The piece's bytes from ``begin`` on and the ``leftover`` bytes
+        below make the coming word. If they fill it, the bytes that the piece has for the next word are the
+        new ``leftover``; else the merged word is.
         """
         m = Module()
         o, size = self.o, self.width // 8
-        begin = Signal(range(size))  # where the next piece begins in its word
-        valid = Signal()  # ``piece`` has a piece
-        words = Signal(3)  # a one for each that it has still to give
-        piece = Signal(_turning(self.width), reset_less=True)
-        held = Signal(self.width, reset_less=True)
+        valid = Signal()  # there is a ``piece``
+        piece = Signal(_rotated_layout(self.width), reset_less=True)
+        words = Signal(2)  # words that the piece completes and that have not left
+        leftover = Signal(self.width, reset_less=True)
         advance = Signal()
-        take = Signal()
-        # the piece, and what follows, in their place
-        here = Signal(self.width)
-        behind = Signal(self.width)
+        final = Signal()  # after this cycle the piece has no more words
+        first, second = Signal(self.width), Signal(self.width)
+        merged = Signal(self.width)
+        from_begin = ones_from(piece.begin, size)
         m.d.comb += [
             advance.eq(o.ready | ~o.valid),
-            take.eq(~words[1]),
-            self.i.ready.eq(advance & take),
-            here.eq(rotated(piece.data, piece.quarters, unit=self.width // 4)),
-            behind.eq(rotated(piece.behind, piece.quarters, unit=self.width // 4)),
+            final.eq(words <= 1),
+            self.i.ready.eq(advance & final),
+            first.eq(rotated(piece.first, piece.begin[-2:], unit=self.width // 4)),
+            second.eq(rotated(piece.second, piece.begin[-2:], unit=self.width // 4)),
+            merged.eq(chosen(from_begin, first, leftover)),
         ]
         with m.If(advance):
             m.d.sync += [
-                o.valid.eq(words[0]),
-                o.p.data.eq(chosen(piece.ahead, here, held)),
-                o.p.last.eq(piece.last & take),
-                o.p.keep.eq(Mux(piece.partial & take, ~ones_from(piece.end, size), -1)),
+                o.valid.eq(words != 0),
+                o.p.data.eq(merged),
+                o.p.last.eq(piece.last & final),
+                o.p.keep.eq(Mux(piece.partial & final, ~ones_from(piece.end, size), -1)),
             ]
             with m.If(valid):
-                next_word = here if self.max_bytes <= size else chosen(piece.beyond, behind, here)
-                m.d.sync += held.eq(Mux(words[0], next_word, chosen(piece.ahead, here, held)))
-            with m.If(take):
+                next_word = first if self.max_bytes <= size else chosen(from_begin, second, first)
+                m.d.sync += leftover.eq(Mux(words != 0, next_word, merged))
+            with m.If(final):
                 m.d.sync += valid.eq(self.i.valid)
-                self._take(m, begin, words, piece)
-            with m.Else():  # the next word is whole in ``held``, and ``behind`` has what follows
-                m.d.sync += [words.eq(words[1:]), piece.ahead.eq(0), piece.beyond.eq(-1)]
+                self._take(m, words, piece)
+            with m.Else():
+                m.d.sync += [words.eq(words - 1), piece.first.eq(piece.second)]
         return m
 
-    def _take(self, m: Module, begin: Signal, words: Signal, piece: Any) -> None:
-        """Turn a piece within a quarter of the word; how many words it gives, and where the next one begins."""
-        i, bits, size = self.i, len(begin), self.width // 8
-        total = Signal(bits + 2)
-        m.d.comb += total.eq(begin + i.p.count)
-        rest, one, two = total[:bits], total[bits], total[bits + 1]
-        more = i.p.last & _sum_is_not_zero(begin, i.p.count[:bits])
-        gives = Cat(one | two | more, two | one & more, two & more)
+    def _take(self, m: Module, words: Signal, piece: Any) -> None:
+        """Stage 1: rotate the piece on ``i``, and count the words that it completes."""
+        i, size = self.i, self.width // 8
+        begin = Signal(range(size))  # byte of its word in which the piece on ``i`` begins
+        rest = Signal(range(size))  # bytes of it that its last word has
+        full = Signal(2)  # words that it fills
+        partial = Signal()
+        m.d.comb += [
+            Cat(rest, full).eq(begin + i.p.count),
+            partial.eq(i.p.last & (rest != 0)),
+        ]
+        padded = Cat(i.p.data, Const(0, 2 * self.width - len(i.p.data)))
         m.d.sync += [
-            words.eq(Mux(i.valid, gives, 0)),
+            words.eq(Mux(i.valid, full + partial, 0)),
             piece.last.eq(i.p.last),
-            piece.partial.eq(more),
+            piece.partial.eq(partial),
+            piece.begin.eq(begin),
             piece.end.eq(rest),
-            piece.quarters.eq(begin[-2:]),
-            piece.ahead.eq(ones_from(begin, size)),
-            piece.beyond.eq(ones_from(begin, size)),
-            piece.data.eq(rotated(_padded(i.p.data[: self.width], self.width), begin[:-2])),
-            piece.behind.eq(rotated(_padded(i.p.data[self.width :], self.width), begin[:-2])),
+            piece.first.eq(rotated(padded[: self.width], begin[:-2])),
+            piece.second.eq(rotated(padded[self.width :], begin[:-2])),
         ]
         with m.If(i.valid):
             m.d.sync += begin.eq(Mux(i.p.last, 0, rest))

@@ -21,7 +21,6 @@ from fanin.fixed import (
     sigma_table,
     unknown_loss,
 )
-from fanin.hdl.arith.carry import LUT_INPUTS, any_by_carry
 
 STAGES = 8
 _DF_BITS = VALUE_BITS + 1
@@ -137,7 +136,7 @@ class LossUnit(wiring.Component):
 
         inside = fa1[top:].all() | ~fa1[top:].any()
         at_least_one = ~fa1[-1] & fa1[self.frac :].any()
-        has_fraction = any_by_carry(fa1[: self.frac], LUT_INPUTS)
+        has_fraction = fa1[: self.frac].any()
         at_most_minus_one = fa1[-1] & ~(fa1[self.frac :].all() & has_fraction)
         interpolate = inside & (self.loss == Loss.LOGISTIC)
         base = Signal(signed(VALUE_BITS))  # what the label is taken from
@@ -192,7 +191,7 @@ class LossUnit(wiring.Component):
         m.d.sync += [
             coarse.eq(product >> Cat(C(0, 3), self.shift[3:])),
             negative.eq(product[-1]),
-            overflow.eq(any_by_carry((product ^ product[-1].replicate(_PRODUCT_BITS)) & mask, 2)),
+            overflow.eq(((product ^ product[-1].replicate(_PRODUCT_BITS)) & mask).any()),
         ]
         limit = Cat((~negative).replicate(VALUE_BITS - 1), negative)
         return Mux(overflow, limit, (coarse >> self.shift[:3])[:VALUE_BITS]).as_signed()

@@ -9,7 +9,6 @@ from amaranth.lib.wiring import In, Out
 
 from fanin import fixed
 from fanin.hdl.arith.adder_tree import SumTree, tree_levels
-from fanin.hdl.arith.carry import any_by_carry
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.glm.bank import TREE_RADIX
 from fanin.hdl.glm.sequence import Credits
@@ -172,7 +171,7 @@ class ActivationReducer(wiring.Component):
         far = Signal(name=f"far_{bank}", reset_less=True)
         m.d.sync += [
             total.eq(Cat(low.o[0][:LOW_BITS], whole[: _NEAR + 1], whole[-1])),
-            far.eq(any_by_carry(top ^ top[-1].replicate(len(top)), 5)),
+            far.eq(top.any() & ~top.all()),
         ]
         return total, far
 
@@ -182,6 +181,6 @@ def _clamped(total: Signal, far: Signal, above: Signal) -> tuple[Value, Value]:
     width = WEIGHT.width
     sign = total[-1].replicate(len(total))
     beyond = Cat(((total ^ sign) & Cat(above, Const(-1, signed(len(total) - width))))[MIN_CLAMP:], far)
-    over = any_by_carry(beyond, 1)
+    over = beyond.any()
     limit = ~sign[:width] ^ above
     return over, Mux(over, limit, total[:width]).as_signed()

@@ -9,7 +9,6 @@ from amaranth.utils import exact_log2
 
 from fanin.fixed import MAX_PRECISION, MAX_SHIFT, Loss
 from fanin.hdl.aggregation.job import TIMEOUT_BITS, JobConfig, slot_mask
-from fanin.hdl.arith.carry import LUT_INPUTS, any_by_carry
 from fanin.hdl.bus.axi_reader import COUNT_BITS
 from fanin.hdl.glm.reducer import MIN_CLAMP
 from fanin.hdl.glm.shapes import EngineShape
@@ -114,18 +113,18 @@ class RunCheck(wiring.Component):
             shape.chunks.any() & (shape.chunks <= self.depth),
             micro_batch <= self.fifo_depth,
             shape.mini_batch.any() & (shape.mini_batch <= self.max_mini_batch),
-            any_by_carry(shape.epoch, LUT_INPUTS),
-            ~any_by_carry(words[COUNT_BITS:], LUT_INPUTS),
-            any_by_carry(training.epochs, LUT_INPUTS),
+            shape.epoch.any(),
+            ~words[COUNT_BITS:].any(),
+            training.epochs.any(),
             training.as_value()[_field("loss")] <= max(Loss),
             training.shift <= MAX_SHIFT,
             training.mantissa[-1],
             training.clamp_bits >= MIN_CLAMP,
             job.log2_slots <= (self.slots - 1).bit_length(),
-            ~any_by_carry(job.base & mask, LUT_INPUTS // 2),
-            any_by_carry(job.member, LUT_INPUTS),
-            ~any_by_carry(job.member & below, LUT_INPUTS // 2),
-            any_by_carry(job.timeout, LUT_INPUTS),
+            ~(job.base & mask).any(),
+            job.member.any(),
+            ~(job.member & below).any(),
+            job.timeout.any(),
             ~job.timeout[TIMEOUT_BITS - 1],
         ]
         if self.protocol.slots_per_operation > 1:

@@ -13,8 +13,7 @@ from fanin.hdl.stream.packet import kept_bytes, packet_layout
 
 CRC_BITS = 32
 POLYNOMIAL = 0xEDB88320  # IEEE 802.3's, the lowest bit first
-LUT = 6  # inputs
-_FEW = 4  # of them, all of which are quick
+PART = 36  # bits of a word that are added up in a cycle: two LUTs in series
 STATE_LATENCY = 3  # cycles: the bytes that count, the sums of their pieces, the sum of those
 PIECE = 16  # bits
 
@@ -121,7 +120,7 @@ class CrcState(wiring.Component):
         before = Signal(CRC_BITS, init=start)
         behind = Signal(CRC_BITS)
         m.d.comb += behind.eq(
-            Cat(_added([*_picked(before, row), *parts]) for row, parts in zip(rows, sums, strict=True))
+            Cat(Cat(_picked(before, row), parts).xor() for row, parts in zip(rows, sums, strict=True))
         )
         # A last word sets the loop back: the register's set and reset choose the start, not a LUT.
         with m.If(valid):
@@ -155,7 +154,7 @@ class CrcState(wiring.Component):
         sums = []
         for n, row in enumerate(_rows([step(1 << bit % 8, end - bit // 8) for bit in range(self.width)])):
             bits = _picked(word, row)
-            parts = Cat(_added(bits[at : at + LUT**2], LUT) for at in range(0, len(bits), LUT**2))
+            parts = Cat(Cat(bits[at : at + PART]).xor() for at in range(0, len(bits), PART))
             sums.append(delayed(m, parts, 1, name=f"sums{n}")[-1])
         return sums
 
@@ -233,7 +232,7 @@ class PacketCrc(wiring.Component):
         missing = delayed(m, kept_bytes(absent)[: len(digits)], STATE_LATENCY, name="missing")[-1]
         state = whole.o.state
         for digit in digits:
-            earlier = Cat(_added(_picked(state, row)) for row in _steps(-self.unit << digit))
+            earlier = Cat(Cat(_picked(state, row)).xor() for row in _steps(-self.unit << digit))
             state = delayed(m, Mux(missing[0], earlier, state), 1, name=f"stepped{digit}")[-1]
             missing = delayed(m, missing[1:], 1, name=f"missing{digit}")[-1]
         m.d.comb += [
@@ -246,13 +245,3 @@ class PacketCrc(wiring.Component):
 def _picked(vector: Value | list[Value], row: int) -> list[Value]:
     """The bits of a vector that a row of a matrix adds up."""
     return [vector[n] for n in range(len(vector)) if row >> n & 1]
-
-
-def _added(terms: list[Value], group: int = _FEW) -> Value:
-    """The sum of bits, ``group`` by ``group``: of a tree of pairs a LUT covers four bits.
-
-    A full LUT is slow by its last inputs, and yosys' mapper loses its way among sixes that are not full.
-    """
-    while len(terms) > 1:
-        terms = [Cat(terms[at : at + group]).xor() for at in range(0, len(terms), group)]
-    return terms[0]

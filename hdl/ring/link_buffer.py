@@ -11,22 +11,22 @@ from fanin.hdl.ring.link_job import FRAME, check_link, link_beat
 
 
 def record_layout(frames: int, frame_beats: int) -> data.StructLayout:
-    """What is known of a frame: the ``index`` of its first beat, its ``beats``, and what its header says."""
+    """A frame: the ``index`` of its first beat, its ``beats``, and the fields of its header."""
     return data.StructLayout(
         {"index": range(frames * frame_beats), "beats": range(frame_beats + 1), "frame": FRAME}
     )
 
 
 def following(index: Any, size: int) -> Any:
-    """The place behind ``index`` in a ring of ``size`` places."""
+    """The place after ``index`` in a ring of ``size`` places."""
     return Mux(index == size - 1, 0, index + 1)
 
 
 class ReceiveBuffer(wiring.Component):
-    """Queue of frames, into which a frame is written before it is known to be right.
+    """Queue of frames, into which a frame is written before its check is complete.
 
-    ``write`` puts beats behind the frames that were kept; ``close`` then keeps them as a frame, or forgets
-    them. A frame has ``frame_beats`` beats at most, and nothing is written while ``full``.
+    ``write`` puts beats after the frames that were committed; ``close`` then commits them as a frame, or
+    discards them. A frame has ``frame_beats`` beats at most, and nothing is written while ``full``.
 
     Members
     -------
@@ -72,7 +72,11 @@ class ReceiveBuffer(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``written`` runs ahead of ``kept``; the reader counts frames. The memory's register is ``o``."""
+        """Beats are written speculatively, from ``committed``, where the last good frame ends, to ``written``.
+
+        A good frame moves ``committed`` to ``written``; a bad one moves ``written`` back. The read side sees
+        committed frames only, since it counts those. The memory's output register is the payload of ``o``.
+        """
         m = Module()
         m.submodules.frames = frames = Memory(shape=FRAME, depth=self.buffer_frames, init=[])
         m.submodules.storage = storage = Memory(
@@ -80,7 +84,7 @@ class ReceiveBuffer(wiring.Component):
         )
         write, read = storage.write_port(), storage.read_port()
         written = Signal(range(self.beats))
-        kept = Signal.like(written)
+        committed = Signal.like(written)
         keep = Signal()
         note = frames.write_port()
         with m.If(keep):
@@ -97,21 +101,20 @@ class ReceiveBuffer(wiring.Component):
         with m.If(self.write.en):
             m.d.sync += written.eq(following(written, self.beats))
         with m.If(keep):
-            m.d.sync += kept.eq(written)
+            m.d.sync += committed.eq(written)
         with m.Elif(self.close.en):
-            m.d.sync += written.eq(kept)
+            m.d.sync += written.eq(committed)
         self._read(m, keep, read, frames.read_port(domain="comb"))
         return m
 
     def _read(self, m: Module, keep: Signal, read: Any, frames: Any) -> None:
-        """Read on while there are frames beyond the one whose last beat is on ``o``."""
+        """Read on while there are frames after the one whose last beat is on ``o``."""
         o = self.o
         level = Signal(range(self.buffer_frames + 1))  # frames whose last beat has not left
-        some = Signal()
-        several = Signal()
         free = ~o.valid | o.ready
         m.d.comb += [
-            read.en.eq(free & Mux(o.valid & read.data.last, several, some)),
+            self.full.eq(level == self.buffer_frames),
+            read.en.eq(free & Mux(o.valid & read.data.last, level > 1, level > 0)),
             o.payload.data.eq(read.data.data),
             o.payload.last.eq(read.data.last),
             *(o.payload[name].eq(frames.data[name]) for name in FRAME.members),
@@ -120,8 +123,6 @@ class ReceiveBuffer(wiring.Component):
         m.d.sync += self.consumed.eq(leaves)
         with m.If(keep != leaves):
             m.d.sync += level.eq(Mux(keep, level + 1, level - 1))
-            m.d.sync += self.full.eq(keep & (level == self.buffer_frames - 1))
-            m.d.sync += [some.eq(keep | several), several.eq(Mux(keep, some, level > 2))]
         with m.If(leaves):
             m.d.sync += frames.addr.eq(following(frames.addr, self.buffer_frames))
         with m.If(free):
@@ -195,7 +196,7 @@ class ReplayBuffer(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Beats lie behind one another, whatever their frames; a record is written with the last beat."""
+        """Beats lie one after the other, across frames; a record is written with a frame's last beat."""
         m = Module()
         m.submodules.storage = storage = Memory(shape=self.data_width, depth=self.beats, init=[])
         m.submodules.records = records = Memory(

@@ -6,7 +6,6 @@ from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.arith.compare import equal_parts
 from fanin.hdl.net.headers import swap_bytes
 from fanin.hdl.ring.link_job import COUNT_BITS, FRAME, HEADER, SEQUENCE_BITS, RingJob, check_link
 from fanin.hdl.stream.packet import packet_stream
@@ -101,69 +100,71 @@ class RingReceiver(wiring.Component):
         with m.If(self.i.valid):
             m.d.sync += first.eq(beat.last)
 
-        found = self._compare(m, self.i.valid & first, header)
-        late = self._realign(m, first)
-        over = self._write(m, late)
-        self._judge(m, found, late, over)
+        compared = self._compare(m, self.i.valid & first, header)
+        aligned = self._realign(m, first)
+        over = self._write(m, aligned)
+        self._judge(m, compared, aligned, over)
         return m
 
     def _compare(self, m: Module, begins: Value, header: Any) -> Any:
-        """What the header says, held until the next one: fields, and which of them are wrong."""
+        """The header's fields, held until the next header, and which of them are wrong."""
         ring, ethernet, job = header.ring, header.ethernet, self.job
-        found = Signal(
+        compared = Signal(
             data.StructLayout(
-                {"ring": ring.shape(), "strange": 3, "not_previous": 6, "not_next": 6, "mismatch": 3}
+                {"ring": ring.shape(), "strange": 1, "not_previous": 1, "not_next": 1, "mismatch": 1}
             ),
             init={"strange": 1},  # until a frame begins: a reset drops the rest of one
         )
         with m.If(begins):
             m.d.sync += [
-                found.ring.eq(ring),
-                found.strange.eq(
-                    Cat(
-                        ethernet.ethertype != ETHERTYPE_RING,
-                        (ring.version != VERSION) | (ring.kind > max(RingKind)) | ~self.running,
-                        ring.job != job.job,
-                    )
+                compared.ring.eq(ring),
+                compared.strange.eq(
+                    (ethernet.ethertype != ETHERTYPE_RING)
+                    | (ring.version != VERSION)
+                    | (ring.kind > max(RingKind))
+                    | (ring.job != job.job)
+                    | ~self.running
                 ),
-                found.not_previous.eq(~equal_parts(ethernet.source, job.previous_mac, 6)),
-                found.not_next.eq(~equal_parts(ethernet.source, job.next_mac, 6)),
-                found.mismatch.eq(Cat(ring[name] != job[name] for name in ("nodes", "codec", "parameters"))),
+                compared.not_previous.eq(ethernet.source != job.previous_mac),
+                compared.not_next.eq(ethernet.source != job.next_mac),
+                compared.mismatch.eq(
+                    (ring.nodes != job.nodes) | (ring.codec != job.codec) | (ring.parameters != job.parameters)
+                ),
             ]
-        return found
+        return compared
 
     def _realign(self, m: Module, first: Signal) -> Any:
-        """The beat a cycle later, its payload whole; ``behind`` counts the beats behind the first, up to 2."""
+        """The beat a cycle later, its payload whole; ``number`` counts the beats after the first, up to 2."""
         beat = self.i.payload
-        late = Signal(
-            data.StructLayout({"valid": 1, "first": 1, "last": 1, "bad_fcs": 1, "partial": 1, "behind": 2})
+        aligned = Signal(
+            data.StructLayout({"valid": 1, "first": 1, "last": 1, "bad_fcs": 1, "partial": 1, "number": 2})
         )
         payload = Signal(self.data_width, reset_less=True)
         m.d.sync += [
-            late.valid.eq(self.i.valid),
-            late.first.eq(first),
-            late.last.eq(beat.last),
-            late.bad_fcs.eq(beat.error),
-            late.partial.eq(~beat.keep[-1]),
+            aligned.valid.eq(self.i.valid),
+            aligned.first.eq(first),
+            aligned.last.eq(beat.last),
+            aligned.bad_fcs.eq(beat.error),
+            aligned.partial.eq(~beat.keep[-1]),
         ]
         with m.If(self.i.valid):
-            m.d.sync += late.behind.eq(Mux(first, 0, Mux(late.behind[1], 2, late.behind + 1)))
+            m.d.sync += aligned.number.eq(Mux(first, 0, Mux(aligned.number[1], 2, aligned.number + 1)))
             m.d.sync += payload.eq(beat.data)
             if self.data_width > HEADER_BITS:
                 rest = Signal(self.data_width - HEADER_BITS, reset_less=True)
                 m.d.sync += [rest.eq(beat.data[HEADER_BITS:]), payload.eq(Cat(rest, beat.data[:HEADER_BITS]))]
-        m.d.comb += [self.write.data.eq(payload), self.write.last.eq(late.last)]
-        return late
+        m.d.comb += [self.write.data.eq(payload), self.write.last.eq(aligned.last)]
+        return aligned
 
-    def _write(self, m: Module, late: Any) -> Any:
+    def _write(self, m: Module, aligned: Any) -> Any:
         """Write while there is room; whether a beat was too many (``long``), had no room, or ``any`` of it."""
         beats = Signal(range(self.frame_beats + 1))
         over = Signal(data.StructLayout({"long": 1, "no_room": 1, "any": 1}))
         too_many = Signal()
-        m.d.comb += self.write.en.eq(late.valid & ~late.first & ~self.full & ~too_many)
-        with m.If(late.valid & late.first):
+        m.d.comb += self.write.en.eq(aligned.valid & ~aligned.first & ~self.full & ~too_many)
+        with m.If(aligned.valid & aligned.first):
             m.d.sync += [beats.eq(0), too_many.eq(0), over.eq(0)]
-        with m.Elif(late.valid):
+        with m.Elif(aligned.valid):
             m.d.sync += [
                 over.long.eq(over.long | too_many),
                 over.no_room.eq(over.no_room | self.full),
@@ -173,10 +174,9 @@ class RingReceiver(wiring.Component):
             ]
         return over
 
-    def _judge(self, m: Module, found: Any, late: Any, over: Any) -> None:
-        """``end`` is the frame that has ended: the ``next_one``, or ``behind`` that, or ahead of it."""
-        ring = found.ring
-        # Registers in small parts: the verdict has a LUT or two, since buffer and ``expected`` wait for it.
+    def _judge(self, m: Module, compared: Any, aligned: Any, over: Any) -> None:
+        """``end`` is the frame that has ended: the ``expected`` one, one ``before`` it, or one ahead of it."""
+        ring = compared.ring
         end = Signal(
             data.StructLayout(
                 dict.fromkeys(
@@ -184,28 +184,28 @@ class RingReceiver(wiring.Component):
                 )
             )
         )
-        said = Signal(data.StructLayout({**FRAME.members, "sequence": SEQUENCE_BITS}), reset_less=True)
-        next_one = Signal()
-        behind = Signal()
-        ends = late.valid & late.last
+        fields = Signal(data.StructLayout({**FRAME.members, "sequence": SEQUENCE_BITS}), reset_less=True)
+        is_expected = Signal()
+        before = Signal()
+        ends = aligned.valid & aligned.last
         is_answer = ring.kind[0] ^ ring.kind[1]
         is_data = ring.kind[:2] == RingKind.DATA
         control_beats = -(-8 * RING_CONTROL_BYTES // self.data_width)
-        misfit = Mux(is_data, late.behind == 0, late.behind != control_beats - 1)
-        elsewhere = Mux(is_answer, found.not_next, found.not_previous)
+        misfit = Mux(is_data, aligned.number == 0, aligned.number != control_beats - 1)
+        elsewhere = Mux(is_answer, compared.not_next, compared.not_previous)
         m.d.sync += [
             end.closing.eq(ends),
-            end.valid.eq(ends & self.running & ~late.bad_fcs),
-            end.bad_fcs.eq(ends & self.running & late.bad_fcs),
-            end.foreign.eq(Cat(found.strange, elsewhere, misfit, late.partial).any()),
-            end.data.eq(is_data & ~found.mismatch.any()),
-            end.mismatch.eq(is_data & found.mismatch.any()),
+            end.valid.eq(ends & self.running & ~aligned.bad_fcs),
+            end.bad_fcs.eq(ends & self.running & aligned.bad_fcs),
+            end.foreign.eq(compared.strange | elsewhere | misfit | aligned.partial),
+            end.data.eq(is_data & ~compared.mismatch),
+            end.mismatch.eq(is_data & compared.mismatch),
             end.probe.eq(ring.kind == RingKind.PROBE),
             end.answer.eq(is_answer),
             end.nak.eq(ring.kind == RingKind.NAK),
-            *(said[name].eq(ring[name]) for name in said.shape().members),
-            next_one.eq(ring.sequence == self.expected),
-            behind.eq((ring.sequence - self.expected)[SEQUENCE_BITS - 1]),
+            *(fields[name].eq(ring[name]) for name in fields.shape().members),
+            is_expected.eq(ring.sequence == self.expected),
+            before.eq((ring.sequence - self.expected)[SEQUENCE_BITS - 1]),
         ]
         good = end.valid & ~end.foreign
         right = good & end.data & ~over.long
@@ -214,18 +214,18 @@ class RingReceiver(wiring.Component):
             verdict.bad_fcs.eq(end.bad_fcs),
             verdict.foreign.eq(end.valid & (end.foreign | (over.long & (end.data | end.mismatch)))),
             verdict.mismatch.eq(good & end.mismatch & ~over.long),
-            verdict.received.eq(good & end.data & next_one & ~over.any),
-            verdict.no_room.eq(right & next_one & over.no_room),
-            verdict.duplicate.eq(right & behind),
-            verdict.ahead.eq(right & ~next_one & ~behind),
+            verdict.received.eq(good & end.data & is_expected & ~over.any),
+            verdict.no_room.eq(right & is_expected & over.no_room),
+            verdict.duplicate.eq(right & before),
+            verdict.ahead.eq(right & ~is_expected & ~before),
             verdict.probe.eq(good & end.probe),
             self.answer.valid.eq(good & end.answer),
             self.answer.nak.eq(end.nak),
-            self.answer.sequence.eq(said.sequence),
-            self.answer.count.eq(said.count),
+            self.answer.sequence.eq(fields.sequence),
+            self.answer.count.eq(fields.count),
             self.close.en.eq(end.closing),
             self.close.keep.eq(verdict.received),
-            *(self.close.frame[name].eq(said[name]) for name in FRAME.members),
+            *(self.close.frame[name].eq(fields[name]) for name in FRAME.members),
         ]
         with m.If(verdict.received):
             m.d.sync += self.expected.eq(self.expected + 1)

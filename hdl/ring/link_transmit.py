@@ -7,14 +7,14 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.net.headers import swap_bytes
-from fanin.hdl.ring.link_buffer import record_layout
+from fanin.hdl.ring.link_buffer import following, record_layout
 from fanin.hdl.ring.link_job import COUNT_BITS, FRAME, HEADER, SEQUENCE_BITS, RingJob, check_link
 from fanin.hdl.stream.packet import packet_stream
 from fanin.wire.ring import ETHERTYPE_RING, RING_HEADER_BYTES, VERSION, RingKind
 
 HEADER_BITS = 8 * RING_HEADER_BYTES
-# What the header says of this very frame; the rest is the job's.
-SAID = data.StructLayout({"kind": RingKind, "sequence": SEQUENCE_BITS, **FRAME.members})
+# The header's fields of this very frame; the others are the job's.
+FRAME_FIELDS = data.StructLayout({"kind": RingKind, "sequence": SEQUENCE_BITS, **FRAME.members})
 CONTROL = data.StructLayout({"valid": 1, "kind": RingKind, "sequence": SEQUENCE_BITS, "count": COUNT_BITS})
 
 
@@ -29,7 +29,7 @@ class RingTransmitter(wiring.Component):
 
     A frame, once begun, has its next beat ready in every cycle, and is never cut short: a link that is reset
     leaves its transmitter alone. At 512 bits the header takes the first half of the first beat, so that the
-    payload lies half a beat behind; at 256 it is a beat of its own.
+    payload is shifted by half a beat; at 256 it is a beat of its own.
 
     Members
     -------
@@ -86,7 +86,11 @@ class RingTransmitter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Choose; read; then the header or the data read; then ``o``. The last three move when ``o`` does."""
+        """A pipeline of four stages: the frame ``chosen``; the read of its next beat; ``beat``; ``o``.
+
+        The last three move when ``o`` does. A frame is chosen while the one before it is still ``inside`` them,
+        so that frames go back to back.
+        """
         m = Module()
         chosen = Signal(
             data.StructLayout(
@@ -94,28 +98,27 @@ class RingTransmitter(wiring.Component):
                     "valid": 1,
                     "control": 1,
                     "index": range(self.beats),
-                    "wraps": 1,
                     "beats": range(self.frame_beats + 1),
-                    "said": SAID,
+                    "fields": FRAME_FIELDS,
                 }
             )
         )
         free = Signal()
         beat = Signal(data.StructLayout({"valid": 1, "first": 1, "last": 1, "blank": 1}))
-        header = Signal(SAID, reset_less=True)
+        header = Signal(FRAME_FIELDS, reset_less=True)
         inside = Signal()  # a frame
         left = Signal(range(self.frame_beats + 1))  # beats of it
         m.d.comb += free.eq(~self.o.valid | self.o.ready)
         self._choose(m, chosen, ~inside | (left <= 2))
         self._read(m, free, chosen, inside, left, beat)
         with m.If(free & ~inside):
-            m.d.sync += header.eq(chosen.said)
+            m.d.sync += header.eq(chosen.fields)
         self._assemble(m, free, beat, header)
         m.d.comb += self.busy.eq(chosen.valid | inside | beat.valid | self.o.valid)
         return m
 
     def _choose(self, m: Module, chosen: Any, soon: Value) -> None:
-        """Choose the next frame shortly before its turn, so that an answer is fresh, and waits for no MAC."""
+        """Choose the next frame shortly before it begins, so that an answer is recent, and waits for no MAC."""
         control, offer = self.control, self.offer
         load = Signal()
         m.d.comb += [
@@ -131,26 +134,22 @@ class RingTransmitter(wiring.Component):
                 chosen.valid.eq(control.valid | offer.valid),
                 chosen.control.eq(control.valid),
                 chosen.index.eq(offer.record.index),
-                chosen.wraps.eq(offer.record.index == self.beats - 1),
                 chosen.beats.eq(offer.record.beats),
-                *(chosen.said[n].eq(Mux(control.valid, of_control[n], of_data[n])) for n in of_data),
+                *(chosen.fields[n].eq(Mux(control.valid, of_control[n], of_data[n])) for n in of_data),
             ]
 
     def _read(self, m: Module, free: Signal, chosen: Any, inside: Signal, left: Signal, beat: Any) -> None:
         """Begin the frame that is chosen, or go on; read a beat of the payload for it."""
         wide = self.data_width > HEADER_BITS  # the first beat takes payload, and a control frame has no other
-        blank = Signal()  # beats behind the first have no payload
-        place = Signal(range(self.beats))
-        wraps = Signal()  # it is the last one: known before, as is the frame's first, or the path would be long
+        blank = Signal()  # beats after the first have no payload
+        index = Signal(range(self.beats))  # of the next beat in the buffer
         begin = Signal()
         final = Signal()
-        last = Signal()  # of all places
         m.d.comb += [
             begin.eq(chosen.valid & ~inside),
             final.eq(Mux(inside, left == 1, chosen.control & wide)),
             self.read.en.eq(free),
-            self.read.index.eq(Mux(inside | (not wide), place, chosen.index)),
-            last.eq(Mux(inside | (not wide), wraps, chosen.wraps)),
+            self.read.index.eq(Mux(inside | (not wide), index, chosen.index)),
         ]
         with m.If(free):
             m.d.sync += [
@@ -160,13 +159,12 @@ class RingTransmitter(wiring.Component):
                 beat.blank.eq(final if wide else blank),
                 inside.eq((inside | begin) & ~final),
                 left.eq(left - 1),
-                place.eq(Mux(last, 0, self.read.index + 1)),
-                wraps.eq(self.read.index == self.beats - 2),
+                index.eq(following(self.read.index, self.beats)),
             ]
             with m.If(~inside):
                 m.d.sync += [blank.eq(chosen.control), left.eq(Mux(chosen.control, 1, chosen.beats))]
                 if not wide:
-                    m.d.sync += [place.eq(chosen.index), wraps.eq(chosen.wraps)]
+                    m.d.sync += index.eq(chosen.index)
             with m.If(begin):
                 m.d.sync += chosen.valid.eq(0)
 
@@ -180,7 +178,7 @@ class RingTransmitter(wiring.Component):
             whole.ethernet.ethertype.eq(ETHERTYPE_RING),
             whole.ring.version.eq(VERSION),
             *(whole.ring[name].eq(job[name]) for name in ("job", "nodes", "codec", "parameters")),
-            *(whole.ring[name].eq(header[name]) for name in SAID.members),
+            *(whole.ring[name].eq(header[name]) for name in FRAME_FIELDS.members),
             o.payload.keep.eq(-1),
         ]
         fresh = Mux(beat.blank, 0, self.data)

@@ -20,8 +20,8 @@ from fanin.hdl.ring.link_receive import ANSWER
 from fanin.hdl.ring.link_transmit import data_offer
 
 
-def _behind(one: Value, other: Value) -> Value:
-    """Whether a sequence number is behind another, modulo 2^32: the sign of their difference."""
+def _before(one: Value, other: Value) -> Value:
+    """Whether a sequence number comes before another, modulo 2^32: the sign of their difference."""
     return (one - other)[SEQUENCE_BITS - 1]
 
 
@@ -29,8 +29,8 @@ class SendWindow(wiring.Component):
     """Go-back-N: which frame is next, how long to wait for its acknowledgement, when to give up.
 
     Frames from the oldest that is not acknowledged to the newest are kept. The next one is offered while the
-    node behind has room for it. A NAK goes back to the frame that it names, a timeout to the oldest; where none
-    has gone out since, it asks for a PROBE instead. So does a reset, to learn of the first room, and ``watch``
+    next node has room for it. A NAK goes back to the frame that it names, a timeout to the oldest; where none
+    was sent since, it asks for a PROBE instead. So does a reset, to learn of the first room, and ``watch``
     while no frame is kept.
 
     Members
@@ -38,11 +38,11 @@ class SendWindow(wiring.Component):
     ``job`` : In, RingJob
     ``running`` : In, 1
     ``watch`` : In, 1
-        Make sure that the node behind lives, also while no frame is kept.
+        Make sure that the next node lives, also while no frame is kept.
     ``taken`` : In, 1
         A frame more is kept.
     ``open`` : Out, 1
-        There is place for another; low for a cycle behind ``taken``.
+        There is place for another; low for a cycle after ``taken``.
     ``number`` : Out, range(replay_frames)
         Of the frame that is looked up.
     ``record`` : In, :func:`~fanin.hdl.ring.link_buffer.record_layout`
@@ -54,7 +54,7 @@ class SendWindow(wiring.Component):
         The frame on offer was sent before. Means nothing while none is.
     ``answer`` : In, ``valid``, ``nak``, ``sequence`` and ``count``
         An ACK or NAK has come. One that acknowledges what was never sent, or less than another did, only
-        proves that the node behind lives.
+        proves that the next node lives.
     ``probe`` : Out, 1
         A PROBE is due.
     ``probed`` : In, 1
@@ -106,46 +106,48 @@ class SendWindow(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Sequence numbers count modulo 2^32; the low bits, ``near``, tell apart frames that are kept."""
+        """Go-back-N over four sequence numbers, in order: ``oldest``, ``following``, ``fresh``, ``written``.
+
+        Frames from ``oldest`` up to ``written`` are kept; those before ``fresh`` have been sent at least once.
+        ``following`` is sent next, if the receiver grants it: ``limit`` is the first number without room there.
+        Going back moves ``following`` to an earlier frame. Numbers count modulo 2^32; the ``low`` bits tell
+        kept frames apart. What is on offer is a register: it is withdrawn for the cycle after a change.
+        """
         m = Module()
         oldest, following, fresh, limit = (
             Signal(SEQUENCE_BITS, name=name, init=self.first_sequence)
             for name in ("oldest", "following", "fresh", "limit")
         )
-        near = slice(0, self.replay_frames.bit_length())
-        written = self._keep(m, oldest[near])
-        back = Signal()
+        low = slice(0, self.replay_frames.bit_length())
+        written = self._keep(m, oldest[low])
+        timeout = Signal()
         progress = Signal()
-        moves = self._answer(m, oldest, following, fresh, limit, progress)
+        moves = self._answer(m, oldest, following, fresh, limit, timeout, progress)
         with m.If(self.sent & ~self.again):
             m.d.sync += fresh.eq(fresh + 1)
         with m.If(moves):
             m.d.sync += following.eq(self.answer.sequence)
-        with m.Elif(back):
+        with m.Elif(timeout):
             m.d.sync += following.eq(oldest)
         with m.Elif(self.sent):
             m.d.sync += following.eq(following + 1)
-        there = Signal()
-        room = Signal()
-        settled = Signal()
+        is_kept = following[low] != written
+        changes = self.sent | self.answer.valid | timeout
         m.d.sync += [
             self.offer.record.eq(self.record),
-            there.eq(following[near] != written),
-            room.eq(_behind(following, limit)),
-            self.again.eq(following[near] != fresh[near]),
-            settled.eq(~(self.sent | self.answer.valid | back)),
+            self.offer.valid.eq(is_kept & _before(following, limit) & ~changes),
+            self.again.eq(following[low] != fresh[low]),
         ]
-        m.d.comb += self.offer.valid.eq(there & room & settled)
         m.d.comb += [
             self.number.eq(following),
             self.offer.sequence.eq(following),
-            self.idle.eq(oldest[near] == written),
+            self.idle.eq(oldest[low] == written),
         ]
-        self._time(m, back, progress, following[near] == oldest[near])
+        self._time(m, timeout, progress, following[low] == oldest[low])
         return m
 
     def _keep(self, m: Module, oldest: Value) -> Signal:
-        """The low bits of the number behind the newest frame; ``open`` waits until they count it."""
+        """The low bits of the number after the newest frame; ``open`` waits until they count it."""
         written = Signal(len(oldest), init=self.first_sequence % (1 << len(oldest)))
         full = (oldest ^ written) == self.replay_frames
         m.d.sync += self.open.eq(self.running & ~full & ~self.taken)
@@ -154,51 +156,62 @@ class SendWindow(wiring.Component):
         return written
 
     def _answer(
-        self, m: Module, oldest: Signal, following: Signal, fresh: Signal, limit: Signal, progress: Signal
+        self,
+        m: Module,
+        oldest: Signal,
+        following: Signal,
+        fresh: Signal,
+        limit: Signal,
+        timeout: Signal,
+        progress: Signal,
     ) -> Signal:
-        """Let go of what is acknowledged, take the new limit; whether the answer says what is next.
+        """Let go of acknowledged frames and take the new limit; whether the answer says what follows.
 
-        All in one cycle, since answers can come in a row.
+        All in one cycle, since answers can come in a row. An answer in the cycle of a timeout wins:
+        the oldest frame from then on is the one that it names.
         """
         answer = self.answer
         accept = Signal()
         moves = Signal()
         more_room = Signal()
         m.d.comb += [
-            accept.eq(answer.valid & ~_behind(answer.sequence, oldest) & ~_behind(fresh, answer.sequence)),
-            moves.eq(accept & (answer.nak | _behind(following, answer.sequence))),
-            more_room.eq(answer.valid & _behind(limit, answer.count)),
+            accept.eq(answer.valid & ~_before(answer.sequence, oldest) & ~_before(fresh, answer.sequence)),
+            moves.eq(accept & (answer.nak | timeout | _before(following, answer.sequence))),
+            more_room.eq(answer.valid & _before(limit, answer.count)),
         ]
         with m.If(accept):
             m.d.sync += oldest.eq(answer.sequence)
         with m.If(more_room):
             m.d.sync += limit.eq(answer.count)
-        m.d.sync += progress.eq((accept & _behind(oldest, answer.sequence)) | more_room)
+        m.d.sync += progress.eq((accept & _before(oldest, answer.sequence)) | more_room)
         return moves
 
-    def _time(self, m: Module, back: Signal, progress: Signal, nothing_sent: Value) -> None:
-        """Count down while an answer is wanted and nothing moves; then go back, or ask."""
+    def _time(self, m: Module, timeout: Signal, progress: Signal, nothing_sent: Value) -> None:
+        """Count down while an answer is due and nothing progresses; then go back or, with nothing sent, ask.
+
+        Both counters end below 0, where their sign says so.
+        """
         timer = Signal(signed(TIMEOUT_BITS + 1))
-        retries = Signal(signed(RETRY_BITS + 1))  # left behind the next timeout; negative: it was the last
+        retries = Signal(signed(RETRY_BITS + 1))  # that are left after the next timeout
         waiting = Signal()
-        went_back = Signal()  # a cycle ago
-        none_out = Signal()  # no frame had gone out since, a cycle ago
+        timed_out = Signal()
+        ask = Signal()
         m.d.sync += [
             waiting.eq(self.running & (self.watch | ~self.idle)),
             self.failed.eq(self.running & retries[-1]),
-            went_back.eq(back),
-            none_out.eq(nothing_sent),
+            timed_out.eq(timeout),
+            ask.eq(nothing_sent),
         ]
-        m.d.comb += back.eq(waiting & timer[-1])
+        m.d.comb += timeout.eq(waiting & timer[-1])
         m.d.sync += timer.eq(timer - 1)
-        with m.If(~waiting | progress | back):
+        with m.If(~waiting | progress | timeout):
             m.d.sync += timer.eq(self.job.timeout)
-        anew = ~self.running | self.answer.valid
-        with m.If(anew | back):
-            m.d.sync += retries.eq(Mux(anew, self.job.retries, retries) - 1)
+        restart = ~self.running | self.answer.valid
+        with m.If(restart | timeout):
+            m.d.sync += retries.eq(Mux(restart, self.job.retries, retries) - 1)
         with m.If(self.probed):
             m.d.sync += self.probe.eq(0)
-        with m.If(went_back & none_out):
+        with m.If(timed_out & ask):
             m.d.sync += self.probe.eq(1)
 
 
@@ -219,13 +232,13 @@ class Acknowledger(wiring.Component):
     ``asked`` : In, 1
         A PROBE came, or a frame that had been received.
     ``ahead`` : In, 1
-        A frame came behind a gap.
+        A frame came after a gap.
     ``ack`` : Out, 1
         An answer is due, an ACK unless ``nak``.
     ``nak`` : Out, 1
         It is a NAK.
     ``answered`` : In, 1
-        An answer was begun a cycle ago, with what was known then.
+        An answer was begun a cycle ago, from the state of that cycle.
     ``answered_nak`` : In, 1
         It was a NAK.
     ``limit`` : Out, 32
@@ -265,23 +278,23 @@ class Acknowledger(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``events`` that no answer covers yet; it stops counting when one is due."""
+        """``unanswered`` counts events that no answer covers yet; it stops when an answer is due."""
         m = Module()
-        events = Signal(ACK_FRAMES_BITS + 1)
+        unanswered = Signal(ACK_FRAMES_BITS + 1)
         delay = Signal(signed(ACK_DELAY_BITS + 1))
-        gap = Signal()  # a NAK was asked for, and what is missing has not come
-        new = self.received + self.consumed
+        gap = Signal()  # a NAK was asked for, and the missing frame has not come
+        arrivals = self.received + self.consumed
         with m.If(self.consumed):
             m.d.sync += self.limit.eq(self.limit + 1)
         with m.If(~self.ack):
-            m.d.sync += events.eq(events + new)
+            m.d.sync += unanswered.eq(unanswered + arrivals)
         m.d.sync += delay.eq(delay - 1)
-        with m.If((events == 0) | self.answered):
+        with m.If((unanswered == 0) | self.answered):
             m.d.sync += delay.eq(self.job.ack_delay)
-        with m.If((events >= self.job.ack_frames) | (delay[-1] & (events != 0))):
+        with m.If((unanswered >= self.job.ack_frames) | (delay[-1] & (unanswered != 0))):
             m.d.sync += self.ack.eq(1)
         with m.If(self.answered):
-            m.d.sync += [self.ack.eq(0), events.eq(new)]
+            m.d.sync += [self.ack.eq(0), unanswered.eq(arrivals)]
         with m.If(self.answered_nak):
             m.d.sync += self.nak.eq(0)
         with m.If(self.received):

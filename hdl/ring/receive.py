@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.hdl.arith.compare import equal_parts
 from fanin.hdl.ring.codec import RingDecoder
 from fanin.hdl.ring.link_job import link_beat
 from fanin.hdl.ring.orders import Step, path_layout
@@ -19,7 +18,6 @@ from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.fork import StreamFork
 from fanin.ring import RingConfig
 
-PARTS = 8  # in which a frame is compared with its order
 FIFO_WORDS = 32  # of decoded words, while those of the total before are still on their way through the codec
 
 
@@ -94,7 +92,7 @@ class ReceivePath(wiring.Component):
         # they hold a beat
         compared = Signal()
         checked = Signal()
-        agrees = Signal(PARTS)
+        agrees = Signal()
         right = Signal()
         step = Signal.like(self.orders.payload.step)
         forward = Signal()
@@ -120,16 +118,15 @@ class ReceivePath(wiring.Component):
         with m.If(free):
             m.d.sync += [compared.eq(move), early.data.eq(source.data), early.last.eq(source.last)]
             m.d.sync += [agrees.eq(self._agrees(source, order)), step.eq(order.step)]
-            m.d.sync += [checked.eq(compared), beat.eq(early), right.eq(agrees.all())]
+            m.d.sync += [checked.eq(compared), beat.eq(early), right.eq(agrees)]
             m.d.sync += forward.eq(step == Step.FORWARD)
         self._deliver(m, decoder)
         return m
 
     @staticmethod
     def _agrees(beat: Any, order: Any) -> Any:
-        """Whether the frame is the one that is to come, in parts; ``words`` has fewer bits than ``length``."""
-        came = Cat(beat.operation, beat.count, beat.length)
-        return equal_parts(came, Cat(order.operation, order.count, order.words), PARTS)
+        """Whether the frame is the one that is to come."""
+        return (beat.operation == order.operation) & (beat.count == order.count) & (beat.length == order.words)
 
     def _deliver(self, m: Module, decoder: RingDecoder) -> None:
         """Decoded words by their tag, which says that they are to be stored."""

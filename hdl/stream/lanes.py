@@ -1,4 +1,4 @@
-"""The bytes of a word: turned, counted off, and chosen."""
+"""The bytes of a word: rotated, masked and merged."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ def rotated(value: Any, places: Any, *, unit: int = 8) -> Any:
 
 
 def ones_from(first: Any, size: int) -> Any:
-    """Ones from bit ``first`` on, of ``size``; upper and lower half apart, to be quick."""
-    split = (len(first) + 1) // 2
-    low, high = first[:split], first[split:]
-    above, same = [high < n for n in range(1 << len(high))], [high == n for n in range(1 << len(high))]
-    reached = [low <= n for n in range(1 << split)]
-    return Cat(above[n >> split] | same[n >> split] & reached[n % (1 << split)] for n in range(size))
+    """Ones from bit ``first`` on, of ``size``."""
+    return Cat(first <= n for n in range(size))
 
 
-def chosen(mask: Any, a: Any, b: Any) -> Any:
-    """The bytes of ``a`` where ``mask`` is set, those of ``b`` elsewhere."""
-    return Cat(Mux(mask[n], a.word_select(n, 8), b.word_select(n, 8)) for n in range(len(mask)))
+def ones_through(last: Any, size: int) -> Any:
+    """Ones up to bit ``last``, of ``size``."""
+    return Cat(last >= n for n in range(size))
+
+
+def chosen(mask: Any, ones: Any, zeros: Any) -> Any:
+    """The bytes of ``ones`` where ``mask`` has a one, those of ``zeros`` elsewhere."""
+    return Cat(Mux(mask[n], ones.word_select(n, 8), zeros.word_select(n, 8)) for n in range(len(mask)))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import Any
 
 from fanin.hdl.bus.axi4 import BOUNDARY, Burst, Resp
+from fanin.sim.rtl.stalls import Side, Stalls
 
 
 def _check_burst(address: int, words: int, size: int, burst: Burst, step: int) -> None:
@@ -22,8 +22,9 @@ class ReadMemory:
     """Answers an AXI4 read port's bursts in order; add ``process`` to a simulation as a testbench.
 
     ``port``: the master's port; ``word``: the data at a byte address, a multiple of the word;
-    ``latency``: cycles from a burst's AR to its first word, at least 1; ``stall``: the probability that AR
-    is not ready, and that a word is late; ``errors``: byte addresses whose words answer SLVERR.
+    ``latency``: cycles from a burst's AR to its first word, at least 1; ``stall``: the odds that AR is not
+    ready and a word late (streams ``ar`` and ``r`` of :class:`~fanin.sim.rtl.stalls.Stalls`); ``errors``: byte
+    addresses whose words answer SLVERR.
 
     Raises AssertionError when the master withdraws or changes a request, leaves out ``rready`` while data
     wait, or asks for a burst that is not INCR, not of whole words, or crosses 4 KiB.
@@ -36,7 +37,7 @@ class ReadMemory:
         word: Callable[[int], int],
         *,
         latency: int = 1,
-        stall: float = 0.0,
+        stall: float | Mapping[str, float] = 0.0,
         seed: int = 0,
         errors: Collection[int] = (),
     ):
@@ -45,10 +46,9 @@ class ReadMemory:
         self.port = port
         self.word = word
         self.latency = latency
-        self.stall = stall
         self.errors = errors
         self.requests: list[tuple[int, int, int]] = []
-        self._rng = random.Random(seed)
+        self._stalls = Stalls(stall, seed)
         self._beats: deque[tuple[int, int, bool]] = deque()  # (cycle from which on, address, last)
 
     async def process(self, ctx: Any) -> None:
@@ -59,7 +59,7 @@ class ReadMemory:
         shown, waiting = False, None
         while True:
             shown = self._show(ctx, cycle, shown)
-            ready = self._rng.random() >= self.stall
+            ready = not self._stalls.pauses("ar", Side.SINK, cycle)
             ctx.set(port.arready, ready)
             _, _, taken, *request = await ctx.tick().sample(port.rready, *signals)
             assert taken or not shown, "rready is low"
@@ -82,7 +82,8 @@ class ReadMemory:
 
     def _show(self, ctx: Any, cycle: int, shown: bool) -> bool:
         """Offer the next word when it is due; whether one is offered."""
-        if not self._beats or self._beats[0][0] > cycle or (not shown and self._rng.random() < self.stall):
+        due = bool(self._beats) and self._beats[0][0] <= cycle
+        if not due or (not shown and self._stalls.pauses("r", Side.SOURCE, cycle)):
             ctx.set(self.port.rvalid, 0)
             return False
         _, address, last = self._beats[0]
@@ -105,8 +106,9 @@ class WriteMemory:
     """Takes an AXI4 write port's bursts; add ``process`` to a simulation as a testbench.
 
     ``port``: the master's port; ``latency``: cycles from the transfer of a burst's last part to its response,
-    at least 1; ``stall``: the probability that AW or W is not ready, and that a response is late; ``errors``:
-    byte addresses of words whose burst answers SLVERR, and is stored all the same; ``order``: what comes first.
+    at least 1; ``stall``: the odds that AW or W is not ready and a response late
+    (streams ``aw``, ``w`` and ``b`` of :class:`~fanin.sim.rtl.stalls.Stalls`); ``errors``: byte addresses of
+    words whose burst answers SLVERR, and is stored all the same; ``order``: what comes first.
 
     Raises AssertionError when the master withdraws or changes what it offers, is not ready for a response, puts
     ``wlast`` in the wrong place, or asks for a burst that is not INCR, not of whole words, or crosses 4 KiB.
@@ -119,7 +121,7 @@ class WriteMemory:
         port: Any,
         *,
         latency: int = 1,
-        stall: float = 0.0,
+        stall: float | Mapping[str, float] = 0.0,
         seed: int = 0,
         errors: Collection[int] = (),
         order: Order = Order.ANY,
@@ -128,14 +130,13 @@ class WriteMemory:
             raise ValueError(f"latency must be at least 1, not {latency!r}")
         self.port = port
         self.latency = latency
-        self.stall = stall
         self.errors = errors
         self.order = order
         self.content: dict[int, int] = {}
         self.requests: list[tuple[int, int, int]] = []
         self.words: list[int] = []
         self.responses: list[int] = []
-        self._rng = random.Random(seed)
+        self._stalls = Stalls(stall, seed)
         self._bursts: deque[tuple[int, int]] = deque()  # address and words, of which not all words have come
         self._waiting: deque[list[tuple[int, int]]] = deque([[]])  # words of bursts that are not stored yet
         self._due: deque[tuple[int, Any]] = deque()  # cycle from which on, and the response
@@ -148,7 +149,7 @@ class WriteMemory:
         shown, waiting = False, [None, None]
         while True:
             shown = self._answer(ctx, cycle, shown)
-            ready = self._ready()
+            ready = self._ready(cycle)
             ctx.set(port.awready, ready[0])
             ctx.set(port.wready, ready[1])
             _, _, taken, *seen = await ctx.tick().sample(port.bready, *address, *word)
@@ -167,9 +168,9 @@ class WriteMemory:
             self._store(cycle)
             cycle += 1
 
-    def _ready(self) -> tuple[bool, bool]:
+    def _ready(self, cycle: int) -> tuple[bool, bool]:
         """Whether an address, and a word, is taken in this cycle."""
-        address, word = (self._rng.random() >= self.stall for _ in range(2))
+        address, word = (not self._stalls.pauses(name, Side.SINK, cycle) for name in ("aw", "w"))
         complete = len(self._waiting) - 1
         return (
             address and (self.order is not Order.WORDS_FIRST or complete > len(self._bursts)),
@@ -203,8 +204,8 @@ class WriteMemory:
 
     def _answer(self, ctx: Any, cycle: int, shown: bool) -> bool:
         """Offer the next response when it is due; whether one is offered."""
-        due = self._due and self._due[0][0] <= cycle
-        offered = bool(due and (shown or self._rng.random() >= self.stall))
+        due = bool(self._due) and self._due[0][0] <= cycle
+        offered = due and (shown or not self._stalls.pauses("b", Side.SOURCE, cycle))
         ctx.set(self.port.bvalid, offered)
         if offered:
             ctx.set(self.port.bresp, self._due[0][1])

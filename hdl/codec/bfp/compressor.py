@@ -69,7 +69,7 @@ class BfpCompressor(wiring.Component):
         return m
 
     def _reduce(self, m: Module, o: Any) -> None:
-        """A register of reduced values; behind a frame that ends within a block, the words that it lacks."""
+        """A register of reduced values. After a frame that ends within a block come the words that it lacks."""
         i, words, word = self.i, self.words, o.payload
         place = Signal(range(words.per_block))  # of the word in its block
         filling = Signal()
@@ -89,10 +89,10 @@ class BfpCompressor(wiring.Component):
             with m.If(i.valid | filling):
                 m.d.sync += [place.eq(place + 1), filling.eq((i.p.last | filling) & ~ends)]
 
-    def _reduced(self, lane: int, there: Any) -> Any:
+    def _reduced(self, lane: int, present: Any) -> Any:
         """A value without the bytes that it lacks; its lower fraction bits as one."""
         keep = self.i.p.keep.word_select(lane, FLOAT_BITS // 8)
-        bits = self.i.p.data.word_select(lane, FLOAT_BITS) & Cat((k & there).replicate(8) for k in keep)
+        bits = self.i.p.data.word_select(lane, FLOAT_BITS) & Cat((k & present).replicate(8) for k in keep)
         cut = FRACTION_BITS - self.mantissa
         exponent = bits[FRACTION_BITS : FRACTION_BITS + EXPONENT_BITS]
         return Cat(bits[cut:FRACTION_BITS], bits[:cut].any(), exponent, bits[-1])

@@ -72,41 +72,45 @@ class PieceCutter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A piece lies in the current word and, if it crosses that word's end, in the one on ``i``."""
+        """A piece lies in the ``current`` word and, if it ``crosses`` that word's end, in the next, on ``i``.
+
+        ``cut`` takes a piece. It needs a new current word if the piece ``closes`` the old one, by crossing its
+        end or reaching it. A frame that is ``exhausted`` has ended before its pieces did, which are cut
+        nevertheless; one that has a ``surplus`` goes on after its last piece, and is dropped up to its end.
+        """
         m = Module()
         current = Signal(packet_layout(self.width), reset_less=True)
         full = Signal()  # there is a current word
-        over = Signal()  # the frame has ended early
-        surplus = Signal()  # what is left of the frame is dropped
-        # the piece ends behind the current word; there or at its end
+        exhausted = Signal()
+        surplus = Signal()
         crosses = Signal()
         closes = Signal()
         advance = Signal()
         cut = Signal()
         refill = Signal()
-        ended = Signal()
+        at_end = Signal()  # no word of the frame follows the current one
         busy, final, tail = self._countdown(m, cut)
         i = self.i
         m.d.comb += [
-            ended.eq(over | current.last),
-            cut.eq(advance & busy & (over | full & (~crosses | current.last | i.valid))),
-            refill.eq(Mux(cut, closes | final, ~full & ~over & ~surplus)),
-            i.ready.eq(Mux(cut, final | closes & ~ended, ~full & ~over)),  # neither is there in a surplus
+            at_end.eq(exhausted | current.last),
+            cut.eq(advance & busy & (exhausted | full & (~crosses | current.last | i.valid))),
+            refill.eq(Mux(cut, closes | final, ~full & ~exhausted & ~surplus)),
+            i.ready.eq(Mux(cut, final | closes & ~at_end, ~full & ~exhausted)),  # so it is in a surplus, too
         ]
         with m.If(refill):
-            m.d.sync += [full.eq(i.valid & ~(cut & (final ^ ended))), current.eq(i.p)]
-        m.d.sync += surplus.eq((surplus | cut & final & ~ended) & ~(i.valid & i.p.last))
-        m.d.sync += over.eq((over | cut & closes & ended) & ~(cut & final))
-        place, later, first = self._places(m, cut, final, crosses, closes)
-        beside = {"first": first, "last": final, "tail": tail}
-        self._turn(m, advance, cut, self._merged(m, current, later, over), place, beside)
+            m.d.sync += [full.eq(i.valid & ~(cut & (final ^ at_end))), current.eq(i.p)]
+        m.d.sync += surplus.eq((surplus | cut & final & ~at_end) & ~(i.valid & i.p.last))
+        m.d.sync += exhausted.eq((exhausted | cut & closes & at_end) & ~(cut & final))
+        begin, from_begin, first = self._positions(m, cut, final, crosses, closes)
+        flags = {"first": first, "last": final, "tail": tail}
+        self._align(m, advance, cut, self._merged(m, current, from_begin, exhausted), begin, flags)
         return m
 
     def _countdown(self, m: Module, cut: Signal) -> tuple[Signal, Any, Signal]:
         """Whether pieces are to be cut, whether the next one is the last, and that one's last byte."""
         length, tail_bits = self.length, (self.width // 8 - 1).bit_length()
         busy = Signal()
-        left = Signal(signed(LENGTH_BITS + 1 - tail_bits), reset_less=True)  # pieces behind the next, less 1
+        left = Signal(signed(LENGTH_BITS + 1 - tail_bits), reset_less=True)  # pieces after the next one, less 1
         tail = Signal(tail_bits, reset_less=True)
         final = left[-1]
         starts = Signal()  # with the next length, if there is one
@@ -117,57 +121,59 @@ class PieceCutter(wiring.Component):
                 m.d.sync += Cat(tail, left).eq(length.payload - (1 + self.width // 8))
         return busy, final, tail
 
-    def _places(self, m: Module, cut: Signal, final: Any, crosses: Signal, closes: Signal) -> Any:
-        """Where the next piece begins, its bytes of the word, and whether it is the first of its block."""
+    def _positions(self, m: Module, cut: Signal, final: Any, crosses: Signal, closes: Signal) -> Any:
+        """Where the next piece begins, the current word's bytes from there on, and if it begins its block."""
         size, words = self.width // 8, self.words
-        place = Signal(range(size))  # where the piece begins; a byte before that if it has no exponent
-        later = Signal(size, init=-1)
+        begin = Signal(range(size))  # a byte before the piece if that has no exponent: so all codes lie alike
+        from_begin = Signal(size, init=-1)
         number = Signal(range(words.per_block))  # of the word in its block
         end = Signal(range(2 * size), init=words.piece_bytes)  # of the piece
         next_end = Signal.like(end)
-        ends = number == words.per_block - 1
-        following = Mux(ends, words.piece_bytes, words.code_bytes)
-        m.d.comb += next_end.eq(Mux(final, words.piece_bytes, end[:-1] + following))
+        block_ends = number == words.per_block - 1
+        next_bytes = Mux(block_ends, words.piece_bytes, words.code_bytes)
+        m.d.comb += next_end.eq(Mux(final, words.piece_bytes, end[:-1] + next_bytes))
         with m.If(cut):
             m.d.sync += [
-                place.eq(Mux(final, 0, Mux(ends, end[:-1], end[:-1] - 1))),
-                later.eq(Mux(final, -1, ones_from(end[:-1], size))),
+                begin.eq(Mux(final, 0, Mux(block_ends, end[:-1], end[:-1] - 1))),
+                from_begin.eq(Mux(final, -1, ones_from(end[:-1], size))),
                 number.eq(Mux(final, 0, number + 1)),
                 end.eq(next_end),
                 crosses.eq(next_end[-1] & next_end[:-1].any()),
                 closes.eq(next_end[-1]),
             ]
-        return place, later, number == 0
+        return begin, from_begin, number == 0
 
-    def _merged(self, m: Module, current: Any, later: Signal, over: Signal) -> Signal:
+    def _merged(self, m: Module, current: Any, from_begin: Signal, exhausted: Signal) -> Signal:
         """The current word from the piece's first byte on, the next one below it, each byte with its keep."""
         size = self.width // 8
         merged = Signal(UNIT * size)
         for n in range(size):
-            now, then = (word.data.word_select(n, 8) for word in (current, self.i.p))
-            there = Mux(later[n], current.keep[n], self.i.p.keep[n] & ~current.last) & ~over
-            m.d.comb += merged.word_select(n, UNIT).eq(Cat(Mux(later[n], now, then), there))
+            here, ahead = (word.data.word_select(n, 8) for word in (current, self.i.p))
+            keep = Mux(from_begin[n], current.keep[n], self.i.p.keep[n] & ~current.last) & ~exhausted
+            m.d.comb += merged.word_select(n, UNIT).eq(Cat(Mux(from_begin[n], here, ahead), keep))
         return merged
 
-    def _turn(self, m: Module, advance: Signal, cut: Signal, merged: Any, place: Signal, beside: Any) -> None:
-        """Rotate the piece down in two stages."""
+    def _align(
+        self, m: Module, advance: Signal, cut: Signal, merged: Any, begin: Signal, flags: dict[str, Any]
+    ) -> None:
+        """Rotate the piece down to its first byte: by quarters of a word, then by the rest."""
         words, o = self.words, self.o
-        turned = Signal.like(merged, reset_less=True)
-        rest = Signal(len(place) - 2, reset_less=True)
-        waits = Signal()
-        held = Signal(data.StructLayout({"first": 1, "last": 1, "tail": len(place)}), reset_less=True)
+        coarse = Signal.like(merged, reset_less=True)
+        rest = Signal(len(begin) - 2, reset_less=True)
+        coarse_valid = Signal()
+        coarse_flags = Signal(data.StructLayout({"first": 1, "last": 1, "tail": len(begin)}), reset_less=True)
         piece = Signal(UNIT * words.piece_bytes, reset_less=True)
         m.d.comb += advance.eq(o.ready | ~o.valid)
         with m.If(advance):
-            m.d.sync += [waits.eq(cut), o.valid.eq(waits), rest.eq(place[:-2])]
-            m.d.sync += turned.eq(rotated(merged, place[-2:], unit=-UNIT * self.width // 32))
-            m.d.sync += [held[name].eq(value) for name, value in beside.items()]
-            m.d.sync += [o.payload[name].eq(held[name]) for name in beside]
-            m.d.sync += piece.eq(rotated(turned, rest, unit=-UNIT)[: len(piece)])
+            m.d.sync += [coarse_valid.eq(cut), o.valid.eq(coarse_valid), rest.eq(begin[:-2])]
+            m.d.sync += coarse.eq(rotated(merged, begin[-2:], unit=-UNIT * self.width // 32))
+            m.d.sync += [coarse_flags[name].eq(value) for name, value in flags.items()]
+            m.d.sync += [o.payload[name].eq(coarse_flags[name]) for name in flags]
+            m.d.sync += piece.eq(rotated(coarse, rest, unit=-UNIT)[: len(piece)])
         m.d.comb += o.payload.data.eq(Cat(piece.word_select(n, UNIT)[:8] for n in range(words.piece_bytes)))
-        there = Cat(piece.word_select(n, UNIT)[8] for n in range(words.piece_bytes))
+        keep = Cat(piece.word_select(n, UNIT)[8] for n in range(words.piece_bytes))
         last_block = o.payload.tail[-(words.blocks - 1).bit_length() :] if words.blocks > 1 else 0
-        ends = [words.bytes_of(count) - 1 for count in range(1, words.blocks + 1)]
+        last_bytes = [words.bytes_of(count) - 1 for count in range(1, words.blocks + 1)]
         m.d.comb += o.payload.missing.eq(
-            o.payload.last & ~Cat(there[n] for n in ends).bit_select(last_block, 1)
+            o.payload.last & ~Cat(keep[n] for n in last_bytes).bit_select(last_block, 1)
         )

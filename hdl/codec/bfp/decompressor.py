@@ -10,10 +10,11 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.codec import EXPONENT_BITS, FRACTION_BITS, QUIET_NAN, SPECIAL_EXPONENT, Bfp
 from fanin.hdl.arith.delay import delayed
+from fanin.hdl.arith.select import leading_zeros
 from fanin.hdl.codec.bfp.cutter import LENGTH_BITS, PieceCutter
 from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.stream.connect import connect_typed
-from fanin.hdl.stream.lanes import ones_from
+from fanin.hdl.stream.lanes import ones_through
 from fanin.hdl.stream.packet import packet_stream
 
 STAGES = 3
@@ -23,7 +24,7 @@ class BfpDecompressor(wiring.Component):
     """Decompress frames of blocks to binary32 values.
 
     A frame that leaves has exactly ``length`` bytes. ``error``, valid with ``last``, says that the compressed
-    frame ended before the codes of its last word; of blocks of several words those behind ``length`` are not
+    frame ended before the codes of its last word; of blocks of several words those after ``length`` are not
     asked for. What a compressed frame has beyond them is dropped.
 
     Members
@@ -76,10 +77,10 @@ class BfpDecompressor(wiring.Component):
         m.d.comb += [advance.eq(o.ready | ~o.valid), cutter.o.ready.eq(advance), o.valid.eq(arrived[-1])]
         with m.If(advance):
             m.d.sync += arrived.eq(Cat(cutter.o.valid, arrived))
-            beside = Cat(piece.tail, piece.last, piece.missing)
-            beside = delayed(m, beside, STAGES - 1, name="beside")[-1]
-            tail, last, missing = beside[:-2], beside[-2], beside[-1]
-            keep = Mux(last, Cat(1, ~ones_from(tail, self.width // 8)), -1)
+            tail, last, missing = (
+                delayed(m, piece[name], STAGES - 1, name=name)[-1] for name in ("tail", "last", "missing")
+            )
+            keep = Mux(last, ones_through(tail, self.width // 8), -1)
             m.d.sync += [o.p.keep.eq(keep), o.p.last.eq(last), o.p.error.eq(missing)]
             exponents = self._exponents(m, cutter.o)
             for n, code in enumerate(self._codes(piece.data)):
@@ -115,10 +116,10 @@ class BfpDecompressor(wiring.Component):
             name=f"first_{name}",
             reset_less=True,
         )
-        leading = bits - 1
-        for place in range(bits):
-            leading = Mux(magnitude[place], bits - 1 - place, leading)
-        m.d.sync += [zeros.eq(leading), first.eq(Cat(magnitude, block_exponent, sign, ~magnitude.any()))]
+        m.d.sync += [
+            zeros.eq(leading_zeros(magnitude)),
+            first.eq(Cat(magnitude, block_exponent, sign, ~magnitude.any())),
+        ]
 
         nan = (first.exponent == SPECIAL_EXPONENT) & first.magnitude[-1] & first.magnitude[:-1].any()
         flags = data.StructLayout(

@@ -70,7 +70,7 @@ class BlockMaximum(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A tree of maxima over the values of a block in a word; behind it, if need be, over its words."""
+        """A tree of maxima over the values of a block in a word; after it, if need be, one over its words."""
         m = Module()
         levels = _levels(self.words)
         cycles = LEVEL_LATENCY * levels
@@ -103,36 +103,36 @@ class BlockMaximum(wiring.Component):
         m.submodules.queue = queue = StreamFIFO(shape=word.shape(), depth=2 * self.words.per_block)
         m.submodules.exponents = exponents = StreamFIFO(shape=EXPONENT_BITS, depth=2)
         so_far = Signal(EXPONENT_BITS, reset_less=True)
-        whole = Signal()  # ``so_far`` is a block's
-        known = Signal()  # the exponent of the block that is next
+        complete = Signal()  # ``so_far`` is that of a whole block
+        has_exponent = Signal()  # the block in front of the queue
         m.d.comb += [
             ready.eq(queue.i.ready),
             queue.i.valid.eq(valid),
             queue.i.payload.eq(word),
-            exponents.i.valid.eq(whole),  # has room: 2 blocks fit in the queue
+            exponents.i.valid.eq(complete),  # has room: 2 blocks fit in the queue
             exponents.i.payload.eq(so_far),
-            known.eq(exponents.o.valid | whole),
-            o.valid.eq(queue.o.valid & known),
-            queue.o.ready.eq(o.ready & known),
+            has_exponent.eq(exponents.o.valid | complete),
+            o.valid.eq(queue.o.valid & has_exponent),
+            queue.o.ready.eq(o.ready & has_exponent),
             exponents.o.ready.eq(o.ready & queue.o.valid & queue.o.payload.end),
             o.payload.word.eq(queue.o.payload),
             o.payload.exponents[0].eq(Mux(exponents.o.valid, exponents.o.payload, so_far)),
         ]
-        m.d.sync += whole.eq(valid & queue.i.ready & word.end)
+        m.d.sync += complete.eq(valid & queue.i.ready & word.end)
         with m.If(valid & queue.i.ready & (word.first | (so_far < largest))):
             m.d.sync += so_far.eq(largest)
 
 
 def _maximum(m: Module, values: list[Any], name: str) -> Signal:
-    """The largest, :data:`LEVEL_LATENCY` cycles later: all pairs are compared, then the winner chosen."""
+    """The largest, :data:`LEVEL_LATENCY` cycles later: all pairs are compared, then the winner is taken."""
     less = {}
     for j, k in combinations(range(len(values)), 2):
         less[j, k] = Signal(name=f"{name}_less_{j}_{k}", reset_less=True)
         m.d.sync += less[j, k].eq(values[j] < values[k])
-    chosen = []
+    candidates = []
     for k, value in enumerate(values):
         wins = [less[j, k] for j in range(k)] + [~less[k, j] for j in range(k + 1, len(values))]
-        chosen.append(Mux(Cat(wins).all(), delayed(m, value, 1, name=f"{name}_value_{k}")[-1], 0))
+        candidates.append(Mux(Cat(wins).all(), delayed(m, value, 1, name=f"{name}_value_{k}")[-1], 0))
     largest = Signal(EXPONENT_BITS, name=name, reset_less=True)
-    m.d.sync += largest.eq(reduce(or_, chosen))
+    m.d.sync += largest.eq(reduce(or_, candidates))
     return largest

@@ -83,7 +83,8 @@ class Quantiser(wiring.Component):
             for n, value in enumerate(i.word.values):
                 exponent = i.exponents[n * words.blocks // words.lanes]
                 codes.append(self._lane(m, value, exponent, str(n)))
-            self._piece(m, exponents, place[: words.blocks], place[-2], place[-1], codes)
+            data = self._piece(m, exponents, place[: words.blocks], place[-2], place[-1], codes)
+        m.d.comb += self.o.payload.data.eq(data)
         return m
 
     def _lane(self, m: Module, value: Any, block_exponent: Any, name: str) -> Any:
@@ -125,8 +126,8 @@ class Quantiser(wiring.Component):
         m.d.sync += code.eq(Cat(magnitude[:bits], flag.sign & (kept.any() | up | flag.nan)))
         return code
 
-    def _piece(self, m: Module, exponents: Any, present: Any, first: Any, last: Any, codes: list[Any]) -> None:
-        """Exponents and codes in their order; the bytes of the blocks that are present."""
+    def _piece(self, m: Module, exponents: Any, present: Any, first: Any, last: Any, codes: list[Any]) -> Any:
+        """Exponents and codes in their order, which are returned; the bytes of the blocks that are present."""
         words, piece = self.words, self.o.payload
         per_exponent = words.lanes // words.blocks
         parts = [Cat(exponents[k], codes[k * per_exponent :][:per_exponent]) for k in range(words.blocks)]
@@ -134,9 +135,10 @@ class Quantiser(wiring.Component):
         for count in range(1, words.blocks):
             with m.If(last & ~present[count] & present[count - 1]):
                 m.d.sync += piece.count.eq(words.bytes_of(count))
-        if words.per_block > 1:
-            m.d.sync += piece.data.eq(Cat(parts))
-            with m.If(~first):
-                m.d.sync += [piece.count.eq(words.code_bytes), piece.data.eq(Cat(codes))]
-        else:
-            m.d.comb += piece.data.eq(Cat(parts))
+        if words.per_block == 1:
+            return Cat(parts)
+        data = Signal.like(piece.data)
+        m.d.sync += data.eq(Cat(parts))
+        with m.If(~first):
+            m.d.sync += [piece.count.eq(words.code_bytes), data.eq(Cat(codes))]
+        return data

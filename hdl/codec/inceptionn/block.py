@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.codec import EXPONENT_BIAS, FLOAT_BITS, FRACTION_BITS, MAX_BOUND, SHORT_FRACTION, TAG_BITS, Mode, Tag
-from fanin.hdl.codec.inceptionn.shifter import picked
+from fanin.hdl.arith.select import leading_zeros
 
 COMPRESSION_LATENCY = 2
 DECOMPRESSION_LATENCY = 2
 
-_KEPT = SHORT_FRACTION[Tag.BITS16]  # fraction bits that are computed
-_BYTE = SHORT_FRACTION[Tag.BITS8]
-_CUT = _KEPT - _BYTE  # of these an 8-bit form loses
-_BELOW = FRACTION_BITS - _KEPT  # fraction bits that are lost even at shift 0
+_LONG = SHORT_FRACTION[Tag.BITS16]  # fraction bits of the forms: 15
+_SHORT = SHORT_FRACTION[Tag.BITS8]  # 7
+_CUT = _LONG - _SHORT  # of the long form's fraction bits the short one loses these
+_BELOW = FRACTION_BITS - _LONG  # bits of binary32's fraction that both lose even at shift 0
 
 
 class CompressionBlock(wiring.Component):
@@ -70,50 +70,58 @@ class CompressionBlock(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """First |f| in units of 2^-15 and what its size alone decides, then whether 8 bits are enough."""
+        """First |f| in units of 2^-15, and what its size decides; then the tag, by what 8 bits would lose.
+
+        ``magnitude`` is |f| in those units, rounded down, and ``sticky`` says that something was lost by
+        that. An 8-bit form loses the lower byte of ``magnitude`` and what is ``sticky``: ``strict`` takes it
+        if this is at most ``limit``, the bound in the same units (or more than any byte, where no loss is too
+        large).
+        """
         m = Module()
         fraction, exponent = self.i[:FRACTION_BITS], self.i[FRACTION_BITS:-1]
-        shift = ~exponent[:4]  # |f| is in [2^-shift, 2^(1 - shift)), if it is near
-        near = exponent[4:] == EXPONENT_BIAS >> 4
+        shift = ~exponent[:4]  # 127 - exponent where ``in_range``: |f| is in [2^-shift, 2^(1 - shift))
+        in_range = exponent[4:] == EXPONENT_BIAS >> 4
         strict = self.mode == Mode.STRICT
         bits = Signal(FLOAT_BITS, reset_less=True)
-        magnitude = Signal(_KEPT, reset_less=True)  # |f|, cut off
-        rest = Signal(reset_less=True)  # something was cut off
-        limit = Signal(
-            _CUT + 1, reset_less=True
-        )  # the bound in units of 2^-15; none: above all that 8 bits lose
-        raw, small, equal, more, half = (
-            Signal(reset_less=True, name=n) for n in ("as_is", "small", "equal", "more", "half")
-        )
+        magnitude = Signal(_LONG, reset_less=True)
+        sticky = Signal(reset_less=True)
+        limit = Signal(_CUT + 1, reset_less=True)
+        raw = Signal(reset_less=True)
+        below_bound = Signal(reset_less=True)
+        at_bound = Signal(
+            reset_less=True
+        )  # |f| is in [2^-bound, 2^(1 - bound)): a zero if nothing follows the one
+        has_fraction = Signal(reset_less=True)
+        above_half = Signal(reset_less=True)  # ``published``: so large that it takes 16 bits
+        lost = Cat(bit & (shift > n - _BELOW) for n, bit in enumerate(fraction))
         with m.If(self.enable):
             m.d.sync += [
                 bits.eq(Cat(self.i.word_select(n, 8) & keep.replicate(8) for n, keep in enumerate(self.keep))),
                 magnitude.eq((Cat(fraction, 1) >> shift)[_BELOW:]),
-                rest.eq(_lost(fraction, shift)),
+                sticky.eq(lost.any()),
                 raw.eq(self.keep[0] & (~self.keep[-1] | (exponent >= EXPONENT_BIAS))),
-                small.eq(~self.keep[0] | ~near | (shift > self.bound)),
-                equal.eq(strict & (shift == self.bound)),
-                more.eq(fraction.any()),
-                half.eq(~strict & (shift <= self.bound >> 1)),
-                limit.eq(Cat(strict & (self.bound == _KEPT - n) for n in range(_CUT))),
-                limit[_CUT].eq(~strict | (self.bound <= _BYTE)),
+                below_bound.eq(~self.keep[0] | ~in_range | (shift > self.bound)),
+                at_bound.eq(strict & (shift == self.bound)),
+                has_fraction.eq(fraction.any()),
+                above_half.eq(~strict & (shift <= self.bound >> 1)),
+                limit.eq(Cat(strict & (self.bound == _LONG - n) for n in range(_CUT))),
+                limit[_CUT].eq(~strict | (self.bound <= _SHORT)),
             ]
-        # limit >= what 8 bits lose, its rest rounded up: the carry of limit - cut - rest
-        enough = (Cat(1, limit) + Cat(~rest, ~magnitude[:_CUT], 1))[-1]
-        zero = small | equal & ~more
+        zero = below_bound | at_bound & ~has_fraction
+        fits_byte = Cat(sticky, magnitude[:_CUT]) <= Cat(0, limit)
         tag = Signal(TAG_BITS)
-        m.d.comb += tag.eq(Mux(raw, Tag.RAW, Mux(zero, Tag.ZERO, Mux(half | ~enough, Tag.BITS16, Tag.BITS8))))
-        short = Mux(tag[1], Cat(magnitude, bits[-1]), Cat(magnitude[_CUT:], bits[-1]))
+        value = Signal(FLOAT_BITS)
+        with m.If(raw):
+            m.d.comb += [tag.eq(Tag.RAW), value.eq(bits)]
+        with m.Elif(zero):
+            m.d.comb += [tag.eq(Tag.ZERO), value.eq(0)]
+        with m.Elif(above_half | ~fits_byte):
+            m.d.comb += [tag.eq(Tag.BITS16), value.eq(Cat(magnitude, bits[-1]))]
+        with m.Else():
+            m.d.comb += [tag.eq(Tag.BITS8), value.eq(Cat(magnitude[_CUT:], bits[-1]))]
         with m.If(self.enable):
-            m.d.sync += [self.tag.eq(tag), self.value.eq(Mux(tag == Tag.RAW, bits, Mux(tag.any(), short, 0)))]
+            m.d.sync += [self.tag.eq(tag), self.value.eq(value)]
         return m
-
-
-def _lost(fraction: Value, shift: Value) -> Value:
-    """Whether a one of ``fraction``, shifted right by ``shift``, falls below the bits that are computed."""
-    always = _BELOW + 1  # bits, as the shift is at least 1
-    sometimes = Cat(fraction[n] & (shift > n - _BELOW) for n in range(always, FRACTION_BITS))
-    return fraction[:always].any() | sometimes.any()
 
 
 class DecompressionBlock(wiring.Component):
@@ -148,49 +156,31 @@ class DecompressionBlock(wiring.Component):
         super().__init__({"tag": In(TAG_BITS), "value": In(FLOAT_BITS), "enable": In(1), "o": Out(FLOAT_BITS)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Find the leading one, then move it to the top.
+        """Cycle 1 finds the leading one of the short forms' fraction, cycle 2 moves it to the top.
 
-        What a form does not have is 0 from the first register on, so that behind them nothing is chosen.
+        What is raw passes beside them: either it or the fraction is zero, so that the two are joined by an OR.
         """
         m = Module()
-        byte = self.tag[0]  # of the short forms; what is raw passes by
-        raw, short = self.tag == Tag.RAW, (self.tag == Tag.BITS8) | (self.tag == Tag.BITS16)
-        fraction = Signal(_KEPT)
-        m.d.comb += fraction.eq(Mux(byte, self.value[:_BYTE] << _CUT, self.value))
-        bits = Signal(FLOAT_BITS, reset_less=True)
-        magnitude = Signal(_KEPT, reset_less=True)
+        short = self.tag == Tag.BITS8
+        has_fraction = short | (self.tag == Tag.BITS16)
+        fraction = Signal(_LONG)
+        m.d.comb += fraction.eq(Mux(short, self.value[:_SHORT] << _CUT, self.value))
+        raw = Signal(FLOAT_BITS, reset_less=True)
+        magnitude = Signal(_LONG, reset_less=True)
         zeros = Signal(4, reset_less=True)  # above the leading one
         sign, found = (Signal(reset_less=True, name=name) for name in ("sign", "found"))
-        leading, one = _leading_zeros(self.value[:_KEPT], byte)
         with m.If(self.enable):
             m.d.sync += [
-                bits.eq(Mux(raw, self.value, 0)),
-                magnitude.eq(Mux(short, fraction, 0)),
-                zeros.eq(leading),
-                found.eq(short & one),
-                sign.eq(Mux(byte, self.value[_BYTE], self.value[_KEPT])),
+                raw.eq(Mux(self.tag == Tag.RAW, self.value, 0)),
+                magnitude.eq(Mux(has_fraction, fraction, 0)),
+                zeros.eq(leading_zeros(fraction)),
+                found.eq(has_fraction & fraction.any()),
+                sign.eq(Mux(short, self.value[_SHORT], self.value[_LONG])),
             ]
-        # without the leading one; bit by bit, where a shifter would share what it moves, for longer paths
-        bits_of = list(magnitude)
-        above = ([*bits_of[n::-1], *[Const(0)] * (_KEPT - n)] for n in range(_KEPT - 1))
-        normal = Cat(picked(choices, zeros) for choices in above)
+        following = (magnitude << zeros)[: _LONG - 1]  # the bits after the leading one
         exponent = Mux(found, (EXPONENT_BIAS - 1 - zeros)[:8], 0)
-        value = Cat(Const(0, FRACTION_BITS + 1 - _KEPT), normal, exponent, found & sign)
         with m.If(self.enable):
-            m.d.sync += self.o.eq(bits | value)
+            m.d.sync += self.o.eq(
+                raw | Cat(Const(0, FRACTION_BITS - len(following)), following, exponent, found & sign)
+            )
         return m
-
-
-def _leading_zeros(value: Value, byte: Value) -> tuple[Value, Value]:
-    """Zeros above the leading one of 15 bits, or, of a ``byte``, of the lowest 7; and whether there is one.
-
-    Four bits at a time, to be quick.
-    """
-    padded = Cat(1, value)
-    nibbles = [padded[low : low + 4] for low in (12, 8, 4, 0)]
-    within = [Mux(n[3], 0, Mux(n[2], 1, Mux(n[1], 2, 3))) for n in nibbles]
-    first, second = (n.any() & ~byte for n in nibbles[:2])
-    third = nibbles[2].any()
-    low = Mux(first, within[0], Mux(second, within[1], Mux(third, within[2], within[3])))
-    which = Cat(~first & (second | ~third), ~(first | second | byte))
-    return Cat(low[:2], which), first | second | third | nibbles[3][1:].any()

@@ -78,13 +78,12 @@ class InceptionnCompressor(wiring.Component):
         m.d.comb += [enable.eq(packer.i.ready), self.i.ready.eq(enable)]
         pipeline = Pipeline(m, enable)
         tags, values = self._blocks(m, enable)
-        row, count = join(pipeline, tags, values, extra=config.tag_bytes)
-        shifting = shifter_latency(self.group)
-        steps = COMPRESSION_LATENCY + shifting
+        row, count = join(pipeline, tags, values)
+        steps = COMPRESSION_LATENCY + shifter_latency(self.group)
         m.d.comb += [
             packer.i.valid.eq(pipeline.delay(self.i.valid, steps, name="valid", reset_less=False)),
             packer.i.p.last.eq(pipeline.delay(self.i.p.last, steps, name="last")),
-            packer.i.p.data.eq(Cat(pipeline.delay(tags, shifting, name="tags"), row)),
+            packer.i.p.data.eq(row),
             packer.i.p.count.eq(count),
         ]
         return m

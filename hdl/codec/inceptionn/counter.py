@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.codec.inceptionn.rows import place_bits
+from fanin.hdl.codec.inceptionn.shapes import LENGTH_BITS, offset_bits
 from fanin.hdl.stream.buffer import RegisterSlice
-
-LENGTH_BITS = 32
+from fanin.hdl.stream.connect import connect_typed
 
 
 class GroupCounter(wiring.Component):
-    """Count the groups of each frame: is there one to step to, and is it the last one?
+    """Count the groups of each frame: is there one left, and is it the last one?
 
     A frame of n bytes, decompressed, has ceil(n / 4 · ``group``) groups.
 
@@ -28,10 +27,8 @@ class GroupCounter(wiring.Component):
     ``valid`` : Out, 1
         There is a group.
     ``last`` : Out, 1
-        It is its frame's last one, of whose beat ``tail`` + 1 bytes are wanted.
+        With ``valid``: it is its frame's last one, of whose beat ``tail`` + 1 bytes are asked for.
     ``tail`` : Out
-    ``next`` : Out, ``valid`` and ``last``
-        What they will be in the next cycle; ``last`` only with ``valid``.
 
     Parameters
     ----------
@@ -40,7 +37,7 @@ class GroupCounter(wiring.Component):
 
     Latency
     -------
-    3 cycles from ``length`` to ``valid``; ``next`` follows ``step`` within the cycle. A step a cycle.
+    3 cycles from ``length`` to ``valid``; a step a cycle, across frames.
 
     Source
     ------
@@ -48,71 +45,39 @@ class GroupCounter(wiring.Component):
     """
 
     def __init__(self, *, group: int = 8):
-        self.place = place_bits(group)
+        self.group = group
         super().__init__(
             {
                 "length": In(stream.Signature(LENGTH_BITS)),
                 "step": In(1),
                 "valid": Out(1),
                 "last": Out(1),
-                "tail": Out(self.place),
-                "next": Out(data.StructLayout({"valid": 1, "last": 1})),
+                "tail": Out(offset_bits(group)),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Long counts are compared a step ahead, so that ``next`` comes out of registers."""
+        """Two slices in front of the counter: one of lengths, one of frames of ``left`` + 1 groups."""
         m = Module()
-        long = self.place + 3  # bits of a length that is not compared bit by bit
-        layout = data.StructLayout(
-            {"tail": self.place, "left": LENGTH_BITS - self.place, "one": 1, "two": 1, "four": 1}
-        )
-        m.submodules.lengths = lengths = RegisterSlice(
-            shape=data.StructLayout({"bytes": LENGTH_BITS, "short": 1})
-        )
+        bits = offset_bits(self.group)
+        layout = data.StructLayout({"tail": bits, "left": LENGTH_BITS - bits})
+        m.submodules.lengths = lengths = RegisterSlice(shape=LENGTH_BITS)
         m.submodules.frames = frames = RegisterSlice(shape=layout)
-        length, short = lengths.o.p.bytes, lengths.o.p.short
-
-        def at_most(log2: int) -> Value:
-            """Whether a length is at most a power of two."""
-            return short & ~(length[log2 + 1 : long].any() | length[log2] & length[:log2].any())
-
+        connect_typed(m, wiring.flipped(self.length), lengths.i)
         m.d.comb += [
-            lengths.i.valid.eq(self.length.valid),
-            lengths.i.p.bytes.eq(self.length.p),
-            lengths.i.p.short.eq(_is_zero(self.length.p[long:])),
-            self.length.ready.eq(lengths.i.ready),
             frames.i.valid.eq(lengths.o.valid),
-            frames.i.p.eq(length - 1),
-            frames.i.p.one.eq(at_most(self.place)),
-            frames.i.p.two.eq(at_most(self.place + 1)),
-            frames.i.p.four.eq(at_most(self.place + 2)),
+            frames.i.p.eq(lengths.o.p - 1),
             lengths.o.ready.eq(frames.i.ready),
         ]
-        left = Signal(LENGTH_BITS - self.place, reset_less=True)  # groups behind this one
-        few = Signal(reset_less=True)  # fewer than four, if those are fewer than three
-        one = Signal(reset_less=True)  # a single one
-        following = frames.o
-        m.d.comb += [
-            following.ready.eq(~self.valid | self.step & self.last),
-            self.next.valid.eq(Mux(following.ready, following.valid, self.valid)),
-            self.next.last.eq(
-                Mux(following.ready, following.valid & following.p.one, Mux(self.step, one, self.last))
-            ),
-        ]
-        m.d.sync += [self.valid.eq(self.next.valid), self.last.eq(self.next.last)]
-        with m.If(following.ready):
+        left = Signal(LENGTH_BITS - bits, reset_less=True)  # groups of the frame after this one
+        load = Signal()
+        m.d.comb += [load.eq(~self.valid | self.step & self.last), frames.o.ready.eq(load)]
+        with m.If(load):
             m.d.sync += [
-                left.eq(following.p.left),
-                self.tail.eq(following.p.tail),
-                few.eq(following.p.four),
-                one.eq(following.p.two),
+                self.valid.eq(frames.o.valid),
+                self.last.eq(frames.o.p.left == 0),
+                Cat(self.tail, left).eq(frames.o.p),
             ]
         with m.Elif(self.step):
-            m.d.sync += [left.eq(left - 1), few.eq(few | _is_zero(left[2:])), one.eq(few & (left[:2] == 2))]
+            m.d.sync += [left.eq(left - 1), self.last.eq(left == 1)]
         return m
-
-
-def _is_zero(value: Value) -> Value:
-    """By a carry chain, whose depth does not depend on how synthesis shares it."""
-    return (Cat(value, 0) - 1)[len(value)]

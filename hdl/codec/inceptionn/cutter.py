@@ -5,51 +5,39 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import FLOAT_BITS, TAG_BITS, Inceptionn
+from fanin.codec import TAG_BITS, Inceptionn
 from fanin.hdl.arith.delay import Pipeline, delayed
-from fanin.hdl.codec.inceptionn.counter import LENGTH_BITS
-from fanin.hdl.codec.inceptionn.rows import BURST_BITS, SLOTS, place_bits
-from fanin.hdl.codec.inceptionn.shifter import decoded, picked
-from fanin.hdl.codec.inceptionn.starts import StartTable, low_layout, table_stages
+from fanin.hdl.arith.select import select
+from fanin.hdl.codec.inceptionn.shapes import (
+    BURST_BITS,
+    LENGTH_BITS,
+    SLOTS,
+    burst_bytes,
+    count_bits,
+    group_layout,
+    table_stages,
+)
+from fanin.hdl.codec.inceptionn.starts import StartTable
 from fanin.hdl.codec.inceptionn.stepper import GroupStepper
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 
-
-def group_layout(group: int) -> data.StructLayout:
-    """A group: its ``tags``, its values' bytes in a row, from the lowest of ``data``.
-
-    ``low``: the :func:`~fanin.hdl.codec.inceptionn.shifter.rank` of the lower half of the tags, ``others``: its
-    bits but the top two, decoded. ``last``: it ends its frame, of whose last beat ``tail`` + 1 bytes are
-    wanted. ``missing``: the frame ended before the group did; all tags are 00, then, and ``low`` is any.
-    """
-    low = low_layout(group).elem_shape
-    return data.StructLayout(
-        {
-            "tags": TAG_BITS * group,
-            "low": low,
-            "others": 1 << low - 2,
-            "data": FLOAT_BITS * group,
-            "tail": place_bits(group),
-            "last": 1,
-            "missing": 1,
-        }
-    )
+HELD = 8  # bursts that are held before ``i`` is not ready any more
 
 
 class GroupCutter(wiring.Component):
     """Cut the groups of compressed frames apart.
 
     Where a group begins follows from the tags of the one before, within a cycle: a table has, for every byte of
-    a burst, where a group that began there would end, so that one multiplexer steps from group to group. The
-    table runs ahead of the steps, and the groups' bytes are fetched behind them.
+    a burst, where a group that began there would end, so that one multiplexer steps from group to group. After
+    that the group's bytes are fetched.
 
     A frame of n bytes, decompressed, has ceil(n / 4 · ``group``) groups. A group whose bytes are not all in the
-    frame, and every one behind it, is missing; bytes behind the last group are dropped.
+    frame, and every one after it, is missing; bytes after the last group are dropped.
 
     Members
     -------
@@ -57,8 +45,8 @@ class GroupCutter(wiring.Component):
         Bytes of a frame when decompressed, at least 1; one for each frame.
     ``i`` : In, packet stream of 32 · ``group`` bits
         ``ready`` comes from a register.
-    ``o`` : Out, stream of :func:`group_layout`
-        ``ready`` enables the registers behind the steps.
+    ``o`` : Out, stream of :func:`~fanin.hdl.codec.inceptionn.shapes.group_layout`
+        ``ready`` enables the registers that lead there from the stepper.
 
     Parameters
     ----------
@@ -67,7 +55,7 @@ class GroupCutter(wiring.Component):
 
     Latency
     -------
-    From the burst in which a group begins, with the one behind it a cycle later or the frame's end in it, to
+    From the burst in which a group begins, with the next one a cycle later or the frame's end in it, to
     ``o``: 6 cycles (``group`` 16: 7), and one more for a group that reaches into a third burst. One group
     a cycle.
 
@@ -77,24 +65,25 @@ class GroupCutter(wiring.Component):
     """
 
     def __init__(self, *, group: int = 8):
-        self.config = Inceptionn(group=group)
         self.group = group
+        self.max_bytes = Inceptionn(group=group).max_group_bytes
+        self.size = burst_bytes(group)
         super().__init__(
             {
                 "length": In(stream.Signature(LENGTH_BITS)),
-                "i": In(packet_stream(FLOAT_BITS * group)),
+                "i": In(packet_stream(8 * self.size)),
                 "o": Out(stream.Signature(group_layout(group))),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Bursts go to the table, which steps through them, and to the store, from which groups are cut."""
+        """A burst is stored and goes to the table; in its row the stepper finds groups, which are cut out."""
         m = Module()
         m.submodules.table = table = StartTable(group=self.group)
         m.submodules.stepper = stepper = GroupStepper(group=self.group)
         connect_typed(m, wiring.flipped(self.length), stepper.length)
-        connect_typed(m, table.ends, stepper.ends)
-        taken = Signal(BURST_BITS)
+        connect_typed(m, table.frame_end, stepper.frame_end)
+        taken = Signal(BURST_BITS)  # bursts, hence the number of the one on ``i``
         room = Signal(init=1)
         write = Signal()
         m.d.comb += [
@@ -104,70 +93,73 @@ class GroupCutter(wiring.Component):
             table.i.p.eq(self.i.p),
             stepper.row.eq(table.row),
             # not before the end of a frame that ends there could be known
-            stepper.there.eq(delayed(m, taken, table_stages(self.group), name="there", reset_less=False)[-1]),
+            stepper.arrived.eq(
+                delayed(m, taken, table_stages(self.group), name="arrived", reset_less=False)[-1]
+            ),
         ]
-        # Full with 8: two more still come, and ``oldest`` may be one ahead of ``taken``, and go back. So,
-        # modulo 16, 11 are held at most, and 15 is that lead.
+        # Two more bursts are taken before ``room`` falls. Held are 11 at the most; 14 and 15 are -2 and -1,
+        # since the oldest burst that is needed may be one that has not come.
         held = (taken - stepper.oldest)[:BURST_BITS]
-        m.d.sync += [taken.eq(taken + write), room.eq(~held[3] | held[1:3].all())]
-        bursts = stepper.o.p.bursts
-        self._cut(m, stepper.o, self._store(m, write, taken, bursts), self._lows(m, table, bursts[0]))
+        m.d.sync += [taken.eq(taken + write), room.eq((held < HELD) | (held >= SLOTS - 2))]
+
+        begin = stepper.o.p.begin
+        window = self._bursts(m, write, taken, begin.burst)
+        self._cut(m, stepper.o, window, self._low_bytes(m, table, begin.burst))
         return m
 
-    def _store(self, m: Module, write: Signal, taken: Signal, bursts: Any) -> Value:
-        """Three bursts in a row, of the last what a group can reach; a memory for each, so that none moves."""
-        size = FLOAT_BITS * self.group
-        sizes = [size, size, 8 * (self.config.max_group_bytes - 1) - size]
+    def _bursts(self, m: Module, write: Value, taken: Value, first: Value) -> Value:
+        """Three bursts in a row, of the last one the bytes that a group can reach; from a memory for each."""
+        sizes = [self.size, self.size, self.max_bytes - 1 - self.size]
         word = self.i.p.data
         return Cat(
-            _kept(m, f"burst{n}", write, taken, word[:width], bursts[n]) for n, width in enumerate(sizes)
+            _stored(m, f"burst{n}", write, taken, word[: 8 * size], first + n) for n, size in enumerate(sizes)
         )
 
-    def _lows(self, m: Module, table: StartTable, burst: Value) -> Value:
+    def _low_bytes(self, m: Module, table: StartTable, burst: Value) -> Value:
+        """The table's ``low_bytes`` of a burst: a group's are needed when it is cut out, two cycles later."""
         number = Signal(BURST_BITS)  # of the burst whose row comes next
         m.d.sync += number.eq(number + table.row.valid)
-        return _kept(m, "lows", table.row.valid, number, table.lows.as_value(), burst)
+        return _stored(m, "low_bytes", table.row.valid, number, table.low_bytes.as_value(), burst)
 
-    def _cut(self, m: Module, step: Any, window: Value, lows: Value) -> None:
-        """Two cycles, of which the first shifts bytes by quarters of a burst, the second by the rest."""
+    def _cut(self, m: Module, located: Any, window: Value, low_bytes: Value) -> None:
+        """Shift the group down to the first byte: in one cycle by quarters of a burst, then by the rest."""
         pipeline = Pipeline(m, self.o.ready)
         register = pipeline.register
-        place = step.p.place
-        fine = len(place) - 2
-        late = register(place[:fine], name="fine_place")
-        # of the ranks one is wanted, no row: the first cycle leaves four, and the second has time to decode it
-        width = len(self.o.p.low)
-        ranks = [lows.word_select(n, width) for n in range(1 << len(place))]
-        held = [register(picked(ranks[n::4], place[2:]), name=f"low{n}") for n in range(4)]
-        low = picked(held, late[:2])
-        size = 8 * self.config.max_group_bytes
-        kept = size + 8 * ((1 << fine) - 1)
-        quarters = [window[8 * n << fine :][:kept] for n in range(4)]
-        coarse = register(picked(quarters, place[fine:]), name="bytes")
-        values = picked([coarse[8 * n :][:size] for n in range(1 << fine)], late)
+        offset = located.p.begin.offset
+        rest, quarter = offset[:-2], offset[-2:]
+        step = self.size // 4  # bytes of a quarter
+        coarse = register(_from(window, quarter, 8 * step, 8 * (self.max_bytes + step - 1)), name="coarse")
+        width = count_bits(self.group)
+        low_coarse = register(_from(low_bytes, quarter, width * step, width * step), name="low_coarse")
+        rest = register(rest, name="rest")
+        values = _from(coarse, rest, 8, 8 * self.max_bytes)
+        missing = register(located.p.missing, name="missing")
         tags = TAG_BITS * self.group
-        missing = register(step.p.missing, name="missing")
         fields = {
             "tags": Mux(missing, 0, values[:tags]),
-            "low": low,
-            "others": Cat(decoded(low[:-2])),
+            "low_bytes": _from(low_coarse, rest, width, width),
             "data": values[tags:],
-            "tail": register(step.p.tail, name="tail"),
-            "last": register(step.p.last, name="last"),
+            "tail": register(located.p.tail, name="tail"),
+            "last": register(located.p.last, name="last"),
             "missing": missing,
         }
         m.d.comb += [
             getattr(self.o.p, name).eq(register(value, name=f"o_{name}")) for name, value in fields.items()
         ]
         m.d.comb += [
-            step.ready.eq(self.o.ready),
-            self.o.valid.eq(pipeline.delay(step.valid, 2, name="valid", reset_less=False)),
+            located.ready.eq(self.o.ready),
+            self.o.valid.eq(pipeline.delay(located.valid, 2, name="valid", reset_less=False)),
         ]
 
 
-def _kept(m: Module, name: str, write: Value, at: Value, word: Value, burst: Value) -> Value:
-    """What was written at a burst's slot."""
+def _from(value: Value, index: Value, unit: int, width: int) -> Value:
+    """``width`` bits of ``value``, from bit ``index`` · ``unit`` on."""
+    return select([value[unit * n :][:width] for n in range(1 << len(index))], index)
+
+
+def _stored(m: Module, name: str, write: Value, address: Value, word: Value, burst: Value) -> Value:
+    """The word of a burst, from a memory of one word for each."""
     m.submodules[name] = store = Memory(shape=len(word), depth=SLOTS, init=[])
     port, read = store.write_port(), store.read_port(domain="comb")
-    m.d.comb += [port.en.eq(write), port.addr.eq(at), port.data.eq(word), read.addr.eq(burst)]
+    m.d.comb += [port.en.eq(write), port.addr.eq(address), port.data.eq(word), read.addr.eq(burst)]
     return read.data

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Cat, Module
+from amaranth import Cat, Module, Mux
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.codec import FLOAT_BITS, TAG_BITS, Inceptionn
 from fanin.hdl.arith.delay import Pipeline
 from fanin.hdl.codec.inceptionn.block import DECOMPRESSION_LATENCY, DecompressionBlock
-from fanin.hdl.codec.inceptionn.counter import LENGTH_BITS
 from fanin.hdl.codec.inceptionn.cutter import GroupCutter
-from fanin.hdl.codec.inceptionn.shifter import cut, looked_up, shifter_latency
+from fanin.hdl.codec.inceptionn.shapes import LENGTH_BITS
+from fanin.hdl.codec.inceptionn.shifter import cut, shifter_latency
 from fanin.hdl.stream.buffer import SkidBuffer
 from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.lanes import ones_through
 from fanin.hdl.stream.packet import packet_layout, packet_stream
 
 
@@ -23,7 +24,7 @@ class InceptionnDecompressor(wiring.Component):
     """Decompress frames, a beat of ``group`` values a cycle.
 
     Every frame on ``i`` becomes one of exactly ``length`` bytes, in either mode and with any bound. Where the
-    compressed frame ends before its groups do, the group that is cut short and those behind it are zeros, and
+    compressed frame ends before its groups do, the group that is cut short and those after it are zeros, and
     the last beat has ``error``. What it has beyond its groups is dropped up to its ``last``. The next
     frame begins clean, whatever the one before was.
 
@@ -42,10 +43,10 @@ class InceptionnDecompressor(wiring.Component):
     Latency
     -------
     10 cycles (``group`` 16: 12) from the beat on ``i`` in which a group begins to its values on ``o``, where
-    the beat behind it comes a cycle later, or the frame ends with it, and ``length`` comes no later than that;
+    the next beat comes a cycle later, or the frame ends with it, and ``length`` comes no later than that;
     one more for a group that reaches into a third beat.
     One group a cycle, across frames. With the compressor in front, from values to values: 16 cycles (``group``
-    16: 19), and one more for the group behind which the compressor's ``i`` waits.
+    16: 19), and one more for the group after which the compressor's ``i`` waits.
 
     Source
     ------
@@ -65,7 +66,7 @@ class InceptionnDecompressor(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Behind the cutter all move on together, when ``o`` does."""
+        """After the cutter all registers move on together, when ``o`` does."""
         m = Module()
         width = FLOAT_BITS * self.group
         m.submodules.cutter = cutter = GroupCutter(group=self.group)
@@ -75,7 +76,7 @@ class InceptionnDecompressor(wiring.Component):
         connect_typed(m, skid.o, wiring.flipped(self.o))
         pipeline = Pipeline(m, skid.i.ready)
         groups = cutter.o
-        tags, values = cut(pipeline, groups.p.tags, groups.p.data, groups.p.low, groups.p.others)
+        tags, values = cut(pipeline, groups.p.tags, groups.p.data, groups.p.low_bytes)
         outputs = []
         for n, value in enumerate(values):
             m.submodules[f"block{n}"] = block = DecompressionBlock()
@@ -86,20 +87,15 @@ class InceptionnDecompressor(wiring.Component):
             ]
             outputs.append(block.o)
         steps = shifter_latency(self.group) + DECOMPRESSION_LATENCY
-        whole = (~groups.p.last).replicate(len(groups.p.tail))  # beats but the last one
-        last, tail = (
-            # with a reset the last one is a register, where a shift register would be late
-            pipeline.register(pipeline.delay(value, steps - 2, name=name), name=f"o_{name}", reset_less=False)
-            for name, value in (("last", groups.p.last), ("tail", groups.p.tail | whole))
-        )
-        size = width // 8
-        keep = Cat(looked_up(tail, (behind >= n for behind in range(size))) for n in range(size))
+        last = pipeline.delay(groups.p.last, steps - 1, name="last")
+        tail = pipeline.delay(groups.p.tail, steps - 1, name="tail")
+        keep = Mux(last, ones_through(tail, width // 8), -1)
         m.d.comb += [
             groups.ready.eq(skid.i.ready),
             skid.i.valid.eq(pipeline.delay(groups.valid, steps, name="valid", reset_less=False)),
             skid.i.p.data.eq(Cat(outputs)),
-            skid.i.p.keep.eq(pipeline.register(keep, name="keep")),
-            skid.i.p.last.eq(pipeline.register(last, name="last_beat")),
+            skid.i.p.keep.eq(pipeline.register(keep, name="o_keep")),
+            skid.i.p.last.eq(pipeline.register(last, name="o_last")),
             skid.i.p.error.eq(pipeline.delay(groups.p.last & groups.p.missing, steps, name="error")),
         ]
         return m

@@ -1,55 +1,64 @@
-"""Where a group would end, for every byte of a burst in which it may begin."""
+"""Where a group would end, for every byte of a burst at which it may begin.
+
+Groups have no marks: where one ends is known from its tags alone, and these lie where the group before it
+ends. So the table does not wait: it takes any byte for the first one of a group, and computes all ends at
+once.
+
+::
+
+    byte of the burst       0     1     2     3     4   …         group of 8: the tags are 2 bytes
+    bytes that its          4     1     0     2     8             of 4 values each
+      4 tags stand for
+    length of a group       7     3     4    12     …             2 + this byte's + the next one's
+      that begins there
+    it ends at              7     4     6    15     …             offset + length
+
+The entry at the last byte needs the first one of the next burst. One of these columns is a group's; which one,
+:class:`~fanin.hdl.codec.inceptionn.pointer.GroupPointer` finds.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import FLOAT_BITS, Inceptionn
+from fanin.codec import Inceptionn
 from fanin.hdl.arith.delay import delayed
-from fanin.hdl.codec.inceptionn.rows import BURST_BITS, NUMBERS, SLOTS, place_bits, row_layout
-from fanin.hdl.codec.inceptionn.shifter import bytes_of, totals
+from fanin.hdl.codec.inceptionn.shapes import (
+    BURST_BITS,
+    SLOTS,
+    burst_bytes,
+    count_bits,
+    frame_end_layout,
+    offset_bits,
+    row_layout,
+    table_stages,
+)
+from fanin.hdl.codec.inceptionn.shifter import byte_count
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import kept_bytes, packet_stream
 
 
-def end_layout(position_bits: int) -> data.StructLayout:
-    """End of a frame: ``position`` behind its last byte, ``last`` burst, and ``into``: the first behind it."""
-    return data.StructLayout({"position": position_bits, "last": BURST_BITS, "into": NUMBERS})
-
-
-def low_layout(group: int) -> data.ArrayLayout:
-    """For every byte of a burst: the rank of a group's lower half, as its values' bytes are as many as this."""
-    return data.ArrayLayout((len(totals(group // 2)) - 1).bit_length(), FLOAT_BITS // 8 * group)
-
-
-def table_stages(group: int) -> int:
-    """Cycles from a burst and the next one to its row: each adds up twice as many tags as the one before."""
-    return Inceptionn(group=group).tag_bytes.bit_length() - 1
-
-
 class StartTable(wiring.Component):
     """For every byte of a burst: where a group that begins there ends.
 
-    Bursts are numbered, modulo 16; a position is a burst's number and, in the low bits, a byte's in the burst.
-    Tags that go on in the next burst are found there, so that the row of a burst follows when that has come, or
-    when the burst is the last of its frame; bytes that a frame has not are tags of zeros.
+    Tags that go on in the next burst are found there. So a burst's row follows when the next burst has come, or
+    when the burst is its frame's last one; bytes that a frame does not have count as tags 00.
 
     Members
     -------
     ``i`` : In, packet stream of 32 · ``group`` bits
         Always ready.
-    ``row`` : Out, ``valid`` and ``ends``, :func:`~fanin.hdl.codec.inceptionn.rows.row_layout`
+    ``row`` : Out, ``valid`` and ``ends``, :func:`~fanin.hdl.codec.inceptionn.shapes.row_layout`
         One for each burst.
-    ``lows`` : Out, of each byte
-        With a row: how the lower half of a group that begins there ranks among
-        :func:`~fanin.hdl.codec.inceptionn.shifter.totals`.
-    ``ends`` : Out, stream of :func:`end_layout`
+    ``low_bytes`` : Out, one for each byte of a burst
+        With a row: bytes of the lower half of the values of a group that begins at that byte.
+    ``frame_end`` : Out, stream of :func:`~fanin.hdl.codec.inceptionn.shapes.frame_end_layout`
         One for each frame.
 
     Parameters
@@ -59,8 +68,8 @@ class StartTable(wiring.Component):
 
     Latency
     -------
-    A row: 1 cycle after the burst behind it, or after a frame's last burst 2 cycles (``group`` 16: one more).
-    An end: with the last burst's row. One burst a cycle.
+    A row: 1 cycle after the next burst, or after a frame's last burst 2 cycles (``group`` 16: one more). A
+    frame's end: with its last burst's row. One burst a cycle.
 
     Source
     ------
@@ -68,87 +77,86 @@ class StartTable(wiring.Component):
     """
 
     def __init__(self, *, group: int = 8):
-        self.config = Inceptionn(group=group)
         self.group = group
-        self.size = FLOAT_BITS // 8 * group  # bytes of a burst
-        self.place = place_bits(group)
-        self.position_bits = BURST_BITS + self.place
+        self.tag_bytes = Inceptionn(group=group).tag_bytes
+        self.size = burst_bytes(group)
         super().__init__(
             {
                 "i": In(packet_stream(8 * self.size)),
                 "row": Out(data.StructLayout({"valid": 1, "ends": row_layout(group)})),
-                "lows": Out(low_layout(group)),
-                "ends": Out(stream.Signature(end_layout(self.position_bits))),
+                "low_bytes": Out(data.ArrayLayout(count_bits(group), self.size)),
+                "frame_end": Out(stream.Signature(frame_end_layout(group))),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A burst waits for the next one's first bytes; behind that, all flows."""
+        """The latest burst is ``held`` until the next one shows the tags that go on there.
+
+        Then it is ``complete``, and all its bytes, and the first ones of the next burst, are taken for tags.
+        """
         m = Module()
         i = self.i
         valid = Signal()
         held = Signal(i.p.shape(), reset_less=True)
-        number = Signal(BURST_BITS)  # of the next burst
         complete = Signal()
-        tags = [i.p.data.word_select(n, 8) for n in range(self.size)]
         m.d.comb += [i.ready.eq(1), complete.eq(valid & (held.last | i.valid))]
         m.d.sync += valid.eq(i.valid | valid & ~complete)
         with m.If(i.valid):
-            m.d.sync += [
-                held.eq(i.p),
-                held.data.eq(Cat(Mux(keep, byte, 0) for byte, keep in zip(tags, i.p.keep, strict=True))),
-                number.eq(number + 1),
-            ]
-        # Tags that are not of the frame have no bytes. Cleared behind the lookup, that is a register's reset.
-        ahead = [Mux(~held.last & i.p.keep[n], bytes_of(tags[n]), 0) for n in range(self.config.tag_bytes - 1)]
-        self._rows(m, complete, [held.data.word_select(n, 8) for n in range(self.size)], ahead)
-
-        m.submodules.ends = ends = StreamFIFO(shape=end_layout(self.position_bits), depth=SLOTS)
-        m.submodules.slice = end = RegisterSlice(shape=end_layout(self.position_bits))
-        connect_typed(m, ends.o, end.i)
-        connect_typed(m, end.o, wiring.flipped(self.ends))
-        found = Signal(end_layout(self.position_bits))
-        m.d.comb += [
-            found.position.eq(Cat(kept_bytes(i.p.keep)[:-1], number + i.p.keep[-1])),
-            found.last.eq(number),
-            *(burst.eq(number + n) for n, burst in enumerate(found.into, start=1)),
-        ]
-        stages = table_stages(self.group) - 1  # with the queue as many as its last row's
-        came = delayed(m, i.valid & i.p.last, stages, name="end_valid", reset_less=False)[-1]
-        m.d.comb += [ends.i.valid.eq(came), ends.i.p.eq(delayed(m, found, stages, name="end")[-1])]
+            m.d.sync += held.eq(i.p)
+        following = [Mux(held.last, 0, byte) for byte in _kept(i.p, self.tag_bytes - 1)]
+        self._rows(m, complete, [byte_count(tags) for tags in (*_kept(held, self.size), *following)])
+        self._frame_ends(m)
         return m
 
-    def _rows(self, m: Module, complete: Signal, tags: list[Value], ahead: list[Value]) -> None:
-        """Add up the bytes behind the tags at each place, the place in the first sum; ``ahead`` is known."""
-        span = self.config.tag_bytes
-        sizes = [*(bytes_of(its_tags) for its_tags in tags), *ahead]
-        ends = [bytes_of(its_tags, n + span) for n, its_tags in enumerate(tags)]
-        reach = 1
-        while reach < span:
-            complete, sizes, ends = _later(m, complete, sizes, ends, name=f"tags{reach}")
-            halves = sizes
-            ends = [ends[n] + sizes[n + reach] for n in range(self.size)]
-            sizes = [sizes[n] + sizes[n + reach] for n in range(len(sizes) - reach)]
+    def _rows(self, m: Module, complete: Signal, totals: list[Value]) -> None:
+        """Add up what neighbours stand for: after the first cycle 2 bytes' tags, after the second 4 bytes'."""
+        halves, reach = totals, 1
+        while reach < self.tag_bytes:
+            complete, halves = _registered(m, complete, totals, name=f"total{reach}")
+            totals = [one + other for one, other in zip(halves, halves[reach:], strict=False)]
             reach *= 2
-        # all totals are possible up to the greatest, but the one below it
-        m.d.comb += [
-            low.eq(half[:-1] | half[-1].replicate(len(low)))
-            for low, half in zip(self.lows, halves, strict=False)
-        ]
         m.d.comb += self.row.valid.eq(complete)
-        for n, end in enumerate(ends):
-            beyond = n + span >= self.size  # it ends in the next burst or in the one behind that
-            m.d.comb += self.row.ends[n].eq(Cat(end[: self.place], end[self.place + beyond]))
+        m.d.comb += [low.eq(half) for low, half in zip(self.low_bytes, halves, strict=False)]
+        bits = offset_bits(self.group)
+        for offset, total in enumerate(totals[: self.size]):
+            end = Signal(bits + 2, name=f"end_{offset}")
+            tags_end = offset + self.tag_bytes
+            m.d.comb += [
+                end.eq(tags_end + total),
+                self.row.ends[offset].offset.eq(end),
+                self.row.ends[offset].carry.eq(end[bits + tags_end // self.size]),
+            ]
+
+    def _frame_ends(self, m: Module) -> None:
+        """A frame's end waits in a queue, which it leaves with its last burst's row at the earliest."""
+        i = self.i
+        layout = frame_end_layout(self.group)
+        m.submodules.queue = queue = StreamFIFO(shape=layout, depth=SLOTS)
+        m.submodules.slice = register = RegisterSlice(shape=layout)
+        connect_typed(m, queue.o, register.i)
+        connect_typed(m, register.o, wiring.flipped(self.frame_end))
+        burst = Signal(BURST_BITS)  # of the beat on ``i``
+        m.d.sync += burst.eq(burst + i.valid)
+        end = Signal(layout)
+        begin = Cat(Const(0, offset_bits(self.group)), burst)
+        m.d.comb += [
+            end.position.eq(begin + kept_bytes(i.p.keep)),
+            end.next.eq(burst + 1),
+        ]
+        stages = table_stages(self.group) - 1  # and one in the queue: as many as the row takes
+        m.d.comb += [
+            queue.i.valid.eq(delayed(m, i.valid & i.p.last, stages, name="valid", reset_less=False)[-1]),
+            queue.i.p.eq(delayed(m, end, stages, name="end")[-1]),
+        ]
 
 
-def _later(m: Module, valid: Signal, *words: list[Value], name: str) -> tuple[Signal, list[Value], list[Value]]:
-    """A register for each."""
-    registers = [
-        [Signal(word.shape(), name=f"{name}_{k}_{n}", reset_less=True) for n, word in enumerate(row)]
-        for k, row in enumerate(words)
-    ]
-    for row, later in zip(words, registers, strict=True):
-        m.d.sync += [register.eq(word) for register, word in zip(later, row, strict=True)]
+def _kept(burst: Any, count: int) -> list[Value]:
+    """The first bytes of a burst, with zeros for those that the frame does not have."""
+    return [Mux(burst.keep[n], burst.data.word_select(n, 8), 0) for n in range(count)]
+
+
+def _registered(m: Module, valid: Value, totals: list[Value], *, name: str) -> tuple[Signal, list[Value]]:
     flag = Signal(name=f"{name}_valid")
-    m.d.sync += flag.eq(valid)
-    return flag, *registers
+    registers = [Signal(total.shape(), name=f"{name}_{n}", reset_less=True) for n, total in enumerate(totals)]
+    m.d.sync += [flag.eq(valid), *(reg.eq(total) for reg, total in zip(registers, totals, strict=True))]
+    return flag, list(registers)

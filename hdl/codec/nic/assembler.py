@@ -21,13 +21,11 @@ from fanin.hdl.codec.nic.shapes import (
     WORD_BYTES,
     Assembly,
     Kind,
-    chosen,
-    first_lanes,
 )
 from fanin.hdl.net.headers import swap_bytes
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
-from fanin.hdl.stream.lanes import rotated
+from fanin.hdl.stream.lanes import chosen, ones_through, rotated
 from fanin.hdl.stream.packet import packet_stream
 from fanin.wire.ethernet import IPV4, TCP, UDP
 from fanin.wire.fields import Field
@@ -37,7 +35,7 @@ class FrameAssembler(wiring.Component):
     """Put frames together as their jobs say, from the frame as it came and the payload from the codec.
 
     Both have to be there in full when the job is: so a frame, once begun, has its next beat ready in every
-    cycle. Of both, what is not used is thrown away, at the same time. A payload's beats have zeros behind
+    cycle. Of both, what is not used is thrown away, at the same time. A payload's beats have zeros after
     its last byte, which become the padding of a short frame.
 
     Members
@@ -51,7 +49,7 @@ class FrameAssembler(wiring.Component):
     Parameters
     ----------
     ``receive`` : bool
-        No length in front of the payload.
+        No length before the payload.
 
     Latency
     -------
@@ -78,9 +76,10 @@ class FrameAssembler(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """LOAD a job, RUN a beat at a time, END when both inputs are past the frame.
 
-        A beat is put into ``patched`` (of the frame) or ``turned`` (of the codec), then moves on to ``older``.
-        It goes out as it is once a beat of the frame follows it; else it is filled up, from the lane on where
-        the codec's bytes begin, by the beat of the codec that follows.
+        A beat of the frame is put into ``patched``, one of the codec, rotated to the lane in which its bytes
+        begin, into ``aligned``; then it moves on to ``older``. If a beat of the frame follows, it goes out as
+        it is; if one of the codec does, only the ``header_lanes`` are its own and the others are those of the
+        beat that follows.
         """
         m = Module()
         m.submodules.slice = register = RegisterSlice(shape=self.o.p.shape())
@@ -95,7 +94,7 @@ class FrameAssembler(wiring.Component):
     def _sequence(self, m: Module, w: _Work) -> None:
         """A step for every beat of the frame that is made, and one more, which lets the last one out."""
         job = self.job.p
-        rest = Signal(len(job.final) - LANE_BITS)  # steps behind the next one, but for the first
+        rest = Signal(len(job.final) - LANE_BITS)  # steps after the next one, but for the first
         with m.FSM():
             with m.State("LOAD"):
                 m.d.comb += w.load.eq(self.job.valid & ~w.full)
@@ -128,7 +127,7 @@ class FrameAssembler(wiring.Component):
         """The frame's beats up to the last one of its headers, then the codec's; the others are thrown away."""
         job = self.job.p
         in_two = (2 * BEAT_BYTES - self._place % WORD_BYTES) // WORD_BYTES
-        three = w.start > in_two  # beats that the headers, and the length, take
+        three = w.start > in_two  # headers and length take three beats, else two
         with m.If(w.load):
             m.d.sync += [
                 w.coded.eq(job.kind == Kind.CODED),
@@ -150,22 +149,22 @@ class FrameAssembler(wiring.Component):
 
     def _join(self, m: Module, w: _Work, o: Any) -> None:
         """The output's beats, each from two steps."""
-        patched, turned, older = (
-            Signal(BEAT_BITS, name=name, reset_less=True) for name in ("patched", "turned", "older")
+        patched, aligned, older = (
+            Signal(BEAT_BITS, name=name, reset_less=True) for name in ("patched", "aligned", "older")
         )
-        turn = Signal(3, reset_less=True)
-        mine = Signal(BEAT_BYTES, reset_less=True)  # lanes in front of the codec's bytes
+        rotation = Signal(3, reset_less=True)
+        header_lanes = Signal(BEAT_BYTES, reset_less=True)  # before the codec's first byte
         tail = Signal(BEAT_BYTES, reset_less=True)  # ``keep`` of the last beat
-        # of what is in the first register
-        whole = Signal()
-        first = Signal()
-        final = Signal()
+        # of the beat in ``patched`` or ``aligned``: the frame's; the first; the last
+        whole, first, final = Signal(), Signal(), Signal()
         odd = self._place % WORD_BYTES
         with m.If(w.load):
             m.d.sync += [
-                turn.eq(w.start[:3]),
-                mine.eq(first_lanes(Cat(Const((odd - 1) % WORD_BYTES, 2), (w.start - (odd == 0))[:3]))),
-                tail.eq(first_lanes(self.job.p.final[:LANE_BITS])),
+                rotation.eq(w.start[:3]),
+                header_lanes.eq(
+                    ones_through(Cat(Const((odd - 1) % WORD_BYTES, 2), (w.start - (odd == 0))[:3]), BEAT_BYTES)
+                ),
+                tail.eq(ones_through(self.job.p.final[:LANE_BITS], BEAT_BYTES)),
             ]
         with m.If(w.advance):
             m.d.sync += [
@@ -174,13 +173,13 @@ class FrameAssembler(wiring.Component):
                 first.eq(w.number == 0),
                 final.eq(w.final),
                 patched.eq(self._patched(m, w)),
-                turned.eq(rotated(self.payload.p.data, turn, unit=8 * WORD_BYTES).rotate_left(8 * odd)),
+                aligned.eq(rotated(self.payload.p.data, rotation, unit=8 * WORD_BYTES).rotate_left(8 * odd)),
             ]
             with m.If(w.full):
-                m.d.sync += older.eq(Mux(whole, patched, turned))
+                m.d.sync += older.eq(Mux(whole, patched, aligned))
         m.d.comb += [
             o.valid.eq(w.full & ~first),
-            o.p.data.eq(chosen(mine | whole.replicate(BEAT_BYTES), older, turned)),
+            o.p.data.eq(chosen(header_lanes | whole.replicate(BEAT_BYTES), older, aligned)),
             o.p.keep.eq(Mux(final, tail, -1)),
             o.p.last.eq(final),
         ]
@@ -223,17 +222,16 @@ class _Work:
     """Where the assembler is in a frame."""
 
     def __init__(self, advance: Value) -> None:
-        self.advance = advance  # the first register may be loaded
-        self.full = Signal()  # it is
+        self.advance = advance  # ``patched`` and ``aligned`` may be loaded
+        self.full = Signal()  # one of them is
         # states
         self.load = Signal()
         self.running = Signal()
         self.end = Signal()
-        self.start = Signal(5)  # words in front of the codec's bytes, besides what is no whole word
-        # one is taken, the last one
+        self.start = Signal(5)  # whole words before the codec's first byte
         self.step = Signal()
-        self.final = Signal()
-        self.number = Signal(2)  # steps taken, up to 3
+        self.final = Signal()  # the step is the last one
+        self.number = Signal(2)  # steps so far, up to 3
         self.coded = Signal()
         self.from_frame = Signal()  # the next step takes a beat of the frame
         self.last_header = Signal()  # the last one that it takes

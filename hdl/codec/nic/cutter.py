@@ -20,15 +20,12 @@ from fanin.hdl.codec.nic.shapes import (
     Record,
     beats_of,
     check_max_frame,
-    chosen,
-    first_lanes,
-    kept_where,
 )
 from fanin.hdl.net.headers import swap_bytes
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
-from fanin.hdl.stream.lanes import rotated
-from fanin.hdl.stream.packet import packet_stream
+from fanin.hdl.stream.lanes import chosen, ones_through, rotated
+from fanin.hdl.stream.packet import kept_bytes, packet_stream
 
 LENGTH_STREAM_BITS = 32
 MAX_START = 3  # the last beat in which a payload can begin
@@ -87,8 +84,10 @@ class PayloadCutter(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """PREPARE a frame, TAKE its beats, FLUSH the last through the registers, FINISH with its record.
 
-        A beat is turned to its place in ``newer``, then moves on to ``older``: a beat of the payload is the end
-        of the one and the beginning of the other or, behind the last, the end alone.
+        The payload begins in the middle of a beat. So a beat is rotated, its first payload byte to lane 0, into
+        ``newer``, and moves on to ``older`` when the next one is: a beat of the payload has its low lanes from
+        ``older``, its high ones from ``newer``. ``step`` moves both; ``due`` says that they have a beat of the
+        payload, which must be ``sent`` before it is overwritten.
         """
         m = Module()
         m.submodules.slice = register = RegisterSlice(shape=self.payload.p.shape())
@@ -101,7 +100,9 @@ class PayloadCutter(wiring.Component):
         self._record(m, w)
         m.d.comb += [
             w.start.eq(self.header.p.words + self._place // WORD_BYTES),
-            w.go.eq(register.i.ready & ~w.judging),  # even if nothing is due: so it asks registers only
+            w.may_step.eq(
+                register.i.ready & ~w.judging
+            ),  # whether or not a beat is due, so that it depends on registers only
             w.taken.eq(self.i.valid & self.i.ready),
             w.sent.eq(w.due & register.i.ready),
         ]
@@ -113,16 +114,16 @@ class PayloadCutter(wiring.Component):
             with m.State("PREPARE"):
                 m.d.comb += w.prepare.eq(self.header.valid & (~self.length.valid if self.receive else 1))
                 with m.If(w.prepare):
-                    m.d.sync += [w.steps.eq(0), w.due.eq(0), w.over.eq(0)]
+                    m.d.sync += [w.steps.eq(0), w.due.eq(0), w.flushed.eq(0)]
                     m.next = "TAKE"
             with m.State("TAKE"):
-                m.d.comb += [self.i.ready.eq(w.go), w.step.eq(w.taken)]
+                m.d.comb += [self.i.ready.eq(w.may_step), w.step.eq(w.taken)]
                 with m.If(w.taken & self.i.p.last):
                     m.next = "FLUSH"
             with m.State("FLUSH"):
-                m.d.comb += w.step.eq(w.go)
-                with m.If(w.go):
-                    m.d.sync += w.over.eq(1)
+                m.d.comb += w.step.eq(w.may_step)
+                with m.If(w.may_step):
+                    m.d.sync += w.flushed.eq(1)
                     m.next = "FINISH"
             with m.State("FINISH"):
                 m.d.comb += [
@@ -135,70 +136,71 @@ class PayloadCutter(wiring.Component):
             m.d.sync += [w.due.eq(w.steps.bit_select(w.first, 1)), w.steps.eq(Cat(1, w.steps))]
         with m.Elif(w.sent):
             m.d.sync += w.due.eq(0)
-        with m.If(~w.wanted | w.sent & w.final):
+        with m.If(~w.remaining | w.sent & w.final):
             m.d.sync += w.due.eq(0)
 
     def _send(self, m: Module, w: _Work, o: Any) -> Signal:
-        """The payload's beats, each from two of the frame; returns the register with the newer."""
+        """The payload's beats, each from two of the frame; returns ``newer``."""
         newer, older = (Signal(BEAT_BITS, name=name, reset_less=True) for name in ("newer", "older"))
-        mine = Signal(BEAT_BYTES, reset_less=True)  # lanes of a beat of the payload that ``older`` has
-        turn = Signal(3, reset_less=True)
-        rest = Signal(16 - LANE_BITS, reset_less=True)  # beats behind the next one, and whether there is none
-        none = Signal(reset_less=True)
+        older_lanes = Signal(BEAT_BYTES, reset_less=True)  # of a beat of the payload, which come from ``older``
+        rotation = Signal(3, reset_less=True)
+        rest = Signal(16 - LANE_BITS, reset_less=True)  # beats of the payload after the next one
+        at_last = Signal(reset_less=True)  # there is none
         tail = Signal(BEAT_BYTES, reset_less=True)  # ``keep`` of the last one
         odd = self._place % WORD_BYTES
-        m.d.comb += w.final.eq(none | w.over)
+        m.d.comb += w.final.eq(at_last | w.flushed)
         with m.If(w.step):
             lowered = self.i.p.data.rotate_right(8 * odd)
-            m.d.sync += [newer.eq(rotated(lowered, turn, unit=8 * WORD_BYTES)), older.eq(newer)]
+            m.d.sync += [newer.eq(rotated(lowered, rotation, unit=8 * WORD_BYTES)), older.eq(newer)]
         m.d.comb += [
             o.valid.eq(w.due),
-            o.p.data.eq(chosen(mine, older, newer)),
+            o.p.data.eq(chosen(older_lanes, older, newer)),
             o.p.keep.eq(Mux(w.final, tail, -1)),
             o.p.last.eq(w.final),
         ]
         with m.If(w.sent):
-            m.d.sync += [rest.eq(rest - 1), none.eq(rest == 1), w.record.cut.eq(1)]
+            m.d.sync += [rest.eq(rest - 1), at_last.eq(rest == 1), w.record.cut.eq(1)]
             with m.If(w.final):
-                m.d.sync += w.wanted.eq(0)
+                m.d.sync += w.remaining.eq(0)
         with m.If(w.prepare):
             m.d.sync += [
                 w.first.eq(w.start[3:]),
-                turn.eq(-w.start[:3]),
-                mine.eq(first_lanes(Cat(Const(WORD_BYTES - 1 - odd, 2), ~w.start[:3]))),
-                tail.eq(first_lanes(self.header.p.span[:LANE_BITS])),
+                rotation.eq(-w.start[:3]),
+                older_lanes.eq(ones_through(Cat(Const(WORD_BYTES - 1 - odd, 2), ~w.start[:3]), BEAT_BYTES)),
+                tail.eq(ones_through(self.header.p.span[:LANE_BITS], BEAT_BYTES)),
                 rest.eq(self.header.p.span[LANE_BITS:]),
-                none.eq(self.header.p.span[LANE_BITS:] == 0),
-                w.wanted.eq(self.header.p.compressible & ~self.header.p.nothing),
+                at_last.eq(self.header.p.span[LANE_BITS:] == 0),
+                w.remaining.eq(self.header.p.compressible & ~self.header.p.nothing),
                 w.record.cut.eq(0),
             ]
         return newer
 
     def _state_length(self, m: Module, w: _Work, newer: Signal) -> None:
-        """Take the stated length from the end of the turned beat in front of the payload, and judge it.
+        """Take the stated length, which lies at the end of the rotated beat before the payload, and judge it.
 
-        No step is taken for the two cycles that it is in ``newer``, then in ``stated`` and compared.
+        That takes two cycles without a step: first the length is in ``newer``, then in ``stated``, and
+        compared.
         """
         header, stated = self.header.p, w.record.stated
-        seen = Signal(2)
-        most = Signal(16, reset_less=True)
-        came = swap_bytes(newer[-8 * LENGTH_BYTES :])
+        stage = Signal(2)  # the length is in ``newer``, in ``stated``
+        longest = Signal(16, reset_less=True)  # payload whose frame fits
+        length = swap_bytes(newer[-8 * LENGTH_BYTES :])
         fits = Signal(reset_less=True)
-        here = Signal()
-        third = Signal(reset_less=True)  # it lies in the frame's third beat, else in the second
+        has_length = Signal()  # the beat on ``i`` has the length
+        in_third = Signal(reset_less=True)  # it lies in the frame's third beat, else in the second
         m.d.sync += [
-            third.eq(w.start > 2 * BEAT_BYTES // WORD_BYTES),
-            seen.eq(Cat(w.taken & here, seen[0])),
-            w.judging.eq(w.taken & here | seen[0]),
-            fits.eq((came > header.payload) & (came <= most)),
-            most.eq(self.max_frame - TRANSPORT_START - WORD_BYTES * header.words),
+            in_third.eq(w.start > 2 * BEAT_BYTES // WORD_BYTES),
+            stage.eq(Cat(w.taken & has_length, stage[0])),
+            w.judging.eq(w.taken & has_length | stage[0]),
+            fits.eq((length > header.payload) & (length <= longest)),
+            longest.eq(self.max_frame - TRANSPORT_START - WORD_BYTES * header.words),
         ]
-        with m.If(seen[0]):
-            m.d.sync += stated.eq(came)
-        with m.If(seen[1] & ~fits):
-            m.d.sync += w.wanted.eq(0)
+        with m.If(stage[0]):
+            m.d.sync += stated.eq(length)
+        with m.If(stage[1] & ~fits):
+            m.d.sync += w.remaining.eq(0)
         m.d.comb += [
-            here.eq(w.wanted & Mux(third, w.steps[1] & ~w.steps[2], w.steps[0] & ~w.steps[1])),
+            has_length.eq(w.remaining & Mux(in_third, w.steps[1] & ~w.steps[2], w.steps[0] & ~w.steps[1])),
             self.length.p.eq(stated),
         ]
         with m.If(self.length.ready):
@@ -210,20 +212,19 @@ class PayloadCutter(wiring.Component):
         """Length and end of the frame, from its beats."""
         beat, record, end = self.i.p, w.record, self.header.p.end
         beats = Signal(range(beats_of(self.max_frame) + 1))
-        where = kept_where(beat.keep)
-        tail = [
-            Signal(-(-len(ends) // 4), name=f"tail{bit}", reset_less=True) for bit, ends in enumerate(where)
-        ]
+        keep = Signal(BEAT_BYTES, reset_less=True)
         count = Signal(range(BEAT_BYTES + 1), reset_less=True)
         with m.If(w.taken):
-            m.d.sync += [beats.eq(beats + 1), record.bad.eq(beat.error & beat.last)]
-            for some, ends in zip(tail, where, strict=True):
-                m.d.sync += some.eq(Cat(ends[k : k + 4].any() for k in range(0, len(ends), 4)))
+            m.d.sync += [
+                beats.eq(beats + 1),
+                keep.eq(beat.keep),
+                record.bad.eq(beat.error & beat.last),
+            ]
             with m.If(beats == end[LANE_BITS:]):
                 m.d.sync += record.whole.eq(beat.keep.bit_select(end[:LANE_BITS], 1))
         with m.If(w.prepare):
             m.d.sync += [beats.eq(0), record.whole.eq(0)]
-        m.d.sync += count.eq(Cat(some.any() for some in tail))
+        m.d.sync += count.eq(kept_bytes(keep))
         full = count[LANE_BITS]
         m.d.comb += [
             self.record.p.eq(record),
@@ -236,17 +237,17 @@ class _Work:
     """Where the cutter is in a frame."""
 
     def __init__(self) -> None:
-        self.start = Signal(5)  # words in front of what goes to the codec, besides what is no whole word
-        self.first = Signal(2)  # the beat in which that begins
-        self.steps = Signal(MAX_START + 1)  # a one for every step taken
-        self.wanted = Signal()  # some of the payload has still to be sent
-        self.due = Signal()  # a beat of it is in the registers
-        self.final = Signal()  # its last one
-        self.over = Signal()  # the last one that there is
-        self.judging = Signal()  # receiver: not known yet whether the stated length is believed
-        self.go = Signal()  # another step may be taken
+        self.start = Signal(5)  # whole words before the codec's first byte
+        self.first = Signal(2)  # the beat in which that byte lies
+        self.steps = Signal(MAX_START + 1)  # a one for every step so far
+        self.remaining = Signal()  # some of the payload has still to be sent
+        self.due = Signal()  # the registers have a beat of it
+        self.final = Signal()  # that is its last one
+        self.flushed = Signal()  # the frame's last beat has gone through ``newer``
+        self.judging = Signal()  # receiver: whether the stated length is right is not known yet
+        self.may_step = Signal()
         self.prepare = Signal()
         self.taken = Signal()
         self.step = Signal()
         self.sent = Signal()
-        self.record = Signal(Record)  # but for what is elsewhere: header and bytes
+        self.record = Signal(Record)  # without its header and bytes

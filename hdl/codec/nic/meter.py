@@ -9,12 +9,12 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.arith.delay import delayed
-from fanin.hdl.codec.nic.shapes import BEAT_BITS, BEAT_BYTES, LANE_BITS, Total, kept
+from fanin.hdl.codec.nic.shapes import BEAT_BITS, BEAT_BYTES, LANE_BITS, Total
 from fanin.hdl.net.headers import swap_bytes
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.hdl.stream.packet import packet_stream
+from fanin.hdl.stream.packet import kept_bytes, packet_stream
 
 SUM_BITS = 16
 WORDS = BEAT_BITS // SUM_BITS
@@ -65,7 +65,7 @@ class PayloadMeter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A register slice carries the stream; behind it, sum and bytes are counted."""
+        """A register slice carries the stream; sum and bytes are counted of what leaves it."""
         m = Module()
         beat = self.i.p
         m.submodules.slice = register = RegisterSlice(shape=beat.shape())
@@ -96,36 +96,36 @@ class PayloadMeter(wiring.Component):
 
     def _sum(self, m: Module, taken: Signal, ended: list[Any]) -> Signal:
         """A tree of adders for a beat, one for the frame, then the carries are added back, twice."""
-        here = delayed(m, taken, LEVELS, name="here", reset_less=False)[-1]
+        beat_sum_valid = delayed(m, taken, LEVELS, name="beat_sum_valid", reset_less=False)[-1]
         values = [swap_bytes(self.o.p.data.word_select(word, SUM_BITS)) for word in range(WORDS)]
         for level in range(LEVELS):
             sums = [
                 Signal(SUM_BITS + level + 1, name=f"sum{level}_{n}", reset_less=True)
                 for n in range(len(values) // 2)
             ]
-            m.d.sync += [total.eq(values[2 * n] + values[2 * n + 1]) for n, total in enumerate(sums)]
+            m.d.sync += [pair.eq(values[2 * n] + values[2 * n + 1]) for n, pair in enumerate(sums)]
             values = sums
         frame = Signal(2 * SUM_BITS, reset_less=True)
         folded = Signal(SUM_BITS + 1, reset_less=True)
         o = Signal(SUM_BITS, reset_less=True)
-        before = Mux(ended[LEVELS + 1], 0, frame)
+        total = Mux(ended[LEVELS + 1], 0, frame)  # of the frame's earlier beats
         m.d.sync += [
-            frame.eq(Mux(here, before + values[0], before)),
+            frame.eq(Mux(beat_sum_valid, total + values[0], total)),
             folded.eq(frame[:SUM_BITS] + frame[SUM_BITS:]),
             o.eq(folded[:SUM_BITS] + folded[SUM_BITS]),
         ]
         return o
 
     def _bytes(self, m: Module, taken: Signal) -> Any:
-        """Beats in front of the last one, and what that one has."""
-        before = Signal(SUM_BITS - LANE_BITS)
+        """Beats before the last one, and what that one has."""
+        beats = Signal(SUM_BITS - LANE_BITS)
         tail = Signal(BEAT_BYTES, reset_less=True)
-        late = Signal.like(before, reset_less=True)
+        beats_1 = Signal.like(beats, reset_less=True)
         count = Signal(range(BEAT_BYTES + 1), reset_less=True)
         with m.If(taken):
-            m.d.sync += before.eq(Mux(self.o.p.last, 0, before + 1))
-        m.d.sync += [tail.eq(self.o.p.keep), late.eq(before), count.eq(kept(tail))]
+            m.d.sync += beats.eq(Mux(self.o.p.last, 0, beats + 1))
+        m.d.sync += [tail.eq(self.o.p.keep), beats_1.eq(beats), count.eq(kept_bytes(tail))]
         size = Signal(SUM_BITS, reset_less=True)
-        later = delayed(m, late, 1, name="before")[-1]
-        m.d.sync += size.eq(Cat(count[:LANE_BITS], (later + count[LANE_BITS])[: len(before)]))
+        beats_2 = delayed(m, beats_1, 1, name="beats")[-1]
+        m.d.sync += size.eq(Cat(count[:LANE_BITS], (beats_2 + count[LANE_BITS])[: len(beats)]))
         return delayed(m, size, LATENCY - 3, name="size")[-1]

@@ -83,11 +83,10 @@ class HeaderParser(wiring.Component):
         m = Module()
         m.submodules.headers = headers = StreamFIFO(shape=Header, depth=QUEUE)
         room = Signal(init=1)
-        # the next beat is not a frame's first; is its second
-        inside = Signal()
-        second = Signal()
+        inside = Signal()  # the next beat is not a frame's first
+        second = Signal()  # it is its second
         taken = Signal()
-        kept = [Signal(BEAT_BITS, name=f"beat{k}", reset_less=True) for k in range(2)]
+        beats = [Signal(BEAT_BITS, name=f"beat{k}", reset_less=True) for k in range(2)]
         collected = Signal()
         both = Signal()
 
@@ -100,28 +99,28 @@ class HeaderParser(wiring.Component):
         ]
         with m.If(taken):
             m.d.sync += [inside.eq(~self.i.p.last), second.eq(~inside & ~self.i.p.last)]
-            for beat, here in zip(kept, (~inside, second), strict=True):
-                with m.If(here):
+            for beat, on_input in zip(beats, (~inside, second), strict=True):
+                with m.If(on_input):
                     m.d.sync += beat.eq(self.i.p.data)
-        m.d.comb += headers.i.payload.eq(self._judged(m, self._found(m, Cat(kept), both)))
+        m.d.comb += headers.i.payload.eq(self._judged(m, self._found(m, Cat(beats), both)))
         m.d.comb += headers.i.valid.eq(delayed(m, collected, 2, name="collected", reset_less=False)[-1])
         connect_typed(m, headers.o, wiring.flipped(self.header))
         return m
 
-    def _forward(self, m: Module, go: Any, taken: Signal) -> None:
-        """Pass frames on, those that are too long cut off; ``go`` says that a beat may be taken."""
+    def _forward(self, m: Module, may_take: Any, taken: Signal) -> None:
+        """Pass frames on, those that are too long cut off; ``may_take`` says that a beat may be taken."""
         limit = beats_of(self.max_frame)
         beats = Signal(range(limit))
         cut_off = Signal()  # the rest of the frame is thrown away
         at_limit = Signal()
         spare = self.max_frame % BEAT_BYTES
-        over = at_limit & (~self.i.p.last | (self.i.p.keep[spare] if spare else 0))
+        too_long = at_limit & (~self.i.p.last | (self.i.p.keep[spare] if spare else 0))
         m.d.comb += [
-            self.i.ready.eq(go & (self.o.ready | cut_off)),
-            self.o.valid.eq(go & self.i.valid & ~cut_off),
+            self.i.ready.eq(may_take & (self.o.ready | cut_off)),
+            self.o.valid.eq(may_take & self.i.valid & ~cut_off),
             self.o.p.eq(self.i.p),
             self.o.p.last.eq(self.i.p.last | at_limit),
-            self.o.p.error.eq(self.i.p.error | over),
+            self.o.p.error.eq(self.i.p.error | too_long),
         ]
         with m.If(taken):
             m.d.sync += [
@@ -168,7 +167,7 @@ class HeaderParser(wiring.Component):
         payload = Signal(signed(18))  # below 0: the packet ends in its headers
         fits = Signal()
         tcp = Signal()
-        agrees = Signal(2)  # the UDP length, half by half
+        agrees = Signal(2)  # the UDP length with IPv4's, half by half
         ours = found.both & found.ipv4 & found.plain & found.entire & self.enable
         span = Signal(signed(18))
         m.d.comb += [

@@ -2,7 +2,6 @@
 # Amaranth takes widths as annotations, and a shape as an argument of the class:
 # mypy: disable-error-code="valid-type, call-arg"
 
-from amaranth import Cat, Const, Mux, Value
 from amaranth.lib import data, enum
 
 from fanin.wire.ethernet import ETHERNET, IPV4
@@ -31,7 +30,7 @@ class Header(data.Struct):
     raw: 1  # receiver only: marked as not compressed, likewise
     udp: 1  # UDP, else TCP
     words: 4  # 32-bit words of the UDP or TCP header
-    payload: 16  # bytes behind that header
+    payload: 16  # bytes after that header
     span: 16  # index of the last of them that go to the codec
     nothing: 1  # there is none
     length: 16  # IPv4 total length
@@ -103,28 +102,3 @@ def check_max_frame(max_frame: int) -> None:
 def beats_of(size: int) -> int:
     """Beats of a frame of ``size`` bytes."""
     return -(-size // BEAT_BYTES)
-
-
-def first_lanes(index: Value) -> Value:
-    """``keep`` of a beat whose last byte is in lane ``index``."""
-    return Cat(index >= lane for lane in range(BEAT_BYTES))
-
-
-def kept(keep: Value) -> Value:
-    """How many bytes a beat has: its run of ones, as a number."""
-    return Cat(ends.any() for ends in kept_where(keep))
-
-
-def kept_where(keep: Value) -> list[Value]:
-    """For every bit of that number, where the run can end for it to be set: in an upper half of its weight."""
-    ends = [*keep, Const(0)]  # no run is longer than the beat
-    bits = []
-    for weight in (1 << bit for bit in range(BEAT_BYTES.bit_length())):
-        halves = range(weight, BEAT_BYTES + 1, 2 * weight)
-        bits.append(Cat(ends[n - 1] & ~ends[min(n + weight - 1, BEAT_BYTES)] for n in halves))
-    return bits
-
-
-def chosen(mask: Value, ones: Value, zeros: Value) -> Value:
-    """The bytes of ``ones`` where ``mask`` has a one, those of ``zeros`` elsewhere."""
-    return Cat(Mux(mask[n], ones.word_select(n, 8), zeros.word_select(n, 8)) for n in range(len(mask)))

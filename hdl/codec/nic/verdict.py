@@ -14,7 +14,7 @@ from fanin.wire.ethernet import IPV4, MIN_FRAME_BYTES
 from fanin.wire.fields import byte_length
 
 SUM_BITS = 16
-STEPS = 8  # behind the one that waits for a record
+STEPS = 8  # after the one that waits for a record
 
 
 class FrameVerdict(wiring.Component):
@@ -29,9 +29,9 @@ class FrameVerdict(wiring.Component):
     -------
     ``record`` : In, stream of Record
     ``taken`` : In, stream of Total
-        The payload in front of the codec: one for every record with ``cut``.
+        The payload before the codec: one for every record with ``cut``.
     ``put`` : In, stream of Total
-        The same behind the codec.
+        The same after the codec.
     ``job`` : Out, stream of Assembly
     ``events`` : Out, Events
         For one cycle a frame, with its job.
@@ -136,17 +136,17 @@ class FrameVerdict(wiring.Component):
             coded = header.compressible & record.cut & shrinks
             raw = header.compressible & ~coded
             broken = Const(0)
-        seen = Mux(coded, Kind.CODED, Mux(raw, Kind.RAW, Mux(broken, Kind.DROP, Kind.PASS)))
-        return Mux(record.bad, Kind.DROP, Mux(record.whole, seen, Kind.PASS))
+        kind = Mux(coded, Kind.CODED, Mux(raw, Kind.RAW, Mux(broken, Kind.DROP, Kind.PASS)))
+        return Mux(record.bad, Kind.DROP, Mux(record.whole, kind, Kind.PASS))
 
     def _checksums(self, m: Module, job: Any, step: Signal, change: Signal) -> None:
         """Two sums in ones' complement, one term a step; a carry goes in with the next step's term.
 
-        Behind the last term two steps without one follow: the carry of the first may carry again.
+        After the last term two steps without one follow: the carry of the first may carry again.
         """
         header = self.record.p.header
-        here, there = (TOS_RAW, TOS_COMPRESSIBLE) if self.receive else (TOS_COMPRESSIBLE, TOS_RAW)
-        mark = (there - here) % 0xFFFF
+        old_tos, new_tos = (TOS_RAW, TOS_COMPRESSIBLE) if self.receive else (TOS_COMPRESSIBLE, TOS_RAW)
+        mark = (new_tos - old_tos) % 0xFFFF
         stated = ~self.record.p.stated if self.receive else header.payload
         ip_terms = {4: Mux(job.kind == Kind.CODED, change, mark)}
         terms = {
@@ -158,10 +158,10 @@ class FrameVerdict(wiring.Component):
         }
         ip_sum = _ones_complement_sum(m, step, header.ip_checksum, ip_terms, name="ip")
         checksum = _ones_complement_sum(m, step, header.checksum, terms, name="transport")
-        none = header.udp & (header.checksum == 0)
+        no_checksum = header.udp & (header.checksum == 0)
         m.d.comb += [
             job.ip_checksum.eq(~ip_sum),
-            job.checksum.eq(Mux(none, 0, Mux(header.udp & checksum.all(), 0xFFFF, ~checksum))),
+            job.checksum.eq(Mux(no_checksum, 0, Mux(header.udp & checksum.all(), 0xFFFF, ~checksum))),
         ]
 
 

@@ -11,8 +11,10 @@ from typing import Any
 
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.calls_code import CallBody
+from fanin.sim.switch.embedded.context import BlockContext
 from fanin.sim.switch.embedded.description import ExternInfo, TableInfo
 from fanin.sim.switch.embedded.errors import Position, Refused
+from fanin.sim.switch.embedded.names import title
 from fanin.sim.switch.embedded.records import Records
 from fanin.sim.switch.embedded.source import Source
 from fanin.sim.switch.embedded.tables_code import TableCode
@@ -33,7 +35,7 @@ class Generator:
         self.externs: dict[str, ExternInfo] = {}
         self.constants: dict[str, Any] = {}  # objects that the text names
         self.states: dict[str, str] = {}  # a state's function to its name
-        self._functions: dict[tuple[ast.Declaration, Instance | None], str] = {}
+        self._functions: dict[tuple[ast.Declaration, BlockContext | None], str] = {}
         self._actions: dict[ast.Action, int] = {}
         self._globals: dict[ast.Declaration, str] = {}
 
@@ -60,7 +62,7 @@ class Generator:
         node: ast.Call,
         kind: types.External,
         name: str,
-        instance: Instance | None,
+        instance: BlockContext | None,
         body: Sequence[ast.Declaration] = (),
     ) -> str:
         """Make an instance of an extern; the Python name of it."""
@@ -91,7 +93,7 @@ class Generator:
         self.externs[python] = ExternInfo(kind.declaration.name, name)
         return python
 
-    def static(self, node: ast.Expression, instance: Instance | None) -> str:
+    def static(self, node: ast.Expression, instance: BlockContext | None) -> str:
         """Code of a value that is known when the program is compiled."""
         body = CallBody(self, instance)
         code = body.value(node)
@@ -107,7 +109,7 @@ class Generator:
             self._globals[node] = self.extern(node.call, node.type, title(node), None, node.body)
         return self._globals[node]
 
-    def function_of(self, node: ast.Declaration, instance: Instance | None) -> str:
+    def function_of(self, node: ast.Declaration, instance: BlockContext | None) -> str:
         """The Python function of an action or function, written at the first call.
 
         It takes the frame and the values of its parameters; it returns the result, if any, and the values of
@@ -239,7 +241,7 @@ class Instance:
                 assert isinstance(block, ast.Parser | ast.Control)
                 self._blocks[node] = Instance(self.generator, block, name, arguments)
         elif isinstance(node, ast.Table):
-            self.tables[node] = TableCode(self, node).write()
+            self.tables[node] = TableCode(self.generator, self, node).write()
 
     def _constructor_argument(self, value: ast.Expression | None) -> Any:
         assert value is not None
@@ -326,14 +328,3 @@ def _matches(body: CallBody, key: ast.Expression, code: str) -> str:
         low, high = body.values([key.left, key.right])
         return f"({code} >= {low}) and ({code} <= {high})"
     return f"{code} == {body.value(key)}"
-
-
-def title(node: ast.Declaration) -> str:
-    """The name that ``@name`` gives, or the declared one."""
-    return annotated_name(node.annotations) or node.name
-
-
-def annotated_name(annotations: ast.Annotations) -> str | None:
-    """What ``@name`` says, if it is there."""
-    body = annotations.get("name")
-    return body[0].text[1:-1] if body and body[0].type == "STRING" else None

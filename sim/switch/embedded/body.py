@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fanin.sim.switch.embedded import ast, types
+from fanin.sim.switch.embedded.context import BlockContext, ProgramContext
 from fanin.sim.switch.embedded.errors import Refused
 from fanin.sim.switch.embedded.source import Source
 from fanin.sim.switch.embedded.types import Bits, Type, base_of, is_scalar
 from fanin.sim.switch.embedded.values_code import ValueCode, has_effects, wrapped
-
-if TYPE_CHECKING:
-    from fanin.sim.switch.embedded.blocks import Generator, Instance
 
 Store = Callable[[str], None]  # emits code that stores the value which it is given the code of
 
@@ -30,7 +28,7 @@ class Body(ValueCode):
     What lies in the frame of the ``instance`` is fetched once, at its start.
     """
 
-    def __init__(self, generator: Generator, instance: Instance | None):
+    def __init__(self, generator: ProgramContext, instance: BlockContext | None):
         super().__init__(Source(), generator.records, {})
         self.generator = generator
         self.instance = instance

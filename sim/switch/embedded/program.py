@@ -9,10 +9,11 @@ from typing import Any
 
 from fanin.p4.control import MulticastGroup, TableEntry
 from fanin.sim.switch.embedded import ast, types
-from fanin.sim.switch.embedded.blocks import Generator, Instance, title
+from fanin.sim.switch.embedded.blocks import Generator, Instance
 from fanin.sim.switch.embedded.checker import Checker
 from fanin.sim.switch.embedded.description import ActionInfo, ExternInfo, TableInfo
 from fanin.sim.switch.embedded.errors import P4Error, Position, Refused, RunRefused
+from fanin.sim.switch.embedded.names import title
 from fanin.sim.switch.embedded.parser import parse
 from fanin.sim.switch.embedded.preprocessor import Preprocessor
 from fanin.sim.switch.embedded.runtime import (

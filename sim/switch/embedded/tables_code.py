@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fanin.sim.switch.embedded import ast, types
+from fanin.sim.switch.embedded.calls import Callee
+from fanin.sim.switch.embedded.calls_code import CallBody
+from fanin.sim.switch.embedded.context import BlockContext, ProgramContext
 from fanin.sim.switch.embedded.description import ActionInfo, KeyInfo, RowInfo, TableInfo
 from fanin.sim.switch.embedded.errors import P4Error, Refused
+from fanin.sim.switch.embedded.names import annotated_name, spelled, title
 from fanin.sim.switch.embedded.types import BOOL, Bits, base_of
-
-if TYPE_CHECKING:
-    from fanin.sim.switch.embedded.blocks import Instance
 
 _KINDS = ("exact", "ternary", "lpm", "range", "optional")
 _ATTACHED = ("counters", "meters", "registers", "filters")
@@ -24,10 +25,10 @@ _NOTHING = "NoAction"
 class TableCode:
     """Writes one table of an instance."""
 
-    def __init__(self, instance: Instance, node: ast.Table):
+    def __init__(self, generator: ProgramContext, instance: BlockContext, node: ast.Table):
+        self.generator = generator
         self.instance = instance
         self.node = node
-        self.generator = instance.generator
 
     def write(self) -> str:
         """Emit the function; its name. It takes the frame and returns the entry that it ran."""
@@ -59,8 +60,6 @@ class TableCode:
         return [key for key in self.node.keys if key.kind != "selector"]
 
     def _function(self, function: str, table: str, info: TableInfo) -> None:
-        from fanin.sim.switch.embedded.calls_code import CallBody
-
         body = CallBody(self.generator, self.instance)
         body.source.place = self.node.position
         nodes = [key.expression for key in self._matched()]
@@ -90,14 +89,10 @@ class TableCode:
             raise Refused(node.position, f"a key of type {node.expression.type}")
         if signed and node.kind == "range":
             raise Refused(node.position, "a range of signed numbers")
-        from fanin.sim.switch.embedded.blocks import annotated_name
-
         return KeyInfo(annotated_name(node.annotations) or spelled(node.expression), node.kind, width, signed)
 
     def _action(self, row: ast.TableAction) -> ActionInfo:
         """An action of the table; where its list gives arguments, a function that adds them."""
-        from fanin.sim.switch.embedded.calls_code import CallBody
-
         action: ast.Action = row.action
         function = self.generator.function_of(action, self.instance)
         data = [p for p in action.parameters if not p.direction]
@@ -110,8 +105,6 @@ class TableCode:
                 given.target, given.type = parameter, parameter.type
                 arguments.append(ast.Argument(row.position, None, given))
             call = ast.Call(row.position, row.expression.function, [], arguments)
-            from fanin.sim.switch.embedded.calls import Callee
-
             call.callee, call.type = Callee("action", action, action.parameters), types.VOID
             body.source.place = row.position
             body.call(call)
@@ -119,8 +112,6 @@ class TableCode:
             names = ", ".join(["f", *(body.places[p] for p in data)])
             self.generator.functions.extend(body.function(f"def {function}({names}):"))
         local = action in self.instance.own_functions
-        from fanin.sim.switch.embedded.blocks import title
-
         name = self.instance.name_of(action) if local else title(action)
         widths = {p.name: self._data_width(p) for p in data}
         return ActionInfo(name.removeprefix("."), widths, function, self.generator.action_number(action))
@@ -251,20 +242,3 @@ def _constants(call: ast.Call) -> tuple[Any, ...]:
 def _is_prefix(mask: int, width: int) -> bool:
     low = ((1 << width) - 1) & ~mask
     return low & (low + 1) == 0
-
-
-def spelled(node: ast.Expression) -> str:
-    """An expression as a key is named after it."""
-    if isinstance(node, ast.Name):
-        return node.name
-    if isinstance(node, ast.Member):
-        return f"{spelled(node.base)}.{node.name}"
-    if isinstance(node, ast.Index):
-        return f"{spelled(node.base)}[{node.index.constant}]"
-    if isinstance(node, ast.Slice):
-        return f"{spelled(node.base)}[{node.bounds[0]}:{node.bounds[1]}]"
-    if isinstance(node, ast.Call) and isinstance(node.function, ast.Member):
-        return f"{spelled(node.function.base)}.{node.function.name}()"
-    if isinstance(node, ast.Cast):
-        return spelled(node.operand)
-    return "key"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fanin.golden.aggregation import WorkerEndpoint
+from fanin.sim.rtl.stalls import Side, Stalls
 from fanin.sim.switch.base import Job, Member
 from fanin.sim.switch.reference import ReferenceSwitch
 from fanin.wire.aggregation import AggPacket, Encap, Protocol, decode_payload, encode, header_length
@@ -84,10 +85,11 @@ class Wire:
     async def process(self, ctx: Any) -> None:
         """The testbench process; counts the counters' pulses, too."""
         dut, width = self.dut, len(self.dut.tx.payload.data)
+        stalls = Stalls(self.stall, self.rng.random())
         cycle, first, building, pausing = 0, 0, b"", False
         queue: list[tuple[dict[str, int], bytes | None]] = []
         while True:
-            ctx.set(dut.tx.ready, self.rng.random() >= self.stall)
+            ctx.set(dut.tx.ready, not stalls.pauses("tx", Side.SINK, cycle))
             ctx.set(dut.rx.valid, bool(queue))
             if queue:
                 ctx.set(dut.rx.payload, queue[0][0])

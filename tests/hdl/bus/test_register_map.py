@@ -1,5 +1,6 @@
 """What derives from a register map: offsets, documentation, C header, host operations."""
 
+import json
 import shutil
 import subprocess
 
@@ -100,6 +101,21 @@ def test_the_c_header_compiles_and_says_the_same(tmp_path):
     body = "".join(f'static_assert(FANIN_{name} == {value}, "");\n' for name, value in checks.items())
     (tmp_path / "check.cpp").write_text(f'#include "registers.h"\n#include "registers.h"\n{body}')
     subprocess.run([compiler, "-Wall", "-Werror", "-fsyntax-only", tmp_path / "check.cpp"], check=True)
+
+
+def test_the_dictionary_is_json_and_has_every_register_and_field():
+    said = json.loads(json.dumps(MAP.as_dict()))
+    registers = {register["name"]: register for register in said["registers"]}
+    assert said["size"] == 40
+    assert registers["address"]["offset"] == 16
+    assert (registers["address"]["count"], registers["address"]["stride"]) == (2, 8)
+    assert registers["rate"]["fields"][1] == {
+        "name": "shift",
+        "shift": 16,
+        "bits": 6,
+        "reset": 24,
+        "description": "s",
+    }
 
 
 @pytest.mark.parametrize(

@@ -47,20 +47,14 @@ def test_every_frame_has_its_groups(group):
                 for _ in range(200):
                     if ctx.get(dut.valid) and rng.random() < 0.7:
                         break
-                    following = ctx.get(dut.next.valid), ctx.get(dut.next.last)
                     await ctx.tick()
-                    assert ctx.get(dut.valid) == following[0], where
-                    assert not following[0] or ctx.get(dut.last) == following[1], where
                 else:
                     raise AssertionError(f"no group: {where}")
                 assert ctx.get(dut.last) == (left == 0), where
                 assert ctx.get(dut.tail) == (length - 1) % size, where
                 ctx.set(dut.step, 1)
-                following = ctx.get(dut.next.valid), ctx.get(dut.next.last)
                 await ctx.tick()
                 ctx.set(dut.step, 0)
-                assert ctx.get(dut.valid) == following[0], where
-                assert not following[0] or ctx.get(dut.last) == following[1], where
             done.append(length)
 
     sim = Simulator(dut)

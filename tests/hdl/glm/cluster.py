@@ -12,6 +12,7 @@ from fanin.golden.glm import layout
 from fanin.hdl.glm.node import GlmNode
 from fanin.host.glm import NodeDriver, NodeJob, NodeMemories, NodeStatus
 from fanin.sim.rtl.memory import ReadMemory
+from fanin.sim.rtl.stalls import Side, Stalls
 from fanin.sim.switch.base import Job as SwitchJob
 from fanin.sim.switch.base import Member
 from fanin.sim.switch.reference import ReferenceSwitch
@@ -53,10 +54,10 @@ class Links:
         ports = [p for n in self.nodes for p in (n.mac_tx.valid, n.mac_tx.ready, n.mac_tx.payload)]
         building = [b"" for _ in self.nodes]
         queues: list[list[Any]] = [[] for _ in self.nodes]
-        cycle = 0
+        stalls, cycle = Stalls(self.stall, self.rng.random()), 0
         while True:
-            for node, queue in zip(self.nodes, queues, strict=True):
-                ctx.set(node.mac_tx.ready, self.rng.random() >= self.stall)
+            for number, (node, queue) in enumerate(zip(self.nodes, queues, strict=True)):
+                ctx.set(node.mac_tx.ready, not stalls.pauses(f"mac_tx{number}", Side.SINK, cycle))
                 ctx.set(node.mac_rx.valid, bool(queue))
                 if queue:
                     beat, frame = queue.pop(0)

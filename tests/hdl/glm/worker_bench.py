@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import random
 
 import numpy as np
 
 from fanin import fixed
 from fanin.hdl.glm.node import make_worker
 from fanin.hdl.glm.shapes import ModelPortSignature
+from fanin.sim.rtl.stalls import Side, Stalls
 from tests.hdl.glm.training import Bench, Job
 from tests.support import simulate
 
@@ -34,8 +34,8 @@ class Network:
     """Adds up the PAs of all workers and hands the sum to each, ``delay`` cycles later at the earliest."""
 
     def __init__(self, bench: Bench, *, delay: int, stall: float, seed: int):
-        self.bench, self.delay, self.stall = bench, delay, stall
-        self.random = random.Random(seed)
+        self.bench, self.delay = bench, delay
+        self.stalls = Stalls(stall, seed)
         self.pas = [[] for _ in bench.part]  # values
         self.pa_cycles, self.fa_cycles = [], []  # of worker 0
 
@@ -51,9 +51,10 @@ class Network:
         cycle = 0
         while True:
             for worker, part in enumerate(parts):
-                ctx.set(part.pa.ready, self.random.random() >= self.stall)
+                ctx.set(part.pa.ready, not self.stalls.pauses(f"pa{worker}", Side.SINK, cycle))
                 due = handed[worker] < summed and cycle >= ready_at[handed[worker]]
-                if due and not offered[worker] and self.random.random() >= self.stall:
+                pauses = self.stalls.pauses(f"fa{worker}", Side.SOURCE, cycle)
+                if due and not offered[worker] and not pauses:
                     offered[worker] = True
                     ctx.set(part.fa.payload, self._sum(handed[worker]))
                 ctx.set(part.fa.valid, offered[worker])

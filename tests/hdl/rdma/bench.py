@@ -6,7 +6,10 @@ from amaranth.sim import Simulator
 
 from fanin.golden.rdma import Status
 from fanin.rdma import Ending
+from fanin.sim.rtl.monitor import Monitored
+from fanin.sim.rtl.stalls import Side, Stalls
 from fanin.wire.rdma import PATH_MTUS
+from tests.support import EXCUSED
 
 ENDINGS = {
     Ending.DONE: Status.DONE,
@@ -19,11 +22,11 @@ ENDINGS = {
 
 
 class Bench:
-    """A component, its clock, and the log of its output streams, which stall at random."""
+    """A component, its clock, and the log of its output streams, which stall in phases."""
 
     def __init__(self, dut, streams, *, seed, stall=0.0, limit=100_000):
         self.dut, self.stall, self.limit = dut, stall, limit
-        self.rng = random.Random(seed)
+        self.rng, self.stalls = random.Random(seed), Stalls(stall, seed)
         self.cycle = 0
         self.log = {name: [] for name in streams}
 
@@ -31,8 +34,8 @@ class Bench:
         """Note every transfer with its cycle, counted from 0."""
         ports = {name: getattr(self.dut, name) for name in self.log}
         while True:
-            for port in ports.values():
-                ctx.set(port.ready, self.rng.random() >= self.stall)
+            for name, port in ports.items():
+                ctx.set(port.ready, not self.stalls.pauses(name, Side.SINK, self.cycle))
             for name, port in ports.items():
                 if ctx.get(port.valid) and ctx.get(port.ready):
                     self.log[name].append((self.cycle, ctx.get(port.payload)))
@@ -55,7 +58,7 @@ class Bench:
 
     def run(self, main, *others):
         """Until ``main`` ends."""
-        simulator = Simulator(self.dut)
+        simulator = Simulator(Monitored(self.dut, excused=EXCUSED))
         simulator.add_clock(1e-6)
         simulator.add_testbench(main)
         for process in (self.collect, *others):

@@ -74,7 +74,8 @@ def test_every_packet_is_taken_refused_and_answered_as_the_golden_model_does(sta
     seed = new_seed()
     rng = random.Random(seed)
     dut = Responder(config=CONFIG)
-    bench = Bench(dut, ["store", "answer", "arrival"], seed=seed, stall=stall)
+    streams = ["store", "answer", "arrival"]  # no phases: each packet is given 30 cycles
+    bench = Bench(dut, streams, seed=seed, stall=dict.fromkeys(streams, stall))
     seen = set()
 
     async def write(ctx):

@@ -16,6 +16,7 @@ from fanin.hdl.ring.node import RingNode
 from fanin.host.ring import RingDriver, RingMember, RingStatus
 from fanin.ring import RingConfig
 from fanin.sim.rtl.memory import ReadMemory
+from fanin.sim.rtl.stalls import Side, Stalls
 from tests.hdl.aggregation.bench import beats_of
 from tests.hdl.bus.test_registers import Host
 from tests.hdl.glm.training import Bench
@@ -89,7 +90,7 @@ class Memory:
 
     async def _write(self, ctx: Any) -> None:
         """Answer each burst once all of it has come, a few cycles later."""
-        port, rng = self.port, random.Random(self.seed)
+        port, stalls = self.port, Stalls(self.stall, self.seed)
         names = (
             "awvalid",
             "awready",
@@ -108,8 +109,8 @@ class Memory:
         answers: deque[tuple[int, Resp]] = deque()
         cycle = 0
         while True:
-            ctx.set(port.awready, rng.random() >= self.stall)
-            ctx.set(port.wready, rng.random() >= self.stall)
+            ctx.set(port.awready, not stalls.pauses("aw", Side.SINK, cycle))
+            ctx.set(port.wready, not stalls.pauses("w", Side.SINK, cycle))
             due = bool(answers) and answers[0][0] <= cycle
             ctx.set(port.bvalid, due)
             ctx.set(port.bresp, answers[0][1] if due else Resp.OKAY)
@@ -168,10 +169,10 @@ class Network:
         building = [b"" for _ in self.nodes]
         queues: list[deque[tuple[int, dict[str, int]]]] = [deque() for _ in self.nodes]
         self.busy = [[] for _ in self.nodes]
-        cycle = 0
+        stalls, cycle = Stalls(self.stall, self.rng.random()), 0
         while True:
-            for node, queue in zip(self.nodes, queues, strict=True):
-                ctx.set(node.mac_tx.ready, self.rng.random() >= self.stall)
+            for number, (node, queue) in enumerate(zip(self.nodes, queues, strict=True)):
+                ctx.set(node.mac_tx.ready, not stalls.pauses(f"mac_tx{number}", Side.SINK, cycle))
                 arrives = bool(queue) and queue[0][0] <= cycle
                 ctx.set(node.mac_rx.valid, arrives)
                 if arrives:

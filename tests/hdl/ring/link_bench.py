@@ -16,6 +16,7 @@ from amaranth.lib.wiring import Out
 
 from fanin.hdl.ring.link import RingLink
 from fanin.hdl.ring.link_job import LinkCounters
+from fanin.sim.rtl.stalls import Side, Stalls
 from fanin.wire.ring import RingFrame, RingKind, decode_ring, encode_ring
 from tests.hdl.aggregation.bench import beats_of
 
@@ -126,6 +127,7 @@ class Wires:
     def __post_init__(self) -> None:
         count = len(self.dut.link)
         self.width = self.dut.parts[0].data_width
+        self.stalls = Stalls(self.stall, self.rng.random())
         self.counts = [Counter() for _ in range(count)]
         self.order = itertools.count()
         self.pending: list[list[Any]] = [[] for _ in range(count)]
@@ -141,8 +143,9 @@ class Wires:
             for index, link in enumerate(links):
                 ctx.set(link.reset, self.cycle == self.restart)
                 ctx.set(link.start, self.cycle in (self.start[index], self.restart + 1))
-                odds = self.stall if self.building[index] else max(self.pause, self.stall)
-                ctx.set(link.mac_tx.ready, self.rng.random() >= odds)
+                pauses = not self.building[index] and self.rng.random() < self.pause
+                pauses |= self.stalls.pauses(f"mac_tx{index}", Side.SINK, self.cycle)
+                ctx.set(link.mac_tx.ready, not pauses)
                 self._feed(ctx, index, link.mac_rx)
             seen = await ctx.tick().sample(
                 *(
@@ -175,7 +178,8 @@ class Wires:
             delivery = heapq.heappop(pending)[2]
             beats = beats_of(delivery.frame, self.width, error=delivery.error)
             feeding += [(beat, delivery.frame) for beat in beats]
-        valid = bool(feeding) and (ctx.get(port.valid) or self.rng.random() >= self.stall)
+        pauses = self.stalls.pauses(f"mac_rx{index}", Side.SOURCE, self.cycle)
+        valid = bool(feeding) and (ctx.get(port.valid) or not pauses)
         ctx.set(port.valid, valid)
         if valid:
             ctx.set(port.payload, feeding[0][0])

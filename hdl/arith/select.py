@@ -1,0 +1,40 @@
+"""Choose among values: multiplexers, tables of constants, the leading one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amaranth import Cat, Const, Mux, Value
+
+
+def select(choices: Sequence[Value], index: Value) -> Value:
+    """The choice number ``index``: a tree of multiplexers. There is a choice for every value of ``index``."""
+    for bit in index:
+        choices = [Mux(bit, odd, even) for even, odd in zip(choices[::2], choices[1::2], strict=True)]
+    (choice,) = choices
+    return choice
+
+
+def lookup(table: Sequence[int], index: Value) -> Value:
+    """Entry ``index`` of a table of constants, one for every value of ``index``: a small function per bit."""
+    width = max(table).bit_length()
+    return Cat(
+        Const(sum((entry >> bit & 1) << n for n, entry in enumerate(table)), len(table)).bit_select(index, 1)
+        for bit in range(width)
+    )
+
+
+def leading_zeros(bits: Value) -> Value:
+    """Zeros above the first one of ``bits``; means nothing if there is no one."""
+    size = 1 << (len(bits) - 1).bit_length()
+    count, _ = _leading_zeros(Cat(Const(-1, size)[len(bits) :], bits))
+    return count
+
+
+def _leading_zeros(bits: Value) -> tuple[Value, Value]:
+    """The count, and whether there is no one, of a power of two of ``bits``: from those of its halves."""
+    if len(bits) == 1:
+        return Const(0, 0), ~bits
+    half = len(bits) // 2
+    (lower, lower_empty), (upper, upper_empty) = _leading_zeros(bits[:half]), _leading_zeros(bits[half:])
+    return Cat(Mux(upper_empty, lower, upper), upper_empty), upper_empty & lower_empty

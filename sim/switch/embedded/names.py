@@ -1,0 +1,33 @@
+"""What the control plane calls things: the name that ``@name`` gives, or what the program says."""
+
+from __future__ import annotations
+
+from fanin.sim.switch.embedded import ast
+
+
+def title(node: ast.Declaration) -> str:
+    """The name that ``@name`` gives, or the declared one."""
+    return annotated_name(node.annotations) or node.name
+
+
+def annotated_name(annotations: ast.Annotations) -> str | None:
+    """What ``@name`` says, if it is there."""
+    body = annotations.get("name")
+    return body[0].text[1:-1] if body and body[0].type == "STRING" else None
+
+
+def spelled(node: ast.Expression) -> str:
+    """An expression as a key is named after it."""
+    if isinstance(node, ast.Name):
+        return node.name
+    if isinstance(node, ast.Member):
+        return f"{spelled(node.base)}.{node.name}"
+    if isinstance(node, ast.Index):
+        return f"{spelled(node.base)}[{node.index.constant}]"
+    if isinstance(node, ast.Slice):
+        return f"{spelled(node.base)}[{node.bounds[0]}:{node.bounds[1]}]"
+    if isinstance(node, ast.Call) and isinstance(node.function, ast.Member):
+        return f"{spelled(node.function.base)}.{node.function.name}()"
+    if isinstance(node, ast.Cast):
+        return spelled(node.operand)
+    return "key"

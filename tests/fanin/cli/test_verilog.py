@@ -1,0 +1,56 @@
+"""``fanin verilog`` at the command line: register maps, and what it says of an emission."""
+
+import json
+import shutil
+import subprocess
+from xml.etree import ElementTree
+
+import pytest
+
+from fanin.cli.main import main
+from fanin.hdl.rdma.registers import rdma_registers
+from fanin.rdma import PRESETS
+
+
+def run(capsys, *arguments):
+    status = main(["verilog", *arguments])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_a_node_s_registers_are_a_header_that_compiles(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run(capsys, "rdma-nic", "--preset", "tiny", "--registers", "c")
+    assert (status, out) == (0, "")
+    assert err.startswith("rdma_nic.h: ")
+    offset = rdma_registers(PRESETS["tiny"]).offset("status")
+    check = f'#include "rdma_nic.h"\nstatic_assert(FANIN_RDMA_NIC_STATUS_OFFSET == {offset}, "");\n'
+    (tmp_path / "check.cpp").write_text(check)
+    if compiler := shutil.which("g++"):
+        subprocess.run([compiler, "-fsyntax-only", "check.cpp"], check=True)
+
+
+def test_registers_go_to_stdout_as_json_or_svd(capsys):
+    names = [register.name for register in rdma_registers(PRESETS["tiny"]).registers]
+    status, out, _ = run(capsys, "rdma-nic", "--preset", "tiny", "--registers", "json", "-o", "-")
+    assert status == 0
+    assert [register["name"] for register in json.loads(out)["registers"]] == names
+    _, out, _ = run(capsys, "rdma-nic", "--preset", "tiny", "--registers", "svd", "-o", "-")
+    assert ElementTree.fromstring(out).find("peripherals/peripheral/name").text == "rdma_nic"
+
+
+def test_settings_change_the_map(capsys):
+    arguments = ("glm-node", "--preset", "tiny", "--registers", "json", "-o", "-")
+    _, plain, _ = run(capsys, *arguments)
+    _, other, _ = run(capsys, *arguments, "--set", "engines=4")
+    assert plain != other
+
+
+@pytest.mark.parametrize("form", ["c", "svd", "json"])
+def test_a_component_without_registers_is_refused_and_nothing_is_written(capsys, tmp_path, form):
+    path = tmp_path / "out"
+    status, out, err = run(capsys, "adder-tree", "--registers", form, "-o", str(path))
+    assert (status, out) == (2, "")
+    assert err.startswith("fanin: error: adder-tree has no registers; glm-node, ")
+    assert err.count("\n") == 1
+    assert not path.exists()
