@@ -52,8 +52,9 @@ class CodecRtl:
 
     def compress(self, frames: Sequence[bytes], config: CodecConfig, **options: object) -> StreamRun:
         """Frames of values through the compressor; ``options`` are those of ``StreamFile.run``."""
-        is_inceptionn = isinstance(config, Inceptionn)
-        registers = {"bound": config.bound, "mode": int(config.mode)} if is_inceptionn else {}
+        registers = {}
+        if isinstance(config, Inceptionn):
+            registers = {"bound": config.bound, "mode": int(config.mode)}
         return self.compressor.run(frames, registers=registers, **options)  # type: ignore[arg-type]
 
     def decompress(self, frames: Sequence[bytes], lengths: Sequence[int], **options: object) -> StreamRun:

@@ -87,7 +87,7 @@ def cut(pipeline: Pipeline, tags: Value, row: Value, low_bytes: Value) -> tuple[
         halves = [part[: len(part) // 2] for part in _words(tags, len(tags) // len(rows))]
         counts = [pipeline.register(byte_count(part), name=f"low{half}_{n}") for n, part in enumerate(halves)]
         tags = pipeline.register(tags, name=f"tags{half}")
-    values = []
+    values: list[Value] = []
     for quad, quad_tags in zip(rows, _words(tags, QUAD * TAG_BITS), strict=True):
         for n in range(QUAD):
             value = _shifted_down(quad, byte_count(quad_tags[: TAG_BITS * n]))[:FLOAT_BITS]
