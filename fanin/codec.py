@@ -21,6 +21,8 @@ GROUPS = (8, 16)  # values of a group: a 256-bit and a 512-bit burst
 BLOCKS = (4, 8, 16, 32, 64)  # values of a BFP block
 MIN_MANTISSA, MAX_MANTISSA = 3, 15  # bits of a BFP magnitude, its leading one among them
 
+MAX_FRAME = 9216  # bytes, of INCEPTIONN's NIC by default: a longer frame is dropped, restored ones among them
+
 TOS_COMPRESSIBLE = 0x28  # what the host asks for, and what a compressed packet carries
 TOS_RAW = 0x2C  # on the wire only: asked for, but it would not have shrunk
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from amaranth.lib import wiring
 
-from fanin.codec import Bfp, Codec, CodecConfig, Inceptionn
+from fanin.codec import MAX_FRAME, Bfp, Codec, CodecConfig, Inceptionn
 from fanin.errors import InputError
 from fanin.fixed import VALUE_BITS
 from fanin.glm import PRESETS, GlmConfig
@@ -25,7 +25,6 @@ from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
 from fanin.hdl.codec.inceptionn.decompressor import InceptionnDecompressor
 from fanin.hdl.codec.nic.nic import InceptionnNic
 from fanin.hdl.codec.nic.registers import nic_registers
-from fanin.hdl.codec.nic.shapes import MAX_FRAME
 from fanin.hdl.emission import kept_verilog
 from fanin.hdl.glm.data_parallel import DataParallelWorker
 from fanin.hdl.glm.engine import Engine

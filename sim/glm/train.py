@@ -21,6 +21,7 @@ from fanin.golden.glm.float64 import train_float64
 from fanin.golden.glm.quantise import Float64
 from fanin.golden.glm.train import train as train_golden
 from fanin.hdl.aggregation.job import RETRY_BITS, TIMEOUT_BITS
+from fanin.seed import MAX_SEED
 from fanin.sim.cosim.run import Progress, RunResult
 from fanin.sim.glm import data
 from fanin.sim.glm.cosim import Cosim, TrainRun
@@ -56,8 +57,8 @@ class TrainOptions:
     def __post_init__(self) -> None:
         if self.epochs < 1:
             raise InputError(f"epochs must be at least 1, not {self.epochs}")
-        if not 0 <= self.seed < 1 << 32:  # what scikit-learn takes
-            raise InputError(f"seed must be in 0…{(1 << 32) - 1}, not {self.seed}")
+        if not 0 <= self.seed <= MAX_SEED:
+            raise InputError(f"seed must be in 0…{MAX_SEED}, not {self.seed}")
         longest = MAX_TIMEOUT * 1000 / self.clock_mhz if self.clock_mhz > 0 else math.inf
         if not 0 < self.network.timeout_ns <= longest:
             raise InputError(f"timeout must be in (0, {longest:.6g}] ns, not {self.network.timeout_ns:g}")

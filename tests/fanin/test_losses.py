@@ -10,7 +10,7 @@ from fanin import fixed
 from fanin.fixed import Loss
 from fanin.golden.glm import float64, metrics
 from fanin.hdl.glm.loss import LossUnit
-from fanin.sim.glm import data
+from fanin.sim.glm import data, recipes
 
 ONES = np.ones(4)
 
@@ -22,6 +22,7 @@ PLACES = {
     "the derivative in float64": lambda loss: float64.derivative(ONES, ONES, loss),
     "loss and accuracy": lambda loss: metrics.score(ONES, ONES, loss),
     "the loss unit": lambda loss: rtlil.convert(LossUnit(banks=1, frac=24)),
+    "its learning rates": lambda loss: recipes.rate_of("digits", loss),
     "data sets": lambda loss: data.read("breast_cancer", loss),
 }
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from fanin.cli.output import check_writable, write_file
 from fanin.errors import InputError
-
-MAX_SEED = (1 << 32) - 1  # what scikit-learn takes
+from fanin.seed import MAX_SEED
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

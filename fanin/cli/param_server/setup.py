@@ -13,6 +13,7 @@ from fanin.cli.param_server.stragglers import parse_stops, parse_stragglers
 from fanin.errors import CheckFailed, InputError
 from fanin.param_server import ParamServerConfig
 from fanin.rdma import MAX_QUEUE_PAIRS
+from fanin.seed import MAX_SEED
 from fanin.sim.learning.learner import Learner, Training
 from fanin.sim.learning.workloads import BUNDLED, build, load
 from fanin.sim.network import LinkConfig
@@ -31,7 +32,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "decay": (0, 1e9),
     "features": (1, 10**6),
     "gamma": (1e-9, 1e9),
-    "seed": (0, 2**32 - 1),
+    "seed": (0, MAX_SEED),
     "sample_seconds": (0, 3600),
     "jitter": (0, 10),
 }

@@ -39,6 +39,7 @@ from fanin.planner.plan.sweep import Say, sweep
 from fanin.planner.plan.write import CONNECTIONS_FILE, PLAN_FILE, plan_files
 from fanin.planner.search.limits import Limits
 from fanin.planner.search.search import SIDE_BY_SIDE
+from fanin.records import open_record
 from fanin.report.plan.page import plan_page
 
 SECONDS, SWEEP_SECONDS = 100.0, 12.0  # of one search, alone and in a sweep
@@ -285,8 +286,4 @@ def verify(directory: Path, as_json: bool) -> int:
 
 def _plans_of(directory: Path) -> set[Path]:
     """The folders that sweep.json names. Raises InputError."""
-    try:
-        rows = json.loads((directory / SWEEP.mark).read_bytes())[SWEEP.key]
-        return {directory / row["folder"] for row in rows}
-    except (TypeError, KeyError):
-        raise InputError(f"{directory / SWEEP.mark}: plans: must be a list of tables with a folder") from None
+    return {directory / row.text("folder") for row in open_record(directory / SWEEP.mark).records(SWEEP.key)}

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fanin.codec import TOS_COMPRESSIBLE, TOS_RAW, Inceptionn
+from fanin.codec import MAX_FRAME, TOS_COMPRESSIBLE, TOS_RAW, Inceptionn
 from fanin.errors import InputError
 from fanin.golden.codec import inceptionn
 from fanin.wire.ethernet import (
@@ -29,7 +29,6 @@ from fanin.wire.ethernet import (
 )
 from fanin.wire.fields import byte_length, pack_fields, unpack_fields
 
-MAX_FRAME = 9216  # bytes; a longer frame is dropped, and so is one that would be longer when restored
 LENGTH_BYTES = 2  # in front of the groups: bytes of the payload before compression
 _IP_START = byte_length(ETHERNET)
 _TRANSPORT_START = _IP_START + byte_length(IPV4)

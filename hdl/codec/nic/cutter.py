@@ -8,12 +8,12 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.codec import MAX_FRAME
 from fanin.hdl.codec.nic.shapes import (
     BEAT_BITS,
     BEAT_BYTES,
     LANE_BITS,
     LENGTH_BYTES,
-    MAX_FRAME,
     TRANSPORT_START,
     WORD_BYTES,
     Header,

@@ -8,11 +8,12 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.codec import MAX_FRAME
 from fanin.hdl.bus.axi4 import AXI4LiteSignature
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.codec.nic.receiver import InceptionnReceiver
 from fanin.hdl.codec.nic.registers import COUNTERS, IDENTITY, VERSION, nic_registers
-from fanin.hdl.codec.nic.shapes import BEAT_BITS, MAX_FRAME, check_max_frame
+from fanin.hdl.codec.nic.shapes import BEAT_BITS, check_max_frame
 from fanin.hdl.codec.nic.transmitter import InceptionnTransmitter
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream

@@ -15,7 +15,6 @@ LENGTH_BYTES = 2  # in front of a compressed payload: its bytes before compressi
 IP_START = byte_length(ETHERNET)
 TRANSPORT_START = IP_START + byte_length(IPV4)
 LANE_BITS = (BEAT_BYTES - 1).bit_length()
-MAX_FRAME = 9216  # bytes, by default
 MIN_MAX_FRAME, MAX_MAX_FRAME = 128, 16384
 
 BEAT = data.StructLayout(

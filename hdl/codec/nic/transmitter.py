@@ -8,9 +8,9 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import MAX_BOUND, Mode
+from fanin.codec import MAX_BOUND, MAX_FRAME, Mode
 from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
-from fanin.hdl.codec.nic.shapes import BEAT_BITS, GROUP, MAX_FRAME, Events, check_max_frame
+from fanin.hdl.codec.nic.shapes import BEAT_BITS, GROUP, Events, check_max_frame
 from fanin.hdl.codec.nic.stage import connect_stage
 from fanin.hdl.stream.packet import packet_stream
 

@@ -250,11 +250,19 @@ class TestSweep:
         shutil.copytree(copy / "plans" / "devices1-mp1", copy / "plans" / "devices7-mp1")
         assert "sweep.json: does not name" in _bad(capsys, "--check", copy)
 
-    @pytest.mark.parametrize("plans", [None, 3, ["a"], [{"devices": 1}]])
-    def test_that_is_none_of_ours(self, swept, tmp_path, capsys, plans):
+    @pytest.mark.parametrize(
+        ("plans", "cause"),
+        [
+            (None, '"plans" must be a list, not null'),
+            (3, '"plans" must be a list, not 3'),
+            (["a"], 'plans[0]: must be an object, not "a"'),
+            ([{"devices": 1}], 'plans[0]: "folder" is missing'),
+        ],
+    )
+    def test_that_is_none_of_ours(self, swept, tmp_path, capsys, plans, cause):
         copy = Path(shutil.copytree(swept, tmp_path / "copy"))
         _edit(copy / "sweep.json", lambda value: value.update(plans=plans))
-        assert "sweep.json: plans: must be a list" in _bad(capsys, "--check", copy)
+        assert f"sweep.json: {cause}" in _bad(capsys, "--check", copy)
 
     def test_with_a_damaged_plan(self, swept, tmp_path, capsys):
         copy = Path(shutil.copytree(swept, tmp_path / "copy"))

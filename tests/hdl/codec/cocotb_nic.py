@@ -14,8 +14,8 @@ from cocotbext.axi import (
     AxiStreamSource,
 )
 
+from fanin.codec import MAX_FRAME
 from fanin.hdl.codec.nic.registers import COUNTERS, nic_registers
-from fanin.hdl.codec.nic.shapes import MAX_FRAME
 from tests.fanin.golden.codec.packets import TRANSPORTS, frame_of, gradients, rebuilt
 from tests.hdl.codec.nic_traffic import host_frames, received, sent, wire_frames
 from tests.registers import AsyncRegisterDriver
