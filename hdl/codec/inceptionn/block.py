@@ -88,9 +88,7 @@ class CompressionBlock(wiring.Component):
         limit = Signal(_CUT + 1, reset_less=True)
         raw = Signal(reset_less=True)
         below_bound = Signal(reset_less=True)
-        at_bound = Signal(
-            reset_less=True
-        )  # |f| is in [2^-bound, 2^(1 - bound)): a zero if nothing follows the one
+        at_bound = Signal(reset_less=True)  # |f| is in [2^-bound, 2^(1 - bound)): 2^-bound itself becomes zero
         has_fraction = Signal(reset_less=True)
         above_half = Signal(reset_less=True)  # ``published``: so large that it takes 16 bits
         lost = Cat(bit & (shift > n - _BELOW) for n, bit in enumerate(fraction))

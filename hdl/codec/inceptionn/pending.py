@@ -81,8 +81,7 @@ class PendingGroups(wiring.Component):
         stays = Signal()
         room = (front.limit.as_value() - front.pending.end.as_value())[: len(front.limit.as_value())]
         m.d.comb += [
-            # A group ends at most three bursts after the limit, and twelve before: so modulo 16 this is
-            # negative.
+            # negative: modulo 16 -4 to -1 bursts, and no group ends further from the limit
             short.eq(room[-2:].all()),
             self.o.p.eq(front.pending.group),
             self.o.p.missing.eq(front.pending.group.missing | front.ended & short),

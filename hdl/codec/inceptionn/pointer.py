@@ -102,23 +102,24 @@ class GroupPointer(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Look the position up in the ``open_row``; meanwhile read the row that is opened if it leads on.
 
-        ``entry`` is the group's end and late. ``far``, that the group ends two bursts on, is early: only few
-        offsets lead so far. It, ``jump`` and ``valid`` choose the ``target`` burst; ``opens``, which waits
-        for the entry, enables the registers.
+        ``entry``, where the group ends, is late. That the group ``skips`` a burst, and ends in the one after
+        it, is early: so far reach only those whose tags end in the next burst. ``jump``, ``valid`` and
+        ``skips`` choose the ``target``, the burst to open; ``opens``, which waits for the entry, enables the
+        registers.
         """
         m = Module()
         open_row = Signal(row_layout(self.group), reset_less=True)
         entry = Signal(open_row.shape().elem_shape)
         tags_cross = Signal()  # the group's tags end in the next burst
-        far = Signal()
+        skips = Signal()
         opens = Signal()
         burst, offset = self.position.burst, self.position.offset
         first = self.size - self.tag_bytes  # offset from which on tags cross
-        far_entries = [open_row[first + n].carry for n in range(self.tag_bytes)]
+        tag_entries = [open_row[first + n].carry for n in range(self.tag_bytes)]
         m.d.comb += [
             entry.eq(select([end.as_value() for end in open_row], offset)),
             tags_cross.eq(offset >= first),
-            far.eq(tags_cross & select(far_entries, offset[: (self.tag_bytes - 1).bit_length()])),
+            skips.eq(tags_cross & select(tag_entries, offset[: (self.tag_bytes - 1).bit_length()])),
             opens.eq(self.jump | ~self.valid | self.advance & (tags_cross | entry.carry)),
             self.end.offset.eq(entry.offset),
             self.end.burst.eq(
@@ -130,7 +131,7 @@ class GroupPointer(wiring.Component):
         with m.Elif(self.advance):
             m.d.sync += offset.eq(entry.offset)
 
-        target = self._target(m, far)
+        target = self._target(m, skips)
         with m.If(opens):
             m.d.sync += [
                 burst.eq(target.burst),
@@ -140,7 +141,7 @@ class GroupPointer(wiring.Component):
             ]
         return m
 
-    def _target(self, m: Module, far: Value) -> Any:
+    def _target(self, m: Module, skips: Value) -> Any:
         """The burst to open next: its row, whether that has come, and whether it lies past the frame's end.
 
         Distances are counted modulo 16, as bursts are: rows that have come from the open one on (``lead``) and
@@ -155,7 +156,7 @@ class GroupPointer(wiring.Component):
         two_on = self._stored(m, "rows_two_on", coming, burst + 2)
 
         def past_end(distance: int) -> Value:
-            """The burst so far after the open one is the first or second of the next frame."""
+            """The burst so skips after the open one is the first or second of the next frame."""
             return end.valid & ((beyond == -distance % SLOTS) | (beyond == (1 - distance) % SLOTS))
 
         target = Signal(
@@ -167,13 +168,12 @@ class GroupPointer(wiring.Component):
             m.d.comb += [
                 target.burst.eq(end.next),
                 comes_next.eq(end.valid & (frame_lead == 0)),
-                has_come.eq(
-                    end.valid & (frame_lead != 0) & (frame_lead != SLOTS - 1) & (frame_lead != SLOTS - 2)
-                ),
+                # -1 and -2: rows of other bursts come first
+                has_come.eq(end.valid & (frame_lead != 0) & (frame_lead < SLOTS - 2)),
             ]
-        with m.Elif(~self.valid):
+        with m.Elif(~self.valid):  # the open row is still to come
             m.d.comb += [target.burst.eq(burst), comes_next.eq(lead == 0), target.past_end.eq(past_end(0))]
-        with m.Elif(far):
+        with m.Elif(skips):
             m.d.comb += [
                 target.burst.eq(burst + 2),
                 comes_next.eq(lead == 2),
@@ -189,7 +189,7 @@ class GroupPointer(wiring.Component):
             ]
         m.d.comb += [
             target.valid.eq(has_come | comes_next & row.valid),
-            target.ends.eq(Mux(comes_next, row.ends, Mux(far & ~self.jump, two_on, one_on))),
+            target.ends.eq(Mux(comes_next, row.ends, Mux(skips & ~self.jump, two_on, one_on))),
         ]
         return target
 

@@ -1,21 +1,22 @@
 """From group to group, and from frame to frame, of a compressed stream.
 
-How many groups a frame has follows from its length, :class:`GroupCounter`; where each begins,
-:class:`GroupPointer` finds. A frame may end before its groups do, and may have bytes after them; the next one
-begins with a burst of its own in any case. An example: two frames, the first of 3 groups in bursts 0 and 1,
-then of a burst 2 that is not asked for; the second in burst 3::
+How many groups a frame has follows from its length: :class:`GroupCounter` counts them down. Where each
+begins, :class:`GroupPointer` finds. :class:`PendingGroups` holds them until their bytes have come. The
+frame's end in the compressed stream is another matter: bursts may follow its last group, or its last groups
+may be missing; the next frame begins with a burst of its own. An example: a frame of three groups in bursts 0
+and 1 and a burst 2 that is not asked for, then one of a single group in burst 3::
 
-    cycle      0      1      2      3      4      5      6
-    row        0      1      2      -      3                    arrives
-    frame_end                       3                           the next frame begins with burst 3
-    position   -     0:0    0:20   1:11    -     3:0            burst:offset
-    step             ✓      ✓      ✓ last        ✓              a group is found
-    jump                           ✓                            its frame's last group: on to burst 3
-    o                       0:0    0:20   1:11   -     3:0      if its bytes are there
+    cycle        0      1      2      3      4      5      6
+    row of       0      1      2             3                   arrives
+    frame_end                  3      3                          known: the next frame begins with burst 3
+    position           0:0    0:20   1:11   3:0    3:0           burst:offset; in cycle 4 its row has not come
+    step                x      x      x             x            a group is found
+    jump                              x             x            it is its frame's last one
+    o                         0:0    0:20   1:11          3:0    the group, with its bytes
 
-If the end of the first frame came later, all cycles from its last group on would be a ``jump`` (``seeking``)
-until it comes; what arrives meanwhile is dropped. If the frame ended with burst 0, ``past_end`` would let the
-third group pass as one that is missing.
+If the end of the first frame came later, the stepper would be ``seeking`` after cycle 3: it would jump in
+every cycle until the end is known, and drop what arrives meanwhile. If the first frame ended with burst 0,
+the pointer would say ``past_end`` in burst 1, and the third group would be found as one that is missing.
 """
 
 from __future__ import annotations

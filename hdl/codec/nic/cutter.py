@@ -47,7 +47,7 @@ class PayloadCutter(wiring.Component):
     ``payload`` : Out, packet stream of 256 bits
         At least one byte a frame.
     ``length`` : Out, stream of 32 bits
-        Receiver only: the bytes of the same frame of ``payload`` behind the decompressor.
+        Receiver only: the bytes of the same frame of ``payload`` after the decompressor.
     ``record`` : Out, stream of Record
         After ``payload``.
 
