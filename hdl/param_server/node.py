@@ -19,7 +19,7 @@ from fanin.rdma import RdmaConfig
 
 
 class ParamServerNode(wiring.Component):
-    """A parameter server behind its NIC, ready for a board.
+    """A parameter server with its NIC, ready for a board.
 
     Members
     -------
@@ -50,7 +50,7 @@ class ParamServerNode(wiring.Component):
 
     Source
     ------
-    docs/systems/param-server.md; RDMA-wild, section 4.
+    docs/systems/param-server-hardware.md; RDMA-wild, section 4.
     """
 
     def __init__(self, *, config: RdmaConfig):
@@ -70,7 +70,7 @@ class ParamServerNode(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Registers in front, server and NIC behind; what the NIC reads goes through the server."""
+        """Registers, server and NIC; the NIC reads memory through the server's streamed reads."""
         m = Module()
         m.submodules.registers = registers = RegisterFile(registers=param_server_registers(self.config))
         m.submodules.nic = nic = RdmaNic(config=self.config)
@@ -118,7 +118,7 @@ class ParamServerNode(wiring.Component):
             m.d.sync += server.worker.valid.eq(1)
         with m.Elif(server.worker.ready):
             m.d.sync += server.worker.valid.eq(0)
-        flag_words(m, registers.gone, server.gone)
+        flag_words(m, registers.gone, server.excluded)
 
     def _counters(self, m: Module, registers: Any, nic: RdmaNic, server: ParamServer) -> None:
         """Every counter has a source."""
