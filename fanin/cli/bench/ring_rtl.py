@@ -75,5 +75,5 @@ def _depth(name: str, config: RingConfig) -> Iterator[Result]:
     parts = [FP32Adder()]
     if config.codec is not None:
         parts += [make(config.codec, config.width) for make in (make_compressor, make_decompressor)]
-    area = map_parts(RingNode(config=config), parts, "", count_parts=False)
+    area = map_parts(RingNode(config=config), parts, "", count_parts=False, for_depth=True)
     yield from depth_figures(f"node, {name}", area)

@@ -126,15 +126,15 @@ def test_the_parts_are_those_of_the_nic_as_it_makes_them():
     assert not made
 
 
-def test_depth_by_the_default_mapping_has_the_limit(monkeypatch):
+def test_depth_mapped_for_depth_has_the_limit(monkeypatch):
     def synthesise(verilog, top, levels_first=False):
-        return Area(depth=Depth(3 if levels_first else 5, 1, 20))
+        return Area(depth=Depth(5 if levels_first else 6, 1, 20))
 
     monkeypatch.setattr(area, "synthesise", synthesise)
     results = {result.name: result for result in area.part_figures(RegionTable(config=TINY))}
     assert not results["RegionTable: LUTs between registers"].ok
-    fewest = results["RegionTable: LUTs, mapped for fewest levels"]
-    assert (fewest.value, fewest.limit) == (3, None)
+    small = results["RegionTable: LUTs between registers, mapped for area"]
+    assert (small.value, small.limit) == (6, None)
 
 
 def test_a_missed_limit_is_an_exit_status(capsys, monkeypatch):
