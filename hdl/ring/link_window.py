@@ -122,7 +122,7 @@ class SendWindow(wiring.Component):
         written = self._keep(m, oldest[low])
         timeout = Signal()
         progress = Signal()
-        moves = self._answer(m, oldest, following, fresh, limit, progress)
+        moves = self._answer(m, oldest, following, fresh, limit, timeout, progress)
         with m.If(self.sent & ~self.again):
             m.d.sync += fresh.eq(fresh + 1)
         with m.If(moves):
@@ -156,11 +156,19 @@ class SendWindow(wiring.Component):
         return written
 
     def _answer(
-        self, m: Module, oldest: Signal, following: Signal, fresh: Signal, limit: Signal, progress: Signal
+        self,
+        m: Module,
+        oldest: Signal,
+        following: Signal,
+        fresh: Signal,
+        limit: Signal,
+        timeout: Signal,
+        progress: Signal,
     ) -> Signal:
         """Let go of acknowledged frames and take the new limit; whether the answer says what follows.
 
-        All in one cycle, since answers can come in a row.
+        All in one cycle, since answers can come in a row. An answer in the cycle of a timeout wins: from then
+        on the oldest frame is the one that it names.
         """
         answer = self.answer
         accept = Signal()
@@ -168,7 +176,7 @@ class SendWindow(wiring.Component):
         more_room = Signal()
         m.d.comb += [
             accept.eq(answer.valid & ~_before(answer.sequence, oldest) & ~_before(fresh, answer.sequence)),
-            moves.eq(accept & (answer.nak | _before(following, answer.sequence))),
+            moves.eq(accept & (answer.nak | timeout | _before(following, answer.sequence))),
             more_room.eq(answer.valid & _before(limit, answer.count)),
         ]
         with m.If(accept):

@@ -1,0 +1,59 @@
+# amaranth: UnusedElaboratable=no
+"""Proofs of the ring's send window: for ever, whatever is taken, sent and answered, in any order."""
+
+import pytest
+from amaranth import Signal, signed
+
+from fanin.hdl.ring.link_window import SendWindow
+from tests.formal import Proof
+
+pytestmark = pytest.mark.formal
+FRAMES = 4  # kept at most
+
+
+def test_the_window_offers_only_frames_that_are_kept_and_keeps_no_more_than_fit(tmp_path):
+    """Induction over sequence numbers modulo 2^32; ``first_sequence`` does not matter to it."""
+    proof = Proof(SendWindow(frame_beats=2, replay_frames=FRAMES, first_sequence=2**32 - 2))
+    window, state = proof.component, proof.internal
+    oldest, following, fresh, limit = (state[name] for name in ("oldest", "following", "fresh", "limit"))
+    newest = Signal(32, init=2**32 - 2)  # behind it: nothing is kept yet
+
+    with proof.m.If(window.taken):
+        proof.m.d.sync += newest.eq(newest + 1)
+    proof.assume(~window.taken | window.open)
+    proof.assume(~window.sent | window.offer.valid)
+
+    def distance(one, other):
+        value = Signal(signed(32))
+        proof.m.d.comb += value.eq(other - one)
+        return value
+
+    kept, unsent, to_repeat = distance(oldest, newest), distance(fresh, newest), distance(following, fresh)
+    gone_back = distance(oldest, following)
+    for frames in kept, unsent, to_repeat, gone_back:
+        proof.check((frames >= 0) & (frames <= FRAMES))
+    proof.check(window.idle == (kept == 0))
+    proof.check(~window.open | (kept < FRAMES))
+    # what is on offer: the next frame, kept, that the node after this one has room for, and whether it was sent
+    offer = window.offer
+    proof.check(~offer.valid | (offer.sequence == following))
+    proof.check(~offer.valid | (distance(following, newest) > 0))
+    proof.check(~offer.valid | ((following - limit)[31]))
+    proof.check(~offer.valid | (window.again == (to_repeat != 0)))
+    proof.check(state["written"] == newest[: len(state["written"])])
+    proof.prove(tmp_path, depth=2)
+
+
+def test_a_frame_that_was_acknowledged_is_never_offered_again(tmp_path):
+    """The oldest frame kept moves on, never back, and never past one that was not sent."""
+    proof = Proof(SendWindow(frame_beats=2, replay_frames=FRAMES))
+    window, state = proof.component, proof.internal
+    oldest, fresh = state["oldest"], state["fresh"]
+    before, sent = proof.past(oldest), proof.past(fresh)
+    started = Signal()
+    proof.m.d.sync += started.eq(1)
+    moved, allowed = Signal(32), Signal(32)
+    proof.m.d.comb += [moved.eq(oldest - before), allowed.eq(sent - before)]
+    proof.assume(~window.sent | window.offer.valid)
+    proof.check(~started | (moved <= allowed))
+    proof.prove(tmp_path, depth=2)
