@@ -198,16 +198,14 @@ class FrameReceiver(wiring.Component):
         wait = CHECKSUM_LATENCY if self.encap is Encap.UDP else 0
         done = delayed(m, collector.done, wait + 1, name="done", reset_less=False)
         packet = delayed(m, self._packet(m, frame).as_value(), wait + 1, name="packet")
-        met = {
-            name: delayed(m, Cat(parts), 1, name=name)[-1].any()
-            for name, parts in self._findings(m, collector, frame).items()
+        findings = {
+            name: delayed(m, finding, 1, name=name)[-1]
+            for name, finding in self._findings(m, collector, frame).items()
         }
-        met["foreign"] = met["elsewhere"] | met["other_traffic"]
-        met["short"] = met["headless"] | (met["incomplete"] & ~met["foreign"])
-        met["malformed"] = met["misshapen"] | ~met["has_round"]
-        late = {name: delayed(m, flag, wait, name=f"{name}_met")[-1] for name, flag in met.items()}
-        late["checksum"] = self._bad_checksum(m, frame) if self.encap is Encap.UDP else Const(0)
-        bad = (late[k] for k in ("unfit", "foreign", "checksum", "malformed", "other_job", "slot_range"))
+        findings["short"] = findings["headless"] | (findings["incomplete"] & ~findings["foreign"])
+        faults = {name: delayed(m, flag, wait, name=f"{name}_fault")[-1] for name, flag in findings.items()}
+        faults["checksum"] = self._bad_checksum(m, frame) if self.encap is Encap.UDP else Const(0)
+        bad = (faults[k] for k in ("unfit", "foreign", "checksum", "malformed", "other_job", "slot_range"))
 
         ahead = packet_fields(self.values)(packet[-2])
         m.d.comb += [
@@ -219,27 +217,23 @@ class FrameReceiver(wiring.Component):
         ]
         before: Value = Const(0)
         for name in FrameFaults.as_shape().members:
-            m.d.comb += self.o.payload.fault[name].eq(late[name] & ~before)
-            before = before | late[name]
+            m.d.comb += self.o.payload.fault[name].eq(faults[name] & ~before)
+            before = before | faults[name]
         return m
 
-    def _findings(self, m: Module, collector: FrameCollector, frame: Any) -> dict[str, list[Value]]:
-        """What there is to say about a frame, each in parts of which one suffices; no part is deep."""
-        own, destination = self.job.own_mac, frame.ethernet.destination
-        half, third = ROUND_BITS // 2, len(own) // 3
+    def _findings(self, m: Module, collector: FrameCollector, frame: Any) -> dict[str, Value]:
+        """What is wrong with a frame, each a condition on its own."""
         head = frame.aggregation
         return {
-            "mac_error": [collector.mac_error],
-            "headless": [collector.headless],
-            "incomplete": [collector.short],
-            "elsewhere": [destination[k : k + third] != own[k : k + third] for k in range(0, len(own), third)],
-            "other_traffic": self._other_traffic(frame),
-            "long": [collector.long],
-            "misshapen": self._misshapen(frame),
-            "has_round": [head.round[:half].any(), head.round[half:].any()],
-            "other_job": [head.job != self.job.job, ~self.job.enable],
-            "slot_range": [self._out_of_range(m, head.slot)],
-            "unfit": [collector.mac_error | collector.short | collector.long],
+            "mac_error": collector.mac_error,
+            "headless": collector.headless,
+            "incomplete": collector.short,
+            "foreign": (frame.ethernet.destination != self.job.own_mac) | self._other_traffic(frame),
+            "long": collector.long,
+            "malformed": self._misshapen(frame) | (head.round == 0),
+            "other_job": (head.job != self.job.job) | ~self.job.enable,
+            "slot_range": self._out_of_range(m, head.slot),
+            "unfit": collector.mac_error | collector.short | collector.long,
         }
 
     def _packet(self, m: Module, frame: Any) -> Any:
@@ -253,31 +247,31 @@ class FrameReceiver(wiring.Component):
             m.d.comb += packet.values[k].eq(frame.values[self.values - 1 - k])
         return packet
 
-    def _other_traffic(self, frame: Any) -> list[Value]:
+    def _other_traffic(self, frame: Any) -> Value:
         job = self.job
         if self.encap is Encap.L2:
-            return [frame.ethernet.ethertype != ETHERTYPE_AGGREGATION]
-        ip, udp = frame.ipv4, frame.udp
-        half = len(job.own_ip) // 2
-        more_fragments = ip.flags[0]
-        return [
-            frame.ethernet.ethertype != ETHERTYPE_IPV4,
-            (ip.version != 4) | (ip.ihl != byte_length(IPV4) // 4) | (ip.protocol != IP_PROTOCOL_UDP),
-            more_fragments | (ip.fragment != 0),
-            ip.destination[:half] != job.own_ip[:half],
-            ip.destination[half:] != job.own_ip[half:],
-            udp.destination_port != job.udp_port,
-        ]
+            return frame.ethernet.ethertype != ETHERTYPE_AGGREGATION
+        ip, more_fragments = frame.ipv4, frame.ipv4.flags[0]
+        return (
+            (frame.ethernet.ethertype != ETHERTYPE_IPV4)
+            | (ip.version != 4)
+            | (ip.ihl != byte_length(IPV4) // 4)
+            | (ip.protocol != IP_PROTOCOL_UDP)
+            | (ip.fragment != 0)
+            | more_fragments
+            | (ip.destination != job.own_ip)
+            | (frame.udp.destination_port != job.udp_port)
+        )
 
-    def _misshapen(self, frame: Any) -> list[Value]:
+    def _misshapen(self, frame: Any) -> Value:
         head = frame.aggregation
         strange = reduce(and_, (head.kind != kind for kind in self.protocol.to_worker))
         wrong = (head.version != VERSION) | strange
         if self.encap is Encap.L2:
-            return [wrong]
+            return wrong
         udp_length = byte_length(UDP) + payload_length(self.values)
         ip_length = byte_length(IPV4) + udp_length
-        return [wrong, frame.ipv4.length != ip_length, frame.udp.length != udp_length]
+        return wrong | (frame.ipv4.length != ip_length) | (frame.udp.length != udp_length)
 
     def _out_of_range(self, m: Module, slot: Value) -> Value:
         mask = Signal(SLOT_BITS)

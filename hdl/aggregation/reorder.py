@@ -69,19 +69,26 @@ class ReorderStore(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """What comes next is looked up for both ways that this cycle may end, with a step and without."""
+        """The next FA is looked up for both ways that this cycle may end: with a ``step`` and without.
+
+        Index 0 of a pair is about the ``current`` use, index 1 about the ``following`` one; ``stepped``
+        chooses a cycle later. An FA counts as present if it is in memory (``arrived``), was written while
+        memory was read (``stored``), or is being written now (``arriving``).
+        """
         m = Module()
         step = Signal()
         stepped = Signal()
-        now, behind = walk_uses(m, slots=self.slots, first_round=self.first_round, mask=self.mask, step=step)
+        current, following = walk_uses(
+            m, slots=self.slots, first_round=self.first_round, mask=self.mask, step=step
+        )
         m.d.comb += step.eq(self.o.valid & self.o.ready)
         m.d.sync += stepped.eq(step)
 
         use = Signal.like(self.ahead)
         m.d.sync += use.eq(self.ahead)
-        arrived = self._parities(m, use, now, behind)
-        # By hand, for both ways at once: a port's own comparison would stand behind their choice.
-        names = {"now": now, "behind": behind}
+        arrived = self._parities(m, use, current, following)
+        # A transparent port would compare after the choice between the two, in the same cycle.
+        names = {"current": current, "following": following}
         arriving, stored, right = (
             [Signal(name=f"{flag}_{name}") for name in names] for flag in ("arriving", "stored", "right")
         )
@@ -93,13 +100,13 @@ class ReorderStore(wiring.Component):
                 stored[way].eq((use.index == next_.index) & self.write.en),
                 right[way].eq(use.parity == next_.parity),
             ]
-        present = [Mux(stored[way], right[way], arrived[way] == now.parity) for way in range(len(names))]
+        present = [Mux(stored[way], right[way], arrived[way] == current.parity) for way in range(len(names))]
         direct = self.write.en & Mux(stepped, arriving[1], arriving[0])
         last = Mux(stepped, stored[1], stored[0])
-        at = Mux(step, behind.index, now.index)
+        address = Mux(step, following.index, current.index)
         m.d.comb += [
             self.o.valid.eq(live & (direct | Mux(stepped, present[1], present[0]))),
-            self.o.payload.as_value().eq(self._values(m, at, use, direct, last)),
+            self.o.payload.as_value().eq(self._values(m, address, use, direct, last)),
         ]
         return m
 

@@ -13,7 +13,7 @@ from fanin.hdl.aggregation.slots import SlotState, check_slots, index_bits, use_
 from fanin.hdl.arith.delay import delayed
 from fanin.wire.aggregation import DEFAULT_VALUES
 
-_LOOK = 3  # cycles from an address to what is to be said about its slot
+_LOOK = 3  # cycles from a slot's address to ``overdue``
 
 
 def sent_layout(slots: int) -> data.StructLayout:
@@ -108,10 +108,11 @@ class RetryScanner(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Look at slot after slot; at an overdue one stop, look again, and offer.
+        """Scan slot after slot; at an overdue one go back to it, look again, and offer its packet.
 
-        Looking takes three cycles: address; the memories' outputs and the slot's state; registers, from which
-        ``overdue`` follows. Looking again makes the scan exact: by then the slot may have moved on.
+        A look is a pipeline of three cycles: ``pointer`` addresses the memories; their outputs (``timer``,
+        ``stored``) and the slot's state come; ``word`` and ``state`` register them, and ``overdue`` follows.
+        The scan has gone on meanwhile, and the slot may have moved on, so the second look decides.
         """
         m = Module()
         now = Signal(TIMEOUT_BITS)
@@ -124,7 +125,7 @@ class RetryScanner(wiring.Component):
         overdue = Signal()
         exhausted = Signal()
         matches = Signal()
-        late = Signal(TIMEOUT_BITS)
+        lateness = Signal(TIMEOUT_BITS)  # cycles since the deadline; its sign bit: it has not come yet
         early = Signal()
         did_match = Signal()
 
@@ -134,7 +135,7 @@ class RetryScanner(wiring.Component):
             timer.addr.eq(pointer),
             stored.addr.eq(pointer),
             matches.eq(Mux(word.ack, state == SlotState.WAIT_CONFIRM, state == SlotState.WAIT_RESULT)),
-            late.eq(now - word.deadline),
+            lateness.eq(now - word.deadline),
             overdue.eq(did_match & ~early),
             self.offer.use.eq(looked[1]),
             self.offer.ack.eq(word.ack),
@@ -143,7 +144,7 @@ class RetryScanner(wiring.Component):
         m.d.sync += [
             word.eq(timer.data),
             state.eq(self.scanned),
-            early.eq(late[-1]),
+            early.eq(lateness[-1]),
             did_match.eq(matches),
             exhausted.eq(word.retries == self.limit),
             self.offer.retries.eq(word.retries + 1),
@@ -154,9 +155,10 @@ class RetryScanner(wiring.Component):
     def _walk(
         self, m: Module, pointer: Signal, judged: Value, overdue: Signal, matches: Signal, exhausted: Signal
     ) -> None:
-        """In ``OFFER`` the pointer rests, and with it the memories' outputs.
+        """SCAN passes slots, LOOK looks again, OFFER keeps the pointer, FLUSH empties the pipeline.
 
-        What is taken is known here a cycle later, and what was sent in between is looked up behind that.
+        A transmission reaches the memories two cycles after ``take``; until FLUSH ends they still show the
+        packet that was taken.
         """
         pending = Signal()
         took = Signal()
@@ -180,7 +182,7 @@ class RetryScanner(wiring.Component):
                 with m.If(took | ~overdue | ~matches):
                     m.d.sync += [pending.eq(0), onward]
                     m.next = "FLUSH"
-            with m.State("FLUSH"):  # ``overdue`` still describes the packet that was just taken
+            with m.State("FLUSH"):
                 m.d.sync += onward
                 self._settle(m, settle, "SCAN")
 

@@ -180,7 +180,7 @@ class AggTransport(wiring.Component):
         settled = Signal(SETTLE_CYCLES)
         run = Signal()
         status = Signal(TransportStatus)
-        exhausted = Signal()  # as late as ``window.idle``
+        exhausted = Signal()  # of the cycle that ``window.idle`` describes
         used_up = Signal()
         m.d.sync += [
             settled.eq(Cat(self.job.enable, settled[:-1]) & self.job.enable.replicate(SETTLE_CYCLES)),
@@ -215,7 +215,7 @@ class AggTransport(wiring.Component):
             return stream.Signature(use).create()
         # A slot waits for one acknowledgement at a time, so the queue cannot overflow.
         queue = StreamFIFO(shape=use, depth=self.slots)
-        # Keeps the sender's stalls out of the queue, and an ACK 3 cycles behind its RESULT (RetryScanner).
+        # Keeps the sender's stalls out of the queue, and an ACK 3 cycles after its RESULT (RetryScanner).
         following = RegisterSlice(shape=use)
         m.submodules.acks = ResetInserter(self.reset)(queue)
         m.submodules.next_ack = ResetInserter(self.reset)(following)

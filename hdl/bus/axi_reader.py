@@ -1,4 +1,4 @@
-"""AXI4 read master: a run of memory as a stream, as often as wanted."""
+"""AXI4 read master: a run of memory as a stream, once or over and over."""
 
 from __future__ import annotations
 
@@ -68,7 +68,13 @@ class BurstSplitter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """One addition a state, then one block a cycle: no carry chain follows another."""
+        """ADD and MEASURE find the run's ``end`` and its blocks, RUN cuts off one block a cycle.
+
+        The run is seen as aligned blocks of ``burst`` words, the first and the last of which it may share with
+        others: ``start`` is its first word's place in the first block, ``final`` its last word's place in the
+        last. At a pass's last block ``block`` and ``left`` are set back, for the next pass. No carry chain
+        follows another within a cycle.
+        """
         m = Module()
         word_bits = (self.word_bytes - 1).bit_length()
         offset_bits = (self.burst - 1).bit_length()
@@ -79,10 +85,10 @@ class BurstSplitter(wiring.Component):
         final = Signal(offset_bits)  # the last word's place in its block
         block = Signal(self.address_width - word_bits - offset_bits)
         within = block[:BLOCK_BITS]
-        # Blocks behind the next one, in this pass: the last is known by a sign, not by a comparison.
+        # Blocks after the next one, in this pass; negative: the next one is the last.
         left = Signal(signed(COUNT_BITS + 2 - offset_bits))
         all_left = Signal.like(left)
-        passes = Signal(signed(COUNT_BITS + 1))  # behind the next one
+        passes = Signal(signed(COUNT_BITS + 1))  # after this one; negative: this is the last
         empty = Signal(2)
         is_first = Signal()
         is_last = left[-1]
@@ -101,8 +107,8 @@ class BurstSplitter(wiring.Component):
                 m.d.sync += empty.eq(Cat(command.beats == 0, command.repeats == 0))
                 m.next = "MEASURE"
             with m.State("MEASURE"):
-                behind = (end - (self.burst + 1))[offset_bits:].as_signed()
-                m.d.sync += [final.eq(end - 1), left.eq(behind), all_left.eq(behind)]
+                after_first = (end - (self.burst + 1))[offset_bits:].as_signed()
+                m.d.sync += [final.eq(end - 1), left.eq(after_first), all_left.eq(after_first)]
                 m.d.sync += [block.eq(first_word[offset_bits:]), is_first.eq(1)]
                 m.next = "RUN"
                 with m.If(empty.any()):
@@ -248,20 +254,21 @@ class AxiReader(wiring.Component):
         return issue
 
     def _room(self, m: Module, allow: Any, issue: Signal, length: Any) -> Any:
-        """Hold bursts back for want of room or of a burst in flight; whether all room is free.
+        """Credits for the FIFO's words and for bursts in flight; whether all words are free.
 
-        ``room`` counts the FIFO's words that no burst has a claim on. It takes back the word that left a
-        cycle ago as a carry, so that issuing (adding ~length, which is -length - 1) costs one carry chain.
-        ``has_room`` may not know yet of the burst that was issued a cycle ago, so it asks for room for two.
+        ``room`` counts the FIFO's words that no burst has reserved. A burst reserves its words when it is
+        issued (adding ~length, which is -length - 1); a word that ``left`` the FIFO gives its place back a
+        cycle later, as the carry of the same addition. ``has_room`` describes the cycle before, in which
+        another burst may have been issued, so it asks for room for two.
         """
         axi = self.axi
         two_bursts = self.burst.bit_length()  # room for them: any bit from here up
         room = Signal(range(self.fifo_depth + 1), init=self.fifo_depth)
         has_room = Signal()
         left = Signal()
-        claim = Cat(Mux(issue, ~length, 0)[: len(length)], issue.replicate(len(room)))
+        reserved = Cat(Mux(issue, ~length, 0)[: len(length)], issue.replicate(len(room)))
         m.d.sync += [left.eq(self.o.valid & self.o.ready), has_room.eq(room[two_bursts:] != 0)]
-        m.d.sync += room.eq((Cat(1, room) + Cat(left, claim))[1:])
+        m.d.sync += room.eq((Cat(1, room) + Cat(left, reserved))[1:])
         in_flight = Signal(range(self.outstanding + 1))
         may_issue = Signal(init=1)  # in_flight != outstanding
         finished = axi.rvalid & axi.rlast

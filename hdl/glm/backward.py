@@ -27,9 +27,9 @@ class LaneControl(data.Struct):
     """What all lanes do in a cycle.
 
     ``valid``: there is a product to add; ``first``: it is the first of a chunk, ``fresh``: in the first
-    micro-batch of a mini-batch. ``recent``: one-hot or 0,
-    the chunk whose weights arrive was last updated so many cycles ago, and memory does not show it yet; the
-    lowest bit (one cycle ago) comes a cycle after the others.
+    micro-batch of a mini-batch. ``recent``: one-hot or 0, how many cycles ago the chunk whose weights arrive
+    was last updated, where memory does not show that update yet; the lowest bit (one cycle ago) comes a cycle
+    after the others.
     """
 
     valid: 1
@@ -41,8 +41,8 @@ class LaneControl(data.Struct):
 class GradientLane(wiring.Component):
     """Gradient of one feature, and its weight: g = Σ_samples Σ_j b_j · (scale >> j), weight − g.
 
-    g is exact; the difference saturates to 32 bits. Memory shows an update only some cycles later, so the
-    last three updates are at hand: with one word per micro-batch the same weight changes in every cycle.
+    g is exact; the difference saturates to 32 bits. Memory shows an update only some cycles later, so a lane
+    forwards its last three: with one word per micro-batch the same weight changes in every cycle.
 
     Members
     -------
@@ -91,7 +91,12 @@ class GradientLane(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Select, add up, subtract; the only loop is weight to weight."""
+        """Select, add up, subtract; the only loop is weight to weight.
+
+        An update reaches memory three cycles after its weight was read. The lane therefore forwards the updates
+        of the last cycles, where ``control.recent`` says that one was of this chunk: its own register
+        ``weight`` (one cycle ago), or what that register held before (two or three).
+        """
         m = Module()
         control = self.control
         gradient = summed_gradient(m, self.terms, self.bits, control)
@@ -153,7 +158,7 @@ def backward_latency(banks: int) -> int:
 
 
 class Replay(wiring.Component):
-    """Steps through the words of a micro-batch for its scales, and tells the lanes what to do with each.
+    """Steps through the words of a micro-batch for its scales, and controls what the lanes do with each.
 
     A scale may come only after its micro-batch's PA, so all of its words lie in the replay FIFO by then.
 
@@ -175,7 +180,7 @@ class Replay(wiring.Component):
     ``control`` : Out, ``LaneControl``
         As ``GradientLane`` takes it.
     ``chunk`` : Out, range(depth)
-        Chunk whose row the lanes want stored.
+        Chunk whose weights the lanes need.
     ``update`` : Out, ``update_layout(depth)``
         What the lanes put out in the next cycle.
     ``busy`` : Out(1)
@@ -219,55 +224,62 @@ class Replay(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The micro-batch in hand, the scales' terms, and what travels beside the lanes."""
+        """A micro-batch is replayed against its scales, which are ``held`` from its second word on.
+
+        Its first word takes the scales straight from the stream, so that no cycle passes between micro-batches.
+        """
         m = Module()
         m.submodules.sequencer = sequencer = Sequencer(depth=self.depth)
-        here = sequencer.position
-        more = Signal()  # words of the micro-batch in hand are left
+        position = sequencer.position
+        replaying = Signal()  # the held scales have words left
         held = Signal.like(self.scale.payload, reset_less=True)
         m.d.comb += [
             sequencer.shape.eq(self.shape),
             sequencer.start.eq(self.start),
             sequencer.step.eq(self.take),
-            self.scale.ready.eq(~more),
-            self.take.eq(more | self.scale.valid),
-            self.first.eq(~more & self.scale.valid),
-            self.last.eq(self.take & here.last_plane & here.last_chunk),
+            self.scale.ready.eq(~replaying),
+            self.take.eq(replaying | self.scale.valid),
+            self.first.eq(~replaying & self.scale.valid),
+            self.last.eq(self.take & position.last_plane & position.last_chunk),
         ]
         with m.If(self.start):
-            m.d.sync += more.eq(0)
+            m.d.sync += replaying.eq(0)
         with m.Elif(self.take):
-            m.d.sync += more.eq(~(here.last_plane & here.last_chunk))
-        with m.If(~more):
+            m.d.sync += replaying.eq(~(position.last_plane & position.last_chunk))
+        with m.If(~replaying):
             m.d.sync += held.eq(self.scale.payload)
 
         m.submodules.shifter = shifter = PairShifter(inputs=self.banks)
         m.d.comb += [
-            shifter.i.eq(Mux(more, held.as_value(), self.scale.payload.as_value())),
+            shifter.i.eq(Mux(replaying, held.as_value(), self.scale.payload.as_value())),
             shifter.step.eq(self.take),
-            shifter.load.eq(here.first_plane),
+            shifter.load.eq(position.first_plane),
         ]
         m.d.comb += self.terms.eq(shifter.o)
-        self._control(m, here)
+        self._control(m, position)
         return m
 
-    def _control(self, m: Module, here: Any) -> None:
-        """Cycle 0 is the word's ``take``; index n of a list is its value n cycles later."""
+    def _control(self, m: Module, position: Any) -> None:
+        """What travels beside the lanes. Cycle 0 is the word's ``take``; index n of a list is n cycles later.
+
+        ``recent`` is the read-after-write hazard: chunks are compared a cycle before their address is due, and
+        then it counts whether the earlier update is valid.
+        """
         accumulate = self.latency - 2  # the cycle in which a lane adds a plane to its gradient
         valid = delayed(m, self.take, self.latency - 1, name="valid", reset_less=False)
-        first = delayed(m, here.first_plane, accumulate, name="first")
-        fresh = delayed(m, here.first_micro, accumulate, name="fresh")
+        first = delayed(m, position.first_plane, accumulate, name="first")
+        fresh = delayed(m, position.first_micro, accumulate, name="fresh")
         update = Signal(update_layout(self.depth))
         m.d.comb += [
-            update.valid.eq(self.take & here.last_plane),
-            update.chunk.eq(here.chunk),
-            update.both.eq(here.last_micro),
+            update.valid.eq(self.take & position.last_plane),
+            update.chunk.eq(position.chunk),
+            update.both.eq(position.last_micro),
         ]
         address = accumulate - 1
         updates = delayed(m, update, address + RECENT, name="update", reset_less=False)
         same = Signal(RECENT)
         recent = Signal(RECENT)
-        for ago in range(1, RECENT + 1):  # compare chunks a cycle before the address, then look at valid
+        for ago in range(1, RECENT + 1):
             m.d.sync += [
                 same[ago - 1].eq(updates[address - 1 + ago].chunk == updates[address - 1].chunk),
                 recent[ago - 1].eq(same[ago - 1] & updates[address + ago].valid),
@@ -304,7 +316,7 @@ class Backward(wiring.Component):
     ``word`` : In(lanes * banks)
         Two cycles after its ``take``.
     ``chunk`` : Out, range(depth)
-        Chunk whose weights are wanted, from the accumulating memory.
+        Chunk whose weights are needed, from the accumulating memory.
     ``stored`` : In, ``ArrayLayout(signed(32), lanes)``
         One cycle after ``chunk``.
     ``override`` : In(1)

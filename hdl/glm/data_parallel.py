@@ -134,7 +134,7 @@ class DataParallelWorker(GlmWorker):
     Latency
     -------
     One word a cycle. A mini-batch of M micro-batches costs M·C·s cycles, some 40, and E·C·lanes/banks AllReduce
-    operations, which begin when its last gradient is known.
+    operations, which begin when its last gradient is complete.
 
     Source
     ------
@@ -151,42 +151,46 @@ class DataParallelWorker(GlmWorker):
         return reducer.clamped + self._gradients(m, engines)
 
     def _totals(self, m: Module, engines: list[Any]) -> None:
-        turn = Signal(range(self.engines))
+        """Sums go to the ``current`` engine until its last one; then to the next."""
+        current = Signal(range(self.engines))
         m.d.comb += self.fa.ready.eq(1)
         for number, engine in enumerate(engines):
-            taken = self.fa.valid & (turn == number)
-            m.d.comb += [engine.totals.valid.eq(taken), engine.totals.payload.eq(self.fa.payload)]
-            with m.If(taken & engine.totals_last):
-                m.d.sync += turn.eq((number + 1) % self.engines)
+            transfer = self.fa.valid & (current == number)
+            m.d.comb += [engine.totals.valid.eq(transfer), engine.totals.payload.eq(self.fa.payload)]
+            with m.If(transfer & engine.totals_last):
+                m.d.sync += current.eq((number + 1) % self.engines)
         with m.If(self.abort | self.flush):
-            m.d.sync += turn.eq(0)
+            m.d.sync += current.eq(0)
 
     def _gradients(self, m: Module, engines: list[Any]) -> Value:
-        """Choose, clamp, give out: a register for each; returns how many were clamped."""
+        """A ``group`` of the ``current`` engine, then its values clamped, each a register; how many were.
+
+        Engines send one after the other; the last group of one makes the next current.
+        """
         drop = self.abort | self.flush
-        turn = Signal(range(self.engines))
-        chosen = Signal(group_layout(self.banks), reset_less=True)
-        waiting = Signal()
+        current = Signal(range(self.engines))
+        group = Signal(group_layout(self.banks), reset_less=True)
+        group_valid = Signal()
         advance = Signal()
-        given = RegisterSlice(shape=self.pa.payload.shape())  # keeps the network's stalls out of the engines
-        m.submodules.given = ResetInserter(drop)(given)
-        connect_typed(m, given.o, flipped(self.pa))
-        clamped = given.i
+        outgoing = RegisterSlice(shape=self.pa.payload.shape())  # keeps the network's stalls out of the engines
+        m.submodules.outgoing = ResetInserter(drop)(outgoing)
+        connect_typed(m, outgoing.o, flipped(self.pa))
+        clamped = outgoing.i
         m.d.comb += advance.eq(~clamped.valid | clamped.ready)
         with m.If(advance):
-            m.d.sync += [clamped.valid.eq(waiting), waiting.eq(0)]
+            m.d.sync += [clamped.valid.eq(group_valid), group_valid.eq(0)]
         for number, engine in enumerate(engines):
-            mine = turn == number
-            m.d.comb += engine.gradients.ready.eq(advance & mine)
-            with m.If(advance & mine):
-                m.d.sync += [waiting.eq(engine.gradients.valid), chosen.eq(engine.gradients.payload)]
+            is_current = current == number
+            m.d.comb += engine.gradients.ready.eq(advance & is_current)
+            with m.If(advance & is_current):
+                m.d.sync += [group_valid.eq(engine.gradients.valid), group.eq(engine.gradients.payload)]
                 with m.If(engine.gradients.valid & engine.gradients.payload.last):
-                    m.d.sync += turn.eq((number + 1) % self.engines)
+                    m.d.sync += current.eq((number + 1) % self.engines)
         with m.If(drop):
-            m.d.sync += [turn.eq(0), waiting.eq(0), clamped.valid.eq(0)]
+            m.d.sync += [current.eq(0), group_valid.eq(0), clamped.valid.eq(0)]
 
         over = Signal(self.banks)
-        for bank, value in enumerate(chosen.values):
+        for bank, value in enumerate(group.values):
             excess, limited = self._clamped(value)
             with m.If(advance):
                 m.d.sync += [over[bank].eq(excess), clamped.payload[bank].eq(limited)]

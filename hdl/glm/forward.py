@@ -34,7 +34,7 @@ class ForwardEvents(data.Struct):
 
 
 class Forward(wiring.Component):
-    """Accepts words when everything behind them has room, then works without a stall.
+    """Accepts words when everything after them has room, then works without a stall.
 
     A word waits for room in the replay FIFO and in the PA queue; and, in the first micro-batch of a
     mini-batch, the first word of a chunk until the mini-batch before has written it.
@@ -50,7 +50,7 @@ class Forward(wiring.Component):
     ``start`` : In(1)
         Begin an epoch; drop what was left of the last one.
     ``chunk`` : Out, range(depth)
-        Chunk whose weights are wanted.
+        Chunk whose weights are needed.
     ``weights`` : In, ``ArrayLayout(signed(32), lanes)``
         Two cycles after ``chunk``.
     ``written`` : In(1)
@@ -109,30 +109,30 @@ class Forward(wiring.Component):
         """Acceptance, then the pipeline."""
         m = Module()
         m.submodules.sequencer = sequencer = Sequencer(depth=self.depth)
-        here = sequencer.position
+        position = sequencer.position
         accept = Signal()
         m.d.comb += [
             sequencer.shape.eq(self.shape),
             sequencer.start.eq(self.start),
             sequencer.step.eq(accept),
-            self.chunk.eq(here.chunk),
+            self.chunk.eq(position.chunk),
             accept.eq(self.samples.valid & self.samples.ready),
         ]
-        self._acceptance(m, here, accept)
-        self._pipeline(m, here, accept)
+        self._acceptance(m, position, accept)
+        self._pipeline(m, position, accept)
         return m
 
-    def _acceptance(self, m: Module, here: Any, accept: Signal) -> None:
+    def _acceptance(self, m: Module, position: Any, accept: Signal) -> None:
         """Three things a word may have to wait for; ``ready`` is a register, looked up a word ahead."""
-        room, queue_room, chunks = self._credits(m, accept, here)
+        room, queue_room, chunks = self._credits(m, accept, position)
         # Room in the PA queue matters at a first word only, but asking at every word is less logic. A chunk
         # that is written in this cycle counts at once: a mini-batch's end waits for it.
         ready_if_accepted = (
             room.several
             & queue_room.several
-            & (~follows_next(here) | chunks.several | self.written | (chunks.ok & ~here.follows))
+            & (~follows_next(position) | chunks.several | self.written | (chunks.ok & ~position.follows))
         )
-        ready_if_not = room.ok & queue_room.ok & (~here.follows | chunks.ok | self.written)
+        ready_if_not = room.ok & queue_room.ok & (~position.follows | chunks.ok | self.written)
         armed = Signal()
         started = Signal()
         ready = Signal()
@@ -143,19 +143,19 @@ class Forward(wiring.Component):
             m.d.sync += ready.eq(Mux(accept, ready_if_accepted, ready_if_not))
         m.d.comb += [
             self.samples.ready.eq(ready),
-            self.events.first.eq(accept & here.first_word),
-            self.events.last.eq(accept & here.last_plane & here.last_chunk),
+            self.events.first.eq(accept & position.first_word),
+            self.events.last.eq(accept & position.last_plane & position.last_chunk),
             self.events.no_word.eq(ready & ~self.samples.valid),
         ]
         with m.If(armed & ~ready & ~started):
-            with m.If(here.follows & ~chunks.ok):
+            with m.If(position.follows & ~chunks.ok):
                 m.d.comb += self.events.model_wait.eq(1)
             with m.Elif(~room.ok):
                 m.d.comb += self.events.fifo_full.eq(1)
             with m.Else():
                 m.d.comb += self.events.pa_full.eq(1)
 
-    def _credits(self, m: Module, accept: Signal, here: Any) -> tuple[Credits, Credits, Credits]:
+    def _credits(self, m: Module, accept: Signal, position: Any) -> tuple[Credits, Credits, Credits]:
         """Room for words in the replay FIFO, for micro-batches in the PA queue; chunks that are final."""
         m.submodules.room = room = Credits(limit=self.fifo_depth)
         m.submodules.queue_room = queue_room = Credits(limit=ActivationSignature.QUEUE)
@@ -166,22 +166,22 @@ class Forward(wiring.Component):
             room.take.eq(accept),
             queue_room.initial.eq(ActivationSignature.QUEUE),
             queue_room.give.eq(self.pa.taken),
-            queue_room.take.eq(accept & here.first_word),
+            queue_room.take.eq(accept & position.first_word),
             chunks.initial.eq(self.shape.chunks),
             chunks.give.eq(self.written),
-            chunks.take.eq(accept & here.follows),
+            chunks.take.eq(accept & position.follows),
         ]
         for credits in room, queue_room, chunks:
             m.d.comb += credits.restart.eq(self.start)
         return room, queue_room, chunks
 
-    def _pipeline(self, m: Module, here: Any, accept: Signal) -> None:
+    def _pipeline(self, m: Module, position: Any, accept: Signal) -> None:
         """Cycle 0 is the word's acceptance; index n of a list is its value n cycles later."""
         to_shifter = MODEL_CYCLES
         to_bank = to_shifter + PairShifter.LATENCY
         valid = delayed(m, accept, to_bank, name="valid", reset_less=False)
-        load = delayed(m, here.first_plane, to_shifter, name="load")
-        first = delayed(m, here.first_word, to_bank, name="first")
+        load = delayed(m, position.first_plane, to_shifter, name="load")
+        first = delayed(m, position.first_word, to_bank, name="first")
         words = delayed(m, self.samples.payload, to_bank, name="word")
         m.d.comb += [self.word.eq(words[1]), self.keep.eq(valid[1])]
 
@@ -200,5 +200,5 @@ class Forward(wiring.Component):
                 bank.first.eq(first[to_bank]),
                 self.pa.payload[b].eq(bank.o),
             ]
-        done = accept & here.last_plane & here.last_chunk
+        done = accept & position.last_plane & position.last_chunk
         m.d.comb += self.pa.valid.eq(delayed(m, done, self.latency, name="done", reset_less=False)[-1])

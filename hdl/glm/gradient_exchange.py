@@ -32,7 +32,7 @@ class GradientSender(wiring.Component):
         Pulse: the rows are there.
     ``shape`` : In, ``EngineShape``
     ``read`` : Out(1)
-        The row of ``chunk`` is wanted.
+        The row of ``chunk`` is read.
     ``chunk`` : Out, range(depth)
     ``row`` : In, ``ArrayLayout(sum_shape(banks), lanes)``
         One cycle after ``read``.
@@ -71,7 +71,7 @@ class GradientSender(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A row is fetched, then shifted out."""
+        """Chunk by chunk a row is read, loaded into a shift register, and sent as groups, the lowest first."""
         m = Module()
         row = Signal.like(self.row.as_value(), reset_less=True)
         values = self.o.payload.values.as_value()
@@ -117,7 +117,7 @@ class TotalsUpdate(wiring.Component):
     ``last`` : Out(1)
         The next of ``totals`` is the last one of this mini-batch.
     ``chunk`` : Out, range(depth)
-        Chunk whose weights are wanted.
+        Chunk whose weights are needed.
     ``stored`` : In, ``ArrayLayout(signed(32), lanes)``
         One cycle after ``chunk``.
     ``override`` : In(1)
@@ -168,7 +168,10 @@ class TotalsUpdate(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Groups are shifted into a row; a full one is used in the next cycle."""
+        """Groups are shifted into the row ``totals``; in the cycle after its last group it is subtracted.
+
+        ``pending`` holds from ``complete`` until the mini-batch's last group has come.
+        """
         m = Module()
         totals = Signal.like(self.weights, reset_less=True)
         group = Signal(range(self.lanes // self.banks))
@@ -179,9 +182,9 @@ class TotalsUpdate(wiring.Component):
         m.d.comb += [self.totals.ready.eq(1), self.last.eq(last_group & last_chunk), self.update.both.eq(1)]
         m.d.sync += self.update.valid.eq(self.totals.valid & last_group)
         with m.If(self.totals.valid):
-            kept = totals.as_value()[len(self.totals.payload.as_value()) :]
+            later_groups = totals.as_value()[len(self.totals.payload.as_value()) :]
             m.d.sync += [
-                totals.as_value().eq(Cat(kept, self.totals.payload)),
+                totals.as_value().eq(Cat(later_groups, self.totals.payload)),
                 group.eq(group + 1),
                 self.update.chunk.eq(self.chunk),
             ]
@@ -190,12 +193,12 @@ class TotalsUpdate(wiring.Component):
                 with m.If(last_chunk):
                     m.d.sync += self.chunk.eq(0)
 
-        awaited = Signal()
+        pending = Signal()
         with m.If(self.complete):
-            m.d.sync += awaited.eq(1)
+            m.d.sync += pending.eq(1)
         with m.Elif(self.totals.valid & self.last):
-            m.d.sync += awaited.eq(0)
-        m.d.comb += self.busy.eq(awaited | self.update.valid)
+            m.d.sync += pending.eq(0)
+        m.d.comb += self.busy.eq(pending | self.update.valid)
 
         for k in range(self.lanes):
             difference = self.stored[k] - totals[k]

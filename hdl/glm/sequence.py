@@ -2,13 +2,11 @@
 
 from typing import Any
 
-from amaranth import Const, Module, Mux, Signal, Value
+from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.glm.shapes import EngineShape
-
-SLICE = 8  # bits of a counter that one comparison looks at
 
 
 def position_layout(depth: int) -> data.StructLayout:
@@ -23,9 +21,9 @@ def position_layout(depth: int) -> data.StructLayout:
     return data.StructLayout({"chunk": range(depth)} | dict.fromkeys([*flags, "first_word", "follows"], 1))
 
 
-def follows_next(here: Any) -> Value:
+def follows_next(position: Any) -> Value:
     """Whether the word after this one ``follows`` a write."""
-    return here.last_plane & Mux(here.last_chunk, here.last_micro, here.first_micro)
+    return position.last_plane & Mux(position.last_chunk, position.last_micro, position.first_micro)
 
 
 class Sequencer(wiring.Component):
@@ -72,54 +70,42 @@ class Sequencer(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Nested countdowns; each loop advances when the one inside it wraps."""
+        """Nested countdowns: planes, chunks, micro-batches; a loop advances when the one inside it ends.
+
+        ``step`` depends on much, so it only enables: the next value of every register follows from registers.
+        """
         m = Module()
-        here, shape = self.position, self.shape
-        # ``step`` comes late: it only enables; what the registers become is told from registers.
-        end_chunk = self.step & here.last_plane
-        end_micro = self.step & here.last_plane & here.last_chunk
+        position, shape = self.position, self.shape
+        end_chunk = self.step & position.last_plane
+        end_micro = self.step & position.last_plane & position.last_chunk
         last_mini = Signal()
         last_epoch = Signal()
-        self._loop(m, "plane", shape.planes, here.last_plane, self.step, here.last_plane)
-        self._loop(m, "chunk", shape.chunks, here.last_chunk, end_chunk, here.last_chunk)
-        self._loop(m, "mini_batch", shape.mini_batch, last_mini, end_micro, here.last_micro)
+        self._loop(m, "plane", shape.planes, position.last_plane, self.step, position.last_plane)
+        self._loop(m, "chunk", shape.chunks, position.last_chunk, end_chunk, position.last_chunk)
+        self._loop(m, "mini_batch", shape.mini_batch, last_mini, end_micro, position.last_micro)
         self._loop(m, "epoch", shape.epoch, last_epoch, end_micro, last_epoch)
-        m.d.comb += here.last_micro.eq(last_mini | last_epoch)
+        m.d.comb += position.last_micro.eq(last_mini | last_epoch)
         with m.If(self.start | self.step):
-            m.d.sync += here.first_plane.eq(self.start | here.last_plane)
-            m.d.sync += here.first_word.eq(self.start | (here.last_plane & here.last_chunk))
-            m.d.sync += here.follows.eq(self.start | follows_next(here))
+            m.d.sync += position.first_plane.eq(self.start | position.last_plane)
+            m.d.sync += position.first_word.eq(self.start | (position.last_plane & position.last_chunk))
+            m.d.sync += position.follows.eq(self.start | follows_next(position))
         with m.If(self.start | end_chunk):
-            m.d.sync += here.first_chunk.eq(self.start | here.last_chunk)
-            m.d.sync += here.chunk.eq(Mux(self.start | here.last_chunk, 0, here.chunk + 1))
+            m.d.sync += position.first_chunk.eq(self.start | position.last_chunk)
+            m.d.sync += position.chunk.eq(Mux(self.start | position.last_chunk, 0, position.chunk + 1))
         with m.If(self.start | end_micro):
-            m.d.sync += here.first_micro.eq(self.start | here.last_micro)
+            m.d.sync += position.first_micro.eq(self.start | position.last_micro)
         return m
 
     def _loop(self, m: Module, name: str, length: Value, last: Value, advance: Value, wrap: Value) -> None:
-        """Count ``length`` steps down; ``last`` is a register, computed a step ahead.
-
-        So that no comparison is wide, each slice of the counter is told whether the ones above it are zero
-        as they were a step before; a slice takes 256 steps from a borrow to its end.
-        """
+        """Count ``length`` rounds down; ``last`` is a register, computed a round ahead."""
         left = Signal.like(length, name=f"{name}_left", reset_less=True)
-        again = self.start | wrap
-        above: Value = Const(1)  # the slices above are zero in ``left``
-        above_first: Value = Const(1)  # and in ``length``
-        for bottom in reversed(range(SLICE, len(length), SLICE)):
-            part = slice(bottom, bottom + SLICE)
-            zero = Signal(name=f"{name}_zero_{bottom}", reset_less=True)
-            zero_first = Signal(name=f"{name}_zero_first_{bottom}", reset_less=True)
-            m.d.sync += zero_first.eq(above_first & (length[part] == 0))
-            with m.If(self.start | advance):
-                m.d.sync += zero.eq(Mux(again, zero_first, above & (left[part] == 0)))
-            above, above_first = zero, zero_first
+        single = Signal(name=f"{name}_single", reset_less=True)
         is_last = Signal(name=f"{name}_is_last", reset_less=True)
-        one = Signal(name=f"{name}_one", reset_less=True)
-        m.d.sync += one.eq(above_first & (length[:SLICE] == 1))
+        begin = self.start | wrap
+        m.d.sync += single.eq(length == 1)
         with m.If(self.start | advance):
             m.d.sync += [
-                left.eq(Mux(again, length, left - 1)),
-                is_last.eq(Mux(again, one, above & (left[:SLICE] == 2))),
+                left.eq(Mux(begin, length, left - 1)),
+                is_last.eq(Mux(begin, single, left == 2)),
             ]
         m.d.comb += last.eq(is_last)

@@ -2,15 +2,13 @@
 
 from typing import Any
 
-from amaranth import Const, Module, Mux, Signal, Value
+from amaranth import Const, Module, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.arith.carry import sum_with_carry
+from fanin.hdl.arith.delay import delayed
 
 WORD_BITS = 16
-MAX_WORD = (1 << WORD_BITS) - 1
-ADDENDS = 3  # a row of LUTs in front of one carry chain
 LATENCY = 3
 
 
@@ -45,20 +43,32 @@ class OnesComplementSum(wiring.Component):
         super().__init__({"i": In(data.ArrayLayout(WORD_BITS, words)), "o": Out(WORD_BITS)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Sums of three words; the sum of those; what it has beyond 16 bits is added again at the bottom.
+        """Down to three words; the sum of those; its carry is added back, which cannot give another.
 
-        That addition may carry once more. Whether it does chooses between two sums, one of them 1 larger.
+        Three words' sum has 17 bits, so that one addition brings its carry back. Were all words added by carry
+        chains, the sum would have 20, and the carry of the last addition would have to be added once more.
         """
         m = Module()
         words = [Value.cast(word) for word in self.i]
-        sums = []
-        for first in range(0, self.words, ADDENDS):
-            addends = words[first : first + ADDENDS]
-            sums.append(part := Signal(range(len(addends) * MAX_WORD + 1), name=f"sum{first}"))
-            m.d.sync += part.eq(sum(addends, start=Const(0)))
-        total = Signal(range(self.words * MAX_WORD + 1))
-        m.d.sync += total.eq(sum(sums, start=Const(0)))
-        low, high = total[:WORD_BITS], total[WORD_BITS:]
-        folded, with_carry = (sum_with_carry(low, high, Const(carry, 1)) for carry in (0, 1))
-        m.d.sync += self.o.eq(Mux(folded[WORD_BITS], with_carry, folded))
+        while len(words) != 3:
+            words = [fewer for at in range(0, len(words), 6) for fewer in _three(words[at : at + 6])]
+        ones, twos = _full_adder(*(delayed(m, word, 1, name=f"word{n}")[-1] for n, word in enumerate(words)))
+        total = Signal(WORD_BITS + 1)
+        m.d.sync += [total.eq(ones + twos.rotate_left(1)), self.o.eq(total[:WORD_BITS] + total[WORD_BITS])]
         return m
+
+
+def _three(words: list[Value]) -> list[Value]:
+    """Three words with the ones' complement sum of up to six: the bits of each column's number of ones.
+
+    What a column carries goes one or two columns up, from the highest to the lowest ones.
+    """
+    a, b, c, d, e, f = words + [Const(0, WORD_BITS)] * (6 - len(words))
+    (ones, twos), (more_ones, more_twos) = _full_adder(a, b, c), _full_adder(d, e, f)
+    twos, fours = _full_adder(twos, more_twos, ones & more_ones)
+    return [ones ^ more_ones, twos.rotate_left(1), fours.rotate_left(2)]
+
+
+def _full_adder(a: Value, b: Value, c: Value) -> tuple[Value, Value]:
+    """Of each column the sum and the carry."""
+    return a ^ b ^ c, a & b | c & (a | b)

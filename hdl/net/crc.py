@@ -30,7 +30,7 @@ def step(state: int, count: int) -> int:
 
 
 def remainder(message: bytes, state: int = 0) -> int:
-    """The remainder behind a message, neither preset nor complemented."""
+    """The remainder after a message, neither preset nor complemented."""
     for byte in message:
         state = step(state ^ byte, 1)
     return state
@@ -110,7 +110,10 @@ class CrcState(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A word by itself, in two steps; then the sum of it and what was before, which alone is a loop."""
+        """The remainder of a word by itself, in two cycles; then its sum with what was ``before``.
+
+        Only that sum is a loop: the word's own remainder needs no earlier word, since the CRC is linear.
+        """
         m = Module()
         flags = Cat(self.i.valid, self.i.p.last)
         valid, last = delayed(m, flags, STATE_LATENCY - 1, name="flags", reset_less=False)[-1]
@@ -118,14 +121,14 @@ class CrcState(wiring.Component):
         rows = _steps(self.width // 8)
         start = step(remainder(self.prefix, (1 << CRC_BITS) - 1), -self.skip - self.trailer)
         before = Signal(CRC_BITS, init=start)
-        behind = Signal(CRC_BITS)
-        m.d.comb += behind.eq(
+        after = Signal(CRC_BITS)
+        m.d.comb += after.eq(
             Cat(Cat(_picked(before, row), parts).xor() for row, parts in zip(rows, sums, strict=True))
         )
         # A last word sets the loop back: the register's set and reset choose the start, not a LUT.
         with m.If(valid):
-            m.d.sync += before.eq(Mux(last, start, behind))
-        m.d.sync += [self.o.state.eq(behind), self.o.valid.eq(valid & last)]
+            m.d.sync += before.eq(Mux(last, start, after))
+        m.d.sync += [self.o.state.eq(after), self.o.valid.eq(valid & last)]
         return m
 
     def _counted(self, m: Module) -> list[Value]:
@@ -221,7 +224,7 @@ class PacketCrc(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Take each last word as whole, then step back over what is not: one bit of its number a cycle."""
         m = Module()
-        always = -self.extra % self.unit  # behind the last byte, whatever the length
+        always = -self.extra % self.unit  # bytes that are missing whatever the length
         m.submodules.whole = whole = CrcState(
             width=self.width, skip=self.skip, prefix=self.prefix, trailer=self.trailer + always
         )

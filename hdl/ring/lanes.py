@@ -72,7 +72,7 @@ class RingLanes(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The adders never wait: a word enters when the FIFO behind them has a place for it."""
+        """The adders never wait: a word enters when the FIFO after them has a place for it."""
         m = Module()
         own, received = self.own, self.received
         m.submodules.fifo = fifo = StreamFIFO(shape=self.o.payload.shape(), depth=FIFO_WORDS)

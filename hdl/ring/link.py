@@ -17,9 +17,9 @@ from fanin.wire.ring import RingKind
 
 
 class RingLink(wiring.Component):
-    """Carry frames to the node behind and from the node before, each exactly once and in order.
+    """Carry frames to the next node and from the node before, each exactly once and in order.
 
-    A frame given on ``tx`` is kept until the node behind has acknowledged it, and sent while that has room; a
+    A frame given on ``tx`` is kept until the next node has acknowledged it, and sent while that has room; a
     frame from the node before is given on ``rx`` once it is whole and right. Until ``start``, and after a
     failure, frames from the network are dropped and ``tx`` is not ready. A link that is done goes on to answer
     until ``reset``, since the node before may have missed its last acknowledgement.
@@ -27,7 +27,7 @@ class RingLink(wiring.Component):
     Members
     -------
     ``tx`` : In, stream of :func:`link_beat`
-        Payloads for the node behind, at most ``frame_beats`` beats each. Ready inside frames; between two not
+        Payloads for the next node, at most ``frame_beats`` beats each. Ready inside frames; between two not
         for a cycle, which the header takes on ``mac_tx``, nor while ``replay_frames`` are unacknowledged.
     ``rx`` : Out, stream of :func:`link_beat`
         Payloads from the node before. Room is granted anew as a frame's last beat leaves.
@@ -39,7 +39,7 @@ class RingLink(wiring.Component):
     ``start`` : In, 1
         Pulse, after a reset: the job begins; it waits for a frame of the last job that is still being sent.
     ``watch`` : In, 1
-        Frames from the node before are waited for: a PROBE every ``timeout`` asks whether the node behind is
+        Frames from the node before are waited for: a PROBE every ``timeout`` asks whether the next node is
         alive, also while it owes no acknowledgement. So a node that has failed ends the job of all.
     ``reset`` : In, 1
         Pulse: forget everything, sequence number 0 is next. Withdraws a beat that waits on ``rx``, so its
@@ -64,7 +64,7 @@ class RingLink(wiring.Component):
     Last beat of a payload transferred on ``tx`` to the frame's first beat transferred on ``mac_tx``: 5 cycles.
     Last beat of a frame transferred on ``mac_rx`` to its payload's first beat on ``rx``: 4 cycles. A payload of
     n beats is a frame of n + 1 at both widths. Every stream moves a beat in every cycle, across frames, but:
-    ``tx``, as stated; ``mac_tx`` at 512 bits, which pauses for a cycle behind an ACK, NAK or PROBE, and between
+    ``tx``, as stated; ``mac_tx`` at 512 bits, which pauses for a cycle after an ACK, NAK or PROBE, and between
     payloads of one beat for an ACK or NAK that arrives.
 
     Source
@@ -207,7 +207,7 @@ class RingLink(wiring.Component):
         nak = acknowledger.nak
         answer = acknowledger.ack | nak
         chosen = transmitter.control_taken
-        taken = Signal()  # a cycle ago: what was due then is only now seen to be answered
+        taken = Signal()  # a cycle ago; ``answer`` and ``probe`` are withdrawn only now
         m.d.comb += [
             control.valid.eq(running & ~taken & (answer | window.probe)),
             control.kind.eq(Mux(nak, RingKind.NAK, Mux(answer, RingKind.ACK, RingKind.PROBE))),

@@ -25,7 +25,7 @@ FRAMES = 32  # that are read ahead at most
 class LocalPath(wiring.Component):
     """Read the frames of its orders from memory, ahead of their use.
 
-    What lies behind the vector's end is +0: whole words, without being read, and lanes of its last word.
+    What lies beyond the vector's end is +0: whole words, without being read, and lanes of its last word.
 
     Members
     -------

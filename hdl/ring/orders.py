@@ -19,7 +19,7 @@ class Step(enum.Enum, shape=3):  # type: ignore[call-arg]
     STORE = 0b101  #: what comes is stored
 
 
-#: Which steps a path takes part in, and what it is told of a frame.
+#: Which steps a path takes part in, and the fields of a frame that it needs.
 PATH_STEPS = {
     "rx": (Step.ADD, Step.TOTAL, Step.FORWARD, Step.STORE),
     "local": (Step.LOCAL, Step.ADD, Step.TOTAL),

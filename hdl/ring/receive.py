@@ -70,7 +70,12 @@ class ReceivePath(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Two registers find whether a beat's frame is right; another one behind them cuts what follows."""
+        """A beat passes two stages: ``compared`` to the order, then ``checked``.
+
+        A beat whose frame is not the order's stays in the second stage, and so stops the path. The order goes
+        two ways: one waits for the beats, the other announces the frame to the decoder as soon as it is there,
+        so that the first beat need not wait for it.
+        """
         m = Module()
         words = word_layout(self.config.width)
         m.submodules.decoder = decoder = RingDecoder(config=self.config)
@@ -79,35 +84,33 @@ class ReceivePath(wiring.Component):
         m.submodules.announced = announced = RegisterSlice(shape=decoder.frame.payload.shape())
         m.submodules.fork = fork = StreamFork(shape=self.orders.payload.shape())
         # its ``ready`` follows ``i`` within the cycle, the fork's must not
-        m.submodules.known = known = RegisterSlice(shape=self.orders.payload.shape())
+        m.submodules.expected = expected = RegisterSlice(shape=self.orders.payload.shape())
         connect_typed(m, flipped(self.orders), fork.i)
-        connect_typed(m, fork.o[0], known.i)
+        connect_typed(m, fork.o[0], expected.i)
         connect_typed(m, beats.o, decoder.i)
         connect_typed(m, announced.o, decoder.frame)
-        told = fork.o[1].payload  # as soon as there is an order, so that the first beat does not wait for it
+        announcement = fork.o[1].payload
         connect_typed(m, verbatim.o, flipped(self.verbatim))
-        # the first register takes a beat, and the second one gives its own on
-        move = Signal()
+        enter = Signal()
         leave = Signal()
-        # they hold a beat
         compared = Signal()
         checked = Signal()
-        agrees = Signal()
-        right = Signal()
+        agrees = Signal()  # of the first stage's beat
+        right = Signal()  # of the second stage's
         step = Signal.like(self.orders.payload.step)
         forward = Signal()
         early = Signal(words, reset_less=True)
         beat = Signal(words, reset_less=True)
-        order, source = known.o.payload, self.i.payload
+        order, source = expected.o.payload, self.i.payload
         free = ~checked | leave
         m.d.comb += [
-            move.eq(self.i.valid & known.o.valid & free),
-            self.i.ready.eq(known.o.valid & free),
-            known.o.ready.eq(self.i.valid & source.last & free),
+            enter.eq(self.i.valid & expected.o.valid & free),
+            self.i.ready.eq(expected.o.valid & free),
+            expected.o.ready.eq(self.i.valid & source.last & free),
             announced.i.valid.eq(fork.o[1].valid),
             fork.o[1].ready.eq(announced.i.ready),
-            announced.i.payload.words.eq(told.words),
-            announced.i.payload.tag.eq(told.step.as_value().matches(Step.FORWARD, Step.STORE)),
+            announced.i.payload.words.eq(announcement.words),
+            announced.i.payload.tag.eq(announcement.step.as_value().matches(Step.FORWARD, Step.STORE)),
             leave.eq(right & beats.i.ready & (verbatim.i.ready | ~forward)),
             beats.i.payload.eq(beat),
             beats.i.valid.eq(checked & leave),
@@ -116,7 +119,7 @@ class ReceivePath(wiring.Component):
             self.mismatch.eq(checked & ~right | decoder.mismatch),
         ]
         with m.If(free):
-            m.d.sync += [compared.eq(move), early.data.eq(source.data), early.last.eq(source.last)]
+            m.d.sync += [compared.eq(enter), early.data.eq(source.data), early.last.eq(source.last)]
             m.d.sync += [agrees.eq(self._agrees(source, order)), step.eq(order.step)]
             m.d.sync += [checked.eq(compared), beat.eq(early), right.eq(agrees)]
             m.d.sync += forward.eq(step == Step.FORWARD)
@@ -133,9 +136,9 @@ class ReceivePath(wiring.Component):
         m.submodules.stored = stored = StreamFIFO(shape=word_layout(self.config.width), depth=FIFO_WORDS)
         connect_typed(m, stored.o, flipped(self.stored))
         word = decoder.o.payload
-        for port, wanted in (self.added, ~word.tag), (stored.i, word.tag):
+        for port, chosen in (self.added, ~word.tag), (stored.i, word.tag):
             m.d.comb += [
-                port.valid.eq(decoder.o.valid & wanted),
+                port.valid.eq(decoder.o.valid & chosen),
                 port.payload.data.eq(word.data),
                 port.payload.last.eq(word.last),
             ]

@@ -31,7 +31,7 @@ class Failure(IntEnum):
     """Why a node stopped; holds until the next ``start`` or ``stop``."""
 
     NONE = 0
-    TIMEOUT = 1  #: the node behind stayed silent
+    TIMEOUT = 1  #: the next node stayed silent
     MISMATCH = 2  #: the node before has another idea of the job or of an operation
     MEMORY = 3  #: memory answered a read or a write with an error
     SETTINGS = 4  #: the registers ask for what no ring can do

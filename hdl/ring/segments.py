@@ -23,13 +23,13 @@ def descriptor_layout(config: RingConfig) -> data.StructLayout:
 def segment_layout(config: RingConfig) -> data.StructLayout:
     """A segment: slices of ``size`` words; ``own`` and ``top`` are where the node's and the last one begin.
 
-    ``address``: the first word's number in memory; ``behind``: words of the vector behind that one.
+    ``address``: the first word's number in memory; ``rest``: words of the vector after that one.
     """
     offset_bits = (MAX_NODES * config.slice_words).bit_length()
     return data.StructLayout(
         {
             "address": word_address_bits(config),
-            "behind": signed(COUNT_BITS - (config.lanes - 1).bit_length() + 1),
+            "rest": signed(COUNT_BITS - (config.lanes - 1).bit_length() + 1),
             "size": range(config.slice_words + 1),
             "own": offset_bits,
             "top": offset_bits,
@@ -83,13 +83,13 @@ class RingSegments(wiring.Component):
         """Restoring division, then two products by shifting and adding; no carry chain follows another."""
         m = Module()
         segment = self.o.payload
-        following = Signal.like(segment.behind)  # ``behind`` of the next segment; negative: there is none
+        following = Signal.like(segment.rest)  # ``rest`` of the next segment; negative: there is none
         whole = Signal.like(segment.own)  # words of all slices
         descriptor = self.i.payload
         lane_bits = len(segment.lanes)
         word_bits = self.config.address_width - len(segment.address)
         last_word = (descriptor.count - 1)[lane_bits:COUNT_BITS]
-        quotient = Signal(len(segment.behind) - 1)  # of ``behind`` by N: one less than a slice's words
+        quotient = Signal(len(segment.rest) - 1)  # of ``rest`` by N: one less than a slice's words
         remainder = Signal(NODE_BITS)
         steps = Signal(signed(len(quotient).bit_length() + 1))
         with m.FSM() as fsm:
@@ -97,10 +97,10 @@ class RingSegments(wiring.Component):
             with m.State("IDLE"), m.If(self.i.valid):
                 m.d.sync += [segment[name].eq(descriptor[name]) for name in ("operation", "count")]
                 m.d.sync += segment.address.eq(descriptor.address[word_bits:])
-                m.d.sync += [segment.behind.eq(last_word), segment.lanes.eq(descriptor.count)]
+                m.d.sync += [segment.rest.eq(last_word), segment.lanes.eq(descriptor.count)]
                 m.next = "BEGIN"
             with m.State("BEGIN"):
-                m.d.sync += [quotient.eq(segment.behind), remainder.eq(0), steps.eq(len(quotient) - 2)]
+                m.d.sync += [quotient.eq(segment.rest), remainder.eq(0), steps.eq(len(quotient) - 2)]
                 m.next = "DIVIDE"
             with m.State("DIVIDE"):
                 self._divide(m, quotient, remainder)
@@ -121,10 +121,10 @@ class RingSegments(wiring.Component):
                 with m.If(steps[-1]):
                     m.next = "SUBTRACT"
             with m.State("SUBTRACT"):
-                m.d.sync += [following.eq(segment.behind - whole), segment.top.eq(whole - segment.size)]
+                m.d.sync += [following.eq(segment.rest - whole), segment.top.eq(whole - segment.size)]
                 m.next = "OFFER"
             with m.State("OFFER"), m.If(self.o.ready):
-                m.d.sync += [segment.address.eq(segment.address + whole), segment.behind.eq(following)]
+                m.d.sync += [segment.address.eq(segment.address + whole), segment.rest.eq(following)]
                 m.next = "BEGIN"
                 with m.If(following[-1]):
                     m.next = "IDLE"

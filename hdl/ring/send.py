@@ -1,4 +1,4 @@
-"""The send path: frames for the node behind, compressed here or passed on as they came."""
+"""The send path: frames for the next node, compressed here or passed on as they came."""
 
 from __future__ import annotations
 

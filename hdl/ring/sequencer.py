@@ -52,16 +52,22 @@ class RingFrames(wiring.Component):
         super().__init__({"nodes": In(NODE_BITS), "rank": In(NODE_BITS), "i": In(segments), **orders})
 
     def elaborate(self, platform: Any) -> Module:
-        """A slice begins with SLICE; MEASURE, COMPARE and OFFER make an order."""
+        """A slice begins with SLICE; then MEASURE, COMPARE and OFFER make an order for each of its frames.
+
+        MEASURE finds the frame's ``words``, COMPARE how they lie to the vector's end: ``rest`` counts the
+        vector's words after the frame's first, ``excess`` those after the frame (negative: the vector ends
+        inside it). OFFER hands the order to all paths that it concerns. ADVANCE goes on to the slice before,
+        and to its step.
+        """
         m = Module()
         segment, frame_words = self.i.payload, self.config.frame_words
         step = Signal(Step)
         offset = Signal.like(segment.own)  # of the slice in the segment
-        left = Signal(range(self.config.slice_words))  # words of the slice behind the frame's first
+        left = Signal(range(self.config.slice_words))  # words of the slice after the frame's first
         address = Signal.like(segment.address)  # of the frame's first word
-        behind = Signal.like(segment.behind)  # words of the vector behind that one
+        rest = Signal.like(segment.rest)
         words = Signal(range(frame_words + 1))
-        past = Signal(signed(len(behind) + 1))  # ``behind`` less the frame's words
+        excess = Signal(signed(len(rest) + 1))
         last = Signal()
         pending = Signal(len(PATH_STEPS))
         with m.FSM() as fsm:
@@ -69,7 +75,7 @@ class RingFrames(wiring.Component):
                 m.d.sync += [offset.eq(segment.own), step.eq(Step.LOCAL)]
                 m.next = "SLICE"
             with m.State("SLICE"):
-                m.d.sync += [address.eq(segment.address + offset), behind.eq(segment.behind - offset)]
+                m.d.sync += [address.eq(segment.address + offset), rest.eq(segment.rest - offset)]
                 m.d.sync += left.eq(segment.size - 1)
                 m.next = "MEASURE"
             with m.State("MEASURE"):
@@ -78,10 +84,10 @@ class RingFrames(wiring.Component):
                     m.d.sync += words.eq(left + 1)
                 m.next = "COMPARE"
             with m.State("COMPARE"):
-                m.d.sync += past.eq(behind - words)
+                m.d.sync += excess.eq(rest - words)
                 m.next = "OFFER"
             with m.State("OFFER"), m.If(~pending.any()):
-                m.d.sync += [address.eq(address + frame_words), behind.eq(behind - frame_words)]
+                m.d.sync += [address.eq(address + frame_words), rest.eq(rest - frame_words)]
                 m.d.sync += left.eq(left - frame_words)
                 m.next = "MEASURE"
                 with m.If(last):
@@ -97,8 +103,8 @@ class RingFrames(wiring.Component):
         order = {
             "step": step,
             "words": words,
-            "inside": Mux(behind[-1], 0, Mux(past[-1], behind[: len(words)] + 1, words)),
-            "lanes": Mux(past[-1] & ~behind[-1], segment.lanes, 0),
+            "inside": Mux(rest[-1], 0, Mux(excess[-1], rest[: len(words)] + 1, words)),
+            "lanes": Mux(excess[-1] & ~rest[-1], segment.lanes, 0),
             "address": address,
             "operation": segment.operation,
             "count": segment.count,
@@ -129,7 +135,7 @@ class RingFrames(wiring.Component):
         segment = self.i.payload
         index = Signal(NODE_BITS)  # of the slice
         first = Signal()  # it was 0 a cycle ago
-        repeats = Signal(signed(NODE_BITS + 1))  # of ADD and FORWARD, behind the next one
+        repeats = Signal(signed(NODE_BITS + 1))  # of ADD or FORWARD after the next one
         pair = Signal()  # N = 2: neither
         m.d.sync += first.eq(index == 0)
         with m.If(idle):

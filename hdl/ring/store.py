@@ -1,4 +1,4 @@
-"""The store path: sums into memory, and word of those that are there."""
+"""The store path: sums into memory, and a pulse for each descriptor whose sums are in memory."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from fanin.hdl.stream.fork import StreamFork
 from fanin.ring import RingConfig
 
 BURST = 16  # words of a burst at most
-AHEAD = 16  # words behind two frames: while the writer begins with one, the next one comes
+AHEAD = 16  # words beyond two frames: while the writer begins with one, the next one comes
 FRAMES = 8  # whose words are being gathered
 ANSWERS = 32  # frames given to the writer that memory has not answered
 
 
 class StorePath(wiring.Component):
-    """Write the frames of its orders to memory, and tell of each descriptor whose last word has been answered.
+    """Write the frames of its orders to memory, and report each descriptor whose last write was answered.
 
-    What lies behind the vector's end is dropped: words, and lanes of its last word by their strobes. A frame is
-    written when all of it is there: no burst ever waits for the network, and a job that ends leaves none open.
+    What lies beyond the vector's end is dropped: words, and lanes of its last word by their strobes. A frame is
+    written when all of it has come: no burst ever waits for the network, and a job that ends leaves none open.
 
     Members
     -------
@@ -85,7 +85,12 @@ class StorePath(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Words are gathered in a FIFO; an order becomes a command when its frame's last word has come."""
+        """Words are gathered in a FIFO; an order becomes a command once its frame is whole.
+
+        An order goes two ways: its words are cut from the sources and gathered, while the order itself is held
+        in ``pending``. A whole frame becomes a write command, and waits in ``answers`` until memory has
+        answered.
+        """
         m = Module()
         fork = StreamFork(shape=self.orders.payload.shape())
         words = FrameWords(config=self.config)
@@ -119,25 +124,25 @@ class StorePath(wiring.Component):
         return m
 
     def _gather(self, m: Module, words: Any, fifo: Any) -> Signal:
-        """From the one or the other source into the FIFO, or nowhere; whether a frame's last word moves."""
-        wanted = words.payload
-        moves = Signal()
+        """From the one or the other source into the FIFO, or nowhere; whether a frame's last word transfer."""
+        expected = words.payload
+        transfer = Signal()
         ends = Signal()
         word = Signal(word_layout(self.config.width))
-        free = fifo.ready | ~wanted.inside
+        free = fifo.ready | ~expected.inside
         m.d.comb += [
-            word.eq(Mux(wanted.tag, self.totals.payload, self.received.payload)),
-            moves.eq(words.valid & Mux(wanted.tag, self.totals.valid, self.received.valid) & free),
-            ends.eq(moves & wanted.last),
-            words.ready.eq(moves),
-            self.totals.ready.eq(words.valid & wanted.tag & free),
-            self.received.ready.eq(words.valid & ~wanted.tag & free),
-            fifo.valid.eq(moves & wanted.inside),
+            word.eq(Mux(expected.tag, self.totals.payload, self.received.payload)),
+            transfer.eq(words.valid & Mux(expected.tag, self.totals.valid, self.received.valid) & free),
+            ends.eq(transfer & expected.last),
+            words.ready.eq(transfer),
+            self.totals.ready.eq(words.valid & expected.tag & free),
+            self.received.ready.eq(words.valid & ~expected.tag & free),
+            fifo.valid.eq(transfer & expected.inside),
             fifo.payload.data.eq(word.data),
-            fifo.payload.mask.eq(wanted.mask),
-            self.stored.eq(moves & wanted.inside),
+            fifo.payload.mask.eq(expected.mask),
+            self.stored.eq(transfer & expected.inside),
         ]
-        m.d.sync += self.mismatch.eq(moves & (word.last ^ wanted.last))
+        m.d.sync += self.mismatch.eq(transfer & (word.last ^ expected.last))
         return ends
 
     def _commands(self, m: Module, pending: Any, command: Any, gathered: Signal) -> Any:
@@ -149,11 +154,11 @@ class StorePath(wiring.Component):
         given = Signal()
         may_give = Signal()
         order, word_bits = pending.payload, self.config.address_width - len(pending.payload.address)
-        more = Signal()
-        m.d.sync += more.eq(gathered)
-        with m.If(more & ~given):
+        complete = Signal()  # a cycle after ``gathered``: then the last word is in the FIFO
+        m.d.sync += complete.eq(gathered)
+        with m.If(complete & ~given):
             m.d.sync += whole.eq(whole + 1)
-        with m.Elif(given & ~more):
+        with m.Elif(given & ~complete):
             m.d.sync += whole.eq(whole - 1)
         m.d.comb += [
             may_give.eq(pending.valid & (whole != 0) & answers.i.ready & ~self.stop),

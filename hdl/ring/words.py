@@ -69,7 +69,7 @@ class FrameWords(wiring.Component):
         frame, word = frames.o.payload, cut.i.payload
         inside = Signal()
         tag = Signal()
-        left = Signal(signed(len(frame.words) + 1))  # words behind the next one
+        left = Signal(signed(len(frame.words) + 1))  # words after the next one
         inner = Signal.like(left)  # likewise inside
         valid = Signal()
         end = Signal(self.config.lanes)  # mask of the last word inside

@@ -104,7 +104,7 @@ def test_255_nodes_and_the_largest_counts():
         size = config.slice_words
         for k, (_, segment) in enumerate(log["o"][:3]):
             assert (segment.size, segment.own, segment.top) == (size, rank * size, (nodes - 1) * size)
-            assert segment.behind == (1 << 29) - 1 - k * nodes * size
+            assert segment.rest == (1 << 29) - 1 - k * nodes * size
             assert segment.address == ((1 << 35) - 1 + k * nodes * size) % (1 << 35)
             assert (segment.lanes, segment.final) == (7, 0)
 
