@@ -132,8 +132,9 @@ class RdmaNic(wiring.Component):
         """Both halves take the connection, each when it is ready."""
         m.submodules.connects = fork = StreamFork(shape=self.connect.payload.shape())
         connect_typed(m, flipped(self.connect), fork.i)
-        for output, half in zip(fork.o, (requester, responder), strict=True):
-            connect_typed(m, output, half.connect)
+        to_requester, to_responder = fork.o
+        connect_typed(m, to_requester, requester.connect)
+        connect_typed(m, to_responder, responder.connect)
 
     def _send(self, m: Module, requester: Requester, responder: Responder) -> None:
         config = self.config
