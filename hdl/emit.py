@@ -14,11 +14,10 @@ module has both, used or not.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
-import itertools
 import re
-import subprocess
 from collections import deque
 from collections.abc import Collection, Iterator
 from contextvars import ContextVar
@@ -28,16 +27,15 @@ from typing import Any
 from amaranth import ClockDomain, ClockSignal, Const, Elaboratable, Fragment, Instance, ResetSignal, Signal
 from amaranth.back import rtlil
 from amaranth.hdl import Value
-from amaranth.hdl._ast import Assign, SignalDict
-from amaranth.hdl._ir import PortDirection, build_netlist
 from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
 
 from fanin import __version__
-from fanin.tools import yosys
+from fanin.hdl.area import Area, read_rtlil
+from fanin.hdl.verilog import plain_names, to_verilog
 
 _NAME_LIMIT = 48  # a module name longer than this shows a digest instead of its parameters
 _PACKET_PORTS = {"data": "tdata", "keep": "tkeep", "last": "tlast", "error": "tuser"}
-_INTERNAL_ATTRIBUTES = ("generator", "top", "src", "amaranth.hierarchy", "amaranth.decoding")
 
 
 @dataclass(frozen=True)
@@ -159,6 +157,7 @@ class _Emission:
         return self.modules[key]
 
 
+_Assign = type(Signal().eq(0))  # Amaranth does not export its name
 _emission: ContextVar[_Emission | None] = ContextVar("emission", default=None)
 
 
@@ -167,7 +166,9 @@ class _SharedInstance(Elaboratable):
 
     def __init__(self, component: wiring.Component, module: str):
         self._component, self._module = component, module
-        component._MustUse__used = True  # elaborated through its first equal; it has not been forgotten
+        # It is elaborated through its first equal, and has not been forgotten, as Amaranth would warn.
+        # Missing upstream (0.5): a public way to say so.
+        component._MustUse__used = True
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._component, name)
@@ -208,7 +209,7 @@ def _connect_resets(fragment: Fragment) -> None:
         if not isinstance(part, Instance):
             continue
         for own, *inserted in part.statements.values():
-            if not isinstance(own, Assign):
+            if not isinstance(own, _Assign):
                 raise ValueError(f"{part.type}: a shared() component cannot be under EnableInserter")
             if inserted:
                 fragment.add_statements("comb", own, *inserted)
@@ -217,132 +218,62 @@ def _connect_resets(fragment: Fragment) -> None:
         part.statements.clear()
 
 
+class _Flat(Elaboratable):
+    """A component whose members are its Verilog ports, for ``rtlil.convert``."""
+
+    def __init__(self, component: wiring.Component):
+        self._component = component
+        self._domain = ClockDomain("sync")
+        self._ports = flat_ports(component)
+        # A field of a payload is no signal, and a port needs one of its own.
+        self._wires = {
+            port.name: port.value
+            if isinstance(port.value, Signal)
+            else Signal(port.value.shape(), name=port.name)
+            for port in self._ports
+        }
+        members = {port.name: (Out if port.output else In)(len(port.value)) for port in self._ports}
+        self.signature = wiring.Signature({"clk": In(1), "rst": In(1), **members})
+
+    def __getattr__(self, name: str) -> Value:
+        return getattr(self._domain, name) if name in ("clk", "rst") else self._wires[name]
+
+    def elaborate(self, platform: Any) -> Fragment:
+        """The component's own, with its clock and its ports."""
+        fragment = Fragment.get(self._component, platform)
+        fragment.add_domains(self._domain)
+        _connect_resets(fragment)
+        for port in self._ports:
+            wire = self._wires[port.name]
+            if wire is not port.value:
+                fragment.add_statements("comb", wire.eq(port.value) if port.output else port.value.eq(wire))
+        return fragment
+
+
 def _to_rtlil(component: wiring.Component, name: str) -> str:
     """RTLIL of one module and of its submodules that are not shared."""
-    domain = ClockDomain("sync")
-    fragment = Fragment.get(component, None)
-    fragment.add_domains(domain)
-    _connect_resets(fragment)
-    ports: dict[str, tuple[Value, PortDirection]] = {
-        "clk": (domain.clk, PortDirection.Input),
-        "rst": (domain.rst, PortDirection.Input),
-    }
-    for port in flat_ports(component):
-        wire = port.value
-        if not isinstance(wire, Signal):  # a field of a payload: a port needs a signal of its own
-            wire = Signal(port.value.shape(), name=port.name)
-            fragment.add_statements("comb", wire.eq(port.value) if port.output else port.value.eq(wire))
-        ports[port.name] = (wire, PortDirection.Output if port.output else PortDirection.Input)
-    return _convert(fragment, ports, name, keep=getattr(component, "keep_hierarchy", False))
+    with _without_zeros():
+        return rtlil.convert(_Flat(component), name=name, emit_src=False)
 
 
-class _ModuleEmitter(rtlil.ModuleEmitter):
-    """Leaves memories that start as zeros without contents, for ``_zeroed`` to fill.
+@contextlib.contextmanager
+def _without_zeros() -> Iterator[None]:
+    """Let Amaranth leave memories that start as zeros without contents, for ``to_verilog`` to fill.
 
-    Amaranth writes contents bit by bit: the memories of an engine would take a minute and 26 MB.
+    It writes contents bit by bit: an engine's memories would take a minute and 26 MB. Missing upstream: a
+    public way to leave them out, or a short form of zeros.
     """
+    emit = rtlil.ModuleEmitter.emit_memory
 
-    def emit_memory(self, cell_idx: int, cell: Any) -> None:
-        """Write the contents of a memory."""
+    def emit_filled(self: Any, index: int, cell: Any) -> None:
         if any(cell.init):
-            super().emit_memory(cell_idx, cell)
+            emit(self, index, cell)
 
-
-def _convert(
-    fragment: Fragment, ports: dict[str, tuple[Value, PortDirection]], name: str, *, keep: bool
-) -> str:
-    """``amaranth.back.rtlil.convert_fragment`` with the emitter above."""
-    netlist = build_netlist(fragment, ports=ports, name=name)
-    empty, names, design = rtlil.EmptyModuleChecker(netlist), SignalDict(), rtlil.Design(emit_src=False)
-    for index, module in enumerate(netlist.modules):
-        if empty.is_empty(index):
-            continue
-        builder = design.module(".".join(module.name), src_loc=module.src_loc)
-        if index == 0:
-            builder.attribute("top", 1)
-            if keep:
-                builder.attribute("keep_hierarchy", "yes")
-        _ModuleEmitter(builder, netlist, module, names, empty_checker=empty).emit()
-    return str(design)
-
-
-def _zeroed(verilog: str) -> str:
-    """Let every memory without contents start as zeros, as in Amaranth's simulator.
-
-    For simulation only: FPGA memories start so by themselves, and synthesis would unroll the loop.
-    """
-    count = itertools.count()
-
-    def loop(match: re.Match[str]) -> str:
-        index = f"fanin_zero{next(count)}"
-        return (
-            f"{match[0]}\n`ifndef SYNTHESIS\n  integer {index};\n  initial for ({index} = 0;"
-            f" {index} <= {match['last']}; {index} = {index} + 1) {match['name']} [{index}] = 0;\n`endif"
-        )
-
-    memory = r"^  reg (\[\d+:0\] )?(?P<name>\S+)\s+\[(?P<last>\d+):0\];"
-    filled = r"(?!\n  initial begin\n    (?P=name)\s*\[0\] = )"
-    return re.sub(memory + "$" + filled, loop, verilog, flags=re.MULTILINE)
-
-
-_NAME = r"\\\S+ |[A-Za-z_]\w*"  # an escaped identifier ends with a space
-
-
-def _check_self_readers(verilog: str) -> None:
-    """Refuse a combinational block that drives one part of a signal and reads another part of it.
-
-    To Verilator (5.048) such a block does not depend on the signal, and it silently computes with what the
-    other part was before.
-    """
-    for module in re.split(r"(?m)^(?=module )", verilog):
-        for block in re.findall(r"(?ms)^  always @\* begin\n(.*?)^  end$", module):
-            target = rf"(?m)^ *({_NAME})(?:\[[\d:]+\] ?)?\s*= "
-            read = set(re.findall(_NAME, re.sub(target, "", block)))
-            for name in read.intersection(re.findall(target, block)):
-                raise ValueError(
-                    f"{module.split('(')[0].strip()}: the block that drives part of {name.strip()} reads "
-                    "another part of it; let it read a signal of its own"
-                )
-
-
-def _plain_field_names(text: str) -> str:
-    """``signal.0`` for an array's field, which is ``signal[0]`` to Amaranth.
-
-    yosys takes that for a bit of a port, and fails when it maps the module apart. Slices have a space in front
-    of their bracket, and are left.
-    """
-    return re.sub(r"\\\S+\[\S+", lambda match: re.sub(r"\[(\d+)\]", r".\1", match[0]), text)
-
-
-def _plain_module_names(text: str) -> str:
-    """``parent__child`` for Amaranth's ``parent.child``, which Verilog would have to escape."""
-    names = re.findall(r"^module \\(\S+)$", text, re.MULTILINE)
-    plain = {name: re.sub(r"\W", "_", name.replace(".", "__")) for name in names}
-    if len(set(plain.values())) != len(names):
-        raise ValueError(f"module names clash: {sorted(names)}")
-    return re.sub(
-        r"^(module|  cell) \\(\S+)",
-        lambda match: f"{match[1]} \\{plain.get(match[2], match[2])}",
-        text,
-        flags=re.MULTILINE,
-    )
-
-
-def _to_verilog(text: str) -> str:
-    attributes = " ".join(f"-remove {name}" for name in _INTERNAL_ATTRIBUTES)
-    script = [
-        f"read_rtlil <<rtlil\n{text}\nrtlil",
-        "proc -nomux -norom",
-        "memory_collect",
-        f"attrmap {attributes}",
-        f"attrmap -modattr {attributes}",
-        "write_verilog -norename",
-    ]
-    done = subprocess.run([yosys(), "-q", "-"], input="\n".join(script), capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"yosys failed: {done.stderr.strip()[-2000:]}")
-    _check_self_readers(done.stdout)
-    return _zeroed(done.stdout)
+    rtlil.ModuleEmitter.emit_memory = emit_filled
+    try:
+        yield
+    finally:
+        rtlil.ModuleEmitter.emit_memory = emit
 
 
 @dataclass(frozen=True)
@@ -384,7 +315,7 @@ def _emit(
     emission = _Emission()
     top = emission.module_of(component, name or snake_case(type(component).__name__))
     token = _emission.set(emission)
-    parts, notes, left = [], [], {}
+    parts, notes, kept, left = [], [], [], {}
     try:
         while emission.pending:
             module, part = emission.pending.popleft()
@@ -392,6 +323,8 @@ def _emit(
                 left[module] = part
                 continue
             parts.append(_to_rtlil(part, module))
+            if getattr(part, "keep_hierarchy", False):
+                kept.append(module)
             values = ", ".join(f"{key}={value}" for key, value in parameters(part).items())
             notes.append(f"//   {module}: {type(part).__name__}({values})")
     finally:
@@ -399,7 +332,9 @@ def _emit(
     for module, part in left.items():
         if module not in blocks:
             _emit(part, module, apart, blocks)
-    verilog = _to_verilog(_plain_module_names(_plain_field_names("\n".join(parts))))
-    body = re.sub(r"\A/\*.*?\*/\n", "", verilog)  # the generator's version is no part of the design
+    text = plain_names("\n".join(parts))
+    modules = read_rtlil(text)
     header = [f"// {top}, generated by fanin {__version__}. Modules and their parameters:", *notes]
-    blocks[top] = Block(top, component, "\n".join(header) + "\n\n" + body.lstrip())
+    header.append(Area.of(modules, top).comment)
+    body = to_verilog(text, modules, kept=kept)
+    blocks[top] = Block(top, component, "\n".join(header) + "\n\n" + body)

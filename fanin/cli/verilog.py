@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
-from fanin.cli.output import write_file
+from fanin.cli.output import print_json, table, write_file
 from fanin.errors import InputError
 from fanin.glm import PRESETS
+from fanin.hdl.area import Area
 
 STDOUT = "-"
 _SUFFIXES = {"c": "h", "svd": "svd", "json": "json"}  # of a register map's file, by format
@@ -46,6 +48,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="file to write; - is stdout; the default is NAME.v, .h, .svd or .json in the working directory",
     )
     add_no_cache(parser)
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="one JSON object on stdout: the file, its lines, flip-flops, memories",
+    )
     parser.set_defaults(run=run)
 
 
@@ -59,18 +66,47 @@ def run(args: argparse.Namespace) -> int:
             print(f"{name:<26}{entry.summary}")
             print("".join(f"    {key}={value}" for key, value in entry.parameters(config).items()))
         return 0
+    suffix = _SUFFIXES[args.registers] if args.registers else "v"
+    output = args.output or f"{catalog.module_of(args.name)}.{suffix}"
+    if args.json and output == STDOUT:
+        raise InputError("--json and -o - would both write to stdout; -o names a file")
     which = {"preset": args.preset, "settings": _settings(args.settings)}
     if args.registers:
-        text, suffix = catalog.registers(args.name, args.registers, **which), _SUFFIXES[args.registers]
+        text = catalog.registers(args.name, args.registers, **which)
     else:
-        text, suffix = catalog.emit(args.name, **which), "v"
-    output = args.output or f"{catalog.module_of(args.name)}.{suffix}"
+        text = catalog.emit(args.name, **which)
     if output == STDOUT:
         sys.stdout.write(text)
     else:
         write_file(Path(output), text)
-        print(f"{output}: {text.count(chr(10)):,} lines", file=sys.stderr)
+    area = None if args.registers else Area.read(text)
+    lines = text.count("\n")
+    if args.json:
+        print_json({"output": output, "lines": lines} | (asdict(area) if area else {}))
+        return 0
+    if output != STDOUT:
+        print(f"{output}: {lines:,} lines", file=sys.stderr)
+    if area:
+        _say(area)
     return 0
+
+
+def _say(area: Area) -> None:
+    """What the design holds, and each large memory of it."""
+    print(
+        f"before synthesis: {area.flip_flops:,} bits of flip-flops, {area.memory_bits:,} bits of memory",
+        file=sys.stderr,
+    )
+    rows = [
+        (
+            f"{memory.count} \u00d7",
+            f"{memory.depth:,} words of {memory.width:,} bits",
+            f"{memory.module}: {memory.name}",
+        )
+        for memory in area.memories
+    ]
+    if rows:
+        print(table(rows, right=(0, 1)), file=sys.stderr)
 
 
 def _settings(pairs: list[str]) -> dict[str, str]:

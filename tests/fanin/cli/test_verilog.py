@@ -1,6 +1,7 @@
 """``fanin verilog`` at the command line: register maps, and what it says of an emission."""
 
 import json
+import re
 import shutil
 import subprocess
 from xml.etree import ElementTree
@@ -54,3 +55,37 @@ def test_a_component_without_registers_is_refused_and_nothing_is_written(capsys,
     assert err.startswith("fanin: error: adder-tree has no registers; glm-node, ")
     assert err.count("\n") == 1
     assert not path.exists()
+
+
+def test_an_emission_says_flip_flops_and_memories(capsys, tmp_path):
+    path = str(tmp_path / "receiver.v")
+    status, out, err = run(capsys, "frame-receiver", "--preset", "tiny", "-o", path)
+    assert (status, out) == (0, "")
+    first, second, *_ = err.splitlines()
+    assert first.startswith(f"{path}: ")
+    assert re.fullmatch(r"before synthesis: [\d,]+ bits of flip-flops, [\d,]+ bits of memory", second)
+
+
+def test_json_is_one_object_that_names_each_large_memory(capsys, tmp_path):
+    path = str(tmp_path / "engine.v")
+    options = ("--preset", "tiny", "--set", "depth=1024", "-o", path, "--json")
+    status, out, err = run(capsys, "glm-engine", *options)
+    assert (status, err) == (0, "")
+    said = json.loads(out)
+    assert said["output"] == path
+    models = {memory["name"]: memory for memory in said["memories"]}
+    assert models["architectural"]["depth"] == models["accumulating"]["depth"] == 1024
+    assert said["memory_bits"] >= 2 * 1024 * models["architectural"]["width"]
+    assert said["flip_flops"] > 0
+
+
+def test_json_of_registers_names_the_file(capsys, tmp_path):
+    path = str(tmp_path / "nic.h")
+    _, out, _ = run(capsys, "inceptionn-nic", "--registers", "c", "-o", path, "--json")
+    assert json.loads(out) == {"output": path, "lines": (tmp_path / "nic.h").read_text().count("\n")}
+
+
+def test_two_things_for_stdout_are_refused(capsys):
+    status, out, err = run(capsys, "adder-tree", "-o", "-", "--json")
+    assert (status, out) == (2, "")
+    assert "-o names a file" in err

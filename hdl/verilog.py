@@ -1,0 +1,152 @@
+"""RTLIL to Verilog that simulators and vendors' tools take, by yosys."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+from collections.abc import Collection, Mapping
+
+from fanin.hdl.area import Contents, Memory
+from fanin.tools import yosys
+
+_INTERNAL_ATTRIBUTES = ("generator", "top", "src", "amaranth.hierarchy", "amaranth.decoding")
+_LOOP_STEPS = 4096  # of a loop at most: Quartus takes 5,000
+# From which size a memory is block RAM or UltraRAM; below it the tool chooses. ULTRA_BITS are more than all the
+# block RAM of the largest ECP5, which has nothing larger: no device is excluded that could take the memory.
+BLOCK_DEPTH, BLOCK_BITS = 512, 1 << 14  # half a block RAM of Xilinx
+ULTRA_DEPTH, ULTRA_BITS = 4096, 1 << 22  # the depth of an UltraRAM
+
+
+def memory_style(memory: Memory) -> dict[str, str]:
+    """The attributes that say where a memory goes, to Vivado and yosys, and to Quartus.
+
+    Quartus ignores a block that the device has not (Intel, "ramstyle Verilog HDL Synthesis Attribute").
+    """
+    if not memory.clocked or memory.write_ports != 1 or memory.depth < BLOCK_DEPTH or memory.bits < BLOCK_BITS:
+        return {}
+    ultra = memory.depth >= ULTRA_DEPTH and memory.bits >= ULTRA_BITS
+    if ultra and not memory.filled and memory.read_ports == 1:  # UltraRAM begins with zeros
+        return {"ram_style": "ultra", "ramstyle": "M20K"}
+    return {"ram_style": "block", "ramstyle": "M20K"}
+
+
+def to_verilog(text: str, modules: Mapping[str, Contents], *, kept: Collection[str] = ()) -> str:
+    """Verilog of an RTLIL text with the plain names of ``plain_names``.
+
+    ``modules`` are its contents; of ``kept`` modules synthesis does not dissolve the hierarchy. Raises
+    ValueError for a block that Verilator would misread, RuntimeError when yosys fails.
+    """
+    attributes = " ".join(f"-remove {name}" for name in _INTERNAL_ATTRIBUTES)
+    styles = [
+        f'setattr -set {attribute} "{value}" {module}/m:{memory}'
+        for module, contents in modules.items()
+        for memory, what in contents.memories.items()
+        for attribute, value in memory_style(what).items()
+    ]
+    script = [
+        f"read_rtlil <<rtlil\n{text}\nrtlil",
+        *styles,
+        "proc -nomux -norom",
+        "memory_collect",
+        f"attrmap {attributes}",
+        f"attrmap -modattr {attributes}",
+        *(f'setattr -mod -set keep_hierarchy "yes" {module}' for module in kept),
+        "write_verilog -norename",
+    ]
+    done = subprocess.run([yosys(), "-q", "-"], input="\n".join(script), capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"yosys failed: {done.stderr.strip()[-2000:]}")
+    body = re.sub(r"\A/\*.*?\*/\n", "", done.stdout)  # the generator's version is no part of the design
+    _check_self_readers(body)
+    return _zeroed(_guarded(body)).lstrip()
+
+
+def plain_names(text: str) -> str:
+    """RTLIL with names that need no escape in Verilog, or not one that tools stumble over."""
+    return _plain_module_names(_plain_field_names(text))
+
+
+def _for_simulation(lines: str) -> str:
+    """Lines that synthesis skips: yosys and Vivado by the macro that they set, Quartus by the comments.
+
+    The macro is outside, as yosys warns of such a comment where it sees one.
+    """
+    return f"`ifndef SYNTHESIS\n// synthesis translate_off\n{lines}// synthesis translate_on\n`endif\n"
+
+
+def _guarded(verilog: str) -> str:
+    """Blocks that print, assert, assume or cover are for simulation."""
+    block = r"^  always @.*(?: begin\n(?:    .*\n)*  end\n|\n(?:    .*\n)+)"
+    simulated = re.compile(r"^ +(\$write|assert|assume|cover) ?\(", re.MULTILINE)
+
+    def guard(match: re.Match[str]) -> str:
+        return _for_simulation(match[0]) if simulated.search(match[0]) else match[0]
+
+    return re.sub(block, guard, verilog, flags=re.MULTILINE)
+
+
+def _zeroed(verilog: str) -> str:
+    """Let every memory without contents start as zeros, as in Amaranth's simulator.
+
+    For simulation only: FPGA memories start so by themselves.
+    """
+    count = itertools.count()
+
+    def loops(match: re.Match[str]) -> str:
+        index, depth = f"fanin_zero{next(count)}", int(match["last"]) + 1
+        lines = f"  integer {index};\n"
+        for first in range(0, depth, _LOOP_STEPS):
+            last = min(first + _LOOP_STEPS, depth) - 1
+            lines += (
+                f"  initial for ({index} = {first}; {index} <= {last}; {index} = {index} + 1)"
+                f" {match['name']} [{index}] = 0;\n"
+            )
+        return f"{match[0]}\n{_for_simulation(lines)}".rstrip("\n")
+
+    memory = r"^  reg (\[\d+:0\] )?(?P<name>\S+)\s+\[(?P<last>\d+):0\];"
+    filled = r"(?!\n  initial begin\n    (?P=name)\s*\[0\] = )"
+    return re.sub(memory + "$" + filled, loops, verilog, flags=re.MULTILINE)
+
+
+_NAME = r"\\\S+ |[A-Za-z_]\w*"  # an escaped identifier ends with a space
+
+
+def _check_self_readers(verilog: str) -> None:
+    """Refuse a combinational block that drives one part of a signal and reads another part of it.
+
+    To Verilator (5.048) such a block does not depend on the signal, and it silently computes with what the
+    other part was before.
+    """
+    for module in re.split(r"(?m)^(?=module )", verilog):
+        for block in re.findall(r"(?ms)^  always @\* begin\n(.*?)^  end$", module):
+            target = rf"(?m)^ *({_NAME})(?:\[[\d:]+\] ?)?\s*= "
+            read = set(re.findall(_NAME, re.sub(target, "", block)))
+            for name in read.intersection(re.findall(target, block)):
+                raise ValueError(
+                    f"{module.split('(')[0].strip()}: the block that drives part of {name.strip()} reads "
+                    "another part of it; let it read a signal of its own"
+                )
+
+
+def _plain_field_names(text: str) -> str:
+    """``signal.0`` for an array's field, which is ``signal[0]`` to Amaranth.
+
+    yosys takes that for a bit of a port, and fails when it maps the module apart. Slices have a space in front
+    of their bracket, and are left.
+    """
+    return re.sub(r"\\\S+\[\S+", lambda match: re.sub(r"\[(\d+)\]", r".\1", match[0]), text)
+
+
+def _plain_module_names(text: str) -> str:
+    """``parent__child`` for Amaranth's ``parent.child``, which Verilog would have to escape."""
+    names = re.findall(r"^module \\(\S+)$", text, re.MULTILINE)
+    plain = {name: re.sub(r"\W", "_", name.replace(".", "__")) for name in names}
+    if len(set(plain.values())) != len(names):
+        raise ValueError(f"module names clash: {sorted(names)}")
+    return re.sub(
+        r"^(module|  cell) \\(\S+)",
+        lambda match: f"{match[1]} \\{plain.get(match[2], match[2])}",
+        text,
+        flags=re.MULTILINE,
+    )
