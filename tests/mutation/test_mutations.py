@@ -25,6 +25,7 @@ def texts(source):
         ("Mux(a, b, c)", {"Mux((a), (c), (b))"}),
         ("m.d.sync += a", {"pass"}),
         ("x: Optional[1] = a", set()),
+        ("zip(a, b, strict=True)", set()),
         ('raise ValueError(f"{1}")', set()),
         ('"""1 < 2"""', set()),
         ('"ä"; a < b', {'"ä"; ((a) <= (b))'}),
