@@ -10,8 +10,10 @@ LINT := build/lint
 SWITCH ?= 127.0.0.1:9559
 DEVICE ?= 0
 P4_SHELL := .venv-p4-shell
+FILES ?= hdl/stream hdl/arith hdl/aggregation hdl/bus
+N ?= 20
 
-.PHONY: help demo test test-all lint verilog p4 plan bench p4-shell clean
+.PHONY: help demo test test-all mutate lint verilog p4 plan bench p4-shell clean
 .DELETE_ON_ERROR:
 
 help:
@@ -25,6 +27,9 @@ test: $(VENV)/.developer ## every test that is not marked slow
 
 test-all: $(VENV)/.developer ## every test
 	$(BIN)/pytest -n $(JOBS) --dist worksteal
+
+mutate: $(VENV)/.developer ## which of N small changes in FILES no test notices (SEED=1 repeats a sample)
+	$(BIN)/python -m tests.mutation $(FILES) -n $(N) $(if $(SEED),--seed $(SEED))
 
 # Types are checked as a user meets them: in the wheel, where hdl/ and sim/ have become fanin.hdl and fanin.sim.
 lint: $(VENV)/.developer ## ruff, its formatter, and mypy on the installed wheel

@@ -134,6 +134,7 @@ def _parts(module: Module, path: str = "") -> Iterator[tuple[str, wiring.Compone
         if not isinstance(component, wiring.Component) or isinstance(component, Memory):
             continue
         inner = component.elaborate(None)
+        component._MustUse__used = True
         if part is component:
             module._named_submodules[name] = (inner, location)
         else:

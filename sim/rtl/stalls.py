@@ -8,7 +8,7 @@ from enum import Enum
 
 FAST = 0.0
 SLOW = 0.97  # nearly stopped: whatever lies before it fills up
-LENGTHS = (32, 64, 128)  # cycles of a phase
+LENGTHS = (64, 128)  # cycles of a phase: most queues of small parts fill up in the shorter one
 
 
 class Side(Enum):

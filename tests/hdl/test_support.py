@@ -101,7 +101,7 @@ def test_a_reset_may_withdraw_what_a_part_offers():
     simulate(_Inside(reset=True), drive={"i": [0] * 50}, collect={"o": 50})
 
 
-@pytest.mark.parametrize("depth", [1, 16, 24])
+@pytest.mark.parametrize("depth", [1, 16, 48])
 def test_a_short_run_fills_and_drains_a_queue(depth):
     dut = StreamFIFO(shape=8, depth=depth)
     levels = []

@@ -73,6 +73,18 @@ def test_random_values_near_and_far_one_a_cycle(component, golden):
     check(component(), golden, close_pairs(random.Random(seed), 2000))
 
 
+def test_every_bit_that_a_smaller_operand_loses_counts_as_sticky():
+    """Each distance of the exponents, each single bit of the fraction; the larger operand about to round."""
+    cases = [
+        (sign << 31 | 150 << 23 | fraction, 150 - distance << 23 | 1 << bit)
+        for sign in (0, 1)
+        for fraction in (0, 1, 2**23 - 1)
+        for distance in range(36)
+        for bit in range(23)
+    ]
+    check(FP32Adder(), fp32.add, cases)
+
+
 @OPERATIONS
 def test_nothing_moves_while_enable_is_low(component, golden):
     seed = new_seed()

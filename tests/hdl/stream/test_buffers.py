@@ -83,6 +83,7 @@ def test_latency_is_as_documented(make):
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_holds_exactly_depth_and_level_counts_them(depth):
     dut = StreamFIFO(shape=8, depth=depth)
+    assert len(dut.level) == depth.bit_length()
     levels = []
 
     async def observe(ctx):

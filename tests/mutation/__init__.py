@@ -1,0 +1,1 @@
+"""`make mutate`: break the sources a little, one place at a time, and see whether the tests notice."""
