@@ -71,9 +71,10 @@ class ReadGate(wiring.Component):
         credit = Signal(signed(WORDS_BITS + 2))
         change = Signal(signed(len(self.landed) + 2))
         cost = Signal(len(self.landed) + 1)
-        left = Signal(WORDS_BITS)  # words of w that were not read of this row, less one, as lengths are on AXI
-        whole = Signal(WORDS_BITS)  # before the first of them
-        ends_row = Signal()  # the burst has all that is left
+        words = Signal(len(self.landed))  # of the burst
+        left = Signal(WORDS_BITS)  # words of w that were not read of this row
+        gap = Signal(len(self.tail) + 1)  # words from a row's last word of w to the next row's first
+        ends_row = left == words  # the burst has all that is left
         issued = Signal()
         for name, member in axi.signature.members.items():
             source, target = (reader, axi) if member.flow == Out else (axi, reader)
@@ -81,8 +82,8 @@ class ReadGate(wiring.Component):
                 m.d.comb += getattr(target, name).eq(getattr(source, name))
         m.d.comb += issued.eq(axi.arvalid & axi.arready)
         m.d.sync += [
-            whole.eq(self.words - 1),
-            ends_row.eq(left == reader.arlen),
+            gap.eq(self.tail + 1),
+            words.eq(reader.arlen + 1),
             change.eq(self.landed - Mux(issued, cost, 0)),
             credit.eq(credit + change),
         ]
@@ -90,20 +91,17 @@ class ReadGate(wiring.Component):
             with m.State("MEASURE"), m.If(reader.arvalid):
                 m.next = "COMPARE"
             with m.State("COMPARE"):
-                m.d.sync += cost.eq(reader.arlen + Mux(ends_row, self.tail + 2, 1))
+                m.d.sync += cost.eq(words + Mux(ends_row, gap, 0))
                 with m.If(credit > reader.arlen):
                     m.next = "ISSUE"
             with m.State("ISSUE"):
                 m.d.comb += axi.arvalid.eq(1)
                 with m.If(axi.arready):
-                    m.d.sync += [
-                        reader.arready.eq(1),
-                        left.eq(Mux(ends_row, whole, left - reader.arlen - 1)),
-                    ]
+                    m.d.sync += [reader.arready.eq(1), left.eq(Mux(ends_row, self.words, left - words))]
                     m.next = "TAKEN"
             with m.State("TAKEN"):
                 m.d.sync += reader.arready.eq(0)
                 m.next = "MEASURE"
         with m.If(self.start):
-            m.d.sync += [credit.eq(self.words + self.tail), left.eq(whole)]
+            m.d.sync += [credit.eq(self.words + self.tail), left.eq(self.words)]
         return m

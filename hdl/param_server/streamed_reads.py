@@ -50,7 +50,8 @@ class _Burst:
     def __init__(self, config: RdmaConfig):
         step_bits = (config.width // 8 - 1).bit_length()
         self.word = Signal(config.address_width - step_bits)
-        self.length = Signal((MAX_BURST - 1).bit_length())  # words, less one
+        self.length = Signal((MAX_BURST - 1).bit_length())  # its words less one, as on AXI
+        self.words = Signal(MAX_BURST.bit_length())
         self.compared = Signal()  # it is compared with the row, or is a hit that the row does not know of yet
         self.issued = Signal()  # in the cycle after the decision
         self.is_hit = Signal()  # it was issued to the stream
@@ -169,7 +170,7 @@ class StreamedReads(wiring.Component):
                 with m.If(nic.arvalid):
                     m.next = "COMPARE"
             with m.State("COMPARE"):
-                m.d.sync += is_next.eq(burst.word == row.next_word)
+                m.d.sync += [is_next.eq(burst.word == row.next_word), burst.words.eq(burst.length + 1)]
                 m.next = "DECIDE"
             with m.State("DECIDE"):
                 with m.If(row.open & is_next):
@@ -217,7 +218,7 @@ class StreamedReads(wiring.Component):
         """Two sums, two registers: a hit counts 3 cycles after DECIDE, before the next burst can be in WAIT."""
         change = Signal(signed(len(self.landed) + 1))
         m.d.sync += [
-            change.eq(Mux(burst.is_hit, burst.length + 1, discarded) - self.landed),
+            change.eq(Mux(burst.is_hit, burst.words, discarded) - self.landed),
             unlanded.eq(unlanded + change),
         ]
 
@@ -230,8 +231,8 @@ class StreamedReads(wiring.Component):
         m.d.comb += given.ready.eq(~row.open & ~row.closing & ~row.discarding & ~burst.compared)
         with m.If(burst.is_hit):
             m.d.sync += [
-                row.next_word.eq(row.next_word + burst.length + 1),
-                row.left.eq(row.left - burst.length - 1),
+                row.next_word.eq(row.next_word + burst.words),
+                row.left.eq(row.left - burst.words),
             ]
         with m.If(row.left <= 0):
             m.d.sync += row.open.eq(0)

@@ -95,7 +95,7 @@ class UpdateControl(wiring.Component):
 
     Latency
     -------
-    The commands 2 cycles after a gradient is taken; a gradient every 6 cycles.
+    The commands 2 cycles after a gradient is taken; if each is taken at once, a gradient every 7 cycles.
 
     Source
     ------
