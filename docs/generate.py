@@ -74,7 +74,7 @@ AXI4-Lite. How a host uses them: [one-sided writes](../systems/rdma.md#registers
 PARAM_SERVER_REGISTERS = """# Registers of a parameter server's node
 
 Generated from `hdl/param_server/registers.py` by `docs/generate.py`, for 16 queue pairs. 32-bit words on
-AXI4-Lite. How a host uses them: [the parameter server](../systems/param-server.md#registers),
+AXI4-Lite. How a host uses them: [the parameter server](../systems/param-server-hardware.md#registers),
 `fanin/host/param_server.py`.
 
 """

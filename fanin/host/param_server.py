@@ -32,7 +32,7 @@ class ParamServerDriver(NicDriver):
     """Batches of register accesses for a node of ``config`` whose registers lie at ``base``.
 
     Behind ``configure`` and ``connect``: ``set_job``; every worker with ``set_worker``, awaiting the status
-    ``setting`` 0 behind each; w into row 0 of memory, and zeros into the rest; then ``start``. ``run(False)``
+    ``setting`` 0 after each; w into row 0 of memory, and zeros into the rest; then ``start``. ``run(False)``
     has it take no more gradients; begin anew when it is not ``busy``.
     """
 
@@ -58,11 +58,11 @@ class ParamServerDriver(NicDriver):
     def set_job(self, layout: ServerLayout, step: np.float32, *, barrier: bool = False) -> Batch:
         """Sizes and places of the job, and α/N; with ``barrier`` it is Sync-DSGD.
 
-        Raises ValueError for what this node cannot have, and for more than a slot behind a barrier.
+        Raises ValueError for what this node cannot have, and for more than a slot with a barrier.
         """
         job, config = layout.config, self.config
         if barrier and job.slots != 1:
-            raise ValueError(f"slots must be 1 behind a barrier, not {job.slots}")
+            raise ValueError(f"slots must be 1 with a barrier, not {job.slots}")
         if job.workers > config.queue_pairs:
             raise ValueError(
                 f"workers must be at most {config.queue_pairs}, a queue pair each, not {job.workers}"
@@ -92,9 +92,9 @@ class ParamServerDriver(NicDriver):
         """Begin with version 0 of w."""
         return self.batch().write("control", start=1).write("run", 1)
 
-    def run(self, wanted: bool) -> Batch:
+    def run(self, enable: bool) -> Batch:
         """Take gradients, or no more."""
-        return self.batch().write("run", int(wanted))
+        return self.batch().write("run", int(enable))
 
     def status(self) -> Batch:
         """Read what it has done; see :meth:`status_of`."""

@@ -56,9 +56,9 @@ class RdmaDriver(NicDriver):
     @staticmethod
     def completed_of(values: Sequence[Value]) -> Completed:
         """The completion that was read."""
-        (said,) = values
-        assert isinstance(said, dict)
-        return Completed(said["completed_index"], said["completed_tag"], Ending(said["ending"]))
+        (word,) = values
+        assert isinstance(word, dict)
+        return Completed(word["completed_index"], word["completed_tag"], Ending(word["ending"]))
 
     def take_arrival(self) -> Batch:
         """Read the oldest message with immediate data, once there is one, and let the next come up."""
@@ -68,8 +68,8 @@ class RdmaDriver(NicDriver):
     @staticmethod
     def arrived_of(values: Sequence[Value]) -> Arrived:
         """The message that was read."""
-        said, immediate, length = values
-        assert isinstance(said, dict)
+        word, immediate, length = values
+        assert isinstance(word, dict)
         assert isinstance(immediate, int)
         assert isinstance(length, int)
-        return Arrived(said["arrived_index"], immediate, length)
+        return Arrived(word["arrived_index"], immediate, length)

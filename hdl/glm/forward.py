@@ -10,8 +10,9 @@ from fanin.hdl.arith.bit_serial import PairShifter
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.emit import shared
 from fanin.hdl.glm.bank import Bank, bank_latency
-from fanin.hdl.glm.sequence import Credits, Sequencer, follows_next
+from fanin.hdl.glm.sequence import Sequencer, follows_next
 from fanin.hdl.glm.shapes import WEIGHT, ActivationSignature, EngineShape, check_engine
+from fanin.hdl.stream.credits import Credits
 
 MODEL_CYCLES = 2  # from a chunk to its weights: memory, output register
 

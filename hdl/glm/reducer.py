@@ -11,9 +11,9 @@ from fanin import fixed
 from fanin.hdl.arith.adder_tree import SumTree, tree_levels
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.glm.bank import TREE_RADIX
-from fanin.hdl.glm.sequence import Credits
 from fanin.hdl.glm.shapes import LOW_BITS, WEIGHT, ActivationSignature, SplitSum, check_engine
 from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.wire.aggregation import MAX_WORKERS
 

@@ -20,7 +20,7 @@ from fanin.rdma import RdmaConfig
 
 
 class ParamServerNode(wiring.Component):
-    """A parameter server behind its NIC, ready for a board.
+    """A parameter server with its NIC, ready for a board.
 
     Members
     -------
@@ -51,7 +51,7 @@ class ParamServerNode(wiring.Component):
 
     Source
     ------
-    docs/systems/param-server.md; RDMA-wild, section 4.
+    docs/systems/param-server-hardware.md; RDMA-wild, section 4.
     """
 
     def __init__(self, *, config: RdmaConfig):
@@ -71,7 +71,7 @@ class ParamServerNode(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Registers in front, server and NIC behind; what the NIC reads goes through the server."""
+        """Registers, server and NIC; the NIC reads memory through the server's streamed reads."""
         m = Module()
         m.submodules.registers = registers = RegisterFile(registers=param_server_registers(self.config))
         m.submodules.nic = nic = RdmaNic(config=self.config)
@@ -113,7 +113,7 @@ class ParamServerNode(wiring.Component):
             *(word.eq(server.staleness.word_select(n, 32)) for n, word in enumerate(registers.staleness)),
         ]
         drive_request(m, registers, command="set_worker", pending="setting", request=server.worker)
-        flag_words(m, registers.gone, server.gone)
+        flag_words(m, registers.gone, server.excluded)
 
     def _counters(self, m: Module, registers: Any, nic: RdmaNic, server: ParamServer) -> None:
         """Every counter has a source."""

@@ -1,10 +1,10 @@
-"""Who gets a row when: the worker of each gradient its own, or behind a barrier all workers one."""
+"""Which worker each row is pushed to: that of its gradient, or with a barrier all workers."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -16,23 +16,45 @@ from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.param_server import MAX_ROWS
 from fanin.rdma import Ending, RdmaConfig
 
-_RECEIVER = ("index", "remote", "rkey", "second")
-
 
 def push_layout(config: RdmaConfig) -> data.StructLayout:
-    """A row, its number and place, for the first or ``second`` of the worker's buffers from ``remote`` on."""
+    """The row with number ``row`` at ``local``, for the first or ``second`` of a worker's buffers at
+    ``remote``.
+    """
     worker = worker_layout(config)
     names = ("index", "remote", "rkey")
     members = {name: worker[name].shape for name in names}
     return data.StructLayout(members | {"second": 1, "row": ROW_BITS, "local": config.address_width})
 
 
-class Pushes(wiring.Component):
-    """Post every row to its worker; with ``barrier`` only that behind the last gradient of a round, to all.
+def _receiver_layout(config: RdmaConfig) -> data.StructLayout:
+    """Whom a row is pushed to."""
+    members = push_layout(config).members
+    return data.StructLayout({name: members[name] for name in ("index", "remote", "rkey", "second")})
 
-    A round is a gradient of each worker. Its rows all go to memory alone, and the last one is read there as
-    often as there are workers, in the order in which their gradients came. The next round's waits until all
-    of them have ended.
+
+class _Round:
+    """The members of a round, in the order of their gradients, and how far it is."""
+
+    def __init__(self, m: Module, config: RdmaConfig, workers: Value):
+        m.submodules.round = members = Memory(shape=_receiver_layout(config), depth=config.queue_pairs, init=[])
+        self.read, self.write = members.read_port(domain="comb"), members.write_port()
+        self.position = Signal(range(config.queue_pairs))  # of the next member to join, or to be posted to
+        self.posting = Signal()  # the round is complete, its last row is being posted
+        self.in_flight = Signal(range(config.queue_pairs + 1))  # pushes of a round that have not ended
+        self.landed = Signal()  # none was in flight a cycle ago
+        self.is_last = self.position + 1 == workers
+        m.d.comb += [self.read.addr.eq(self.position), self.write.addr.eq(self.position)]
+        m.d.sync += self.landed.eq(self.in_flight == 0)
+
+
+class Pushes(wiring.Component):
+    """Post every row to the worker whose gradient it consumed; with ``barrier`` the last of a round to all
+    workers.
+
+    A round is a gradient of each worker. Its other rows are never read by the NIC: only the next update reads
+    them. Its last row is posted to each worker, in the order in which their gradients came, once the pushes of
+    the round before have completed. A worker to which a push fails is excluded: nothing more is posted to it.
 
     Members
     -------
@@ -42,7 +64,7 @@ class Pushes(wiring.Component):
     ``row_bytes`` : In, 32
         These three are stable from before ``start`` on.
     ``start`` : In, 1
-        Pulse: nothing has been pushed, and nobody is gone.
+        Pulse: no row is occupied, no worker excluded.
     ``push`` : In, stream of :func:`push_layout`
         Every row, in the order in which they are made.
     ``row`` : Out, stream of :func:`~fanin.hdl.param_server.shapes.streamed_layout`
@@ -51,11 +73,11 @@ class Pushes(wiring.Component):
     ``completion`` : In, stream of :func:`~fanin.hdl.rdma.queue_pair.completion_layout`
         Of the NIC.
     ``occupied`` : Out, one bit for each row
-        The row may still be read.
-    ``gone`` : Out, one bit for each worker
-        A push to it has failed: no further one is posted.
-    ``pushed``, ``completed``, ``failed`` : Out, 1
-        Pulses: a row was posted; its worker has it; its queue pair has ended.
+        The row may still be read: it must not be overwritten.
+    ``excluded`` : Out, one bit for each worker
+    ``pushed``, ``completed``, ``failed``, ``skipped`` : Out, 1
+        Pulses: a row was posted; its worker has it; its queue pair has failed; it was not posted, as its worker
+        is excluded.
 
     Parameters
     ----------
@@ -67,7 +89,8 @@ class Pushes(wiring.Component):
 
     Source
     ------
-    RDMA-wild, section 4.2, algorithm 1 (barter), and section 2 (Sync-DSGD); docs/systems/param-server.md.
+    RDMA-wild, section 4.2, algorithm 1 (barter), and section 2 (Sync-DSGD);
+    docs/systems/param-server-hardware.md, "Barrier".
     """
 
     def __init__(self, *, config: RdmaConfig):
@@ -83,155 +106,157 @@ class Pushes(wiring.Component):
                 "post": Out(stream.Signature(write_layout(config))),
                 "completion": In(stream.Signature(completion_layout(config))),
                 "occupied": Out(MAX_ROWS),
-                "gone": Out(config.queue_pairs),
+                "excluded": Out(config.queue_pairs),
                 "pushed": Out(1),
                 "completed": Out(1),
                 "failed": Out(1),
+                "skipped": Out(1),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A queue of rows; behind it one after the other is posted, or remembered until its round is whole."""
+        """One row at a time, from the queue: opened to the streamed reads, then posted, skipped or passed over.
+
+        *Skipped* is a push to an excluded worker; *passed over* is a row that ends no round. Neither completes,
+        so each frees its row in the place of a completion, in the cycle after its state. Every push ends once:
+        completed, failed or skipped.
+        """
         m = Module()
         m.submodules.queue = queue = StreamFIFO(shape=push_layout(self.config), depth=2)
         connect_typed(m, wiring.flipped(self.push), queue.i)
-        # Both in the cycle behind their states, out of registers: the row is still the same.
-        self._skips = Signal()  # a push that nobody gets
-        self._passes = Signal()  # a row that only the next update reads
-        m.d.sync += [self._skips.eq(0), self._passes.eq(0)]
-        self._under_way = Signal(range(self.config.queue_pairs + 1))  # pushes of a round
-        self._round_ended = Signal()  # none was, a cycle ago
-        m.d.sync += self._round_ended.eq(self._under_way == 0)
-        self._post(m, queue.o)
-        self._complete(m, queue.o.payload.row)
+        round_ = _Round(m, self.config, self.workers)
+        passed = Signal()
+        m.d.sync += [self.skipped.eq(0), passed.eq(0)]
+        self._post(m, queue.o, round_, passed)
+        self._complete(m, queue.o.payload.row, round_, passed)
         return m
 
-    def _post(self, m: Module, push: Any) -> None:
-        """Every row in turn, and to whom it goes."""
-        config, row, post = self.config, self.row, self.post
-        layout = push_layout(config)
-        receiver = data.StructLayout({name: layout[name].shape for name in _RECEIVER})
-        m.submodules.round = members = Memory(shape=receiver, depth=config.queue_pairs, init=[])
-        read, write = members.read_port(domain="comb"), members.write_port()
-        to = self._to = Signal(receiver)  # whom, a cycle late
-        member = self._member = Signal(range(config.queue_pairs))  # of the round
-        is_last = self._is_last = Signal()
-        ends = self._ends = Signal()  # this push is the last one of its row
-        to_all = self._to_all = Signal()  # the round is whole
-        is_gone = self._is_gone = Signal()
-        low = Signal(LENGTH_BITS + 1)  # of the buffer's address, with the carry
-        high = Signal(REMOTE_BITS - LENGTH_BITS)
-        word_bits = (config.width // 8 - 1).bit_length()
-        m.d.comb += [
-            read.addr.eq(member),
-            write.addr.eq(member),
-            *(write.data[name].eq(push.payload[name]) for name in _RECEIVER),
-            row.payload.address.eq(push.payload.local),
-            row.payload.words.eq(self.row_bytes[word_bits:]),
-            row.payload.drop.eq(is_gone | self.barrier),
-            *(post.payload[name].eq(to[name]) for name in ("index", "rkey")),
-            post.payload.remote.eq(Cat(low[:LENGTH_BITS], high)),
-            post.payload.local.eq(push.payload.local),
-            post.payload.tag.eq(push.payload.row),
-            post.payload.length.eq(self.row_bytes),
-        ]
+    def _post(self, m: Module, push: Any, round_: _Round, passed: Signal) -> None:
+        """The states of a row, and the fields of its post."""
+        receiver = Signal(_receiver_layout(self.config))
+        is_excluded = Signal()
+        names = receiver.shape().members
+        m.d.comb += [round_.write.data[name].eq(push.payload[name]) for name in names]
         m.d.sync += [
-            *(to[name].eq(Mux(to_all, read.data[name], push.payload[name])) for name in _RECEIVER),
-            low.eq(to.remote[:LENGTH_BITS] + Mux(to.second, self.row_bytes, 0)),
-            high.eq(to.remote[LENGTH_BITS:] + low[LENGTH_BITS]),
-            is_last.eq(member + 1 == self.workers),
-            ends.eq(~to_all | is_last),
+            receiver[name].eq(Mux(round_.posting, round_.read.data[name], push.payload[name])) for name in names
         ]
+        self._describe(m, push.payload, receiver, is_excluded)
         with m.FSM():
-            self._each(m, push)
-            self._round(m, push, write)
+            self._each(m, push, round_, receiver, is_excluded)
+            self._barrier(m, push, round_, passed)
+            with m.State("MEMBER"):  # its table entry is read
+                m.next = "ADDRESS"
+            with m.State("ADDRESS"):
+                m.d.sync += is_excluded.eq(self.excluded.bit_select(receiver.index, 1))
+                m.next = "CARRY"
+            with m.State("CARRY"):
+                m.next = "POST"
+                with m.If(is_excluded):
+                    m.next = "SKIP"
         with m.If(self.start):
-            m.d.sync += member.eq(0)
+            m.d.sync += round_.position.eq(0)
 
-    def _each(self, m: Module, push: Any) -> None:
-        """States of every row: it may be read, and is posted unless its worker is gone."""
-        row, post, to, member, ends = self.row, self.post, self._to, self._member, self._ends
-        with m.State("LOOK"), m.If(push.valid):
-            m.next = "WHOM"
-        with m.State("WHOM"):
-            m.d.sync += self._is_gone.eq(self.gone.bit_select(to.index, 1))
+    def _describe(self, m: Module, push: Any, receiver: Any, is_excluded: Signal) -> None:
+        """The row as the streamed reads and the NIC get it.
+
+        The buffer's address is a sum of 64 bits, too long for one carry chain: the lower half, then its carry.
+        """
+        row, post = self.row.payload, self.post.payload
+        low = Signal(LENGTH_BITS + 1)
+        high = Signal(REMOTE_BITS - LENGTH_BITS)
+        word_bits = (self.config.width // 8 - 1).bit_length()
+        m.d.sync += [
+            low.eq(receiver.remote[:LENGTH_BITS] + Mux(receiver.second, self.row_bytes, 0)),
+            high.eq(receiver.remote[LENGTH_BITS:] + low[LENGTH_BITS]),
+        ]
+        m.d.comb += [
+            row.address.eq(push.local),
+            row.words.eq(self.row_bytes[word_bits:]),
+            row.drop.eq(is_excluded | self.barrier),
+            *(post[name].eq(receiver[name]) for name in ("index", "rkey")),
+            post.remote.eq(Cat(low[:LENGTH_BITS], high)),
+            post.local.eq(push.local),
+            post.tag.eq(push.row),
+            post.length.eq(self.row_bytes),
+        ]
+
+    def _each(self, m: Module, push: Any, round_: _Round, receiver: Any, is_excluded: Signal) -> None:
+        """States of every row: opened to the streamed reads, and posted unless its worker is excluded."""
+        ends = ~round_.posting | round_.is_last  # this push is the last one of its row
+        with m.State("IDLE"), m.If(push.valid):
+            m.next = "RECEIVER"
+        with m.State("RECEIVER"):
+            m.d.sync += is_excluded.eq(self.excluded.bit_select(receiver.index, 1))
             m.next = "OPEN"
         with m.State("OPEN"):
-            m.d.comb += row.valid.eq(1)
-            with m.If(row.ready):
-                m.next = "POST"
+            m.d.comb += self.row.valid.eq(1)
+            with m.If(self.row.ready):
                 with m.If(self.barrier):
                     m.next = "REMEMBER"
-                with m.Elif(self._is_gone):
+                with m.Elif(is_excluded):
                     m.next = "SKIP"
+                with m.Else():
+                    m.next = "POST"
         with m.State("POST"):
-            m.d.comb += [post.valid.eq(1), self.pushed.eq(post.ready)]
-            with m.If(post.ready):
+            m.d.comb += [self.post.valid.eq(1), self.pushed.eq(self.post.ready)]
+            with m.If(self.post.ready):
                 m.next = "NEXT"
         with m.State("SKIP"):
-            m.d.sync += self._skips.eq(1)
+            m.d.sync += self.skipped.eq(1)
             m.next = "NEXT"
         with m.State("NEXT"):
             m.d.comb += push.ready.eq(ends)
-            m.d.sync += member.eq(Mux(ends, 0, member + 1))
-            m.next = "MEMBER"
             with m.If(ends):
-                m.d.sync += self._to_all.eq(0)
-                m.next = "LOOK"
+                m.d.sync += [round_.position.eq(0), round_.posting.eq(0)]
+                m.next = "IDLE"
+            with m.Else():
+                m.d.sync += round_.position.eq(round_.position + 1)
+                m.next = "MEMBER"
 
-    def _round(self, m: Module, push: Any, write: Any) -> None:
-        """States behind the barrier: a worker is remembered; with the last one the row is posted to each."""
-        member = self._member
+    def _barrier(self, m: Module, push: Any, round_: _Round, passed: Signal) -> None:
+        """States with a barrier: the worker joins the round; with the last one the row is posted to each."""
         with m.State("REMEMBER"):
-            m.d.comb += write.en.eq(1)
-            m.next = "ROUND"
-            with m.If(~self._is_last):
-                m.d.sync += [self._passes.eq(1), member.eq(member + 1)]
+            m.d.comb += round_.write.en.eq(1)
+            with m.If(round_.is_last):
+                m.next = "ROUND"
+            with m.Else():
+                m.d.sync += [passed.eq(1), round_.position.eq(round_.position + 1)]
                 m.next = "PASS"
         with m.State("PASS"):
             m.d.comb += push.ready.eq(1)
-            m.next = "LOOK"
-        with m.State("ROUND"), m.If(self._round_ended):
-            m.d.sync += [member.eq(0), self._to_all.eq(1), self._under_way.eq(self.workers)]
+            m.next = "IDLE"
+        with m.State("ROUND"), m.If(round_.landed):
+            m.d.sync += [round_.position.eq(0), round_.posting.eq(1), round_.in_flight.eq(self.workers)]
             m.next = "MEMBER"
-        with m.State("MEMBER"):
-            m.next = "ADDRESS"
-        with m.State("ADDRESS"):
-            m.d.sync += self._is_gone.eq(self.gone.bit_select(self._to.index, 1))
-            m.next = "CARRY"
-        with m.State("CARRY"):
-            m.next = "POST"
-            with m.If(self._is_gone):
-                m.next = "SKIP"
 
-    def _complete(self, m: Module, row: Any) -> None:
-        """A row is free again; whoever did not get his is left out from now on."""
-        said, tag = self.completion, self.completion.payload.tag[:ROW_BITS]
-        ends = Signal()  # a push
-        frees = Signal()  # the row ``freed``, a cycle later
+    def _complete(self, m: Module, current_row: Value, round_: _Round, passed: Signal) -> None:
+        """Rows become free with their last push, and workers are excluded with their first failure."""
+        completion = self.completion.payload
+        transfer = Signal()
+        push_ends = Signal()
+        frees = Signal()  # the row ``freed``, in the next cycle
         freed = Signal(ROW_BITS)
+        completed_index = Signal.like(completion.index)
+        is_done = completion.ending == Ending.DONE
         m.d.comb += [
-            said.ready.eq(~self._skips & ~self._passes),
-            ends.eq(self._skips | said.valid & said.ready),
+            self.completion.ready.eq(~self.skipped & ~passed),
+            transfer.eq(self.completion.valid & self.completion.ready),
+            push_ends.eq(self.skipped | transfer),
         ]
         m.d.sync += [
-            frees.eq(self._passes | ends & (~self.barrier | (self._under_way == 1))),
-            freed.eq(Mux(said.ready, tag, row)),
+            frees.eq(passed | push_ends & (~self.barrier | (round_.in_flight == 1))),
+            freed.eq(Mux(self.completion.ready, completion.tag[:ROW_BITS], current_row)),
+            self.completed.eq(transfer & is_done),
+            self.failed.eq(transfer & ~is_done),
+            completed_index.eq(completion.index),
         ]
         with m.If(self.push.valid & self.push.ready):
             m.d.sync += self.occupied.bit_select(self.push.payload.row, 1).eq(1)
         with m.If(frees):
             m.d.sync += self.occupied.bit_select(freed, 1).eq(0)
-        with m.If(ends & self.barrier):
-            m.d.sync += self._under_way.eq(self._under_way - 1)
-        done = said.payload.ending == Ending.DONE
-        whose = Signal.like(said.payload.index)
-        m.d.sync += [
-            self.completed.eq(said.valid & said.ready & done),
-            self.failed.eq(said.valid & said.ready & ~done),
-            whose.eq(said.payload.index),
-        ]
+        with m.If(push_ends & self.barrier):
+            m.d.sync += round_.in_flight.eq(round_.in_flight - 1)
         with m.If(self.failed):
-            m.d.sync += self.gone.bit_select(whose, 1).eq(1)
+            m.d.sync += self.excluded.bit_select(completed_index, 1).eq(1)
         with m.If(self.start):
-            m.d.sync += [self.occupied.eq(0), self.gone.eq(0), self._under_way.eq(0)]
+            m.d.sync += [self.occupied.eq(0), self.excluded.eq(0), round_.in_flight.eq(0)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Cat, Const, Module, Mux, Signal, signed
+from amaranth import Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -14,20 +14,21 @@ from fanin.rdma import RdmaConfig
 
 
 class ReadGate(wiring.Component):
-    """Let bursts that read w out of row after row pass once the words have landed that the last row is made of.
+    """Hold each burst that reads w until the words it asks for have landed in memory.
 
-    A row has its head, ``words`` words that are read, and ``tail`` more; they land in this order.
+    w is read from each row while the row is still being written. A row has a head of one word, ``words`` words
+    of w, and ``tail`` more; they land in this order, row after row.
 
     Members
     -------
     ``start`` : In, 1
-        Pulse: nothing has been written yet, and row 0 is there; only while nothing is under way.
+        Pulse: row 0 is in memory, and nothing has been written since; only while nothing is in flight.
     ``words``, ``tail`` : In
         Stable from 2 cycles before ``start`` on.
     ``landed`` : In, range(257)
-        So many words of the rows are in memory now.
+        So many words more of the rows are in memory.
     ``reader`` : In, AXI4 read port
-        Of each row, the words of w in increasing order, in bursts that are its own.
+        Reads the words of w of each row, in increasing order; no burst has words of two rows.
     ``axi`` : Out, AXI4 read port
 
     Parameters
@@ -36,12 +37,12 @@ class ReadGate(wiring.Component):
 
     Latency
     -------
-    A burst every 4 cycles; one that waits passes 3 cycles after ``landed`` told of its last word. 0 cycles for
-    data.
+    A burst every 4 cycles; one that waits passes 3 cycles after ``landed`` has counted its last word. 0 cycles
+    for data.
 
     Source
     ------
-    docs/systems/param-server.md, "Rows in turn".
+    docs/systems/param-server-hardware.md, "Rows in turn".
     """
 
     def __init__(self, *, config: RdmaConfig):
@@ -59,43 +60,48 @@ class ReadGate(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``credit`` words behind the next one to be read are there. One addition at a time."""
+        """``credit`` is the number of landed words from the next one to be read on.
+
+        A burst pays for its words, the last one of a row also for the words up to the next row's first of w,
+        which nobody reads: so the credit can be negative. Each sum has a cycle: what a burst costs, by how much
+        the credit changes, the credit.
+        """
         m = Module()
         reader, axi = self.reader, self.axi
         credit = Signal(signed(WORDS_BITS + 2))
-        left = Signal(WORDS_BITS)  # words of this row that were not read, less one
-        whole = Signal(WORDS_BITS)  # and when none was
-        rest = Signal(signed(WORDS_BITS + 1))  # and behind the burst; negative: it ends the row
-        between = Signal(len(self.tail) + 1)  # the last word of a row and the first of the next one
-        cost = Signal(len(self.landed) + 1)  # of the burst, and of what is not read behind it
-        change = Signal(signed(len(cost) + 1))
-        passes = Signal()
+        change = Signal(signed(len(self.landed) + 2))
+        cost = Signal(len(self.landed) + 1)
+        left = Signal(WORDS_BITS)  # words of w that were not read of this row, less one, as lengths are on AXI
+        whole = Signal(WORDS_BITS)  # before the first of them
+        ends_row = Signal()  # the burst has all that is left
+        issued = Signal()
         for name, member in axi.signature.members.items():
             source, target = (reader, axi) if member.flow == Out else (axi, reader)
             if name not in ("arvalid", "arready"):
                 m.d.comb += getattr(target, name).eq(getattr(source, name))
-        m.d.comb += passes.eq(axi.arvalid & axi.arready)
+        m.d.comb += issued.eq(axi.arvalid & axi.arready)
         m.d.sync += [
-            change.eq(self.landed - Mux(passes, cost, 0)),
-            credit.eq(credit + change),
             whole.eq(self.words - 1),
-            between.eq(self.tail + 2),
-            rest.eq(left + ~Cat(reader.arlen, Const(0, 1)).as_signed()),  # - n - 1 is + ~n
+            ends_row.eq(left == reader.arlen),
+            change.eq(self.landed - Mux(issued, cost, 0)),
+            credit.eq(credit + change),
         ]
         with m.FSM():
             with m.State("MEASURE"), m.If(reader.arvalid):
                 m.next = "COMPARE"
             with m.State("COMPARE"):
-                # Behind w the tail and the next row's head are passed over.
-                m.d.sync += cost.eq(reader.arlen + Mux(rest < 0, between, 1))
+                m.d.sync += cost.eq(reader.arlen + Mux(ends_row, self.tail + 2, 1))
                 with m.If(credit > reader.arlen):
-                    m.next = "PASS"
-            with m.State("PASS"):
+                    m.next = "ISSUE"
+            with m.State("ISSUE"):
                 m.d.comb += axi.arvalid.eq(1)
                 with m.If(axi.arready):
-                    m.d.sync += [reader.arready.eq(1), left.eq(Mux(rest < 0, whole, rest))]
-                    m.next = "TAKE"
-            with m.State("TAKE"):
+                    m.d.sync += [
+                        reader.arready.eq(1),
+                        left.eq(Mux(ends_row, whole, left - reader.arlen - 1)),
+                    ]
+                    m.next = "TAKEN"
+            with m.State("TAKEN"):
                 m.d.sync += reader.arready.eq(0)
                 m.next = "MEASURE"
         with m.If(self.start):

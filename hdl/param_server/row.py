@@ -1,10 +1,10 @@
-"""A model row, word by word: version, w as it is updated, and what was applied last of every worker."""
+"""A model row, word by word: version, updated w, and the LGVnum of every worker."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal, signed
+from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, flipped
@@ -22,7 +22,7 @@ def row_word_layout(width: int) -> data.StructLayout:
 
 
 def tail_words(workers: Any, *, width: int) -> Any:
-    """Words of the LGVnum vector of so many workers and the version behind it."""
+    """Words of the LGVnum vector of so many workers, with the version at its end."""
     lanes = width // VERSION_BITS
     return (workers + lanes) >> (lanes.bit_length() - 1)
 
@@ -30,14 +30,15 @@ def tail_words(workers: Any, *, width: int) -> Any:
 class RowMaker(wiring.Component):
     """Put rows together: a head with the version, the updated words, the LGVnum vector and the version again.
 
-    The LGVnum vector is kept here: an order changes one entry of it.
+    The LGVnum vector, the version of each worker's gradient applied last, is kept here: an order changes one
+    entry.
 
     Members
     -------
     ``workers`` : In, range(queue_pairs + 1)
     ``words`` : In, of w; at least 1
-        Both stable while a row is made. What stands behind the last worker's LGVnum is of no meaning: that of
-        workers whom an earlier job had.
+        Both stable while a row is made. The vector's entries after the last worker's are undefined: those of
+        the workers of an earlier job.
     ``clear`` : In, stream of a worker's index, always ready
         Its LGVnum becomes 0; only while no row is made.
     ``order`` : In, stream of :func:`order_layout`
@@ -72,54 +73,50 @@ class RowMaker(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The LGVnum vector, and the words of a row in their order."""
+        """The FSM emits a row in order: HEAD (version), WORDS (w), TAIL (LGVnums, then the version again)."""
         m = Module()
-        m.submodules.cut = cut = RegisterSlice(shape=self.o.payload.shape())
-        connect_typed(m, cut.o, flipped(self.o))
+        m.submodules.output = output = RegisterSlice(shape=self.o.payload.shape())
+        connect_typed(m, output.o, flipped(self.o))
         lanes = self.config.width // VERSION_BITS
-        depth = -(-(self.config.queue_pairs + 1) // lanes)
+        depth = -(-(self.config.queue_pairs + 1) // lanes)  # words of the tail
         vector = data.ArrayLayout(VERSION_BITS, lanes)
         m.submodules.lgvnums = lgvnums = Memory(shape=vector, depth=depth, init=[])
-        write = lgvnums.write_port(granularity=1)
-        read = lgvnums.read_port(domain="comb")
-        head = self._applied(m, write)
-        self._words(m, cut.i, read, head)
+        self._update(m, lgvnums.write_port(granularity=1))
+        self._emit(m, output.i, lgvnums.read_port(domain="comb"))
         return m
 
-    def _applied(self, m: Module, write: Any) -> Signal:
-        """Change an entry of the LGVnum vector: with the head of a row, which is returned, or when cleared."""
+    def _update(self, m: Module, write: Any) -> None:
+        """Change an entry of the LGVnum vector: by an order, in the cycle of the head, or by ``clear``."""
         lanes = len(write.en)
-        head = Signal()  # an order is taken
-        index = Signal.like(self.clear.payload)
         lane_bits = (lanes - 1).bit_length()
-        m.d.comb += [
-            index.eq(Mux(self.clear.valid, self.clear.payload, self.order.payload.index)),
-            write.addr.eq(index[lane_bits:]),
-            write.en.eq(Mux(self.clear.valid | head, 1 << index[:lane_bits], 0)),
-            *(write.data[n].eq(Mux(self.clear.valid, 0, self.order.payload.lgvnum)) for n in range(lanes)),
-        ]
-        return head
+        index = Signal.like(self.clear.payload)
+        lgvnum = Signal(VERSION_BITS)
+        m.d.comb += [index.eq(self.order.payload.index), lgvnum.eq(self.order.payload.lgvnum)]
+        with m.If(self.clear.valid):
+            m.d.comb += [index.eq(self.clear.payload), lgvnum.eq(0)]
+        with m.If(self.clear.valid | self.order.valid & self.order.ready):
+            m.d.comb += write.en.eq(1 << index[:lane_bits])
+        m.d.comb += [write.addr.eq(index[lane_bits:]), *(entry.eq(lgvnum) for entry in write.data)]
 
-    def _words(self, m: Module, o: Any, read: Any, head: Signal) -> None:
-        """Head, updated words, tail. The count of words is negative at the last one: its sign tells."""
-        left = Signal(signed(WORDS_BITS + 1))  # words behind the next one
+    def _emit(self, m: Module, o: Any, read: Any) -> None:
+        """The words of a row, in their order."""
+        word = o.payload
+        left = Signal(WORDS_BITS)  # of w, before the row's next word
         tail = Signal(read.addr.shape())
         last_tail = Signal(tail.shape())
         version = Signal(VERSION_BITS)
+        is_last = tail == last_tail
+        m.d.comb += read.addr.eq(tail)
         m.d.sync += last_tail.eq(tail_words(self.workers, width=self.config.width) - 1)
-        ends = Signal()
-        m.d.comb += [read.addr.eq(tail), ends.eq(tail == last_tail)]
-        word = o.payload
         with m.FSM():
             with m.State("HEAD"):
                 m.d.comb += [
                     o.valid.eq(self.order.valid),
                     self.order.ready.eq(o.ready),
-                    head.eq(self.order.valid & o.ready),
                     word.data[-VERSION_BITS:].eq(self.order.payload.version),
                 ]
-                m.d.sync += [version.eq(self.order.payload.version), left.eq(self.words - 2), tail.eq(0)]
-                with m.If(head):
+                m.d.sync += [version.eq(self.order.payload.version), left.eq(self.words), tail.eq(0)]
+                with m.If(self.order.valid & o.ready):
                     m.next = "WORDS"
             with m.State("WORDS"):
                 m.d.comb += [
@@ -129,17 +126,17 @@ class RowMaker(wiring.Component):
                 ]
                 with m.If(self.updated.valid & o.ready):
                     m.d.sync += left.eq(left - 1)
-                    with m.If(left < 0):
+                    with m.If(left == 1):
                         m.next = "TAIL"
             with m.State("TAIL"):
                 entries = list(read.data)
-                entries[-1] = Mux(ends, version, entries[-1])
+                entries[-1] = Mux(is_last, version, entries[-1])
                 m.d.comb += [
                     o.valid.eq(1),
                     *(word.data.word_select(n, FLOAT_BITS).eq(entry) for n, entry in enumerate(entries)),
-                    word.last.eq(ends),
+                    word.last.eq(is_last),
                 ]
                 with m.If(o.ready):
                     m.d.sync += tail.eq(tail + 1)
-                    with m.If(ends):
+                    with m.If(is_last):
                         m.next = "HEAD"

@@ -1,4 +1,4 @@
-"""Who has a new gradient: the trailers of all workers' next slots, looked at in turn."""
+"""Which workers have a new gradient: the trailers of all workers' next slots are read in turn."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from fanin.rdma import RdmaConfig
 
 
 class Scanner(wiring.Component):
-    """Read the trailers of the workers' next gradients over and over, and tell of those that are new.
+    """Poll the trailers of the workers' next gradients, and report each gradient that is new.
 
-    A gradient is new if its GVnum is above the worker's LGVnum. A worker is asked about once more when nothing
-    new was found; else when ``place`` says where its next gradient will be. All workers are asked about in
-    turn, one read each at a time.
+    A gradient is new if its GVnum is above the worker's LGVnum. Workers are polled in turn, with at most one
+    read of each in flight. A worker whose gradient was not new is polled again; one whose gradient was
+    reported, once ``place`` says where the next one will be.
 
     Members
     -------
     ``enable`` : In, 1
     ``workers`` : In, range(queue_pairs + 1)
-        Those of a higher index are left out.
-    ``gone`` : In, one bit for each worker
-        Left out, too.
+        Those of a higher index are not polled.
+    ``excluded`` : In, one bit for each worker
+        It is not polled either.
     ``place`` : In, stream of :func:`place_layout`, always ready
-        Only for a worker that nothing is being asked about: one that was told of, or any while not ``busy``.
+        Only for a worker that is not polled: one that was reported, or any while not ``busy``.
     ``o`` : Out, stream of :func:`found_layout`
     ``again`` : In, 1
-        What is taken from ``o`` in this cycle is not used: its worker is asked about once more.
+        What is taken from ``o`` in this cycle is not used: its worker is polled again.
     ``busy`` : Out, 1
-        A read is under way, or what it found has not been taken.
+        A read is in flight, or what it found has not been taken.
     ``error`` : Out, 1
-        Pulse: a response was not OKAY. Its data count.
+        Pulse: a response was not OKAY. Its data are used all the same.
     ``axi`` : Out, AXI4 read port
         Single words. What memory had taken before a trailer must be there when the trailer is read.
 
@@ -48,11 +48,11 @@ class Scanner(wiring.Component):
 
     Latency
     -------
-    A read every 3 cycles, and a cycle for each worker that is passed over; 3 cycles from its data to ``o``.
+    A read every 3 cycles, and a cycle for each worker that is not polled; 3 cycles from its data to ``o``.
 
     Source
     ------
-    RDMA-wild, algorithm 1, lines 10 to 13; docs/systems/param-server.md.
+    RDMA-wild, algorithm 1, lines 10 to 13; docs/systems/param-server-hardware.md.
     """
 
     def __init__(self, *, config: RdmaConfig):
@@ -62,7 +62,7 @@ class Scanner(wiring.Component):
             {
                 "enable": In(1),
                 "workers": In(range(count + 1)),
-                "gone": In(count),
+                "excluded": In(count),
                 "place": In(stream.Signature(place_layout(config), always_ready=True)),
                 "o": Out(stream.Signature(found_layout(config))),
                 "again": In(1),
@@ -73,108 +73,116 @@ class Scanner(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``waiting`` has those that may be asked about; ``asked`` those that a read is under way for."""
+        """A worker is *idle* until its trailer is read, then *in flight*, then reported or idle again.
+
+        ``idle`` has a bit for each worker; the FIFO ``in_flight`` has those that are read, in the order of the
+        reads, the FIFO ``found`` those that have something new. Each worker is in one of them at most, so
+        neither FIFO is ever full.
+        """
         m = Module()
         config, count = self.config, self.config.queue_pairs
         place = place_layout(config)
         entry = data.StructLayout({name: place[name].shape for name in ("trailer", "lgvnum")})
         m.submodules.table = table = Memory(shape=entry, depth=count, init=[])
-        asked_shape = data.StructLayout({name: place[name].shape for name in ("index", "lgvnum")})
-        # Neither is ever full: each worker is in one of them at most.
-        m.submodules.asked = asked = StreamFIFO(shape=asked_shape, depth=count)
+        read_shape = data.StructLayout({name: place[name].shape for name in ("index", "lgvnum")})
+        m.submodules.in_flight = in_flight = StreamFIFO(shape=read_shape, depth=count)
         m.submodules.found = found = StreamFIFO(shape=self.o.payload.shape(), depth=count)
         connect_typed(m, found.o, flipped(self.o))
-        waiting = Signal(count)
-        self._ask(m, table.read_port(domain="comb"), asked.i, waiting)
-        self._answer(m, asked.o, found.i, waiting)
-        write, said = table.write_port(), self.place.payload
+        idle = Signal(count)
+        self._poll(m, table.read_port(domain="comb"), in_flight.i, idle)
+        self._compare(m, in_flight.o, found.i, idle)
+        write, new_place = table.write_port(), self.place.payload
         m.d.comb += [
-            write.addr.eq(said.index),
+            write.addr.eq(new_place.index),
             write.en.eq(self.place.valid),
-            write.data.trailer.eq(said.trailer),
-            write.data.lgvnum.eq(said.lgvnum),
+            write.data.trailer.eq(new_place.trailer),
+            write.data.lgvnum.eq(new_place.lgvnum),
         ]
         with m.If(self.place.valid):
-            m.d.sync += waiting.bit_select(said.index, 1).eq(1)
-        returns = Signal()  # a cycle late: whether it is taken is known late in the cycle
-        returned = Signal.like(said.index)
+            m.d.sync += idle.bit_select(new_place.index, 1).eq(1)
+        returns = Signal()  # a cycle later, as whether ``o`` is taken comes late in its own
+        returned = Signal.like(new_place.index)
         m.d.sync += [returns.eq(self.o.valid & self.o.ready & self.again), returned.eq(self.o.payload.index)]
         with m.If(returns):
-            m.d.sync += waiting.bit_select(returned, 1).eq(1)
+            m.d.sync += idle.bit_select(returned, 1).eq(1)
         return m
 
-    def _ask(self, m: Module, table: Any, asked: Any, waiting: Signal) -> None:
-        """Go round: one worker a cycle until one waits, whose trailer is read."""
+    def _poll(self, m: Module, table: Any, in_flight: Any, idle: Signal) -> None:
+        """Go round, a worker a cycle, until one is to be polled; then read its trailer.
+
+        Two workers are in hand: ``polls`` says whether the one at ``index`` is to be polled,
+        that of the one at ``next_index`` is looked up for the next cycle.
+        """
         axi = self.axi
-        ahead = Signal.like(asked.payload.index)  # who is looked at
-        index = Signal.like(ahead)  # who was before,
-        waits = Signal()  # and whether that one waits
-        moves = Signal()
-        present = Signal.like(waiting)
-        asking = Signal.like(waiting)
+        next_index = Signal.like(in_flight.payload.index)
+        index = Signal.like(next_index)
+        polls = Signal()
+        advance = Signal()
+        present = Signal.like(idle)  # workers that take part
+        candidates = Signal.like(idle)
         m.d.sync += [
-            present.eq(Cat(self.workers > n for n in range(len(present))) & ~self.gone),
-            asking.eq(waiting & present),
+            present.eq(Cat(self.workers > n for n in range(len(present))) & ~self.excluded),
+            candidates.eq(idle & present),
         ]
         m.d.comb += [
             table.addr.eq(index),
-            asked.payload.index.eq(index),
-            asked.payload.lgvnum.eq(table.data.lgvnum),
+            in_flight.payload.index.eq(index),
+            in_flight.payload.lgvnum.eq(table.data.lgvnum),
             axi.arsize.eq((self.config.width // 8).bit_length() - 1),
             axi.arburst.eq(Burst.INCR),
             axi.arcache.eq(CACHE_BUFFERABLE_MODIFIABLE),
         ]
         with m.FSM():
             with m.State("LOOK"):
-                with m.If(waits & self.enable):
+                with m.If(polls & self.enable):
                     m.next = "READ"
                 with m.Else():
-                    m.d.comb += moves.eq(1)
+                    m.d.comb += advance.eq(1)
             with m.State("READ"):
-                m.d.comb += asked.valid.eq(1)
+                m.d.comb += in_flight.valid.eq(1)
                 m.d.sync += [
                     axi.arvalid.eq(1),
                     axi.araddr.eq(table.data.trailer),
-                    *(flags.bit_select(index, 1).eq(0) for flags in (waiting, asking)),
+                    *(flags.bit_select(index, 1).eq(0) for flags in (idle, candidates)),
                 ]
-                m.next = "ASK"
-            with m.State("ASK"), m.If(axi.arready):
-                m.d.comb += moves.eq(1)
+                m.next = "ADDRESS"
+            with m.State("ADDRESS"), m.If(axi.arready):
+                m.d.comb += advance.eq(1)
                 m.d.sync += axi.arvalid.eq(0)
                 m.next = "LOOK"
-        with m.If(moves):
+        with m.If(advance):
             m.d.sync += [
-                ahead.eq(Mux(ahead + 1 == self.workers, 0, ahead + 1)),
-                index.eq(ahead),
-                waits.eq(asking.bit_select(ahead, 1)),
+                index.eq(next_index),
+                polls.eq(candidates.bit_select(next_index, 1)),
+                next_index.eq(Mux(next_index + 1 == self.workers, 0, next_index + 1)),
             ]
 
-    def _answer(self, m: Module, asked: Any, found: Any, waiting: Signal) -> None:
-        """Compare, then decide."""
+    def _compare(self, m: Module, in_flight: Any, found: Any, idle: Signal) -> None:
+        """Two registers after the read data: the trailer, then whether it is new."""
         axi, word = self.axi, self.axi.rdata
-        read = Signal(self.o.payload.shape())  # what came a cycle ago
+        arrived = Signal()
+        trailer = Signal(self.o.payload.shape())
         lgvnum = Signal(VERSION_BITS)
-        told = Signal.like(read)  # and what came two cycles ago
-        came = Signal()
         compared = Signal()
+        compared_trailer = Signal.like(trailer)
         is_new = Signal()
         m.d.comb += [
             axi.rready.eq(1),
-            asked.ready.eq(axi.rvalid),
+            in_flight.ready.eq(axi.rvalid),
             found.valid.eq(compared & is_new),
-            found.payload.eq(told),
-            self.busy.eq(axi.arvalid | asked.valid | came | compared | self.o.valid),
+            found.payload.eq(compared_trailer),
+            self.busy.eq(axi.arvalid | in_flight.valid | arrived | compared | self.o.valid),
         ]
         m.d.sync += [
             self.error.eq(axi.rvalid & (axi.rresp != Resp.OKAY)),
-            came.eq(axi.rvalid),
-            read.index.eq(asked.payload.index),
-            read.version.eq(word[-VERSION_BITS:]),
-            read.others.eq(word[:VERSION_BITS]),
-            lgvnum.eq(asked.payload.lgvnum),
-            compared.eq(came),
-            told.eq(read),
-            is_new.eq(read.version > lgvnum),
+            arrived.eq(axi.rvalid),
+            trailer.index.eq(in_flight.payload.index),
+            trailer.version.eq(word[-VERSION_BITS:]),
+            trailer.others.eq(word[:VERSION_BITS]),
+            lgvnum.eq(in_flight.payload.lgvnum),
+            compared.eq(arrived),
+            compared_trailer.eq(trailer),
+            is_new.eq(trailer.version > lgvnum),
         ]
         with m.If(compared & ~is_new):
-            m.d.sync += waiting.bit_select(told.index, 1).eq(1)
+            m.d.sync += idle.bit_select(compared_trailer.index, 1).eq(1)

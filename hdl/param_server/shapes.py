@@ -1,4 +1,4 @@
-"""What the parts of the parameter server say to one another."""
+"""The layouts that the parts of the parameter server exchange."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def settings_layout(config: RdmaConfig) -> data.StructLayout:
 
     ``words`` of w, and ``gradient_bytes``, which are as many; ``row_bytes`` and ``slot_bytes`` with all that
     belongs to a row or a gradient; ``base`` of row 0; ``step``: the bits of α/N; ``barrier``: w is pushed to
-    all workers behind a gradient of each.
+    all workers after a gradient of each.
     """
     return data.StructLayout(
         {
@@ -66,7 +66,7 @@ def found_layout(config: RdmaConfig) -> data.StructLayout:
 
 
 def streamed_layout(config: RdmaConfig) -> data.StructLayout:
-    """The stream's next row, for who reads it: its ``address`` and ``words``, or that nobody does: ``drop``."""
+    """The stream's next row: its ``address`` and ``words``; with ``drop`` it is not read from the stream."""
     return data.StructLayout({"address": config.address_width, "words": WORDS_BITS, "drop": 1})
 
 

@@ -1,4 +1,4 @@
-"""The arithmetic of the server: w less a step along a gradient."""
+"""The arithmetic of the server: w - step · gradient."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
 from fanin.hdl.emit import shared
 from fanin.hdl.param_server.shapes import FLOAT_BITS
 from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.hdl.stream.places import places
 
-_FIFO_WORDS = 32  # more than are in the pipeline
+_FIFO_WORDS = 32  # more than the pipeline holds
 
 
 class UpdateLanes(wiring.Component):
@@ -25,7 +25,7 @@ class UpdateLanes(wiring.Component):
     Members
     -------
     ``step`` : In, 32
-        Its bits; stable while words are under way.
+        The bits of a binary32; stable while words are in the pipeline.
     ``w``, ``gradient`` : In, streams of ``32 * lanes`` bits
         Taken together.
     ``o`` : Out, stream of ``32 * lanes`` bits
@@ -40,10 +40,10 @@ class UpdateLanes(wiring.Component):
 
     Source
     ------
-    RDMA-wild, algorithm 1, line 14; docs/systems/param-server.md, docs/reference/numbers.md.
+    RDMA-wild, algorithm 1, line 14; docs/systems/param-server-hardware.md, docs/reference/numbers.md.
     """
 
-    LATENCY = FP32Multiplier.LATENCY + FP32Adder.LATENCY + 2  # a register in front, the FIFO's behind
+    LATENCY = FP32Multiplier.LATENCY + FP32Adder.LATENCY + 2  # a register before, the FIFO's after
     assert _FIFO_WORDS > LATENCY + 1
 
     def __init__(self, *, lanes: int):
@@ -54,17 +54,19 @@ class UpdateLanes(wiring.Component):
         super().__init__({"step": In(FLOAT_BITS), "w": In(words), "gradient": In(words), "o": Out(words)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Nothing inside ever waits: words enter when the FIFO behind has a place for them."""
+        """A pipeline that never stalls: a word enters when it has a credit, a place in the FIFO at the end."""
         m = Module()
         w, gradient = self.w, self.gradient
         m.submodules.fifo = fifo = StreamFIFO(shape=w.payload.shape(), depth=_FIFO_WORDS)
         connect_typed(m, fifo.o, flipped(self.o))
         enter = Signal()
-        has_place = places(m, _FIFO_WORDS, enter, self.o.valid & self.o.ready)
+        m.submodules.places = places = Credits(limit=_FIFO_WORDS, full=True)
         m.d.comb += [
-            enter.eq(w.valid & gradient.valid & has_place),
-            w.ready.eq(gradient.valid & has_place),
-            gradient.ready.eq(w.valid & has_place),
+            places.take.eq(enter),
+            places.give.eq(self.o.valid & self.o.ready),
+            enter.eq(w.valid & gradient.valid & places.ok),
+            w.ready.eq(gradient.valid & places.ok),
+            gradient.ready.eq(w.valid & places.ok),
         ]
 
         def stage(value: Any, cycles: int, name: str, **options: bool) -> Any:
@@ -73,7 +75,7 @@ class UpdateLanes(wiring.Component):
         minus_step = Signal(FLOAT_BITS)
         m.d.sync += minus_step.eq(self.step ^ Const(1 << FLOAT_BITS - 1, FLOAT_BITS))
         g = stage(gradient.payload, 1, "gradient")
-        late_w = stage(w.payload, 1 + FP32Multiplier.LATENCY, "w")
+        delayed_w = stage(w.payload, 1 + FP32Multiplier.LATENCY, "w")
         results = []
         for lane in range(self.lanes):
             m.submodules[f"multiplier_{lane}"] = product = shared(FP32Multiplier())
@@ -83,7 +85,7 @@ class UpdateLanes(wiring.Component):
                 total.enable.eq(1),
                 product.a.eq(minus_step),
                 product.b.eq(g.word_select(lane, FLOAT_BITS)),
-                total.a.eq(late_w.word_select(lane, FLOAT_BITS)),
+                total.a.eq(delayed_w.word_select(lane, FLOAT_BITS)),
                 total.b.eq(product.o),
             ]
             results.append(total.o)

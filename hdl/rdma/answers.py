@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.rdma.queue_pair import MSN_BITS, SYNDROME_BITS, index_bits
 from fanin.hdl.rdma.shapes import Headers, Peer
-from fanin.hdl.rdma.turns import Turns
+from fanin.hdl.stream.round_robin import RoundRobin
 from fanin.rdma import RdmaConfig
 from fanin.wire.rdma import PSN_BITS, Opcode
 
@@ -25,19 +25,20 @@ class Reply(data.Struct):
 
 
 class Answers(wiring.Component):
-    """One answer for each queue pair may wait; a newer one takes its place. Queue pairs take turns.
+    """At most one answer of each queue pair waits; a newer one replaces it. Queue pairs are served in turn.
 
     Members
     -------
-    ``index`` : In, that of a queue pair
+    ``index`` : In, range(queue pairs)
+        The queue pair that the next five members are about.
     ``connect`` : In, 1
-        It has a new ``peer``, and nothing to say to it.
+        Its peer becomes ``peer``; an answer that waits is dropped.
     ``peer`` : In, Peer
     ``valid`` : In, 1
-        It is to answer ``reply``.
+        ``reply`` is to be sent to its peer.
     ``reply`` : In, Reply
-    ``refuses`` : Out, 1
-        A NAK waits there.
+    ``nak_pending`` : Out, 1
+        The answer that waits is a NAK.
     ``headers`` : Out, stream of Headers
 
     Parameters
@@ -62,60 +63,65 @@ class Answers(wiring.Component):
                 "peer": In(Peer),
                 "valid": In(1),
                 "reply": In(Reply),
-                "refuses": Out(1),
+                "nak_pending": Out(1),
                 "headers": Out(stream.Signature(Headers)),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Flags say who has an answer; it is read once it is chosen."""
+        """Two flags for each queue pair: an answer is ``pending``, and it is a NAK.
+
+        The arbiter looks at ``pending`` and answers three cycles later; so after a flag is cleared the FSM
+        waits until the arbiter has seen that. An answer that is sent is read from the tables when its turn
+        comes, so the newest one goes.
+        """
         m = Module()
-        count, reply = self.config.queue_pairs, self.reply
+        count, headers = self.config.queue_pairs, self.headers.payload
         m.submodules.peers = peers = Memory(shape=Peer, depth=count, init=[])
-        m.submodules.said = said = Memory(shape=Reply, depth=count, init=[])
-        m.submodules.turn = turn = Turns(count=count)
-        waiting = Signal(count)
-        naks = Signal(count)
-        index = Signal.like(turn.o)
-        peer_write, said_write = peers.write_port(), said.write_port()
-        peer_read, said_read = peers.read_port(domain="comb"), said.read_port(domain="comb")
+        m.submodules.replies = replies = Memory(shape=Reply, depth=count, init=[])
+        m.submodules.arbiter = arbiter = RoundRobin(count=count)
+        pending = Signal(count)
+        is_nak = Signal(count)
+        served = Signal.like(arbiter.index)
+        peer_write, reply_write = peers.write_port(), replies.write_port()
+        peer_read, reply_read = peers.read_port(domain="comb"), replies.read_port(domain="comb")
         m.d.comb += [
-            turn.i.eq(waiting),
-            turn.last.eq(index),
-            self.refuses.eq(naks.bit_select(self.index, 1)),
+            arbiter.requests.eq(pending),
+            arbiter.last.eq(served),
+            self.nak_pending.eq(is_nak.bit_select(self.index, 1)),
             peer_write.data.eq(self.peer),
             peer_write.en.eq(self.connect),
-            said_write.data.eq(reply),
-            said_write.en.eq(self.valid),
-            *(port.addr.eq(self.index) for port in (peer_write, said_write)),
-            *(port.addr.eq(index) for port in (peer_read, said_read)),
+            reply_write.data.eq(self.reply),
+            reply_write.en.eq(self.valid),
+            *(port.addr.eq(self.index) for port in (peer_write, reply_write)),
+            *(port.addr.eq(served) for port in (peer_read, reply_read)),
         ]
-        headers = self.headers.payload
         with m.FSM():
-            with m.State("CHOOSE"), m.If(turn.valid):
-                m.d.sync += index.eq(turn.o)
+            with m.State("CHOOSE"), m.If(arbiter.valid):
+                m.d.sync += served.eq(arbiter.index)
                 m.next = "READ"
             with m.State("READ"):
                 m.d.sync += [
                     headers.peer.eq(peer_read.data),
                     headers.opcode.eq(Opcode.ACKNOWLEDGE),
-                    headers.psn.eq(said_read.data.psn),
-                    headers.syndrome.eq(said_read.data.syndrome),
-                    headers.msn.eq(said_read.data.messages),
-                    self.headers.valid.eq(waiting.bit_select(index, 1)),
-                    waiting.bit_select(index, 1).eq(0),
-                    naks.bit_select(index, 1).eq(0),
+                    headers.psn.eq(reply_read.data.psn),
+                    headers.syndrome.eq(reply_read.data.syndrome),
+                    headers.msn.eq(reply_read.data.messages),
+                    self.headers.valid.eq(pending.bit_select(served, 1)),
+                    pending.bit_select(served, 1).eq(0),
+                    is_nak.bit_select(served, 1).eq(0),
                 ]
-                m.next = "SAY"
-            with m.State("SAY"), m.If(self.headers.ready | ~self.headers.valid):
+                m.next = "SEND"
+            with m.State("SEND"), m.If(self.headers.ready | ~self.headers.valid):
                 m.d.sync += self.headers.valid.eq(0)
-                m.next = "GONE"
-            with m.State("GONE"):  # which the turn knows when a choice is made again
-                m.next = "NEXT"
-            with m.State("NEXT"):
+                m.next = "ARBITRATE"
+            with m.State("ARBITRATE"):
+                m.next = "ARBITRATED"
+            with m.State("ARBITRATED"):
                 m.next = "CHOOSE"
-        nak = reply.syndrome[5:].any()
         with m.If(self.connect | self.valid):
-            m.d.sync += waiting.bit_select(self.index, 1).eq(~self.connect)
-            m.d.sync += naks.bit_select(self.index, 1).eq(nak & ~self.connect)
+            m.d.sync += [
+                pending.bit_select(self.index, 1).eq(~self.connect),
+                is_nak.bit_select(self.index, 1).eq(self.reply.syndrome[5:].any() & ~self.connect),
+            ]
         return m

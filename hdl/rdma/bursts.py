@@ -23,7 +23,7 @@ def reach(lane: Any, size: Any, *, width: int) -> Any:
 
 
 def last_byte(address: Any, size: Any) -> Any:
-    """The place of a payload's last byte in the page of its first: one bit more if that is the page behind."""
+    """The place of a payload's last byte in the page of its first: one bit more if that is in the next page."""
     return (address[:PAGE_BITS] + size - 1)[: PAGE_BITS + 1]
 
 
@@ -69,7 +69,7 @@ class PayloadBursts(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """What lies behind the boundary takes the place of the payload when the first burst has left."""
+        """When the first burst has left, the registers hold what lies after the boundary."""
         m = Module()
         command, o = self.command.payload, self.o
         size_bits = lane_bits(self.width)
@@ -103,7 +103,7 @@ class PayloadBursts(wiring.Component):
 
 
 def drive_addresses(m: Module, axi: Any, channel: str, bursts: Any, go: Any = 1) -> None:
-    """Move bursts into a queue in front of the channel ``ar`` or ``aw``, in the cycles in which ``go`` is high.
+    """Move bursts into a queue before the channel ``ar`` or ``aw``, in the cycles in which ``go`` is high.
 
     Of two, so that ``bursts.ready`` does not follow that of the channel.
     """

@@ -1,4 +1,4 @@
-"""Payloads from memory, each byte turned to its lane in the frame."""
+"""Payloads from memory, rotated so that each byte stands at its lane in the frame."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from fanin.hdl.bus.axi4 import AXI4ReadSignature, Resp
 from fanin.hdl.rdma.bursts import PayloadBursts, drive_addresses
 from fanin.hdl.rdma.merge import sums, sums_layout, window, window_layout
 from fanin.hdl.rdma.shapes import fetch_layout, lane_bits, words_bits
-from fanin.hdl.rdma.tally import Tally
 from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.lanes import rotated
 from fanin.rdma import check_path, payload_words
 
-_EARLY_BITS = 4  # of a turn, in front of a register; the others are behind it
+_FINE_BITS = 4  # of a rotation, before a register; the coarse bits are applied after it
 
 
-def _turn_layout(width: int) -> data.StructLayout:
-    """A burst under way: how its words are turned, and whether it is its payload's last one."""
-    return data.StructLayout({"turn": lane_bits(width), "last": 1})
+def _burst_layout(width: int) -> data.StructLayout:
+    """A burst in flight: by how many lanes its words are rotated, and whether it is its payload's last one."""
+    return data.StructLayout({"rotation": lane_bits(width), "last": 1})
 
 
 class PayloadFetch(wiring.Component):
-    """Read payloads from any byte on, and tell when each may be sent.
+    """Read payloads from any byte on, and announce each once it may be sent.
 
     A payload is one burst, or two if it crosses a 4 KiB boundary. The words of memory in which it lies are
-    rotated so that its first byte stands at ``lane``; their other bytes mean nothing. A payload is asked for
-    when the FIFO has room for it beyond all that is under way: ``rready`` is always high. All bursts carry the
-    ID 0, so that data come back in order. A payload must not wrap past the end of the address space.
+    rotated so that its first byte stands at ``lane``; their other bytes are undefined. A payload is read when
+    the FIFO has room for it and for all that is in flight: ``rready`` is always high. All bursts carry the ID
+    0, so that data come back in order. A payload must not wrap past the end of the address space.
 
     Members
     -------
@@ -51,10 +51,10 @@ class PayloadFetch(wiring.Component):
     ``address_width`` : int, bits; 12 to 47
     ``depth`` : int, words of the FIFO; at least a payload's
     ``start_words`` : int
-        Words that must be there when a payload is told of; 0: all of it. Anything else is for a memory that
-        gives a word a cycle once it begins.
+        Words that must be there when a payload is announced; 0: all of it. Any other number is for a memory
+        that gives a word a cycle once it begins.
     ``outstanding`` : int, at least 1
-        Bursts in flight, and payloads under way that were not taken from ``packet``.
+        Bursts in flight, and payloads in flight that were not taken from ``packet``.
 
     Latency
     -------
@@ -101,24 +101,23 @@ class PayloadFetch(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``turns`` has the bursts whose words are to come, ``waiting`` the payloads that are to be told of."""
+        """``in_flight`` has the bursts whose words are to come, ``waiting`` the payloads to be announced."""
         m = Module()
         tag = sums_layout(self.width)
         bursts = PayloadBursts(width=self.width, address_width=self.address_width, tag=tag)
         m.submodules.bursts = bursts
-        m.submodules.turns = turns = StreamFIFO(shape=_turn_layout(self.width), depth=self.outstanding)
+        m.submodules.in_flight = in_flight = StreamFIFO(shape=_burst_layout(self.width), depth=self.outstanding)
         m.submodules.waiting = waiting = StreamFIFO(shape=window_layout(self.width), depth=self.outstanding)
         self._plan(m, bursts.command)
-        self._issue(m, bursts.o, turns.i, waiting.i)
-        told = self._words(m, turns.o)
-        self._tell(m, waiting.o, told)
+        self._issue(m, bursts.o, in_flight.i, waiting.i)
+        self._announce(m, waiting.o, self._words(m, in_flight.o))
         axi = self.axi
         m.d.comb += axi.rready.eq(1)
         m.d.sync += self.error.eq(axi.rvalid & (axi.rresp != Resp.OKAY))
         return m
 
     def _plan(self, m: Module, command: Any) -> None:
-        """One addition, in front of the registers of the bursts."""
+        """The sums that tell how to merge the payload travel with its bursts, as their tag."""
         given = self.command.payload
         lane = given.address[: lane_bits(self.width)]
         added = sums(width=self.width, at=lane, to=given.lane, size=given.size)
@@ -130,16 +129,14 @@ class PayloadFetch(wiring.Component):
             *(command.payload.tag[name].eq(value) for name, value in added.items()),
         ]
 
-    def _issue(self, m: Module, bursts: Any, turns: Any, waiting: Any) -> None:
-        """A payload has its room when its first burst leaves; the second one needs no more.
+    def _issue(self, m: Module, bursts: Any, in_flight: Any, waiting: Any) -> None:
+        """A payload's first burst claims room for all of its words, and waits until there is enough.
 
-        ``has_room`` knows of a payload 3 cycles later, so it is low in the two between.
+        ``has_room`` takes a claim into account 3 cycles after the burst, so it is low in the two between.
         """
-        room = Signal(
-            range(self.depth + 1), init=self.depth
-        )  # words of the FIFO that no payload has a claim on
+        room = Signal(range(self.depth + 1), init=self.depth)  # unclaimed words of the FIFO
         has_room = Signal(init=1)
-        left = Signal()
+        leaves = Signal()  # a word left the FIFO a cycle ago
         go = Signal()
         begins = Signal()
         claimed = Signal()  # a payload began a cycle ago
@@ -148,67 +145,67 @@ class PayloadFetch(wiring.Component):
         fields = window(width=self.width, **tag)
         drive_addresses(m, self.axi, "ar", bursts, go)
         m.d.comb += [
-            go.eq(turns.ready & (~bursts.payload.first | has_room & waiting.ready)),
+            go.eq(in_flight.ready & (~bursts.payload.first | has_room & waiting.ready)),
             begins.eq(bursts.valid & bursts.ready & bursts.payload.first),
             waiting.valid.eq(begins),
             *(waiting.payload[name].eq(value) for name, value in fields.items()),
-            turns.valid.eq(bursts.valid & bursts.ready),
-            turns.payload.turn.eq(fields["lane"]),
-            turns.payload.last.eq(bursts.payload.last),
+            in_flight.valid.eq(bursts.valid & bursts.ready),
+            in_flight.payload.rotation.eq(fields["lane"]),
+            in_flight.payload.last.eq(bursts.payload.last),
         ]
         m.d.sync += [
-            left.eq(self.o.valid & self.o.ready),
+            leaves.eq(self.o.valid & self.o.ready),
             claimed.eq(begins),
             claim.eq(Mux(begins, fields["words"], 0)),
-            room.eq(room + left - claim),
+            room.eq(room + leaves - claim),
             has_room.eq((room >= self._max_words) & ~begins & ~claimed),
         ]
 
-    def _words(self, m: Module, turns: Any) -> Signal:
-        """Turn words into the FIFO, which has room; whether the one that enters allows its payload to go."""
+    def _words(self, m: Module, burst: Any) -> Signal:
+        """Rotate words into the FIFO, which has room; whether the one that enters allows its payload to be
+        sent.
+        """
         m.submodules.fifo = fifo = StreamFIFO(shape=self.width, depth=self.depth)
         connect_typed(m, fifo.o, wiring.flipped(self.o))
         axi = self.axi
         ends = Signal()  # the payload, with the word on ``axi``
-        enough = Signal()
-        told = Signal()
-        early, late = turns.payload.turn[:_EARLY_BITS], turns.payload.turn[_EARLY_BITS:]
-        half_turned = Signal(self.width, reset_less=True)
-        rest = Signal.like(late)
+        is_enough = Signal()
+        allows = Signal()
+        fine, coarse = burst.payload.rotation[:_FINE_BITS], burst.payload.rotation[_FINE_BITS:]
+        half_rotated = Signal(self.width, reset_less=True)
+        later_coarse = Signal.like(coarse)
         m.d.comb += [
-            turns.ready.eq(axi.rvalid & axi.rlast),
-            ends.eq(axi.rlast & turns.payload.last),
-            fifo.i.payload.eq(rotated(half_turned, rest, unit=8 << _EARLY_BITS)),
+            burst.ready.eq(axi.rvalid & axi.rlast),
+            ends.eq(axi.rlast & burst.payload.last),
+            fifo.i.payload.eq(rotated(half_rotated, later_coarse, unit=8 << _FINE_BITS)),
         ]
         m.d.sync += [
-            half_turned.eq(rotated(axi.rdata, early)),
-            rest.eq(late),
+            half_rotated.eq(rotated(axi.rdata, fine)),
+            later_coarse.eq(coarse),
             fifo.i.valid.eq(axi.rvalid),
-            told.eq(axi.rvalid & enough),
+            allows.eq(axi.rvalid & is_enough),
         ]
         if not self.start_words:
-            m.d.comb += enough.eq(ends)
-            return told
-        missing = Signal(
-            range(self.start_words), init=self.start_words - 1
-        )  # words in front of the one that is enough
-        done = Signal()  # the payload has been told of
-        m.d.comb += enough.eq(~done & (ends | (missing == 0)))
+            m.d.comb += is_enough.eq(ends)
+            return allows
+        missing = Signal(range(self.start_words), init=self.start_words - 1)  # words before the one that allows
+        done = Signal()  # the payload has been announced
+        m.d.comb += is_enough.eq(~done & (ends | (missing == 0)))
         with m.If(axi.rvalid):
             m.d.sync += [
                 missing.eq(Mux(ends, self.start_words - 1, missing - 1)),
-                done.eq((done | enough) & ~ends),
+                done.eq((done | is_enough) & ~ends),
             ]
-        return told
+        return allows
 
-    def _tell(self, m: Module, waiting: Any, told: Signal) -> None:
-        """Offer as many payloads as may be sent."""
-        m.submodules.allowed = allowed = Tally(limit=self.outstanding)
+    def _announce(self, m: Module, waiting: Any, allows: Signal) -> None:
+        """Offer as many payloads as may be sent: a credit each."""
+        m.submodules.allowed = allowed = Credits(limit=self.outstanding)
         taken = self.packet.valid & self.packet.ready
         m.d.comb += [
-            allowed.up.eq(told),
-            allowed.down.eq(taken),
-            self.packet.valid.eq(allowed.some),
+            allowed.give.eq(allows),
+            allowed.take.eq(taken),
+            self.packet.valid.eq(allowed.ok),
             self.packet.payload.eq(waiting.payload),
             waiting.ready.eq(taken),
         ]

@@ -1,4 +1,4 @@
-"""What the headers of a frame say."""
+"""The headers of received frames: collected, checked, and put into a record."""
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 
@@ -28,7 +28,6 @@ from fanin.wire.rdma import (
     IP_AT,
     MOST_HEADER_BYTES,
     PARTITION,
-    PATH_MTUS,
     REST_AT,
     RETH,
     ROCE_PORT,
@@ -49,15 +48,15 @@ class Own(data.Struct):
 
 
 def record_layout(config: RdmaConfig) -> data.StructLayout:
-    """What the headers say: of ``packet`` all but ``words``; the frame has ``total`` bytes, if it is right."""
+    """A frame's headers: all of ``packet`` but ``words``; a valid frame has ``total`` bytes."""
     return data.StructLayout({"packet": received_layout(config), "total": TOTAL_BITS})
 
 
 class HeaderReader(wiring.Component):
-    """Read and check the headers of frames that pass.
+    """Read and check the headers of frames that pass by.
 
-    ``packet.good`` says that the headers are of a packet for this NIC, with an IPv4 checksum that is right, and
-    lengths that agree with one another. What a packet's opcode does not have may be anything.
+    ``packet.good``: the headers are of a packet for this NIC, their IPv4 checksum is right, and their lengths
+    agree with one another. Fields that the packet's opcode does not have may be anything.
 
     Members
     -------
@@ -97,7 +96,9 @@ class HeaderReader(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Collect; look at each field; put together what was found. The region table looks meanwhile."""
+        """Collect the headers in registers; check every field at once, beside the region table; join the
+        results.
+        """
         m = Module()
         frame, collected = self._collect(m)
 
@@ -106,8 +107,9 @@ class HeaderReader(wiring.Component):
 
         self.ip, self.udp, self.bth = view(IPV4, IP_AT), view(UDP, UDP_AT), view(BTH, BTH_AT)
         self.ethernet, self.reth, self.aeth = view(ETHERNET, 0), view(RETH, REST_AT), view(AETH, REST_AT)
-        late, early = view(IMMEDIATE, REST_AT + byte_length(RETH)), view(IMMEDIATE, REST_AT)
-        immediate = Mux(opcode_is(self.bth.opcode, "begins"), late.immediate, early.immediate)
+        after_reth, after_bth = view(IMMEDIATE, REST_AT + byte_length(RETH)), view(IMMEDIATE, REST_AT)
+        begins = opcode_is(self.bth.opcode, "begins")
+        immediate = Mux(begins, after_reth.immediate, after_bth.immediate)
         index_bits = len(self.ask.index)
         m.d.comb += [
             self.ask.index.eq(self.bth.queue_pair[:index_bits]),
@@ -128,16 +130,16 @@ class HeaderReader(wiring.Component):
         }
         m.d.comb += [packet[name].eq(delayed(m, value, o, name=name)[-1]) for name, value in plain.items()]
         fits = self._lengths(m)
-        right = self._right(m)
+        correct = self._fields_correct(m)
         m.d.comb += [
-            packet.good.eq(right & fits),
+            packet.good.eq(correct & fits),
             packet.allowed.eq(self.allowed),
             self.o.valid.eq(delayed(m, collected, LATENCY, name="collected", reset_less=False)[-1]),
         ]
         return m
 
     def _collect(self, m: Module) -> tuple[Value, Signal]:
-        """The first bytes of a frame, a cycle after ``collected``."""
+        """The first words of a frame; they are complete in the cycle after ``collected``."""
         count = header_words(self.config.width)
         number = Signal(range(count + 1))
         words = [Signal(self.config.width, name=f"head{n}", reset_less=True) for n in range(count)]
@@ -152,42 +154,38 @@ class HeaderReader(wiring.Component):
         return Cat(words), collected
 
     def _lengths(self, m: Module) -> Value:
-        """The payload's length, the frame's, and whether all lengths agree."""
+        """The lengths of payload and frame; returned is whether all lengths agree."""
         ip, packet = self.ip, self.o.record.packet
         around = REST_AT - IP_AT + ICRC_BYTES
         body = Signal(signed(TOTAL_BITS + 1))  # payload, pad and what is between BTH and payload
         others = Signal(range(MOST_HEADER_BYTES - REST_AT + 4))
         size = Signal(signed(TOTAL_BITS + 1))
         by_udp = Signal(TOTAL_BITS)
-        most = Signal(signed(len(self.reth.length) + 1))  # the message's length, less one
         total = Signal(TOTAL_BITS)
         small = Signal()
         half = len(ip.length) // 2
         length = delayed(m, ip.length, 1, name="ip_length")[-1]
         agree = Signal(3)
-        longer = Signal(len(PATH_MTUS))
-        first = min(PATH_MTUS).bit_length() - 1
         m.d.sync += [
             body.eq(ip.length - around),
             others.eq(by_opcode(self.bth.opcode, lambda code: header_bytes(code) - REST_AT) + self.bth.pad),
             by_udp.eq(self.udp.length + byte_length(IPV4)),
-            most.eq(self.reth.length - 1),
             total.eq(ip.length + IP_AT),
             size.eq(body - others),
             agree[0].eq(by_udp[:half] == length[:half]),
             agree[1].eq(by_udp[half:] == length[half:]),
             agree[2].eq(~length[:2].any()),
-            longer.eq(Cat(~most[-1] & most[first + n : -1].any() for n in range(len(PATH_MTUS)))),
             small.eq((size >= 0) & (size <= MAX_PAYLOAD)),
         ]
-        later = {"size": (size, 2), "longer": (longer, 2)}
-        m.d.comb += [packet[n].eq(delayed(m, v, LATENCY - 1 - by, name=n)[-1]) for n, (v, by) in later.items()]
-        m.d.comb += self.o.record.total.eq(delayed(m, total, LATENCY - 2, name="total")[-1])
+        m.d.comb += [
+            packet.size.eq(delayed(m, size, LATENCY - 3, name="size")[-1]),
+            self.o.record.total.eq(delayed(m, total, LATENCY - 2, name="total")[-1]),
+        ]
         agrees = delayed(m, agree.all(), LATENCY - 3, name="agrees")[-1]
         return agrees & delayed(m, small, LATENCY - 4, name="small")[-1]
 
-    def _right(self, m: Module) -> Value:
-        """Whether every field is what it must be: parts of some bits each, then all of them."""
+    def _fields_correct(self, m: Module) -> Value:
+        """Whether every field has a value that it may have: parts of a few bits each, then all of them."""
         ethernet, ip, udp, bth, own = self.ethernet, self.ip, self.udp, self.bth, self.own
         more_fragments = ip.flags[0]
         index_bits = len(self.ask.index)

@@ -34,17 +34,17 @@ LATENCY = 2 + CHECKSUM_LATENCY
 
 
 def written_layout(width: int) -> data.StructLayout:
-    """The bytes of a frame's headers, zeros behind them; where its payload begins, and where each ends.
+    """The bytes of a frame's headers, then zeros; where its payload begins, and where payload and frame end.
 
-    ``ahead`` has a one for each word in front of the one with the payload's first byte, at ``lane``; its last
+    ``ahead`` has a one for each word before the one with the payload's first byte, at ``lane``; its last
     byte is at lane ``end``, the frame's at ``last``. ``single``: the frame is but one word; else there are
-    ``left`` behind the second one, less one: negative if that is the last.
+    ``left`` after the second one, less one: negative if that is the last.
     """
     words = -(-(MOST_HEADER_BYTES + MAX_PAYLOAD + ICRC_BYTES) // (width // 8))
     return data.StructLayout(
         {
             "bytes": width * header_words(width),
-            "payload": 1,  # there is some
+            "payload": 1,  # the packet has one
             "ahead": MOST_HEADER_BYTES // (width // 8),
             "lane": lane_bits(width),
             "end": lane_bits(width),
@@ -103,9 +103,10 @@ class HeaderWriter(wiring.Component):
         return m
 
     def _lengths(self, m: Module) -> Value:
-        """The IPv4 length, 2 cycles later; and what there is to say of the frame, one sum a cycle."""
+        """The frame's layout, a sum a cycle; returned is the IPv4 length, 2 cycles later."""
         i, o, size, bits = self.i.payload, self.o.payload, self.width // 8, lane_bits(self.width)
-        said = {name: Signal.like(o[name], name=name) for name in ("payload", "ahead", "end", "single", "left")}
+        names = ("payload", "ahead", "end", "single", "left")
+        fields = {name: Signal.like(o[name], name=name) for name in names}
         header = Signal(range(MOST_HEADER_BYTES + 1))
         counted = Signal.like(header)  # of them in the IPv4 length, with the ICRC, and 3 to round up
         length = Signal(field_bits(IPV4, "length"))
@@ -114,25 +115,26 @@ class HeaderWriter(wiring.Component):
         m.d.sync += [
             header.eq(by_opcode(i.opcode, header_bytes)),
             counted.eq(by_opcode(i.opcode, lambda code: header_bytes(code) - IP_AT + ICRC_BYTES + 3)),
-            # All but the payload is whole words of four bytes behind Ethernet: the sum may be filled up, too.
+            # Headers after Ethernet's are whole words of four bytes: to fill up the sum is to fill up the
+            # payload.
             length.eq((i.size + counted) & ~3),
             total.eq(i.size + header),
             final.eq(length + (IP_AT - 1)),
-            said["payload"].eq(i.size.any()),
-            said["ahead"].eq(by_opcode(i.opcode, lambda code: (1 << header_bytes(code) // size) - 1)),
-            said["end"].eq(total - 1),
-            said["single"].eq(final[bits:] == 0),
-            said["left"].eq(final[bits:] - 2),
+            fields["payload"].eq(i.size.any()),
+            fields["ahead"].eq(by_opcode(i.opcode, lambda code: (1 << header_bytes(code) // size) - 1)),
+            fields["end"].eq(total - 1),
+            fields["single"].eq(final[bits:] == 0),
+            fields["left"].eq(final[bits:] - 2),
         ]
         m.d.comb += [
-            *(o[name].eq(value) for name, value in said.items()),
+            *(o[name].eq(value) for name, value in fields.items()),
             o.lane.eq(header),
             o.last.eq(final),
         ]
         return length
 
     def _bytes(self, m: Module, length: Value) -> Value:
-        """All headers, one behind the other, in the order of the wire."""
+        """All headers, one after the other, in the order of the wire."""
         i, own = self.i.payload, self.own
 
         def header(name: str, fields: Any, **values: Any) -> Value:
@@ -147,7 +149,7 @@ class HeaderWriter(wiring.Component):
         fixed = {"version": 4, "ihl": byte_length(IPV4) // 4, "ttl": TTL, "protocol": IP_PROTOCOL_UDP}
         addresses = {"source": own.ip, "destination": i.peer.ip}
         ip = header("ip", IPV4, length=length, checksum=checksum, **fixed, **addresses)
-        # What is constant sums up to one word, before there is hardware: so six are left.
+        # The constant fields are summed here, to one word of the six that hardware adds.
         constant = Const(~internet_checksum(pack_fields(IPV4, fixed)), WORD_BITS)
         summed = Cat(length, constant, *addresses.values())
         m.submodules.sum = total = OnesComplementSum(words=len(summed) // WORD_BITS)
@@ -164,7 +166,7 @@ class HeaderWriter(wiring.Component):
         reth = header("reth", RETH, address=i.address, rkey=i.rkey, length=i.length)
         immediate = header("immediate", IMMEDIATE, immediate=i.immediate)
         aeth = header("aeth", AETH, syndrome=i.syndrome, msn=i.msn)
-        # behind the BTH: in the order of the wire, what an opcode does not have left out
+        # after the BTH: the headers that the opcode has, in the order of the wire
         is_answer, has_immediate, begins = (
             Signal(name=name) for name in ("is_answer", "has_immediate", "begins")
         )

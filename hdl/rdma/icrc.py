@@ -11,17 +11,18 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.net.crc import CRC_BITS, STATE_LATENCY, CrcState, PacketCrc, crc_latency, remainder, step
 from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_layout, packet_stream
 from fanin.rdma import check_width
 from fanin.wire.rdma import ICRC_BYTES, IP_AT, LINK_HEADER, MUTABLE
 
 FRAME_UNIT = ICRC_BYTES
-FRAME_EXTRA = IP_AT % FRAME_UNIT  # bytes of a frame, beside whole units: they come behind Ethernet
+FRAME_EXTRA = IP_AT % FRAME_UNIT  # bytes of a frame, beside whole units
 MASKED = tuple(IP_AT + at for at in MUTABLE)
-# The remainder of a message with its CRC behind it, whatever the message: of none, whose CRC is 0.
+# The remainder of a message with its CRC appended, whatever the message: here an empty one, whose CRC is 0.
 GOOD = remainder(bytes(ICRC_BYTES), (1 << CRC_BITS) - 1)
-DEPTH = 32  # words: more than twice those under way to the queue, so that a receiver that stalls loses no cycle
+DEPTH = 32  # words: more than twice those on their way to the queue, so that a stall costs no further cycle
 
 
 def _masked(m: Module, valid: Value, word: Any) -> Value:
@@ -69,7 +70,9 @@ class IcrcInserter(wiring.Component):
         super().__init__({"i": In(packet_stream(width)), "o": Out(packet_stream(width))})
 
     def elaborate(self, platform: Any) -> Module:
-        """Words move on beside the CRC, whatever happens, into a queue that has a place for each."""
+        """A pipeline beside the CRC, which never stalls: a word enters when the queue at its end has a place
+        for it.
+        """
         m = Module()
         m.submodules.crc = crc = PacketCrc(
             width=self.width,
@@ -82,56 +85,53 @@ class IcrcInserter(wiring.Component):
         m.submodules.queue = queue = StreamFIFO(shape=packet_layout(self.width), depth=DEPTH)
         connect_typed(m, queue.o, wiring.flipped(self.o))
         taken = self._taken(m)
-        came = Signal()
+        entered = Signal()
         held = Signal(packet_layout(self.width), reset_less=True)
         holds = Signal()
         leaves = Signal()
         m.d.comb += [
-            crc.i.valid.eq(came),
+            crc.i.valid.eq(entered),
             crc.i.p.eq(held),
-            crc.i.p.data.eq(_masked(m, came, held)),
+            crc.i.p.data.eq(_masked(m, entered, held)),
             leaves.eq(holds & (taken | held.last)),
         ]
-        m.d.sync += came.eq(taken)
+        m.d.sync += entered.eq(taken)
         with m.If(taken):
             m.d.sync += [held.eq(self.i.payload), holds.eq(1)]
         with m.Elif(leaves):
             m.d.sync += holds.eq(0)
         # Whole words without an enable: shift registers made of LUTs.
         cycles = crc.latency + 1
-        _, left, *_, late = delayed(m, held, cycles, name="word")
-        splits = ~left.last & held.last & ~held.keep[ICRC_BYTES - 1]  # ``held`` has but the end of the ICRC
-        late_splits = delayed(m, splits, cycles - 1, name="splits")[-1]
+        _, previous, *_, out = delayed(m, held, cycles, name="word")
+        splits = ~previous.last & held.last & ~held.keep[ICRC_BYTES - 1]  # ``held`` has the ICRC's end only
+        out_splits = delayed(m, splits, cycles - 1, name="splits")[-1]
         m.d.comb += [
             queue.i.valid.eq(delayed(m, leaves, cycles, name="leaves", reset_less=False)[-1]),
-            queue.i.payload.eq(late),
-            queue.i.payload.data.eq(self._filled(m, late, late_splits, crc.o.crc)),
+            queue.i.payload.eq(out),
+            queue.i.payload.data.eq(self._filled(m, out, out_splits, crc.o.crc)),
         ]
         return m
 
     def _taken(self, m: Module) -> Signal:
-        """Whether a word comes in: there is room for it in the queue, behind all those on their way.
+        """Whether a word enters, with a credit for its place in the queue.
 
-        They are counted a cycle later, and ``room`` follows the count: so there may be two that it lacks.
+        A word takes its credit a cycle later, and ``room`` follows the count: so two are kept in reserve.
         """
         taken = Signal()
-        came, gone = (Signal(name=name) for name in ("came", "gone"))
-        inside = Signal(range(DEPTH + 1))
         room = Signal(init=1)
+        m.submodules.places = places = Credits(limit=DEPTH, full=True)
         m.d.comb += [self.i.ready.eq(room), taken.eq(self.i.valid & room)]
         m.d.sync += [
-            came.eq(taken),
-            gone.eq(self.o.valid & self.o.ready),
-            room.eq(inside < DEPTH - 2),
+            places.take.eq(taken),
+            places.give.eq(self.o.valid & self.o.ready),
+            room.eq(places.count > 2),
         ]
-        with m.If(came != gone):
-            m.d.sync += inside.eq(Mux(came, inside + 1, inside - 1))
         return taken
 
     def _filled(self, m: Module, word: Any, splits: Value, crc: Value) -> Value:
-        """The word with those bytes of the ICRC that belong in it: a lane has always the same one.
+        """The word with the bytes of the ICRC that belong in it; a lane has the same byte in every frame.
 
-        The CRC is there when the word in front of the last one is: what goes into the last one waits a cycle.
+        The CRC is there with the word before the last one: what goes into the last one is delayed by a cycle.
         """
         before = delayed(m, crc, 1, name="crc")[-1]
         keep = Signal(self.width // 8)
@@ -150,8 +150,8 @@ class IcrcInserter(wiring.Component):
 class IcrcChecker(wiring.Component):
     """Whether the ICRC of each frame that goes by is right.
 
-    It watches: nothing waits for it. A frame is 2 bytes longer than a multiple of 4, or not good; else it knows
-    no lengths: what ends before its ICRC may be called good (an Ethernet header alone is).
+    It only watches the stream. A frame that is not 2 bytes longer than a multiple of 4 is not good; other
+    lengths are not checked: a frame that ends before its ICRC may be called good (an Ethernet header alone is).
 
     Members
     -------
@@ -185,22 +185,22 @@ class IcrcChecker(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The remainder of a frame and its ICRC is a constant, and so it is with some zeros behind them."""
+        """The remainder of a frame with its ICRC is a constant, one for each number of zeros that follow."""
         m = Module()
         m.submodules.crc = crc = CrcState(width=self.width, skip=IP_AT, prefix=LINK_HEADER)
         m.d.comb += [crc.i.eq(self.i), crc.i.p.data.eq(_masked(m, self.i.valid, self.i.p))]
         size, keep = self.width // 8, self.i.p.keep
-        after = range(FRAME_EXTRA, size, FRAME_UNIT)  # the lanes behind which a frame may end
+        after = range(FRAME_EXTRA, size, FRAME_UNIT)  # the lanes after which a frame may end
         ends = delayed(m, Cat(keep[n - 1] & ~keep[n] for n in after), STATE_LATENCY - 1, name="ends")[-1]
         right = list(zip(ends, (step(GOOD, size - n) for n in after), strict=True))
         expected = Signal(CRC_BITS)
-        known = Signal()
+        has_end = Signal()
         same = Signal(CRC_BITS // 8)
         m.d.sync += [
             expected.eq(Cat(Cat(end for end, s in right if s >> bit & 1).any() for bit in range(CRC_BITS))),
-            known.eq(ends.any()),
+            has_end.eq(ends.any()),
             same.eq(Cat(crc.o.state.word_select(n, 8) == expected.word_select(n, 8) for n in range(len(same)))),
-            self.o.good.eq(same.all() & delayed(m, known, 1, name="known")[-1]),
+            self.o.good.eq(same.all() & delayed(m, has_end, 1, name="has_end")[-1]),
             self.o.valid.eq(delayed(m, crc.o.valid, 1, name="done", reset_less=False)[-1]),
         ]
         return m

@@ -1,4 +1,4 @@
-"""Words that were turned become the words of another alignment."""
+"""Rotated words of one alignment become the words of another."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from fanin.rdma import check_width
 def window_layout(width: int) -> data.StructLayout:
     """How to merge the next ``words`` words (at least 1): lanes from ``lane`` on are those of the newer one.
 
-    ``single``: it is but one. ``prime``: the first one is only held. ``flush``: behind the last one, what is
-    held makes one more. ``drop``: all are thrown away, and ``flush`` must be 0.
+    ``single``: there is one only. ``prime``: the first one is only held. ``flush``: after the last one, the
+    word held makes one more. ``drop``: all are discarded, and ``flush`` must be 0.
     """
     members = {
         "words": words_bits(width),
@@ -36,7 +36,7 @@ def window_layout(width: int) -> data.StructLayout:
 def sums_layout(width: int) -> data.StructLayout:
     """What :func:`sums` gives."""
     bits = lane_bits(width)
-    members = {"comes": bits + words_bits(width), "leaves": bits + 1, "turn": bits, "at": bits, "to": bits}
+    members = {"comes": bits + words_bits(width), "leaves": bits + 1, "rotation": bits, "at": bits, "to": bits}
     return data.StructLayout(members)
 
 
@@ -44,52 +44,54 @@ def sums(*, width: int, at: Value, to: Value, size: Value) -> dict[str, Value]:
     """What :func:`window` asks of ``size`` bytes that go from lane ``at`` of their word to lane ``to``."""
     bits = lane_bits(width)
     comes, leaves = (reach(start, size, width=width) for start in (at, to))
-    return {"comes": comes, "leaves": leaves[: bits + 1], "turn": (to - at)[:bits], "at": at, "to": to}
+    return {"comes": comes, "leaves": leaves[: bits + 1], "rotation": (to - at)[:bits], "at": at, "to": to}
 
 
-def window(*, width: int, comes: Value, leaves: Value, turn: Value, at: Value, to: Value) -> dict[str, Value]:
+def window(
+    *, width: int, comes: Value, leaves: Value, rotation: Value, at: Value, to: Value
+) -> dict[str, Value]:
     """A window but for ``drop``, from :func:`sums`. ``lane`` is the rotation, too."""
     bits, prime = lane_bits(width), to < at
     return {
         "words": comes[bits:],
         "single": comes[bits:] == 1,
-        "lane": turn,
+        "lane": rotation,
         "prime": prime,
-        # To lower lanes, if as many leave as come; else, if one more does: their lowest bits tell.
+        # To lower lanes, if as many words leave as come; else, if one more leaves: their lowest bits say which.
         "flush": prime ^ comes[bits] ^ leaves[bits],
     }
 
 
-def merged_layout(width: int, *, late: int, tag: ShapeLike) -> data.StructLayout:
-    """A merged word; ``late``: the upper bits of its rotation, where that is still to come."""
-    return data.StructLayout({"data": width, "first": 1, "last": 1, "late": late, "tag": tag})
+def merged_layout(width: int, *, coarse: int, tag: ShapeLike) -> data.StructLayout:
+    """A merged word; ``coarse``: the upper bits of its rotation, if they are still to be applied."""
+    return data.StructLayout({"data": width, "first": 1, "last": 1, "coarse": coarse, "tag": tag})
 
 
 class WordMerge(wiring.Component):
     """Make each word out of two neighbours: the upper lanes of the newer one, the lower lanes of the older one.
 
     Before the merge a rotation has brought every byte to its lane; or its coarse part is still to come, the
-    upper ``late`` bits of its number of lanes, and the bytes are told apart where they lie now. The word that a
-    ``prime`` holds may come in the cycle in which the payload before flushes.
+    upper ``coarse`` bits of its number of lanes, and the lanes are those in which the bytes lie now. The word
+    that a ``prime`` holds may come in the cycle in which the payload before flushes.
 
     Members
     -------
     ``command`` : In, stream of ``window``, :func:`window_layout`, and ``tag``
     ``level`` : Out, range(depth + 1)
         Commands held; each is let go with its last word.
-    ``turn`` : Out
-        How many lanes up the words of the oldest command must be turned in front of ``i``, without ``late``.
+    ``rotation`` : Out
+        By how many lanes up the words of the oldest command must be rotated before ``i``, without ``coarse``.
     ``i`` : In, stream of ``width`` bits
         ``ready`` follows ``o.ready`` within the cycle.
-    ``o`` : Out, stream of ``data``, ``first``, ``last``, ``late`` and ``tag``
-        Follows ``i`` within the cycle: one LUT behind the data. ``first`` and ``last`` of its payload; ``late``
-        is the rotation that is still to come; ``tag`` is its command's.
+    ``o`` : Out, stream of ``data``, ``first``, ``last``, ``coarse`` and ``tag``
+        Follows ``i`` within the cycle: one LUT after the data. ``first`` and ``last`` of its payload;
+        ``coarse`` is the rotation that is still to come; ``tag`` is its command's.
 
     Parameters
     ----------
     ``width`` : int, bits; 128, 256 or 512
     ``depth`` : int, commands held; at least 1
-    ``late`` : int, bits; 0 to those of a lane
+    ``coarse`` : int, bits; 0 to those of a lane
     ``tag`` : any shape
 
     Latency
@@ -102,39 +104,38 @@ class WordMerge(wiring.Component):
     docs/systems/rdma.md.
     """
 
-    def __init__(self, *, width: int, depth: int, late: int = 0, tag: ShapeLike = 0):
+    def __init__(self, *, width: int, depth: int, coarse: int = 0, tag: ShapeLike = 0):
         check_width(width)
-        if late not in range(lane_bits(width) + 1):
-            raise ValueError(f"late must be 0 to {lane_bits(width)}, not {late!r}")
+        if coarse not in range(lane_bits(width) + 1):
+            raise ValueError(f"coarse must be 0 to {lane_bits(width)}, not {coarse!r}")
         self.width = width
         self.depth = depth
-        self.late = late
+        self.coarse = coarse
         self.tag = tag
         command = data.StructLayout({"window": window_layout(width), "tag": tag})
         super().__init__(
             {
                 "command": In(stream.Signature(command)),
                 "level": Out(range(depth + 1)),
-                "turn": Out(lane_bits(width) - late),
+                "rotation": Out(lane_bits(width) - coarse),
                 "i": In(stream.Signature(width)),
-                "o": Out(stream.Signature(merged_layout(width, late=late, tag=tag))),
+                "o": Out(stream.Signature(merged_layout(width, coarse=coarse, tag=tag))),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """While a word is flushed, another may only be held, since the one output is taken."""
+        """A word that comes makes one with the word *held*; while that is flushed, it only replaces it."""
         m = Module()
         queue = self._queue(m)
         command, i, o = queue.payload.window, self.i, self.o
         held = Signal(self.width, reset_less=True)
         begun = Signal()  # a word of the command has been taken
         ends = Signal()  # if so: the next one is its last
-        number = Signal.like(command.words, init=2)  # of the word behind the next one, from 1
+        number = Signal.like(command.words, init=2)  # of the word after the next one, from 1
         flushing = Signal()
         first = Signal(init=1)
-        lanes = Signal(self.width // 8)  # a signal, lest each lane's multiplexer have all of it anew
-        coarse = command.lane[len(command.lane) - self.late :]
-        beside = Signal(data.StructLayout({"late": self.late, "tag": self.tag}))  # the word that comes
+        lanes = Signal(self.width // 8)  # those of the newer word
+        beside = Signal(data.StructLayout({"coarse": self.coarse, "tag": self.tag}))  # of the word on ``i``
         held_beside = Signal.like(beside)
         final, last, holds, room, take = (
             Signal(name=name) for name in ("final", "last", "holds", "room", "take")
@@ -152,9 +153,9 @@ class WordMerge(wiring.Component):
             o.payload.data.eq(chosen(lanes, i.payload, held)),
             o.payload.first.eq(first),
             o.payload.last.eq(last),
-            beside.late.eq(coarse),
+            beside.coarse.eq(command.lane[len(command.lane) - self.coarse :]),
             beside.tag.eq(queue.payload.tag),
-            *(o.payload[name].eq(Mux(flushing, held_beside[name], beside[name])) for name in ("late", "tag")),
+            *(o.payload[name].eq(Mux(flushing, held_beside[name], beside[name])) for name in ("coarse", "tag")),
         ]
         with m.If(take):
             m.d.sync += [
@@ -172,7 +173,7 @@ class WordMerge(wiring.Component):
         return m
 
     def _queue(self, m: Module) -> Any:
-        """The commands, and of each which bytes are the newer word's: looked up in front of the queue."""
+        """The commands, each with the lanes of the newer word, looked up before the queue."""
         size = self.width // 8
         given = self.command.payload
         layout = data.StructLayout(given.shape().members | {"newer": size})
@@ -185,13 +186,13 @@ class WordMerge(wiring.Component):
             queue.i.payload.tag.eq(given.tag),
             queue.i.payload.newer.eq(newer),
             self.level.eq(queue.level),
-            self.turn.eq(queue.o.payload.window.lane),
+            self.rotation.eq(queue.o.payload.window.lane),
         ]
         return queue.o
 
     def _is_newer(self, at: int) -> Const:
         """Whether the byte that lies at ``at`` now is the newer word's, for each lane that these begin at."""
         size = self.width // 8
-        fine = lane_bits(self.width) - self.late
-        final = ((at + (lane >> fine << fine)) % size for lane in range(size))  # behind the rest of the turn
+        fine = lane_bits(self.width) - self.coarse
+        final = ((at + (lane >> fine << fine)) % size for lane in range(size))  # after the rest of the rotation
         return Const(sum((place >= lane) << lane for lane, place in enumerate(final)), size)

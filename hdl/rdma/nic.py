@@ -25,6 +25,7 @@ from fanin.hdl.rdma.timers import TIMEOUT_BITS
 from fanin.hdl.rdma.transmitter import Transmitter
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.fork import StreamFork
 from fanin.hdl.stream.packet import packet_stream
 from fanin.rdma import RdmaConfig
 
@@ -128,14 +129,11 @@ class RdmaNic(wiring.Component):
         return m
 
     def _connect(self, m: Module, requester: Requester, responder: Responder) -> None:
-        """Both halves take it, each when it can."""
-        halves = requester.connect, responder.connect
-        done = [Signal(name=f"done{n}") for n in range(len(halves))]
-        ends = [half.valid & half.ready | gone for half, gone in zip(halves, done, strict=True)]
-        m.d.comb += self.connect.ready.eq(ends[0] & ends[1])
-        for half, gone, end in zip(halves, done, ends, strict=True):
-            m.d.comb += [half.valid.eq(self.connect.valid & ~gone), half.payload.eq(self.connect.payload)]
-            m.d.sync += gone.eq(end & ~self.connect.ready)
+        """Both halves take the connection, each when it is ready."""
+        m.submodules.connects = fork = StreamFork(shape=self.connect.payload.shape())
+        connect_typed(m, flipped(self.connect), fork.i)
+        for output, half in zip(fork.o, (requester, responder), strict=True):
+            connect_typed(m, output, half.connect)
 
     def _send(self, m: Module, requester: Requester, responder: Responder) -> None:
         config = self.config

@@ -59,7 +59,7 @@ class RdmaNode(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Registers in front, the NIC behind."""
+        """Registers between host and NIC."""
         m = Module()
         m.submodules.registers = registers = RegisterFile(registers=rdma_registers(self.config))
         m.submodules.nic = nic = RdmaNic(config=self.config)
@@ -85,7 +85,7 @@ class RdmaNode(wiring.Component):
         m.submodules.completions = done = StreamFIFO(shape=shape, depth=COMPLETIONS)
         connect_typed(m, writes.o, nic.post)
         connect_typed(m, nic.completion, done.i)
-        write, said = writes.write, done.o.payload
+        write, completion = writes.write, done.o.payload
         posting = Signal(4)
         sources = {"index": "write_index", "local": "local_address", "remote": "remote_address", "rkey": "key"}
         sources |= {name: name for name in ("tag", "length", "with_immediate", "immediate")}
@@ -98,9 +98,9 @@ class RdmaNode(wiring.Component):
             done.o.ready.eq(registers.take_completion),
             writes.completed.eq(done.o.valid & done.o.ready),
             registers.completed.eq(done.o.valid),
-            registers.completed_tag.eq(said.tag),
-            registers.completed_index.eq(said.index),
-            registers.ending.eq(said.ending),
+            registers.completed_tag.eq(completion.tag),
+            registers.completed_index.eq(completion.index),
+            registers.ending.eq(completion.ending),
         ]
         m.d.sync += posting.eq((posting << 1) | registers.post)
         for name, event in {"accepted": writes.accepted, "refused_posts": writes.refused}.items():
@@ -110,13 +110,13 @@ class RdmaNode(wiring.Component):
         """Messages with immediate data to the host."""
         m.submodules.arrivals = queue = StreamFIFO(shape=nic.arrival.payload.shape(), depth=ARRIVALS)
         connect_typed(m, nic.arrival, queue.i)
-        said = queue.o.payload
+        arrival = queue.o.payload
         m.d.comb += [
             queue.o.ready.eq(registers.take_arrival),
             registers.arrived.eq(queue.o.valid),
-            registers.arrived_index.eq(said.index),
-            registers.arrived_immediate.eq(said.immediate),
-            registers.arrived_length.eq(said.length),
+            registers.arrived_index.eq(arrival.index),
+            registers.arrived_immediate.eq(arrival.immediate),
+            registers.arrived_length.eq(arrival.length),
         ]
 
     def _counters(self, m: Module, registers: Any, nic: RdmaNic) -> None:

@@ -4,66 +4,38 @@
 
 from typing import Any
 
-from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth import Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.arith.carry import sum_with_carry
-from fanin.hdl.rdma.queue_pair import LENGTH_BITS, Settings, bytes_of, write_layout
+from fanin.hdl.rdma.queue_pair import LENGTH_BITS, Settings, bytes_of
+from fanin.hdl.rdma.sender_tables import FLIGHT_BITS, descriptor_layout, row_layout
 from fanin.hdl.rdma.shapes import SIZE_BITS, Headers, fetch_layout, header_lane
-from fanin.rdma import MAX_RETRIES, MAX_WINDOW_BITS, RdmaConfig
+from fanin.rdma import RdmaConfig
 from fanin.wire.rdma import PSN_BITS, Opcode
-
-FLIGHT_BITS = MAX_WINDOW_BITS + 1
-
-
-def row_layout(config: RdmaConfig) -> data.StructLayout:
-    """State of a sender. Pointers into its ring of descriptors have a bit more, to tell full from empty."""
-    pointer = config.descriptors.bit_length()
-    return data.StructLayout(
-        {
-            "enable": 1,
-            "head": pointer,  # the oldest descriptor that is not complete
-            "send": pointer,  # that of the next packet to send
-            "tail": pointer,  # where the next one will be put
-            "done": PSN_BITS,  # packets acknowledged since the head's first
-            "oldest": PSN_BITS,  # packet that is not acknowledged
-            "flight": FLIGHT_BITS,  # packets sent since
-            "number": PSN_BITS,  # packets of its message that were sent
-            "attempts": MAX_RETRIES.bit_length(),  # without progress
-        }
-    )
-
-
-def descriptor_layout(config: RdmaConfig) -> data.StructLayout:
-    """A descriptor in the ring; ``last_number`` is that of its message's last packet, from 0."""
-    members = {name: shape for name, shape in write_layout(config).members.items() if name != "index"}
-    return data.StructLayout(members | {"last_number": PSN_BITS})
 
 
 class PacketCut(wiring.Component):
-    """Cut off the next packet of a message. An ACK is asked for at its end, and often enough for the window.
+    """Cut the next packet off a message.
+
+    It asks for an ACK at the end of the message, and often enough in between that the window never stalls.
 
     Members
     -------
-    ``row`` : In, :func:`row_layout`
+    ``row`` : In, :func:`~fanin.hdl.rdma.sender_tables.row_layout`
     ``offset`` : In, 32
-        Bytes of the message that were sent.
-    ``write`` : In, :func:`descriptor_layout`
+        Bytes of the message before the packet.
+    ``write`` : In, :func:`~fanin.hdl.rdma.sender_tables.descriptor_layout`
         The message.
     ``settings`` : In, Settings
-    ``window`` : In, 11
-        Packets that may be in flight, but one.
-    ``ends`` : Out, 1
-        The packet is its message's last one.
-    ``after`` : Out, ``send``, ``number`` and ``flight``
-        What the row has behind the packet.
+    ``window_mask`` : In, 11
+        The window, a power of two of packets, less one.
+    ``next_row`` : Out, ``send``, ``number`` and ``flight``
+        These members of the row once the packet is sent.
     ``headers`` : Out, Headers
     ``fetch`` : Out, :func:`~fanin.hdl.rdma.shapes.fetch_layout`
-    ``some`` : Out, 1
+    ``has_payload`` : Out, 1
         There is something to fetch.
-    ``closes`` : Out, 1
-        It fills the window.
 
     Parameters
     ----------
@@ -71,7 +43,8 @@ class PacketCut(wiring.Component):
 
     Latency
     -------
-    1 cycle to ``ends`` and ``after``, 2 cycles to all else; the inputs stand still in the first of them.
+    The inputs stand still for 2 cycles. ``next_row`` is right in the second of them; the packet is right then
+    and in the cycle after it, in which ``row`` may have changed.
 
     Source
     ------
@@ -81,75 +54,60 @@ class PacketCut(wiring.Component):
     def __init__(self, *, config: RdmaConfig):
         self.config = config
         row = row_layout(config)
-        after = data.StructLayout({name: row[name].shape for name in ("send", "number", "flight")})
+        next_row = data.StructLayout({name: row[name].shape for name in ("send", "number", "flight")})
         super().__init__(
             {
                 "row": In(row),
                 "offset": In(LENGTH_BITS),
                 "write": In(descriptor_layout(config)),
                 "settings": In(Settings),
-                "window": In(FLIGHT_BITS),
-                "ends": Out(1),
-                "after": Out(after),
+                "window_mask": In(FLIGHT_BITS),
+                "next_row": Out(next_row),
                 "headers": Out(Headers),
                 "fetch": Out(fetch_layout(width=config.width, address_width=config.address_width)),
-                "some": Out(1),
-                "closes": Out(1),
+                "has_payload": Out(1),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """All sums in every cycle; a packet beside the one that is handed on is nobody's."""
+        """Sums and comparisons go into registers; from them the packet is chosen as its message's first or
+        last.
+        """
         m = Module()
-        row, write, settings, after = self.row, self.write, self.settings, self.after
+        row, write, settings, headers = self.row, self.write, self.settings, self.headers
         psn = Signal(PSN_BITS)
-        rest = Signal(SIZE_BITS)  # bytes of the message, if this is its last packet
-        next_send = Signal.like(row.send)
-        next_number = Signal.like(row.number)
-        begins = Signal()
-        asks = Signal()
+        address = Signal(self.config.address_width)
+        rest = Signal(SIZE_BITS)  # bytes of the message from ``offset`` on, if this is its last packet
+        is_first = Signal()
+        is_last = Signal()
         m.d.sync += [
             psn.eq(row.oldest + row.flight),
+            address.eq(write.local + self.offset),
             rest.eq(write.length[:SIZE_BITS] - self.offset[:SIZE_BITS]),
-            next_send.eq(row.send + 1),
-            next_number.eq(row.number + 1),
-            after.flight.eq(row.flight + 1),
-            begins.eq(~row.number.any()),
-            asks.eq(~(psn & self.window >> 2).any()),
-            self.ends.eq(row.number == write.last_number),
-            self.some.eq(write.length.any()),
-            self.closes.eq(row.flight == self.window),
+            is_first.eq(row.number == 0),
+            is_last.eq(row.number == write.last_number),
         ]
+        asks_for_window = (psn & self.window_mask >> 2) == 0  # once in a quarter of the window
         m.d.comb += [
-            after.send.eq(Mux(self.ends, next_send, row.send)),
-            after.number.eq(Mux(self.ends, 0, next_number)),
-            self.headers.peer.eq(settings.peer),
-            self.headers.opcode.eq(self._opcode(begins)),
-            self.headers.psn.eq(psn),
-            self.headers.acknowledge.eq(self.ends | asks),
-            self.headers.address.eq(write.remote),
-            self.headers.size.eq(Mux(self.ends, rest, bytes_of(Const(1), settings.mtu))),
-            *(self.headers[name].eq(write[name]) for name in ("rkey", "length", "immediate")),
-            self.fetch.address.eq(self._address(m)),
-            self.fetch.size.eq(self.headers.size),
-            self.fetch.lane.eq(header_lane(self.config.width, self.headers.opcode)),
+            self.next_row.send.eq(row.send + is_last),
+            self.next_row.number.eq(Mux(is_last, 0, row.number + 1)),
+            self.next_row.flight.eq(row.flight + 1),
+            headers.peer.eq(settings.peer),
+            headers.opcode.eq(_opcode(is_first, is_last, write.with_immediate)),
+            headers.psn.eq(psn),
+            headers.acknowledge.eq(is_last | asks_for_window),
+            headers.address.eq(write.remote),
+            headers.size.eq(Mux(is_last, rest, bytes_of(Const(1), settings.mtu))),
+            *(headers[name].eq(write[name]) for name in ("rkey", "length", "immediate")),
+            self.fetch.address.eq(address),
+            self.fetch.size.eq(headers.size),
+            self.fetch.lane.eq(header_lane(self.config.width, headers.opcode)),
+            self.has_payload.eq(write.length != 0),
         ]
         return m
 
-    def _opcode(self, begins: Value) -> Value:
-        immediate = self.write.with_immediate
-        last = Mux(immediate, Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_LAST)
-        only = Mux(immediate, Opcode.WRITE_ONLY_IMMEDIATE, Opcode.WRITE_ONLY)
-        return Mux(begins, Mux(self.ends, only, Opcode.WRITE_FIRST), Mux(self.ends, last, Opcode.WRITE_MIDDLE))
 
-    def _address(self, m: Module) -> Value:
-        """Where the payload begins: the lower half, then the upper one and a carry, in one addition."""
-        half = self.config.address_width // 2
-        low = Signal(half + 1)
-        high = Signal(self.config.address_width - half)
-        start = self.write.local
-        m.d.sync += [
-            low.eq(start[:half] + self.offset[:half]),
-            high.eq(sum_with_carry(start[half:], self.offset[half:], low[half])),
-        ]
-        return Cat(low[:half], high)
+def _opcode(is_first: Value, is_last: Value, immediate: Value) -> Value:
+    only = Mux(immediate, Opcode.WRITE_ONLY_IMMEDIATE, Opcode.WRITE_ONLY)
+    last = Mux(immediate, Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_LAST)
+    return Mux(is_first, Mux(is_last, only, Opcode.WRITE_FIRST), Mux(is_last, last, Opcode.WRITE_MIDDLE))

@@ -1,4 +1,4 @@
-"""The words of frames that have payload, into a buffer."""
+"""The buffer of received payloads: it keeps those words of frames that have payload."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _LAST_BYTE = MOST_HEADER_BYTES + MAX_PAYLOAD - 1
 
 
 class PayloadFilter(wiring.Component):
-    """Keep those words of each frame that have a byte of its payload, and count them.
+    """Keep the words of each frame that have a byte of its payload, and count them.
 
-    Where the payload begins and ends is what the headers say, right or wrong; of a frame that ends before,
-    there are fewer words, and of none more than of the longest payload.
+    The payload begins and ends where the headers say, right or wrong. A frame that ends earlier has fewer
+    words; none has more than the longest payload.
 
     Members
     -------
@@ -77,7 +77,7 @@ class PayloadFilter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Words walk through four stages; what the headers say is worked out beside them."""
+        """Words pass four registers; beside them the headers are evaluated, in time for the fourth."""
         m = Module()
         m.submodules.buffer = buffer = StreamFIFO(shape=self.width, depth=self.depth)
         connect_typed(m, buffer.o, wiring.flipped(self.words))
@@ -91,27 +91,27 @@ class PayloadFilter(wiring.Component):
         word = delayed(m, self.i.p.data, LATENCY, name="word")
         at = delayed(m, number, LATENCY - 1, name="number")
         valid = delayed(m, flags, LATENCY, name="flags", reset_less=False)
-        wanted = Signal()
-        m.d.sync += wanted.eq(self._has_payload(m, word[1], at))
+        has_payload = Signal()
+        m.d.sync += has_payload.eq(self._has_payload(m, word[1], at))
         push = Signal()
         so_far = Signal(words_bits(self.width))
-        here, last, admit = valid[-1]
+        valid_now, last, admit = valid[-1]
         m.d.comb += [
-            push.eq(here & admit & wanted),
+            push.eq(valid_now & admit & has_payload),
             buffer.i.valid.eq(push),
             buffer.i.payload.eq(word[-1]),
-            self.count.valid.eq(here & last),
+            self.count.valid.eq(valid_now & last),
             self.count.words.eq(so_far + push),
         ]
-        with m.If(here):
+        with m.If(valid_now):
             m.d.sync += so_far.eq(Mux(last, 0, so_far + push))
         m.d.sync += self.room.eq(buffer.level < self.depth - self._most - _MARGIN)
         return m
 
     def _has_payload(self, m: Module, word: Any, at: list[Any]) -> Any:
-        """Whether the word two stages behind ``word`` has payload."""
+        """Whether the word two registers after ``word`` has payload."""
         size = self.width // 8
-        length = Signal(field_bits(IPV4, "length") + 1)  # and what lies in front of it, but no ICRC; less one
+        length = Signal(field_bits(IPV4, "length") + 1)  # with Ethernet, without the ICRC; less one
         opcode = Signal(field_bits(BTH, "opcode"))
         pad = Signal(field_bits(BTH, "pad"))
         with m.If(at[1] == _LENGTH_AT // size):
@@ -122,18 +122,16 @@ class PayloadFilter(wiring.Component):
         with m.If(at[1] == BTH_AT // size):
             m.d.sync += opcode.eq(word.word_select(BTH_AT % size, 8))
             m.d.sync += pad.eq(word.word_select(_PAD_AT % size, 8)[4:6])
-        known = Signal()
+        is_known = Signal()  # the opcode
         first = Signal.like(at[0])
         header = Signal(range(MOST_HEADER_BYTES + 1))
         end = Signal(signed(field_bits(IPV4, "length") + 2))  # the payload's last byte
         m.d.sync += [
-            known.eq(opcode.matches(*Opcode)),
+            is_known.eq(opcode.matches(*Opcode)),
             first.eq(by_opcode(opcode, lambda code: header_bytes(code) // size)),
             header.eq(by_opcode(opcode, header_bytes)),
             end.eq(length - pad),
         ]
         within = at[3] <= min(_LAST_BYTE // size, (1 << len(at[3])) - 1)
-        # Not ``end >= header``, whose carry would run through all bits of ``end``.
-        few = len(header)
-        some = ~end[-1] & (end[few:-1].any() | (end[:few] >= header))
-        return known & some & (at[3] >= first) & (at[3] <= end[lane_bits(self.width) :]) & within
+        some = end >= header
+        return is_known & some & (at[3] >= first) & (at[3] <= end[lane_bits(self.width) :]) & within

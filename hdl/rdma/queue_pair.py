@@ -1,4 +1,4 @@
-"""What a queue pair is, and what is said of its writes."""
+"""The layouts of queue pairs, of their writes and of their packets."""
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 
@@ -26,7 +26,7 @@ assert tuple(min(PATH_MTUS) << n for n in range(len(PATH_MTUS))) == PATH_MTUS
 
 
 class Settings(data.Struct):
-    """One end of a queue pair, as its host wants it."""
+    """One end of a queue pair, as its host configures it."""
 
     enable: 1
     peer: Peer
@@ -64,12 +64,12 @@ def write_layout(config: RdmaConfig) -> data.StructLayout:
 
 
 def completion_layout(config: RdmaConfig) -> data.StructLayout:
-    """What is said of a descriptor, once."""
+    """How a descriptor ended."""
     return data.StructLayout({"index": index_bits(config), "tag": TAG_BITS, "ending": max(Ending).bit_length()})
 
 
 def answer_layout(config: RdmaConfig) -> data.StructLayout:
-    """An ACK or NAK that has come."""
+    """An ACK or NAK that was received."""
     return data.StructLayout({"index": index_bits(config), "psn": PSN_BITS, "syndrome": SYNDROME_BITS})
 
 
@@ -80,25 +80,24 @@ def arrival_layout(config: RdmaConfig) -> data.StructLayout:
 
 def packets_of(size: Value, mtu: Value) -> Value:
     """``size`` in whole packets, what is left over dropped; ``mtu`` is its code."""
-    return _chosen(mtu, lambda n: size[SMALLEST_MTU_BITS + n :])
+    return _by_mtu(mtu, lambda n: size[SMALLEST_MTU_BITS + n :])
 
 
 def bytes_of(packets: Value, mtu: Value) -> Value:
-    """So many packets in bytes."""
-    return _chosen(mtu, lambda n: packets << SMALLEST_MTU_BITS + n)
+    """The bytes of that many full packets."""
+    return _by_mtu(mtu, lambda n: packets << SMALLEST_MTU_BITS + n)
 
 
-def _chosen(mtu: Value, of: Callable[[int], Value]) -> Value:
-    """``of`` a code: a multiplexer, where tools would make one shifter for all, behind multiplexers."""
+def _by_mtu(mtu: Value, of: Callable[[int], Value]) -> Value:
+    """``of`` the code that ``mtu`` has."""
     return functools.reduce(lambda others, n: Mux(mtu == n, of(n), others), range(1, len(PATH_MTUS)), of(0))
 
 
 def received_layout(config: RdmaConfig) -> data.StructLayout:
-    """A packet that has come, but for its payload, of which ``words`` wait in the receive buffer.
+    """A packet that was received, without its payload, of which ``words`` wait in the receive buffer.
 
-    ``good``: it is one for this NIC, and undamaged; else only ``words`` counts. ``answer``: its opcode is
-    an acknowledgement's. ``longer``, for each MTU: its ``length`` is more. ``allowed``: a region allows the
-    message.
+    ``good``: it is for this NIC, and undamaged; else only ``words`` counts. ``answer``: its opcode is an
+    acknowledgement's. ``allowed``: a region allows the message.
     """
     return data.StructLayout(
         {
@@ -113,7 +112,6 @@ def received_layout(config: RdmaConfig) -> data.StructLayout:
             "lane": lane_bits(config.width),
             "address": config.address_width,
             "length": LENGTH_BITS,
-            "longer": len(PATH_MTUS),
             "allowed": 1,
             "immediate": IMMEDIATE_BITS,
             "syndrome": SYNDROME_BITS,

@@ -1,4 +1,4 @@
-"""From frames to packets that were checked, and their payloads in a buffer."""
+"""Frames from the MAC are taken apart and checked; their payloads wait in a buffer."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from fanin.hdl.rdma.payload_filter import PayloadFilter
 from fanin.hdl.rdma.queue_pair import received_layout
 from fanin.hdl.rdma.regions import ask_layout
 from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import kept_bytes, packet_layout, packet_stream
 from fanin.rdma import RdmaConfig
 from fanin.wire.ethernet import MIN_FRAME_BYTES
 
-FRAMES = 32  # that may be on their way through the receiver
-_MARGIN = 4  # of them, that may come before the others are counted
+FRAMES = 32  # admitted frames whose packet has not left
+_MARGIN = 4  # places kept free: a frame takes its credit two cycles after it was admitted
 
 
 class Receiver(wiring.Component):
-    """Check frames, keep their payloads, and tell of each.
+    """Check frames, buffer their payloads, and hand on a record of each.
 
-    Every frame appears on ``o``, once it has come as a whole: one that is damaged, foreign or malformed as not
-    ``good``. Its payload's words wait in the buffer behind ``words``. A frame for which there is no room, or
-    that comes while 32 others are on their way to ``o``, is lost without a word.
+    Every admitted frame appears on ``o`` once its last word has come; one that is damaged, foreign or malformed
+    is not ``good`` there. Its payload's words wait in the buffer before ``words``. A frame for which the buffer
+    has no room, or that begins while 28 to 32 others have not left ``o``, is dropped and counted as lost.
 
     Members
     -------
@@ -74,7 +75,7 @@ class Receiver(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Header, ICRC and payload go their own ways; what they say is put together when all have spoken."""
+        """Headers, ICRC and payload are looked at side by side; their verdicts are joined per frame."""
         m = Module()
         config = self.config
         m.submodules.icrc = icrc = IcrcChecker(width=config.width)
@@ -88,7 +89,8 @@ class Receiver(wiring.Component):
         first = Signal(init=1)
         with m.If(word.valid):
             m.d.sync += first.eq(word.p.last)
-        admit = self._admitted(m, word.valid & first, payload.room)
+        admitted = self._admit(m, word.valid & first, payload.room)
+        header_admitted = delayed(m, admitted, header_reader.LATENCY, name="admit_header")[-1]
         m.d.comb += [
             self.i.ready.eq(1),
             word.valid.eq(self.i.valid),
@@ -96,38 +98,40 @@ class Receiver(wiring.Component):
             word.p.last.eq(self.i.p.last),
             word.p.keep.eq(self._unpadded(m)),
             *(part.i.eq(word) for part in (icrc, reader, payload)),
-            payload.admit.eq(admit),
+            payload.admit.eq(admitted),
             reader.own.eq(self.own),
             self.ask.eq(reader.ask),
             reader.allowed.eq(self.allowed),
             records.i.payload.eq(reader.o.record),
-            records.i.valid.eq(
-                reader.o.valid & delayed(m, admit, header_reader.LATENCY, name="admit_header")[-1]
-            ),
+            records.i.valid.eq(reader.o.valid & header_admitted),
         ]
-        self._judge(m, word, admit, icrc, payload.count, records.o, queue.i)
+        self._join(m, word, admitted, icrc, payload.count, records.o, queue.i)
         return m
 
-    def _judge(self, m: Module, word: Any, admit: Any, icrc: Any, count: Any, records: Any, queue: Any) -> None:
-        """The record, and whether all else about the frame was right."""
+    def _join(
+        self, m: Module, word: Any, admitted: Any, icrc: Any, count: Any, records: Any, queue: Any
+    ) -> None:
+        """Complete the record of a frame whose last word came ``latency`` cycles ago."""
         latency = max(icrc.LATENCY, header_reader.LATENCY + 1)
-        ended = Signal(data.StructLayout({"here": 1, "error": 1}))
-        m.d.comb += [ended.here.eq(word.valid & word.p.last & admit), ended.error.eq(self.i.p.error)]
-        late = ended.shape()(delayed(m, ended.as_value(), latency, name="ended", reset_less=False)[-1])
+        end = Signal(data.StructLayout({"valid": 1, "error": 1}))
+        m.d.comb += [end.valid.eq(word.valid & word.p.last & admitted), end.error.eq(self.i.p.error)]
+        ended = end.shape()(delayed(m, end.as_value(), latency, name="ended", reset_less=False)[-1])
         total = delayed(m, self._total(m, word), latency - 2, name="total")[-1]
         words = delayed(m, count.words, latency - payload_filter.LATENCY, name="count")[-1]
         good = delayed(m, icrc.o.good, latency - icrc.LATENCY, name="good")[-1]
         record = records.payload
         m.d.comb += [
-            queue.valid.eq(late.here),
-            records.ready.eq(late.here),
+            queue.valid.eq(ended.valid),
+            records.ready.eq(ended.valid),
             queue.payload.eq(record.packet),
             queue.payload.words.eq(words),
-            queue.payload.good.eq(record.packet.good & good & ~late.error & (record.total == total)),
+            queue.payload.good.eq(record.packet.good & good & ~ended.error & (record.total == total)),
         ]
 
     def _total(self, m: Module, word: Any) -> Signal:
-        """Bytes of the frame up to its last word, two cycles later; a number too large if they are too many."""
+        """Bytes of the frame up to this word, two cycles later. The number of a word saturates: a frame too
+        long has a total that no header states.
+        """
         size = self.config.width // 8
         number = Signal(TOTAL_BITS - 1 - (size - 1).bit_length())
         before = Signal.like(number)
@@ -143,21 +147,23 @@ class Receiver(wiring.Component):
         m.d.sync += [before.eq(number), kept.eq(kept_bytes(keep)), total.eq(before * size + kept)]
         return total
 
-    def _admitted(self, m: Module, begins: Any, room: Any) -> Any:
-        """Whether the frame of this word has a place; counts those that have, a cycle later."""
-        ok = Signal(init=1)
-        held = Signal()
-        inside = Signal(range(FRAMES + 1))
-        came, went = (Signal(name=name) for name in ("came", "went"))
-        m.d.sync += [came.eq(begins & ok), went.eq(self.o.valid & self.o.ready)]
+    def _admit(self, m: Module, begins: Any, room: Any) -> Any:
+        """Whether the frame of this word is admitted, as decided in the frame's first word.
+
+        A frame takes a credit when it is admitted, and gives it back when its packet has left.
+        """
+        may_begin = Signal(init=1)
+        admitted = Signal()  # the frame whose words come
+        m.submodules.frames = credits = Credits(limit=FRAMES, full=True)
+        m.d.sync += [
+            credits.take.eq(begins & may_begin),
+            credits.give.eq(self.o.valid & self.o.ready),
+            may_begin.eq(room & (credits.count > _MARGIN)),
+            self.lost.eq(begins & ~may_begin),
+        ]
         with m.If(begins):
-            m.d.sync += held.eq(ok)
-        with m.If(came & ~went):
-            m.d.sync += inside.eq(inside + 1)
-        with m.Elif(went & ~came):
-            m.d.sync += inside.eq(inside - 1)
-        m.d.sync += [ok.eq(room & (inside < FRAMES - _MARGIN)), self.lost.eq(begins & ~ok)]
-        return Mux(begins, ok, held)
+            m.d.sync += admitted.eq(may_begin)
+        return Mux(begins, may_begin, admitted)
 
     def _unpadded(self, m: Module) -> Any:
         """``keep`` without the padding of a frame that its sender had to fill up.

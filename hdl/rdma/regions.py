@@ -1,4 +1,4 @@
-"""The memory that others may write."""
+"""The regions of memory that others may write."""
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 
@@ -9,7 +9,6 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.arith.carry import any_by_carry, sum_with_carry
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, RKEY_BITS, index_bits
 from fanin.rdma import RdmaConfig
@@ -18,7 +17,7 @@ LATENCY = 4
 
 
 def region_layout(config: RdmaConfig) -> data.StructLayout:
-    """A region: bytes from ``base`` to in front of ``limit``, for those queue pairs whose bit is set."""
+    """A region: the bytes from ``base`` to before ``limit``, for those queue pairs whose bit is set."""
     return data.StructLayout(
         {
             "index": (config.regions - 1).bit_length(),
@@ -39,10 +38,9 @@ def ask_layout(config: RdmaConfig) -> data.StructLayout:
 
 
 class RegionTable(wiring.Component):
-    """Tell whether a message may be written.
+    """Look up whether a message may be written: a region has its key, lists its queue pair, has all its bytes.
 
-    It may if a region has its key, lists its queue pair, and has all its bytes. No two enabled regions may have
-    the same key. A region that does not allow writes is one that lists nobody.
+    No two enabled regions may have the same key. A region that does not allow writes lists no queue pair.
 
     Members
     -------
@@ -76,7 +74,7 @@ class RegionTable(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """All keys are compared at once; the one region that has it is read, and compared with the message."""
+        """A cycle for each step: which region has the key, that region, whether the message is inside it."""
         m = Module()
         config, region, ask = self.config, self.region.payload, self.ask
         members = {name: region.shape()[name].shape for name in ("base", "limit", "queue_pairs")}
@@ -84,51 +82,45 @@ class RegionTable(wiring.Component):
         write, read = table.write_port(), table.read_port(domain="comb")
         m.d.comb += [write.addr.eq(region.index), write.en.eq(self.region.valid)]
         m.d.comb += [write.data[name].eq(region[name]) for name in members]
-        found = self._match(m)
-        place = Signal.like(region.index)
+
+        def later(value: Any, cycles: int, name: str) -> Value:
+            return delayed(m, value, cycles, name=name)[-1]
+
+        # cycle 1: the regions with the key, of which there is at most one
+        matches = self._match(m)
+        # cycle 2: its number
+        number = Signal.like(region.index)
+        bits = (
+            Cat(matches[n] for n in range(len(matches)) if n >> bit & 1).any() for bit in range(len(number))
+        )
+        m.d.sync += number.eq(Cat(bits))
+        has_match = later(matches.any(), 2, "has_match")
+        # cycle 3: the region, and the first byte after the message
         chosen = Signal(data.StructLayout(members))
-        known = Signal()
-        m.d.comb += read.addr.eq(place)
-        bits = [Cat(found[n] for n in range(len(found)) if n >> bit & 1).any() for bit in range(len(place))]
-        m.d.sync += [place.eq(Cat(bits)), known.eq(found.any()), chosen.eq(read.data)]
-        address = ask.address[: config.address_width]
-        starts = delayed(m, address, 3, name="start")
-        start = starts[-1]
-        end = self._end(m, starts[1])
-        index = delayed(m, ask.index, 3, name="index")[-1]
-        inside = delayed(m, ~ask.address[config.address_width :].any(), 3, name="inside")[-1]
-        listed = Signal()
-        above = Signal()
-        below = Signal()
+        end = Signal(max(config.address_width, LENGTH_BITS) + 1)
+        start = later(ask.address[: config.address_width], 2, "start")
+        m.d.comb += read.addr.eq(number)
+        m.d.sync += [chosen.eq(read.data), end.eq(start + later(ask.length, 2, "length"))]
+        # cycle 4: whether the message is inside it
+        permitted, below, above = Signal(), Signal(), Signal()
+        in_memory = later(~ask.address[config.address_width :].any(), 3, "in_memory")
+        lists_queue_pair = chosen.queue_pairs.bit_select(later(ask.index, 3, "index"), 1)
         m.d.sync += [
-            listed.eq(
-                chosen.queue_pairs.bit_select(index, 1) & inside & delayed(m, known, 1, name="known")[-1]
-            ),
-            below.eq(start < chosen.base),
+            permitted.eq(has_match & lists_queue_pair & in_memory),
+            below.eq(later(start, 1, "start_again") < chosen.base),
             above.eq(end > chosen.limit),
         ]
-        m.d.comb += self.allowed.eq(listed & ~below & ~above)
+        m.d.comb += self.allowed.eq(permitted & ~below & ~above)
         return m
 
-    def _end(self, m: Module, start: Value) -> Value:
-        """Of what is asked about, 3 cycles later: the lower half, then the upper one and a carry."""
-        length, half = self.ask.length, self.config.address_width // 2
-        low = Signal(half + 1)
-        m.d.sync += low.eq(self.ask.address[:half] + length[:half])
-        length_high = delayed(m, length[half:], 1, name="length_high")[-1]
-        high = Signal(max(self.config.address_width, LENGTH_BITS) + 1 - half)
-        m.d.sync += high.eq(sum_with_carry(start[half:], length_high, low[half]))
-        low_later = delayed(m, low[:half], 1, name="low")[-1]
-        return delayed(m, Cat(low_later, high), 1, name="end")[-1]
-
-    def _match(self, m: Module) -> Any:
+    def _match(self, m: Module) -> Signal:
         """Of each region, whether it is enabled and has the key; a cycle later."""
         region = self.region.payload
-        found = Signal(self.config.regions)
+        matches = Signal(self.config.regions)
         for index in range(self.config.regions):
             key = Signal(RKEY_BITS, name=f"key{index}")
             enable = Signal(name=f"enable{index}")
             with m.If(self.region.valid & (region.index == index)):
                 m.d.sync += [key.eq(region.rkey), enable.eq(region.enable)]
-            m.d.sync += found[index].eq(~any_by_carry(Cat(key ^ self.ask.rkey, ~enable), 2))
-        return found
+            m.d.sync += matches[index].eq(enable & (key == self.ask.rkey))
+        return matches

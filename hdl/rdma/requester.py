@@ -4,12 +4,12 @@
 
 from typing import Any
 
-from amaranth import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth import Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, enum, stream, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.rdma.packet_cut import FLIGHT_BITS, PacketCut, descriptor_layout, row_layout
+from fanin.hdl.rdma.event_choice import Event, EventChoice
+from fanin.hdl.rdma.packet_cut import PacketCut
 from fanin.hdl.rdma.queue_pair import (
     LENGTH_BITS,
     Settings,
@@ -21,16 +21,15 @@ from fanin.hdl.rdma.queue_pair import (
     packets_of,
     write_layout,
 )
+from fanin.hdl.rdma.sender_tables import FLIGHT_BITS, SenderTables, row_layout
 from fanin.hdl.rdma.shapes import Headers, fetch_layout
 from fanin.hdl.rdma.timers import TIMEOUT_BITS, Timers
-from fanin.hdl.rdma.turns import Turns, first_of
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.rdma import Ending, RdmaConfig
 from fanin.wire.rdma import PSN_BITS, Nak
 
-_ENDINGS = {  # what becomes of the oldest write, if a NAK ends its queue pair
-    Nak.SEQUENCE: Ending.RETRIES,
+_FATAL = {  # how the oldest write ends when a NAK ends its queue pair
     Nak.INVALID_REQUEST: Ending.REQUEST,
     Nak.REMOTE_ACCESS: Ending.ACCESS,
     Nak.REMOTE_OPERATION: Ending.OPERATION,
@@ -38,37 +37,53 @@ _ENDINGS = {  # what becomes of the oldest write, if a NAK ends its queue pair
 _QUEUE = 32  # packets that may wait for payload and MAC: short ones must hide the memory's latency
 
 
-class Kind(enum.Enum, shape=3):
-    """What the requester is about."""
+class Verdict(enum.Enum, shape=2):
+    """What an answer says of the packet with its PSN."""
 
-    CONNECT = 0
-    ANSWER = 1
-    POST = 2
-    TIMEOUT = 3
-    SEND = 4
+    IGNORED = 0  # nothing: its syndrome is none of these
+    ACK = 1  # it has arrived, as have all before it
+    SEQUENCE = 2  # all before it have arrived; go back to it
+    FATAL = 3  # all before it have arrived; it ends the queue pair
 
 
 class RequesterEvents(data.Struct):
-    """What happened, a pulse each, for counters."""
+    """Pulses for counters."""
 
     sent: 1  #: a packet was handed on
-    went_back: 1  #: a queue pair sends again from its oldest packet
-    timed_out: 1  #: and because no answer came
+    went_back: 1  #: a queue pair goes back to its oldest packet
+    timed_out: 1  #: it does so because no answer came
     failed: 1  #: a queue pair ended with an error
 
 
-def _less_one_more(a: Value, b: Value) -> Value:
-    """a - b - 1, signed, in one addition."""
-    return a + ~Cat(b, Const(0, 1)).as_signed()
+class _InHand:
+    """Registers of the queue pair whose event is carried out; READ loads them."""
+
+    def __init__(self, config: RdmaConfig):
+        self.event = Signal(Event)
+        self.index = Signal(index_bits(config))
+        self.row = Signal(row_layout(config))
+        self.settings = Signal(Settings)
+        self.window_mask = Signal(FLIGHT_BITS)  # the window, a power of two of packets, less one
+        self.offset = Signal(LENGTH_BITS)  # bytes of the message before the next packet
+        self.verdict = Signal(Verdict)  # of the answer
+        self.due = Signal()  # a SEND has a packet to send; a TIMEOUT, or an answer, may go back
+        self.ending = Signal(Ending)  # of the oldest write, should the queue pair fail now
+        self.progress = Signal()  # WRITE restarts the timer
+
+    @property
+    def window_full(self) -> Value:
+        """As many packets are in flight as may be."""
+        return (self.row.flight & ~self.window_mask).any()
 
 
 class Requester(wiring.Component):
-    """Cut the writes of all queue pairs into packets, send, and send again until they are acknowledged.
+    """Cut the writes of all queue pairs into packets, and send them until they are acknowledged: go-back-N.
 
-    One thing is done at a time: a queue pair connected, an answer taken, a descriptor queued, a timeout, a
-    packet sent, in this order of urgency; queue pairs take turns with their packets. Each descriptor completes
-    once, in the order of its queue pair. A queue pair that fails or is connected anew completes what it has at
-    once, and what is posted to one that is not enabled completes as flushed.
+    It carries out one event at a time, the most urgent first: a queue pair is connected, an answer taken, a
+    descriptor posted, a timeout handled, a packet sent. Queue pairs take turns with their packets. Each
+    descriptor completes once, in the order in which its queue pair got them. A queue pair that fails or is
+    connected anew completes all of its descriptors at once; one that is not enabled completes what is posted to
+    it as flushed.
 
     Members
     -------
@@ -118,341 +133,309 @@ class Requester(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A row of state is read, changed by a few states, and written; flags say what there is to do."""
+        """Load a queue pair's row of state, let the states of one event change it, and write it back.
+
+        IDLE takes the event that :class:`EventChoice` offers. READ copies the queue pair's row and settings
+        from their tables into the registers *in hand*. The states of the event change the row in hand;
+        whichever ends them writes the row back, and with it three flags of the queue pair from which the next
+        event is chosen: it is sendable, has room for a descriptor, has packets in flight (its timer runs)::
+
+            CONNECT  FLUSH ... SETTLE
+            ANSWER   CHECK, ACCEPT, ADVANCE, (COUNT, COMPLETE) for each write that ends; then as below, or FLUSH
+            TIMEOUT  CHECK, GO BACK, SETTLE
+            POST     POST, POSTED; then SEND or, where the queue pair is not enabled, FLUSH
+            SEND     SEND, CUT, HAND ON
+
+        Packets in flight are numbered ``oldest`` to ``oldest + flight - 1``. No packet is stored: to go back is
+        to point ``send`` and ``number`` at the oldest packet again, and to have none in flight.
+        """
         m = Module()
-        self._make(m)
-        self._choose(m)
+        hand = _InHand(self.config)
+        m.submodules.tables = tables = SenderTables(config=self.config)
+        queue_free = self._make_queues(m)
+        choice = self._make_choice(m, hand, queue_free)
+        m.d.comb += [
+            tables.index.eq(hand.index),
+            tables.new_row.eq(hand.row),
+            tables.new_settings.eq(self.connect.payload.settings),
+            tables.pointer.eq(hand.row.head + 1),  # unless a state reads another descriptor
+        ]
         with m.FSM():
-            self._idle(m)
-            self._post(m)
-            self._send(m)
-            self._answer(m)
-            self._go_back(m)
-            self._flush(m)
+            self._read(m, hand, tables, choice)
+            self._post(m, hand, tables, queue_free)
+            self._send(m, hand, tables)
+            self._answer(m, hand, tables)
+            self._go_back(m, hand)
+            self._flush(m, hand, tables)
             with m.State("WRITE"):
-                self._write_row(m, self.closed)
+                self._write_row(m, hand, tables)
                 m.next = "IDLE"
         return m
 
-    def _make(self, m: Module) -> None:
-        """Tables, registers of the queue pair in hand, flags of all."""
-        config, count = self.config, self.config.queue_pairs
-        self.row = Signal(row_layout(config))
-        self.settings = Signal(Settings)
-        self.offset = Signal(LENGTH_BITS)  # bytes of the message that were sent
-        self.window = Signal(FLIGHT_BITS)  # packets that may be in flight, but one
-        self.index = Signal(index_bits(config))
-        self.kind = Signal(Kind)
-        self.progress = Signal()  # restarts the timer
-        self.reads = Signal()  # a descriptor, in this state
-        self.ending = Signal(Ending)
-        self.positive, self.sequence, self.refused = (
-            Signal(name=n) for n in ("positive", "sequence", "refused")
-        )
-        # of the row as it was a cycle before:
-        self.closed = Signal()  # the window is full
-        self.quiet = Signal()  # no packet is in flight
-        self.moot = Signal()  # nor is there reason to go back
-        self.spent = Signal()  # there are no retries left
-        self.tried = Signal.like(self.row.attempts)  # one attempt more
-        self.sends_on = Signal()  # there is still a packet to send
-        self.overdue = Signal()  # there is still a reason to go back: a timer's, or an answer
-        # of each queue pair: a packet could be sent; a descriptor posted; packets are in flight
-        self.sendable = Signal(count)
-        self.room = Signal(count, init=-1)
-        self.waiting = Signal(count)
-        self._make_tables(m)
-        m.submodules.timers = self.timers = timers = Timers(count=count)
-        m.d.comb += [timers.timeout.eq(self.timeout), timers.waiting.eq(self.waiting)]
-        m.d.sync += [
-            timers.restart.eq(0),
-            self.reads.eq(0),
-            self.closed.eq((self.row.flight & ~self.window).any()),
-            self.quiet.eq(~self.row.flight.any()),
-            self.moot.eq(~self.row.flight.any() | ~self.overdue),
-            self.spent.eq(self.row.attempts == self.settings.retries),
-            self.tried.eq(self.row.attempts + 1),
-        ]
-        m.submodules.headers = self.packets = StreamFIFO(shape=Headers, depth=_QUEUE)
-        m.submodules.fetches = self.fetches = StreamFIFO(shape=self.fetch.payload.shape(), depth=_QUEUE)
-        connect_typed(m, self.packets.o, wiring.flipped(self.headers))
-        connect_typed(m, self.fetches.o, wiring.flipped(self.fetch))
+    def _make_queues(self, m: Module) -> Signal:
+        """Headers and fetches of packets that were cut; whether both queues have a place, for one more packet.
 
-    def _choose(self, m: Module) -> None:
-        """What there is to do, the most urgent first, and for which queue pair.
-
-        What is known is some cycles old: so ``free`` is room for two packets, that a descriptor is taken shows
-        before the next choice, and timers and packets are looked at again when their queue pair's row is read.
+        That is some cycles old where it is looked at, so it leaves a place for the packet that may be on its
+        way.
         """
-        m.submodules.turn = self.turn = turn = Turns(count=self.config.queue_pairs)
-        m.d.comb += turn.i.eq(self.sendable)
-        connect, answer, post = self.connect, self.answer, self.post
-        self.free = free = Signal()
-        expired = Signal.like(self.index)
-        has_expired = Signal()
-        can_post = Signal()
-        m.d.sync += [
-            free.eq((self.packets.level < _QUEUE - 1) & (self.fetches.level < _QUEUE - 1)),
-            Cat(has_expired, expired).eq(Cat(*first_of(self.timers.expired))),
-            can_post.eq(post.valid & self.room.bit_select(post.payload.index, 1)),
-        ]
-        self.choices = {
-            Kind.CONNECT: (connect.valid, connect.payload.index),
-            Kind.ANSWER: (answer.valid, answer.payload.index),
-            Kind.POST: (can_post, post.payload.index),
-            Kind.TIMEOUT: (has_expired, expired),
-            Kind.SEND: (turn.valid & free, turn.o),
-        }
+        m.submodules.headers = self._packets = StreamFIFO(shape=Headers, depth=_QUEUE)
+        m.submodules.fetches = self._fetches = StreamFIFO(shape=self.fetch.payload.shape(), depth=_QUEUE)
+        connect_typed(m, self._packets.o, wiring.flipped(self.headers))
+        connect_typed(m, self._fetches.o, wiring.flipped(self.fetch))
+        queue_free = Signal()
+        m.d.sync += queue_free.eq((self._packets.level < _QUEUE - 1) & (self._fetches.level < _QUEUE - 1))
+        return queue_free
 
-    def _make_tables(self, m: Module) -> None:
-        config, count = self.config, self.config.queue_pairs
-        m.submodules.rows = rows = Memory(shape=self.row.shape(), depth=count, init=[])
-        m.submodules.settings = settings = Memory(shape=Settings, depth=count, init=[])
-        self.row_read, self.row_write = rows.read_port(domain="comb"), rows.write_port()
-        self.settings_read, self.settings_write = settings.read_port(domain="comb"), settings.write_port()
-        m.submodules.writes = writes = Memory(
-            shape=descriptor_layout(config), depth=count * config.descriptors, init=[]
-        )
-        self.writes_read, self.writes_write = writes.read_port(), writes.write_port()
-        self.write = self.writes_read.data  # the descriptor in hand
-        for port in (self.row_read, self.row_write, self.settings_read, self.settings_write):
-            m.d.comb += port.addr.eq(self.index)
+    def _make_choice(self, m: Module, hand: _InHand, queue_free: Signal) -> EventChoice:
+        """The flags of all queue pairs, and what chooses the next event from them."""
+        count = self.config.queue_pairs
+        m.submodules.choice = choice = EventChoice(config=self.config)
+        m.submodules.timers = self._timers = timers = Timers(count=count)
+        self._flags = {name: Signal(count, name=name) for name in ("sendable", "in_flight")}
+        self._flags["has_room"] = Signal(count, name="has_room", init=-1)
+        last_sent = Signal.like(hand.index)
+        for name in ("connect", "answer", "post"):
+            port, candidate = getattr(self, name), getattr(choice, name)
+            m.d.comb += [candidate.valid.eq(port.valid), candidate.index.eq(port.payload.index)]
         m.d.comb += [
-            self.row_write.data.eq(self.row),
-            self.settings_write.data.eq(self.connect.payload.settings),
-            self.writes_read.en.eq(self.reads),
-            self.writes_read.addr.eq(Cat((self.row.head + 1)[:-2], self.index)),  # else somebody says so
+            timers.timeout.eq(self.timeout),
+            timers.waiting.eq(self._flags["in_flight"]),
+            choice.sendable.eq(self._flags["sendable"]),
+            choice.has_room.eq(self._flags["has_room"]),
+            choice.expired.eq(timers.expired),
+            choice.queue_free.eq(queue_free),
+            choice.last_sent.eq(last_sent),
         ]
+        m.d.sync += timers.restart.eq(0)
+        self._last_sent = last_sent
+        return choice
 
-    def _read_write(self, m: Module, pointer: Any) -> None:
-        """Have the descriptor at that place in hand from the next cycle on; ``reads`` is set a cycle before."""
-        m.d.comb += self.writes_read.addr.eq(Cat(pointer[:-1], self.index))
-
-    def _write_row(self, m: Module, closed: Any) -> None:
+    def _write_row(self, m: Module, hand: _InHand, tables: SenderTables) -> None:
         """Put the row back, and say what can be done with its queue pair now."""
-        row = self.row
-        size = len(row.head) - 1
-        full = (row.head[:size] == row.tail[:size]) & (row.head[size] != row.tail[size])
+        row = hand.row
+        ring_bits = len(row.head) - 1
+        ring_full = (row.head ^ row.tail) == 1 << ring_bits
         flags = [
-            (self.sendable, row.enable & (row.send != row.tail) & ~closed),
-            (self.room, ~full),
-            (self.waiting, row.flight.any()),
+            (self._flags["sendable"], row.enable & (row.send != row.tail) & ~hand.window_full),
+            (self._flags["has_room"], ~ring_full),
+            (self._flags["in_flight"], row.flight != 0),
             (self.enabled, row.enable),
         ]
-        m.d.comb += self.row_write.en.eq(1)
-        for flag, value in flags:
-            m.d.sync += flag.bit_select(self.index, 1).eq(value)
-        m.d.sync += self.timers.restart.eq(self.progress << self.index)
+        m.d.comb += tables.write_row.eq(1)
+        m.d.sync += [flag.bit_select(hand.index, 1).eq(value) for flag, value in flags]
+        m.d.sync += self._timers.restart.eq(hand.progress << hand.index)
 
-    def _idle(self, m: Module) -> None:
-        """Choose what to do, and read the queue pair's row."""
+    def _read(self, m: Module, hand: _InHand, tables: SenderTables, choice: EventChoice) -> None:
+        """IDLE and READ: choose an event, and load its queue pair with the first descriptor that it needs."""
+        row, settings = tables.row, tables.settings
         with m.State("IDLE"):
-            m.d.sync += [self.progress.eq(0), self.reads.eq(1)]
-            *urgent, (last, (wanted, index)) = self.choices.items()
-            m.d.sync += [self.kind.eq(last), self.index.eq(index)]  # even if not wanted: then nobody looks
-            with m.If(wanted):
+            m.d.sync += [hand.progress.eq(0), hand.event.eq(choice.event), hand.index.eq(choice.index)]
+            with m.If(choice.valid):
                 m.next = "READ"
-            for kind, (wanted, index) in reversed(urgent):
-                with m.If(wanted):
-                    m.d.sync += [self.kind.eq(kind), self.index.eq(index)]
-                    m.next = "READ"
         with m.State("READ"):
-            m.d.sync += [
-                self.row.eq(self.row_read.data),
-                self.settings.eq(self.settings_read.data),
-                self.offset.eq(bytes_of(self.row_read.data.number, self.settings_read.data.mtu)),
-                self.window.eq(~(Const(-1, FLIGHT_BITS) << self.settings_read.data.window)),
-                self.sends_on.eq(self.sendable.bit_select(self.index, 1)),
-                self.overdue.eq(self.timers.expired.bit_select(self.index, 1)),
-                self.ending.eq(Ending.FLUSHED),
+            m.d.comb += [
+                tables.read.eq(1),
+                tables.pointer.eq(Mux(hand.event == Event.SEND, row.send, row.head)),
             ]
-            row = self.row_read.data
-            self._read_write(m, Mux(self.kind == Kind.SEND, row.send, row.head))
-            with m.Switch(self.kind):
-                with m.Case(Kind.CONNECT):
+            m.d.sync += [
+                hand.row.eq(row),
+                hand.settings.eq(settings),
+                hand.offset.eq(bytes_of(row.number, settings.mtu)),
+                hand.window_mask.eq(~(Const(-1, FLIGHT_BITS) << settings.window)),
+                hand.ending.eq(Ending.FLUSHED),
+            ]
+            with m.Switch(hand.event):
+                with m.Case(Event.CONNECT):
                     m.next = "FLUSH"
-                with m.Case(Kind.ANSWER):
-                    self._judge(m)
+                with m.Case(Event.ANSWER):
+                    self._judge(m, hand)
+                    m.d.sync += hand.due.eq(1)
                     m.next = "CHECK"
-                with m.Case(Kind.POST):
+                with m.Case(Event.POST):
                     m.next = "POST"
-                with m.Case(Kind.TIMEOUT):
-                    m.d.sync += self.ending.eq(Ending.RETRIES)
+                with m.Case(Event.TIMEOUT):
+                    expired = self._timers.expired.bit_select(hand.index, 1)
+                    m.d.sync += [hand.ending.eq(Ending.RETRIES), hand.due.eq(expired)]
                     m.next = "CHECK"
-                with m.Case(Kind.SEND):
-                    m.d.sync += self.turn.last.eq(self.index)
+                with m.Case(Event.SEND):
+                    sendable = self._flags["sendable"].bit_select(hand.index, 1)
+                    m.d.sync += [self._last_sent.eq(hand.index), hand.due.eq(sendable)]
                     m.next = "SEND"
 
-    def _post(self, m: Module) -> None:
-        """Queue a descriptor; its first packet may go at once."""
-        post, row, port = self.post.payload, self.row, self.writes_write
-        most = Signal(signed(LENGTH_BITS + 1))  # bytes, less one
-        m.d.sync += most.eq(post.length - 1)  # it has been there for some cycles
+    def _post(self, m: Module, hand: _InHand, tables: SenderTables, queue_free: Signal) -> None:
+        """Put a descriptor into the ring; if its queue pair may send, a packet follows at once."""
+        post, row, descriptor = self.post.payload, hand.row, tables.new_descriptor
+        last_byte = Signal(signed(LENGTH_BITS + 1))  # of the message, from 0; -1 if it is empty
+        m.d.sync += last_byte.eq(post.length - 1)
+        last_number = packets_of(last_byte[:LENGTH_BITS], hand.settings.mtu)
+        copied = [name for name in descriptor.shape().members if name != "last_number"]
         m.d.comb += [
-            port.addr.eq(Cat(row.tail[:-1], self.index)),
-            *(
-                port.data[name].eq(post[name])
-                for name in port.data.shape().members
-                if name in post.shape().members
-            ),
-            port.data.last_number.eq(Mux(most < 0, 0, packets_of(most[:LENGTH_BITS], self.settings.mtu))),
+            tables.new_pointer.eq(row.tail),
+            *(descriptor[name].eq(post[name]) for name in copied),
+            descriptor.last_number.eq(Mux(last_byte < 0, 0, last_number)),
         ]
         with m.State("POST"):
-            m.d.comb += [port.en.eq(1), self.post.ready.eq(1)]
-            m.d.sync += [row.tail.eq(row.tail + 1), self.reads.eq(1)]
+            m.d.comb += [tables.write_descriptor.eq(1), self.post.ready.eq(1)]
+            m.d.sync += [row.tail.eq(row.tail + 1), hand.due.eq(1)]
             m.next = "POSTED"
         with m.State("POSTED"):
-            self._write_row(m, self.closed)
-            self._read_write(m, row.send)  # or its head, which is the same if it is not enabled
-            m.d.sync += self.sends_on.eq(1)
-            m.next = "FLUSH"
-            with m.If(row.enable):
+            self._write_row(m, hand, tables)
+            # FLUSH needs the head's descriptor: in a queue pair that is not enabled both pointers are equal.
+            m.d.comb += [tables.read.eq(1), tables.pointer.eq(row.send)]
+            with m.If(~row.enable):
+                m.next = "FLUSH"
+            with m.Elif(queue_free & ~hand.window_full):
+                m.next = "SEND"
+            with m.Else():
                 m.next = "WRITE"
-                with m.If(self.free & ~self.closed):
-                    m.next = "SEND"
 
-    def _send(self, m: Module) -> None:
-        """Hand on the next packet, if there is still one to send."""
+    def _send(self, m: Module, hand: _InHand, tables: SenderTables) -> None:
+        """Cut the next packet, and hand it to the queues."""
         m.submodules.cut = cut = PacketCut(config=self.config)
-        row, packets, fetches = self.row, self.packets.i, self.fetches.i
-        hands_on = Signal()  # the state, without its decoder
-        m.d.sync += hands_on.eq(0)
+        row, packets, fetches = hand.row, self._packets.i, self._fetches.i
         m.d.comb += [
             cut.row.eq(row),
-            cut.offset.eq(self.offset),
-            cut.write.eq(self.write),
-            cut.settings.eq(self.settings),
-            cut.window.eq(self.window),
+            cut.offset.eq(hand.offset),
+            cut.write.eq(tables.descriptor),
+            cut.settings.eq(hand.settings),
+            cut.window_mask.eq(hand.window_mask),
             packets.payload.eq(cut.headers),
             fetches.payload.eq(cut.fetch),
-            packets.valid.eq(hands_on),
-            fetches.valid.eq(hands_on & cut.some),
-            self.events.sent.eq(hands_on),
         ]
         with m.State("SEND"):
             m.next = "IDLE"
-            with m.If(self.sends_on):
+            with m.If(hand.due):
                 m.next = "CUT"
         with m.State("CUT"):
-            m.d.sync += [hands_on.eq(1), self.progress.eq(self.quiet)]
-            m.d.sync += [row[name].eq(cut.after[name]) for name in cut.after.shape().members]
+            m.d.sync += [row[name].eq(cut.next_row[name]) for name in cut.next_row.shape().members]
+            m.d.sync += hand.progress.eq(row.flight == 0)  # the timer counts from the oldest packet in flight
             m.next = "HAND ON"
         with m.State("HAND ON"):
-            self._write_row(m, cut.closes)
+            m.d.comb += [packets.valid.eq(1), fetches.valid.eq(cut.has_payload), self.events.sent.eq(1)]
+            self._write_row(m, hand, tables)
             m.next = "IDLE"
 
-    def _answer(self, m: Module) -> None:
-        """Move on by the packets that are acknowledged, and complete the writes that they end."""
-        row, answer = self.row, self.answer.payload
-        ahead = Signal(PSN_BITS)
-        steps = Signal(FLIGHT_BITS)
-        near = Signal()
-        below = Signal()  # those in flight, but for the upper bits
-        left = Signal(signed(PSN_BITS + 1))
-        moved = Signal(data.StructLayout({n: row.shape()[n].shape for n in ("oldest", "flight", "done")}))
+    def _answer(self, m: Module, hand: _InHand, tables: SenderTables) -> None:
+        """Advance past the packets that are acknowledged, and complete the writes that end with them.
+
+        A sum a state, each into a register that the next state uses: READ takes the distance from the oldest
+        packet to the answer's, CHECK how many packets are acknowledged, ACCEPT what the row becomes by them,
+        COUNT whether the head ends.
+        """
+        row, verdict, answer = hand.row, hand.verdict, self.answer.payload
+        distance = Signal(PSN_BITS)  # from the oldest packet to the answer's
+        in_flight = Signal()
+        acknowledged = Signal(FLIGHT_BITS)  # packets
+        surplus = Signal(signed(PSN_BITS + 1))  # packets acknowledged from the head's last one on
+        advanced = Signal(
+            data.StructLayout({name: row.shape()[name].shape for name in ("oldest", "flight", "done")})
+        )
         m.d.sync += [
-            ahead.eq(answer.psn - self.row_read.data.oldest),
-            near.eq(~ahead[FLIGHT_BITS:].any() & (self.positive | self.sequence | self.refused)),
-            below.eq(ahead[:FLIGHT_BITS] < row.flight),
-            steps.eq(ahead[:FLIGHT_BITS] + self.positive),
-            moved.oldest.eq(row.oldest + steps),
-            moved.flight.eq(row.flight - steps),
-            moved.done.eq(row.done + steps),
-            left.eq(_less_one_more(row.done, self.write.last_number)),
+            distance.eq(answer.psn - tables.row.oldest),
+            in_flight.eq(distance < row.flight),
+            acknowledged.eq(distance[:FLIGHT_BITS] + (verdict == Verdict.ACK)),
+            advanced.oldest.eq(row.oldest + acknowledged),
+            advanced.flight.eq(row.flight - acknowledged),
+            advanced.done.eq(row.done + acknowledged),
+            surplus.eq(row.done - tables.descriptor.last_number),
         ]
         with m.State("CHECK"):
-            m.next = "TAKE"
-            with m.If(self.kind == Kind.TIMEOUT):
+            m.next = "ACCEPT"
+            with m.If(hand.event == Event.TIMEOUT):
                 m.next = "GO BACK"
-        with m.State("TAKE"):
+        with m.State("ACCEPT"):
             m.d.comb += self.answer.ready.eq(1)
             m.next = "IDLE"
-            with m.If(near & below):
-                m.next = "MOVE"
-        with m.State("MOVE"):
-            m.d.sync += [row[name].eq(moved[name]) for name in moved.shape().members]
-            with m.If(steps.any()):
-                m.d.sync += [row.attempts.eq(0), self.progress.eq(1)]
+            with m.If(in_flight & (verdict != Verdict.IGNORED)):
+                m.next = "ADVANCE"
+        with m.State("ADVANCE"):
+            m.d.sync += [row[name].eq(advanced[name]) for name in advanced.shape().members]
+            with m.If(acknowledged != 0):
+                m.d.sync += [row.attempts.eq(0), hand.progress.eq(1)]
             m.next = "COUNT"
         with m.State("COUNT"):
             m.next = "COMPLETE"
         with m.State("COMPLETE"):
-            with m.If(left >= 0), m.If(self._complete(m, Ending.DONE)):
-                m.d.sync += row.done.eq(left)
-                m.next = "COUNT"
-            with m.Elif(self.refused):
-                self._fail(m)
-            with m.Elif(self.sequence):
+            with m.If(surplus > 0):
+                self._complete(m, hand, tables, Ending.DONE)
+                with m.If(self.completion.ready):
+                    m.d.sync += row.done.eq(surplus - 1)
+                    m.next = "COUNT"
+            with m.Elif(verdict == Verdict.FATAL):
+                self._fail(m, hand)
+            with m.Elif(verdict == Verdict.SEQUENCE):
                 m.next = "GO BACK"
             with m.Else():
                 m.next = "WRITE"
 
-    def _judge(self, m: Module) -> None:
-        """What kind of answer it is; one of another kind is ignored."""
+    def _judge(self, m: Module, hand: _InHand) -> None:
+        """What the answer's syndrome says, and how the oldest write ends if the queue pair fails by it."""
         syndrome = self.answer.payload.syndrome
-        m.d.sync += [
-            self.overdue.eq(1),
-            self.positive.eq(syndrome[5:] == 0),
-            self.sequence.eq(syndrome == Nak.SEQUENCE.syndrome),
-            self.refused.eq(0),
-        ]
-        for nak, ending in _ENDINGS.items():
+        m.d.sync += hand.verdict.eq(Verdict.IGNORED)
+        with m.If(syndrome[5:] == 0):
+            m.d.sync += hand.verdict.eq(Verdict.ACK)
+        with m.If(syndrome == Nak.SEQUENCE.syndrome):
+            m.d.sync += [hand.verdict.eq(Verdict.SEQUENCE), hand.ending.eq(Ending.RETRIES)]
+        for nak, ending in _FATAL.items():
             with m.If(syndrome == nak.syndrome):
-                m.d.sync += [self.refused.eq(nak != Nak.SEQUENCE), self.ending.eq(ending)]
+                m.d.sync += [hand.verdict.eq(Verdict.FATAL), hand.ending.eq(ending)]
 
-    def _complete(self, m: Module, ending: Any) -> Any:
-        """Say what has become of the head, and go on to the next one behind it, when that is taken."""
-        said, row = self.completion, self.row
+    def _complete(self, m: Module, hand: _InHand, tables: SenderTables, ending: Any) -> None:
+        """Offer the head's completion; once it is taken, the next descriptor becomes the head."""
+        completion, row = self.completion, hand.row
         m.d.comb += [
-            said.valid.eq(1),
-            said.p.index.eq(self.index),
-            said.p.tag.eq(self.write.tag),
-            said.p.ending.eq(ending),
+            completion.valid.eq(1),
+            completion.p.index.eq(hand.index),
+            completion.p.tag.eq(tables.descriptor.tag),
+            completion.p.ending.eq(ending),
         ]
-        with m.If(said.ready):
-            m.d.comb += self.writes_read.en.eq(1)
+        with m.If(completion.ready):
+            m.d.comb += tables.read.eq(1)
             m.d.sync += row.head.eq(row.head + 1)
-        return said.ready
 
-    def _fail(self, m: Module) -> None:
-        """The queue pair ends; ``ending`` is what is said of its oldest write."""
+    def _fail(self, m: Module, hand: _InHand) -> None:
+        """The queue pair ends; its oldest write completes with ``ending``, all others as flushed."""
         m.d.comb += self.events.failed.eq(1)
-        m.d.sync += self.row.enable.eq(0)
+        m.d.sync += hand.row.enable.eq(0)
         m.next = "FLUSH"
 
-    def _go_back(self, m: Module) -> None:
-        """Send again from the oldest packet on, if that has not been tried too often."""
-        row = self.row
+    def _go_back(self, m: Module, hand: _InHand) -> None:
+        """Go-back-N: the oldest packet is the next to send, unless that was tried too often."""
+        row = hand.row
         with m.State("GO BACK"):
-            m.d.sync += self.progress.eq(1)
-            with m.If(self.moot):
-                m.next = "WRITE"  # what the timer waited for has come meanwhile
-            with m.Elif(self.spent):
-                self._fail(m)
+            m.d.sync += hand.progress.eq(1)
+            with m.If(~hand.due | (row.flight == 0)):
+                m.next = "WRITE"  # the packet that the timer waited for has been acknowledged meanwhile
+            with m.Elif(row.attempts == hand.settings.retries):
+                self._fail(m, hand)
             with m.Else():
-                m.d.comb += [self.events.went_back.eq(1), self.events.timed_out.eq(self.kind == Kind.TIMEOUT)]
+                m.d.comb += [
+                    self.events.went_back.eq(1),
+                    self.events.timed_out.eq(hand.event == Event.TIMEOUT),
+                ]
                 m.d.sync += [
-                    row.attempts.eq(self.tried),
+                    row.attempts.eq(row.attempts + 1),
                     row.flight.eq(0),
                     row.send.eq(row.head),
                     row.number.eq(row.done),
                 ]
                 m.next = "SETTLE"
 
-    def _flush(self, m: Module) -> None:
-        """Complete all that is left; then, if asked for, begin anew."""
-        row, wanted = self.row, self.connect.payload.settings
+    def _flush(self, m: Module, hand: _InHand, tables: SenderTables) -> None:
+        """Complete all descriptors; a CONNECT then gives the queue pair its new settings."""
+        row, settings = hand.row, self.connect.payload.settings
         with m.State("FLUSH"):
             m.d.sync += [row[name].eq(0) for name in ("done", "flight", "number", "attempts")]
-            m.d.sync += [row.send.eq(row.tail), self.progress.eq(1)]
-            with m.If(self.kind == Kind.CONNECT):
-                m.d.sync += [row.enable.eq(wanted.enable), row.oldest.eq(wanted.send_psn)]
-            m.d.comb += self.writes_read.en.eq(self.completion.ready)  # whatever comes behind the last one
-            with m.If(row.head != row.tail), m.If(self._complete(m, self.ending)):
-                m.d.sync += self.ending.eq(Ending.FLUSHED)
+            m.d.sync += [row.send.eq(row.tail), hand.progress.eq(1)]
+            with m.If(hand.event == Event.CONNECT):
+                m.d.sync += [row.enable.eq(settings.enable), row.oldest.eq(settings.send_psn)]
+            with m.If(row.head != row.tail):
+                self._complete(m, hand, tables, hand.ending)
+                with m.If(self.completion.ready):
+                    m.d.sync += hand.ending.eq(Ending.FLUSHED)
             with m.Else():
                 m.next = "SETTLE"
         with m.State("SETTLE"):
-            with m.If(self.kind == Kind.CONNECT):
-                m.d.comb += [self.settings_write.en.eq(1), self.connect.ready.eq(1)]
+            with m.If(hand.event == Event.CONNECT):
+                m.d.comb += [tables.write_settings.eq(1), self.connect.ready.eq(1)]
             m.next = "WRITE"

@@ -1,4 +1,4 @@
-"""What the parts of the NIC of one-sided writes tell one another."""
+"""The layouts of packets and payloads that the parts of the NIC exchange."""
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 

@@ -13,15 +13,15 @@ from fanin.hdl.bus.axi4 import AXI4WriteSignature, Resp
 from fanin.hdl.rdma.bursts import PAGE_BITS, PayloadBursts, drive_addresses, last_byte
 from fanin.hdl.rdma.merge import WordMerge, sums, window
 from fanin.hdl.rdma.shapes import lane_bits, store_layout
-from fanin.hdl.rdma.tally import Tally
 from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.lanes import ones_from, rotated
 from fanin.rdma import check_path
 
-_LATE_BITS = 3  # of a turn, behind a register; the others are in front of it
+_COARSE_BITS = 3  # of a rotation, after a register; the fine bits are applied before it
 _AHEAD = 16  # payloads whose addresses may leave before their words
-_ON_THE_WAY = 2  # commands that may have been taken since the queues' levels were looked at
+_IN_TRANSIT = 2  # commands that may be on their way to the queues
 _AWAITED = data.StructLayout({"some": 1, "crosses": 1})  # whether a payload has bytes, and takes two bursts
 
 
@@ -32,7 +32,7 @@ def _run_layout(width: int) -> data.StructLayout:
 
 
 class PayloadStore(wiring.Component):
-    """Write payloads to memory, from any byte on and from any lane; or throw them away.
+    """Write payloads to memory, from any byte on and from any lane; or discard them.
 
     A payload is one burst, or two if it crosses a 4 KiB boundary; only its bytes are strobed, and they go in
     the order of their addresses. All bursts carry the ID 0, so that responses come back in order; ``bready``
@@ -76,8 +76,8 @@ class PayloadStore(wiring.Component):
 
     def __init__(self, *, width: int = 512, address_width: int = 40, outstanding: int = 64):
         check_path(width=width, address_width=address_width)
-        if not isinstance(outstanding, int) or outstanding <= _ON_THE_WAY:
-            raise ValueError(f"outstanding must be at least {_ON_THE_WAY + 1}, not {outstanding!r}")
+        if not isinstance(outstanding, int) or outstanding <= _IN_TRANSIT:
+            raise ValueError(f"outstanding must be at least {_IN_TRANSIT + 1}, not {outstanding!r}")
         self.width = width
         self.address_width = address_width
         self.outstanding = outstanding
@@ -99,7 +99,7 @@ class PayloadStore(wiring.Component):
         payload = bursts.command.payload.shape()
         m.submodules.payloads = payloads = StreamFIFO(shape=payload, depth=_AHEAD)
         run = _run_layout(self.width)
-        m.submodules.merge = merge = WordMerge(width=self.width, depth=_AHEAD, late=_LATE_BITS, tag=run)
+        m.submodules.merge = merge = WordMerge(width=self.width, depth=_AHEAD, coarse=_COARSE_BITS, tag=run)
         m.submodules.awaited = awaited = StreamFIFO(shape=_AWAITED, depth=self.outstanding)
         connect_typed(m, payloads.o, bursts.command)
         self._take(m, [payloads, merge, awaited])
@@ -110,13 +110,13 @@ class PayloadStore(wiring.Component):
         return m
 
     def _take(self, m: Module, queues: list[Any]) -> None:
-        """Take commands while all queues have room for those that may be on the way."""
+        """Take commands while all queues have room for those that may be in transit."""
         room = Signal(init=1)
-        m.d.sync += room.eq(Cat(queue.level < queue.depth - _ON_THE_WAY for queue in queues).all())
+        m.d.sync += room.eq(Cat(queue.level < queue.depth - _IN_TRANSIT for queue in queues).all())
         m.d.comb += self.command.ready.eq(room)
 
     def _plan(self, m: Module, payloads: Any, words: Any, awaited: Any) -> None:
-        """One addition in front of a register; behind it the queues, which have room for what was taken."""
+        """Sums before a register; after it the queues, which have room for what was taken."""
         given, bits = self.command.payload, lane_bits(self.width)
         go, some = (Signal(name=name) for name in ("go", "some"))
         m.d.comb += [go.eq(self.command.valid & self.command.ready), some.eq(given.size != 0)]
@@ -150,7 +150,7 @@ class PayloadStore(wiring.Component):
         ]
 
     def _merged(self, m: Module, merge: WordMerge) -> Any:
-        """Merge neighbours and turn the words to their lanes, within an eighth of a word first."""
+        """Rotate the words within an eighth of a word, and merge neighbours; the coarse rotation follows."""
         out, lane = merge.o.payload, range(self.width // 8)
         layout = data.StructLayout(out.shape().members | {"from": lane, "to": lane})  # the bytes that count
         m.submodules.word = word = StreamFIFO(shape=self.width, depth=1)
@@ -158,7 +158,7 @@ class PayloadStore(wiring.Component):
         connect_typed(m, wiring.flipped(self.i), word.i)
         m.d.comb += [
             merge.i.valid.eq(word.o.valid),
-            merge.i.payload.eq(rotated(word.o.payload, merge.turn)),
+            merge.i.payload.eq(rotated(word.o.payload, merge.rotation)),
             word.o.ready.eq(merge.i.ready),
             merged.i.valid.eq(merge.o.valid),
             merge.o.ready.eq(merged.i.ready),
@@ -177,32 +177,32 @@ class PayloadStore(wiring.Component):
             place.eq(Mux(word.first, word.tag.place, next_place)),
             words.ready.eq(~axi.wvalid | axi.wready),
         ]
-        behind = (ones_from(word.to, size) << 1)[:size]
+        after_end = (ones_from(word.to, size) << 1)[:size]
         with m.If(axi.wready):
             m.d.sync += axi.wvalid.eq(0)
         with m.If(words.valid & words.ready):
             m.d.sync += [
                 axi.wvalid.eq(1),
-                axi.wdata.eq(rotated(word.data, word.late, unit=self.width >> _LATE_BITS)),
-                axi.wstrb.eq(ones_from(word["from"], size) & ~behind),
+                axi.wdata.eq(rotated(word.data, word.coarse, unit=self.width >> _COARSE_BITS)),
+                axi.wstrb.eq(ones_from(word["from"], size) & ~after_end),
                 axi.wlast.eq(word.last | place.all()),
                 next_place.eq(place + 1),
             ]
 
     def _responses(self, m: Module, awaited: Any) -> None:
-        """Responses come in the order of the bursts; those that wait for payloads of nothing are counted."""
-        m.submodules.answered = answered = Tally(limit=2 * self.outstanding)
+        """Responses come in the order of the bursts; a payload without bytes is done without one."""
+        m.submodules.answered = answered = Credits(limit=2 * self.outstanding)
         axi = self.axi
         one_more = Signal()  # the first of the payload's two bursts has been answered
         m.d.comb += [
             axi.bready.eq(1),
-            answered.up.eq(axi.bvalid),
-            answered.down.eq(awaited.valid & awaited.payload.some & answered.some),
+            answered.give.eq(axi.bvalid),
+            answered.take.eq(awaited.valid & awaited.payload.some & answered.ok),
             self.done.eq(
-                awaited.valid & (~awaited.payload.some | answered.some & (~awaited.payload.crosses | one_more))
+                awaited.valid & (~awaited.payload.some | answered.ok & (~awaited.payload.crosses | one_more))
             ),
             awaited.ready.eq(self.done),
         ]
-        with m.If(answered.down):
+        with m.If(answered.take):
             m.d.sync += one_more.eq(awaited.payload.crosses & ~one_more)
         m.d.sync += self.error.eq(axi.bvalid & (axi.bresp != Resp.OKAY))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Module, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -15,10 +15,10 @@ TIMEOUT_BITS = 32
 
 
 class Timers(wiring.Component):
-    """Tell which queue pairs have waited too long.
+    """One timer for each queue pair: which of them have expired.
 
-    All timers share one counter, which looks at one of them a cycle; so a timer may be late by as many cycles
-    as there are.
+    The timers share one adder, which visits one of them a cycle; so a timer may expire later than it should, by
+    as many cycles as there are timers.
 
     Members
     -------
@@ -58,10 +58,11 @@ class Timers(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``visit`` goes round; a restart is remembered until its timer is visited.
+        """A timer's age is a word of memory, counted in rounds of the visits.
 
-        A visit takes three cycles: was the timer stopped, how old is it, is it over its limit; a restart that
-        comes meanwhile must win.
+        A visit takes three cycles: was the timer stopped since its last visit, what is its age, is that above
+        the limit. A stop (a restart, or a timer that does not run) is remembered until the visit, and wins over
+        one that is being judged.
         """
         m = Module()
         step_bits = (self.count - 1).bit_length()
@@ -70,25 +71,26 @@ class Timers(wiring.Component):
         visit = Signal(step_bits)
         stopped = Signal(self.count)
         limit = Signal(TIMEOUT_BITS - step_bits)
-        still = Signal()  # the timer visited in the cycle before stands at 0
-        stood = Signal()  # so did the one before that
-        over = Signal()  # that one's age is above the limit
+        # of the timer visited one cycle ago, and of the one two cycles ago:
         _, visited, judged = delayed(m, visit, 2, name="visit")
+        visited_stopped = Signal()
+        judged_stopped = Signal()
+        judged_over = Signal()  # its age is above the limit
         stop = Signal(self.count)
         m.d.comb += [
             stop.eq(self.restart | ~self.waiting),
             read.addr.eq(visited),
             write.addr.eq(visited),
             write.en.eq(1),
-            write.data.eq((read.data & ~still.replicate(len(limit))) + 1),  # in visits since it began
+            write.data.eq(Mux(visited_stopped, 0, read.data) + 1),
         ]
         m.d.sync += [
             limit.eq(self.timeout[step_bits:]),
             visit.eq(visit + 1),
-            still.eq(stopped.bit_select(visit, 1)),
+            visited_stopped.eq(stopped.bit_select(visit, 1)),
             stopped.eq(stopped & ~(1 << visit) | stop),
-            stood.eq(still),
-            over.eq(read.data > limit),
-            self.expired.eq((self.expired | ((over & ~stood) << judged) & ~stopped) & ~stop),
+            judged_stopped.eq(visited_stopped),
+            judged_over.eq(read.data > limit),
+            self.expired.eq((self.expired | ((judged_over & ~judged_stopped) << judged) & ~stopped) & ~stop),
         ]
         return m

@@ -1,4 +1,4 @@
-"""From packets to frames."""
+"""Packets to send become frames."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fanin.hdl.rdma.header_writer import HeaderWriter, written_layout
 from fanin.hdl.rdma.icrc import IcrcInserter
 from fanin.hdl.rdma.merge import WordMerge, window_layout
 from fanin.hdl.rdma.shapes import Headers
-from fanin.hdl.rdma.tally import Tally
 from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.lanes import ones_from
 from fanin.hdl.stream.packet import packet_stream
 from fanin.rdma import check_width
 
-_PAYLOADS = 4  # that may be told of before their frame begins
+_PAYLOADS = 4  # that may be announced before their frame begins
 
 
 class Transmitter(wiring.Component):
@@ -31,7 +31,7 @@ class Transmitter(wiring.Component):
     ``answers`` : In, stream of Headers
     ``packets`` : In, stream of Headers
     ``payload`` : In, stream of :func:`~fanin.hdl.rdma.merge.window_layout`
-        The next payload is there: how its words become those of its frame.
+        The next payload may be sent: how its words become those of its frame.
     ``words`` : In, stream of ``width`` bits
         Of payloads, each byte at its lane.
     ``o`` : Out, packet stream of ``width`` bits
@@ -66,7 +66,7 @@ class Transmitter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Two writers of headers, one frame at a time, the ICRC behind it."""
+        """Two header writers, one frame at a time from either, then the ICRC."""
         m = Module()
         m.submodules.icrc = icrc = IcrcInserter(width=self.width)
         connect_typed(m, icrc.o, wiring.flipped(self.o))
@@ -77,30 +77,30 @@ class Transmitter(wiring.Component):
             merge.command.payload.window.eq(self.payload.payload),
             self.payload.ready.eq(merge.command.ready),
         ]
-        m.submodules.there = there = Tally(limit=_PAYLOADS + 1)
-        m.d.comb += there.up.eq(merge.command.valid & merge.command.ready)
+        m.submodules.fetched = fetched = Credits(limit=_PAYLOADS + 1)
+        m.d.comb += fetched.give.eq(merge.command.valid & merge.command.ready)
 
         m.submodules.answer_writer = answers = HeaderWriter(width=self.width)
         m.submodules.packet_writer = packets = HeaderWriter(width=self.width)
         for writer, port in (answers, self.answers), (packets, self.packets):
             connect_typed(m, wiring.flipped(port), writer.i)
             m.d.comb += writer.own.eq(self.own)
-        # Who is next is known a cycle before the frame may begin.
+        # The choice is made in the cycle before the one in which the frame may begin.
         next_answer = Signal()
         next_packet = Signal()
         free = Signal()
         answer = answers.soon & ~answers.o.ready
-        packet = packets.soon & ~packets.o.ready & (there.some | ~packets.o.payload.payload)
+        packet = packets.soon & ~packets.o.ready & (fetched.ok | ~packets.o.payload.payload)
         m.d.sync += [next_answer.eq(answer), next_packet.eq(packet & ~answer)]
         m.d.comb += [
             answers.o.ready.eq(free & next_answer),
             packets.o.ready.eq(free & next_packet),
-            there.down.eq(packets.o.ready & packets.o.payload.payload),
+            fetched.take.eq(packets.o.ready & packets.o.payload.payload),
         ]
         chosen = Signal(written_layout(self.width))
         m.d.comb += [
             chosen.eq(Mux(next_answer, answers.o.payload, packets.o.payload)),
-            # An answer has no payload: where one lies is the packet's, and waits for no choice.
+            # An answer has no payload: where it lies in the frame is always the packet's.
             chosen.lane.eq(packets.o.payload.lane),
             chosen.end.eq(packets.o.payload.end),
         ]
@@ -108,17 +108,17 @@ class Transmitter(wiring.Component):
         return m
 
     def _frame(self, m: Module, chosen: Any, free: Signal, go: Any, payload: Any, o: Any) -> None:
-        """Headers are shifted out; from where they end the payload joins in, and behind it come zeros."""
+        """Headers are shifted out; where they end the payload joins, and zeros follow it."""
         size = self.width // 8
         active = Signal()
         header = Signal.like(chosen.bytes)
-        wants = Signal()  # payload is still to come
+        has_more = Signal()  # payload is still to come
         joins = Signal()  # in this word
         ahead = Signal.like(chosen.ahead)
         last = Signal()
         left = Signal.like(chosen.left)
         from_first, to_end, keep = (Signal(size, name=name) for name in ("from_first", "to_end", "keep"))
-        moves = Signal()
+        advance = Signal()
         lanes = Signal(size)
         mask = Mux(payload.payload.first, from_first, -1) & Mux(payload.payload.last, to_end, -1)
         m.d.comb += [
@@ -127,16 +127,16 @@ class Transmitter(wiring.Component):
             o.payload.last.eq(last),
             o.payload.keep.eq(Mux(last, keep, -1)),
             o.payload.data.eq(_joined(header, payload.payload.data, lanes)),
-            moves.eq(o.valid & o.ready),
+            advance.eq(o.valid & o.ready),
             payload.ready.eq(joins & o.ready),
-            free.eq(~active | moves & last),
+            free.eq(~active | advance & last),
         ]
-        with m.If(moves):
-            later, more = ahead >> 1, wants & ~(joins & payload.payload.last)
+        with m.If(advance):
+            later, more = ahead >> 1, has_more & ~(joins & payload.payload.last)
             m.d.sync += [
                 header.eq(header >> self.width),
                 ahead.eq(later),
-                wants.eq(more),
+                has_more.eq(more),
                 joins.eq(more & ~later[0]),
                 last.eq(left < 0),
                 left.eq(left - 1),
@@ -145,7 +145,7 @@ class Transmitter(wiring.Component):
             m.d.sync += [
                 active.eq(go),
                 header.eq(chosen.bytes),
-                wants.eq(chosen.payload),
+                has_more.eq(chosen.payload),
                 joins.eq(go & chosen.payload & ~chosen.ahead[0]),
                 ahead.eq(chosen.ahead),
                 last.eq(chosen.single),

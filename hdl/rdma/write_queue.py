@@ -1,4 +1,4 @@
-"""The writes that the host posts: looked at, counted, and queued."""
+"""The writes that the host posts: checked, counted and queued."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, write_layout
 from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.rdma import RdmaConfig
 from fanin.wire.rdma import MAX_MESSAGE_BYTES
@@ -18,10 +19,11 @@ _QUEUE = 16  # writes that may wait for their queue pair's ring
 
 
 class WriteQueue(wiring.Component):
-    """Take the host's writes, and refuse what cannot be done or could not be told of.
+    """Accept the host's writes, or refuse those that cannot be carried out or whose completion has no place.
 
-    Refused is a length above 2^31, what lies or ends beyond the memory's addresses, and one write too many: 16
-    may wait for their queue pair, and ``completions`` may be unfinished or not taken by the host.
+    Three kinds are refused: a length above 2^31; a source that begins or ends beyond the memory's addresses;
+    one write too many. 16 may wait for their queue pair's ring, and ``completions`` may be unfinished or have a
+    completion that the host has not taken.
 
     Members
     -------
@@ -71,30 +73,42 @@ class WriteQueue(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Add; look; decide."""
+        """Two cycles of looking at a write; in the third it is accepted or refused.
+
+        A credit stands for a write that may be unfinished: an accepted write takes it, and the host gives it
+        back when it takes the completion.
+        """
         m = Module()
         width = self.config.address_width
         m.submodules.queue = queue = StreamFIFO(shape=write_layout(self.config), depth=_QUEUE)
         connect_typed(m, queue.o, flipped(self.o))
-        end = Signal(max(width, LENGTH_BITS) + 1)
-        outside, beyond, too_long, added, looked = (
-            Signal(name=name) for name in ("outside", "beyond", "too_long", "added", "looked")
-        )
-        unfinished = Signal(range(self.completions + 1))
-        m.d.sync += [
-            end.eq(self.local[:width] + self.write.length),
-            outside.eq(self.local[width:].any()),
-            too_long.eq(self.write.length > MAX_MESSAGE_BYTES),
-            added.eq(self.post),
-            beyond.eq(end[width:].any() & (end[:width].any() | end[width + 1 :].any()) | outside | too_long),
-            looked.eq(added),
-            self.full.eq((unfinished == self.completions) | (queue.level == _QUEUE)),
-            self.accepted.eq(looked & ~beyond & ~self.full),
-            self.refused.eq(looked & (beyond | self.full)),
+        m.submodules.credits = credits = Credits(limit=self.completions, full=True)
+        # a cycle after ``post``
+        added = Signal()
+        end = Signal(max(width, LENGTH_BITS) + 1)  # the first byte after the write's source
+        start_outside = Signal()
+        too_long = Signal()
+        # two cycles after it
+        checked = Signal()
+        impossible = Signal()
+        accept = Signal()
+        end_outside = end[width:].any() & (end[:width].any() | end[width + 1 :].any())
+        m.d.comb += [
+            accept.eq(checked & ~impossible & ~self.full),
+            credits.take.eq(accept),
+            credits.give.eq(self.completed),
+            queue.i.valid.eq(self.accepted),
+            queue.i.payload.eq(self.write),
         ]
-        with m.If(looked & ~beyond & ~self.full & ~self.completed):
-            m.d.sync += unfinished.eq(unfinished + 1)
-        with m.Elif(self.completed & ~(looked & ~beyond & ~self.full)):
-            m.d.sync += unfinished.eq(unfinished - 1)
-        m.d.comb += [queue.i.valid.eq(self.accepted), queue.i.payload.eq(self.write)]
+        m.d.sync += [
+            added.eq(self.post),
+            end.eq(self.local[:width] + self.write.length),
+            start_outside.eq(self.local[width:].any()),
+            too_long.eq(self.write.length > MAX_MESSAGE_BYTES),
+            checked.eq(added),
+            impossible.eq(end_outside | start_outside | too_long),
+            self.full.eq(~credits.ok | (queue.level == _QUEUE)),
+            self.accepted.eq(accept),
+            self.refused.eq(checked & ~accept),
+        ]
         return m

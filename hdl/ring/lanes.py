@@ -14,8 +14,8 @@ from fanin.hdl.arith.fp32 import FP32Adder
 from fanin.hdl.emit import shared
 from fanin.hdl.ring.words import word_layout
 from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.hdl.stream.places import places
 
 FIFO_WORDS = 16  # more than are inside the adders, so that a taker's pause empties them and none is lost
 
@@ -79,12 +79,14 @@ class RingLanes(wiring.Component):
         connect_typed(m, fifo.o, flipped(self.o))
         complete = Signal()  # all that the next word needs is there
         enter = Signal()
-        has_place = places(m, FIFO_WORDS, enter, self.o.valid & self.o.ready)
+        m.submodules.places = places = Credits(limit=FIFO_WORDS, full=True)
         m.d.comb += [
             complete.eq(own.valid & (received.valid | ~own.payload.add)),
-            enter.eq(complete & has_place),
-            own.ready.eq((received.valid | ~own.payload.add) & has_place),
-            received.ready.eq(own.valid & own.payload.add & has_place),
+            places.take.eq(enter),
+            places.give.eq(self.o.valid & self.o.ready),
+            enter.eq(complete & places.ok),
+            own.ready.eq((received.valid | ~own.payload.add) & places.ok),
+            received.ready.eq(own.valid & own.payload.add & places.ok),
         ]
         m.d.comb += self.added.eq(enter & own.payload.add)
         m.d.sync += self.mismatch.eq(self.added & (own.payload.last ^ received.payload.last))

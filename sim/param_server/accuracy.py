@@ -1,9 +1,8 @@
 """Accuracy of the asynchronous run, epoch by epoch: ``python -m fanin.sim.param_server.accuracy``.
 
-Prints the tables of docs/systems/param-server.md. Data and gradients are those of scikit-learn's digits, or
-of MNIST
-from a folder; times are those of the paper's model sizes and computing (``paper``), so that staleness is
-what it would be there.
+Prints the tables of docs/systems/param-server-accuracy.md. Data and gradients are those of scikit-learn's
+digits, or of MNIST from a folder; times are those of the paper's model sizes and computing (``paper``), so that
+staleness is what it would be there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What the asynchronous run's parts cost in time: workers, links, server (docs/systems/param-server.md)."""
+"""What the asynchronous run's parts cost in time: workers, links, server.
+
+Their sources: docs/systems/param-server-time.md.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +117,7 @@ _WORD = WORD_BITS // 8
 
 #: fanin's server and NICs of 512 bits at 250 MHz, links of 100 Gb/s and 100 ns, a switch of 400 ns, memories of
 #: 64 cycles: a word a cycle in the same pass as the push. Fitted to the RTL
-#: (docs/systems/param-server.md, "Time").
+#: (docs/systems/param-server-time.md, "Time of the RTL").
 DESIGN = Costs(
     byte=LINK_BYTE,
     packet=PACKET_OVERHEAD * LINK_BYTE,

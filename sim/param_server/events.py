@@ -1,4 +1,4 @@
-"""An event model of the parameter server and its workers in time (docs/systems/param-server.md).
+"""An event model of the parameter server and its workers in time (docs/systems/param-server-time.md).
 
 Servers and workers are ``sim.golden.param_server``'s, bytes and bits included; this module says when each of
 their steps happens. Source: RDMA-wild, section 4, algorithms 1 and 2; Sync-DSGD is section 2's.

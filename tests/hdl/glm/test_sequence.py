@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from fanin.hdl.glm.sequence import Credits, Sequencer
-from tests.support import new_seed, resolve, simulate, slow
+from fanin.hdl.glm.sequence import Sequencer
+from tests.support import new_seed, simulate, slow
 
 
 def _positions(chunks, planes, mini_batch, epoch, epochs):
@@ -86,36 +86,10 @@ def test_a_long_loop_does_not_end_early(length):
     _run(chunks=1, planes=1, mini_batch=length, epoch=length + 1, epochs=1, stop=200, odds=1)
 
 
-def test_credits_count_and_answer_in_the_next_cycle():
-    seed = new_seed()
-    rng = random.Random(seed)
-    dut = Credits(limit=5)
-    done = []
-
-    async def process(ctx):
-        expected = 0
-        for cycle in range(1500):
-            assert ctx.get(dut.ok) == (expected > 0)
-            assert ctx.get(dut.several) == (expected > 1)
-            restart = cycle == 0 or rng.random() < 0.01
-            initial = rng.randint(0, 5)
-            take = expected > 0 and rng.random() < 0.6
-            give = expected < 5 and rng.random() < rng.choice([0.2, 0.9])
-            for name, value in {"restart": restart, "initial": initial, "take": take, "give": give}.items():
-                ctx.set(resolve(dut, name), value)
-            expected = initial if restart else expected + give - take
-            await ctx.tick()
-        done.append(True)
-
-    simulate(dut, processes=[process], idle=1510)
-    assert done
-
-
 @pytest.mark.parametrize(
     ("component", "arguments", "message"),
     [
         (Sequencer, {"depth": 0}, "depth must be at least 1 chunk, not 0"),
-        (Credits, {"limit": 0}, "limit must be at least 1, not 0"),
     ],
 )
 def test_bad_parameters_are_named(component, arguments, message):

@@ -9,6 +9,7 @@ from amaranth.sim import Simulator
 
 from fanin.golden.param_server import ParameterServer, WorkerEndpoint
 from fanin.hdl.param_server import server as rtl
+from fanin.hdl.param_server import update_control
 from fanin.param_server import VERSION_BYTES, ParamServerConfig, RowLayout, ServerLayout, WorkerLayout
 from fanin.rdma import Ending
 from fanin.sim.rtl.memory import ReadMemory, WriteMemory
@@ -156,7 +157,7 @@ class ServerBench:
         while ctx.get(dut.busy) or self._asked:
             await ctx.tick()
             assert self.cycle < self.limit, f"busy, or {len(self._asked)} reads are not answered"
-        names = ("version", "gone", "staleness", "stalest", "exhausted")
+        names = ("version", "excluded", "staleness", "stalest", "exhausted")
         self.status = {name: ctx.get(getattr(dut, name)) for name in names}
         self.check()
 
@@ -168,15 +169,16 @@ class ServerBench:
     def finished(self):
         applied = zip(self.golden.row.lgvnum, self.last, strict=True)
         alive = (pair for n, pair in enumerate(applied) if n not in self.stopped)
-        done = all(lgvnum >= last for lgvnum, last in alive) or self.golden.version == rtl.MAX_VERSION
+        exhausted = self.golden.version == update_control.MAX_VERSION
+        done = exhausted or all(lgvnum >= last for lgvnum, last in alive)
         return done and not self._due and all(push.completed for push in self.pushes)
 
     async def count(self, ctx):
         """Cycles, and in which of them what happened; rows are made in the order of these pushes."""
         names = list(rtl.ServerEvents.as_shape().members)
-        pushes = self.dut._pushes
+        pushes = self.dut.pushes
         push = pushes.push
-        sampled = ctx.tick().sample(self.dut.events, push.valid & push.ready, push.payload, pushes._skips)
+        sampled = ctx.tick().sample(self.dut.events, push.valid & push.ready, push.payload, pushes.skipped)
         async for _, _, events, begins, said, skipped in sampled:
             self.events.append({name for name in names if events[name]})
             self.cycle += 1
@@ -350,7 +352,7 @@ class ServerBench:
         ages = [update.staleness for update in self.updates]
         assert self.status["version"] == len(ages)
         assert (self.status["staleness"], self.status["stalest"]) == (sum(ages), max(ages))
-        assert self.status["gone"] == sum(1 << n for n in self.stopped)
+        assert self.status["excluded"] == sum(1 << n for n in self.stopped)
         assert set(self.golden.applied.values()) == {1}
 
     def _meant(self, row):

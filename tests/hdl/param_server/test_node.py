@@ -103,12 +103,12 @@ def test_jobs_that_the_node_cannot_have_are_refused(sizes, base, message):
 
 def test_behind_a_barrier_a_worker_has_one_slot():
     layout = ServerLayout(ParamServerConfig(parameters=10, workers=2, slots=2, width=128), 0)
-    with pytest.raises(ValueError, match="slots must be 1 behind a barrier, not 2"):
+    with pytest.raises(ValueError, match="slots must be 1 with a barrier, not 2"):
         ParamServerDriver(CONFIG).set_job(layout, np.float32(1), barrier=True)
 
 
 def test_all_queue_pairs_have_one_path_mtu():
-    """Packets of rows must be cut alike: docs/systems/param-server.md, "Update and push in one pass"."""
+    """All rows are cut alike: docs/systems/param-server-hardware.md, "Update and push in one pass"."""
     driver, peer = ParamServerDriver(CONFIG), worker_endpoint(0)
     driver.connect(0, Connection(1, mtu=1024), peer)
     driver.connect(1, Connection(2, mtu=1024), peer)

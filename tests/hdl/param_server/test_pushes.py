@@ -26,7 +26,7 @@ class Rows(Bench):
         self.given = []  # pushes, in their order
         self.read = {}  # tag and receiver of the posts that have not ended
         self.ended = []  # worker, ending
-        self.gone = set()
+        self.excluded = set()
 
     def order(self, total):
         """Workers, in the order in which their gradients came."""
@@ -51,7 +51,7 @@ class Rows(Bench):
             await self.put(ctx, dut.push, push)
 
     def expected(self):
-        """What is posted of it, in its order, if nobody is gone."""
+        """What is posted of it, in its order, if no worker is excluded."""
         step = self.workers if self.barrier else 1
         for first in range(0, len(self.given) - step + 1, step):
             turn = self.given[first : first + step]
@@ -89,7 +89,7 @@ class Rows(Bench):
             done.add(number)
             self.ended.append((worker, ending))
             if fails:
-                self.gone.add(worker)
+                self.excluded.add(worker)
 
     def pass_all(self, total):
         """So many gradients; then nothing is occupied."""
@@ -106,7 +106,7 @@ class Rows(Bench):
             while ctx.get(dut.occupied):
                 await ctx.tick()
             await ctx.tick().repeat(40)
-            assert ctx.get(dut.gone) == sum(1 << worker for worker in self.gone)
+            assert ctx.get(dut.excluded) == sum(1 << worker for worker in self.excluded)
 
         self.run(main, self.complete)
         return self
@@ -130,7 +130,7 @@ def test_rows_go_to_their_workers_or_to_all_and_are_freed(workers, barrier, rows
 def test_who_does_not_get_his_gets_no_more_and_the_others_go_on(barrier, stall):
     bench = Rows(new_seed(), workers=3, rows=2, barrier=barrier, stall=stall, fails={1})
     bench.pass_all(24)
-    assert bench.gone == {1}
+    assert bench.excluded == {1}
     whole, posted = list(bench.expected()), bench.posted()
     assert [push for push in posted if push[0] != 1] == [push for push in whole if push[0] != 1]
     assert 2 <= sum(push[0] == 1 for push in posted) < sum(push[0] == 1 for push in whole)

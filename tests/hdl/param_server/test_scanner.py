@@ -139,7 +139,7 @@ def test_workers_have_their_turns_and_a_read_takes_3_cycles():
     assert {b - a for a, b in pairwise(cycles[4:])} == {3}
 
 
-def test_who_is_gone_or_is_none_is_left_out():
+def test_workers_that_are_excluded_or_absent_are_not_polled():
     table = Table(0, workers=4, latency=4)
     dut = table.dut
 
@@ -150,7 +150,7 @@ def test_who_is_gone_or_is_none_is_left_out():
         table.trailers[table.place(3, 1)] = (0, 1)
         ctx.set(dut.enable, 1)
         await ctx.tick().repeat(100)
-        ctx.set(dut.gone, 0b010)
+        ctx.set(dut.excluded, 0b010)
         await ctx.tick().repeat(10)
         table.seen = len(table.memory.requests)
         table.trailers[table.place(1, 1)] = (0, 1)

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from fanin.hdl.param_server import server
+from fanin.hdl.param_server import update_control
 from fanin.rdma import PRESETS
 from tests.hdl.param_server.server_bench import ServerBench
 from tests.support import new_seed, slow
@@ -120,8 +120,8 @@ def test_errors_of_memory_are_counted():
     assert counts["memory_errors"] > 10
 
 
-def test_behind_the_last_version_nothing_is_taken(monkeypatch):
-    monkeypatch.setattr(server, "MAX_VERSION", 5)
+def test_after_the_last_version_nothing_is_taken(monkeypatch):
+    monkeypatch.setattr(update_control, "MAX_VERSION", 5)
     bench, _ = _run(sizes={}, rounds=100)
     assert bench.status["version"] == 5
     assert bench.status["exhausted"]

@@ -64,7 +64,6 @@ def received(golden, index, packet, *, good=1):
         "good": good, "words": -(-(lane + size) // SIZE) if size else 0, "index": index, "opcode": opcode,
         "acknowledge": packet.acknowledge, "psn": packet.psn, "size": size, "lane": lane,
         "address": packet.address % (1 << CONFIG.address_width), "length": packet.length, "allowed": allowed,
-        "longer": sum((packet.length > mtu) << n for n, mtu in enumerate(PATH_MTUS)),
         "immediate": packet.immediate, "syndrome": 0,
     }  # fmt: skip
 

@@ -1,12 +1,12 @@
-"""Whose turn it is, who has waited too long, and which posts are refused."""
+"""The arbiter, the timers, and which posts are refused."""
 
 import random
 
 import pytest
 
 from fanin.hdl.rdma.timers import Timers
-from fanin.hdl.rdma.turns import Turns
 from fanin.hdl.rdma.write_queue import WriteQueue
+from fanin.hdl.stream.round_robin import RoundRobin
 from fanin.rdma import RdmaConfig
 from tests.hdl.rdma.bench import Bench
 from tests.support import new_seed
@@ -15,20 +15,20 @@ CONFIG = RdmaConfig(address_width=32, queue_pairs=4, regions=2)
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_the_next_one_behind_the_last_has_its_turn(count):
-    dut = Turns(count=count)
+def test_the_next_requester_after_the_last_one_is_served(count):
+    dut = RoundRobin(count=count)
 
     async def main(ctx):
-        for asking in range(1 << count):
+        for requests in range(1 << count):
             for last in range(count):
-                ctx.set(dut.i, asking)
+                ctx.set(dut.requests, requests)
                 ctx.set(dut.last, last)
                 await ctx.tick().repeat(3)
                 order = [(last + 1 + n) % count for n in range(count)]
-                wanted = next((n for n in order if asking >> n & 1), None)
-                assert ctx.get(dut.valid) == (wanted is not None)
-                if wanted is not None:
-                    assert ctx.get(dut.o) == wanted
+                expected = next((n for n in order if requests >> n & 1), None)
+                assert ctx.get(dut.valid) == (expected is not None)
+                if expected is not None:
+                    assert ctx.get(dut.index) == expected
 
     Bench(dut, [], seed=0).run(main)
 

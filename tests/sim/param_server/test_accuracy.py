@@ -78,5 +78,5 @@ def test_there_is_a_recipe_for_every_model():
 
 @pytest.mark.parametrize("recipes", [DIGITS, MNIST])
 def test_the_documentation_states_the_hyper_parameters_that_are_used(recipes):
-    page = (Path(__file__).parents[3] / "docs/systems/param-server.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/systems/param-server-accuracy.md").read_text()
     assert "\n".join(table(recipes)) in page

@@ -1,0 +1,65 @@
+"""How stale the gradients were that a parameter server applied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.param_server.shapes import VERSION_BITS
+
+
+class Staleness(wiring.Component):
+    """Sum and maximum of the gradients' ages.
+
+    Members
+    -------
+    ``clear`` : In, 1
+        Both become 0.
+    ``add`` : In, 1
+        Take ``age`` into account; not twice in 2 cycles.
+    ``age`` : In, 32
+    ``total`` : Out, 64
+    ``largest`` : Out, 32
+
+    Latency
+    -------
+    1 cycle; 2 for the upper half of ``total``.
+
+    Parameters
+    ----------
+    None.
+
+    Source
+    ------
+    docs/systems/param-server-hardware.md.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "clear": In(1),
+                "add": In(1),
+                "age": In(VERSION_BITS),
+                "total": Out(2 * VERSION_BITS),
+                "largest": Out(VERSION_BITS),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A carry chain of 64 bits is too long: the lower half's carry enters the upper one a cycle later."""
+        m = Module()
+        low = Signal(VERSION_BITS)
+        carry = Signal()
+        high = Signal(VERSION_BITS)
+        m.d.comb += self.total.eq(Cat(low, high))
+        m.d.sync += [carry.eq(0), high.eq(high + carry)]
+        with m.If(self.add):
+            m.d.sync += Cat(low, carry).eq(low + self.age)
+            with m.If(self.age > self.largest):
+                m.d.sync += self.largest.eq(self.age)
+        with m.If(self.clear):
+            m.d.sync += [register.eq(0) for register in (low, carry, high, self.largest)]
+        return m

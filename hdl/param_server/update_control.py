@@ -1,0 +1,287 @@
+"""What the parameter server does next: a worker is set up, or a gradient is taken and its update ordered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.bus import axi_reader, axi_writer
+from fanin.hdl.param_server.pushes import push_layout
+from fanin.hdl.param_server.shapes import (
+    ROW_BITS,
+    SLOT_BITS,
+    VERSION_BITS,
+    found_layout,
+    order_layout,
+    place_layout,
+    settings_layout,
+    worker_layout,
+)
+from fanin.hdl.param_server.staleness import Staleness
+from fanin.hdl.rdma.queue_pair import index_bits
+from fanin.param_server import MAX_ROWS, MAX_VERSION
+from fanin.rdma import RdmaConfig
+
+
+def _entry_layout(config: RdmaConfig) -> data.StructLayout:
+    """What is kept of a worker: where its next gradient will be, and the version of the one applied last."""
+    worker = worker_layout(config)
+    return data.StructLayout(
+        {name: worker[name].shape for name in ("table", "remote", "rkey")}
+        | {"slot": SLOT_BITS, "address": config.address_width, "lgvnum": VERSION_BITS}
+    )
+
+
+class _InHand:
+    """Registers of the worker, and its gradient, that are carried out."""
+
+    def __init__(self, config: RdmaConfig):
+        self.entry = Signal(_entry_layout(config))
+        self.gradient = Signal(found_layout(config))
+        self.setting_up = Signal()  # there is no gradient: the worker is set up
+
+
+class _Rows:
+    """Registers of the newest row, and of the next one to be written."""
+
+    def __init__(self, config: RdmaConfig):
+        self.number = Signal(ROW_BITS)
+        self.address = Signal(config.address_width)
+        self.next_number = Signal(ROW_BITS)
+        self.next_address = Signal(config.address_width)
+        self.takes = Signal()  # gradients are taken; else they are sent back to the scanner
+        self.decided = Signal()  # they are sent back, or the next row is free
+
+
+class UpdateControl(wiring.Component):
+    """Take gradients one after the other, order the update of each, and keep versions and staleness.
+
+    Members
+    -------
+    ``settings`` : In, :func:`~fanin.hdl.param_server.shapes.settings_layout`
+    ``worker`` : In, stream of :func:`~fanin.hdl.param_server.shapes.worker_layout`
+    ``start`` : In, 1
+    ``enable`` : In, 1
+    ``version`` : Out, 32
+    ``exhausted`` : Out, 1
+    ``staleness``, ``stalest`` : Out, 64 and 32
+        All as those of :class:`~fanin.hdl.param_server.server.ParamServer`.
+    ``found`` : In, stream of :func:`~fanin.hdl.param_server.shapes.found_layout`
+        New gradients.
+    ``again`` : Out, 1
+        What is taken from ``found`` in this cycle is not used, as gradients are no longer taken.
+    ``place`` : Out, stream of :func:`~fanin.hdl.param_server.shapes.place_layout`, always ready
+        Where a worker's next gradient will be.
+    ``clear`` : Out, stream of a worker's index, always ready
+        It has been set up: its LGVnum is 0.
+    ``occupied`` : In, one bit for each row
+        A row that is may not be written yet.
+    ``w``, ``gradient`` : Out, streams of AxiReader's commands
+    ``write`` : Out, stream of AxiWriter's commands
+    ``order`` : Out, stream of :func:`~fanin.hdl.param_server.shapes.order_layout`
+    ``push`` : Out, stream of :func:`~fanin.hdl.param_server.pushes.push_layout`
+        What an update consists of: read w and the gradient, write the new row, make it, push it.
+    ``idle`` : Out, 1
+    ``updated`` : Out, 1
+        Pulse: all of an update has been ordered.
+
+    Parameters
+    ----------
+    ``config`` : RdmaConfig
+
+    Latency
+    -------
+    The commands 2 cycles after a gradient is taken; a gradient every 6 cycles.
+
+    Source
+    ------
+    RDMA-wild, section 4.2, algorithm 1; docs/systems/param-server-hardware.md.
+    """
+
+    def __init__(self, *, config: RdmaConfig):
+        self.config = config
+        read = stream.Signature(axi_reader.command_layout(config.address_width))
+        super().__init__(
+            {
+                "settings": In(settings_layout(config)),
+                "worker": In(stream.Signature(worker_layout(config))),
+                "start": In(1),
+                "enable": In(1),
+                "version": Out(VERSION_BITS),
+                "exhausted": Out(1),
+                "staleness": Out(64),
+                "stalest": Out(VERSION_BITS),
+                "found": In(stream.Signature(found_layout(config))),
+                "again": Out(1),
+                "place": Out(stream.Signature(place_layout(config), always_ready=True)),
+                "clear": Out(stream.Signature(index_bits(config), always_ready=True)),
+                "occupied": In(MAX_ROWS),
+                "w": Out(read),
+                "gradient": Out(read),
+                "write": Out(stream.Signature(axi_writer.command_layout(config.address_width))),
+                "order": Out(stream.Signature(order_layout(config))),
+                "push": Out(stream.Signature(push_layout(config))),
+                "idle": Out(1),
+                "updated": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A worker's *entry* is read with its gradient, and put back with the slot of the next one.
+
+        IDLE takes the next gradient once the *next row* is free, and reads the worker's entry. ORDER issues the
+        five commands of the update, BEGIN waits until all have been taken, and counts the update. STORE puts
+        the entry back, pointing at the worker's next slot, and tells the scanner of it. To set up a worker is
+        to go through the last states alone, with LGVnum 0.
+        """
+        m = Module()
+        hand = _InHand(self.config)
+        m.submodules.entries = entries = Memory(
+            shape=hand.entry.shape(), depth=self.config.queue_pairs, init=[]
+        )
+        read, write = entries.read_port(domain="comb"), entries.write_port()
+        m.d.comb += [read.addr.eq(self.found.payload.index), write.addr.eq(hand.gradient.index)]
+        row = self._make_rows(m)
+        self._advance_slot(m, hand, write.data)
+        pending = self._make_commands(m, hand, row)
+        m.submodules.ages = ages = Staleness()
+        m.d.comb += [
+            ages.clear.eq(self.start),
+            self.staleness.eq(ages.total),
+            self.stalest.eq(ages.largest),
+        ]
+        with m.FSM() as fsm:
+            m.d.comb += self.idle.eq(fsm.ongoing("IDLE"))
+            with m.State("IDLE"):
+                m.d.sync += hand.entry.eq(read.data)
+                self._take(m, hand, row)
+            with m.State("ORDER"):
+                m.d.sync += pending.eq(-1)
+                m.next = "BEGIN"
+            with m.State("BEGIN"), m.If(pending == 0):
+                m.d.comb += self.updated.eq(1)
+                m.d.sync += [
+                    ages.age.eq(self.version - hand.entry.lgvnum),  # updates since the worker's last one,
+                    row.number.eq(row.next_number),
+                    row.address.eq(row.next_address),
+                    self.version.eq(self.version + 1),
+                    self.exhausted.eq(self.version == MAX_VERSION - 1),
+                ]
+                m.next = "ADVANCE"
+            with m.State("ADVANCE"):
+                m.d.sync += ages.age.eq(ages.age - hand.gradient.others)  # less those that its model had had
+                m.next = "ADVANCED"
+            with m.State("ADVANCED"):
+                m.next = "STORE"
+            with m.State("STORE"):
+                m.d.comb += [
+                    write.en.eq(1),
+                    self.place.valid.eq(1),
+                    self.clear.valid.eq(hand.setting_up),
+                    ages.add.eq(~hand.setting_up),
+                ]
+                m.next = "IDLE"
+        with m.If(self.start):
+            m.d.sync += [
+                row.number.eq(0),
+                row.address.eq(self.settings.base),
+                self.version.eq(0),
+                self.exhausted.eq(0),
+            ]
+        return m
+
+    def _make_rows(self, m: Module) -> _Rows:
+        """Rows are written in a ring: the next one, and whether an update may begin to write it.
+
+        All of that has settled 3 cycles after ``number`` changed, before IDLE looks at it.
+        """
+        settings = self.settings
+        row = _Rows(self.config)
+        is_last = row.number + 1 == settings.rows
+        m.d.sync += [
+            row.next_number.eq(Mux(is_last, 0, row.number + 1)),
+            row.next_address.eq(Mux(is_last, settings.base, row.address + settings.row_bytes)),
+            row.takes.eq(self.enable & ~self.exhausted),
+            row.decided.eq(~self.enable | self.exhausted | ~self.occupied.bit_select(row.next_number, 1)),
+        ]
+        return row
+
+    def _advance_slot(self, m: Module, hand: _InHand, new_entry: Any) -> None:
+        """The entry of the worker in hand as STORE puts it back: a worker's slots are a ring, too.
+
+        The entry in hand stands still from IDLE to STORE, long enough for two registers in series.
+        """
+        settings, entry, gradient = self.settings, hand.entry, hand.gradient
+        slot = Signal.like(entry.slot)
+        address = Signal.like(entry.address)
+        trailer = Signal.like(address)
+        is_last = entry.slot + 1 == settings.slots
+        m.d.sync += [
+            slot.eq(Mux(is_last, 0, entry.slot + 1)),
+            address.eq(Mux(is_last, entry.table, entry.address + settings.slot_bytes)),
+            trailer.eq(address + settings.gradient_bytes),
+        ]
+        m.d.comb += [
+            *(new_entry[name].eq(entry[name]) for name in ("table", "remote", "rkey")),
+            new_entry.slot.eq(slot),
+            new_entry.address.eq(address),
+            new_entry.lgvnum.eq(gradient.version),
+            self.place.payload.index.eq(gradient.index),
+            self.place.payload.trailer.eq(trailer),
+            self.place.payload.lgvnum.eq(gradient.version),
+            self.clear.payload.eq(gradient.index),
+        ]
+
+    def _take(self, m: Module, hand: _InHand, row: _Rows) -> None:
+        """State IDLE: a worker to be set up comes before a gradient."""
+        entry, gradient, worker = hand.entry, hand.gradient, self.worker.payload
+        m.d.sync += [hand.setting_up.eq(self.worker.valid), gradient.eq(self.found.payload)]
+        with m.If(self.worker.valid):
+            m.d.comb += self.worker.ready.eq(1)
+            m.d.sync += [
+                gradient.index.eq(worker.index),
+                gradient.version.eq(0),  # its first gradient will be 1
+                *(entry[name].eq(worker[name]) for name in ("table", "remote", "rkey")),
+                entry.slot.eq(0),
+                entry.address.eq(worker.table),
+            ]
+            m.next = "ADVANCE"
+        with m.Elif(row.decided):
+            m.d.comb += [self.found.ready.eq(1), self.again.eq(~row.takes)]
+            with m.If(self.found.valid & row.takes):
+                m.next = "ORDER"
+
+    def _make_commands(self, m: Module, hand: _InHand, row: _Rows) -> Signal:
+        """The commands of an update; which of them are pending, a bit each until it has been taken."""
+        settings, entry, gradient = self.settings, hand.entry, hand.gradient
+        word_bytes = self.config.width // 8
+        commands = (self.w, self.gradient, self.write, self.order, self.push)
+        pending = Signal(len(commands))
+        for command, bit in zip(commands, pending, strict=True):
+            m.d.comb += command.valid.eq(bit)
+            with m.If(command.ready):
+                m.d.sync += bit.eq(0)
+        m.d.comb += [
+            self.w.payload.address.eq(row.address + word_bytes),  # after the head of the newest row
+            self.w.payload.beats.eq(settings.words),
+            self.w.payload.repeats.eq(1),
+            self.gradient.payload.address.eq(entry.address),
+            self.gradient.payload.beats.eq(settings.words),
+            self.gradient.payload.repeats.eq(1),
+            self.write.payload.address.eq(row.next_address),
+            self.write.payload.beats.eq(settings.row_bytes[(word_bytes - 1).bit_length() :]),
+            self.order.payload.index.eq(gradient.index),
+            self.order.payload.version.eq(self.version + 1),
+            self.order.payload.lgvnum.eq(gradient.version),
+            self.push.payload.index.eq(gradient.index),
+            self.push.payload.rkey.eq(entry.rkey),
+            self.push.payload.remote.eq(entry.remote),
+            self.push.payload.second.eq(gradient.version[0]),  # as ``ParamServerConfig.buffer_of`` has it
+            self.push.payload.row.eq(row.next_number),
+            self.push.payload.local.eq(row.next_address),
+        ]
+        return pending

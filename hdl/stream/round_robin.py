@@ -1,0 +1,72 @@
+"""A round-robin arbiter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+
+def lowest_set(flags: Value) -> tuple[Value, Value]:
+    """Whether a bit is set, and the number of the lowest one, as a tree of multiplexers."""
+    if len(flags) == 1:
+        return flags[0], Const(0, 0)
+    half = len(flags) // 2
+    (low, low_index), (high, high_index) = lowest_set(flags[:half]), lowest_set(flags[half:])
+    return low | high, Cat(Mux(low, low_index, high_index), ~low)
+
+
+class RoundRobin(wiring.Component):
+    """Choose the next requester after the one that was served last, in a circle.
+
+    Members
+    -------
+    ``requests`` : In, one bit for each requester
+    ``last`` : In, range(count)
+        The requester that was served last.
+    ``index`` : Out, range(count)
+        The requester to serve.
+    ``valid`` : Out, 1
+        There is one.
+
+    Parameters
+    ----------
+    ``count`` : int, a power of two, at least 2
+
+    Latency
+    -------
+    3 cycles from ``requests`` and ``last`` to ``index`` and ``valid``.
+
+    Source
+    ------
+    docs/systems/rdma.md, "Requester".
+    """
+
+    def __init__(self, *, count: int):
+        if count < 2 or count & (count - 1):
+            raise ValueError(f"count must be a power of two from 2, not {count!r}")
+        self.count = count
+        super().__init__(
+            {"requests": In(count), "last": In(range(count)), "index": Out(range(count)), "valid": Out(1)}
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """The lowest request above ``last``, or else the lowest of all: one register for each step."""
+        m = Module()
+        every = Signal(self.count)
+        above = Signal(self.count)
+        any_above = Signal()
+        lowest, lowest_above = Signal.like(self.index), Signal.like(self.index)
+        any_request = Signal()
+        mask_above = (Const(-2, self.count) << self.last)[: self.count]
+        m.d.sync += [
+            every.eq(self.requests),
+            above.eq(self.requests & mask_above),
+            Cat(any_request, lowest).eq(Cat(*lowest_set(every))),
+            Cat(any_above, lowest_above).eq(Cat(*lowest_set(above))),
+            self.valid.eq(any_request),
+            self.index.eq(Mux(any_above, lowest_above, lowest)),
+        ]
+        return m
