@@ -63,7 +63,7 @@ def _rounded(significand: Value, exponent: Value, sticky: Value) -> Value:
 
 
 def _packed(sign: Value, rounded: Value, *, zero: Value, infinite: Value, nan: Value) -> Value:
-    """The 32 bits of a result, one LUT behind ``rounded``; of the conditions a later one outweighs."""
+    """The 32 bits of a result, one LUT after ``rounded``; of the conditions a later one outweighs."""
     exponent = Mux(infinite | nan, SPECIAL_EXPONENT, Mux(zero, 0, rounded[FRACTION_BITS:]))
     fraction = Mux(nan, _NAN_FRACTION, Mux(zero | infinite, 0, _fraction(rounded)))
     return Cat(fraction, exponent, sign & ~nan)
@@ -108,9 +108,9 @@ class FP32Adder(wiring.Component):
         m = Module()
         delay = Pipeline(m, self.enable).delay
         swap = _below(self.a[:-1], self.b[:-1])
-        ahead = (_exponent(self.a) - _exponent(self.b))[:EXPONENT_BITS]
-        behind = (_exponent(self.b) - _exponent(self.a))[:EXPONENT_BITS]
-        distance = delay(Mux(swap, behind, ahead), name="distance")
+        a_minus_b = (_exponent(self.a) - _exponent(self.b))[:EXPONENT_BITS]
+        b_minus_a = (_exponent(self.b) - _exponent(self.a))[:EXPONENT_BITS]
+        distance = delay(Mux(swap, b_minus_a, a_minus_b), name="distance")
         a, b = _unpacked(self.a), _unpacked(self.b)
         big, small = _Number(delay(Mux(swap, b, a), name="big")), _Number(delay(Mux(swap, a, b), name="small"))
 
@@ -141,7 +141,11 @@ class FP32Adder(wiring.Component):
 
 
 def _below(a: Value, b: Value) -> Value:
-    """a < b: a carry that pairs of bits generate or hand on, in half the chain of a subtraction."""
+    """a < b: a carry that pairs of bits generate or hand on, in half the chain of a subtraction.
+
+    It chooses between two differences. After a plain comparison the mapper would move that choice in front of
+    one subtraction, and so put one carry chain after the other.
+    """
     pairs = [(a[k : k + 2], b[k : k + 2]) for k in range(0, len(a), 2)]
     return (Cat(x < y for x, y in pairs) + Cat(x <= y for x, y in pairs))[-1]
 
@@ -167,7 +171,7 @@ def _sum(delay: Delay, whole: Value, part: Value, distance: Value, subtract: Val
 def _normalised(delay: Delay, total: Value) -> tuple[Value, Value]:
     """``total`` with its leading one on top, 3 cycles later, and 2 cycles before that how far it is shifted.
 
-    Its place within eight bits is looked for in every eight, before it is known in which it lies.
+    Each eight bits find the place of their own leading one, while it is decided which of them has the total's.
     """
     whole = Cat(Const(0, 32 - len(total)), total)
     parts = [whole[k : k + 8] for k in range(0, 32, 8)]

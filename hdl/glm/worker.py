@@ -221,15 +221,14 @@ class GlmWorker(wiring.Component):
         self._count(m, [engine.events for engine in engines], to_take)
 
     def _pending(self, m: Module, last: Value, *, name: str) -> Signal:
-        """Whether the run has micro-batches of which ``last`` has not yet told the end."""
+        """Whether the run has micro-batches that have not ended; ``last`` ends one."""
         pending = Signal(name=f"{name}_pending")
         wraps = last
         for loop, length in ("epoch", self.shape.epoch), ("epochs", self.training.epochs):
-            # Counts from length − 2 down to −1: the last round is known by a sign, not by a comparison.
-            first = Signal(signed(len(length) + 1), name=f"{name}_{loop}_first")
-            left = Signal.like(first, name=f"{name}_{loop}_left")
-            ends = left[-1]
-            m.d.sync += first.eq(length - 2)
+            first = Signal.like(length, name=f"{name}_{loop}_first")
+            left = Signal.like(length, name=f"{name}_{loop}_left")  # rounds after this one
+            ends = left == 0
+            m.d.sync += first.eq(length - 1)
             with m.If(self.start | wraps):
                 m.d.sync += left.eq(Mux(self.start | ends, first, left - 1))
             wraps = wraps & ends
@@ -240,7 +239,7 @@ class GlmWorker(wiring.Component):
         return pending
 
     def _count(self, m: Module, events: list[Any], to_take: Signal) -> None:
-        """Events tell of the cycle before, so a run's first are those one cycle behind its beginning."""
+        """Events describe the cycle before, so a run's first events come one cycle after its beginning."""
         counts = self.counts
         was_to_take = Signal()
         was_running = Signal()
