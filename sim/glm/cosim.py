@@ -20,8 +20,9 @@ from fanin.hdl.emit import emit_verilog
 from fanin.hdl.glm.node import GlmNode, NodeEvents, worker_class
 from fanin.host.driver import Batch
 from fanin.host.glm import NodeDriver, NodeJob, NodeMemories
-from fanin.job import SWITCH, Job, Member, worker_endpoint
+from fanin.job import SWITCH, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig
+from fanin.p4.deployment import Deployment, default_deployment
 from fanin.sim.cosim.build import check_build
 from fanin.sim.cosim.clock import period_of
 from fanin.sim.cosim.program import HostProgram
@@ -118,11 +119,14 @@ class Cosim:
             timeline = _read_timeline(request.trace)
         return self._collect(raw, shape, epochs, timeline)
 
-    def _program(self, slots: int) -> ProgramConfig:
-        """The switch program for these nodes and one job."""
+    def deployment(self, network: NetworkConfig) -> Deployment:
+        """The switch's program for these nodes, its ports, and the one job."""
         node = self.config
-        return ProgramConfig(
-            protocol=node.protocol, workers=self.workers, slots=slots, values=node.values, encap=node.encap
+        slots = node.slots if network.slots is None else network.slots
+        return default_deployment(
+            ProgramConfig(
+                protocol=node.protocol, workers=self.workers, slots=slots, values=node.values, encap=node.encap
+            )
         )
 
     def _request(
@@ -136,10 +140,11 @@ class Cosim:
     ) -> RunRequest:
         if shape.node != self.config or shape.workers != self.workers:
             raise ValueError("shape must be for these nodes and this number of workers")
-        slots = self.config.slots if network.slots is None else network.slots
-        members = tuple(Member(w, 1 << w, worker_endpoint(w)) for w in range(self.workers))
+        deployment = self.deployment(network)
+        (job,) = deployment.jobs
+        slots = job.slots
         make = network.make_switch or functools.partial(
-            make_switch, kind=network.switch, config=self._program(slots)
+            make_switch, kind=network.switch, config=deployment.program
         )
         programs = [
             self._configure(shape, loss, rate, slots, worker, network) for worker in range(self.workers)
@@ -158,7 +163,7 @@ class Cosim:
                 Phase("end", [end] * self.workers),
             ],
             switch=functools.partial(make, self.workers),
-            jobs=[Job(JOB_ID, 0, slots, members)],
+            jobs=[job],
             link=network.link,
             switch_ns=network.switch_ns,
             seed=network.seed,
