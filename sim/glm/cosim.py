@@ -22,7 +22,7 @@ from fanin.host.driver import Batch
 from fanin.host.glm import NodeDriver, NodeJob, NodeMemories
 from fanin.job import SWITCH, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig
-from fanin.p4.deployment import Deployment, default_deployment
+from fanin.p4.deployment import default_deployment
 from fanin.sim.cosim.build import check_build
 from fanin.sim.cosim.clock import period_of
 from fanin.sim.cosim.program import HostProgram
@@ -119,14 +119,12 @@ class Cosim:
             timeline = _read_timeline(request.trace)
         return self._collect(raw, shape, epochs, timeline)
 
-    def deployment(self, network: NetworkConfig) -> Deployment:
-        """The switch's program for these nodes, its ports, and the one job."""
+    def program(self, network: NetworkConfig) -> ProgramConfig:
+        """The switch program for these nodes; its default deployment has the one job."""
         node = self.config
         slots = node.slots if network.slots is None else network.slots
-        return default_deployment(
-            ProgramConfig(
-                protocol=node.protocol, workers=self.workers, slots=slots, values=node.values, encap=node.encap
-            )
+        return ProgramConfig(
+            protocol=node.protocol, workers=self.workers, slots=slots, values=node.values, encap=node.encap
         )
 
     def _request(
@@ -140,12 +138,10 @@ class Cosim:
     ) -> RunRequest:
         if shape.node != self.config or shape.workers != self.workers:
             raise ValueError("shape must be for these nodes and this number of workers")
-        deployment = self.deployment(network)
-        (job,) = deployment.jobs
+        program = self.program(network)
+        (job,) = default_deployment(program).jobs
         slots = job.slots
-        make = network.make_switch or functools.partial(
-            make_switch, kind=network.switch, config=deployment.program
-        )
+        make = network.make_switch or functools.partial(make_switch, kind=network.switch, config=program)
         programs = [
             self._configure(shape, loss, rate, slots, worker, network) for worker in range(self.workers)
         ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import ipaddress
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +25,24 @@ def install_entries(switch: Switch, path: Path) -> None:
 
     Raises InputError that names the file, the item, the field and what would fit.
     """
-    items = _items(path)
-    read = []
-    for number, item in enumerate(items):
-        place = f"{path}: item {number}"
-        read.append((place, _group(place, item) if "replicas" in item else _entry(place, item)))
-    for place, item in sorted(read, key=lambda pair: isinstance(pair[1], TableEntry)):
-        try:
-            if isinstance(item, TableEntry):
-                switch.insert(item)
-            else:
-                switch.set_multicast_group(item)
-        except ValueError as error:  # names table, key, action or parameter, and those that there are
-            raise InputError(f"{place}: {error}") from error
+    items = {f"{path}: item {number}": item for number, item in enumerate(_items(path))}
+    groups = {place: _group(place, item) for place, item in items.items() if "replicas" in item}
+    entries = {place: _entry(place, item) for place, item in items.items() if "replicas" not in item}
+    for place, group in groups.items():
+        with _placed(place):
+            switch.set_multicast_group(group)
+    for place, entry in entries.items():
+        with _placed(place):
+            switch.insert(entry)
+
+
+@contextlib.contextmanager
+def _placed(place: str) -> Iterator[None]:
+    """Add the place to what a switch refuses, naming table, key, action or parameter, and what there is."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(f"{place}: {error}") from error
 
 
 def _items(path: Path) -> list[dict[str, Any]]:

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     if args.inputs and not args.out:
         raise InputError("--in needs --out, where the answers go")
     deployment = load_deployment(args.job) if args.job else None
-    recording = Recording.split(args.recorded, deployment) if args.recorded else None
+    recording = Recording.split(args.recorded, deployment) if args.recorded and deployment else None
     frames = recording.received if recording else _inputs(args.inputs)
     if args.out:
         check_writable(args.out / "0.pcap")

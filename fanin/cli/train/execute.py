@@ -28,7 +28,7 @@ from fanin.cli.progress import EpochBar
 from fanin.errors import CheckFailed, InputError
 from fanin.fixed import LOSSES
 from fanin.glm import PRESETS, GlmConfig
-from fanin.p4.deployment import deployment_json
+from fanin.p4.deployment import default_deployment, deployment_json
 from fanin.p4.emit import program_text
 from fanin.report.glm.page import render
 from fanin.report.glm.run import report_of
@@ -154,10 +154,9 @@ def _run(trainer: Trainer, folder: Path, args: argparse.Namespace, output: Path)
 
 def _write_switch(folder: Path, trainer: Trainer) -> None:
     """The switch's program and its job, for ``fanin p4 run --recorded``."""
-    deployment = trainer.cosim.deployment(trainer.options.network)
-    assert deployment.program is not None
-    (folder / PROGRAM_FILE).write_text(program_text(deployment.program))
-    (folder / JOB_FILE).write_text(deployment_json(deployment))
+    program = trainer.cosim.program(trainer.options.network)
+    (folder / PROGRAM_FILE).write_text(program_text(program))
+    (folder / JOB_FILE).write_text(deployment_json(default_deployment(program)))
 
 
 def _write_json(folder: Path, value: dict[str, Any]) -> None:
