@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 from fanin.errors import InputError
 
 RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE = "run.json", "report.html", "frames.pcap", "model.npy"
+JOB_FILE, PROGRAM_FILE = "job.json", "aggregation.p4"
 _SCRATCH = ".fanin-"  # prefix of what is not whole yet
 
 
@@ -31,7 +32,7 @@ class Kind:
     others: tuple[str, ...]  #: what else belongs to it, files and folders
 
 
-RUN = Kind("run", RUN_FILE, "options", (REPORT_FILE, PCAP_FILE, MODEL_FILE))
+RUN = Kind("run", RUN_FILE, "options", (REPORT_FILE, PCAP_FILE, MODEL_FILE, JOB_FILE, PROGRAM_FILE))
 PARAM_SERVER_RUN = Kind("run", "metrics.json", "gradients_pushed", (REPORT_FILE, MODEL_FILE))
 PLAN = Kind("plan", "plan.json", "layers", (REPORT_FILE, "connections.json", "devices"))
 SWEEP = Kind("sweep", "sweep.json", "plans", (REPORT_FILE, "plans"))

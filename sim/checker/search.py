@@ -102,7 +102,8 @@ class Search:
 
     With ``reduced`` it is a partial-order reduction by ample sets: where no other slot can give a slot a new
     event (``System.alone``), the events of that slot are the ample set, and those of the others are put off.
-    An event of the set that is no fault must lead to a state yet to be expanded, lest they be put off for ever.
+    An event of the set that is no fault must lead to a state yet to be expanded, or to one that was left by all
+    events, lest they be put off for ever.
     """
 
     def __init__(self, system: System, *, reduced: bool = True):
@@ -112,6 +113,7 @@ class Search:
         self._parents = array("q", [-1])
         self._expanded = 0
         self._from, self._to = array("i"), array("i")  # the ways that need no fault
+        self._left_by_all: set[int] = set()
         self._put_off = False  # whether events of a slot ever were
         self._outcome = Outcome()
 
@@ -153,17 +155,18 @@ class Search:
         alone = self.system.alone(state) if self.reduced else []
         *first, last = (*alone, *(slot for slot in slots if slot not in alone))
         for slot in first:
-            if self._expand_slot(number, slot) > number and slot in alone:
+            if self._expand_slot(number, slot) and slot in alone:
                 self._put_off = True
                 break
         else:
             self._expand_slot(number, last)
+            self._left_by_all.add(number)
         self._expanded += 1
 
-    def _expand_slot(self, number: int, slot: int) -> int:
-        """The last found of the states that the slot's events lead to, faults apart."""
+    def _expand_slot(self, number: int, slot: int) -> bool:
+        """Take the slot's events; whether one is no fault, and leads where others are not put off for ever."""
         system, states, numbers = self.system, self._states, self._numbers
-        last = 0
+        enough = False
         for fields, after in system.ways(states[number], slot):
             if isinstance(after, Violation):
                 self._note(after, number)
@@ -179,8 +182,8 @@ class Search:
             if fields[0] not in FAULTS:
                 self._from.append(number)
                 self._to.append(known)
-                last = max(last, known)
-        return last
+                enough = enough or known > number or known in self._left_by_all
+        return enough
 
     def _check_that_all_finish(self) -> None:
         """From every state a way without faults leads to the end."""

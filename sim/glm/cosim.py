@@ -19,8 +19,9 @@ from fanin.golden.glm.layout import join_model, pack_labels, pack_samples, split
 from fanin.hdl.glm.node import GlmNode, NodeEvents, worker_class
 from fanin.host.driver import Batch
 from fanin.host.glm import NodeDriver, NodeJob, NodeMemories
-from fanin.job import SWITCH, Job, Member, worker_endpoint
+from fanin.job import SWITCH, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig
+from fanin.p4.deployment import default_deployment
 from fanin.sim.cosim.build import check_build
 from fanin.sim.cosim.clock import period_of
 from fanin.sim.cosim.program import HostProgram
@@ -117,9 +118,10 @@ class Cosim:
             timeline = _read_timeline(request.trace)
         return self._collect(raw, shape, epochs, timeline)
 
-    def _program(self, slots: int) -> ProgramConfig:
-        """The switch program for these nodes and one job."""
+    def program(self, network: NetworkConfig) -> ProgramConfig:
+        """The switch program for these nodes; its default deployment has the one job."""
         node = self.config
+        slots = node.slots if network.slots is None else network.slots
         return ProgramConfig(
             protocol=node.protocol, workers=self.workers, slots=slots, values=node.values, encap=node.encap
         )
@@ -135,11 +137,10 @@ class Cosim:
     ) -> RunRequest:
         if shape.node != self.config or shape.workers != self.workers:
             raise ValueError("shape must be for these nodes and this number of workers")
-        slots = self.config.slots if network.slots is None else network.slots
-        members = tuple(Member(w, 1 << w, worker_endpoint(w)) for w in range(self.workers))
-        make = network.make_switch or functools.partial(
-            make_switch, kind=network.switch, config=self._program(slots)
-        )
+        program = self.program(network)
+        (job,) = default_deployment(program).jobs
+        slots = job.slots
+        make = network.make_switch or functools.partial(make_switch, kind=network.switch, config=program)
         programs = [
             self._configure(shape, loss, rate, slots, worker, network) for worker in range(self.workers)
         ]
@@ -159,7 +160,7 @@ class Cosim:
                 Phase("count", [count] * self.workers, settled=True),  # what was counted adds up
             ],
             switch=functools.partial(make, self.workers),
-            jobs=[Job(JOB_ID, 0, slots, members)],
+            jobs=[job],
             link=network.link,
             switch_ns=network.switch_ns,
             seed=network.seed,

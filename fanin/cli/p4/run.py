@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fanin.cli.output import check_writable
-from fanin.errors import InputError
+from fanin.errors import CheckFailed, InputError
 
 if TYPE_CHECKING:
-    from fanin.p4.control import Match, MulticastGroup, TableEntry
+    from fanin.cli.p4.replay import Arrival, Recording, Timed
+    from fanin.p4.deployment import Deployment
     from fanin.sim.switch.embedded import Program, Switch
 
 PORTS = 511  # of a switch that no job describes; 511 is BMv2's drop port
@@ -23,8 +24,10 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     part = parts.add_parser(
         "run",
         help="send capture files through a program",
-        description="Execute PROGRAM.p4 in the embedded switch: frames go in from capture files in the "
-        "order of their times, and come out in DIR/PORT.pcap, one for each port that got a frame.",
+        description="Execute PROGRAM.p4 in the embedded switch. Frames go in from capture files in the order "
+        "of their times, and come out in DIR/PORT.pcap, one for each port that got a frame. With --recorded, "
+        "what the members of the jobs sent goes in, and what comes out is compared with what the switch sent "
+        "then: exit status 1 when it differs.",
     )
     part.add_argument("program", type=Path, metavar="PROGRAM.p4")
     tables = part.add_mutually_exclusive_group()
@@ -32,16 +35,14 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "--job", type=Path, metavar="job.json", help="what fanin p4 emit writes beside the program"
     )
     tables.add_argument("--entries", type=Path, metavar="FILE.json", help="entries and groups of any program")
-    part.add_argument(
-        "--in",
-        dest="inputs",
-        nargs="+",
-        action="extend",
-        required=True,
-        metavar="PORT=FILE",
-        help="pcap or pcapng",
+    source = part.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--in", dest="inputs", nargs="+", action="extend", metavar="PORT=FILE", help="pcap or pcapng"
     )
-    part.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the port's captures go")
+    source.add_argument(
+        "--recorded", type=Path, metavar="FILE", help="a capture at the switch, of both ways; needs --job"
+    )
+    part.add_argument("--out", type=Path, metavar="DIR", help="where the ports' captures go; --in needs it")
     part.add_argument(
         "-I", dest="include", type=Path, action="append", default=[], metavar="DIR", help="for #include"
     )
@@ -52,73 +53,84 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replay. Raises InputError for a wrong program, job or capture."""
-    from tqdm import tqdm
-
-    from fanin.sim.capture import read_capture
+    """Replay. Raises InputError for a wrong program, job or capture, CheckFailed where answers differ."""
+    from fanin.cli.p4.replay import Recording
+    from fanin.p4.deployment import load_deployment
     from fanin.sim.switch.embedded import load
 
-    frames = []
-    for text in args.inputs:
-        port, path = _input(text)
-        frames += [(time, port, frame) for time, frame in read_capture(path)]
-    frames.sort(key=lambda item: item[:2])  # by time, then by port; stable, as each file has them
-    check_writable(args.out / "0.pcap")
+    if args.recorded and not args.job:
+        raise InputError("--recorded needs --job, which says who is who in the capture")
+    if args.inputs and not args.out:
+        raise InputError("--in needs --out, where the answers go")
+    deployment = load_deployment(args.job) if args.job else None
+    recording = Recording.split(args.recorded, deployment) if args.recorded and deployment else None
+    frames = recording.received if recording else _inputs(args.inputs)
+    if args.out:
+        check_writable(args.out / "0.pcap")
     program = load(args.program, include_dirs=args.include)
     trace = print if args.trace else None
     try:
-        switch = _with_job(program, args.job, trace) if args.job else program.switch(range(PORTS), trace)
+        if deployment:
+            switch = _with_job(program, deployment, args.job, trace)
+        else:
+            switch = program.switch(range(PORTS), trace)
         if args.entries:
-            install(switch, *read_entries(args.entries))
-        out: dict[int, list[tuple[int, bytes]]] = {}
-        for time, port, frame in tqdm(frames, unit=" frames", disable=args.trace or not sys.stderr.isatty()):
-            for to, data in switch.process(port, frame):
-                out.setdefault(to, []).append((time, data))
+            from fanin.cli.p4.entries import install_entries
+
+            install_entries(switch, args.entries)
+        elif not deployment and any(not table.constant for table in program.tables.values()):
+            _warn(
+                "no entries are installed, so tables run their default actions: --job or --entries gives some"
+            )
+        out = _process(switch, frames, quiet=args.trace)
     except ValueError as error:
         raise InputError(str(error)) from error
-    _write(args.out, out)
+    if args.out:
+        _write(args.out, out)
     print(f"{len(frames)} frames in, {sum(map(len, out.values()))} out at {len(out)} ports")
+    if recording:
+        _compare(recording, out, args.recorded)
     return 0
 
 
-def install(switch: Switch, entries: list[TableEntry], groups: list[MulticastGroup]) -> None:
-    """What a control plane does first. Raises ValueError for what the program does not have."""
-    for group in groups:
-        switch.set_multicast_group(group)
-    for entry in entries:
-        switch.insert(entry)
+def _process(switch: Switch, frames: Sequence[Arrival], *, quiet: bool) -> dict[int, list[Timed]]:
+    """What leaves at each port, with the time of its cause."""
+    from tqdm import tqdm
+
+    out: dict[int, list[Timed]] = {}
+    for time, port, frame in tqdm(frames, unit=" frames", disable=quiet or not sys.stderr.isatty()):
+        for to, data in switch.process(port, frame):
+            out.setdefault(to, []).append((time, data))
+    return out
 
 
-def read_entries(path: Path) -> tuple[list[TableEntry], list[MulticastGroup]]:
-    """Entries and groups from a JSON list. Raises InputError that names the item which is wrong."""
-    from fanin.p4.control import MulticastGroup, Replica, TableEntry
-
-    try:
-        items = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: {error}") from error
-    if not isinstance(items, list):
-        raise InputError(f"{path}: must be a list of entries and groups")
-    entries, groups = [], []
-    for number, item in enumerate(items):
-        try:
-            if "replicas" in item:
-                groups.append(MulticastGroup(item["id"], tuple(Replica(**r) for r in item["replicas"])))
-            else:
-                match = {name: _match(given) for name, given in item.pop("match", {}).items()}
-                entries.append(TableEntry(match=match, **item))
-        except (TypeError, KeyError, ValueError, AttributeError) as error:
-            raise InputError(f"{path}: item {number}: {error}") from error
-    return entries, groups
+def _compare(recording: Recording, out: dict[int, list[Timed]], path: Path) -> None:
+    """Print how the answers compare with the recorded ones. Raises CheckFailed where one differs."""
+    if recording.others:
+        _warn(
+            f"{path}: {recording.others} frames are neither from a member of a job nor from the switch to one"
+        )
+    found = recording.compare(out)
+    print(
+        f"{sum(map(len, recording.sent.values()))} recorded answers: {found.equal} equal, {found.differ} differ"
+    )
+    if found.differ:
+        raise CheckFailed(f"{path}: {found.differ} answers differ; the first is {found.first}")
 
 
-def _match(given: dict[str, int]) -> Match:
-    from fanin.p4.control import Exact, Lpm, Range, Ternary
+def _warn(message: str) -> None:
+    print(f"fanin: warning: {message}", file=sys.stderr)
 
-    for kind in (Exact, Ternary, Lpm, Range):
-        if set(given) == set(kind.__dataclass_fields__):
-            return kind(**given)
-    raise ValueError(f"{given} is no match: value, value and mask, value and length, or low and high")
+
+def _inputs(texts: Sequence[str]) -> list[Arrival]:
+    """The frames of all files by time, then by port; otherwise as each file has them."""
+    from fanin.sim.capture import read_capture
+
+    frames = []
+    for text in texts:
+        port, path = _input(text)
+        frames += [(time, port, frame) for time, frame in read_capture(path)]
+    return sorted(frames, key=lambda item: item[:2])
 
 
 def _input(text: str) -> tuple[int, Path]:
@@ -128,14 +140,12 @@ def _input(text: str) -> tuple[int, Path]:
     return int(port), Path(path)
 
 
-def _with_job(program: Program, path: Path, trace: Any) -> Switch:
-    """The emitted program with the jobs of its job.json. Raises InputError, ValueError."""
+def _with_job(program: Program, deployment: Deployment, path: Path, trace: Any) -> Switch:
+    """The emitted program with the jobs of its job.json, ``path``. Raises InputError, ValueError."""
     from fanin.p4.aggregation import register_words
-    from fanin.p4.deployment import load_deployment
     from fanin.sim.switch.emitted import EmbeddedPipeline
     from fanin.sim.switch.program import ProgramSwitch
 
-    deployment = load_deployment(path)
     config = deployment.program
     if config is None:
         raise InputError(f'{path}: "program" is missing: fanin p4 emit --job {path} adds it')

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from fanin.cli.output import (
+    JOB_FILE,
     MODEL_FILE,
     PCAP_FILE,
+    PROGRAM_FILE,
     REPORT_FILE,
     RUN_FILE,
     check_directory,
@@ -26,6 +28,8 @@ from fanin.cli.progress import EpochBar
 from fanin.errors import CheckFailed, InputError
 from fanin.fixed import LOSSES
 from fanin.glm import PRESETS, GlmConfig
+from fanin.p4.deployment import default_deployment, deployment_json
+from fanin.p4.emit import program_text
 from fanin.report.glm.page import render
 from fanin.report.glm.run import report_of
 from fanin.sim.cosim.run import RunResult
@@ -59,7 +63,8 @@ def execute(args: argparse.Namespace) -> int:
 def _copies(args: argparse.Namespace, output: Path) -> dict[str, Path]:
     """Which of the run's files are wanted elsewhere, too. Raises InputError where they cannot be written."""
     copies = {name: path for name, path in ((MODEL_FILE, args.model_out), (PCAP_FILE, args.pcap)) if path}
-    taken = {(output / name).resolve(): name for name in (RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE)}
+    names = (RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE, JOB_FILE, PROGRAM_FILE)
+    taken = {(output / name).resolve(): name for name in names}
     for name, path in copies.items():
         check_writable(path)
         place = path.resolve()
@@ -131,6 +136,7 @@ def _network(args: argparse.Namespace) -> NetworkConfig:
 
 def _run(trainer: Trainer, folder: Path, args: argparse.Namespace, output: Path) -> str:
     """Fill the run's folder; what went wrong, or nothing."""
+    _write_switch(folder, trainer)
     try:
         with EpochBar(epochs=trainer.options.epochs, operations=trainer.operations) as bar:
             simulated = trainer.simulate(pcap=folder / PCAP_FILE, progress=bar.update)
@@ -146,6 +152,13 @@ def _run(trainer: Trainer, folder: Path, args: argparse.Namespace, output: Path)
     if not args.json:
         print(summary(result, output))
     return "" if result.bit_exact else "the RTL's model differs from the golden model"
+
+
+def _write_switch(folder: Path, trainer: Trainer) -> None:
+    """The switch's program and its job, for ``fanin p4 run --recorded``."""
+    program = trainer.cosim.program(trainer.options.network)
+    (folder / PROGRAM_FILE).write_text(program_text(program))
+    (folder / JOB_FILE).write_text(deployment_json(default_deployment(program)))
 
 
 def _write_json(folder: Path, value: dict[str, Any]) -> None:

@@ -8,9 +8,11 @@ from scapy.utils import PcapNgWriter, RawPcapReader, wrpcap
 
 from fanin.cli.main import main
 from fanin.job import SWITCH, worker_endpoint
+from fanin.p4.deployment import load_deployment
 from fanin.sim.capture import read_capture
 from fanin.sim.pcap import PcapWriter
-from fanin.wire.aggregation import AggPacket, Encap, Kind, decode_payload, encode, header_length
+from fanin.sim.switch.reference import ReferenceSwitch
+from fanin.wire.aggregation import AggPacket, Encap, Kind, Protocol, decode_payload, encode, header_length
 from tests.sim.switch.embedded.programs import PARTS, V1MODEL
 
 TABLE = """action forward(bit<9> to) { std.egress_spec = to; hdr.h.d = hdr.h.d + 1; }
@@ -94,6 +96,100 @@ def test_the_emitted_program_runs_with_its_job(capsys, tmp_path, target):
         assert (time, answer.kind, answer.bitmap, answer.values) == (1, Kind.RESULT, 3, (3,) * 8)
 
 
+@pytest.fixture(params=Encap)
+def recorded(request, tmp_path, capsys):
+    """An emitted program's folder, with a capture of its job at the reference switch: a duplicate, a stray."""
+    folder, encap = tmp_path / "p4", request.param
+    emit = ("emit", "--workers", "2", "--slots", "4", "--encap", encap, "-o", folder)
+    assert _run(capsys, *emit)[0] == 0
+    switch = ReferenceSwitch(endpoint=SWITCH, ports=2, values=8, protocol=Protocol.P4SGD, encap=encap)
+    (job,) = load_deployment(folder / "job.json").jobs
+    switch.add_job(job)
+    frames = []
+    for time, worker in enumerate([0, 1, 1]):
+        packet = AggPacket(Kind.AGG, 1, 0, 1, 1 << worker, (worker + 1,) * 8)
+        frame = encode(packet, encap=encap, source=worker_endpoint(worker), destination=SWITCH)
+        frames.append((10 * time, frame))
+        frames += [(10 * time + 15, answer) for _, answer, _ in switch.inject(worker, frame, 10 * time)]
+    frames.sort(key=lambda pair: pair[0])
+    return folder, frames
+
+
+def _replay(capsys, folder, frames, *more):
+    capture = _capture(folder / "frames.pcap", [(time, frame.hex()) for time, frame in frames])
+    arguments = ("--job", folder / "job.json", "--recorded", capture)
+    return _run(capsys, "run", folder / "aggregation.p4", *arguments, *more)
+
+
+def test_a_recorded_run_is_answered_as_it_was(capsys, recorded):
+    folder, frames = recorded
+    status, out, err = _replay(capsys, folder, frames, "--out", folder / "out")
+    assert (status, err) == (0, "")
+    assert out == "3 frames in, 3 out at 2 ports\n3 recorded answers: 3 equal, 0 differ\n"
+    assert [len(read_capture(folder / "out" / f"{port}.pcap")) for port in range(2)] == [1, 2]
+
+
+def test_a_recorded_answer_that_differs_is_shown(capsys, recorded):
+    folder, frames = recorded
+    (at, frame) = frames[3]  # behind two of the three AGGs: RESULT to worker 0 or 1
+    wrong = [*frames]
+    wrong[3] = at, frame[:-1] + bytes([frame[-1] ^ 1])
+    status, out, err = _replay(capsys, folder, wrong)
+    assert status == 1
+    assert out.splitlines()[1] == "3 recorded answers: 2 equal, 1 differ"
+    assert err.startswith(
+        f"fanin: error: {folder / 'frames.pcap'}: 1 answers differ; the first is answer 1 at port "
+    )
+    assert f"byte {len(frame) - 1} differs" in err
+
+
+def test_answers_that_lack_or_are_too_many_differ(capsys, recorded):
+    folder, frames = recorded
+    status, out, err = _replay(capsys, folder, frames[:-1])
+    assert (status, out.splitlines()[1]) == (1, "2 recorded answers: 2 equal, 1 differ")
+    assert "sent, and not recorded" in err
+    status, out, err = _replay(capsys, folder, [*frames, (99, frames[-1][1])])
+    assert (status, out.splitlines()[1]) == (1, "4 recorded answers: 3 equal, 1 differ")
+    assert "recorded, and not sent" in err
+
+
+def test_frames_of_nobody_in_a_recording_are_counted(capsys, recorded):
+    folder, frames = recorded
+    status, _, err = _replay(capsys, folder, [*frames, (50, bytes(60))])
+    assert status == 0
+    assert "frames.pcap: 1 frames are neither from a member of a job nor from the switch to one" in err
+    status, _, err = _replay(capsys, folder, [(50, bytes(60))])
+    assert (status, err.count("\n")) == (2, 1)
+    assert "none of 1 frames is from a member of the jobs" in err
+
+
+def test_without_entries_a_warning_says_so(capsys, program, tmp_path):
+    capture = _capture(tmp_path / "1.pcap", [(5, "01020305")])
+    status, _, err = _run(capsys, "run", program, "--in", f"1={capture}", "--out", tmp_path / "out")
+    assert (status, err.count("\n")) == (0, 1)
+    assert err.startswith("fanin: warning: no entries are installed")
+
+
+def test_addresses_are_written_as_people_write_them(capsys, tmp_path):
+    """Numbers, hexadecimal, MAC and IP; a bare value is an exact match."""
+    table = """action forward(bit<9> to) { std.egress_spec = to; }
+    table t { key = { hdr.h.a: exact; hdr.h.b: ternary; hdr.h.c ++ hdr.h.d: exact @name("cd"); }
+              actions = { forward; NoAction; } }"""
+    program, capture = tmp_path / "program.p4", _capture(tmp_path / "1.pcap", [(5, "01020305")])
+    program.write_text(V1MODEL.format(**{**PARTS, "locals": table, "apply": "t.apply();"}))
+    entry = {
+        "table": "I.t",
+        "match": {"hdr.h.a": "0x1", "hdr.h.b": {"value": "00:00:00:00:00:02", "mask": 255}, "cd": "0.0.3.5"},
+        "action": "I.forward",
+        "parameters": {"to": "3"},
+        "priority": "1",
+    }
+    (tmp_path / "entries.json").write_text(json.dumps([entry]))
+    arguments = ("--entries", tmp_path / "entries.json", "--in", f"1={capture}", "--out", tmp_path / "out")
+    assert _run(capsys, "run", program, *arguments)[0] == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["3.pcap"]
+
+
 def test_pcapng_and_both_precisions_are_read_to_the_nanosecond(tmp_path):
     from scapy.layers.l2 import Ether
 
@@ -148,14 +244,42 @@ class TestBadInput:
     def test_entries_that_do_not_fit(self, capsys, program, tmp_path):
         capture = _capture(tmp_path / "1.pcap", [])
         entries = tmp_path / "entries.json"
+        arguments = ("--entries", entries, "--in", f"1={capture}", "--out", tmp_path / "out")
         for change, what in (
-            ({"table": "I.x"}, "there is no table I.x"),
-            ({"match": {"hdr.h.a": {"low": 1}}}, "item 0: {'low': 1} is no match"),
-            ({"colour": 1}, "item 0: "),
+            ({"table": "I.x"}, "item 0: there is no table I.x; there are I.t"),
+            ({"table": 3}, "item 0: table: must be a name, not 3"),
+            ({"match": {"hdr.h.a": {"low": 1}}}, "item 0: match: hdr.h.a: has low; a match has value; "),
+            ({"match": {"hdr.h.x": 1}}, "item 0: table I.t has no key hdr.h.x; it has hdr.h.a, hdr.h.b"),
+            ({"match": {"hdr.h.a": "02:00:00:00:01"}}, "item 0: match: hdr.h.a: must be a number, or as text"),
+            ({"match": {"hdr.h.a": "02:00:00:00:00:01"}}, "item 0: table I.t: hdr.h.a: 2199023255553 does not"),
+            ({"match": [1]}, "item 0: match: must be an object, not [1]"),
+            ({"action": "I.x"}, "item 0: table I.t has no action I.x; it has I.forward, NoAction"),
+            ({"parameters": {"two": 3}}, "item 0: action I.forward takes the parameters to, not two"),
+            ({"parameters": {"to": 1.5}}, "item 0: parameters: to: must be a number"),
+            ({"priority": None}, "item 0: priority: must be a number"),
+            ({"colour": 1}, "item 0: has no field 'colour'; it may have table, match, action, parameters"),
         ):
             entries.write_text(json.dumps([{**ENTRIES[0], **change}]))
-            arguments = ("--entries", entries, "--in", f"1={capture}", "--out", tmp_path / "out")
-            assert what in _bad(capsys, "run", program, *arguments)
+            assert f"entries.json: {what}" in _bad(capsys, "run", program, *arguments)
+        for document, what in (
+            ([3], "item 0: must be an object, not 3"),
+            ([{"table": "I.t", "match": {}}], "item 0: action is missing; it has table, match"),
+            ([{"id": "1.2.3", "replicas": []}], "item 0: id: must be a number"),
+            ([{"id": 1, "replicas": [{"id": 1}]}], "item 0: replicas: 0: port is missing; it has id"),
+            ([{"id": 1, "replicas": {}}], "item 0: replicas: must be a list"),
+            ({}, "must be a list of entries and groups"),
+        ):
+            entries.write_text(json.dumps(document))
+            assert f"entries.json: {what}" in _bad(capsys, "run", program, *arguments)
+        entries.write_text("[{]")
+        assert "entries.json:1:3: " in _bad(capsys, "run", program, *arguments)
+
+    def test_recorded_needs_a_job_and_in_needs_out(self, capsys, program, tmp_path):
+        capture = _capture(tmp_path / "1.pcap", [])
+        assert "--recorded needs --job" in _bad(capsys, "run", program, "--recorded", capture)
+        assert "--in needs --out" in _bad(capsys, "run", program, "--in", f"1={capture}")
+        both = ("--in", f"1={capture}", "--recorded", capture)
+        assert "not allowed with argument" in _bad(capsys, "run", program, *both)
 
     def test_a_job_for_another_program(self, capsys, program, tmp_path):
         capture = _capture(tmp_path / "1.pcap", [])

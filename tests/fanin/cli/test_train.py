@@ -105,6 +105,19 @@ def test_the_capture_holds_every_frame_in_order(lossless):
     assert [time for time, _ in frames] == sorted(time for time, _ in frames)
 
 
+def _replay(capsys, folder):
+    """What a run's switch received goes through the program that the run leaves."""
+    program, job, frames = (folder / name for name in ("aggregation.p4", "job.json", "frames.pcap"))
+    return _run(capsys, "p4", "run", program, "--job", job, "--recorded", frames)
+
+
+def test_the_program_answers_a_recorded_run_as_its_switch_did(capsys, lossless):
+    packets = json.loads((lossless[0] / "run.json").read_text())["packets"]
+    status, out, err = _replay(capsys, lossless[0])
+    assert (status, err) == (0, "")
+    assert out.splitlines()[-1] == f"{packets} recorded answers: {packets} equal, 0 differ"
+
+
 def test_the_report_shows_what_was_measured(lossless):
     page = (lossless[0] / "report.html").read_text()
     assert page.count("<svg") == 4
@@ -128,6 +141,8 @@ def test_faults_change_nothing_but_the_time(capsys, tmp_path, lossless):
     assert status == 0
     assert np.array_equal(np.load(tmp_path / "run" / "model.npy"), lossless[1])
     assert min(result["retransmissions"], result["duplicates"], result["frames_rejected"]) > 0
+    status, out, _ = _replay(capsys, tmp_path / "run")
+    assert (status, out.split()[-2:]) == (0, ["0", "differ"])
 
 
 @pytest.mark.slow

@@ -1,0 +1,142 @@
+"""Table entries and multicast groups from a JSON file into a switch; what is wrong is named by its place."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import ipaddress
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fanin.errors import InputError
+from fanin.p4.control import Exact, Lpm, Match, MulticastGroup, Range, Replica, TableEntry, Ternary
+from fanin.sim.switch.embedded import Switch
+
+_MATCHES = (Exact, Ternary, Lpm, Range)
+_NUMBER = "a number, or as text hexadecimal (0x88b5), a MAC address (02:00:00:00:00:01) or IPv4 (10.0.0.1)"
+_MAC = r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}"
+
+
+def install_entries(switch: Switch, path: Path) -> None:
+    """Do what a control plane does first: groups, then entries.
+
+    Raises InputError that names the file, the item, the field and what would fit.
+    """
+    items = {f"{path}: item {number}": item for number, item in enumerate(_items(path))}
+    groups = {place: _group(place, item) for place, item in items.items() if "replicas" in item}
+    entries = {place: _entry(place, item) for place, item in items.items() if "replicas" not in item}
+    for place, group in groups.items():
+        with _placed(place):
+            switch.set_multicast_group(group)
+    for place, entry in entries.items():
+        with _placed(place):
+            switch.insert(entry)
+
+
+@contextlib.contextmanager
+def _placed(place: str) -> Iterator[None]:
+    """Add the place to what a switch refuses, naming table, key, action or parameter, and what there is."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(f"{place}: {error}") from error
+
+
+def _items(path: Path) -> list[dict[str, Any]]:
+    try:
+        items = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}:{error.lineno}:{error.colno}: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not JSON: {error}") from error
+    if not isinstance(items, list):
+        raise InputError(f"{path}: must be a list of entries and groups")
+    for number, item in enumerate(items):
+        _object(f"{path}: item {number}", item)
+    return items
+
+
+def _entry(place: str, item: Mapping[str, Any]) -> TableEntry:
+    _fields(place, item, TableEntry)
+    match = _object(f"{place}: match", item["match"])
+    parameters = _object(f"{place}: parameters", item.get("parameters", {}))
+    return TableEntry(
+        table=_text(place, item, "table"),
+        match={name: _match(f"{place}: match: {name}", given) for name, given in match.items()},
+        action=_text(place, item, "action"),
+        parameters={name: _number(f"{place}: parameters: {name}", v) for name, v in parameters.items()},
+        priority=_number(f"{place}: priority", item.get("priority", 0)),
+    )
+
+
+def _group(place: str, item: Mapping[str, Any]) -> MulticastGroup:
+    _fields(place, item, MulticastGroup)
+    if not isinstance(item["replicas"], list):
+        raise InputError(f"{place}: replicas: must be a list")
+    replicas = []
+    for number, replica in enumerate(item["replicas"]):
+        where = f"{place}: replicas: {number}"
+        _fields(where, _object(where, replica), Replica)
+        replicas.append(Replica(**{name: _number(f"{where}: {name}", v) for name, v in replica.items()}))
+    return MulticastGroup(_number(f"{place}: id", item["id"]), tuple(replicas))
+
+
+def _match(place: str, given: Any) -> Match:
+    """An object with the fields of a kind of match; a number or a text alone is an exact match."""
+    if not isinstance(given, dict):
+        return Exact(_number(place, given))
+    for kind in _MATCHES:
+        if set(given) == {field.name for field in dataclasses.fields(kind)}:
+            return kind(**{name: _number(f"{place}: {name}", value) for name, value in given.items()})
+    kinds = "value; value and mask; value and length; or low and high"
+    raise InputError(f"{place}: has {_listed(given)}; a match has {kinds}")
+
+
+def _fields(place: str, item: Mapping[str, Any], kind: Any) -> None:
+    """Raise InputError unless ``item`` has the fields of a dataclass, and no others."""
+    fields = dataclasses.fields(kind)
+    names = [field.name for field in fields]
+    unknown = [name for name in item if name not in names]
+    if unknown:
+        raise InputError(f"{place}: has no field {unknown[0]!r}; it may have {', '.join(names)}")
+    for field in fields:
+        optional = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        if field.name not in item and not optional:
+            raise InputError(f"{place}: {field.name} is missing; it has {_listed(item)}")
+
+
+def _object(place: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(f"{place}: must be an object, not {json.dumps(value)}")
+    return value
+
+
+def _text(place: str, item: Mapping[str, Any], name: str) -> str:
+    if not isinstance(item[name], str):
+        raise InputError(f"{place}: {name}: must be a name, not {json.dumps(item[name])}")
+    return str(item[name])
+
+
+def _number(place: str, value: Any) -> int:
+    """A number, written as such or as people write addresses."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        if re.fullmatch(_MAC, value):
+            return int(value.replace(":", ""), 16)
+        if re.fullmatch(r"0[xX][0-9a-fA-F]+|[0-9]+", value):
+            return int(value, 16 if value[:2].lower() == "0x" else 10)
+        try:
+            return int(ipaddress.IPv4Address(value))
+        except ValueError:
+            pass
+    raise InputError(f"{place}: must be {_NUMBER}, not {json.dumps(value)}")
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    return ", ".join(names) or "no field"
