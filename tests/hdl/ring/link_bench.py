@@ -115,7 +115,7 @@ class Wires:
     rng: random.Random
     start: list[int]
     pause: float = 0.0
-    stall: float = 0.0
+    stall: float | dict[str, float] = 0.0
     restart: int = -2
     at: dict[int, list[Delivery]] = field(default_factory=dict)
     sent: list[Sent] = field(default_factory=list)

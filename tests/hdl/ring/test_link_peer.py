@@ -44,8 +44,9 @@ def run(width, *, at=(), tx=(), received=0, cycles=600, settings=None, stall=0.0
         )
         script.setdefault(cycle, []).append(delivery)
     dut = Links(1, data_width=width, **SIZES)
+    waits = {"mac_tx0": pace, "mac_rx0": pace}  # no phases: what happens is scripted by the cycle
     wires = Wires(
-        dut, lambda *_: (), random.Random(seed), start=[START], at=script, restart=restart, stall=pace
+        dut, lambda *_: (), random.Random(seed), start=[START], at=script, restart=restart, stall=waits
     )
     log = simulate(
         dut,
