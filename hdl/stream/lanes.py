@@ -8,12 +8,9 @@ from amaranth import Cat, Mux
 
 
 def rotated(value: Any, places: Any, *, unit: int = 8) -> Any:
-    """``value`` rotated up by ``places`` times ``unit`` bits, or down if that is negative; 4:1 multiplexers."""
-    for low in range(0, len(places), 2):
-        steps = [value.rotate_left(unit * (n << low)) for n in range(4)]
-        value = Mux(places[low], steps[1], steps[0])
-        if low + 1 < len(places):
-            value = Mux(places[low + 1], Mux(places[low], steps[3], steps[2]), value)
+    """``value`` rotated up by ``places`` times ``unit`` bits, or down if that is negative."""
+    for n, bit in enumerate(places):
+        value = Mux(bit, value.rotate_left(unit << n), value)
     return value
 
 

@@ -45,13 +45,13 @@ class Loop(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.there = there = InceptionnCompressor(group=self.group)
-        m.submodules.back = back = InceptionnDecompressor(group=self.group)
-        connect_typed(m, there.o, back.i)
-        for outer, inner in ((self.i, there.i), (self.length, back.length)):
+        m.submodules.compressor = compressor = InceptionnCompressor(group=self.group)
+        m.submodules.decompressor = decompressor = InceptionnDecompressor(group=self.group)
+        connect_typed(m, compressor.o, decompressor.i)
+        for outer, inner in ((self.i, compressor.i), (self.length, decompressor.length)):
             connect_typed(m, wiring.flipped(outer), inner)
-        connect_typed(m, back.o, wiring.flipped(self.o))
-        m.d.comb += [there.bound.eq(self.bound), there.mode.eq(self.mode)]
+        connect_typed(m, decompressor.o, wiring.flipped(self.o))
+        m.d.comb += [compressor.bound.eq(self.bound), compressor.mode.eq(self.mode)]
         return m
 
 
