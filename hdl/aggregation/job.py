@@ -1,4 +1,4 @@
-"""What the transport is told (the job) and what it tells (status, counters, events)."""
+"""The transport's job, and its status, counters and events."""
 # Amaranth takes widths as annotations, and a shape as an argument of the class:
 # mypy: disable-error-code="valid-type, call-arg"
 

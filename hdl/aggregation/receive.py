@@ -202,6 +202,7 @@ class FrameReceiver(wiring.Component):
             name: delayed(m, finding, 1, name=name)[-1]
             for name, finding in self._findings(m, collector, frame).items()
         }
+        findings["foreign"] = findings["elsewhere"] | findings["other_traffic"]
         findings["short"] = findings["headless"] | (findings["incomplete"] & ~findings["foreign"])
         faults = {name: delayed(m, flag, wait, name=f"{name}_fault")[-1] for name, flag in findings.items()}
         faults["checksum"] = self._bad_checksum(m, frame) if self.encap is Encap.UDP else Const(0)
@@ -228,7 +229,8 @@ class FrameReceiver(wiring.Component):
             "mac_error": collector.mac_error,
             "headless": collector.headless,
             "incomplete": collector.short,
-            "foreign": (frame.ethernet.destination != self.job.own_mac) | self._other_traffic(frame),
+            "elsewhere": frame.ethernet.destination != self.job.own_mac,
+            "other_traffic": self._other_traffic(frame),
             "long": collector.long,
             "malformed": self._misshapen(frame) | (head.round == 0),
             "other_job": (head.job != self.job.job) | ~self.job.enable,

@@ -1,7 +1,7 @@
 """Slots: which operation uses which, and what each is waiting for.
 
-A slot is used once a round, so one bit of the round, its *parity*, tells a slot's current use from the one
-before. Every memory here therefore stores parities and has a single writer; nothing is read, changed and
+A slot is used once a round, so one bit of the round, its *parity*, distinguishes a slot's current use from the
+one before. Every memory here therefore stores parities and has a single writer; nothing is read, changed and
 written back.
 """
 
@@ -88,7 +88,7 @@ class OperationWindow(wiring.Component):
     ``free`` : In, 1
         The oldest operation is finished. Only while one is in flight.
     ``open`` : Out, 1
-        Another operation may begin; a cycle behind ``enable``.
+        Another operation may begin; a cycle after ``enable``.
     ``exhausted`` : Out, 1
         The rounds are used up; nothing begins any more.
     ``idle`` : Out, 1

@@ -163,7 +163,7 @@ class AdderTree(wiring.Component):
         m.submodules.tree = tree = SumTree(inputs=self.inputs, operand=signed(self.width), radix=self.radix)
         advance = Signal()
         valid = Signal(self.levels)
-        arrived = Cat(self.i.valid, valid)  # bit n: there is an operand set behind level n
+        arrived = Cat(self.i.valid, valid)  # bit n: an operand set has passed level n
         m.d.comb += [
             advance.eq(self.o.ready | ~self.o.valid),
             self.i.ready.eq(advance if self.levels else self.o.ready),

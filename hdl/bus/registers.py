@@ -66,7 +66,7 @@ def _members(registers: RegisterMap) -> dict[str, Any]:
 
 
 class RegisterFile(wiring.Component):
-    """The registers of a map behind an AXI4-Lite slave.
+    """The registers of a map, as an AXI4-Lite slave.
 
     One access at a time, the oldest write before a read; AW may come before, with or after W. Addresses
     outside the map or no multiple of 4, writes to ``ro`` and ``counter`` registers, and writes to a
@@ -256,13 +256,13 @@ class _Slave:
         ready = Signal()
         answer = Signal(WORD_BITS)
         for number, window in self.windows.items():
-            here = self.at(m, f"at_{number}", [number])
+            selected = self.at(m, f"at_{number}", [number])
             m.d.comb += [
                 window.write_data.eq(self.data),
-                window.write.eq(self.access & self.is_write & here & ~partial),
-                window.read.eq(self.access & ~self.is_write & here),
+                window.write.eq(self.access & self.is_write & selected & ~partial),
+                window.read.eq(self.access & ~self.is_write & selected),
             ]
-            with m.If(here):
+            with m.If(selected):
                 m.d.comb += [ready.eq(window.ready), answer.eq(window.read_data)]
         m.d.comb += self.done.eq(~at_window | partial | ready)
         good = Mux(self.is_write, can_write & ~partial, can_read)
@@ -276,7 +276,7 @@ class _Slave:
         """The addressed word, in ACCESS: chosen in its group in one cycle, its group in the next.
 
         Of a counter, the high half of the moment when its low word was read. It follows the low half into
-        ``live`` a cycle later, with the carry that the low half had left behind when it was read.
+        ``live`` a cycle later, with the carry that the low half had produced when it was read.
         """
         low_words = [high - 1 for high in self.high_words]
         at_low = self.at(m, "at_low", low_words)

@@ -86,7 +86,7 @@ class SumLane(wiring.Component):
 class GradientSums(wiring.Component):
     """Replays words against their scales, and sums the gradients of each mini-batch.
 
-    The sums may be read from behind ``complete`` until the next mini-batch's first scale.
+    The sums may be read after ``complete`` until the next mini-batch's first scale.
 
     Members
     -------

@@ -129,7 +129,7 @@ class LossUnit(wiring.Component):
         return Cat(fa[self.frac - SIGMA_STEP_BITS : top], ~fa[top])
 
     def _derivative(self, m: Module, fa1: Value, label: Value, entry: Any) -> Signal:
-        """Stages 2 to 4: df; FA and ``entry`` stand behind stage 1, where the label meets them."""
+        """Stages 2 to 4: df; FA and ``entry`` are registers of stage 1, where the label meets them."""
         top = self.frac + (SIGMA_RANGE - 1).bit_length()
         n = sigma_fraction_bits(self.frac)
         step = self.frac - SIGMA_STEP_BITS

@@ -32,7 +32,7 @@ _JOB_FIELDS = {"job": "job_id", "base": "slot_base"}  # registers whose names sa
 
 
 class NodeEvents(data.Struct):
-    """One-cycle pulses for measurement; each tells of the micro-batches in order.
+    """One-cycle pulses for measurement; each comes once for every micro-batch, in order.
 
     ``forward_first`` and ``forward_last``: engine 0 took the first, the last word in the cycle before;
     ``pa``: the transport takes the PA; ``fa``: it hands the FA on; ``backward_first`` and ``backward_last``:

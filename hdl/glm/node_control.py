@@ -13,7 +13,7 @@ from fanin.hdl.glm.run_check import RunCheck
 # What an engine has taken has left it after so many cycles; the check needs less.
 SETTLE = 32
 assert SETTLE > RunCheck.LATENCY
-assert SETTLE & SETTLE - 1 == 0, "a bit of the timer tells"
+assert SETTLE & SETTLE - 1 == 0, "the timer's top bit says that it is over"
 
 
 class NodeControl(wiring.Component):
@@ -101,7 +101,7 @@ class NodeControl(wiring.Component):
         was_reset = Signal()  # since ``start``
         with m.If(self.reset):
             m.d.sync += [self.enable.eq(0), self.failed.eq(0), spoilt.eq(0), was_reset.eq(1)]
-        launch = Signal()  # a cycle behind ``start``: its conditions stay out of the states'
+        launch = Signal()  # a cycle after ``start``: its conditions stay out of the states'
         with m.If(self.start & ~self.busy & (self.reset | ~(spoilt | self.transport.failed))):
             m.d.sync += [launch.eq(1), self.failed.eq(0), was_reset.eq(0)]
         with m.Else():
@@ -125,7 +125,7 @@ class NodeControl(wiring.Component):
                     m.next = "IDLE"
             with m.State("BEGIN"):
                 m.next = "BEGUN"
-            with m.State("BEGUN"):  # what the last run has left of ``bus_error`` is gone now
+            with m.State("BEGUN"):  # from here on ``bus_error`` is that of this run
                 m.next = "RUN"
             with m.State("RUN"):
                 m.d.sync += timer.eq(0)

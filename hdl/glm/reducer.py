@@ -36,7 +36,7 @@ class ActivationReducer(wiring.Component):
     """Adds the engines' PAs of a micro-batch, joins their halves, and clamps to what the switch may add.
 
     Exact up to the clamp, which is to [−2^c, 2^c − 1]. Each engine's PAs queue up until all engines have one.
-    What has left the queues never stalls: it leaves them when there is room for its sum behind the clamp.
+    What has left the queues never stalls: it leaves them when there is room for its sum after the clamp.
 
     Members
     -------
@@ -138,7 +138,7 @@ class ActivationReducer(wiring.Component):
     def _queue(self, m: Module, engine: int, consume: Signal) -> Any:
         """PAs of one engine that wait for the others'; its credits keep it from overflowing.
 
-        In front of the queue the low half's upper bits go to the high half, for shorter carries behind it.
+        In front of the queue the low half's upper bits go to the high half, for shorter carries after it.
         """
         port = self.i[engine]
         halves = data.ArrayLayout(data.StructLayout({"low": _LOW, "high": _HIGH}), self.banks)
@@ -156,7 +156,7 @@ class ActivationReducer(wiring.Component):
     def _joined(self, m: Module, bank: int, operands: list[Any]) -> tuple[Signal, Signal]:
         """The sum of one bank over the engines, and whether it is far out of range.
 
-        To keep the clamp's logic shallow, the high half is judged here, before its carry is known: the low
+        To keep the clamp's logic shallow, the high half is judged here, before its carry is added: the low
         halves add less than ``MAX_ENGINES`` to it, so if it needs more than ``_NEAR`` bits the sum is out of
         range either way, and if not, the sum's top bits repeat its sign.
         """

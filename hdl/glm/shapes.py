@@ -46,7 +46,7 @@ class EngineEvents(data.Struct):
     word, exactly one of the next four says why: ``model_wait`` (the chunk was not yet written by the
     mini-batch before), ``fifo_full`` (replay FIFO), ``pa_full`` (PA queue), ``no_word`` (none offered).
     ``backward_idle``: backward took no word, for want of a scale. All are 0 before the first ``start``; in
-    the cycle behind a ``start`` forward only looks up its credits, and no cause counts.
+    the cycle after a ``start`` forward only looks up its credits, and no cause counts.
     """
 
     forward_first: 1
@@ -64,7 +64,7 @@ class ActivationSignature(wiring.Signature):
     """An engine's PAs, as the engine sees them: they are not stalled but paid for by credits.
 
     **Members**: ``payload``: Out, ``ArrayLayout(SplitSum, banks)``, and ``valid``: Out(1), a PA, taken in that
-    cycle whatever happens; ``taken``: In(1), a pulse for each PA that has left the queue behind, which holds
+    cycle whatever happens; ``taken``: In(1), a pulse for each PA that has left the queue after it, which holds
     ``QUEUE``: the engine keeps no more on their way. So no engine's handshake waits for another's, and the
     engine's outputs follow none of its inputs within a cycle.
     """

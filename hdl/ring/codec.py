@@ -32,7 +32,7 @@ class RingEncoder(wiring.Component):
     ``settings`` : In, CodecSettings
     ``i`` : In, stream of :func:`word_layout`
     ``o`` : Out, stream of :func:`word_layout`
-        Zeros behind the compressed bytes.
+        Zeros after the compressed bytes.
 
     Parameters
     ----------

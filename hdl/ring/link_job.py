@@ -1,4 +1,4 @@
-"""What the ring's link is told (the job), what it tells (status, counters), and the beats of its payloads."""
+"""The ring link's job, its status and counters, and the beats of its payloads."""
 # Amaranth takes widths as annotations, and a shape as an argument of the class:
 # mypy: disable-error-code="valid-type, call-arg"
 
@@ -65,7 +65,7 @@ class RingJob(data.Struct):
 
 
 class LinkFailure(enum.Enum, shape=2):
-    """Why a link stopped: the node behind is silent, or the node before has another idea of the job."""
+    """Why a link stopped: the next node is silent, or the node before has another idea of the job."""
 
     NONE = 0
     TIMEOUT = 1
@@ -89,7 +89,7 @@ class LinkCounters(data.Struct):
     ``sent``: DATA frames, each once; ``retransmitted``: DATA frames again; ``acks``, ``naks``, ``probes``:
     those sent. ``received``: DATA frames taken. Dropped: ``bad_fcs`` (the MAC flagged it), ``foreign``
     (another ring's, or no frame of a ring at all), ``duplicates`` (DATA that had been taken),
-    ``out_of_order`` (DATA behind a gap, or beyond the room that was granted). Frames that arrive while the
+    ``out_of_order`` (DATA after a gap, or beyond the room that was granted). Frames that arrive while the
     link does not run are not counted.
     """
 

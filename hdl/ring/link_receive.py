@@ -27,7 +27,7 @@ class RingReceiver(wiring.Component):
 
     The payload is written while it arrives, and kept or forgotten when the frame has ended. A frame is foreign
     unless EtherType, version, job, kind, source and length are right: DATA and PROBE come from the node before,
-    ACK and NAK from the node behind; beats are whole, DATA has at most ``frame_beats`` of payload, at least
+    ACK and NAK from the next node; beats are whole, DATA has at most ``frame_beats`` of payload, at least
     one, others are 64 bytes. The destination is not looked at: it follows from source and kind.
 
     Members

@@ -1,4 +1,4 @@
-"""What the sequencer tells the engine's four paths of each frame."""
+"""The sequencer's orders to the engine's four paths, one for each frame."""
 
 from amaranth.lib import data, enum
 
@@ -9,7 +9,7 @@ from fanin.ring import RingConfig
 class Step(enum.Enum, shape=3):  # type: ignore[call-arg]
     """What becomes of a slice at a node (docs/systems/ring.md, "The engine").
 
-    A bit tells each path what it has to know: bit 1 a TOTAL from the others, bit 2 sums that come complete.
+    Each path decides by one bit: bit 1 marks a TOTAL from the others, bit 2 sums that come complete.
     """
 
     LOCAL = 0b000  #: own words are sent

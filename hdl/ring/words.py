@@ -60,7 +60,7 @@ class FrameWords(wiring.Component):
         super().__init__({"i": In(frames), "o": Out(stream.Signature(words))})
 
     def elaborate(self, platform: Any) -> Module:
-        """Counters that are negative at the last word: their signs tell."""
+        """Two countdowns, of the frame's words and of those inside the vector; negative at the last one."""
         m = Module()
         m.submodules.frames = frames = StreamFIFO(shape=self.i.payload.shape(), depth=self.depth)
         connect_typed(m, flipped(self.i), frames.i)

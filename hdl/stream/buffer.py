@@ -37,7 +37,7 @@ class RegisterSlice(wiring.Component):
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform: Any) -> Module:
-        """``full`` says that the skid register waits behind ``o``."""
+        """``full`` says that the skid register holds the payload after the one on ``o``."""
         m = Module()
         full = Signal()
         skid = Signal(self.shape, reset_less=True)
@@ -63,7 +63,7 @@ class SkidBuffer(wiring.Component):
     -------
     ``i`` : In, stream of ``shape``
     ``o`` : Out, stream of ``shape``
-        Follows ``i`` within the cycle, one LUT behind it.
+        Follows ``i`` within the cycle, one LUT later.
 
     Parameters
     ----------

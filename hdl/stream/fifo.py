@@ -56,7 +56,7 @@ class StreamFIFO(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Head register in front, memory behind it; a payload skips the memory when that is empty."""
+        """A head register after the memory; a payload skips the memory when that is empty."""
         m = Module()
         valid = Signal()  # the head holds a payload
         more = Signal()  # the memory does, too
