@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import subprocess
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from fanin.hdl.area import Contents, Memory
 from fanin.tools import yosys
@@ -31,11 +31,10 @@ def memory_style(memory: Memory) -> dict[str, str]:
     return {"ram_style": "block", "ramstyle": "M20K"}
 
 
-def to_verilog(text: str, modules: Mapping[str, Contents], *, kept: Collection[str] = ()) -> str:
-    """Verilog of an RTLIL text with the plain names of ``plain_names``.
+def to_verilog(text: str, modules: Mapping[str, Contents]) -> str:
+    """Verilog of an RTLIL text with the plain names of ``plain_names``; ``modules`` are its contents.
 
-    ``modules`` are its contents; of ``kept`` modules synthesis does not dissolve the hierarchy. Raises
-    ValueError for a block that Verilator would misread, RuntimeError when yosys fails.
+    Raises ValueError for a block that Verilator would misread, RuntimeError when yosys fails.
     """
     attributes = " ".join(f"-remove {name}" for name in _INTERNAL_ATTRIBUTES)
     styles = [
@@ -51,7 +50,6 @@ def to_verilog(text: str, modules: Mapping[str, Contents], *, kept: Collection[s
         "memory_collect",
         f"attrmap {attributes}",
         f"attrmap -modattr {attributes}",
-        *(f'setattr -mod -set keep_hierarchy "yes" {module}' for module in kept),
         "write_verilog -norename",
     ]
     done = subprocess.run([yosys(), "-q", "-"], input="\n".join(script), capture_output=True, text=True)

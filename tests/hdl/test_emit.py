@@ -1,7 +1,6 @@
 # amaranth: UnusedElaboratable=no
 """Emission: names, sharing, determinism, and that two other tools read the text."""
 
-import itertools
 import os
 import re
 import subprocess
@@ -13,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.cli.bench.netlist import synthesise
 from fanin.hdl.bus.axi4 import AXI4ReadSignature
-from fanin.hdl.emit import emit_blocks, emit_verilog, flat_ports, module_name, shared, snake_case
+from fanin.hdl.emit import emit_verilog, flat_ports, module_name, shared, snake_case
 from fanin.hdl.stream.packet import packet_stream
 from fanin.sim.cosim.build import find_verilator
 from fanin.tools import yosys
@@ -99,10 +98,8 @@ class Ports(wiring.Component):
         return m
 
 
-class Apart(wiring.Component):
-    """Three counters side by side, which synthesis maps apart."""
-
-    keep_hierarchy = True
+class Counters(wiring.Component):
+    """Three counters side by side, an array of a port."""
 
     def __init__(self):
         super().__init__({"counts": Out(data.ArrayLayout(4, 3))})
@@ -121,8 +118,8 @@ class Around(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.apart = apart = shared(Apart())
-        m.d.comb += self.sum.eq(sum(apart.counts))
+        m.submodules.counters = counters = shared(Counters())
+        m.d.comb += self.sum.eq(sum(counters.counts))
         return m
 
 
@@ -215,39 +212,11 @@ def test_the_header_says_what_it_is():
     assert "//   adder_width16: Adder(width=16)" in notes
 
 
-def test_a_module_that_is_mapped_apart_says_so():
-    verilog = emit_verilog(Around())
-    assert re.findall(r'^\(\* keep_hierarchy = "yes" \*\)\nmodule (\w+)', verilog, re.MULTILINE) == ["apart"]
-    assert sorted(modules(verilog)) == ["apart", "around"]
-
-
 def test_a_module_with_an_array_as_port_is_mapped():
     """``counts[0]`` would be a field's name and that of a bit of the port, which yosys does not survive."""
     verilog = emit_verilog(Around())
     assert r"\counts.2 " in verilog
     assert synthesise(verilog, "around").flip_flops == 11  # the second counter is even
-
-
-def test_blocks_are_the_whole_in_pieces():
-    inner, other, whole = emit_blocks(Adders(widths=(8, 16)), apart=["Adder"])
-    assert [inner.module, other.module, whole.module] == ["adder_width8", "adder_width16", "adders"]
-    assert modules(whole.verilog) == ["adders"]
-    assert modules(inner.verilog) == ["adder_width8"]
-    pieces = [_module_texts(block.verilog) for block in (inner, other, whole)]
-    assert sorted(itertools.chain(*pieces)) == sorted(_module_texts(emit_verilog(Adders(widths=(8, 16)))))
-
-
-def _module_texts(verilog):
-    text = re.sub(r"dump_module\$\d+", "dump_module", verilog)  # counts the modules of a file
-    return re.findall(r"^module.*?^endmodule", text, re.MULTILINE | re.DOTALL)
-
-
-def test_a_block_comes_after_those_that_it_needs():
-    blocks = [block.module for block in emit_blocks(Nest(), apart=["Adders", "Adder"])]
-    assert blocks[0] == "adder_width8"
-    assert blocks[-1] == "nest"
-    with pytest.raises(ValueError, match="apart names Addder, of which there is none"):
-        emit_blocks(Nest(), apart=["Addder"])
 
 
 def test_module_names_are_readable_and_bounded():

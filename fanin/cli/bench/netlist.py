@@ -119,7 +119,6 @@ def synthesise(
 ) -> Area:
     """Map ``top`` with ``synth_xilinx -family xcup -flatten`` and measure it.
 
-    Modules that say ``keep_hierarchy`` are mapped apart, and joined with the rest before paths are walked.
     ``options`` go to ``synth_xilinx`` (``-nodsp``, ``-noiopad`` is always on). The modules ``blackboxes`` are
     left out: their ports count as registers, their instances as cells. Raises ToolFailed with yosys' last lines
     when it fails or outlasts ``timeout`` seconds.
@@ -131,8 +130,7 @@ def synthesise(
         wires = f" scratchpad -set synth_xilinx.abc9.W {_LONG_WIRE};" if goal is Goal.DEPTH else ""
         script = (
             f"read_verilog {source.name};{boxes}{wires} synth_xilinx -family xcup -flatten -noiopad {options}"
-            # what was mapped apart is joined, so that all paths are walked
-            f" -top {top}; setattr -mod -unset keep_hierarchy *; flatten; opt_clean; write_json {netlist.name}"
+            f" -top {top}; write_json {netlist.name}"
         )
         done = subprocess.run(
             [yosys(), "-q", "-p", script],

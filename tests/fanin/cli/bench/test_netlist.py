@@ -62,18 +62,6 @@ def test_levels_come_first_unless_area_does():
     assert synthesise(verilog, "top").depth.luts == 3 < synthesise(verilog, "top", goal=Goal.AREA).depth.luts
 
 
-def test_what_is_mapped_apart_is_walked_with_what_is_around_it():
-    """Two gates that stay apart are two LUTs, where one would do."""
-    gate = "module gate(input a, input b, output y);\nassign y = a & b;\nendmodule\n"
-    top = _verilog(
-        "reg p, q, r; wire x, y; gate one(p, q, x); gate two(x, r, y);"
-        "always @(posedge clk) begin p <= a; q <= b; r <= c; o <= y; end",
-        "input a, input b, input c, output reg o",
-    )
-    assert synthesise(gate + top, "top").depth.luts == 1
-    assert synthesise('(* keep_hierarchy = "yes" *)\n' + gate + top, "top").depth.luts == 2
-
-
 def test_a_combinational_loop_is_refused():
     cell = {
         "type": "LUT1",
