@@ -54,19 +54,29 @@ def clear_layout(slots: int) -> data.StructLayout:
 
 
 def walk_uses(m: Module, *, slots: int, first_round: int, mask: Value, step: Value) -> tuple[Any, Any]:
-    """Walk through the uses of all slots in order: the current one, a register, and the one after it.
+    """Walk through the uses of all slots in order: the current one and the one after it.
 
     ``step`` makes the following one current. ``mask`` is the job's slots, less 1, constant from the first step
-    on.
+    on. Both uses are registers, so that no comparison with them comes after an addition.
     """
     current = Signal(use_layout(slots), init={"index": 0, "parity": first_round & 1})
     following = Signal.like(current)
-    m.d.comb += [
-        following.index.eq((current.index + 1) & mask),
-        following.parity.eq(current.parity ^ (current.index == mask)),  # after the last slot a round begins
-    ]
+    third = Signal(index_bits(slots))  # the index after these two; with 0 a round begins
+    begun = Signal()
     with m.If(step):
-        m.d.sync += current.eq(following)
+        m.d.sync += [
+            current.eq(following),
+            begun.eq(1),
+            following.index.eq(third),
+            following.parity.eq(following.parity ^ (third == 0)),
+            third.eq((third + 1) & mask),
+        ]
+    with m.Elif(~begun):  # the mask may still change
+        m.d.sync += [
+            following.index.eq(mask[0]),
+            following.parity.eq(current.parity ^ ~mask[0]),
+            third.eq(mask & 2),
+        ]
     return current, following
 
 
