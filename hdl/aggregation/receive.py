@@ -202,7 +202,7 @@ class FrameReceiver(wiring.Component):
             name: delayed(m, finding, 1, name=name)[-1]
             for name, finding in self._findings(m, collector, frame).items()
         }
-        findings["foreign"] = findings["elsewhere"] | findings["other_traffic"]
+        findings["foreign"] = findings["elsewhere"] | findings["other_host"] | findings["other_traffic"]
         findings["short"] = findings["headless"] | (findings["incomplete"] & ~findings["foreign"])
         faults = {name: delayed(m, flag, wait, name=f"{name}_fault")[-1] for name, flag in findings.items()}
         faults["checksum"] = self._bad_checksum(m, frame) if self.encap is Encap.UDP else Const(0)
@@ -230,6 +230,7 @@ class FrameReceiver(wiring.Component):
             "headless": collector.headless,
             "incomplete": collector.short,
             "elsewhere": frame.ethernet.destination != self.job.own_mac,
+            "other_host": frame.ipv4.destination != self.job.own_ip if self.encap is Encap.UDP else Const(0),
             "other_traffic": self._other_traffic(frame),
             "long": collector.long,
             "malformed": self._misshapen(frame) | (head.round == 0),
@@ -261,7 +262,6 @@ class FrameReceiver(wiring.Component):
             | (ip.protocol != IP_PROTOCOL_UDP)
             | (ip.fragment != 0)
             | more_fragments
-            | (ip.destination != job.own_ip)
             | (frame.udp.destination_port != job.udp_port)
         )
 
