@@ -40,7 +40,7 @@ COUNTERS = {
     "repeated": "packets received once more",
     "early": "packets received while one before them was missing",
     "refused": "packets that ended their queue pair",
-    "dropped": "packets damaged, or for nobody here",
+    "dropped": "packets damaged, or for another node",
     "lost": "frames for which there was no room",
     "memory_errors": "responses of memory that were errors",
 }
@@ -140,7 +140,7 @@ def region_registers(config: RdmaConfig) -> tuple[Register, ...]:
         ),
         Register("region_key", Access.RW, "its key", bits=RKEY_BITS),
         Register("region_base", Access.RW, "its first byte", bits=64),
-        Register("region_limit", Access.RW, "the one behind its last", bits=64),
+        Register("region_limit", Access.RW, "the first one after it", bits=64),
         Register(
             "region_pairs", Access.RW, "a bit for each queue pair that may write there", bits=config.queue_pairs
         ),

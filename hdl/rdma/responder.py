@@ -36,7 +36,7 @@ class ResponderEvents(data.Struct):
     repeated: 1  #: it had been taken before
     early: 1  #: one before it is missing
     refused: 1  #: it ended its queue pair
-    dropped: 1  #: damaged, or for nobody here
+    dropped: 1  #: damaged, or for another node
 
 
 class Outcome(enum.Enum, shape=3):

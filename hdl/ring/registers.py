@@ -102,7 +102,7 @@ def _job() -> tuple[Register, ...]:
     default = Inceptionn()
     bounds = f"errors are at most 2^-bound a hop: 1…{MAX_BOUND}"
     modes = ", ".join(f"{mode.value} {mode.name.lower()}" for mode in Mode)
-    macs = {"own_mac": "this node's", "previous_mac": "the node before's", "next_mac": "the node behind's"}
+    macs = {"own_mac": "this node's", "previous_mac": "the previous node's", "next_mac": "the next node's"}
     return (
         Register(
             "job",
@@ -111,7 +111,7 @@ def _job() -> tuple[Register, ...]:
             (
                 Field("job_id", _width("job"), "which ring: another number at every start, at all nodes"),
                 Field("nodes", NODE_BITS, f"N: {MIN_NODES}…{MAX_NODES}"),
-                Field("rank", NODE_BITS, "this node's place, 0…N - 1; the node behind has the next"),
+                Field("rank", NODE_BITS, "this node's place, 0…N - 1; the next node has the next one"),
             ),
         ),
         Register(
@@ -150,7 +150,7 @@ ENGINE_COUNTERS = {
     "cycles": "cycles with a descriptor unfinished",
     "added": "words added",
     "stored": "words written to memory",
-    "sent_beats": "beats given to the link for the node behind, retransmissions and headers apart",
+    "sent_beats": "beats given to the link to the next node, retransmissions and headers apart",
 }
 LINK_COUNTERS = {
     "sent": "DATA frames sent, each once",
@@ -162,7 +162,7 @@ LINK_COUNTERS = {
     "bad_fcs": "frames dropped: the MAC found an error",
     "foreign": "frames dropped: other traffic, or another ring's",
     "duplicates": "frames dropped: taken before",
-    "out_of_order": "frames dropped: behind a gap, or without room",
+    "out_of_order": "frames dropped: after a gap, or without room",
 }
 assert LINK_COUNTERS.keys() == LinkCounters.as_shape().members.keys()
 
