@@ -27,8 +27,7 @@ def _rotated_layout(width: int) -> data.StructLayout:
 
     ``first`` has, from ``begin`` on, its bytes of the coming word and, below, those of the next word;
     ``second`` has the bytes of a piece longer than a word, from ``begin`` on those of the next word. Its last
-    word has
-    ``end`` bytes so far, and ``partial`` says that this word is the frame's last and not full.
+    word has ``end`` bytes so far, and ``partial`` says that this word is the frame's last and not full.
     """
     index = range(width // 8)
     return data.StructLayout(

@@ -25,8 +25,7 @@ class CompressionBlock(wiring.Component):
 
     A pipeline without a handshake: it moves on in the cycles in which ``enable`` is high. The forms and both
     modes are those of docs/systems/codec.md; what a form has not (the bits above 0, 8 or 16) is zero. The
-    bound in
-    ``strict`` mode is proved for every input.
+    bound in ``strict`` mode is proved for every input.
 
     Members
     -------

@@ -16,7 +16,7 @@ from fanin.hdl.stream.connect import connect_typed
 class GroupCounter(wiring.Component):
     """Count the groups of each frame: is there one left, and is it the last one?
 
-    A frame of n bytes, decompressed, has ceil(n / 4 · ``group``) groups.
+    A frame of n bytes, decompressed, has ceil(n / (4 · ``group``)) groups.
 
     Members
     -------

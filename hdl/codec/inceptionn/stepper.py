@@ -43,7 +43,7 @@ from fanin.hdl.stream.connect import connect_typed
 class GroupStepper(wiring.Component):
     """Find the groups of frames, one after the other, by the rows of a start table.
 
-    A frame of n bytes, decompressed, has ceil(n / 4 · ``group``) groups. The next frame begins with the burst
+    A frame of n bytes, decompressed, has ceil(n / (4 · ``group``)) groups. The next frame begins with the burst
     after the frame's last one, wherever its groups ended. A group whose bytes are not all in the frame is
     missing, and so are all after it.
 
@@ -113,7 +113,7 @@ class GroupStepper(wiring.Component):
             pointer.row.eq(self.row),
             pointer.advance.eq(step & ~counter.last & ~pointer.past_end),
             pointer.jump.eq(jump),
-            pointer.last.eq(seeking | counter.last),
+            pointer.may_jump.eq(seeking | counter.last),
             pointer.frame_end.valid.eq(frame_end.valid),
             pointer.frame_end.next.eq(frame_end.p.next),
             pending.arrived.eq(self.arrived),
