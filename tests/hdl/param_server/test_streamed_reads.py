@@ -222,7 +222,8 @@ class Late(Rows):
 @pytest.mark.parametrize("stall", [*slow(0.0), 0.5])
 def test_a_row_may_be_let_go_in_any_cycle(stall):
     lets = [Late(wait, stall=stall, patience=20).go().let_go for wait in range(10, 45)]
-    assert {0, 1} <= set(lets)
+    # the next row may be let go, too, while the NIC waits for a miss
+    assert min(lets) == 0 < max(lets)
 
 
 def test_rates_and_latencies_are_as_stated():
