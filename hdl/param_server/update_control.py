@@ -223,8 +223,8 @@ class UpdateControl(wiring.Component):
     def _make_rows(self, m: Module) -> _Rows:
         """Rows are written in a ring: the next one, and whether an update may begin to write it.
 
-        AWAIT changes ``number``. The last of these registers is right 3 cycles later, in STORE, before IDLE looks
-        at it.
+        AWAIT changes ``number``. The last of these registers is right 3 cycles later, in STORE, before IDLE
+        looks at it.
         """
         settings = self.settings
         row = _Rows(self.config)
