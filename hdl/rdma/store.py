@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.bus.axi4 import AXI4WriteSignature, Resp
 from fanin.hdl.rdma.bursts import PAGE_BITS, PayloadBursts, drive_addresses, last_byte
-from fanin.hdl.rdma.merge import WordMerge, sums, window
+from fanin.hdl.rdma.merge import WordMerge, window, window_sums
 from fanin.hdl.rdma.shapes import lane_bits, store_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
@@ -130,9 +130,9 @@ class PayloadStore(wiring.Component):
                 ("some", some), ("keep", given.keep), ("address", given.address), ("size", given.size)
             ]
         )  # fmt: skip
-        added = sums(width=self.width, at=given.lane, to=given.address[:bits], size=given.size)
-        added = {name: later(name, value) for name, value in added.items()}
-        fields = window(width=self.width, **added)
+        sums = window_sums(width=self.width, source=given.lane, target=given.address[:bits], size=given.size)
+        sums = {name: later(name, value) for name, value in sums.items()}
+        fields = window(width=self.width, **sums)
         fields["flush"] &= keep
         m.d.comb += [
             payloads.valid.eq(later("has_burst", go & some & given.keep, reset_less=False)),
@@ -143,7 +143,7 @@ class PayloadStore(wiring.Component):
             words.payload.window.drop.eq(~keep),
             words.payload.tag.place.eq(address[bits:PAGE_BITS]),
             words.payload.tag.first.eq(address[:bits]),
-            words.payload.tag.last.eq(added["leaves"][:bits]),
+            words.payload.tag.last.eq(sums["target_reach"][:bits]),
             awaited.valid.eq(later("has_end", go & given.keep, reset_less=False)),
             awaited.payload.some.eq(some_later),
             awaited.payload.crosses.eq(last_byte(address, size)[-1]),
