@@ -117,15 +117,15 @@ class PayloadFetch(wiring.Component):
         return m
 
     def _plan(self, m: Module, command: Any) -> None:
-        """The sums that tell how to merge the payload travel with its bursts, as their tag."""
-        given = self.command.payload
-        lane = given.address[: lane_bits(self.width)]
-        sums = window_sums(width=self.width, source=lane, target=given.lane, size=given.size)
+        """Cut a payload into bursts. Their tag has the sums from which its window is made."""
+        payload = self.command.payload
+        lane = payload.address[: lane_bits(self.width)]
+        sums = window_sums(width=self.width, source=lane, target=payload.lane, size=payload.size)
         m.d.comb += [
             command.valid.eq(self.command.valid),
             self.command.ready.eq(command.ready),
-            command.payload.address.eq(given.address),
-            command.payload.size.eq(given.size),
+            command.payload.address.eq(payload.address),
+            command.payload.size.eq(payload.size),
             *(command.payload.tag[name].eq(value) for name, value in sums.items()),
         ]
 
@@ -162,15 +162,16 @@ class PayloadFetch(wiring.Component):
         ]
 
     def _words(self, m: Module, burst: Any) -> Signal:
-        """Rotate words into the FIFO, which has room; whether the one that enters allows its payload to be
-        sent.
+        """Rotate words into the FIFO, which has room for them.
+
+        Returns whether the word that enters allows its payload to be sent.
         """
         m.submodules.fifo = fifo = StreamFIFO(shape=self.width, depth=self.depth)
         connect_typed(m, fifo.o, wiring.flipped(self.o))
         axi = self.axi
-        ends = Signal()  # the payload, with the word on ``axi``
-        is_enough = Signal()
-        allows = Signal()
+        ends = Signal()  # the word on ``axi`` is its payload's last
+        is_enough = Signal()  # with it the payload may be sent
+        allows = Signal()  # the same, of the word that enters the FIFO
         fine, coarse = burst.payload.rotation[:_FINE_BITS], burst.payload.rotation[_FINE_BITS:]
         half_rotated = Signal(self.width, reset_less=True)
         later_coarse = Signal.like(coarse)
