@@ -106,17 +106,21 @@ class Requester(wiring.Component):
     Members
     -------
     ``connect`` : In, stream of :func:`connect_layout`
+        A queue pair begins anew, or ends.
     ``timeout`` : In, 32
         Cycles without progress, until a queue pair goes back.
     ``post`` : In, stream of :func:`write_layout`
         Waits while the queue pair's ring is full. ``length`` at most 2^31, and within the memory's addresses.
     ``answer`` : In, stream of :func:`answer_layout`
+        ACKs and NAKs that were received.
     ``headers`` : Out, stream of Headers
         The packets; the payload of one with a ``size`` is what ``fetch`` asks for, in order.
     ``fetch`` : Out, stream of :func:`fetch_layout`
+        Payloads to read.
     ``completion`` : Out, stream of :func:`completion_layout`
-        The requester stalls until it is taken.
+        How each descriptor ended. The requester stalls until it is taken.
     ``enabled`` : Out, one bit for each queue pair
+        It is connected, and has not failed.
     ``events`` : Out, RequesterEvents
 
     Parameters

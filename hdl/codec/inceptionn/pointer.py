@@ -47,8 +47,8 @@ class GroupPointer(wiring.Component):
     Members
     -------
     ``row`` : In, ``valid`` and ``ends``, :func:`~fanin.hdl.codec.inceptionn.shapes.row_layout`
-        A burst's row. They come in the order of their bursts, numbered modulo 16; the slot of one that comes
-        must not be needed any more.
+        A burst's row. Rows come in the order of their bursts, which are numbered modulo 16. A row replaces the
+        one 16 bursts before, which must not be needed any more.
     ``advance`` : In, 1
         Go on to where the group at ``position`` ends; only with ``valid``.
     ``jump`` : In, 1
@@ -58,10 +58,11 @@ class GroupPointer(wiring.Component):
         read ahead, so it must be known early: from registers alone.
     ``frame_end`` : In, ``valid`` and ``next``
         The frame's end is known, and the burst with which the next frame begins: at most two after the burst
-        whose row comes next. A jump without it leads nowhere: it is to be repeated.
+        whose row comes next. A jump without ``frame_end.valid`` leads nowhere, and must be repeated.
     ``valid`` : Out, 1
         The row of the burst at ``position`` has come.
     ``position`` : Out, :func:`~fanin.hdl.codec.inceptionn.shapes.position_layout`
+        A group's first byte.
     ``end`` : Out, likewise
         Where the group at ``position`` ends; late in the cycle.
     ``past_end`` : Out, 1
