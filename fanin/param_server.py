@@ -1,8 +1,7 @@
 """The asynchronous parameter server: its sizes, where everything lies in memory, and what a version allows.
 
 Contract: docs/systems/param-server.md. RTL, host code and golden model take addresses from here. All numbers
-in memory
-are little-endian; addresses are in bytes. Source: RDMA-wild, section 4.2 and figure 4.
+in memory are little-endian; addresses are in bytes. Source: RDMA-wild, section 4.2 and figure 4.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The asynchronous parameter server and its workers, memory included: what their RTL and host code must do.
 
 Contract: docs/systems/param-server.md; addresses are ``fanin.param_server``'s. Nothing here knows of time:
-the caller
-says when a scan, an update or a look at memory happens, and carries the bytes of a write. Source: RDMA-wild,
-section 4.2, algorithms 1 and 2.
+the caller says when a scan, an update or a look at memory happens, and carries the bytes of a write. Source:
+RDMA-wild, section 4.2, algorithms 1 and 2.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The one-sided write NIC, packet by packet: what its RTL must do.
 
 Contract: docs/systems/rdma.md. A requester cuts WRITEs into packets, keeps a window of them in flight and
-goes back to
-the first that is missing; a responder checks a packet wholly before it writes a byte. Nothing here knows of
-cycles: the caller carries packets and says when a timeout has passed. Source: InfiniBand Architecture
-Specification, volume 1, section 9.7; RDMA-wild, section 3.
+goes back to the first that is missing; a responder checks a packet wholly before it writes a byte. Nothing
+here knows of cycles: the caller carries packets and says when a timeout has passed. Source: InfiniBand
+Architecture Specification, volume 1, section 9.7; RDMA-wild, section 3.
 """
 
 from __future__ import annotations

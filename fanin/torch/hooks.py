@@ -6,8 +6,7 @@
 
 A hook gathers every rank's gradients with ``all_gather`` and adds them up on each as the NICs of a ring of
 those ranks would, bit for bit (``fanin.golden.ring.all_reduce``). The arithmetic is the NIC's; the traffic
-and the
-time are all_gather's. A bucket is what a descriptor (address, count) of the NIC names.
+and the time are all_gather's. A bucket is what a descriptor (address, count) of the NIC names.
 """
 
 # No ``from __future__ import annotations``: DDP reads the annotations of a hook, and wants no text.
@@ -53,10 +52,9 @@ def ring(config: RingConfig = _DEFAULT, *, hop: Callable[[Float32], Float32] | N
     """A hook for a ring of ``config``: without a codec by default.
 
     ``hop``, if given, stands for the codec's round trip (``fanin.golden.ring.all_reduce.all_reduce``): to
-    try what
-    is no codec yet, or to count what travels. The hook's state is the process group, None for all ranks; their
-    order is the ring's. It yields the sum divided by their number. It raises TypeError for gradients that are
-    not float32, ValueError for more than 255 ranks.
+    try what is no codec yet, or to count what travels. The hook's state is the process group, None for all
+    ranks; their order is the ring's. It yields the sum divided by their number. It raises TypeError for
+    gradients that are not float32, ValueError for more than 255 ranks.
     """
 
     def hook(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

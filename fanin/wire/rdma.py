@@ -1,8 +1,8 @@
 """RDMA writes on the wire: the packets of RoCEv2 that fanin's NIC speaks, declared once.
 
 Contract: docs/systems/rdma.md. Reliable connected service, WRITE and its acknowledgements; everything but
-the ICRC is
-in network byte order. Source: InfiniBand Architecture Specification, volume 1, chapter 9 and annex A17.
+the ICRC is in network byte order. Source: InfiniBand Architecture Specification, volume 1, chapter 9 and
+annex A17.
 """
 
 from __future__ import annotations

@@ -27,8 +27,7 @@ def _rotated_layout(width: int) -> data.StructLayout:
 
     ``first`` has, from ``begin`` on, its bytes of the coming word and, below, those of the next word;
     ``second`` has the bytes of a piece longer than a word, from ``begin`` on those of the next word. Its last
-    word has
-    ``end`` bytes so far, and ``partial`` says that this word is the frame's last and not full.
+    word has ``end`` bytes so far, and ``partial`` says that this word is the frame's last and not full.
     """
     index = range(width // 8)
     return data.StructLayout(
@@ -39,8 +38,8 @@ def _rotated_layout(width: int) -> data.StructLayout:
 class BytePacker(wiring.Component):
     """Join the pieces of a frame, byte to byte, into the words of a packet stream.
 
-    A word leaves when it is full; on ``last`` what is left leaves, too. Data bits of bytes that ``keep``
-    leaves out mean nothing.
+    A word leaves when it is full. With the frame's ``last`` piece the bytes of a partial word leave, too. Data
+    bits of bytes that ``keep`` leaves out mean nothing.
 
     Members
     -------
@@ -56,9 +55,9 @@ class BytePacker(wiring.Component):
 
     Latency
     -------
-    2 cycles from a piece to the word that it completes. A piece takes a cycle for every word that it
-    completes, what is left at ``last`` being one, and at least one: pieces of up to a word go in at one a
-    cycle, and only the last of a frame may take a second.
+    2 cycles from a piece to the word that it completes. A piece takes at least a cycle, and a cycle for every
+    word that it completes; the partial word at ``last`` is one. So pieces of up to a word go in at one a cycle,
+    and only the last of a frame may take a second.
 
     Source
     ------
@@ -78,9 +77,9 @@ class BytePacker(wiring.Component):
         """A rotator in two stages, then a merge with the bytes that the pieces before have left over.
 
         Stage 1 (``_take``) registers a piece, rotated to the byte in which it begins but for whole quarters
-        of a word; stage 2 rotates by these. The piece's bytes from ``begin`` on and the ``leftover`` bytes
-        below make the coming word. If they fill it, the bytes that the piece has for the next word are the
-        new ``leftover``; else the merged word is.
+        of a word; stage 2 rotates by these. The next word consists of the piece's bytes from ``begin`` on, and
+        of the ``leftover`` bytes below. If they fill it, it leaves, and the piece's other bytes are the new
+        ``leftover``. If not, the merged word is the new ``leftover``.
         """
         m = Module()
         o, size = self.o, self.width // 8

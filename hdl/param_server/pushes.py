@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.param_server.shapes import ROW_BITS, streamed_layout, worker_layout
 from fanin.hdl.rdma.queue_pair import LENGTH_BITS, REMOTE_BITS, completion_layout, write_layout
+from fanin.hdl.rdma.shapes import lane_bits
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.param_server import MAX_ROWS
@@ -18,8 +19,9 @@ from fanin.rdma import Ending, RdmaConfig
 
 
 def push_layout(config: RdmaConfig) -> data.StructLayout:
-    """The row with number ``row`` at ``local``, for the first or ``second`` of a worker's buffers at
-    ``remote``.
+    """A row to push: number ``row`` at ``local``, to the worker ``index``, whose buffers are at ``remote``.
+
+    ``second``: it goes to the second of them, else to the first.
     """
     worker = worker_layout(config)
     names = ("index", "remote", "rkey")
@@ -34,7 +36,7 @@ def _receiver_layout(config: RdmaConfig) -> data.StructLayout:
 
 
 class _Round:
-    """The members of a round, in the order of their gradients, and how far it is."""
+    """The members of a round, in the order of their gradients, and how far the round has come."""
 
     def __init__(self, m: Module, config: RdmaConfig, workers: Value):
         m.submodules.round = members = Memory(shape=_receiver_layout(config), depth=config.queue_pairs, init=[])
@@ -42,39 +44,43 @@ class _Round:
         self.position = Signal(range(config.queue_pairs))  # of the next member to join, or to be posted to
         self.posting = Signal()  # the round is complete, its last row is being posted
         self.in_flight = Signal(range(config.queue_pairs + 1))  # pushes of a round that have not ended
-        self.landed = Signal()  # none was in flight a cycle ago
+        self.has_ended = Signal()  # none was in flight a cycle ago
         self.is_last = self.position + 1 == workers
         m.d.comb += [self.read.addr.eq(self.position), self.write.addr.eq(self.position)]
-        m.d.sync += self.landed.eq(self.in_flight == 0)
+        m.d.sync += self.has_ended.eq(self.in_flight == 0)
 
 
 class Pushes(wiring.Component):
-    """Post every row to the worker whose gradient it consumed; with ``barrier`` the last of a round to all
-    workers.
+    """Post every row to the worker whose gradient it consumed; with ``barrier``, a round's last row to all.
 
-    A round is a gradient of each worker. Its other rows are never read by the NIC: only the next update reads
-    them. Its last row is posted to each worker, in the order in which their gradients came, once the pushes of
-    the round before have completed. A worker to which a push fails is excluded: nothing more is posted to it.
+    A round is a gradient of each worker. Its last row is posted to each worker, in the order in which their
+    gradients came, once the pushes of the round before have completed. Its other rows are never read by the
+    NIC: only the next update reads them. A worker to which a push fails is excluded: nothing more is posted to
+    it.
 
     Members
     -------
     ``barrier`` : In, 1
+        Push a round's last row to all workers, and no other row. Stable from before ``start`` on, as are
+        ``workers`` and ``row_bytes``.
     ``workers`` : In, range(queue pairs + 1)
-        In a round.
+        Workers of a round.
     ``row_bytes`` : In, 32
-        These three are stable from before ``start`` on.
+        Bytes of a row.
     ``start`` : In, 1
         Pulse: no row is occupied, no worker excluded.
     ``push`` : In, stream of :func:`push_layout`
         Every row, in the order in which they are made.
     ``row`` : Out, stream of :func:`~fanin.hdl.param_server.shapes.streamed_layout`
-        Of :class:`~fanin.hdl.param_server.streamed_reads.StreamedReads`.
+        Every row, for :class:`~fanin.hdl.param_server.streamed_reads.StreamedReads`, before it is posted.
     ``post`` : Out, stream of :func:`~fanin.hdl.rdma.queue_pair.write_layout`
+        Writes for the NIC. Their tag is the row's number.
     ``completion`` : In, stream of :func:`~fanin.hdl.rdma.queue_pair.completion_layout`
-        Of the NIC.
+        The NIC's, one for each post.
     ``occupied`` : Out, one bit for each row
         The row may still be read: it must not be overwritten.
     ``excluded`` : Out, one bit for each worker
+        A push to it has failed.
     ``pushed``, ``completed``, ``failed``, ``skipped`` : Out, 1
         Pulses: a row was posted; its worker has it; its queue pair has failed; it was not posted, as its worker
         is excluded.
@@ -117,15 +123,24 @@ class Pushes(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """One row at a time, from the queue: opened to the streamed reads, then posted, skipped or passed over.
 
-        *Skipped* is a push to an excluded worker; *passed over* is a row that ends no round. Neither completes,
-        so each frees its row in the place of a completion, in the cycle after its state. Every push ends once:
-        completed, failed or skipped.
+        *Skipped* is a push to an excluded worker; *passed over* is a row that ends no round. The NIC completes
+        neither, so each frees its row as a completion would, in the cycle after its state; completions wait in
+        that cycle. Every push ends once: completed, failed or skipped. The states of a row are::
+
+            IDLE, RECEIVER          the row comes; is its worker excluded?
+            OPEN                    the row goes to the streamed reads
+            POST or SKIP            its push is posted, or skipped
+            NEXT                    the row leaves the queue, or the next member of the round follows
+
+        With a barrier, REMEMBER follows OPEN and enters the worker into the round. PASS then lets a row go that
+        ends no round. If the worker is the last, ROUND waits until the round before has ended; then MEMBER,
+        ADDRESS, CARRY and POST or SKIP push the row to one member after the other.
         """
         m = Module()
         m.submodules.queue = queue = StreamFIFO(shape=push_layout(self.config), depth=2)
         connect_typed(m, wiring.flipped(self.push), queue.i)
         round_ = _Round(m, self.config, self.workers)
-        passed = Signal()
+        passed = Signal()  # a row was passed over, a cycle ago
         m.d.sync += [self.skipped.eq(0), passed.eq(0)]
         self._post(m, queue.o, round_, passed)
         self._complete(m, queue.o.payload.row, round_, passed)
@@ -133,7 +148,7 @@ class Pushes(wiring.Component):
 
     def _post(self, m: Module, push: Any, round_: _Round, passed: Signal) -> None:
         """The states of a row, and the fields of its post."""
-        receiver = Signal(_receiver_layout(self.config))
+        receiver = Signal(_receiver_layout(self.config))  # a cycle after the row, or after the member's number
         is_excluded = Signal()
         names = receiver.shape().members
         m.d.comb += [round_.write.data[name].eq(push.payload[name]) for name in names]
@@ -144,12 +159,12 @@ class Pushes(wiring.Component):
         with m.FSM():
             self._each(m, push, round_, receiver, is_excluded)
             self._barrier(m, push, round_, passed)
-            with m.State("MEMBER"):  # its table entry is read
+            with m.State("MEMBER"):  # loads ``receiver``
                 m.next = "ADDRESS"
-            with m.State("ADDRESS"):
+            with m.State("ADDRESS"):  # the lower half of the buffer's address
                 m.d.sync += is_excluded.eq(self.excluded.bit_select(receiver.index, 1))
                 m.next = "CARRY"
-            with m.State("CARRY"):
+            with m.State("CARRY"):  # the upper half
                 m.next = "POST"
                 with m.If(is_excluded):
                     m.next = "SKIP"
@@ -159,19 +174,19 @@ class Pushes(wiring.Component):
     def _describe(self, m: Module, push: Any, receiver: Any, is_excluded: Signal) -> None:
         """The row as the streamed reads and the NIC get it.
 
-        The buffer's address is a sum of 64 bits, too long for one carry chain: the lower half, then its carry.
+        The buffer's address is a sum of 64 bits, too long for one carry chain. The lower half takes a cycle,
+        and the upper half, with its carry, the next one.
         """
         row, post = self.row.payload, self.post.payload
         low = Signal(LENGTH_BITS + 1)
         high = Signal(REMOTE_BITS - LENGTH_BITS)
-        word_bits = (self.config.width // 8 - 1).bit_length()
         m.d.sync += [
             low.eq(receiver.remote[:LENGTH_BITS] + Mux(receiver.second, self.row_bytes, 0)),
             high.eq(receiver.remote[LENGTH_BITS:] + low[LENGTH_BITS]),
         ]
         m.d.comb += [
             row.address.eq(push.local),
-            row.words.eq(self.row_bytes[word_bits:]),
+            row.words.eq(self.row_bytes[lane_bits(self.config.width) :]),
             row.drop.eq(is_excluded | self.barrier),
             *(post[name].eq(receiver[name]) for name in ("index", "rkey")),
             post.remote.eq(Cat(low[:LENGTH_BITS], high)),
@@ -181,7 +196,7 @@ class Pushes(wiring.Component):
         ]
 
     def _each(self, m: Module, push: Any, round_: _Round, receiver: Any, is_excluded: Signal) -> None:
-        """States of every row: opened to the streamed reads, and posted unless its worker is excluded."""
+        """States of every row: it goes to the streamed reads, and is posted unless its worker is excluded."""
         ends = ~round_.posting | round_.is_last  # this push is the last one of its row
         with m.State("IDLE"), m.If(push.valid):
             m.next = "RECEIVER"
@@ -214,7 +229,7 @@ class Pushes(wiring.Component):
                 m.next = "MEMBER"
 
     def _barrier(self, m: Module, push: Any, round_: _Round, passed: Signal) -> None:
-        """States with a barrier: the worker joins the round; with the last one the row is posted to each."""
+        """States with a barrier: the worker joins the round; with the last worker the row is posted to each."""
         with m.State("REMEMBER"):
             m.d.comb += round_.write.en.eq(1)
             with m.If(round_.is_last):
@@ -225,16 +240,16 @@ class Pushes(wiring.Component):
         with m.State("PASS"):
             m.d.comb += push.ready.eq(1)
             m.next = "IDLE"
-        with m.State("ROUND"), m.If(round_.landed):
+        with m.State("ROUND"), m.If(round_.has_ended):
             m.d.sync += [round_.position.eq(0), round_.posting.eq(1), round_.in_flight.eq(self.workers)]
             m.next = "MEMBER"
 
     def _complete(self, m: Module, current_row: Value, round_: _Round, passed: Signal) -> None:
-        """Rows become free with their last push, and workers are excluded with their first failure."""
+        """Free a row with its last push, and exclude a worker with its first failure."""
         completion = self.completion.payload
-        transfer = Signal()
+        transfer = Signal()  # of a completion
         push_ends = Signal()
-        frees = Signal()  # the row ``freed``, in the next cycle
+        frees = Signal()  # from a register: the row ``freed`` becomes free
         freed = Signal(ROW_BITS)
         completed_index = Signal.like(completion.index)
         is_done = completion.ending == Ending.DONE

@@ -24,12 +24,13 @@ class ReadGate(wiring.Component):
     ``start`` : In, 1
         Pulse: row 0 is in memory, and nothing has been written since; only while nothing is in flight.
     ``words``, ``tail`` : In
-        Stable from 2 cycles before ``start`` on.
+        A row's words of w, and those after them; stable from 2 cycles before ``start`` on.
     ``landed`` : In, range(257)
-        So many words more of the rows are in memory.
+        Number of further words of the rows, in their order, that are now in memory.
     ``reader`` : In, AXI4 read port
         Reads the words of w of each row, in increasing order; no burst has words of two rows.
     ``axi`` : Out, AXI4 read port
+        The same reads, of words that have landed.
 
     Parameters
     ----------
@@ -60,11 +61,11 @@ class ReadGate(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``credit`` is the number of landed words from the next one to be read on.
+        """``credit`` counts the words that have landed, from the next word of w to be read on.
 
-        A burst pays for its words, the last one of a row also for the words up to the next row's first of w,
-        which nobody reads: so the credit can be negative. Each sum has a cycle: what a burst costs, by how much
-        the credit changes, the credit.
+        A burst pays for its words. A row's last burst also pays for the words up to the next row's first word
+        of w, which nobody reads; they may not have landed, so the credit can be negative. Each sum has a cycle:
+        what a burst costs, by how much the credit changes, the credit.
         """
         m = Module()
         reader, axi = self.reader, self.axi
@@ -72,7 +73,7 @@ class ReadGate(wiring.Component):
         change = Signal(signed(len(self.landed) + 2))
         cost = Signal(len(self.landed) + 1)
         words = Signal(len(self.landed))  # of the burst
-        left = Signal(WORDS_BITS)  # words of w that were not read of this row
+        left = Signal(WORDS_BITS)  # words of this row's w that have not been read
         gap = Signal(len(self.tail) + 1)  # words from a row's last word of w to the next row's first
         ends_row = left == words  # the burst has all that is left
         issued = Signal()

@@ -22,7 +22,7 @@ def row_word_layout(width: int) -> data.StructLayout:
 
 
 def tail_words(workers: Any, *, width: int) -> Any:
-    """Words of the LGVnum vector of so many workers, with the version at its end."""
+    """Words of the LGVnum vector of ``workers`` workers, with the version at its end."""
     lanes = width // VERSION_BITS
     return (workers + lanes) >> (lanes.bit_length() - 1)
 
@@ -30,20 +30,21 @@ def tail_words(workers: Any, *, width: int) -> Any:
 class RowMaker(wiring.Component):
     """Put rows together: a head with the version, the updated words, the LGVnum vector and the version again.
 
-    The LGVnum vector, the version of each worker's gradient applied last, is kept here: an order changes one
-    entry.
+    The LGVnum vector has for each worker the version of its gradient that was applied last. It is kept here: an
+    order changes one entry.
 
     Members
     -------
     ``workers`` : In, range(queue_pairs + 1)
-    ``words`` : In, of w; at least 1
-        Both stable while a row is made. The vector's entries after the last worker's are undefined: those of
-        the workers of an earlier job.
+        Entries of the vector. Those after the last worker's are undefined: they are of an earlier job.
+    ``words`` : In
+        Words of w, at least 1. Both are stable while a row is made.
     ``clear`` : In, stream of a worker's index, always ready
         Its LGVnum becomes 0; only while no row is made.
     ``order`` : In, stream of :func:`order_layout`
         Taken with the head.
     ``updated`` : In, stream of ``width`` bits
+        The words of the updated w.
     ``o`` : Out, stream of :func:`row_word_layout`
 
     Parameters
@@ -101,9 +102,9 @@ class RowMaker(wiring.Component):
     def _emit(self, m: Module, o: Any, read: Any) -> None:
         """The words of a row, in their order."""
         word = o.payload
-        left = Signal(WORDS_BITS)  # of w, before the row's next word
-        tail = Signal(read.addr.shape())
-        last_tail = Signal(tail.shape())
+        left = Signal(WORDS_BITS)  # words of w that have not been emitted
+        tail = Signal(read.addr.shape())  # the number of the tail's next word
+        last_tail = Signal(tail.shape())  # that of its last
         version = Signal(VERSION_BITS)
         is_last = tail == last_tail
         m.d.comb += read.addr.eq(tail)

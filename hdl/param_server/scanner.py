@@ -20,27 +20,30 @@ class Scanner(wiring.Component):
     """Poll the trailers of the workers' next gradients, and report each gradient that is new.
 
     A gradient is new if its GVnum is above the worker's LGVnum. Workers are polled in turn, with at most one
-    read of each in flight. A worker whose gradient was not new is polled again; one whose gradient was
-    reported, once ``place`` says where the next one will be.
+    read of each in flight. A worker whose gradient was not new is polled again. One whose gradient was reported
+    is polled again when ``place`` says where its next gradient will be.
 
     Members
     -------
     ``enable`` : In, 1
+        Reads may begin.
     ``workers`` : In, range(queue_pairs + 1)
-        Those of a higher index are not polled.
+        Workers with an index below this number are polled.
     ``excluded`` : In, one bit for each worker
-        It is not polled either.
+        The worker is not polled.
     ``place`` : In, stream of :func:`place_layout`, always ready
-        Only for a worker that is not polled: one that was reported, or any while not ``busy``.
+        Where a worker's next gradient will be, and its LGVnum: after its gradient was reported, or for any
+        worker while not ``busy``.
     ``o`` : Out, stream of :func:`found_layout`
+        A new gradient.
     ``again`` : In, 1
-        What is taken from ``o`` in this cycle is not used: its worker is polled again.
+        The gradient that is taken from ``o`` in this cycle is not used: its worker is polled again.
     ``busy`` : Out, 1
         A read is in flight, or what it found has not been taken.
     ``error`` : Out, 1
         Pulse: a response was not OKAY. Its data are used all the same.
     ``axi`` : Out, AXI4 read port
-        Single words. What memory had taken before a trailer must be there when the trailer is read.
+        Reads of single words. When a trailer is read, all that was written before it must be in memory.
 
     Parameters
     ----------
@@ -100,7 +103,8 @@ class Scanner(wiring.Component):
         ]
         with m.If(self.place.valid):
             m.d.sync += idle.bit_select(new_place.index, 1).eq(1)
-        returns = Signal()  # a cycle later, as whether ``o`` is taken comes late in its own
+        # A gradient that is not used makes its worker idle a cycle later: that it is taken is known late.
+        returns = Signal()
         returned = Signal.like(new_place.index)
         m.d.sync += [returns.eq(self.o.valid & self.o.ready & self.again), returned.eq(self.o.payload.index)]
         with m.If(returns):
@@ -108,10 +112,10 @@ class Scanner(wiring.Component):
         return m
 
     def _poll(self, m: Module, table: Any, in_flight: Any, idle: Signal) -> None:
-        """Go round, a worker a cycle, until one is to be polled; then read its trailer.
+        """Go round the workers, one a cycle, until one is to be polled; then read its trailer.
 
-        Two workers are in hand: ``polls`` says whether the one at ``index`` is to be polled,
-        that of the one at ``next_index`` is looked up for the next cycle.
+        The one in hand is ``index``, and ``polls``, a register, says whether it is to be polled. The same is
+        looked up for ``next_index`` as the round advances.
         """
         axi = self.axi
         next_index = Signal.like(in_flight.payload.index)
@@ -119,7 +123,7 @@ class Scanner(wiring.Component):
         polls = Signal()
         advance = Signal()
         present = Signal.like(idle)  # workers that take part
-        candidates = Signal.like(idle)
+        candidates = Signal.like(idle)  # those of them that were idle a cycle ago
         m.d.sync += [
             present.eq(Cat(self.workers > n for n in range(len(present))) & ~self.excluded),
             candidates.eq(idle & present),
@@ -158,12 +162,12 @@ class Scanner(wiring.Component):
             ]
 
     def _compare(self, m: Module, in_flight: Any, found: Any, idle: Signal) -> None:
-        """Two registers after the read data: the trailer, then whether it is new."""
+        """Two steps after the read data: the trailer in a register, then whether it is new in another."""
         axi, word = self.axi, self.axi.rdata
-        arrived = Signal()
+        arrived = Signal()  # ``trailer`` is one
         trailer = Signal(self.o.payload.shape())
         lgvnum = Signal(VERSION_BITS)
-        compared = Signal()
+        compared = Signal()  # ``compared_trailer`` is one, and ``is_new`` is about it
         compared_trailer = Signal.like(trailer)
         is_new = Signal()
         m.d.comb += [

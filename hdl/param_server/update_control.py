@@ -28,7 +28,11 @@ from fanin.rdma import RdmaConfig
 
 
 def _entry_layout(config: RdmaConfig) -> data.StructLayout:
-    """What is kept of a worker: where its next gradient will be, and the version of the one applied last."""
+    """What is kept of a worker: where its next gradient will be, and the version of the one applied last.
+
+    ``table``, ``remote`` and ``rkey`` are those of its set-up. The next gradient will be in ``slot`` of the
+    table, at ``address``.
+    """
     worker = worker_layout(config)
     return data.StructLayout(
         {name: worker[name].shape for name in ("table", "remote", "rkey")}
@@ -37,12 +41,12 @@ def _entry_layout(config: RdmaConfig) -> data.StructLayout:
 
 
 class _InHand:
-    """Registers of the worker, and its gradient, that are carried out."""
+    """Registers of the worker that is set up or whose gradient is applied."""
 
     def __init__(self, config: RdmaConfig):
         self.entry = Signal(_entry_layout(config))
         self.gradient = Signal(found_layout(config))
-        self.setting_up = Signal()  # there is no gradient: the worker is set up
+        self.setting_up = Signal()  # the worker is set up; of ``gradient`` only index and version count
 
 
 class _Rows:
@@ -53,8 +57,10 @@ class _Rows:
         self.address = Signal(config.address_width)
         self.next_number = Signal(ROW_BITS)
         self.next_address = Signal(config.address_width)
-        self.takes = Signal()  # gradients are taken; else they are sent back to the scanner
-        self.decided = Signal()  # they are sent back, or the next row is free
+        self.applies = Signal()  # gradients are applied; else they are sent back to the scanner
+        self.may_take = (
+            Signal()
+        )  # ``found`` may be taken: to be sent back, or applied since the next row is free
 
 
 class UpdateControl(wiring.Component):
@@ -63,31 +69,43 @@ class UpdateControl(wiring.Component):
     Members
     -------
     ``settings`` : In, :func:`~fanin.hdl.param_server.shapes.settings_layout`
+        Stable from before ``worker`` and ``start`` on.
     ``worker`` : In, stream of :func:`~fanin.hdl.param_server.shapes.worker_layout`
+        A worker to be set up, before ``start``: its next gradient is 1, in the first slot of its table.
     ``start`` : In, 1
+        Pulse, only while ``idle``: the newest row is row 0, and its version 0.
     ``enable`` : In, 1
+        Gradients are applied; else they are sent back. An update that has begun is ended without it.
     ``version`` : Out, 32
+        Updates since ``start``, counted when all commands of one have been taken.
     ``exhausted`` : Out, 1
+        The largest version has been reached: gradients are sent back from then on.
     ``staleness``, ``stalest`` : Out, 64 and 32
-        All as those of :class:`~fanin.hdl.param_server.server.ParamServer`.
+        Sum over the updates, and largest of them: updates by others that a gradient's model had not had.
     ``found`` : In, stream of :func:`~fanin.hdl.param_server.shapes.found_layout`
-        New gradients.
+        New gradients. One is taken to be applied when the next row is free.
     ``again`` : Out, 1
-        What is taken from ``found`` in this cycle is not used, as gradients are no longer taken.
+        The gradient that is taken from ``found`` in this cycle is sent back: the scanner finds it again later.
     ``place`` : Out, stream of :func:`~fanin.hdl.param_server.shapes.place_layout`, always ready
         Where a worker's next gradient will be.
     ``clear`` : Out, stream of a worker's index, always ready
-        It has been set up: its LGVnum is 0.
+        The worker has been set up: its LGVnum is 0.
     ``occupied`` : In, one bit for each row
-        A row that is may not be written yet.
-    ``w``, ``gradient`` : Out, streams of AxiReader's commands
+        The row may still be read for a push: it must not be written yet.
+    ``w`` : Out, stream of AxiReader's commands
+        An update reads the newest row's w,
+    ``gradient`` : Out, stream of AxiReader's commands
+        and the gradient.
     ``write`` : Out, stream of AxiWriter's commands
+        It writes the next row,
     ``order`` : Out, stream of :func:`~fanin.hdl.param_server.shapes.order_layout`
+        which is made in this order,
     ``push`` : Out, stream of :func:`~fanin.hdl.param_server.pushes.push_layout`
-        What an update consists of: read w and the gradient, write the new row, make it, push it.
+        and pushed. The five commands of an update are offered at once, and taken in any order.
     ``idle`` : Out, 1
+        No update is being ordered, and no worker set up.
     ``updated`` : Out, 1
-        Pulse: all of an update has been ordered.
+        Pulse: all commands of an update have been taken.
 
     Parameters
     ----------
@@ -133,10 +151,15 @@ class UpdateControl(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """A worker's *entry* is read with its gradient, and put back with the slot of the next one.
 
-        IDLE takes the next gradient once the *next row* is free, and reads the worker's entry. ORDER issues the
-        five commands of the update, BEGIN waits until all have been taken, and counts the update. STORE puts
-        the entry back, pointing at the worker's next slot, and tells the scanner of it. To set up a worker is
-        to go through the last states alone, with LGVnum 0.
+        Its states are::
+
+            IDLE      takes a gradient once the next row is free, and reads its worker's entry; sends back a
+                      gradient that is not to be applied; takes a worker to be set up, and goes on to ADVANCE
+            ORDER     offers the five commands of the update
+            AWAIT     waits until all have been taken, and counts the update
+            ADVANCE   the gradient's age is computed; the worker's next slot enters the first of two registers
+            ADVANCED  and its trailer's address the second
+            STORE     puts the entry back, and tells the scanner of the slot and, after a set-up, of LGVnum 0
         """
         m = Module()
         hand = _InHand(self.config)
@@ -149,8 +172,10 @@ class UpdateControl(wiring.Component):
         self._advance_slot(m, hand, write.data)
         pending = self._make_commands(m, hand, row)
         m.submodules.ages = ages = Staleness()
+        age = Signal(VERSION_BITS)
         m.d.comb += [
             ages.clear.eq(self.start),
+            ages.age.eq(age),
             self.staleness.eq(ages.total),
             self.stalest.eq(ages.largest),
         ]
@@ -160,12 +185,13 @@ class UpdateControl(wiring.Component):
                 m.d.sync += hand.entry.eq(read.data)
                 self._take(m, hand, row)
             with m.State("ORDER"):
+                # All five. This comes after the assignments of ``_make_commands``, so it wins over a ready.
                 m.d.sync += pending.eq(-1)
-                m.next = "BEGIN"
-            with m.State("BEGIN"), m.If(pending == 0):
+                m.next = "AWAIT"
+            with m.State("AWAIT"), m.If(pending == 0):
                 m.d.comb += self.updated.eq(1)
                 m.d.sync += [
-                    ages.age.eq(self.version - hand.entry.lgvnum),  # updates since the worker's last one,
+                    age.eq(self.version - hand.entry.lgvnum),  # updates since the worker's last one,
                     row.number.eq(row.next_number),
                     row.address.eq(row.next_address),
                     self.version.eq(self.version + 1),
@@ -173,7 +199,7 @@ class UpdateControl(wiring.Component):
                 ]
                 m.next = "ADVANCE"
             with m.State("ADVANCE"):
-                m.d.sync += ages.age.eq(ages.age - hand.gradient.others)  # less those that its model had had
+                m.d.sync += age.eq(age - hand.gradient.others)  # less those that its model had had
                 m.next = "ADVANCED"
             with m.State("ADVANCED"):
                 m.next = "STORE"
@@ -197,7 +223,8 @@ class UpdateControl(wiring.Component):
     def _make_rows(self, m: Module) -> _Rows:
         """Rows are written in a ring: the next one, and whether an update may begin to write it.
 
-        All of that has settled 3 cycles after ``number`` changed, before IDLE looks at it.
+        AWAIT changes ``number``. The last of these registers is right 3 cycles later, in STORE, before IDLE
+        looks at it.
         """
         settings = self.settings
         row = _Rows(self.config)
@@ -205,15 +232,16 @@ class UpdateControl(wiring.Component):
         m.d.sync += [
             row.next_number.eq(Mux(is_last, 0, row.number + 1)),
             row.next_address.eq(Mux(is_last, settings.base, row.address + settings.row_bytes)),
-            row.takes.eq(self.enable & ~self.exhausted),
-            row.decided.eq(~self.enable | self.exhausted | ~self.occupied.bit_select(row.next_number, 1)),
+            row.applies.eq(self.enable & ~self.exhausted),
+            row.may_take.eq(~self.enable | self.exhausted | ~self.occupied.bit_select(row.next_number, 1)),
         ]
         return row
 
     def _advance_slot(self, m: Module, hand: _InHand, new_entry: Any) -> None:
         """The entry of the worker in hand as STORE puts it back: a worker's slots are a ring, too.
 
-        The entry in hand stands still from IDLE to STORE, long enough for two registers in series.
+        The entry in hand holds from IDLE to STORE: in between the slot's address takes a register, and the
+        trailer's, which follows from it, another.
         """
         settings, entry, gradient = self.settings, hand.entry, hand.gradient
         slot = Signal.like(entry.slot)
@@ -237,7 +265,7 @@ class UpdateControl(wiring.Component):
         ]
 
     def _take(self, m: Module, hand: _InHand, row: _Rows) -> None:
-        """State IDLE: a worker to be set up comes before a gradient."""
+        """State IDLE: take a worker to be set up, or else a gradient."""
         entry, gradient, worker = hand.entry, hand.gradient, self.worker.payload
         m.d.sync += [hand.setting_up.eq(self.worker.valid), gradient.eq(self.found.payload)]
         with m.If(self.worker.valid):
@@ -250,13 +278,13 @@ class UpdateControl(wiring.Component):
                 entry.address.eq(worker.table),
             ]
             m.next = "ADVANCE"
-        with m.Elif(row.decided):
-            m.d.comb += [self.found.ready.eq(1), self.again.eq(~row.takes)]
-            with m.If(self.found.valid & row.takes):
+        with m.Elif(row.may_take):
+            m.d.comb += [self.found.ready.eq(1), self.again.eq(~row.applies)]
+            with m.If(self.found.valid & row.applies):
                 m.next = "ORDER"
 
     def _make_commands(self, m: Module, hand: _InHand, row: _Rows) -> Signal:
-        """The commands of an update; which of them are pending, a bit each until it has been taken."""
+        """Fill in the commands of an update. Returns which are pending: a bit each, until it has been taken."""
         settings, entry, gradient = self.settings, hand.entry, hand.gradient
         word_bytes = self.config.width // 8
         commands = (self.w, self.gradient, self.write, self.order, self.push)

@@ -21,7 +21,7 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fork import StreamFork
 from fanin.rdma import RdmaConfig
 
-BURST = 16  # words
+BURST = 16  # words of a burst to memory, at most
 
 
 class UpdatePath(wiring.Component):
@@ -37,16 +37,17 @@ class UpdatePath(wiring.Component):
     ``w``, ``gradient`` : In, streams of AxiReader's commands
     ``write`` : In, stream of AxiWriter's commands
     ``order`` : In, stream of :func:`~fanin.hdl.param_server.shapes.order_layout`
-        Of each update, one on each of these four.
+        An update is one command on each of these four: read w and the gradient, write the row, make it.
     ``rows_read``, ``rows_write``, ``table`` : Out, AXI4 ports
-        w of the newest row, the row that is made, the gradients.
+        For w of the newest row, for the row that is made, for gradients.
     ``words`` : Out, stream of :func:`~fanin.hdl.param_server.row.row_word_layout`
         The row's words, as they are made.
     ``landed`` : Out, range(257)
-        So many words of the rows have been written since the cycle before.
+        Number of further words of the rows, in their order, that are now in memory.
     ``made`` : Out, 1
         Pulse: a word of a row was made.
     ``busy`` : Out, 1
+        A command of a reader or the writer is not complete.
     ``error`` : Out, 1
         Pulse: a response of memory was an error.
 
@@ -88,7 +89,10 @@ class UpdatePath(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Readers, lanes, row maker, writer in a line; the gate keeps w's reader after the writer."""
+        """Readers, lanes, row maker and writer in a line.
+
+        The gate holds the reads of w until the update before has written those words.
+        """
         m = Module()
         config, settings = self.config, self.settings
         axi = {"data_width": config.width, "address_width": config.address_width, "burst": BURST}

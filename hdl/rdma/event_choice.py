@@ -16,18 +16,18 @@ from fanin.rdma import RdmaConfig
 class Event(enum.Enum, shape=3):
     """What the requester carries out, the most urgent first."""
 
-    CONNECT = 0
-    ANSWER = 1
-    POST = 2
-    TIMEOUT = 3
-    SEND = 4
+    CONNECT = 0  # a queue pair begins anew, or ends
+    ANSWER = 1  # an ACK or NAK has come
+    POST = 2  # a descriptor is to be put into its ring
+    TIMEOUT = 3  # a queue pair had no progress for too long
+    SEND = 4  # a packet is to be sent
 
 
 class EventChoice(wiring.Component):
     """Choose the most urgent event that is waiting, and its queue pair.
 
-    Its inputs may be some cycles old: a TIMEOUT or SEND must be carried out only if its queue pair's flag is
-    still set.
+    A choice rests on inputs of some cycles before (see Latency). So a TIMEOUT or SEND must be carried out only
+    if its queue pair's flag, ``expired`` or ``sendable``, is still set.
 
     Members
     -------
@@ -36,10 +36,11 @@ class EventChoice(wiring.Component):
     ``has_room`` : In, one bit for each queue pair
         Its ring has a place for a descriptor, else a post to it must wait.
     ``expired`` : In, one bit for each queue pair
+        Its timer has expired.
     ``sendable`` : In, one bit for each queue pair
         It has a packet that its window admits.
     ``queue_free`` : In, 1
-        The packet queue has a place.
+        The packet queue has a place, else a SEND must wait.
     ``last_sent`` : In, range(queue pairs)
         The queue pair that sent the last packet: the others come before it.
     ``valid`` : Out, 1
@@ -53,7 +54,7 @@ class EventChoice(wiring.Component):
 
     Latency
     -------
-    0 cycles for CONNECT and ANSWER, 1 for POST and TIMEOUT, 3 for SEND.
+    From the inputs of a CONNECT or ANSWER 0 cycles, of a POST or TIMEOUT 1, of a SEND 3.
 
     Source
     ------
@@ -88,7 +89,7 @@ class EventChoice(wiring.Component):
             can_post.eq(self.post.valid & self.has_room.bit_select(self.post.index, 1)),
             Cat(any_expired, expired).eq(Cat(*lowest_set(self.expired))),
         ]
-        candidates = (
+        candidates = (  # event, whether it waits, for which queue pair; the most urgent first
             (Event.CONNECT, self.connect.valid, self.connect.index),
             (Event.ANSWER, self.answer.valid, self.answer.index),
             (Event.POST, can_post, self.post.index),
@@ -96,7 +97,7 @@ class EventChoice(wiring.Component):
             (Event.SEND, senders.valid & self.queue_free, senders.index),
         )
         m.d.comb += self.valid.eq(Cat(waits for _, waits, _ in candidates).any())
-        for event, waits, index in reversed(candidates):  # the last assignment wins: the most urgent one
+        for event, waits, index in reversed(candidates):  # the last assignment wins, the most urgent event's
             with m.If(waits):
                 m.d.comb += [self.event.eq(event), self.index.eq(index)]
         return m

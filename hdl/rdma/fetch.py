@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.bus.axi4 import AXI4ReadSignature, Resp
 from fanin.hdl.rdma.bursts import PayloadBursts, drive_addresses
-from fanin.hdl.rdma.merge import sums, sums_layout, window, window_layout
+from fanin.hdl.rdma.merge import window, window_layout, window_sums, window_sums_layout
 from fanin.hdl.rdma.shapes import fetch_layout, lane_bits, words_bits
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
@@ -103,7 +103,7 @@ class PayloadFetch(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """``in_flight`` has the bursts whose words are to come, ``waiting`` the payloads to be announced."""
         m = Module()
-        tag = sums_layout(self.width)
+        tag = window_sums_layout(self.width)
         bursts = PayloadBursts(width=self.width, address_width=self.address_width, tag=tag)
         m.submodules.bursts = bursts
         m.submodules.in_flight = in_flight = StreamFIFO(shape=_burst_layout(self.width), depth=self.outstanding)
@@ -117,16 +117,16 @@ class PayloadFetch(wiring.Component):
         return m
 
     def _plan(self, m: Module, command: Any) -> None:
-        """The sums that tell how to merge the payload travel with its bursts, as their tag."""
-        given = self.command.payload
-        lane = given.address[: lane_bits(self.width)]
-        added = sums(width=self.width, at=lane, to=given.lane, size=given.size)
+        """Cut a payload into bursts. Their tag has the sums from which its window is made."""
+        payload = self.command.payload
+        lane = payload.address[: lane_bits(self.width)]
+        sums = window_sums(width=self.width, source=lane, target=payload.lane, size=payload.size)
         m.d.comb += [
             command.valid.eq(self.command.valid),
             self.command.ready.eq(command.ready),
-            command.payload.address.eq(given.address),
-            command.payload.size.eq(given.size),
-            *(command.payload.tag[name].eq(value) for name, value in added.items()),
+            command.payload.address.eq(payload.address),
+            command.payload.size.eq(payload.size),
+            *(command.payload.tag[name].eq(value) for name, value in sums.items()),
         ]
 
     def _issue(self, m: Module, bursts: Any, in_flight: Any, waiting: Any) -> None:
@@ -141,7 +141,7 @@ class PayloadFetch(wiring.Component):
         begins = Signal()
         claimed = Signal()  # a payload began a cycle ago
         claim = Signal(words_bits(self.width))  # its words
-        tag = {name: bursts.payload.tag[name] for name in sums_layout(self.width).members}
+        tag = {name: bursts.payload.tag[name] for name in window_sums_layout(self.width).members}
         fields = window(width=self.width, **tag)
         drive_addresses(m, self.axi, "ar", bursts, go)
         m.d.comb += [
@@ -162,15 +162,16 @@ class PayloadFetch(wiring.Component):
         ]
 
     def _words(self, m: Module, burst: Any) -> Signal:
-        """Rotate words into the FIFO, which has room; whether the one that enters allows its payload to be
-        sent.
+        """Rotate words into the FIFO, which has room for them.
+
+        Returns whether the word that enters allows its payload to be sent.
         """
         m.submodules.fifo = fifo = StreamFIFO(shape=self.width, depth=self.depth)
         connect_typed(m, fifo.o, wiring.flipped(self.o))
         axi = self.axi
-        ends = Signal()  # the payload, with the word on ``axi``
-        is_enough = Signal()
-        allows = Signal()
+        ends = Signal()  # the word on ``axi`` is its payload's last
+        is_enough = Signal()  # with it the payload may be sent
+        allows = Signal()  # the same, of the word that enters the FIFO
         fine, coarse = burst.payload.rotation[:_FINE_BITS], burst.payload.rotation[_FINE_BITS:]
         half_rotated = Signal(self.width, reset_less=True)
         later_coarse = Signal.like(coarse)

@@ -1,4 +1,14 @@
-"""Rotated words of one alignment become the words of another."""
+"""Rotated words of one alignment become the words of another.
+
+An example: words of 8 lanes, lane 0 on the left. A payload of 12 bytes a to l comes from lane 5 on, and shall
+leave from lane 2 on, which is a rotation by 5 lanes up::
+
+    comes      -----abc  defghijk  l-------
+    rotated    --abc---  ghijkdef  -----l--
+    leaves               --abcdef  ghijkl--     lanes 5 to 7 of the newer word, 0 to 4 of the older one
+
+The first word makes none: it is only held, which ``window_layout`` calls ``prime``.
+"""
 
 from __future__ import annotations
 
@@ -33,32 +43,48 @@ def window_layout(width: int) -> data.StructLayout:
     return data.StructLayout(members)
 
 
-def sums_layout(width: int) -> data.StructLayout:
-    """What :func:`sums` gives."""
-    bits = lane_bits(width)
-    members = {"comes": bits + words_bits(width), "leaves": bits + 1, "rotation": bits, "at": bits, "to": bits}
+def window_sums_layout(width: int) -> data.StructLayout:
+    """What :func:`window_sums` gives."""
+    lane, reach_bits = lane_bits(width), lane_bits(width) + words_bits(width)
+    members = {
+        "source_reach": reach_bits,
+        "target_reach": lane + 1,
+        "rotation": lane,
+        "source": lane,
+        "target": lane,
+    }
     return data.StructLayout(members)
 
 
-def sums(*, width: int, at: Value, to: Value, size: Value) -> dict[str, Value]:
-    """What :func:`window` asks of ``size`` bytes that go from lane ``at`` of their word to lane ``to``."""
+def window_sums(*, width: int, source: Value, target: Value, size: Value) -> dict[str, Value]:
+    """The sums of a window of ``size`` bytes that come from lane ``source`` on, and leave from ``target`` on.
+
+    A register may follow; :func:`window` makes the window of them.
+    """
     bits = lane_bits(width)
-    comes, leaves = (reach(start, size, width=width) for start in (at, to))
-    return {"comes": comes, "leaves": leaves[: bits + 1], "rotation": (to - at)[:bits], "at": at, "to": to}
+    return {
+        "source_reach": reach(source, size, width=width),
+        "target_reach": reach(target, size, width=width)[: bits + 1],
+        "rotation": (target - source)[:bits],
+        "source": source,
+        "target": target,
+    }
 
 
 def window(
-    *, width: int, comes: Value, leaves: Value, rotation: Value, at: Value, to: Value
+    *, width: int, source_reach: Value, target_reach: Value, rotation: Value, source: Value, target: Value
 ) -> dict[str, Value]:
-    """A window but for ``drop``, from :func:`sums`. ``lane`` is the rotation, too."""
-    bits, prime = lane_bits(width), to < at
+    """The window of :func:`window_sums`, but for ``drop``."""
+    bits, prime = lane_bits(width), target < source
+    words = source_reach[bits:]
     return {
-        "words": comes[bits:],
-        "single": comes[bits:] == 1,
+        "words": words,
+        "single": words == 1,
         "lane": rotation,
         "prime": prime,
-        # To lower lanes, if as many words leave as come; else, if one more leaves: their lowest bits say which.
-        "flush": prime ^ comes[bits] ^ leaves[bits],
+        # As many words leave as come, or with ``prime`` perhaps one less, without it perhaps one more: the
+        # lowest bits of both numbers say whether. The larger number needs a flush, as a primed word makes none.
+        "flush": prime ^ source_reach[bits] ^ target_reach[bits],
     }
 
 
@@ -80,7 +106,7 @@ class WordMerge(wiring.Component):
     ``level`` : Out, range(depth + 1)
         Commands held; each is let go with its last word.
     ``rotation`` : Out
-        By how many lanes up the words of the oldest command must be rotated before ``i``, without ``coarse``.
+        Lanes by which the words of the oldest command must be rotated up before ``i``, but for ``coarse``.
     ``i`` : In, stream of ``width`` bits
         ``ready`` follows ``o.ready`` within the cycle.
     ``o`` : Out, stream of ``data``, ``first``, ``last``, ``coarse`` and ``tag``
@@ -130,16 +156,18 @@ class WordMerge(wiring.Component):
         command, i, o = queue.payload.window, self.i, self.o
         held = Signal(self.width, reset_less=True)
         begun = Signal()  # a word of the command has been taken
-        ends = Signal()  # if so: the next one is its last
-        number = Signal.like(command.words, init=2)  # of the word after the next one, from 1
-        flushing = Signal()
-        first = Signal(init=1)
+        ends = Signal()  # if so: the word on ``i`` is its last
+        number = Signal.like(command.words, init=2)  # of the word after the one on ``i``, from 1
+        flushing = Signal()  # the word held makes one more
+        first = Signal(init=1)  # the next word on ``o`` is its payload's first
         lanes = Signal(self.width // 8)  # those of the newer word
         beside = Signal(data.StructLayout({"coarse": self.coarse, "tag": self.tag}))  # of the word on ``i``
         held_beside = Signal.like(beside)
-        final, last, holds, room, take = (
-            Signal(name=name) for name in ("final", "last", "holds", "room", "take")
-        )
+        final = Signal()  # the word on ``i`` is its command's last
+        last = Signal()  # the word on ``o`` is its payload's last
+        holds = Signal()  # the word on ``i`` makes none
+        room = Signal()  # the word on ``i`` can be taken
+        take = Signal()
         m.d.comb += [
             final.eq(Mux(begun, ends, command.single)),
             holds.eq(command.drop | command.prime & ~begun),
@@ -175,24 +203,27 @@ class WordMerge(wiring.Component):
     def _queue(self, m: Module) -> Any:
         """The commands, each with the lanes of the newer word, looked up before the queue."""
         size = self.width // 8
-        given = self.command.payload
-        layout = data.StructLayout(given.shape().members | {"newer": size})
+        new = self.command.payload
+        layout = data.StructLayout(new.shape().members | {"newer": size})
         m.submodules.queue = queue = StreamFIFO(shape=layout, depth=self.depth)
-        newer = Cat(self._is_newer(n).bit_select(given.window.lane, 1) for n in range(size))
+        newer = Cat(self._is_newer(n).bit_select(new.window.lane, 1) for n in range(size))
         m.d.comb += [
             queue.i.valid.eq(self.command.valid),
             self.command.ready.eq(queue.i.ready),
-            queue.i.payload.window.eq(given.window),
-            queue.i.payload.tag.eq(given.tag),
+            queue.i.payload.window.eq(new.window),
+            queue.i.payload.tag.eq(new.tag),
             queue.i.payload.newer.eq(newer),
             self.level.eq(queue.level),
             self.rotation.eq(queue.o.payload.window.lane),
         ]
         return queue.o
 
-    def _is_newer(self, at: int) -> Const:
-        """Whether the byte that lies at ``at`` now is the newer word's, for each lane that these begin at."""
+    def _is_newer(self, place: int) -> Const:
+        """A table over ``lane``: whether the byte that is in lane ``place`` now is the newer word's.
+
+        It is, if the rest of its rotation, the ``coarse`` part of ``lane``, brings it to ``lane`` or above.
+        """
         size = self.width // 8
         fine = lane_bits(self.width) - self.coarse
-        final = ((at + (lane >> fine << fine)) % size for lane in range(size))  # after the rest of the rotation
-        return Const(sum((place >= lane) << lane for lane, place in enumerate(final)), size)
+        rotated = ((place + (lane >> fine << fine)) % size for lane in range(size))
+        return Const(sum((end >= lane) << lane for lane, end in enumerate(rotated)), size)

@@ -66,7 +66,7 @@ class _InHand:
         self.window_mask = Signal(FLIGHT_BITS)  # the window, a power of two of packets, less one
         self.offset = Signal(LENGTH_BITS)  # bytes of the message before the next packet
         self.verdict = Signal(Verdict)  # of the answer
-        self.due = Signal()  # a SEND has a packet to send; a TIMEOUT, or an answer, may go back
+        self.still_valid = Signal()  # the event still applies: READ checks, as the choice is some cycles old
         self.ending = Signal(Ending)  # of the oldest write, should the queue pair fail now
         self.progress = Signal()  # WRITE restarts the timer
 
@@ -74,6 +74,24 @@ class _InHand:
     def window_full(self) -> Value:
         """As many packets are in flight as may be."""
         return (self.row.flight & ~self.window_mask).any()
+
+
+class _Parts:
+    """What the states work with: the submodules, and registers of all queue pairs."""
+
+    def __init__(self, config: RdmaConfig, fetch: Any):
+        count = config.queue_pairs
+        self.tables = SenderTables(config=config)
+        self.choice = EventChoice(config=config)
+        self.timers = Timers(count=count)
+        self.packets = StreamFIFO(shape=Headers, depth=_QUEUE)  # packets that were cut,
+        self.fetches = StreamFIFO(shape=fetch, depth=_QUEUE)  # and their payloads
+        self.queue_free = Signal()  # both queues have a place for a packet, besides one that may be on its way
+        # Flags from which the next event is chosen, one bit for each queue pair:
+        self.sendable = Signal(count)  # it has a packet that its window admits
+        self.has_room = Signal(count, init=-1)  # its ring has a place for a descriptor
+        self.in_flight = Signal(count)  # it has packets in flight, so its timer runs
+        self.last_sent = Signal(index_bits(config))  # the queue pair that sent the last packet
 
 
 class Requester(wiring.Component):
@@ -88,17 +106,21 @@ class Requester(wiring.Component):
     Members
     -------
     ``connect`` : In, stream of :func:`connect_layout`
+        A queue pair begins anew, or ends.
     ``timeout`` : In, 32
         Cycles without progress, until a queue pair goes back.
     ``post`` : In, stream of :func:`write_layout`
         Waits while the queue pair's ring is full. ``length`` at most 2^31, and within the memory's addresses.
     ``answer`` : In, stream of :func:`answer_layout`
+        ACKs and NAKs that were received.
     ``headers`` : Out, stream of Headers
         The packets; the payload of one with a ``size`` is what ``fetch`` asks for, in order.
     ``fetch`` : Out, stream of :func:`fetch_layout`
+        Payloads to read.
     ``completion`` : Out, stream of :func:`completion_layout`
-        All waits until it is taken.
+        How each descriptor ended. The requester stalls until it is taken.
     ``enabled`` : Out, one bit for each queue pair
+        It is connected, and has not failed.
     ``events`` : Out, RequesterEvents
 
     Parameters
@@ -135,98 +157,105 @@ class Requester(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Load a queue pair's row of state, let the states of one event change it, and write it back.
 
-        IDLE takes the event that :class:`EventChoice` offers. READ copies the queue pair's row and settings
-        from their tables into the registers *in hand*. The states of the event change the row in hand;
-        whichever ends them writes the row back, and with it three flags of the queue pair from which the next
-        event is chosen: it is sendable, has room for a descriptor, has packets in flight (its timer runs)::
+        READ copies the row and the settings of the event's queue pair from their tables into the registers *in
+        hand*. The states of the event change the row in hand. A state that writes the row back also sets three
+        flags of the queue pair from which the next event is chosen (:class:`_Parts`). The states, what they do,
+        and what follows::
 
-            CONNECT  FLUSH ... SETTLE
-            ANSWER   CHECK, ACCEPT, ADVANCE, (COUNT, COMPLETE) for each write that ends; then as below, or FLUSH
-            TIMEOUT  CHECK, GO BACK, SETTLE
-            POST     POST, POSTED; then SEND or, where the queue pair is not enabled, FLUSH
-            SEND     SEND, CUT, HAND ON
+            IDLE       takes the event that EventChoice offers       READ
+            READ       loads row and settings                        CONNECT: FLUSH; POST: POST; SEND: SEND;
+                                                                     ANSWER and TIMEOUT: CHECK
+            POST       takes the descriptor                          POSTED
+            POSTED     writes the row                                SEND; WRITE if window or queues are full;
+                                                                     FLUSH if the queue pair is not enabled
+            SEND       waits for PacketCut's sums                    CUT; IDLE if no packet may be sent now
+            CUT        moves on to the next packet                   HAND ON
+            HAND ON    queues the packet, writes the row             IDLE
+            CHECK      counts the packets acknowledged               ANSWER: ACCEPT; TIMEOUT: GO BACK
+            ACCEPT     takes the answer                              ADVANCE; IDLE if it says nothing
+            ADVANCE    moves past the packets acknowledged           COUNT
+            COUNT      compares their number with the oldest write   COMPLETE
+            COMPLETE   completes the oldest write, if it ended       COUNT if it did; else ACK: WRITE,
+                                                                     sequence NAK: GO BACK, fatal NAK: FLUSH
+            GO BACK    points at the oldest packet in flight         CONFIGURE; WRITE if there is no need;
+                                                                     FLUSH if it was tried too often
+            FLUSH      completes all descriptors                     CONFIGURE
+            CONFIGURE  takes a CONNECT, writes its settings          WRITE
+            WRITE      writes the row                                IDLE
 
         Packets in flight are numbered ``oldest`` to ``oldest + flight - 1``. No packet is stored: to go back is
         to point ``send`` and ``number`` at the oldest packet again, and to have none in flight.
         """
         m = Module()
         hand = _InHand(self.config)
-        m.submodules.tables = tables = SenderTables(config=self.config)
-        queue_free = self._make_queues(m)
-        choice = self._make_choice(m, hand, queue_free)
+        parts = _Parts(self.config, self.fetch.payload.shape())
+        self._connect_tables(m, hand, parts)
+        self._connect_queues(m, parts)
+        self._connect_choice(m, parts)
+        with m.FSM():
+            self._read(m, hand, parts)
+            self._post(m, hand, parts)
+            self._send(m, hand, parts)
+            self._answer(m, hand, parts)
+            self._go_back(m, hand)
+            self._flush(m, hand, parts)
+            with m.State("WRITE"):
+                self._write_row(m, hand, parts)
+                m.next = "IDLE"
+        return m
+
+    def _connect_tables(self, m: Module, hand: _InHand, parts: _Parts) -> None:
+        """The tables of the queue pair in hand."""
+        m.submodules.tables = tables = parts.tables
         m.d.comb += [
             tables.index.eq(hand.index),
             tables.new_row.eq(hand.row),
             tables.new_settings.eq(self.connect.payload.settings),
             tables.pointer.eq(hand.row.head + 1),  # unless a state reads another descriptor
         ]
-        with m.FSM():
-            self._read(m, hand, tables, choice)
-            self._post(m, hand, tables, queue_free)
-            self._send(m, hand, tables)
-            self._answer(m, hand, tables)
-            self._go_back(m, hand)
-            self._flush(m, hand, tables)
-            with m.State("WRITE"):
-                self._write_row(m, hand, tables)
-                m.next = "IDLE"
-        return m
 
-    def _make_queues(self, m: Module) -> Signal:
-        """Headers and fetches of packets that were cut; whether both queues have a place, for one more packet.
+    def _connect_queues(self, m: Module, parts: _Parts) -> None:
+        """The queues of packets that were cut, and of what they fetch; whether both have a place."""
+        m.submodules.headers, m.submodules.fetches = packets, fetches = parts.packets, parts.fetches
+        connect_typed(m, packets.o, wiring.flipped(self.headers))
+        connect_typed(m, fetches.o, wiring.flipped(self.fetch))
+        m.d.sync += parts.queue_free.eq((packets.level < _QUEUE - 1) & (fetches.level < _QUEUE - 1))
 
-        That is some cycles old where it is looked at, so it leaves a place for the packet that may be on its
-        way.
-        """
-        m.submodules.headers = self._packets = StreamFIFO(shape=Headers, depth=_QUEUE)
-        m.submodules.fetches = self._fetches = StreamFIFO(shape=self.fetch.payload.shape(), depth=_QUEUE)
-        connect_typed(m, self._packets.o, wiring.flipped(self.headers))
-        connect_typed(m, self._fetches.o, wiring.flipped(self.fetch))
-        queue_free = Signal()
-        m.d.sync += queue_free.eq((self._packets.level < _QUEUE - 1) & (self._fetches.level < _QUEUE - 1))
-        return queue_free
-
-    def _make_choice(self, m: Module, hand: _InHand, queue_free: Signal) -> EventChoice:
-        """The flags of all queue pairs, and what chooses the next event from them."""
-        count = self.config.queue_pairs
-        m.submodules.choice = choice = EventChoice(config=self.config)
-        m.submodules.timers = self._timers = timers = Timers(count=count)
-        self._flags = {name: Signal(count, name=name) for name in ("sendable", "in_flight")}
-        self._flags["has_room"] = Signal(count, name="has_room", init=-1)
-        last_sent = Signal.like(hand.index)
+    def _connect_choice(self, m: Module, parts: _Parts) -> None:
+        """What chooses the next event, from the ports and from the flags of all queue pairs."""
+        m.submodules.choice, m.submodules.timers = choice, timers = parts.choice, parts.timers
         for name in ("connect", "answer", "post"):
             port, candidate = getattr(self, name), getattr(choice, name)
             m.d.comb += [candidate.valid.eq(port.valid), candidate.index.eq(port.payload.index)]
         m.d.comb += [
             timers.timeout.eq(self.timeout),
-            timers.waiting.eq(self._flags["in_flight"]),
-            choice.sendable.eq(self._flags["sendable"]),
-            choice.has_room.eq(self._flags["has_room"]),
+            timers.waiting.eq(parts.in_flight),
+            choice.sendable.eq(parts.sendable),
+            choice.has_room.eq(parts.has_room),
             choice.expired.eq(timers.expired),
-            choice.queue_free.eq(queue_free),
-            choice.last_sent.eq(last_sent),
+            choice.queue_free.eq(parts.queue_free),
+            choice.last_sent.eq(parts.last_sent),
         ]
         m.d.sync += timers.restart.eq(0)
-        self._last_sent = last_sent
-        return choice
 
-    def _write_row(self, m: Module, hand: _InHand, tables: SenderTables) -> None:
-        """Put the row back, and say what can be done with its queue pair now."""
+    def _write_row(self, m: Module, hand: _InHand, parts: _Parts) -> None:
+        """Write the row in hand back, and say what can be done with its queue pair now."""
         row = hand.row
         ring_bits = len(row.head) - 1
         ring_full = (row.head ^ row.tail) == 1 << ring_bits
         flags = [
-            (self._flags["sendable"], row.enable & (row.send != row.tail) & ~hand.window_full),
-            (self._flags["has_room"], ~ring_full),
-            (self._flags["in_flight"], row.flight != 0),
+            (parts.sendable, row.enable & (row.send != row.tail) & ~hand.window_full),
+            (parts.has_room, ~ring_full),
+            (parts.in_flight, row.flight != 0),
             (self.enabled, row.enable),
         ]
-        m.d.comb += tables.write_row.eq(1)
+        m.d.comb += parts.tables.write_row.eq(1)
         m.d.sync += [flag.bit_select(hand.index, 1).eq(value) for flag, value in flags]
-        m.d.sync += self._timers.restart.eq(hand.progress << hand.index)
+        m.d.sync += parts.timers.restart.eq(hand.progress << hand.index)
 
-    def _read(self, m: Module, hand: _InHand, tables: SenderTables, choice: EventChoice) -> None:
+    def _read(self, m: Module, hand: _InHand, parts: _Parts) -> None:
         """IDLE and READ: choose an event, and load its queue pair with the first descriptor that it needs."""
+        tables, choice = parts.tables, parts.choice
         row, settings = tables.row, tables.settings
         with m.State("IDLE"):
             m.d.sync += [hand.progress.eq(0), hand.event.eq(choice.event), hand.index.eq(choice.index)]
@@ -249,22 +278,23 @@ class Requester(wiring.Component):
                     m.next = "FLUSH"
                 with m.Case(Event.ANSWER):
                     self._judge(m, hand)
-                    m.d.sync += hand.due.eq(1)
+                    m.d.sync += hand.still_valid.eq(1)
                     m.next = "CHECK"
                 with m.Case(Event.POST):
                     m.next = "POST"
                 with m.Case(Event.TIMEOUT):
-                    expired = self._timers.expired.bit_select(hand.index, 1)
-                    m.d.sync += [hand.ending.eq(Ending.RETRIES), hand.due.eq(expired)]
+                    expired = parts.timers.expired.bit_select(hand.index, 1)
+                    m.d.sync += [hand.ending.eq(Ending.RETRIES), hand.still_valid.eq(expired)]
                     m.next = "CHECK"
                 with m.Case(Event.SEND):
-                    sendable = self._flags["sendable"].bit_select(hand.index, 1)
-                    m.d.sync += [self._last_sent.eq(hand.index), hand.due.eq(sendable)]
+                    sendable = parts.sendable.bit_select(hand.index, 1)
+                    m.d.sync += [parts.last_sent.eq(hand.index), hand.still_valid.eq(sendable)]
                     m.next = "SEND"
 
-    def _post(self, m: Module, hand: _InHand, tables: SenderTables, queue_free: Signal) -> None:
+    def _post(self, m: Module, hand: _InHand, parts: _Parts) -> None:
         """Put a descriptor into the ring; if its queue pair may send, a packet follows at once."""
-        post, row, descriptor = self.post.payload, hand.row, tables.new_descriptor
+        tables, post, row = parts.tables, self.post.payload, hand.row
+        descriptor = tables.new_descriptor
         last_byte = Signal(signed(LENGTH_BITS + 1))  # of the message, from 0; -1 if it is empty
         m.d.sync += last_byte.eq(post.length - 1)
         last_number = packets_of(last_byte[:LENGTH_BITS], hand.settings.mtu)
@@ -276,27 +306,29 @@ class Requester(wiring.Component):
         ]
         with m.State("POST"):
             m.d.comb += [tables.write_descriptor.eq(1), self.post.ready.eq(1)]
-            m.d.sync += [row.tail.eq(row.tail + 1), hand.due.eq(1)]
+            m.d.sync += [row.tail.eq(row.tail + 1), hand.still_valid.eq(1)]
             m.next = "POSTED"
         with m.State("POSTED"):
-            self._write_row(m, hand, tables)
+            # Not only in WRITE: the choice sees ``has_room`` through a register, and a post must not be taken
+            # for a ring that this one has filled.
+            self._write_row(m, hand, parts)
             # FLUSH needs the head's descriptor: in a queue pair that is not enabled both pointers are equal.
             m.d.comb += [tables.read.eq(1), tables.pointer.eq(row.send)]
             with m.If(~row.enable):
                 m.next = "FLUSH"
-            with m.Elif(queue_free & ~hand.window_full):
+            with m.Elif(parts.queue_free & ~hand.window_full):
                 m.next = "SEND"
             with m.Else():
                 m.next = "WRITE"
 
-    def _send(self, m: Module, hand: _InHand, tables: SenderTables) -> None:
+    def _send(self, m: Module, hand: _InHand, parts: _Parts) -> None:
         """Cut the next packet, and hand it to the queues."""
         m.submodules.cut = cut = PacketCut(config=self.config)
-        row, packets, fetches = hand.row, self._packets.i, self._fetches.i
+        row, packets, fetches = hand.row, parts.packets.i, parts.fetches.i
         m.d.comb += [
             cut.row.eq(row),
             cut.offset.eq(hand.offset),
-            cut.write.eq(tables.descriptor),
+            cut.write.eq(parts.tables.descriptor),
             cut.settings.eq(hand.settings),
             cut.window_mask.eq(hand.window_mask),
             packets.payload.eq(cut.headers),
@@ -304,7 +336,7 @@ class Requester(wiring.Component):
         ]
         with m.State("SEND"):
             m.next = "IDLE"
-            with m.If(hand.due):
+            with m.If(hand.still_valid):
                 m.next = "CUT"
         with m.State("CUT"):
             m.d.sync += [row[name].eq(cut.next_row[name]) for name in cut.next_row.shape().members]
@@ -312,10 +344,10 @@ class Requester(wiring.Component):
             m.next = "HAND ON"
         with m.State("HAND ON"):
             m.d.comb += [packets.valid.eq(1), fetches.valid.eq(cut.has_payload), self.events.sent.eq(1)]
-            self._write_row(m, hand, tables)
+            self._write_row(m, hand, parts)
             m.next = "IDLE"
 
-    def _answer(self, m: Module, hand: _InHand, tables: SenderTables) -> None:
+    def _answer(self, m: Module, hand: _InHand, parts: _Parts) -> None:
         """Advance past the packets that are acknowledged, and complete the writes that end with them.
 
         A sum a state, each into a register that the next state uses: READ takes the distance from the oldest
@@ -326,18 +358,19 @@ class Requester(wiring.Component):
         distance = Signal(PSN_BITS)  # from the oldest packet to the answer's
         in_flight = Signal()
         acknowledged = Signal(FLIGHT_BITS)  # packets
-        surplus = Signal(signed(PSN_BITS + 1))  # packets acknowledged from the head's last one on
+        # packets acknowledged, the head's last one and those after it: above 0, the head ends
+        surplus = Signal(signed(PSN_BITS + 1))
         advanced = Signal(
             data.StructLayout({name: row.shape()[name].shape for name in ("oldest", "flight", "done")})
         )
         m.d.sync += [
-            distance.eq(answer.psn - tables.row.oldest),
+            distance.eq(answer.psn - parts.tables.row.oldest),
             in_flight.eq(distance < row.flight),
             acknowledged.eq(distance[:FLIGHT_BITS] + (verdict == Verdict.ACK)),
             advanced.oldest.eq(row.oldest + acknowledged),
             advanced.flight.eq(row.flight - acknowledged),
             advanced.done.eq(row.done + acknowledged),
-            surplus.eq(row.done - tables.descriptor.last_number),
+            surplus.eq(row.done - parts.tables.descriptor.last_number),
         ]
         with m.State("CHECK"):
             m.next = "ACCEPT"
@@ -357,7 +390,7 @@ class Requester(wiring.Component):
             m.next = "COMPLETE"
         with m.State("COMPLETE"):
             with m.If(surplus > 0):
-                self._complete(m, hand, tables, Ending.DONE)
+                self._complete(m, hand, parts.tables, Ending.DONE)
                 with m.If(self.completion.ready):
                     m.d.sync += row.done.eq(surplus - 1)
                     m.next = "COUNT"
@@ -404,7 +437,7 @@ class Requester(wiring.Component):
         row = hand.row
         with m.State("GO BACK"):
             m.d.sync += hand.progress.eq(1)
-            with m.If(~hand.due | (row.flight == 0)):
+            with m.If(~hand.still_valid | (row.flight == 0)):
                 m.next = "WRITE"  # the packet that the timer waited for has been acknowledged meanwhile
             with m.Elif(row.attempts == hand.settings.retries):
                 self._fail(m, hand)
@@ -419,9 +452,9 @@ class Requester(wiring.Component):
                     row.send.eq(row.head),
                     row.number.eq(row.done),
                 ]
-                m.next = "SETTLE"
+                m.next = "CONFIGURE"
 
-    def _flush(self, m: Module, hand: _InHand, tables: SenderTables) -> None:
+    def _flush(self, m: Module, hand: _InHand, parts: _Parts) -> None:
         """Complete all descriptors; a CONNECT then gives the queue pair its new settings."""
         row, settings = hand.row, self.connect.payload.settings
         with m.State("FLUSH"):
@@ -430,12 +463,12 @@ class Requester(wiring.Component):
             with m.If(hand.event == Event.CONNECT):
                 m.d.sync += [row.enable.eq(settings.enable), row.oldest.eq(settings.send_psn)]
             with m.If(row.head != row.tail):
-                self._complete(m, hand, tables, hand.ending)
+                self._complete(m, hand, parts.tables, hand.ending)
                 with m.If(self.completion.ready):
                     m.d.sync += hand.ending.eq(Ending.FLUSHED)
             with m.Else():
-                m.next = "SETTLE"
-        with m.State("SETTLE"):
+                m.next = "CONFIGURE"
+        with m.State("CONFIGURE"):  # after a GO BACK it has nothing to do
             with m.If(hand.event == Event.CONNECT):
-                m.d.comb += [tables.write_settings.eq(1), self.connect.ready.eq(1)]
+                m.d.comb += [parts.tables.write_settings.eq(1), self.connect.ready.eq(1)]
             m.next = "WRITE"

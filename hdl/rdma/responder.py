@@ -61,26 +61,23 @@ def _row_layout(address_width: int) -> data.StructLayout:
             "address": address_width,  # where its next byte goes
             "left": LENGTH_BITS,  # bytes of it that have not come
             "length": LENGTH_BITS,  # bytes of the whole message
-            "nak_sent": 1,  # for the expected packet
+            "nak_sent": 1,  # a NAK has asked for the expected packet: it is asked for once
         }
     )
 
 
 class _Packet:
-    """The packet on ``i`` beside its queue pair's row: what it begins, or continues."""
+    """The packet on ``i``, and where its message stands: a packet begins one, or continues its row's."""
 
     def __init__(self, m: Module, i: Any, row: Any):
         self.row = row
         self.size, self.lane, self.words = i.size, i.lane, i.words
-        kind = Signal(data.StructLayout(dict.fromkeys(("begins", "ends", "immediate"), 1)))
-        m.d.sync += [
-            kind.begins.eq(opcode_is(i.opcode, "begins")),
-            kind.ends.eq(opcode_is(i.opcode, "ends")),
-            kind.immediate.eq(opcode_is(i.opcode, "has_immediate")),
-        ]
-        self.begins, self.ends, self.immediate = kind.begins, kind.ends, kind.immediate
+        names = ("begins", "ends", "has_immediate")
+        kind = Signal(data.StructLayout(dict.fromkeys(names, 1)))
+        m.d.sync += [kind[name].eq(opcode_is(i.opcode, name)) for name in names]
+        self.begins, self.ends, self.has_immediate = kind.begins, kind.ends, kind.has_immediate
         self.address = Mux(kind.begins, i.address, row.address)
-        self.left = Mux(kind.begins, i.length, row.left)  # bytes of the message, with the packet's
+        self.left = Mux(kind.begins, i.length, row.left)  # bytes of the message from this packet on
         self.length = Mux(kind.begins, i.length, row.length)  # bytes of the whole message
 
 
@@ -92,6 +89,7 @@ class Responder(wiring.Component):
     Members
     -------
     ``connect`` : In, stream of :func:`connect_layout`
+        A queue pair begins anew, or ends. It comes before packets.
     ``i`` : In, stream of :func:`received_layout`
         Packets of writes, and all that are damaged. One stays on ``i`` until it has been carried out.
     ``store`` : Out, stream of :func:`store_layout`
@@ -99,9 +97,11 @@ class Responder(wiring.Component):
     ``stored`` : In, 1
         Pulse: the oldest payload that was ordered to be stored is in memory.
     ``answer`` : Out, stream of Headers
+        ACKs and NAKs.
     ``arrival`` : Out, stream of :func:`arrival_layout`
         A message with immediate data is in memory, and all before it.
     ``enabled`` : Out, one bit for each queue pair
+        It is connected, and no packet of it was refused.
     ``events`` : Out, ResponderEvents
 
     Parameters
@@ -137,8 +137,10 @@ class Responder(wiring.Component):
         """A packet stays on ``i`` for the four states in which it is carried out.
 
         IDLE reads the row of its queue pair. LOOK compares the packet with the row, JUDGE decides its outcome
-        from the comparisons, ACT writes the row back, orders the payload to be stored and answers. What a state
-        finds stands in registers (``kind``, ``found``, ``verdict``) that the next one reads.
+        from the comparisons, ACT writes the row back, orders the payload to be stored and answers.
+
+        Each step has its registers: ``kind`` is right in LOOK, ``found`` in JUDGE, ``verdict`` in ACT. They
+        load in every cycle. So LOOK and JUDGE only give them a cycle each, in which packet and row hold.
         """
         m = Module()
         layout = _row_layout(self.config.address_width)
@@ -207,13 +209,13 @@ class Responder(wiring.Component):
         m.d.sync += self.enabled.bit_select(write.addr, 1).eq(settings.enable)
 
     def _look(self, m: Module, packet: _Packet, nak_pending: Value) -> Any:
-        """What the packet is beside its queue pair's row, each comparison for itself."""
+        """Compare the packet with its queue pair's row: a flag for each comparison, in registers."""
         i, row = self.i.payload, packet.row
         mtu = Const(min(PATH_MTUS)) << row.mtu
         found = {
             "enabled": i.good & row.enable,
             "expected": i.psn == row.expected,
-            "before": (i.psn - row.expected)[PSN_BITS - 1],  # the expected one, if it is not it
+            "before": (i.psn - row.expected)[PSN_BITS - 1],  # modulo 2^24, the nearer way round
             "out_of_order": packet.begins == row.open,
             "is_mtu": i.size == mtu,
             "above_mtu": i.size > mtu,
@@ -235,7 +237,7 @@ class Responder(wiring.Component):
                 {
                     "outcome": Outcome,
                     "answers": 1,
-                    "invalid": 1,  # a packet that is refused is, else its region denies it
+                    "invalid": 1,  # why the packet is refused: it is invalid, else its region denies it
                     "address": packet.address.shape(),  # after the packet
                     "left": LENGTH_BITS,  # after the packet
                 }
@@ -265,7 +267,10 @@ class Responder(wiring.Component):
     def _act(
         self, m: Module, packet: _Packet, verdict: Any, write: Any, answers: Answers, records: Any
     ) -> None:
-        """In the last cycle of a packet: the row, the answer, the record of its payload, the counters."""
+        """In a packet's last cycle: write its row, answer it, keep a record of its payload, count it.
+
+        The new row is the old one but for the members that are assigned here.
+        """
         row, new_row, reply, record = packet.row, write.data, answers.reply, records.payload
         outcome, events = verdict.outcome, self.events
         m.d.comb += [
@@ -273,7 +278,7 @@ class Responder(wiring.Component):
             answers.valid.eq(verdict.answers),
             reply.messages.eq(row.messages),
             records.valid.eq(outcome == Outcome.TAKE),
-            record.notify.eq(packet.immediate),
+            record.notify.eq(packet.has_immediate),
             record.arrival.index.eq(write.addr),
             record.arrival.immediate.eq(self.i.payload.immediate),
             record.arrival.length.eq(packet.length),
@@ -319,11 +324,11 @@ class Responder(wiring.Component):
                 ]
 
     def _arrivals(self, m: Module) -> tuple[Any, Signal]:
-        """Tell the host of messages whose payload has been stored; returns where records of payloads go.
+        """Tell the host of messages with immediate data once their payload has been stored.
 
-        A record follows each payload on its way to memory. It leaves when that payload is stored: as an arrival
-        if its message had immediate data, else without a word. Returned, too, is whether there is a place for
-        one more record.
+        A record follows each payload on its way to memory, and leaves when that payload is stored: as an
+        arrival if its message had immediate data, else without a word. Returns where records of payloads go,
+        and whether there is a place for one more.
         """
         layout = data.StructLayout({"notify": 1, "arrival": self.arrival.payload.shape()})
         m.submodules.records = records = StreamFIFO(shape=layout, depth=_AHEAD)

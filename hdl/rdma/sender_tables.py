@@ -23,25 +23,25 @@ def row_layout(config: RdmaConfig) -> data.StructLayout:
         {
             "enable": 1,
             "head": pointer,  # the oldest descriptor that is not complete
-            "send": pointer,  # that of the next packet to send
-            "tail": pointer,  # where the next one will be put
-            "done": PSN_BITS,  # packets acknowledged since the head's first
+            "send": pointer,  # the descriptor of the next packet to send
+            "tail": pointer,  # where the next descriptor will be put
+            "done": PSN_BITS,  # packets acknowledged, counted from the head's first
             "oldest": PSN_BITS,  # PSN of the oldest packet that is not acknowledged
             "flight": FLIGHT_BITS,  # packets sent and not acknowledged
             "number": PSN_BITS,  # of the next packet to send, in its message, from 0
-            "attempts": MAX_RETRIES.bit_length(),  # times in a row that it went back, without progress
+            "attempts": MAX_RETRIES.bit_length(),  # times that it went back since there was progress
         }
     )
 
 
 def descriptor_layout(config: RdmaConfig) -> data.StructLayout:
-    """A descriptor in the ring; ``last_number`` is that of its message's last packet, from 0."""
+    """A descriptor in the ring; ``last_number`` is the number of its message's last packet, from 0."""
     members = {name: shape for name, shape in write_layout(config).members.items() if name != "index"}
     return data.StructLayout(members | {"last_number": PSN_BITS})
 
 
 class SenderTables(wiring.Component):
-    """The tables of all queue pairs, of which one at a time, at ``index``, is read and written.
+    """Rows, settings and rings of all queue pairs. Those of one at a time, ``index``, are read and written.
 
     Members
     -------
@@ -52,12 +52,13 @@ class SenderTables(wiring.Component):
     ``write_row`` : In, 1
     ``new_settings`` : In, Settings
     ``write_settings`` : In, 1
-    ``pointer`` : In
-        Into the ring: ``descriptor`` becomes the one there.
+    ``pointer`` : In, a pointer into the ring
+        With ``read``: which descriptor to read.
     ``read`` : In, 1
         Without it ``descriptor`` stays as it is.
     ``descriptor`` : Out, :func:`descriptor_layout`
-    ``new_pointer`` : In
+    ``new_pointer`` : In, a pointer into the ring
+        With ``write_descriptor``: where ``new_descriptor`` is put.
     ``new_descriptor`` : In, :func:`descriptor_layout`
     ``write_descriptor`` : In, 1
 

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.bus.axi4 import AXI4WriteSignature, Resp
 from fanin.hdl.rdma.bursts import PAGE_BITS, PayloadBursts, drive_addresses, last_byte
-from fanin.hdl.rdma.merge import WordMerge, sums, window
+from fanin.hdl.rdma.merge import WordMerge, window, window_sums
 from fanin.hdl.rdma.shapes import lane_bits, store_layout
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
@@ -50,7 +50,8 @@ class PayloadStore(wiring.Component):
     ``axi`` : Out, :class:`~fanin.hdl.bus.axi4.AXI4WriteSignature`
         Registered.
     ``done`` : Out(1)
-        Pulse: the responses of the next command with ``keep`` are all in, and those of all commands before it.
+        Pulse: the next command with ``keep`` is in memory: all responses to it, and to those before it, have
+        come.
     ``error`` : Out(1)
         Pulse: a response was not OKAY.
 
@@ -62,12 +63,12 @@ class PayloadStore(wiring.Component):
 
     Latency
     -------
-    ``awvalid`` is 4 cycles after the command. ``wvalid`` is, too, if the word waits on ``i``, and 5 cycles if
-    the first byte moves to a lower lane. ``done`` is 1 cycle after the response, of one of nothing 2 after
-    the command. A payload takes a cycle for each word that comes, and one more if what is held then makes
-    another; that one is also the next payload's first, if its first word is only held (it moves to lower lanes,
-    or is thrown away). So payloads of one alignment take as many cycles as they come in words, or as they leave
-    in if these are more. A command a cycle; one of two bursts takes two.
+    ``awvalid`` comes 4 cycles after the command. So does ``wvalid`` if the word waits on ``i``; it comes after
+    5 cycles if the first byte moves to a lower lane. ``done`` comes 1 cycle after the last response, and for a
+    command without bytes 2 cycles after the command. A payload takes a cycle for each word that comes, and one
+    more if the word held then makes another. That cycle is also the next payload's first, if the next payload's
+    first word is only held (it moves to lower lanes) or discarded. So payloads of one alignment take as many
+    cycles as words come, or as words leave if these are more. A command a cycle; one of two bursts takes two.
 
     Source
     ------
@@ -116,26 +117,30 @@ class PayloadStore(wiring.Component):
         m.d.comb += self.command.ready.eq(room)
 
     def _plan(self, m: Module, payloads: Any, words: Any, awaited: Any) -> None:
-        """Sums before a register; after it the queues, which have room for what was taken."""
-        given, bits = self.command.payload, lane_bits(self.width)
-        go, some = (Signal(name=name) for name in ("go", "some"))
-        m.d.comb += [go.eq(self.command.valid & self.command.ready), some.eq(given.size != 0)]
+        """Take a command into the queues: sums before a register, comparisons after it.
+
+        The queues have room for the commands that are on their way.
+        """
+        command, bits = self.command.payload, lane_bits(self.width)
+        go = Signal()  # a command is taken
+        some = Signal()  # it has bytes
+        m.d.comb += [go.eq(self.command.valid & self.command.ready), some.eq(command.size != 0)]
 
         def later(name: str, value: Value, *, reset_less: bool = True) -> Value:
             return delayed(m, value, 1, name=name, reset_less=reset_less)[-1]
 
-        some_later, keep, address, size = (
-            later(name, value)
-            for name, value in [
-                ("some", some), ("keep", given.keep), ("address", given.address), ("size", given.size)
-            ]
-        )  # fmt: skip
-        added = sums(width=self.width, at=given.lane, to=given.address[:bits], size=given.size)
-        added = {name: later(name, value) for name, value in added.items()}
-        fields = window(width=self.width, **added)
+        some_later = later("some", some)
+        keep = later("keep", command.keep)
+        address = later("address", command.address)
+        size = later("size", command.size)
+        sums = window_sums(
+            width=self.width, source=command.lane, target=command.address[:bits], size=command.size
+        )
+        sums = {name: later(name, value) for name, value in sums.items()}
+        fields = window(width=self.width, **sums)
         fields["flush"] &= keep
         m.d.comb += [
-            payloads.valid.eq(later("has_burst", go & some & given.keep, reset_less=False)),
+            payloads.valid.eq(later("has_burst", go & some & command.keep, reset_less=False)),
             payloads.payload.address.eq(address),
             payloads.payload.size.eq(size),
             words.valid.eq(later("has_words", go & some, reset_less=False)),
@@ -143,16 +148,19 @@ class PayloadStore(wiring.Component):
             words.payload.window.drop.eq(~keep),
             words.payload.tag.place.eq(address[bits:PAGE_BITS]),
             words.payload.tag.first.eq(address[:bits]),
-            words.payload.tag.last.eq(added["leaves"][:bits]),
-            awaited.valid.eq(later("has_end", go & given.keep, reset_less=False)),
+            words.payload.tag.last.eq(sums["target_reach"][:bits]),
+            awaited.valid.eq(later("has_end", go & command.keep, reset_less=False)),
             awaited.payload.some.eq(some_later),
             awaited.payload.crosses.eq(last_byte(address, size)[-1]),
         ]
 
     def _merged(self, m: Module, merge: WordMerge) -> Any:
-        """Rotate the words within an eighth of a word, and merge neighbours; the coarse rotation follows."""
+        """Rotate the words within an eighth of a word, and merge neighbours; the coarse rotation follows.
+
+        Of a merged word the bytes from ``first_lane`` to ``last_lane`` count.
+        """
         out, lane = merge.o.payload, range(self.width // 8)
-        layout = data.StructLayout(out.shape().members | {"from": lane, "to": lane})  # the bytes that count
+        layout = data.StructLayout(out.shape().members | {"first_lane": lane, "last_lane": lane})
         m.submodules.word = word = StreamFIFO(shape=self.width, depth=1)
         m.submodules.merged = merged = StreamFIFO(shape=layout, depth=1)
         connect_typed(m, wiring.flipped(self.i), word.i)
@@ -163,8 +171,8 @@ class PayloadStore(wiring.Component):
             merged.i.valid.eq(merge.o.valid),
             merge.o.ready.eq(merged.i.ready),
             *(merged.i.payload[name].eq(out[name]) for name in out.shape().members),
-            merged.i.payload["from"].eq(Mux(out.first, out.tag.first, 0)),
-            merged.i.payload["to"].eq(Mux(out.last, out.tag.last, -1)),
+            merged.i.payload.first_lane.eq(Mux(out.first, out.tag.first, 0)),
+            merged.i.payload.last_lane.eq(Mux(out.last, out.tag.last, -1)),
         ]
         return merged.o
 
@@ -177,20 +185,20 @@ class PayloadStore(wiring.Component):
             place.eq(Mux(word.first, word.tag.place, next_place)),
             words.ready.eq(~axi.wvalid | axi.wready),
         ]
-        after_end = (ones_from(word.to, size) << 1)[:size]
+        after_end = (ones_from(word.last_lane, size) << 1)[:size]
         with m.If(axi.wready):
             m.d.sync += axi.wvalid.eq(0)
         with m.If(words.valid & words.ready):
             m.d.sync += [
                 axi.wvalid.eq(1),
                 axi.wdata.eq(rotated(word.data, word.coarse, unit=self.width >> _COARSE_BITS)),
-                axi.wstrb.eq(ones_from(word["from"], size) & ~after_end),
+                axi.wstrb.eq(ones_from(word.first_lane, size) & ~after_end),
                 axi.wlast.eq(word.last | place.all()),
                 next_place.eq(place + 1),
             ]
 
     def _responses(self, m: Module, awaited: Any) -> None:
-        """Responses come in the order of the bursts; a payload without bytes is done without one."""
+        """Count the responses, which come in the order of the bursts; a payload without bytes awaits none."""
         m.submodules.answered = answered = Credits(limit=2 * self.outstanding)
         axi = self.axi
         one_more = Signal()  # the first of the payload's two bursts has been answered

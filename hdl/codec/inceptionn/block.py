@@ -25,8 +25,7 @@ class CompressionBlock(wiring.Component):
 
     A pipeline without a handshake: it moves on in the cycles in which ``enable`` is high. The forms and both
     modes are those of docs/systems/codec.md; what a form has not (the bits above 0, 8 or 16) is zero. The
-    bound in
-    ``strict`` mode is proved for every input.
+    bound in ``strict`` mode is proved for every input.
 
     Members
     -------
@@ -70,12 +69,12 @@ class CompressionBlock(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """First |f| in units of 2^-15, and what its size decides; then the tag, by what 8 bits would lose.
+        """In cycle 1, |f| in units of 2^-15, and what its size decides; in cycle 2, the tag and the value.
 
-        ``magnitude`` is |f| in those units, rounded down, and ``sticky`` says that something was lost by
-        that. An 8-bit form loses the lower byte of ``magnitude`` and what is ``sticky``: ``strict`` takes it
-        if this is at most ``limit``, the bound in the same units (or more than any byte, where no loss is too
-        large).
+        ``magnitude`` is |f| in those units, rounded down; ``sticky`` says that this has lost something. An
+        8-bit form also loses the lower byte of ``magnitude``. ``strict`` takes it if the whole loss is at
+        most ``limit``, the bound in the same units. Where no loss is too large, ``limit`` is more than any
+        byte.
         """
         m = Module()
         fraction, exponent = self.i[:FRACTION_BITS], self.i[FRACTION_BITS:-1]
@@ -156,7 +155,7 @@ class DecompressionBlock(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Cycle 1 finds the leading one of the short forms' fraction, cycle 2 moves it to the top.
 
-        What is raw passes beside them: either it or the fraction is zero, so that the two are joined by an OR.
+        A raw value passes beside them. Either it or the fraction is zero, so an OR joins the two.
         """
         m = Module()
         short = self.tag == Tag.BITS8
@@ -166,19 +165,20 @@ class DecompressionBlock(wiring.Component):
         raw = Signal(FLOAT_BITS, reset_less=True)
         magnitude = Signal(_LONG, reset_less=True)
         zeros = Signal(4, reset_less=True)  # above the leading one
-        sign, found = (Signal(reset_less=True, name=name) for name in ("sign", "found"))
+        sign = Signal(reset_less=True)
+        has_one = Signal(reset_less=True)  # the fraction has a leading one; without it the value is +0
         with m.If(self.enable):
             m.d.sync += [
                 raw.eq(Mux(self.tag == Tag.RAW, self.value, 0)),
                 magnitude.eq(Mux(has_fraction, fraction, 0)),
                 zeros.eq(leading_zeros(fraction)),
-                found.eq(has_fraction & fraction.any()),
+                has_one.eq(has_fraction & fraction.any()),
                 sign.eq(Mux(short, self.value[_SHORT], self.value[_LONG])),
             ]
         following = (magnitude << zeros)[: _LONG - 1]  # the bits after the leading one
-        exponent = Mux(found, (EXPONENT_BIAS - 1 - zeros)[:8], 0)
+        exponent = Mux(has_one, (EXPONENT_BIAS - 1 - zeros)[:8], 0)
         with m.If(self.enable):
             m.d.sync += self.o.eq(
-                raw | Cat(Const(0, FRACTION_BITS - len(following)), following, exponent, found & sign)
+                raw | Cat(Const(0, FRACTION_BITS - len(following)), following, exponent, has_one & sign)
             )
         return m

@@ -23,8 +23,7 @@ class InceptionnCompressor(wiring.Component):
 
     A frame is any number of bytes, at least 1. Its groups follow one another without gaps, each its tags and
     then its values' bytes (docs/systems/codec.md). A value of which the frame has some bytes and not all is
-    filled
-    up with zero bytes and travels raw; those that fill up the last group are zeros.
+    filled up with zero bytes and travels raw; those that fill up the last group are zeros.
 
     A group of which no value shrinks is 34 bytes (68), a beat 32 (64): where nothing shrinks, ``i`` waits one
     cycle in 17, and else never for itself.

@@ -16,7 +16,7 @@ from fanin.hdl.stream.connect import connect_typed
 class GroupCounter(wiring.Component):
     """Count the groups of each frame: is there one left, and is it the last one?
 
-    A frame of n bytes, decompressed, has ceil(n / 4 · ``group``) groups.
+    A frame of n bytes, decompressed, has ceil(n / (4 · ``group``)) groups.
 
     Members
     -------
@@ -27,8 +27,9 @@ class GroupCounter(wiring.Component):
     ``valid`` : Out, 1
         There is a group.
     ``last`` : Out, 1
-        With ``valid``: it is its frame's last one, of whose beat ``tail`` + 1 bytes are asked for.
+        With ``valid``: the group is its frame's last one.
     ``tail`` : Out
+        Bytes that the frame has in its last group, less one.
 
     Parameters
     ----------
@@ -57,7 +58,11 @@ class GroupCounter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Two slices in front of the counter: one of lengths, one of frames of ``left`` + 1 groups."""
+        """Count ``left`` down, from registers that hold the length and then the length less one.
+
+        n - 1 is the number of the frame's last byte. Its low bits are ``tail``, that byte's place in the last
+        group; the others are the number of groups before the last.
+        """
         m = Module()
         bits = offset_bits(self.group)
         layout = data.StructLayout({"tail": bits, "left": LENGTH_BITS - bits})

@@ -6,7 +6,6 @@ from typing import Any
 
 from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin.codec import TAG_BITS, Inceptionn
@@ -21,6 +20,7 @@ from fanin.hdl.codec.inceptionn.shapes import (
     group_layout,
     table_stages,
 )
+from fanin.hdl.codec.inceptionn.slot_memory import slot_memory
 from fanin.hdl.codec.inceptionn.starts import StartTable
 from fanin.hdl.codec.inceptionn.stepper import GroupStepper
 from fanin.hdl.stream.connect import connect_typed
@@ -32,12 +32,12 @@ HELD = 8  # bursts that are held before ``i`` is not ready any more
 class GroupCutter(wiring.Component):
     """Cut the groups of compressed frames apart.
 
-    Where a group begins follows from the tags of the one before, within a cycle: a table has, for every byte of
-    a burst, where a group that began there would end, so that one multiplexer steps from group to group. After
-    that the group's bytes are fetched.
+    Where a group begins follows from the tags of the one before, within a cycle: a table says for every byte of
+    a burst where a group that begins there ends, so that one multiplexer steps from group to group. Then the
+    group's bytes are fetched and shifted to their places.
 
-    A frame of n bytes, decompressed, has ceil(n / 4 · ``group``) groups. A group whose bytes are not all in the
-    frame, and every one after it, is missing; bytes after the last group are dropped.
+    A frame of n bytes, decompressed, has ceil(n / (4 · ``group``)) groups. A group whose bytes are not all in
+    the frame, and every one after it, is missing; bytes after the last group are dropped.
 
     Members
     -------
@@ -77,13 +77,13 @@ class GroupCutter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A burst is stored and goes to the table; in its row the stepper finds groups, which are cut out."""
+        """A burst is stored, and goes to the table. In the table's rows the stepper finds groups to cut out."""
         m = Module()
         m.submodules.table = table = StartTable(group=self.group)
         m.submodules.stepper = stepper = GroupStepper(group=self.group)
         connect_typed(m, wiring.flipped(self.length), stepper.length)
         connect_typed(m, table.frame_end, stepper.frame_end)
-        taken = Signal(BURST_BITS)  # bursts, hence the number of the one on ``i``
+        taken = Signal(BURST_BITS)  # bursts that were taken, so the number of the one on ``i``
         room = Signal(init=1)
         write = Signal()
         m.d.comb += [
@@ -92,13 +92,13 @@ class GroupCutter(wiring.Component):
             table.i.valid.eq(write),
             table.i.p.eq(self.i.p),
             stepper.row.eq(table.row),
-            # not before the end of a frame that ends there could be known
+            # as late as the table's ``frame_end``, which must not come after it
             stepper.arrived.eq(
                 delayed(m, taken, table_stages(self.group), name="arrived", reset_less=False)[-1]
             ),
         ]
-        # Two more bursts are taken before ``room`` falls. Held are 11 at the most; 14 and 15 are -2 and -1,
-        # since the oldest burst that is needed may be one that has not come.
+        # Two more bursts are taken before ``room`` falls, so 11 are held at the most. 14 and 15 are -2 and -1:
+        # the oldest burst that is needed may be one that has not come.
         held = (taken - stepper.oldest)[:BURST_BITS]
         m.d.sync += [taken.eq(taken + write), room.eq((held < HELD) | (held >= SLOTS - 2))]
 
@@ -112,17 +112,20 @@ class GroupCutter(wiring.Component):
         sizes = [self.size, self.size, self.max_bytes - 1 - self.size]
         word = self.i.p.data
         return Cat(
-            _stored(m, f"burst{n}", write, taken, word[: 8 * size], first + n) for n, size in enumerate(sizes)
+            slot_memory(m, f"burst{n}", write=write, slot=taken, word=word[: 8 * size], read=first + n)
+            for n, size in enumerate(sizes)
         )
 
     def _low_bytes(self, m: Module, table: StartTable, burst: Value) -> Value:
         """The table's ``low_bytes`` of a burst: a group's are needed when it is cut out, two cycles later."""
         number = Signal(BURST_BITS)  # of the burst whose row comes next
         m.d.sync += number.eq(number + table.row.valid)
-        return _stored(m, "low_bytes", table.row.valid, number, table.low_bytes.as_value(), burst)
+        return slot_memory(
+            m, "low_bytes", write=table.row.valid, slot=number, word=table.low_bytes.as_value(), read=burst
+        )
 
     def _cut(self, m: Module, located: Any, window: Value, low_bytes: Value) -> None:
-        """Shift the group down to the first byte: in one cycle by quarters of a burst, then by the rest."""
+        """Shift the group's first byte down to bit 0: in one cycle by quarters of a burst, then by the rest."""
         pipeline = Pipeline(m, self.o.ready)
         register = pipeline.register
         offset = located.p.begin.offset
@@ -155,11 +158,3 @@ class GroupCutter(wiring.Component):
 def _from(value: Value, index: Value, unit: int, width: int) -> Value:
     """``width`` bits of ``value``, from bit ``index`` · ``unit`` on."""
     return select([value[unit * n :][:width] for n in range(1 << len(index))], index)
-
-
-def _stored(m: Module, name: str, write: Value, address: Value, word: Value, burst: Value) -> Value:
-    """The word of a burst, from a memory of one word for each."""
-    m.submodules[name] = store = Memory(shape=len(word), depth=SLOTS, init=[])
-    port, read = store.write_port(), store.read_port(domain="comb")
-    m.d.comb += [port.en.eq(write), port.addr.eq(address), port.data.eq(word), read.addr.eq(burst)]
-    return read.data

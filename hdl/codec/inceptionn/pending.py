@@ -17,7 +17,7 @@ def pending_layout(group: int) -> data.StructLayout:
 
 
 def _entry_layout(group: int) -> data.StructLayout:
-    """A pending group, the ``limit`` up to which its frame has come, and whether it has ``ended`` there."""
+    """A pending group, the ``limit`` up to which its frame has come, and whether the frame ``ended`` there."""
     return data.StructLayout({"pending": pending_layout(group), "limit": position_layout(group), "ended": 1})
 
 
@@ -32,14 +32,15 @@ class PendingGroups(wiring.Component):
     ``i`` : In, stream of :func:`pending_layout`
         ``ready`` comes from a register.
     ``arrived`` : In, 4
-        Bytes of the bursts before this one can be read in the next cycle. When it passes a frame's last burst,
-        that frame's end is on ``frame_end``, unless the ends of earlier frames are.
+        Bytes of the bursts before this one can be read in the next cycle. By the time it passes a frame's last
+        burst, that frame's end must be on ``frame_end``, or follow there after the ends of earlier frames.
     ``frame_end`` : In, ``valid`` and ``position``
-        The end of the frame of the groups that come and of those whose frame's end was not yet known.
+        The position after the frame's last byte, of the frame whose groups are on ``i``. It holds for the
+        groups in here, too, unless an earlier frame's end already did.
     ``waiting`` : Out, 1
         There is a group; it is in ``o.p`` even if it cannot leave yet.
     ``o`` : Out, stream of :func:`~fanin.hdl.codec.inceptionn.shapes.located_layout`
-        A group whose bytes are there, or which is ``missing``.
+        A group, once all of its bytes have come or it is known to be ``missing``.
 
     Parameters
     ----------
@@ -70,7 +71,8 @@ class PendingGroups(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """A queue of two, ``front`` and ``back``. Their limits follow what arrives, up to their frame's end.
 
-        Groups of the next frame come only after that end: so it is that of both entries, if of either.
+        A frame's groups come only after the end of the frame before was on ``frame_end``. So an end that comes
+        is the end of every entry that does not have one yet.
         """
         m = Module()
         layout = _entry_layout(self.group)
@@ -78,10 +80,10 @@ class PendingGroups(wiring.Component):
         full = Signal()  # there is an entry in ``back``, too
         new = Signal(layout)
         short = Signal()  # the front group ends after its limit
-        stays = Signal()
+        stays = Signal()  # the front group does not leave in this cycle
         room = (front.limit.as_value() - front.pending.end.as_value())[: len(front.limit.as_value())]
         m.d.comb += [
-            # negative: modulo 16 -4 to -1 bursts, and no group ends further from the limit
+            # ``room`` is negative: its top bits say -4 to -1 bursts, modulo 16. No group ends further off.
             short.eq(room[-2:].all()),
             self.o.p.eq(front.pending.group),
             self.o.p.missing.eq(front.pending.group.missing | front.ended & short),
@@ -96,7 +98,7 @@ class PendingGroups(wiring.Component):
         limit = Mux(end.valid, end.position, Cat(Const(0, offset_bits(self.group)), self.arrived))
 
         def load(register: Any, entry: Any) -> list[Any]:
-            """The entry, and what is known now of its limit."""
+            """Load the entry, with the limit that is known in this cycle."""
             return [
                 register.pending.eq(entry.pending),
                 register.ended.eq(entry.ended | end.valid),

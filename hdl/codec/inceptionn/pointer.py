@@ -14,14 +14,15 @@ registers. Groups of 8, bursts of 32 bytes; 8+ is offset 8 of the next burst::
       2      burst 5       29          8+         rows 6, 7     offset 8, row 6 opens
       3      burst 6        8          3+         rows 7, 8     offset 3, row 7 opens
 
-The entry is late: it is one of 32 or 64, and there is no time to read another row by it. So the row that would
-open is read by registers alone while the entry is looked up, and that the group leaves the burst only enables
-the registers of the open row. Which row that would be is known early:
+The entry is known late in the cycle: it is one of 32 or 64, and no time is left to read another row by it. So
+the row that may open next is read at the same time, by an address from registers. The entry then only says
+whether the group leaves the burst, which enables the registers of the open row. Which row may open next is
+known early:
 
-- that of the next burst;
-- from the last offsets, where a group's tags end in the next burst, perhaps that of the burst after it;
 - on a jump, that of the next frame's first burst;
-- where the open row has not come yet, the one that comes.
+- if the open burst's row has not come yet, that row;
+- if the group's tags end in the next burst and its values in the one after, the row of the latter;
+- else that of the next burst.
 
 A row that comes in this very cycle is taken as it comes.
 """
@@ -32,12 +33,12 @@ from typing import Any
 
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin.codec import Inceptionn
 from fanin.hdl.arith.select import select
 from fanin.hdl.codec.inceptionn.shapes import BURST_BITS, SLOTS, burst_bytes, position_layout, row_layout
+from fanin.hdl.codec.inceptionn.slot_memory import slot_memory
 
 
 class GroupPointer(wiring.Component):
@@ -46,26 +47,27 @@ class GroupPointer(wiring.Component):
     Members
     -------
     ``row`` : In, ``valid`` and ``ends``, :func:`~fanin.hdl.codec.inceptionn.shapes.row_layout`
-        A burst's row. They come in the order of their bursts, numbered modulo 16; the slot of one that comes
-        must not be needed any more.
+        A burst's row. Rows come in the order of their bursts, which are numbered modulo 16. A row replaces the
+        one 16 bursts before, which must not be needed any more.
     ``advance`` : In, 1
         Go on to where the group at ``position`` ends; only with ``valid``.
     ``jump`` : In, 1
         Go to the first byte of the next frame; not together with ``advance``.
-    ``last`` : In, 1
-        From a register: 1 where ``jump`` may come, 0 where ``advance`` may.
+    ``may_jump`` : In, 1
+        1 in a cycle in which ``jump`` may come, 0 in one in which ``advance`` may. It picks the row that is
+        read ahead, so it must be known early: from registers alone.
     ``frame_end`` : In, ``valid`` and ``next``
         The frame's end is known, and the burst with which the next frame begins: at most two after the burst
-        whose row comes next. A jump without it leads nowhere: it is to be repeated.
+        whose row comes next. A jump without ``frame_end.valid`` leads nowhere, and must be repeated.
     ``valid`` : Out, 1
         The row of the burst at ``position`` has come.
     ``position`` : Out, :func:`~fanin.hdl.codec.inceptionn.shapes.position_layout`
+        A group's first byte.
     ``end`` : Out, likewise
         Where the group at ``position`` ends; late in the cycle.
     ``past_end`` : Out, 1
-        ``position`` lies in a burst after the frame's last one; where there is no row, this is known a cycle
-        after
-        ``frame_end``.
+        ``position`` lies in a burst after the frame's last one. If that burst's row has not come, this is known
+        a cycle after ``frame_end``.
 
     Parameters
     ----------
@@ -90,7 +92,7 @@ class GroupPointer(wiring.Component):
                 "row": In(data.StructLayout({"valid": 1, "ends": row_layout(group)})),
                 "advance": In(1),
                 "jump": In(1),
-                "last": In(1),
+                "may_jump": In(1),
                 "frame_end": In(data.StructLayout({"valid": 1, "next": BURST_BITS})),
                 "valid": Out(1),
                 "position": Out(position_layout(group)),
@@ -100,12 +102,12 @@ class GroupPointer(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Look the position up in the ``open_row``; meanwhile read the row that is opened if it leads on.
+        """Look the position up in ``open_row``, and meanwhile choose the ``target``, the burst to open next.
 
-        ``entry``, where the group ends, is late. That the group ``skips`` a burst, and ends in the one after
-        it, is early: so far reach only those whose tags end in the next burst. ``jump``, ``valid`` and
-        ``skips`` choose the ``target``, the burst to open; ``opens``, which waits for the entry, enables the
-        registers.
+        ``entry``, where the group ends, is known late. That the group ``skips`` a burst, and ends in the one
+        after it, is known early: only a group whose tags end in the next burst reaches so far, and it begins
+        at one of the last few offsets. ``jump``, ``valid`` and ``skips`` choose the target; ``opens``, which
+        waits for the entry, enables the registers.
         """
         m = Module()
         open_row = Signal(row_layout(self.group), reset_less=True)
@@ -114,14 +116,15 @@ class GroupPointer(wiring.Component):
         skips = Signal()
         opens = Signal()
         burst, offset = self.position.burst, self.position.offset
-        first = self.size - self.tag_bytes  # offset from which on tags cross
-        tag_entries = [open_row[first + n].carry for n in range(self.tag_bytes)]
+        crossing = self.size - self.tag_bytes  # offset from which on tags cross
+        crossing_carries = [open_row[crossing + n].carry for n in range(self.tag_bytes)]
         m.d.comb += [
             entry.eq(select([end.as_value() for end in open_row], offset)),
-            tags_cross.eq(offset >= first),
-            skips.eq(tags_cross & select(tag_entries, offset[: (self.tag_bytes - 1).bit_length()])),
+            tags_cross.eq(offset >= crossing),
+            skips.eq(tags_cross & select(crossing_carries, offset[: (self.tag_bytes - 1).bit_length()])),
             opens.eq(self.jump | ~self.valid | self.advance & (tags_cross | entry.carry)),
             self.end.offset.eq(entry.offset),
+            # Not a sum of all three: both choices are ready when the carry, which is late, picks one.
             self.end.burst.eq(
                 Mux(entry.carry, Mux(tags_cross, burst + 2, burst + 1), Mux(tags_cross, burst + 1, burst))
             ),
@@ -144,20 +147,33 @@ class GroupPointer(wiring.Component):
     def _target(self, m: Module, skips: Value) -> Any:
         """The burst to open next: its row, whether that has come, and whether it lies past the frame's end.
 
-        Distances are counted modulo 16, as bursts are: rows that have come from the open one on (``lead``) and
-        from the next frame's first one on, and bursts from that one to the open one (``beyond``).
+        ``rows_ahead`` counts the rows that have come, from the open burst's on. So the row of the burst n after
+        the open one has come if ``rows_ahead`` > n, and is the next one to come if ``rows_ahead`` = n. All are
+        counted modulo 16, as bursts are::
+
+            case                       target     its row has come if   comes next if         read as
+            jump                       end.next   frame_rows_ahead > 0  frame_rows_ahead = 0  next_row
+            open row has not come yet  burst      never                 rows_ahead = 0
+            group skips a burst        burst + 2  rows_ahead > 2        rows_ahead = 2        row_after_next
+            else                       burst + 1  rows_ahead > 1        rows_ahead = 1        next_row
         """
         burst, row, end = self.position.burst, self.row, self.frame_end
-        coming = Signal(BURST_BITS)  # the burst whose row comes next
-        m.d.sync += coming.eq(coming + row.valid)
-        lead, frame_lead, beyond = Signal(BURST_BITS), Signal(BURST_BITS), Signal(BURST_BITS)
-        m.d.comb += [lead.eq(coming - burst), frame_lead.eq(coming - end.next), beyond.eq(burst - end.next)]
-        one_on = self._stored(m, "rows", coming, Mux(self.last, end.next, burst + 1))
-        two_on = self._stored(m, "rows_two_on", coming, burst + 2)
+        row_burst = Signal(BURST_BITS)  # the burst whose row comes next
+        m.d.sync += row_burst.eq(row_burst + row.valid)
+        rows_ahead = Signal(BURST_BITS)
+        frame_rows_ahead = Signal(BURST_BITS)  # the same, from the next frame's first burst on
+        past_by = Signal(BURST_BITS)  # bursts from the next frame's first one to the open one
+        m.d.comb += [
+            rows_ahead.eq(row_burst - burst),
+            frame_rows_ahead.eq(row_burst - end.next),
+            past_by.eq(burst - end.next),
+        ]
+        next_row = self._kept_row(m, "rows", row_burst, Mux(self.may_jump, end.next, burst + 1))
+        row_after_next = self._kept_row(m, "rows_after_next", row_burst, burst + 2)
 
         def past_end(distance: int) -> Value:
-            """The burst so skips after the open one is the first or second of the next frame."""
-            return end.valid & ((beyond == -distance % SLOTS) | (beyond == (1 - distance) % SLOTS))
+            """Whether the burst ``distance`` after the open one is the next frame's first or second."""
+            return end.valid & ((past_by == -distance % SLOTS) | (past_by == (1 - distance) % SLOTS))
 
         target = Signal(
             data.StructLayout({"burst": BURST_BITS, "ends": self.row.ends.shape(), "valid": 1, "past_end": 1})
@@ -167,40 +183,37 @@ class GroupPointer(wiring.Component):
         with m.If(self.jump):
             m.d.comb += [
                 target.burst.eq(end.next),
-                comes_next.eq(end.valid & (frame_lead == 0)),
-                # -1 and -2: rows of other bursts come first
-                has_come.eq(end.valid & (frame_lead != 0) & (frame_lead < SLOTS - 2)),
+                comes_next.eq(end.valid & (frame_rows_ahead == 0)),
+                # 14 and 15 are -2 and -1: rows of one or two other bursts come first
+                has_come.eq(end.valid & (frame_rows_ahead != 0) & (frame_rows_ahead < SLOTS - 2)),
             ]
-        with m.Elif(~self.valid):  # the open row is still to come
-            m.d.comb += [target.burst.eq(burst), comes_next.eq(lead == 0), target.past_end.eq(past_end(0))]
+        with m.Elif(~self.valid):
+            m.d.comb += [
+                target.burst.eq(burst),
+                comes_next.eq(rows_ahead == 0),
+                target.past_end.eq(past_end(0)),
+            ]
         with m.Elif(skips):
             m.d.comb += [
                 target.burst.eq(burst + 2),
-                comes_next.eq(lead == 2),
-                has_come.eq(lead > 2),
+                comes_next.eq(rows_ahead == 2),
+                has_come.eq(rows_ahead > 2),
                 target.past_end.eq(past_end(2)),
             ]
         with m.Else():
             m.d.comb += [
                 target.burst.eq(burst + 1),
-                comes_next.eq(lead == 1),
-                has_come.eq(lead > 1),
+                comes_next.eq(rows_ahead == 1),
+                has_come.eq(rows_ahead > 1),
                 target.past_end.eq(past_end(1)),
             ]
         m.d.comb += [
             target.valid.eq(has_come | comes_next & row.valid),
-            target.ends.eq(Mux(comes_next, row.ends, Mux(skips & ~self.jump, two_on, one_on))),
+            target.ends.eq(Mux(comes_next, row.ends, Mux(skips & ~self.jump, row_after_next, next_row))),
         ]
         return target
 
-    def _stored(self, m: Module, name: str, coming: Value, burst: Value) -> Any:
-        """A burst's row, from a memory with one read port in which all rows are written."""
-        m.submodules[name] = rows = Memory(shape=self.row.ends.shape(), depth=SLOTS, init=[])
-        write, read = rows.write_port(), rows.read_port(domain="comb")
-        m.d.comb += [
-            write.en.eq(self.row.valid),
-            write.addr.eq(coming),
-            write.data.eq(self.row.ends),
-            read.addr.eq(burst),
-        ]
-        return read.data
+    def _kept_row(self, m: Module, name: str, row_burst: Value, burst: Value) -> Any:
+        """The row of ``burst``, from a memory with one read port in which all rows are written."""
+        row = self.row
+        return slot_memory(m, name, write=row.valid, slot=row_burst, word=row.ends, read=burst)

@@ -26,12 +26,12 @@ def offset_bits(group: int) -> int:
 
 
 def count_bits(group: int) -> int:
-    """Bits of how many bytes the lower half of a group's values takes: none to all."""
+    """Bits of a count of bytes: those of the lower half of a group's values, none to all."""
     return (burst_bytes(group) // 2).bit_length()
 
 
 def position_layout(group: int) -> data.StructLayout:
-    """A byte of the compressed stream. As a number it is the bytes before it, modulo 16 bursts."""
+    """A byte of the compressed stream. As a number it counts the bytes before it, modulo 16 bursts."""
     return data.StructLayout({"offset": offset_bits(group), "burst": BURST_BITS})
 
 
@@ -78,5 +78,5 @@ def group_layout(group: int) -> data.StructLayout:
 
 
 def table_stages(group: int) -> int:
-    """Cycles in which the bytes of a group's tags are added up, twice as many tags in each."""
+    """Cycles of the start table: sums over twice as many tags in each, up to those of a group."""
     return Inceptionn(group=group).tag_bytes.bit_length() - 1

@@ -1,9 +1,10 @@
 """The bytes of a group: joined without gaps, and cut apart again.
 
 A group is its tags and then its values' bytes, 0, 1, 2 or 4 of each. Where a value's bytes begin follows from
-the tags before it. Four values, a quad, are joined or cut apart in one cycle: the tags of up to three values
-are a table's index. Rows of more values are joined, and halved, two by two: a cycle for each doubling, in
-which one row is shifted by the bytes of the other.
+the tags before it. Four values, a quad, are joined or cut apart in one cycle: a table gives the bytes of up to
+three values by their tags, and that suffices, since the first value needs no shift. Rows of more values are
+joined, and halved, two by two: a cycle for each doubling, in which one row is shifted by the bytes of the
+other.
 
 ::
 
@@ -42,21 +43,21 @@ def byte_count(tags: Value, extra: int = 0) -> Value:
     """
     count = len(tags) // TAG_BITS
     if count > 3:
-        first, *others = _words(tags, 2 * TAG_BITS)
+        first, *others = _slices(tags, 2 * TAG_BITS)
         return sum((byte_count(part) for part in others), byte_count(first, extra))
     sizes = [TAG_BYTES[Tag(tag)] for tag in range(1 << TAG_BITS)]
     return lookup([extra + sum(each) for each in product(sizes, repeat=count)], tags)
 
 
 def join(pipeline: Pipeline, tags: Value, values: Sequence[Value]) -> tuple[Value, Value]:
-    """The bytes of a group of 8 or 16 values in a row, and how many they are.
+    """The bytes of a group of 8 or 16 values in a row, its tags first, and how many they are.
 
     ``values`` are zero beyond what their tags say. Latency: :func:`shifter_latency`.
     """
-    rows, counts = [], []
-    for n, quad_tags in enumerate(_words(tags, QUAD * TAG_BITS)):
+    rows, counts = [], []  # of each row: its bytes, and how many of them count
+    for n, quad_tags in enumerate(_slices(tags, QUAD * TAG_BITS)):
         head = tags if n == 0 else tags[:0]
-        rows.append(Cat(head, _joined_quad(quad_tags, values[QUAD * n :][:QUAD])))
+        rows.append(Cat(head, _concat_quad(quad_tags, values[QUAD * n :][:QUAD])))
         counts.append(byte_count(quad_tags, len(head) // 8))
     while True:
         size = len(values) // len(rows)
@@ -65,43 +66,45 @@ def join(pipeline: Pipeline, tags: Value, values: Sequence[Value]) -> tuple[Valu
         if len(rows) == 1:
             return rows[0], counts[0]
         rows = [
-            _joined(low, high, count)
+            _concat(low, high, count)
             for low, high, count in zip(rows[::2], rows[1::2], counts[::2], strict=True)
         ]
         counts = [low + high for low, high in zip(counts[::2], counts[1::2], strict=True)]
 
 
 def cut(pipeline: Pipeline, tags: Value, row: Value, low_bytes: Value) -> tuple[Value, list[Value]]:
-    """The tags and the values of a row of values' bytes.
+    """The tags, delayed as the values are, and the values of ``row``, a group's bytes after its tags.
 
     ``low_bytes`` are the bytes of the row's lower half of values. A value's bits beyond what its tag says are
-    any. Latency: :func:`shifter_latency`.
+    undefined. Latency: :func:`shifter_latency`.
     """
-    rows, counts = [row], [low_bytes]
+    rows, low_counts = [row], [low_bytes]  # of each row: its bytes, and how many its lower half of values has
     while len(rows[0]) > QUAD * FLOAT_BITS:
         half = len(rows[0]) // 2
-        pairs = [
-            (low[:half], _shifted_down(low, count)[:half]) for low, count in zip(rows, counts, strict=True)
+        halves = [  # the low and the high half of each row
+            (row[:half], _shifted_down(row, count)[:half]) for row, count in zip(rows, low_counts, strict=True)
         ]
-        rows = [pipeline.register(part, name=f"part{half}_{n}") for n, part in enumerate(sum(pairs, ()))]
-        halves = [part[: len(part) // 2] for part in _words(tags, len(tags) // len(rows))]
-        counts = [pipeline.register(byte_count(part), name=f"low{half}_{n}") for n, part in enumerate(halves)]
+        rows = [pipeline.register(part, name=f"part{half}_{n}") for n, part in enumerate(sum(halves, ()))]
+        low_tags = [part[: len(part) // 2] for part in _slices(tags, len(tags) // len(rows))]
+        low_counts = [
+            pipeline.register(byte_count(part), name=f"low{half}_{n}") for n, part in enumerate(low_tags)
+        ]
         tags = pipeline.register(tags, name=f"tags{half}")
     values: list[Value] = []
-    for quad, quad_tags in zip(rows, _words(tags, QUAD * TAG_BITS), strict=True):
+    for quad, quad_tags in zip(rows, _slices(tags, QUAD * TAG_BITS), strict=True):
         for n in range(QUAD):
             value = _shifted_down(quad, byte_count(quad_tags[: TAG_BITS * n]))[:FLOAT_BITS]
             values.append(pipeline.register(value, name=f"value{len(values)}"))
     return pipeline.register(tags, name="value_tags"), values
 
 
-def _joined_quad(tags: Value, values: Sequence[Value]) -> Value:
+def _concat_quad(tags: Value, values: Sequence[Value]) -> Value:
     """The bytes of four values in a row: each is shifted by those of the values before it."""
     rows = (_shifted_up(value, byte_count(tags[: TAG_BITS * n])) for n, value in enumerate(values))
     return reduce(or_, rows)[: QUAD * FLOAT_BITS]
 
 
-def _joined(low: Value, high: Value, low_bytes: Value) -> Value:
+def _concat(low: Value, high: Value, low_bytes: Value) -> Value:
     """The bytes of ``low``, which has zeros beyond ``low_bytes``, then those of ``high``."""
     return (low | _shifted_up(high, low_bytes))[: len(low) + len(high)]
 
@@ -114,5 +117,6 @@ def _shifted_down(value: Value, count: Value) -> Value:
     return value >> Cat(Const(0, 3), count)
 
 
-def _words(value: Value, width: int) -> list[Value]:
+def _slices(value: Value, width: int) -> list[Value]:
+    """``value`` in parts of ``width`` bits, from the lowest on."""
     return [value[at : at + width] for at in range(0, len(value), width)]

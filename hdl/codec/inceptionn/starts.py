@@ -13,8 +13,9 @@ once.
       that begins there
     it ends at              7     4     6    15     …             offset + length
 
-The entry at the last byte needs the first one of the next burst. One of these columns is a group's; which one,
-:class:`~fanin.hdl.codec.inceptionn.pointer.GroupPointer` finds.
+The entry at the last byte needs the first byte of the next burst. Most of these columns mean nothing: a group
+does not begin at every byte. :class:`~fanin.hdl.codec.inceptionn.pointer.GroupPointer` finds those at which one
+does.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ from fanin.hdl.stream.packet import kept_bytes, packet_stream
 class StartTable(wiring.Component):
     """For every byte of a burst: where a group that begins there ends.
 
-    Tags that go on in the next burst are found there. So a burst's row follows when the next burst has come, or
-    when the burst is its frame's last one; bytes that a frame does not have count as tags 00.
+    A group's tags may go on in the next burst. So a burst's row follows when the next burst has come, or when
+    the burst is its frame's last one. Bytes that a frame does not have count as tags 00.
 
     Members
     -------
@@ -90,13 +91,13 @@ class StartTable(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The latest burst is ``held`` until the next one shows the tags that go on there.
+        """Hold the latest burst until the next one comes, with the tags that go on there.
 
-        Then it is ``complete``, and all its bytes, and the first ones of the next burst, are taken for tags.
+        Then the burst is ``complete``: its bytes and the first ones of the next burst are all taken for tags.
         """
         m = Module()
         i = self.i
-        valid = Signal()
+        valid = Signal()  # there is a burst in ``held``
         held = Signal(i.p.shape(), reset_less=True)
         complete = Signal()
         m.d.comb += [i.ready.eq(1), complete.eq(valid & (held.last | i.valid))]
@@ -109,7 +110,11 @@ class StartTable(wiring.Component):
         return m
 
     def _rows(self, m: Module, complete: Signal, totals: list[Value]) -> None:
-        """Add up what neighbours stand for: after the first cycle 2 bytes' tags, after the second 4 bytes'."""
+        """Give the row, from how many bytes of values the tags in each byte stand for.
+
+        ``totals`` are for ``reach`` bytes of tags from every byte on; each cycle doubles ``reach``, up to a
+        group's tags. ``halves`` are then for half of a group's tags, and so for the lower half of its values.
+        """
         halves, reach = totals, 1
         while reach < self.tag_bytes:
             complete, halves = _registered(m, complete, totals, name=f"total{reach}")
@@ -119,8 +124,8 @@ class StartTable(wiring.Component):
         m.d.comb += [low.eq(half) for low, half in zip(self.low_bytes, halves, strict=False)]
         bits = offset_bits(self.group)
         for offset, total in enumerate(totals[: self.size]):
-            end = Signal(bits + 2, name=f"end_{offset}")
-            tags_end = offset + self.tag_bytes
+            end = Signal(bits + 2, name=f"end_{offset}")  # counted from this burst's first byte
+            tags_end = offset + self.tag_bytes  # in this burst or the next: ``carry`` counts from that one
             m.d.comb += [
                 end.eq(tags_end + total),
                 self.row.ends[offset].offset.eq(end),
@@ -128,7 +133,7 @@ class StartTable(wiring.Component):
             ]
 
     def _frame_ends(self, m: Module) -> None:
-        """A frame's end waits in a queue, which it leaves with its last burst's row at the earliest."""
+        """Queue the ends of frames. An end leaves the queue with its last burst's row at the earliest."""
         i = self.i
         layout = frame_end_layout(self.group)
         m.submodules.queue = queue = StreamFIFO(shape=layout, depth=SLOTS)
@@ -138,12 +143,12 @@ class StartTable(wiring.Component):
         burst = Signal(BURST_BITS)  # of the beat on ``i``
         m.d.sync += burst.eq(burst + i.valid)
         end = Signal(layout)
-        begin = Cat(Const(0, offset_bits(self.group)), burst)
+        begin = Cat(Const(0, offset_bits(self.group)), burst)  # the position of the beat's first byte
         m.d.comb += [
             end.position.eq(begin + kept_bytes(i.p.keep)),
             end.next.eq(burst + 1),
         ]
-        stages = table_stages(self.group) - 1  # and one in the queue: as many as the row takes
+        stages = table_stages(self.group) - 1  # with the queue's one as many as the row takes
         m.d.comb += [
             queue.i.valid.eq(delayed(m, i.valid & i.p.last, stages, name="valid", reset_less=False)[-1]),
             queue.i.p.eq(delayed(m, end, stages, name="end")[-1]),
@@ -156,6 +161,7 @@ def _kept(burst: Any, count: int) -> list[Value]:
 
 
 def _registered(m: Module, valid: Value, totals: list[Value], *, name: str) -> tuple[Signal, list[Value]]:
+    """``valid`` and ``totals`` a cycle later."""
     flag = Signal(name=f"{name}_valid")
     registers = [Signal(total.shape(), name=f"{name}_{n}", reset_less=True) for n, total in enumerate(totals)]
     m.d.sync += [flag.eq(valid), *(reg.eq(total) for reg, total in zip(registers, totals, strict=True))]

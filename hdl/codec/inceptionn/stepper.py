@@ -1,22 +1,24 @@
 """From group to group, and from frame to frame, of a compressed stream.
 
-How many groups a frame has follows from its length: :class:`GroupCounter` counts them down. Where each
-begins, :class:`GroupPointer` finds. :class:`PendingGroups` holds them until their bytes have come. The
-frame's end in the compressed stream is another matter: bursts may follow its last group, or its last groups
-may be missing; the next frame begins with a burst of its own. An example: a frame of three groups in bursts 0
-and 1 and a burst 2 that is not asked for, then one of a single group in burst 3::
+A frame's length says how many groups it has: :class:`GroupCounter` counts them down. :class:`GroupPointer`
+finds where each begins. :class:`PendingGroups` holds a group until its bytes have come.
+
+A compressed frame does not always end where its last group does. It may have more bursts, which are dropped,
+or it may end earlier, and then its last groups are missing. ``frame_end`` says where it ends. The next frame
+begins with the burst after that. An example: a frame has three groups in bursts 0 and 1, and a burst 2 in
+which no group begins; the next frame has a single group, in burst 3::
 
     cycle        0      1      2      3      4      5      6
     row of       0      1      2             3                   arrives
     frame_end                  3      3                          known: the next frame begins with burst 3
-    position           0:0    0:20   1:11   3:0    3:0           burst:offset; in cycle 4 its row has not come
+    position           0:0    0:20   1:11   3:0    3:0           burst:offset; row 3 counts from cycle 5 on
     step                x      x      x             x            a group is found
     jump                              x             x            it is its frame's last one
     o                         0:0    0:20   1:11          3:0    the group, with its bytes
 
 If the end of the first frame came later, the stepper would be ``seeking`` after cycle 3: it would jump in
-every cycle until the end is known, and drop what arrives meanwhile. If the first frame ended with burst 0,
-the pointer would say ``past_end`` in burst 1, and the third group would be found as one that is missing.
+every cycle until the end is known, and drop the bursts that arrive meanwhile. If the first frame ended with
+burst 0, the pointer would say ``past_end`` in burst 1, and the third group would be found as a missing one.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from fanin.hdl.stream.connect import connect_typed
 class GroupStepper(wiring.Component):
     """Find the groups of frames, one after the other, by the rows of a start table.
 
-    A frame of n bytes, decompressed, has ceil(n / 4 · ``group``) groups. The next frame begins with the burst
+    A frame of n bytes, decompressed, has ceil(n / (4 · ``group``)) groups. The next frame begins with the burst
     after the frame's last one, wherever its groups ended. A group whose bytes are not all in the frame is
     missing, and so are all after it.
 
@@ -54,12 +56,14 @@ class GroupStepper(wiring.Component):
     ``row``, ``frame_end`` : In, those of :class:`~fanin.hdl.codec.inceptionn.starts.StartTable`
         A burst comes at most 11 after ``oldest``. The next frame's first row comes after a frame's end.
     ``arrived`` : In, 4
-        Bytes of the bursts before this one can be read in the next cycle. When it passes a frame's last burst,
-        that frame's end is on ``frame_end``, unless the ends of earlier frames are.
+        Bytes of the bursts before this one can be read in the next cycle. By the time it passes a frame's last
+        burst, that frame's end must be queued on ``frame_end``: first, or behind the ends of earlier frames.
     ``oldest`` : Out, 4
-        Bursts before this one are not needed any more. It may go back, by one.
+        Bursts before this one are not needed any more. It goes back by one if a frame ends early and a group
+        that begins in its last burst would end two bursts further: the pointer is then in the next frame's
+        second burst, and jumps to its first.
     ``o`` : Out, stream of :func:`~fanin.hdl.codec.inceptionn.shapes.located_layout`
-        A group whose bytes are there, or which is missing.
+        A group, once all of its bytes have come or it is known to be missing.
 
     Parameters
     ----------
@@ -68,7 +72,8 @@ class GroupStepper(wiring.Component):
 
     Latency
     -------
-    2 cycles from a row to ``o``; one group a cycle. A frame whose end is known costs no cycle more.
+    2 cycles from a row to ``o``; one group a cycle. The change to the next frame costs no cycle if the end of
+    the frame is known by then.
 
     Source
     ------
@@ -91,8 +96,8 @@ class GroupStepper(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """A ``step`` takes a group from counter and pointer to those that are pending.
 
-        With the last one of a frame the pointer jumps to the next frame; where that begins is not known yet,
-        the stepper is ``seeking``: it jumps in every cycle until it is.
+        With a frame's last group the pointer jumps to the next frame. While it is not known where that begins,
+        the stepper is ``seeking``: it jumps in every cycle.
         """
         m = Module()
         m.submodules.pointer = pointer = GroupPointer(group=self.group)
@@ -113,7 +118,7 @@ class GroupStepper(wiring.Component):
             pointer.row.eq(self.row),
             pointer.advance.eq(step & ~counter.last & ~pointer.past_end),
             pointer.jump.eq(jump),
-            pointer.last.eq(seeking | counter.last),
+            pointer.may_jump.eq(seeking | counter.last),
             pointer.frame_end.valid.eq(frame_end.valid),
             pointer.frame_end.next.eq(frame_end.p.next),
             pending.arrived.eq(self.arrived),
@@ -128,7 +133,7 @@ class GroupStepper(wiring.Component):
         ]
         arrived = Signal(BURST_BITS)
         m.d.sync += arrived.eq(self.arrived)
-        # while the stepper is seeking it drops all that arrives
+        # a stepper that is seeking drops all bursts that arrive
         needed = Mux(seeking, arrived, pointer.position.burst)
         m.d.comb += self.oldest.eq(Mux(pending.waiting, pending.o.p.begin.burst, needed))
         return m

@@ -34,9 +34,9 @@ from fanin.wire.fields import Field
 class FrameAssembler(wiring.Component):
     """Put frames together as their jobs say, from the frame as it came and the payload from the codec.
 
-    Both have to be there in full when the job is: so a frame, once begun, has its next beat ready in every
-    cycle. Of both, what is not used is thrown away, at the same time. A payload's beats have zeros after
-    its last byte, which become the padding of a short frame.
+    Both must have come in full when their job comes: so the next beat of a frame that has begun is ready in
+    every cycle. Meanwhile those of their beats that are not used are discarded. A payload's beats have zeros
+    after its last byte, which become the padding of a short frame.
 
     Members
     -------
@@ -76,10 +76,10 @@ class FrameAssembler(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """LOAD a job, RUN a beat at a time, END when both inputs are past the frame.
 
-        A beat of the frame is put into ``patched``, one of the codec, rotated to the lane in which its bytes
-        begin, into ``aligned``; then it moves on to ``older``. If a beat of the frame follows, it goes out as
-        it is; if one of the codec does, only the ``header_lanes`` are its own and the others are those of the
-        beat that follows.
+        A step takes a beat. A beat of the frame goes into ``patched``. One of the codec is rotated to the
+        lane in which its bytes begin, and goes into ``aligned``. With the next step the beat moves on to
+        ``older``, and out. If a beat of the frame follows it, all of its lanes go out. If one of the codec
+        follows, only its ``header_lanes`` do, and the other lanes are those of the beat that follows.
         """
         m = Module()
         m.submodules.slice = register = RegisterSlice(shape=self.o.p.shape())
@@ -124,7 +124,7 @@ class FrameAssembler(wiring.Component):
                     m.next = "LOAD"
 
     def _take(self, m: Module, w: _Work) -> None:
-        """The frame's beats up to the last one of its headers, then the codec's; the others are thrown away."""
+        """Take the frame's beats up to the last one of its headers, then the codec's; discard the others."""
         job = self.job.p
         in_two = (2 * BEAT_BYTES - self._place % WORD_BYTES) // WORD_BYTES
         three = w.start > in_two  # headers and length take three beats, else two
@@ -148,7 +148,7 @@ class FrameAssembler(wiring.Component):
             m.d.sync += w.payload_done.eq(1)
 
     def _join(self, m: Module, w: _Work, o: Any) -> None:
-        """The output's beats, each from two steps."""
+        """Make the beats on ``o``, each from the beats of two steps."""
         patched, aligned, older = (
             Signal(BEAT_BITS, name=name, reset_less=True) for name in ("patched", "aligned", "older")
         )
@@ -229,12 +229,12 @@ class _Work:
         self.running = Signal()
         self.end = Signal()
         self.start = Signal(5)  # whole words before the codec's first byte
-        self.step = Signal()
+        self.step = Signal()  # a beat is taken
         self.final = Signal()  # the step is the last one
         self.number = Signal(2)  # steps so far, up to 3
-        self.coded = Signal()
+        self.coded = Signal()  # the payload comes from the codec
         self.from_frame = Signal()  # the next step takes a beat of the frame
-        self.last_header = Signal()  # the last one that it takes
+        self.last_header = Signal()  # that beat is the last one with headers
         # both inputs are past the frame
         self.frame_done = Signal()
         self.payload_done = Signal()

@@ -36,8 +36,8 @@ class PayloadCutter(wiring.Component):
 
     A receiver's payload begins with the stated length, which is taken off and given to the decompressor on
     ``length``. It is believed if it is more than the payload that came and the restored frame fits
-    ``max_frame``; else, and if nothing follows it, the payload is not cut out.
-    A frame that ends before its payload does gives what it has. Bytes that ``keep`` leaves out mean nothing.
+    ``max_frame``. If it is not, or if nothing follows it, the payload is not cut out. A frame that ends before
+    its payload does gives what it has. Bytes that ``keep`` leaves out mean nothing.
 
     Members
     -------
@@ -100,9 +100,8 @@ class PayloadCutter(wiring.Component):
         self._record(m, w)
         m.d.comb += [
             w.start.eq(self.header.p.words + self._place // WORD_BYTES),
-            w.may_step.eq(
-                register.i.ready & ~w.judging
-            ),  # whether or not a beat is due, so that it depends on registers only
+            # Even if no beat is due: so it depends on registers only.
+            w.may_step.eq(register.i.ready & ~w.judging),
             w.taken.eq(self.i.valid & self.i.ready),
             w.sent.eq(w.due & register.i.ready),
         ]
@@ -239,15 +238,15 @@ class _Work:
     def __init__(self) -> None:
         self.start = Signal(5)  # whole words before the codec's first byte
         self.first = Signal(2)  # the beat in which that byte lies
-        self.steps = Signal(MAX_START + 1)  # a one for every step so far
+        self.steps = Signal(MAX_START + 1)  # a one for every step so far, up to four
         self.remaining = Signal()  # some of the payload has still to be sent
-        self.due = Signal()  # the registers have a beat of it
-        self.final = Signal()  # that is its last one
+        self.due = Signal()  # ``newer`` and ``older`` have a beat of it, which is to be sent
+        self.final = Signal()  # that beat is its last one
         self.flushed = Signal()  # the frame's last beat has gone through ``newer``
         self.judging = Signal()  # receiver: whether the stated length is right is not known yet
-        self.may_step = Signal()
-        self.prepare = Signal()
-        self.taken = Signal()
-        self.step = Signal()
-        self.sent = Signal()
+        self.may_step = Signal()  # ``newer`` and ``older`` may be overwritten
+        self.prepare = Signal()  # a frame begins
+        self.taken = Signal()  # a beat of the frame is taken
+        self.step = Signal()  # ``newer`` and ``older`` move on
+        self.sent = Signal()  # a beat of the payload leaves them
         self.record = Signal(Record)  # without its header and bytes

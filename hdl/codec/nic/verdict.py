@@ -14,7 +14,7 @@ from fanin.wire.ethernet import IPV4, MIN_FRAME_BYTES
 from fanin.wire.fields import byte_length
 
 SUM_BITS = 16
-STEPS = 8  # after the one that waits for a record
+STEPS = 8  # of a record; step 0 waits for one
 
 
 class FrameVerdict(wiring.Component):
@@ -62,7 +62,10 @@ class FrameVerdict(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The inputs hold while ``step`` counts, longer than lengths and sums take to settle."""
+        """Registers follow one another from the inputs to the job; the inputs hold until all of them are right.
+
+        ``step`` counts the cycles that this takes, and says which term the checksums add.
+        """
         m = Module()
         header, cut = self.record.p.header, self.record.p.cut
         step = Signal(range(STEPS + 1))
@@ -100,7 +103,7 @@ class FrameVerdict(wiring.Component):
         return m
 
     def _lengths(self, m: Module, job: Any) -> Signal:
-        """Kind and lengths, register by register; returns new less old length, in ones' complement."""
+        """The frame's kind and lengths. Returns by how much the length changes, in ones' complement."""
         record = self.record.p
         old = record.header.payload
         new = Signal(16)
@@ -127,6 +130,7 @@ class FrameVerdict(wiring.Component):
         return change
 
     def _kind(self, shrinks: Signal) -> Any:
+        """What becomes of the frame; ``shrinks``: its payload is shorter after the codec."""
         record, header = self.record.p, self.record.p.header
         if self.receive:
             coded = header.compressible & record.cut & ~self.put.p.error
@@ -146,9 +150,9 @@ class FrameVerdict(wiring.Component):
         """
         header = self.record.p.header
         old_tos, new_tos = (TOS_RAW, TOS_COMPRESSIBLE) if self.receive else (TOS_COMPRESSIBLE, TOS_RAW)
-        mark = (new_tos - old_tos) % 0xFFFF
+        tos_change = (new_tos - old_tos) % 0xFFFF
         stated = ~self.record.p.stated if self.receive else header.payload
-        ip_terms = {4: Mux(job.kind == Kind.CODED, change, mark)}
+        ip_terms = {4: Mux(job.kind == Kind.CODED, change, tos_change)}
         terms = {
             1: self.put.p.sum,
             2: ~self.taken.p.sum,

@@ -86,7 +86,7 @@ def test_every_row_is_the_burst_s_own(group, pace):
             ctx.set(dut.row.ends.as_value(), packed(row))
             ctx.set(dut.advance, advances)
             ctx.set(dut.jump, jumps)
-            ctx.set(dut.last, jumps or (not advances and rng.random() < 0.5))
+            ctx.set(dut.may_jump, jumps or (not advances and rng.random() < 0.5))
             ctx.set(dut.frame_end, {"valid": known, "next": target % SLOTS})
             opens, before = jumps or not model.valid, len(model.rows)
             if advances:

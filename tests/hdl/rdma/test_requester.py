@@ -226,6 +226,31 @@ def test_a_descriptor_is_fetched_after_the_stated_latency_and_packets_follow_at_
     assert [later - earlier for earlier, later in pairwise(cycles[1:])] == [5] * 8
 
 
+def test_a_post_waits_while_the_ring_is_full():
+    bench = SenderBench(1, 0.0)
+    dut = bench.dut
+    taken = []
+
+    async def count_posts(ctx):
+        posts = 0
+        for _ in range(100):
+            *_, ready = await ctx.tick().sample(dut.post.ready)
+            posts += ready
+        taken.append(posts)
+
+    async def main(ctx):
+        ctx.set(dut.timeout, 1 << 30)
+        await bench.connect(ctx, 1, Connection(5, mtu=256, window=1))
+        ctx.set(dut.post.payload, post_fields(1, Write(1, 0, 0, 0, 100)))
+        ctx.set(dut.post.valid, 1)
+        await count_posts(ctx)
+        await bench.answer(ctx, 1, 0, 31)  # completes one of them
+        await count_posts(ctx)
+
+    bench.run(main)
+    assert taken == [CONFIG.descriptors, 1]
+
+
 @pytest.mark.parametrize("writes", [1, 3])
 def test_an_answer_takes_the_stated_cycles(writes):
     bench = SenderBench(1, 0.0)
