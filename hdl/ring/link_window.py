@@ -26,10 +26,10 @@ def _before(one: Value, other: Value) -> Value:
 
 @dataclass(frozen=True)
 class _Window:
-    """Registers of the send window, in their order: they count frames, modulo 2^32.
+    """Registers of the send window, frame numbers modulo 2^32: oldest ≤ following ≤ fresh ≤ written.
 
-    Frames from ``oldest`` up to ``written`` are kept; ``following`` is sent next; those from ``fresh`` on have
-    never been sent. ``limit`` is the first frame without room at the receiver, wherever that is among them.
+    Frames from ``oldest`` up to, not including, ``written`` are kept. ``following`` is sent next. Those from
+    ``fresh`` on have never been sent. ``limit`` is the first for which the receiver has granted no room.
     """
 
     oldest: Signal
