@@ -36,9 +36,9 @@ class ForwardEvents(data.Struct):
 class Forward(wiring.Component):
     """Accepts words when everything after them has room, then works without a stall.
 
-    A word waits for room in the replay FIFO and in the PA queue; and, in the first micro-batch of a
-    mini-batch, the first word of a chunk until the mini-batch before has written it.
-    Once accepted, word, weights and flags flow in lock step: nothing in the data path can stop.
+    A word waits for room in the replay FIFO and in the PA queue. In the first micro-batch of a mini-batch, the
+    first word of a chunk also waits until the mini-batch before has written that chunk. Once a word is
+    accepted, it flows with its weights and flags in lock step: nothing in the data path can stop.
 
     Members
     -------
@@ -58,7 +58,7 @@ class Forward(wiring.Component):
     ``word`` : Out(lanes * banks)
         For the replay FIFO, one cycle after its acceptance.
     ``keep`` : Out(1)
-        ``word`` is one.
+        ``word`` goes into the replay FIFO in this cycle.
     ``freed`` : In(1)
         The replay FIFO has let a word go.
     ``events`` : Out, ``ForwardEvents``
@@ -123,7 +123,11 @@ class Forward(wiring.Component):
         return m
 
     def _acceptance(self, m: Module, position: Any, accept: Signal) -> None:
-        """Three things a word may have to wait for; ``ready`` is a register, looked up a word ahead."""
+        """``ready`` is a register, computed a cycle before it counts.
+
+        If the word at ``position`` is accepted in this cycle, ``ready`` will be about the word after it: a
+        credit that the first takes must leave another (``several``). If not, it is still about this one.
+        """
         room, queue_room, chunks = self._credits(m, accept, position)
         # Room in the PA queue matters at a first word only, but asking at every word is less logic. A chunk
         # that is written in this cycle counts at once: a mini-batch's end waits for it.
