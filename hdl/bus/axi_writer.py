@@ -171,8 +171,8 @@ class AxiWriter(wiring.Component):
             with m.If(last):
                 m.d.sync += beat.eq(0)
 
-    def _responses(self, m: Module, awaited: Any, anew: Any) -> None:
-        """Responses come in the order of the bursts, each in one cycle; ``anew`` forgets an earlier error."""
+    def _responses(self, m: Module, awaited: Any, restart: Any) -> None:
+        """Responses come in the order of the bursts, each in one cycle; ``restart`` clears ``error``."""
         axi = self.axi
         m.d.comb += [axi.bready.eq(1), awaited.ready.eq(axi.bvalid)]
         comes = axi.bvalid & awaited.valid
@@ -182,5 +182,5 @@ class AxiWriter(wiring.Component):
         ]
         with m.If(axi.bvalid & (axi.bresp != Resp.OKAY)):
             m.d.sync += self.error.eq(1)
-        with m.Elif(anew):
+        with m.Elif(restart):
             m.d.sync += self.error.eq(0)
