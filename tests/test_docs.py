@@ -1,6 +1,7 @@
 """What the documentation says is so: links, commands, generated pages, packaging."""
 
 import importlib.util
+import os
 import re
 import shlex
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from fanin.cli.main import build_parser
 
 ROOT = Path(__file__).parent.parent
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
 FOLDERS = ("fanin", "hdl", "p4", "planner", "sim")
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -141,8 +143,8 @@ def test_every_target_of_the_makefile_is_listed():
     ],
 )
 def test_targets_of_the_makefile_hand_their_arguments_to_the_command(goal, command):
-    make = ["make", "--dry-run", "--old-file=.venv/.user", *goal.split()]
-    shown = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True)
+    make = ["make", "--no-print-directory", "--dry-run", "--old-file=.venv/.user", *goal.split()]
+    shown = subprocess.run(make, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=True)
     assert shown.stdout.splitlines()[-1] == f".venv/bin/{command}"
     build_parser().parse_args(shlex.split(command)[1:])
 

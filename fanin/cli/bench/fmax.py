@@ -3,46 +3,77 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from amaranth.lib import wiring
 
 from fanin.cli.bench.area import depth_figures
 from fanin.cli.bench.ecp5 import DoesNotFitDevice, place
 from fanin.cli.bench.netlist import synthesise
 from fanin.cli.bench.result import Result
 from fanin.errors import InputError
-from fanin.hdl.catalog import emit
+from fanin.glm import PRESETS
+from fanin.hdl.catalog import CATALOG
+from fanin.hdl.emission import kept_verilog
+from fanin.hdl.emit import snake_case
+from fanin.hdl.param_server.pushes import Pushes
+from fanin.hdl.param_server.read_gate import ReadGate
+from fanin.hdl.param_server.row import RowMaker
+from fanin.hdl.param_server.scanner import Scanner
+from fanin.hdl.param_server.streamed_reads import StreamedReads
+from fanin.hdl.param_server.update import UpdateLanes
+from fanin.hdl.rdma.fetch import PayloadFetch
+from fanin.hdl.rdma.receiver import Receiver
+from fanin.hdl.rdma.regions import RegionTable
+from fanin.hdl.rdma.requester import Requester
+from fanin.hdl.rdma.responder import Responder
+from fanin.hdl.rdma.store import PayloadStore
+from fanin.hdl.rdma.transmitter import Transmitter
+from fanin.rdma import RdmaConfig
 
 
-@dataclass(frozen=True)
-class Part:
-    """A component of the catalogue, and the sizes that it is placed with."""
+def _entry(name: str, preset: str = "demo", **settings: str) -> Callable[[], wiring.Component]:
+    """How a component of the catalogue is made."""
+    return partial(CATALOG[name].build, PRESETS[preset], settings)
 
-    component: str
-    preset: str = "demo"
-    settings: Mapping[str, str] = field(default_factory=dict)
 
+_RDMA = RdmaConfig()
+_PATH = {"width": _RDMA.width, "address_width": _RDMA.address_width}
 
 #: Of reference width where that fits an ECP5-85; nodes have the sizes of the preset for tests.
-PARTS = {
-    "GLM node, 8 lanes": Part("glm-node", "tiny"),
-    "GLM engine, 16 lanes": Part("glm-engine", "demo", {"lanes": "16", "fifo_depth": "128"}),
-    "reducer of 2 engines": Part("activation-reducer", "demo", {"engines": "2"}),
-    "loss unit": Part("loss-unit"),
-    "adder tree, 64 × 32 bits": Part("adder-tree"),
-    "transport, 512 bits": Part("agg-transport"),
-    "transport, 64 bits, UDP": Part("agg-transport", "tiny", {"encap": "udp"}),
-    "frame transmitter, 512 bits": Part("frame-transmitter"),
-    "frame receiver, 512 bits": Part("frame-receiver"),
-    "INCEPTIONN's compressor, 256 bits": Part("inceptionn-compressor"),
-    "INCEPTIONN's decompressor, 256 bits": Part("inceptionn-decompressor"),
-    "INCEPTIONN's NIC, 256 bits": Part("inceptionn-nic"),
-    "BFP compressor, 512 bits": Part("bfp-compressor"),
-    "BFP decompressor, 512 bits": Part("bfp-decompressor"),
-    "ring node, 256 bits": Part("ring-node", "tiny"),
-    "ring node, 256 bits, BFP": Part("ring-node", "tiny", {"codec": "bfp", "block": "8"}),
-    "NIC of one-sided writes, small": Part("rdma-nic", "tiny"),
-    "parameter server, small": Part("param-server", "tiny"),
+PARTS: dict[str, Callable[[], wiring.Component]] = {
+    "GLM node, 8 lanes": _entry("glm-node", "tiny"),
+    "GLM engine, 16 lanes": _entry("glm-engine", lanes="16", fifo_depth="128"),
+    "reducer of 2 engines": _entry("activation-reducer", engines="2"),
+    "loss unit": _entry("loss-unit"),
+    "adder tree, 64 × 32 bits": _entry("adder-tree"),
+    "transport, 512 bits": _entry("agg-transport"),
+    "transport, 64 bits, UDP": _entry("agg-transport", "tiny", encap="udp"),
+    "frame transmitter, 512 bits": _entry("frame-transmitter"),
+    "frame receiver, 512 bits": _entry("frame-receiver"),
+    "INCEPTIONN's compressor, 256 bits": _entry("inceptionn-compressor"),
+    "INCEPTIONN's decompressor, 256 bits": _entry("inceptionn-decompressor"),
+    "INCEPTIONN's NIC, 256 bits": _entry("inceptionn-nic"),
+    "BFP compressor, 512 bits": _entry("bfp-compressor"),
+    "BFP decompressor, 512 bits": _entry("bfp-decompressor"),
+    "ring node, 256 bits": _entry("ring-node", "tiny"),
+    "ring node, 256 bits, BFP": _entry("ring-node", "tiny", codec="bfp", block="8"),
+    "RDMA node, small": _entry("rdma-nic", "tiny"),
+    "parameter server, small": _entry("param-server", "tiny"),
+    "payload fetch, 512 bits": partial(PayloadFetch, **_PATH, depth=_RDMA.fetch_words),
+    "payload store, 512 bits": partial(PayloadStore, **_PATH),
+    "RDMA transmitter, 512 bits": partial(Transmitter, width=_RDMA.width),
+    "RDMA receiver, 512 bits": partial(Receiver, config=_RDMA),
+    "requester, 16 queue pairs": partial(Requester, config=_RDMA),
+    "responder, 16 queue pairs": partial(Responder, config=_RDMA),
+    "region table, 16 regions": partial(RegionTable, config=_RDMA),
+    "scanner, 16 workers": partial(Scanner, config=_RDMA),
+    "row maker, 512 bits": partial(RowMaker, config=_RDMA),
+    "pushes, 16 workers": partial(Pushes, config=_RDMA),
+    "read gate, 512 bits": partial(ReadGate, config=_RDMA),
+    "streamed reads, 512 bits": partial(StreamedReads, config=_RDMA),
+    "update lanes, 512 bits": partial(UpdateLanes, lanes=_RDMA.width // 32),
 }
 
 
@@ -52,15 +83,13 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     if unknown := [name for name in names if name not in PARTS]:
         raise InputError(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
     for name in names:
-        yield from figures(name, PARTS[name], args.seed)
+        yield from figures(name, PARTS[name](), args.seed)
 
 
-def figures(name: str, part: Part, seed: int) -> Iterator[Result]:
+def figures(name: str, component: wiring.Component, seed: int) -> Iterator[Result]:
     """Of one part: its depth, and what nextpnr reaches."""
-    verilog, top = (
-        emit(part.component, preset=part.preset, settings=part.settings),
-        part.component.replace("-", "_"),
-    )
+    top = snake_case(type(component).__name__)
+    verilog = kept_verilog(component, name=top)
     yield from depth_figures(name, synthesise(verilog, top))
     try:
         placed = place(verilog, top, seed=seed)

@@ -327,8 +327,8 @@ def test_no_cache_uses_nothing_that_was_kept_and_keeps_nothing(capsys, monkeypat
     assert _run(capsys, *TREE)[1] == anew
     (entry,) = (tmp_path / EMISSION).iterdir()
     entry.unlink()
-    kept_text(entry, lambda: "what was kept")
-    assert _run(capsys, *TREE)[1] == "what was kept"
+    kept_text(entry, lambda: anew + "// what was kept\n")
+    assert _run(capsys, *TREE)[1] == anew + "// what was kept\n"
     assert _run(capsys, *TREE, "--no-cache")[1] == anew
     assert cache_directory() == tmp_path
 

@@ -8,6 +8,7 @@ import pytest
 
 from fanin.cli.bench import ecp5, fmax
 from fanin.cli.bench.ecp5 import DoesNotFitDevice, Placed, harness, place, placed
+from fanin.cli.bench.netlist import Area, Depth
 from fanin.cli.main import main
 from fanin.errors import ToolFailed
 from fanin.tools import yosys
@@ -70,10 +71,18 @@ def test_what_does_not_fit_is_told_from_what_fails(monkeypatch):
 
 def test_a_part_is_told_by_its_clock_and_what_it_takes(monkeypatch, capsys):
     monkeypatch.setattr(fmax, "place", lambda verilog, top, seed: SMALL)
+    monkeypatch.setattr(fmax, "synthesise", lambda verilog, top: Area(depth=Depth(3, 1, 20)))
     assert main(["bench", "fmax", "--part", "loss unit"]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if "Fmax" in line)
     assert "123.4 MHz" in line
     assert "10 LUT4, 20 flip-flops, 1 block RAMs" in line
+
+
+@pytest.mark.parametrize("name", fmax.PARTS)
+def test_every_part_can_be_made(name):
+    part = fmax.PARTS[name]()
+    part._MustUse__used = True
+    assert "clk" not in part.signature.members
 
 
 def test_a_part_that_there_is_not_takes_one_line(capsys):

@@ -15,6 +15,7 @@ from fanin.cli.main import main
 from fanin.hdl.rdma.nic import RdmaNic
 from fanin.hdl.rdma.regions import RegionTable
 from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.fork import StreamFork
 from fanin.rdma import PRESETS, Ending, RdmaConfig
 from fanin.sim.network import LinkConfig
 from fanin.sim.rdma.cosim import RdmaCosim
@@ -118,7 +119,7 @@ def test_the_parts_are_those_of_the_nic_as_it_makes_them():
     inside = [part for part, _ in module._named_submodules.values()]
     for unused in (nic, module, *inside, *parts):
         unused._MustUse__used = True
-    made = {type(part).__name__: part for part in inside if not isinstance(part, StreamFIFO)}
+    made = {type(part).__name__: part for part in inside if not isinstance(part, StreamFIFO | StreamFork)}
     for part in parts:
         other = made.pop(type(part).__name__)
         for name in ("config", "width", "address_width", "depth", "start_words", "outstanding"):
