@@ -10,7 +10,7 @@ from fanin.hdl.arith.bit_serial import PairShifter
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.emit import shared
 from fanin.hdl.glm.bank import Bank, bank_latency
-from fanin.hdl.glm.sequence import Sequencer, follows_next
+from fanin.hdl.glm.sequence import Sequencer, next_needs_chunk
 from fanin.hdl.glm.shapes import WEIGHT, ActivationSignature, EngineShape, check_engine
 from fanin.hdl.stream.credits import Credits
 
@@ -134,9 +134,14 @@ class Forward(wiring.Component):
         ready_if_accepted = (
             room.several
             & queue_room.several
-            & (~follows_next(position) | chunks.several | self.written | (chunks.ok & ~position.follows))
+            & (
+                ~next_needs_chunk(position)
+                | chunks.several
+                | self.written
+                | (chunks.ok & ~position.needs_chunk)
+            )
         )
-        ready_if_not = room.ok & queue_room.ok & (~position.follows | chunks.ok | self.written)
+        ready_if_not = room.ok & queue_room.ok & (~position.needs_chunk | chunks.ok | self.written)
         armed = Signal()
         started = Signal()
         ready = Signal()
@@ -152,7 +157,7 @@ class Forward(wiring.Component):
             self.events.no_word.eq(ready & ~self.samples.valid),
         ]
         with m.If(armed & ~ready & ~started):
-            with m.If(position.follows & ~chunks.ok):
+            with m.If(position.needs_chunk & ~chunks.ok):
                 m.d.comb += self.events.model_wait.eq(1)
             with m.Elif(~room.ok):
                 m.d.comb += self.events.fifo_full.eq(1)
@@ -173,7 +178,7 @@ class Forward(wiring.Component):
             queue_room.take.eq(accept & position.first_word),
             chunks.initial.eq(self.shape.chunks),
             chunks.give.eq(self.written),
-            chunks.take.eq(accept & position.follows),
+            chunks.take.eq(accept & position.needs_chunk),
         ]
         for credits in room, queue_room, chunks:
             m.d.comb += credits.restart.eq(self.start)
