@@ -62,6 +62,7 @@ def flat_ports(component: wiring.Component) -> list[FlatPort]:
 
 
 def _walk(signature: wiring.Signature, value: Any, name: str) -> Iterator[FlatPort]:
+    """The ports of an interface ``value`` with the path ``name``, "" at the top; one without bits has none."""
     if isinstance(signature, stream.Signature):
         yield from _stream_ports(signature, value, name)
         return
@@ -84,21 +85,27 @@ def _elements(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _stream_ports(signature: stream.Signature, value: Any, name: str) -> Iterator[FlatPort]:
-    forward = signature.members["valid"].flow == wiring.Out
+    """Ports of a stream: those of AXI4-Stream if its payload has a packet's fields, else the whole payload.
+
+    A payload of no bits has no port.
+    """
+    is_output = signature.members["valid"].flow == wiring.Out
     payload, layout = value.payload, signature.members["payload"].shape
-    if isinstance(layout, data.StructLayout) and set(layout.members) in (
-        set(_PACKET_PORTS),
-        set(_PACKET_PORTS) - {"error"},
-    ):
+    if _is_packet(layout):
         for member in layout.members:
-            yield FlatPort(f"{name}_{_PACKET_PORTS[member]}", Value.cast(payload[member]), forward)
-        handshake = ("tvalid", "tready")
+            yield FlatPort(f"{name}_{_PACKET_PORTS[member]}", Value.cast(payload[member]), is_output)
+        valid, ready = "tvalid", "tready"
     else:
         if len(Value.cast(payload)):
-            yield FlatPort(f"{name}_payload", Value.cast(payload), forward)
-        handshake = ("valid", "ready")
-    yield FlatPort(f"{name}_{handshake[0]}", Value.cast(value.valid), forward)
-    yield FlatPort(f"{name}_{handshake[1]}", Value.cast(value.ready), not forward)
+            yield FlatPort(f"{name}_payload", Value.cast(payload), is_output)
+        valid, ready = "valid", "ready"
+    yield FlatPort(f"{name}_{valid}", Value.cast(value.valid), is_output)
+    yield FlatPort(f"{name}_{ready}", Value.cast(value.ready), not is_output)
+
+
+def _is_packet(layout: Any) -> bool:
+    """Whether a stream's payload is a packet's: the fields of ``_PACKET_PORTS``, with or without ``error``."""
+    return isinstance(layout, data.StructLayout) and set(layout.members) | {"error"} == set(_PACKET_PORTS)
 
 
 def parameters(component: wiring.Component) -> dict[str, str]:
@@ -178,8 +185,8 @@ class _SharedInstance(Elaboratable):
         ]
         reset = ResetSignal(allow_reset_less=True)
         instance = Instance(self._module, ("i", "clk", ClockSignal()), ("i", "rst", reset), *connections)
-        # ``ResetInserter`` works on statements alone: this one lets _connect_resets see what it has done.
-        instance.add_statements("sync", Signal(name=f"{self._module}_rst", init=1).eq(0))
+        inserted_reset = Signal(name=f"{self._module}_rst", init=1)
+        instance.add_statements("sync", inserted_reset.eq(0))  # step 1 of _connect_resets
         return instance
 
 
@@ -197,11 +204,18 @@ def shared(component: wiring.Component) -> Any:
 
 
 def _connect_resets(fragment: Fragment) -> None:
-    """Hand every ``ResetInserter`` around the instances of shared components to their ``rst``.
+    """Hand the control of every ``ResetInserter`` around an instance of a shared component to its ``rst``.
 
-    Amaranth (0.5) leaves instances alone. Each brings a statement ``reset = 0`` of a signal whose initial
-    value is 1, and a ``ResetInserter`` adds ``if control: reset = 1`` to it. What would be a register becomes
-    a wire, in the same cycle the reset of all registers within.
+    Amaranth (0.5) resets an instance's statements, not what is inside of it. So there are three steps:
+
+    1. ``_SharedInstance`` gives the instance one statement, ``inserted_reset = 0`` in ``sync``, a register
+       whose initial value is 1.
+    2. A ``ResetInserter`` appends ``if control: inserted_reset = 1`` to it, as it does to any register.
+    3. This function moves both to ``comb``, where they make ``inserted_reset`` a wire that is 1 while any
+       control is, and puts it into ``rst`` beside the domain's reset. All registers inside are then reset in
+       the same cycle as those outside.
+
+    Raises ValueError where ``EnableInserter`` has wrapped the statement.
     """
     for part, _, _ in fragment.subfragments:
         _connect_resets(part)
@@ -212,8 +226,8 @@ def _connect_resets(fragment: Fragment) -> None:
                 raise ValueError(f"{part.type}: a shared() component cannot be under EnableInserter")
             if inserted:
                 fragment.add_statements("comb", own, *inserted)
-                reset, kind = part.ports["rst"]
-                part.ports["rst"] = reset | own.lhs, kind
+                domain_reset, kind = part.ports["rst"]
+                part.ports["rst"] = domain_reset | own.lhs, kind
         part.statements.clear()
 
 
@@ -238,7 +252,7 @@ class _Flat(Elaboratable):
         return getattr(self._domain, name) if name in ("clk", "rst") else self._wires[name]
 
     def elaborate(self, platform: Any) -> Fragment:
-        """The component's own, with its clock and its ports."""
+        """The component's fragment, with its clock domain and its ports."""
         fragment = Fragment.get(self._component, platform)
         fragment.add_domains(self._domain)
         _connect_resets(fragment)

@@ -54,7 +54,7 @@ def program_config(
 
 
 def running_jobs(config: ProgramConfig, entries: Iterable[TableEntry]) -> list[RunningJob]:
-    """The jobs whose entries, of ``JOB_TABLES``, these are; by place."""
+    """The jobs that ``entries``, those of ``JOB_TABLES``, make up; by place."""
     senders: dict[int, list[TableEntry]] = {}
     places: dict[int, int] = {}
     addresses: dict[int, Mapping[str, int]] = {}
@@ -65,24 +65,26 @@ def running_jobs(config: ProgramConfig, entries: Iterable[TableEntry]) -> list[R
             senders.setdefault(_value(entry, "job"), []).append(entry)
         elif entry.action == "Aggregation.complete" and _value(entry, "kind") == Kind.AGG:
             places[_value(entry, "job")] = place_of(entry.parameters["to"])
-    found = [_job(number, places[number], of, addresses) for number, of in senders.items() if number in places]
-    return sorted(found, key=lambda running: running.place)
+    jobs = [_job(number, places[number], of, addresses) for number, of in senders.items() if number in places]
+    return sorted(jobs, key=lambda job: job.place)
 
 
 def _job(
     number: int, place: int, senders: Iterable[TableEntry], addresses: Mapping[int, Mapping[str, int]]
 ) -> RunningJob:
-    members, switch, slots = [], Endpoint(0, 0), Ternary(0, 0)
+    """The job whose members ``senders`` admit; ``addresses``: the parameters of DELIVERY, by replica."""
+    members, switch, slot_match = [], Endpoint(0, 0), Ternary(0, 0)
     for entry in sorted(senders, key=lambda entry: _value(entry, "bitmap")):
-        match = entry.match.get("slot", slots)  # all slots there are: not cared about
+        match = entry.match.get("slot", slot_match)  # a job of all slots has no such match
         assert isinstance(match, Ternary)
-        slots = match
+        slot_match = match
         bitmap = _value(entry, "bitmap")
         to = addresses[replica_id(place, bitmap)]
         endpoint = Endpoint(to["mac"], to.get("ip", 0), to.get("udp_port", 0))
         switch = Endpoint(to["own_mac"], to.get("own_ip", 0), to.get("own_udp_port", 0))
         members.append(Member(_value(entry, "port"), bitmap, endpoint))
-    job = Job(number, slots.value, SLOTS - slots.mask, tuple(members))
+    slots = SLOTS - slot_match.mask  # the mask is SLOTS - slots, for a power of two
+    job = Job(number, slot_match.value, slots, tuple(members))
     return RunningJob(job, place, switch)
 
 

@@ -202,11 +202,11 @@ class FrameReceiver(wiring.Component):
             name: delayed(m, finding, 1, name=name)[-1]
             for name, finding in self._findings(m, collector, frame).items()
         }
-        findings["foreign"] = findings["elsewhere"] | findings["other_host"] | findings["other_traffic"]
+        findings["foreign"] = findings["other_mac"] | findings["other_ip"] | findings["other_traffic"]
         findings["short"] = findings["headless"] | (findings["incomplete"] & ~findings["foreign"])
         faults = {name: delayed(m, flag, wait, name=f"{name}_fault")[-1] for name, flag in findings.items()}
         faults["checksum"] = self._bad_checksum(m, frame) if self.encap is Encap.UDP else Const(0)
-        bad = (faults[k] for k in ("unfit", "foreign", "checksum", "malformed", "other_job", "slot_range"))
+        bad = (faults[k] for k in ("bad_frame", "foreign", "checksum", "malformed", "other_job", "slot_range"))
 
         ahead = packet_fields(self.values)(packet[-2])
         m.d.comb += [
@@ -216,30 +216,34 @@ class FrameReceiver(wiring.Component):
             self.o.payload.packet.eq(packet[-1]),
             self.o.payload.good.eq(~Cat(*bad).any()),
         ]
-        before: Value = Const(0)
-        for name in FrameFaults.as_shape().members:
-            m.d.comb += self.o.payload.fault[name].eq(faults[name] & ~before)
-            before = before | faults[name]
+        earlier: Value = Const(0)
+        for name in FrameFaults.as_shape().members:  # in order of precedence: the first that applies
+            m.d.comb += self.o.payload.fault[name].eq(faults[name] & ~earlier)
+            earlier = earlier | faults[name]
         return m
 
     def _findings(self, m: Module, collector: FrameCollector, frame: Any) -> dict[str, Value]:
-        """What is wrong with a frame, each a condition on its own."""
+        """What is wrong with a frame, each a condition of few levels, on its own, for the register behind it.
+
+        ``bad_frame`` is three of them at once: ``good`` then waits for fewer.
+        """
         head = frame.aggregation
         return {
             "mac_error": collector.mac_error,
             "headless": collector.headless,
             "incomplete": collector.short,
-            "elsewhere": frame.ethernet.destination != self.job.own_mac,
-            "other_host": frame.ipv4.destination != self.job.own_ip if self.encap is Encap.UDP else Const(0),
+            "other_mac": frame.ethernet.destination != self.job.own_mac,
+            "other_ip": frame.ipv4.destination != self.job.own_ip if self.encap is Encap.UDP else Const(0),
             "other_traffic": self._other_traffic(frame),
             "long": collector.long,
             "malformed": self._misshapen(frame) | (head.round == 0),
             "other_job": (head.job != self.job.job) | ~self.job.enable,
             "slot_range": self._out_of_range(m, head.slot),
-            "unfit": collector.mac_error | collector.short | collector.long,
+            "bad_frame": collector.mac_error | collector.short | collector.long,
         }
 
     def _packet(self, m: Module, frame: Any) -> Any:
+        """The packet in a frame, whose first value lies highest."""
         packet = Signal(packet_fields(self.values))
         m.d.comb += [
             packet.kind.eq(frame.aggregation.kind),
@@ -251,6 +255,7 @@ class FrameReceiver(wiring.Component):
         return packet
 
     def _other_traffic(self, frame: Any) -> Value:
+        """Whether a frame is of another protocol or port, or a packet that is not whole: options, fragments."""
         job = self.job
         if self.encap is Encap.L2:
             return frame.ethernet.ethertype != ETHERTYPE_AGGREGATION
@@ -266,9 +271,10 @@ class FrameReceiver(wiring.Component):
         )
 
     def _misshapen(self, frame: Any) -> Value:
+        """Whether version, kind or the lengths in the headers are none that a worker may receive."""
         head = frame.aggregation
-        strange = reduce(and_, (head.kind != kind for kind in self.protocol.to_worker))
-        wrong = (head.version != VERSION) | strange
+        other_kind = reduce(and_, (head.kind != kind for kind in self.protocol.to_worker))
+        wrong = (head.version != VERSION) | other_kind
         if self.encap is Encap.L2:
             return wrong
         udp_length = byte_length(UDP) + payload_length(self.values)
@@ -276,12 +282,17 @@ class FrameReceiver(wiring.Component):
         return wrong | (frame.ipv4.length != ip_length) | (frame.udp.length != udp_length)
 
     def _out_of_range(self, m: Module, slot: Value) -> Value:
+        """Whether a slot is not the job's, which are a power of two, at a multiple of it."""
         mask = Signal(SLOT_BITS)
         m.d.sync += mask.eq(slot_mask(self.job))
         return ((slot ^ self.job.base) & ~mask).any()
 
     def _bad_checksum(self, m: Module, frame: Any) -> Signal:
-        """The destination is added once a job: where it is not ours, the frame is foreign anyway."""
+        """Whether the IPv4 header's checksum is wrong.
+
+        In place of the frame's destination address the node's own is added, once a job: where they differ, the
+        frame is foreign anyway.
+        """
         own = self.job.own_ip
         both = Signal(WORD_BITS + 1)
         folded = Signal(WORD_BITS)

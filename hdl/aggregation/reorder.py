@@ -22,7 +22,7 @@ from fanin.wire.aggregation import DEFAULT_VALUES
 class ReorderStore(wiring.Component):
     """Keep the FA of every slot, and hand each on once, in the order of the operations.
 
-    Whoever writes must not write a slot whose FA was not delivered yet. Clearing withdraws what ``o`` holds.
+    A slot must not be written before its last FA has left on ``o``. Clearing withdraws what ``o`` holds.
 
     Members
     -------
@@ -72,8 +72,9 @@ class ReorderStore(wiring.Component):
         """The next FA is looked up for both ways that this cycle may end: with a ``step`` and without.
 
         Index 0 of a pair is about the ``current`` use, index 1 about the ``following`` one; ``stepped``
-        chooses a cycle later. An FA counts as present if it is in memory (``arrived``), was written while
-        memory was read (``stored``), or is being written now (``arriving``).
+        chooses a cycle later. An FA is there if the last one in its slot has the use's parity. The memory of
+        parities does not show an FA that was written in the cycle of the read (``just_written``, to that slot;
+        ``same_parity``), nor one that is written now (``arrives_now``, for that use).
         """
         m = Module()
         step = Signal()
@@ -86,32 +87,36 @@ class ReorderStore(wiring.Component):
 
         use = Signal.like(self.ahead)
         m.d.sync += use.eq(self.ahead)
-        arrived = self._parities(m, use, current, following)
+        parities = self._parities(m, use, current, following)
         # A transparent port would compare after the choice between the two, in the same cycle.
         names = {"current": current, "following": following}
-        arriving, stored, right = (
-            [Signal(name=f"{flag}_{name}") for name in names] for flag in ("arriving", "stored", "right")
+        arrives_now, just_written, same_parity = (
+            [Signal(name=f"{flag}_{name}") for name in names]
+            for flag in ("arrives_now", "just_written", "same_parity")
         )
         live = Signal()
         m.d.sync += live.eq(~self.clear.en)
-        for way, next_ in enumerate(names.values()):
+        for way, next_use in enumerate(names.values()):
             m.d.sync += [
-                arriving[way].eq(self.ahead == next_),
-                stored[way].eq((use.index == next_.index) & self.write.en),
-                right[way].eq(use.parity == next_.parity),
+                arrives_now[way].eq(self.ahead == next_use),
+                just_written[way].eq((use.index == next_use.index) & self.write.en),
+                same_parity[way].eq(use.parity == next_use.parity),
             ]
-        present = [Mux(stored[way], right[way], arrived[way] == current.parity) for way in range(len(names))]
-        direct = self.write.en & Mux(stepped, arriving[1], arriving[0])
-        last = Mux(stepped, stored[1], stored[0])
+        present = [
+            Mux(just_written[way], same_parity[way], parities[way] == current.parity)
+            for way in range(len(names))
+        ]
+        direct = self.write.en & Mux(stepped, arrives_now[1], arrives_now[0])
+        passing = Mux(stepped, just_written[1], just_written[0])
         address = Mux(step, following.index, current.index)
         m.d.comb += [
             self.o.valid.eq(live & (direct | Mux(stepped, present[1], present[0]))),
-            self.o.payload.as_value().eq(self._values(m, address, use, direct, last)),
+            self.o.payload.as_value().eq(self._values(m, address, use, direct, passing)),
         ]
         return m
 
-    def _parities(self, m: Module, use: Any, *nexts: Any) -> list[Any]:
-        """For each of ``nexts``, a cycle later: the parity of the last FA in its slot."""
+    def _parities(self, m: Module, use: Any, *looked: Any) -> list[Any]:
+        """For each of the uses ``looked`` up, a cycle later: the parity of the last FA in its slot."""
         blank = (self.first_round - 1) & 1
         m.submodules.parities = memory = Memory(shape=1, depth=self.slots, init=[blank] * self.slots)
         port = memory.write_port()
@@ -120,21 +125,23 @@ class ReorderStore(wiring.Component):
             port.addr.eq(Mux(self.clear.en, self.clear.index, use.index)),
             port.data.eq(Mux(self.clear.en, blank, use.parity)),
         ]
-        reads = [memory.read_port() for _ in nexts]
-        m.d.comb += [read.addr.eq(next_.index) for read, next_ in zip(reads, nexts, strict=True)]
+        reads = [memory.read_port() for _ in looked]
+        m.d.comb += [read.addr.eq(one.index) for read, one in zip(reads, looked, strict=True)]
         return [read.data for read in reads]
 
-    def _values(self, m: Module, index: Any, use: Any, direct: Any, last: Any) -> Any:
-        """The FA in a slot, or the one that is being written now, or was a cycle ago."""
+    def _values(self, m: Module, index: Any, use: Any, direct: Any, passing: Any) -> Any:
+        """A slot's FA, a cycle after ``index``: the one written now, if ``direct``; the one that was written
+        while memory was read, if ``passing``; else memory's.
+        """
         m.submodules.store = store = Memory(shape=values_layout(self.values), depth=self.slots, init=[])
         port, read = store.write_port(), store.read_port()
-        passing = Signal(values_layout(self.values), reset_less=True)
+        just_written = Signal(values_layout(self.values), reset_less=True)
         m.d.comb += [
             port.en.eq(self.write.en),
             port.addr.eq(use.index),
             port.data.eq(self.write.values),
             read.addr.eq(index),
         ]
-        m.d.sync += passing.eq(self.write.values)
-        older = Mux(last, passing.as_value(), read.data.as_value())
+        m.d.sync += just_written.eq(self.write.values)
+        older = Mux(passing, just_written.as_value(), read.data.as_value())
         return Mux(direct, self.write.values.as_value(), older)

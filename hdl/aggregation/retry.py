@@ -17,7 +17,7 @@ _LOOK = 3  # cycles from a slot's address to ``overdue``
 
 
 def sent_layout(slots: int) -> data.StructLayout:
-    """A packet that is being sent: for which slot, AGG or ``ack``, and the how many-th retransmission."""
+    """A packet that is being sent: for which slot, AGG or ``ack``, and which retransmission (0: none)."""
     return data.StructLayout({"en": 1, "index": index_bits(slots), "ack": 1, "retries": RETRY_BITS})
 
 
@@ -38,7 +38,7 @@ class RetryScanner(wiring.Component):
     """Find slots whose packet is overdue, and offer it again, with the PA that was stored for it.
 
     A scanner looks at one slot a cycle, so a timer costs a word of memory and no comparator. The word
-    belongs to the packet sent last: a slot that has moved on, but has not sent its next packet yet, is not
+    belongs to the packet sent last. So a slot that has moved on, but has not sent its next packet yet, is not
     overdue.
 
     Members
@@ -110,9 +110,10 @@ class RetryScanner(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Scan slot after slot; at an overdue one go back to it, look again, and offer its packet.
 
-        A look is a pipeline of three cycles: ``pointer`` addresses the memories; their outputs (``timer``,
-        ``stored``) and the slot's state come; ``word`` and ``state`` register them, and ``overdue`` follows.
-        The scan has gone on meanwhile, and the slot may have moved on, so the second look decides.
+        A look is a pipeline. In cycle 0 ``pointer`` addresses the memories; in cycle 1 their outputs (``timer``
+        and ``stored``) and the slot's state come; in cycle 2 they are in ``word`` and ``state``, and are
+        compared; in cycle 3 ``overdue`` tells. The scan has gone on meanwhile, and the slot may have moved on,
+        so the second look decides.
         """
         m = Module()
         now = Signal(TIMEOUT_BITS)
@@ -124,10 +125,10 @@ class RetryScanner(wiring.Component):
         state = Signal(SlotState)
         overdue = Signal()
         exhausted = Signal()
-        matches = Signal()
+        matches = Signal()  # the slot waits for an answer to the packet that ``word`` is of
         lateness = Signal(TIMEOUT_BITS)  # cycles since the deadline; its sign bit: it has not come yet
         early = Signal()
-        did_match = Signal()
+        matched_before = Signal()
 
         m.d.comb += [
             self.scan.index.eq(pointer),
@@ -136,7 +137,7 @@ class RetryScanner(wiring.Component):
             stored.addr.eq(pointer),
             matches.eq(Mux(word.ack, state == SlotState.WAIT_CONFIRM, state == SlotState.WAIT_RESULT)),
             lateness.eq(now - word.deadline),
-            overdue.eq(did_match & ~early),
+            overdue.eq(matched_before & ~early),
             self.offer.use.eq(looked[1]),
             self.offer.ack.eq(word.ack),
             self.offer.values.eq(stored.data),
@@ -145,7 +146,7 @@ class RetryScanner(wiring.Component):
             word.eq(timer.data),
             state.eq(self.scanned),
             early.eq(lateness[-1]),
-            did_match.eq(matches),
+            matched_before.eq(matches),
             exhausted.eq(word.retries == self.limit),
             self.offer.retries.eq(word.retries + 1),
         ]
@@ -157,18 +158,18 @@ class RetryScanner(wiring.Component):
     ) -> None:
         """SCAN passes slots, LOOK looks again, OFFER keeps the pointer, FLUSH empties the pipeline.
 
-        A transmission reaches the memories two cycles after ``take``; until FLUSH ends they still show the
-        packet that was taken.
+        A transmission reaches the memories two cycles after ``take``. What the pipeline shows until FLUSH ends
+        is still the packet that was taken.
         """
         pending = Signal()
-        took = Signal()
+        just_taken = Signal()
         settle = Signal(range(_LOOK))
-        onward = pointer.eq((pointer + 1) & self.mask)
-        m.d.sync += took.eq(self.take)
-        m.d.comb += self.offer.valid.eq(pending & ~took)
+        next_slot = pointer.eq((pointer + 1) & self.mask)
+        m.d.sync += just_taken.eq(self.take)
+        m.d.comb += self.offer.valid.eq(pending & ~just_taken)
         with m.FSM():
             with m.State("SCAN"):
-                m.d.sync += onward
+                m.d.sync += next_slot
                 with m.If(overdue):
                     m.d.sync += pointer.eq(judged)
                     m.next = "LOOK"
@@ -179,15 +180,15 @@ class RetryScanner(wiring.Component):
                     pending.eq(overdue & matches & ~exhausted),
                     self.failed.eq(overdue & matches & exhausted),
                 ]
-                with m.If(took | ~overdue | ~matches):
-                    m.d.sync += [pending.eq(0), onward]
+                with m.If(just_taken | ~overdue | ~matches):
+                    m.d.sync += [pending.eq(0), next_slot]
                     m.next = "FLUSH"
             with m.State("FLUSH"):
-                m.d.sync += onward
+                m.d.sync += next_slot
                 self._settle(m, settle, "SCAN")
 
     def _settle(self, m: Module, settle: Signal, state: str) -> None:
-        """Until ``overdue`` describes what the pointer shows now."""
+        """Wait until ``overdue`` is about the slot that ``pointer`` has held; then go to ``state``."""
         m.d.sync += settle.eq(settle + 1)
         with m.If(settle == _LOOK - 1):
             m.d.sync += settle.eq(0)

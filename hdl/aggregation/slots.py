@@ -7,7 +7,7 @@ written back.
 
 from typing import Any
 
-from amaranth import C, Module, Mux, Signal, Value
+from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -56,26 +56,28 @@ def clear_layout(slots: int) -> data.StructLayout:
 def walk_uses(m: Module, *, slots: int, first_round: int, mask: Value, step: Value) -> tuple[Any, Any]:
     """Walk through the uses of all slots in order: the current one and the one after it.
 
-    ``step`` makes the following one current. ``mask`` is the job's slots, less 1, constant from the first step
-    on. Both uses are registers, so that no comparison with them comes after an addition.
+    ``step`` makes the following one current. ``mask`` is S − 1 where the job has S slots, a power of two. It is
+    constant from the first step on. Both uses are registers, so that no comparison with them comes after an
+    addition. The walk starts with index 0; until the first step the start values of the others, indices 1 and
+    2 modulo S, are taken from the mask.
     """
     current = Signal(use_layout(slots), init={"index": 0, "parity": first_round & 1})
     following = Signal.like(current)
-    third = Signal(index_bits(slots))  # the index after these two; with 0 a round begins
+    third = Signal(index_bits(slots))  # the index after these two
     begun = Signal()
     with m.If(step):
         m.d.sync += [
             current.eq(following),
             begun.eq(1),
             following.index.eq(third),
-            following.parity.eq(following.parity ^ (third == 0)),
+            following.parity.eq(following.parity ^ (third == 0)),  # a round begins with index 0
             third.eq((third + 1) & mask),
         ]
     with m.Elif(~begun):  # the mask may still change
         m.d.sync += [
-            following.index.eq(mask[0]),
+            following.index.eq(mask[0]),  # 1 mod S: 0 only for S = 1, and then the next round begins
             following.parity.eq(current.parity ^ ~mask[0]),
-            third.eq(mask & 2),
+            third.eq(mask & 2),  # 2 mod S: 0 for S = 1 and 2
         ]
     return current, following
 
@@ -84,8 +86,8 @@ class OperationWindow(wiring.Component):
     """Number the operations, and keep at most a window of them in flight.
 
     Operation n uses slot index n mod S in round n div S + 1, S being the job's slots. The window is S, or half
-    of it (``Protocol.slots_per_operation``). Operations finish in order, which costs nothing: operation n
-    needs that of a window before, and n − 1 the one before that.
+    of it (``Protocol.slots_per_operation``). Operations are counted as finished in order. That costs nothing:
+    with a window of W, operation n waits for n − W; it also begins after n − 1, which waits for n − 1 − W.
 
     Members
     -------
@@ -106,9 +108,9 @@ class OperationWindow(wiring.Component):
     ``index`` : Out, bits of a slot index
         Slot of the next operation.
     ``round`` : Out, 32
-        Round of the next operation: slots below ``index`` are in it, or were last.
+        Round of the next operation, and of the last use of every slot below ``index``.
     ``previous`` : Out, 32
-        ``round`` − 1: all other slots.
+        ``round`` − 1: the round of the last use of all other slots.
 
     Parameters
     ----------
@@ -190,7 +192,7 @@ class SlotStates(wiring.Component):
 
     A slot is FREE, WAIT_RESULT, WAIT_CONFIRM. Its state is not stored as such: it follows from the round
     parity of its last RESULT and CONFIRM, and that of its current use. Where a protocol does not acknowledge,
-    no CONFIRM may come, and what has its RESULT is FREE.
+    no CONFIRM may come, and a slot that has its RESULT is FREE.
 
     Members
     -------
@@ -200,26 +202,28 @@ class SlotStates(wiring.Component):
         Forget a slot, one cycle later; no packet may be valid meanwhile.
     ``ahead`` : In, slot use
         Of the packet that comes in the next cycle.
-    ``packet`` : In, ``valid``, ``confirm`` (1) or RESULT (0), and ``current``
-        A packet; ``current``: its round is that of the slot's current use.
+    ``packet`` : In, ``valid``, ``confirm``, ``current``
+        A packet: a CONFIRM if ``confirm``, else a RESULT. ``current``: its round is that of the slot's current
+        use. In the next cycle exactly one of ``result``, ``confirm``, ``duplicate`` and ``stale`` is set; none
+        is without a packet.
     ``use`` : Out, slot use
-        Of the packet of the cycle before, which was …
+        Of the packet of the cycle before.
     ``result`` : Out, 1
-        … the awaited RESULT, or …
+        That packet was the RESULT that its slot awaited.
     ``confirm`` : Out, 1
-        … the awaited CONFIRM, or …
+        It was the CONFIRM that its slot awaited.
     ``duplicate`` : Out, 1
-        … received before in this round, or …
+        It was received before in this round.
     ``stale`` : Out, 1
-        … of another round, or its slot has had no RESULT yet. None of them without a packet.
+        It was of another round, or a CONFIRM whose slot has had no RESULT yet.
     ``scan`` : In, slot use
         A slot to look at.
     ``scanned`` : Out, SlotState
-        Its state, one cycle later; what was received up to then is in it.
+        Its state, one cycle later, with all that was received before that cycle.
     ``delivered`` : In, 1
-        The FA of the oldest operation that still had one was handed on.
+        The FA of the next operation, in order, was handed on.
     ``free`` : Out, 1
-        The oldest operation is finished: confirmed, its FA delivered.
+        The oldest operation in flight is finished: confirmed, and its FA delivered.
 
     Parameters
     ----------
@@ -265,8 +269,8 @@ class SlotStates(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """A memory for each kind of packet keeps the parity of the last one that was accepted in each slot.
 
-        ``use`` is the packet that is judged in this cycle, ``self.use`` the one judged in the cycle before: its
-        parity is being written. Both may hit the slot that is looked up: see :meth:`_parities`.
+        ``use`` is of the packet that is judged in this cycle, ``self.use`` of the one judged in the cycle
+        before, whose parity is being written. Both may hit the slot that is looked up: see :meth:`_parities`.
         """
         m = Module()
         packet = self.packet
@@ -306,9 +310,9 @@ class SlotStates(wiring.Component):
         return m
 
     def _parities(self, m: Module, name: str, use: Any, judged: Value, cleared: Value) -> Any:
-        """Parities of the last packets of a kind, and a function that adds a read port and looks up a use.
+        """Keep the parities of the last packets of a kind; a function that adds a read port and looks up a use.
 
-        ``judged``: the packet of the cycle before was accepted; ``use`` is that of this cycle's packet.
+        ``use`` is of the packet that is judged in this cycle. ``judged``, a cycle later: it was accepted.
         """
         blank = (self.first_round - 1) & 1
         m.submodules[name] = memory = Memory(shape=1, depth=self.slots, init=[blank] * self.slots)
@@ -320,10 +324,11 @@ class SlotStates(wiring.Component):
         ]
 
         def read(looked: Any, *, forward: bool = True) -> Value:
-            """Whether ``looked`` is the slot's last use, a cycle later.
+            """Whether ``looked`` is the slot's last use of which such a packet came, a cycle later.
 
-            With ``forward`` that takes in what the memory does not show yet: what is written while it is read,
-            and what is judged then. The comparisons come before the memory's register, not after it.
+            The memory's register does not show what is written in the cycle of the read, nor what is judged in
+            it and written in the next. With ``forward`` two bypasses add these, the later one first. Both
+            compare in the cycle of the read, so that no comparison comes after the memory's register.
             """
             reader = memory.read_port()
             parity = Signal(name=f"{name}_parity")
@@ -332,17 +337,23 @@ class SlotStates(wiring.Component):
             found = reader.data == parity
             if not forward:
                 return found
-            hits, matches = (Signal(2, name=f"{name}_{flag}") for flag in ("hits", "matches"))
-            for n, (last, certain) in enumerate(((self.use, port.en), (use, C(1)))):
-                m.d.sync += hits[n].eq((looked.index == last.index) & certain)
-                m.d.sync += matches[n].eq(looked.parity == last.parity)
-            return Mux(hits[1] & judged, matches[1], Mux(hits[0], matches[0], found))
+            bypass = data.StructLayout({"same_slot": 1, "same_parity": 1})
+            written_now = Signal(bypass, name=f"{name}_written_now")
+            judged_now = Signal(bypass, name=f"{name}_judged_now")
+            m.d.sync += [
+                written_now.same_slot.eq((looked.index == self.use.index) & port.en),
+                written_now.same_parity.eq(looked.parity == self.use.parity),
+                judged_now.same_slot.eq(looked.index == use.index),
+                judged_now.same_parity.eq(looked.parity == use.parity),
+            ]
+            written_or_stored = Mux(written_now.same_slot, written_now.same_parity, found)
+            return Mux(judged_now.same_slot & judged, judged_now.same_parity, written_or_stored)
 
         return read
 
     def _free(self, m: Module, confirms: Any) -> None:
-        """``delivered`` operations wait until they are confirmed, too; the oldest of them decides."""
-        waiting = Signal(range(self.slots + 1))
+        """Operations that are ``delivered`` wait until they are confirmed, too; the oldest is looked at."""
+        waiting = Signal(range(self.slots + 1))  # how many: delivered, and not finished
         some_wait = Signal()
         oldest = Signal(use_layout(self.slots))
         current, following = walk_uses(

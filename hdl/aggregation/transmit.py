@@ -92,6 +92,7 @@ class FrameTransmitter(wiring.Component):
         return m
 
     def _frame(self, m: Module) -> Any:
+        """The frame of the packet on ``i``; its first value lies highest."""
         frame = Signal(frame_layout(self.encap, self.values))
         packet, job = self.i.payload, self.job
         m.d.comb += [
@@ -111,6 +112,7 @@ class FrameTransmitter(wiring.Component):
         return frame
 
     def _datagram(self, m: Module, frame: Any) -> None:
+        """The IPv4 and UDP headers; no packet changes the former, so its checksum follows from ``job``."""
         job, ip, udp = self.job, frame.ipv4, frame.udp
         udp_length = byte_length(UDP) + payload_length(self.values)
         m.submodules.sum = total = OnesComplementSum(words=byte_length(IPV4) * 8 // WORD_BITS)

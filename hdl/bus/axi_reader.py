@@ -25,7 +25,7 @@ def command_layout(address_width: int) -> data.StructLayout:
 class BurstSplitter(wiring.Component):
     """Cut the runs of an :class:`AxiReader`'s commands into bursts.
 
-    Blocks of ``burst`` aligned words are counted off; a burst is the run's share of its block.
+    Memory is seen as blocks of ``burst`` aligned words; a burst is the part of a block that the run covers.
 
     Members
     -------
@@ -89,7 +89,7 @@ class BurstSplitter(wiring.Component):
         left = Signal(signed(COUNT_BITS + 2 - offset_bits))
         all_left = Signal.like(left)
         passes = Signal(signed(COUNT_BITS + 1))  # after this one; negative: this is the last
-        empty = Signal(2)
+        empty = Signal(2)  # no beats, no repeats
         is_first = Signal()
         is_last = left[-1]
         length = Mux(is_last, final, self.burst - 1)
@@ -254,7 +254,9 @@ class AxiReader(wiring.Component):
         return issue
 
     def _room(self, m: Module, allow: Any, issue: Signal, length: Any) -> Any:
-        """Credits for the FIFO's words and for bursts in flight; whether all words are free.
+        """Drive ``allow``, that a burst may be issued: credits for the FIFO's words and for bursts in flight.
+
+        Returns whether all words of the FIFO are free, so that nothing is under way.
 
         ``room`` counts the FIFO's words that no burst has reserved. A burst reserves its words when it is
         issued (adding ~length, which is -length - 1); a word that ``left`` the FIFO gives its place back a

@@ -51,7 +51,7 @@ class AxiWriter(wiring.Component):
     ``done`` : Out(1)
         A command's last response came in the cycle before, one pulse for each that has words.
     ``landed`` : Out, range(burst + 1)
-        So many words' response came in the cycle before: with those before them, they are in memory.
+        Number of words whose response came in the cycle before; they are in memory, and all before them.
     ``error`` : Out(1)
         A response was not OKAY since the last command that came while not busy.
     ``axi`` : Out, :class:`AXI4WriteSignature`
@@ -123,7 +123,7 @@ class AxiWriter(wiring.Component):
         return m
 
     def _addresses(self, m: Module, bursts: Any, lengths: Any, awaited: Any) -> None:
-        """Move a burst when all three have room for it."""
+        """Move a burst to AW, ``lengths`` and ``awaited`` when all three have room for it."""
         axi = self.axi
         free = ~axi.awvalid | axi.awready
         m.d.comb += [
@@ -147,7 +147,7 @@ class AxiWriter(wiring.Component):
             ]
 
     def _words(self, m: Module, lengths: Any) -> None:
-        """Count the words of the oldest burst that is not complete."""
+        """Move words into the W registers while a burst's length is here; count them, to set ``wlast``."""
         axi = self.axi
         beat = Signal.like(lengths.payload)
         last = beat == lengths.payload
@@ -171,8 +171,8 @@ class AxiWriter(wiring.Component):
             with m.If(last):
                 m.d.sync += beat.eq(0)
 
-    def _responses(self, m: Module, awaited: Any, anew: Any) -> None:
-        """Responses come in the order of the bursts, each in one cycle."""
+    def _responses(self, m: Module, awaited: Any, restart: Any) -> None:
+        """Responses come in the order of the bursts, each in one cycle; ``restart`` clears ``error``."""
         axi = self.axi
         m.d.comb += [axi.bready.eq(1), awaited.ready.eq(axi.bvalid)]
         comes = axi.bvalid & awaited.valid
@@ -182,5 +182,5 @@ class AxiWriter(wiring.Component):
         ]
         with m.If(axi.bvalid & (axi.bresp != Resp.OKAY)):
             m.d.sync += self.error.eq(1)
-        with m.Elif(anew):
+        with m.Elif(restart):
             m.d.sync += self.error.eq(0)

@@ -19,8 +19,8 @@ class WindowSignature(wiring.Signature):
     """Host accesses handed to the hardware, as the register file sees them; one at a time.
 
     ``read`` or ``write`` rises and holds, ``write_data`` with it, until the cycle in which ``ready`` is
-    high; it answers the request, and is ignored without one. ``read_data`` counts in that cycle alone. A
-    hardware that counts its address up does so in it.
+    high; it answers the request, and is ignored without one. ``read_data`` is taken in that cycle alone.
+    Hardware that counts its address up does so in that cycle.
 
     Members
     -------
@@ -105,7 +105,11 @@ class RegisterFile(wiring.Component):
         super().__init__({"axil": In(axil), **members})
 
     def elaborate(self, platform: Any) -> Module:
-        """Held requests, one state machine, and per register what its access asks for."""
+        """Held requests, one state machine, and what each register's access asks for.
+
+        ``_ro``, ``_rw``, ``_pulse``, ``_counter`` and ``_window`` make a word of a register with that access:
+        word ``word`` of element ``index`` of ``register``, which is word ``number`` of the map.
+        """
         m = Module()
         bus = _Slave(self.axil)
         for number, register, index, word in self.registers.words():
@@ -237,7 +241,7 @@ class _Slave:
                 m.next = "IDLE"
 
     def _held(self, m: Module, channel: str, *captures: tuple[Signal, Any]) -> Signal:
-        """A request channel's register; ``ready`` says that it is free."""
+        """Keep a channel's request, until it is answered, in registers; whether there is one."""
         held = Signal(name=f"{channel}_held")
         ready, valid = getattr(self.axil, f"{channel}ready"), getattr(self.axil, f"{channel}valid")
         m.d.comb += ready.eq(~held)
@@ -247,7 +251,7 @@ class _Slave:
         return held
 
     def _carry_out(self, m: Module) -> None:
-        """The response: whether the map allows the access, and what is read; windows are waited for."""
+        """In ACCESS: whether the map allows it, and what is read; a window's ``ready`` is waited for."""
         can_read = self.at(m, "can_read", self.readable)
         can_write = self.at(m, "can_write", self.writable)
         at_window = self.at(m, "at_window", self.windows)
@@ -275,13 +279,14 @@ class _Slave:
     def _select(self, m: Module) -> Any:
         """The addressed word, in ACCESS: chosen in its group in one cycle, its group in the next.
 
-        Of a counter, the high half of the moment when its low word was read. It follows the low half into
-        ``live`` a cycle later, with the carry that the low half had produced when it was read.
+        A read of a counter's low word also keeps the high word of the same moment, in ``high_half``, for the
+        next read of a high word. Therefore ``place`` is the low word's in DECODE, the high word's in SELECT.
+        The low word is in ``live`` in ACCESS, the high word a cycle later; by then it has added the carry which
+        the low word had produced when it was read.
         """
         low_words = [high - 1 for high in self.high_words]
         at_low = self.at(m, "at_low", low_words)
         at_high = self.at(m, "at_high", self.high_words)
-        # Of a counter first the low word's place, then, once ``at_low`` describes the address, the high word's.
         place = Cat(self.number[0] | at_low & ~self.decoding, self.number[1:GROUP_BITS])
         groups = []
         for first in range(0, max(self.readable) + 1, 1 << GROUP_BITS):

@@ -19,17 +19,17 @@ RECENT = 3  # updates that memory does not show yet
 
 
 def update_layout(depth: int) -> data.StructLayout:
-    """A row of weights to be written: to which ``chunk``, and to both memories or the accumulating one."""
+    """A row of weights to be written, those of ``chunk``: to both memories or to the accumulating one alone."""
     return data.StructLayout({"valid": 1, "chunk": range(depth), "both": 1})
 
 
 class LaneControl(data.Struct):
     """What all lanes do in a cycle.
 
-    ``valid``: there is a product to add; ``first``: it is the first of a chunk, ``fresh``: in the first
-    micro-batch of a mini-batch. ``recent``: one-hot or 0, how many cycles ago the chunk whose weights arrive
-    was last updated, where memory does not show that update yet; the lowest bit (one cycle ago) comes a cycle
-    after the others.
+    ``valid``: there is a product to add; ``first``: it is the first of a chunk; ``fresh``: of the first
+    micro-batch of a mini-batch (``SumLane`` alone uses it). ``recent``: which of the last three cycles'
+    updates were of the chunk whose weights arrive; memory does not show them yet, and the latest counts. The
+    lowest bit (one cycle ago) comes a cycle after the others, since a lane uses it a cycle later.
     """
 
     valid: 1
@@ -49,15 +49,16 @@ class GradientLane(wiring.Component):
     ``terms`` : In, ``ArrayLayout(PairTerms, banks // 2)``
         Of the scales, shared by all lanes.
     ``bits`` : In(banks)
-        The feature's bit in every sample.
+        The feature's bit in every sample, together with ``terms``.
     ``control`` : In, ``LaneControl``
-        ``tree`` + 1 cycles after ``bits``, where ``tree`` are the levels of the adder tree.
+        ``tree`` + 1 cycles after ``bits``, where ``tree`` is the number of levels of the adder tree.
     ``stored`` : In(signed(32))
         The accumulating memory's weight, together with ``control``.
     ``override`` : In(1)
         Take ``override_value`` for the weight.
     ``override_value`` : In(signed(32))
     ``weight`` : Out(signed(32))
+        The weight less the gradient so far: the updated one in the cycle of ``latency``, and no longer.
 
     Parameters
     ----------
@@ -160,31 +161,25 @@ def backward_latency(banks: int) -> int:
 class Replay(wiring.Component):
     """Steps through the words of a micro-batch for its scales, and controls what the lanes do with each.
 
-    A scale may come only after its micro-batch's PA, so all of its words lie in the replay FIFO by then.
+    All of :class:`Backward` but its lanes; members without a text are ``Backward``'s.
 
     Members
     -------
     ``scale`` : In, stream of ``ArrayLayout(signed(32), banks)``
-        γ/B · df of every sample.
     ``shape`` : In, ``EngineShape``
     ``start`` : In(1)
-        Begin an epoch; drop what was left of the last one.
     ``take`` : Out(1)
-        The next word leaves the replay FIFO.
     ``first`` : Out(1)
-        ``take`` is for a micro-batch's first word.
     ``last`` : Out(1)
-        For its last.
     ``terms`` : Out, ``ArrayLayout(PairTerms, banks // 2)``
         Of the scales, as ``GradientLane`` takes them, two cycles after ``take``.
     ``control`` : Out, ``LaneControl``
         As ``GradientLane`` takes it.
     ``chunk`` : Out, range(depth)
-        Chunk whose weights the lanes need.
+        Chunk whose weights the lanes need in the next cycle, from memory.
     ``update`` : Out, ``update_layout(depth)``
         What the lanes put out in the next cycle.
     ``busy`` : Out(1)
-        Some update is still on its way.
 
     Parameters
     ----------
@@ -262,10 +257,11 @@ class Replay(wiring.Component):
     def _control(self, m: Module, position: Any) -> None:
         """What travels beside the lanes. Cycle 0 is the word's ``take``; index n of a list is n cycles later.
 
-        ``recent`` is the read-after-write hazard: chunks are compared a cycle before their address is due, and
-        then it counts whether the earlier update is valid.
+        ``recent`` is the read-after-write hazard: the word's chunk is compared with those of the three words
+        before it, a cycle before its weights are read, and then with whether these words ended in an update.
         """
         accumulate = self.latency - 2  # the cycle in which a lane adds a plane to its gradient
+        read = accumulate - 1  # the cycle in which the memory of weights is read
         valid = delayed(m, self.take, self.latency - 1, name="valid", reset_less=False)
         first = delayed(m, position.first_plane, accumulate, name="first")
         fresh = delayed(m, position.first_micro, accumulate, name="fresh")
@@ -275,16 +271,15 @@ class Replay(wiring.Component):
             update.chunk.eq(position.chunk),
             update.both.eq(position.last_micro),
         ]
-        address = accumulate - 1
-        updates = delayed(m, update, address + RECENT, name="update", reset_less=False)
+        updates = delayed(m, update, read + RECENT, name="update", reset_less=False)
         same = Signal(RECENT)
         recent = Signal(RECENT)
         for ago in range(1, RECENT + 1):
             m.d.sync += [
-                same[ago - 1].eq(updates[address - 1 + ago].chunk == updates[address - 1].chunk),
-                recent[ago - 1].eq(same[ago - 1] & updates[address + ago].valid),
+                same[ago - 1].eq(updates[read - 1 + ago].chunk == updates[read - 1].chunk),
+                recent[ago - 1].eq(same[ago - 1] & updates[read + ago].valid),
             ]
-        one_ago = Signal()
+        one_ago = Signal()  # a cycle after the others, as LaneControl has it
         m.d.sync += one_ago.eq(recent[0])
 
         control = self.control
@@ -293,16 +288,17 @@ class Replay(wiring.Component):
             control.first.eq(first[accumulate]),
             control.fresh.eq(fresh[accumulate]),
             control.recent.eq(Cat(one_ago, recent[1:])),
-            self.chunk.eq(updates[address].chunk),
+            self.chunk.eq(updates[read].chunk),
             self.update.eq(updates[self.latency - 1]),
             self.busy.eq(Cat(valid).any()),
         ]
 
 
 class Backward(wiring.Component):
-    """Replays a micro-batch's words against its scales; one word a cycle, and it never waits for one.
+    """Replays a micro-batch's words against its scales, and updates the weights.
 
-    A scale may come only after its micro-batch's PA, so all of its words lie in the replay FIFO by then.
+    It never waits for a word: scales may come only after their micro-batch's PA, so all of its words lie in the
+    replay FIFO by then.
 
     Members
     -------
@@ -328,7 +324,7 @@ class Backward(wiring.Component):
     ``first`` : Out(1)
         ``take`` is for a micro-batch's first word.
     ``last`` : Out(1)
-        For its last.
+        ``take`` is for a micro-batch's last word.
     ``busy`` : Out(1)
         Some update is still on its way.
 

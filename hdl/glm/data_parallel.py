@@ -22,8 +22,8 @@ class GradientEngine(Engine):
     """An engine that hands its gradients out and takes their sum over all workers.
 
     Its local model changes once in a mini-batch: when backward is through, ``gradients`` gives those of all
-    its features, chunk by chunk and lane by lane; the sums that come back are taken from the weights,
-    saturated. Forward of the next mini-batch follows chunk by chunk.
+    its features, chunk by chunk and lane by lane; the sums that come back are subtracted from the weights,
+    and the result saturates. Forward of the next mini-batch follows chunk by chunk.
 
     Members
     -------
@@ -163,9 +163,10 @@ class DataParallelWorker(GlmWorker):
             m.d.sync += current.eq(0)
 
     def _gradients(self, m: Module, engines: list[Any]) -> Value:
-        """A ``group`` of the ``current`` engine, then its values clamped, each a register; how many were.
+        """Take groups from the ``current`` engine, clamp their values, send them; how many values were clamped.
 
-        Engines send one after the other; the last group of one makes the next current.
+        A register holds the ``group``, another its clamped values. Engines send one after the other: the last
+        group of one makes the next current.
         """
         drop = self.abort | self.flush
         current = Signal(range(self.engines))
@@ -189,7 +190,7 @@ class DataParallelWorker(GlmWorker):
         with m.If(drop):
             m.d.sync += [current.eq(0), group_valid.eq(0), clamped.valid.eq(0)]
 
-        over = Signal(self.banks)
+        over = Signal(self.banks)  # which values were clamped
         for bank, value in enumerate(group.values):
             excess, limited = self._clamped(value)
             with m.If(advance):

@@ -10,7 +10,7 @@ from fanin.hdl.arith.bit_serial import PairShifter
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.emit import shared
 from fanin.hdl.glm.bank import Bank, bank_latency
-from fanin.hdl.glm.sequence import Sequencer, follows_next
+from fanin.hdl.glm.sequence import Sequencer, next_needs_chunk
 from fanin.hdl.glm.shapes import WEIGHT, ActivationSignature, EngineShape, check_engine
 from fanin.hdl.stream.credits import Credits
 
@@ -36,9 +36,9 @@ class ForwardEvents(data.Struct):
 class Forward(wiring.Component):
     """Accepts words when everything after them has room, then works without a stall.
 
-    A word waits for room in the replay FIFO and in the PA queue; and, in the first micro-batch of a
-    mini-batch, the first word of a chunk until the mini-batch before has written it.
-    Once accepted, word, weights and flags flow in lock step: nothing in the data path can stop.
+    A word waits for room in the replay FIFO and in the PA queue. In the first micro-batch of a mini-batch, the
+    first word of a chunk also waits until the mini-batch before has written that chunk. Once a word is
+    accepted, it flows with its weights and flags in lock step: nothing in the data path can stop.
 
     Members
     -------
@@ -58,7 +58,7 @@ class Forward(wiring.Component):
     ``word`` : Out(lanes * banks)
         For the replay FIFO, one cycle after its acceptance.
     ``keep`` : Out(1)
-        ``word`` is one.
+        ``word`` goes into the replay FIFO in this cycle.
     ``freed`` : In(1)
         The replay FIFO has let a word go.
     ``events`` : Out, ``ForwardEvents``
@@ -123,16 +123,25 @@ class Forward(wiring.Component):
         return m
 
     def _acceptance(self, m: Module, position: Any, accept: Signal) -> None:
-        """Three things a word may have to wait for; ``ready`` is a register, looked up a word ahead."""
+        """``ready`` is a register, computed a cycle before it counts.
+
+        If the word at ``position`` is accepted in this cycle, ``ready`` will be about the word after it: a
+        credit that the first takes must leave another (``several``). If not, it is still about this one.
+        """
         room, queue_room, chunks = self._credits(m, accept, position)
         # Room in the PA queue matters at a first word only, but asking at every word is less logic. A chunk
         # that is written in this cycle counts at once: a mini-batch's end waits for it.
         ready_if_accepted = (
             room.several
             & queue_room.several
-            & (~follows_next(position) | chunks.several | self.written | (chunks.ok & ~position.follows))
+            & (
+                ~next_needs_chunk(position)
+                | chunks.several
+                | self.written
+                | (chunks.ok & ~position.needs_chunk)
+            )
         )
-        ready_if_not = room.ok & queue_room.ok & (~position.follows | chunks.ok | self.written)
+        ready_if_not = room.ok & queue_room.ok & (~position.needs_chunk | chunks.ok | self.written)
         armed = Signal()
         started = Signal()
         ready = Signal()
@@ -148,7 +157,7 @@ class Forward(wiring.Component):
             self.events.no_word.eq(ready & ~self.samples.valid),
         ]
         with m.If(armed & ~ready & ~started):
-            with m.If(position.follows & ~chunks.ok):
+            with m.If(position.needs_chunk & ~chunks.ok):
                 m.d.comb += self.events.model_wait.eq(1)
             with m.Elif(~room.ok):
                 m.d.comb += self.events.fifo_full.eq(1)
@@ -169,7 +178,7 @@ class Forward(wiring.Component):
             queue_room.take.eq(accept & position.first_word),
             chunks.initial.eq(self.shape.chunks),
             chunks.give.eq(self.written),
-            chunks.take.eq(accept & position.follows),
+            chunks.take.eq(accept & position.needs_chunk),
         ]
         for credits in room, queue_room, chunks:
             m.d.comb += credits.restart.eq(self.start)

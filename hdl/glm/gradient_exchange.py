@@ -29,7 +29,7 @@ class GradientSender(wiring.Component):
     Members
     -------
     ``complete`` : In(1)
-        Pulse: the rows are there.
+        Pulse: the rows of all chunks are there.
     ``shape`` : In, ``EngineShape``
     ``read`` : Out(1)
         The row of ``chunk`` is read.
@@ -105,12 +105,12 @@ class GradientSender(wiring.Component):
 
 
 class TotalsUpdate(wiring.Component):
-    """Takes the sums of all workers' gradients from the weights, chunk by chunk, saturated.
+    """Subtracts the sums of all workers' gradients from the weights, chunk by chunk; the result saturates.
 
     Members
     -------
     ``complete`` : In(1)
-        Pulse: the gradients of a mini-batch are there, and ``totals`` of them will come.
+        Pulse: the gradients of a mini-batch are there, and their ``totals`` will come.
     ``shape`` : In, ``EngineShape``
     ``totals`` : In, stream of ``ArrayLayout(signed(32), banks)``
         Chunk by chunk and lane by lane; always ready.

@@ -14,15 +14,15 @@ def position_layout(depth: int) -> data.StructLayout:
 
     ``first_plane``, ``last_plane``: of its chunk; ``first_chunk``, ``last_chunk``: of its micro-batch;
     ``first_micro``, ``last_micro``: whether that is the first, the last of its mini-batch. ``first_word``:
-    first plane of the first chunk. ``follows``: first plane of a chunk in a mini-batch's first micro-batch, so
-    that the mini-batch before must have written the chunk.
+    first plane of the first chunk. ``needs_chunk``: first plane of a chunk in a mini-batch's first micro-batch;
+    the mini-batch before must have written that chunk.
     """
     flags = [f"{end}_{loop}" for loop in ("plane", "chunk", "micro") for end in ("first", "last")]
-    return data.StructLayout({"chunk": range(depth)} | dict.fromkeys([*flags, "first_word", "follows"], 1))
+    return data.StructLayout({"chunk": range(depth)} | dict.fromkeys([*flags, "first_word", "needs_chunk"], 1))
 
 
-def follows_next(position: Any) -> Value:
-    """Whether the word after this one ``follows`` a write."""
+def next_needs_chunk(position: Any) -> Value:
+    """Whether the word after this one ``needs_chunk``."""
     return position.last_plane & Mux(position.last_chunk, position.last_micro, position.first_micro)
 
 
@@ -88,7 +88,7 @@ class Sequencer(wiring.Component):
         with m.If(self.start | self.step):
             m.d.sync += position.first_plane.eq(self.start | position.last_plane)
             m.d.sync += position.first_word.eq(self.start | (position.last_plane & position.last_chunk))
-            m.d.sync += position.follows.eq(self.start | follows_next(position))
+            m.d.sync += position.needs_chunk.eq(self.start | next_needs_chunk(position))
         with m.If(self.start | end_chunk):
             m.d.sync += position.first_chunk.eq(self.start | position.last_chunk)
             m.d.sync += position.chunk.eq(Mux(self.start | position.last_chunk, 0, position.chunk + 1))

@@ -85,10 +85,9 @@ class RingControl(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Halt, let memory come to rest, reset, and, after ``start``, begin."""
         m = Module()
-        # a command is to be carried out; the last one was ``start``
-        asked = Signal()
-        restart = Signal()
-        quiet = Signal(range(SETTLE + 1))
+        asked = Signal()  # ``start`` or ``stop`` came, and is to be carried out
+        restart = Signal()  # the last one was ``start``
+        quiet = Signal(range(SETTLE + 1))  # cycles since memory answered all
         broken = Signal()  # ``memory_error``, ``mismatch`` or the link's failure, a cycle ago
         cause = Signal.like(self.cause)
         timed_out = self.link.cause == LinkFailure.TIMEOUT

@@ -77,7 +77,11 @@ class DescriptorQueue(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Add; look at the sum; decide."""
+        """A descriptor is judged in a pipeline: its end is added, then examined, then all findings are joined.
+
+        The end may be the end of the address space, 2^width, and no more. So it is wrong if a bit from there up
+        is set (``reaches_end``) and so is another bit (``goes_beyond``, in three parts for few levels).
+        """
         m = Module()
         m.submodules.fifo = fifo = StreamFIFO(shape=self.o.payload.shape(), depth=self.queue)
         connect_typed(m, fifo.o, flipped(self.o))
@@ -87,16 +91,15 @@ class DescriptorQueue(wiring.Component):
         size = Cat(Const(0, _VALUE_SHIFT), post.count)
         end = Signal(max(width, len(size)) + 1)  # one past the last byte
         split = width // 2
-        outside = Signal()
-        crooked = Signal()
+        above_space = Signal()
+        unaligned = Signal()
         empty = Signal()
         bad = Signal()
-        added = Signal()
-        looked = Signal()
-        compared = Signal()
-        # ends at the end of the address space or, if any of three, beyond
-        large = Signal()
-        beyond = Signal(3)
+        end_added = Signal()
+        end_examined = Signal()
+        judged = Signal()
+        reaches_end = Signal()
+        goes_beyond = Signal(3)
         descriptor = fifo.i.payload
         operation = Signal(OPERATION_BITS)
         with m.If(self.post.valid):
@@ -104,21 +107,21 @@ class DescriptorQueue(wiring.Component):
                 descriptor.address.eq(address),
                 descriptor.count.eq(post.count),
                 end.eq(address + size),
-                outside.eq(above.any()),
-                crooked.eq(address[:word_bits].any()),
+                above_space.eq(above.any()),
+                unaligned.eq(address[:word_bits].any()),
                 empty.eq(post.count == 0),
             ]
         full = Signal()
         m.d.sync += [
-            added.eq(self.post.valid),
-            looked.eq(added),
-            large.eq(end[width:].any()),
-            beyond.eq(Cat(part.any() for part in (end[:split], end[split:width], end[width + 1 :]))),
-            compared.eq(looked),
-            bad.eq(outside | crooked | empty | large & beyond.any()),
+            end_added.eq(self.post.valid),
+            end_examined.eq(end_added),
+            reaches_end.eq(end[width:].any()),
+            goes_beyond.eq(Cat(part.any() for part in (end[:split], end[split:width], end[width + 1 :]))),
+            judged.eq(end_examined),
+            bad.eq(above_space | unaligned | empty | reaches_end & goes_beyond.any()),
             full.eq((self.unfinished == self.queue) | ~self.enable),
-            self.accepted.eq(compared & ~bad & ~full),
-            self.refused.eq(compared & (bad | full)),
+            self.accepted.eq(judged & ~bad & ~full),
+            self.refused.eq(judged & (bad | full)),
         ]
         m.d.comb += [fifo.i.valid.eq(self.accepted), descriptor.operation.eq(operation)]
         m.d.sync += operation.eq(operation + self.accepted)

@@ -75,8 +75,7 @@ class RingEngine(wiring.Component):
     to the first beat on ``tx``; ``HOP``, 16, from a beat on ``rx`` to its sum on ``tx``; ``LAST_WORD``, 11,
     and the last frame's words, from the last word that is stored to ``finished``. A codec adds what
     docs/systems/ring.md, "The engine", says. One beat a cycle on ``tx`` across steps, segments and
-    descriptors while
-    memory and the node before have them; with a codec, one word.
+    descriptors while memory and the node before have them; with a codec, one word.
 
     Source
     ------

@@ -6,11 +6,12 @@ from amaranth import Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.hdl.ring.acknowledger import Acknowledger
 from fanin.hdl.ring.link_buffer import ReceiveBuffer, ReplayBuffer
 from fanin.hdl.ring.link_job import LinkCounters, LinkFailure, LinkStatus, RingJob, check_link, link_beat
 from fanin.hdl.ring.link_receive import RingReceiver
 from fanin.hdl.ring.link_transmit import RingTransmitter
-from fanin.hdl.ring.link_window import Acknowledger, SendWindow
+from fanin.hdl.ring.link_window import SendWindow
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 from fanin.wire.ring import RingKind

@@ -88,7 +88,7 @@ class RingReceiver(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Compare and realign (a register); compare with ``expected`` (another); judge.
+        """Compare the header and realign the payload (a register); compare with ``expected`` (another); judge.
 
         The shortest DATA frame has two beats, so the verdict on one moves ``expected`` in time for the next.
         """
@@ -107,7 +107,10 @@ class RingReceiver(wiring.Component):
         return m
 
     def _compare(self, m: Module, begins: Value, header: Any) -> Any:
-        """The header's fields, held until the next header, and which of them are wrong."""
+        """The header's fields, held until the next header, and which of them are wrong.
+
+        ``strange``: no frame of this ring's job. Which source is wrong depends on the kind, see ``_judge``.
+        """
         ring, ethernet, job = header.ring, header.ethernet, self.job
         compared = Signal(
             data.StructLayout(
@@ -157,7 +160,10 @@ class RingReceiver(wiring.Component):
         return aligned
 
     def _write(self, m: Module, aligned: Any) -> Any:
-        """Write while there is room; whether a beat was too many (``long``), had no room, or ``any`` of it."""
+        """Write payload while there is room; what beats of the frame were not written, and why.
+
+        ``long``: there were more than ``frame_beats``; ``no_room``: the buffer was full; ``any``: either.
+        """
         beats = Signal(range(self.frame_beats + 1))
         over = Signal(data.StructLayout({"long": 1, "no_room": 1, "any": 1}))
         too_many = Signal()
@@ -175,7 +181,7 @@ class RingReceiver(wiring.Component):
         return over
 
     def _judge(self, m: Module, compared: Any, aligned: Any, over: Any) -> None:
-        """``end`` is the frame that has ended: the ``expected`` one, one ``before`` it, or one ahead of it."""
+        """``end``: of the frame that has ended. Its number is the ``expected`` one, ``before`` it, or ahead."""
         ring = compared.ring
         end = Signal(
             data.StructLayout(
@@ -188,16 +194,17 @@ class RingReceiver(wiring.Component):
         is_expected = Signal()
         before = Signal()
         ends = aligned.valid & aligned.last
+        # Kinds are DATA 0, ACK 1, NAK 2, PROBE 3; any other is ``strange``.
         is_answer = ring.kind[0] ^ ring.kind[1]
         is_data = ring.kind[:2] == RingKind.DATA
         control_beats = -(-8 * RING_CONTROL_BYTES // self.data_width)
-        misfit = Mux(is_data, aligned.number == 0, aligned.number != control_beats - 1)
-        elsewhere = Mux(is_answer, compared.not_next, compared.not_previous)
+        wrong_length = Mux(is_data, aligned.number == 0, aligned.number != control_beats - 1)
+        wrong_source = Mux(is_answer, compared.not_next, compared.not_previous)
         m.d.sync += [
             end.closing.eq(ends),
             end.valid.eq(ends & self.running & ~aligned.bad_fcs),
             end.bad_fcs.eq(ends & self.running & aligned.bad_fcs),
-            end.foreign.eq(compared.strange | elsewhere | misfit | aligned.partial),
+            end.foreign.eq(compared.strange | wrong_source | wrong_length | aligned.partial),
             end.data.eq(is_data & ~compared.mismatch),
             end.mismatch.eq(is_data & compared.mismatch),
             end.probe.eq(ring.kind == RingKind.PROBE),

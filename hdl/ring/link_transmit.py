@@ -88,8 +88,8 @@ class RingTransmitter(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """A pipeline of four stages: the frame ``chosen``; the read of its next beat; ``beat``; ``o``.
 
-        The last three move when ``o`` does. A frame is chosen while the one before it is still ``inside`` them,
-        so that frames go back to back.
+        The last three move when ``o`` does (``free``). A frame is chosen while beats of the one before it are
+        still read, so that frames go back to back.
         """
         m = Module()
         chosen = Signal(
@@ -106,8 +106,8 @@ class RingTransmitter(wiring.Component):
         free = Signal()
         beat = Signal(data.StructLayout({"valid": 1, "first": 1, "last": 1, "blank": 1}))
         header = Signal(FRAME_FIELDS, reset_less=True)
-        inside = Signal()  # a frame
-        left = Signal(range(self.frame_beats + 1))  # beats of it
+        inside = Signal()  # beats of a frame are still to be read
+        left = Signal(range(self.frame_beats + 1))  # how many
         m.d.comb += free.eq(~self.o.valid | self.o.ready)
         self._choose(m, chosen, ~inside | (left <= 2))
         self._read(m, free, chosen, inside, left, beat)
@@ -118,7 +118,7 @@ class RingTransmitter(wiring.Component):
         return m
 
     def _choose(self, m: Module, chosen: Any, soon: Value) -> None:
-        """Choose the next frame shortly before it begins, so that an answer is recent, and waits for no MAC."""
+        """Choose the next frame when the one before it ends ``soon``: so late that an answer is recent."""
         control, offer = self.control, self.offer
         load = Signal()
         m.d.comb += [
@@ -141,7 +141,7 @@ class RingTransmitter(wiring.Component):
     def _read(self, m: Module, free: Signal, chosen: Any, inside: Signal, left: Signal, beat: Any) -> None:
         """Begin the frame that is chosen, or go on; read a beat of the payload for it."""
         wide = self.data_width > HEADER_BITS  # the first beat takes payload, and a control frame has no other
-        blank = Signal()  # beats after the first have no payload
+        blank = Signal()  # at 256 bits: the frame's beats after the first carry zeros, no payload
         index = Signal(range(self.beats))  # of the next beat in the buffer
         begin = Signal()
         final = Signal()
@@ -169,6 +169,7 @@ class RingTransmitter(wiring.Component):
                 m.d.sync += chosen.valid.eq(0)
 
     def _assemble(self, m: Module, free: Signal, beat: Any, header: Any) -> None:
+        """Put header and payload into ``o``; at 512 bits a beat begins with the ``rest`` of the one before."""
         job, o = self.job, self.o
         whole = Signal(HEADER)
         answer = (header.kind == RingKind.ACK) | (header.kind == RingKind.NAK)
@@ -181,12 +182,12 @@ class RingTransmitter(wiring.Component):
             *(whole.ring[name].eq(header[name]) for name in FRAME_FIELDS.members),
             o.payload.keep.eq(-1),
         ]
-        fresh = Mux(beat.blank, 0, self.data)
-        front = Mux(beat.first, swap_bytes(whole), fresh)
+        payload = Mux(beat.blank, 0, self.data)
+        out = Mux(beat.first, swap_bytes(whole), payload)
         if self.data_width > HEADER_BITS:
             rest = Signal(self.data_width - HEADER_BITS, reset_less=True)
-            front = Cat(Mux(beat.first, swap_bytes(whole), rest), fresh[: len(rest)])
+            out = Cat(Mux(beat.first, swap_bytes(whole), rest), payload[: len(rest)])
             with m.If(free):
                 m.d.sync += rest.eq(self.data[len(rest) :])
         with m.If(free):
-            m.d.sync += [o.valid.eq(beat.valid), o.payload.last.eq(beat.last), o.payload.data.eq(front)]
+            m.d.sync += [o.valid.eq(beat.valid), o.payload.last.eq(beat.last), o.payload.data.eq(out)]

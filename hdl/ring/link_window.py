@@ -1,5 +1,6 @@
-"""What may be sent, what must be sent again, and what is to be answered."""
+"""What may be sent, and what must be sent again."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from amaranth import Module, Mux, Signal, Value, signed
@@ -8,8 +9,6 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.ring.link_buffer import record_layout
 from fanin.hdl.ring.link_job import (
-    ACK_DELAY_BITS,
-    ACK_FRAMES_BITS,
     RETRY_BITS,
     SEQUENCE_BITS,
     TIMEOUT_BITS,
@@ -25,36 +24,57 @@ def _before(one: Value, other: Value) -> Value:
     return (one - other)[SEQUENCE_BITS - 1]
 
 
+@dataclass(frozen=True)
+class _Window:
+    """Registers of the send window, frame numbers modulo 2^32: oldest ≤ following ≤ fresh ≤ written.
+
+    Frames from ``oldest`` up to, not including, ``written`` are kept. ``following`` is sent next. Those from
+    ``fresh`` on have never been sent. ``limit`` is the first for which the receiver has granted no room.
+    """
+
+    oldest: Signal
+    following: Signal
+    fresh: Signal
+    written: Signal  # low bits alone
+    limit: Signal
+
+    def low(self, number: Signal) -> Value:
+        """The bits that tell kept frames apart, and one more, which tells a full buffer from an empty one."""
+        return number[: len(self.written)]
+
+
 class SendWindow(wiring.Component):
     """Go-back-N: which frame is next, how long to wait for its acknowledgement, when to give up.
 
     Frames from the oldest that is not acknowledged to the newest are kept. The next one is offered while the
-    next node has room for it. A NAK goes back to the frame that it names, a timeout to the oldest; where none
-    was sent since, it asks for a PROBE instead. So does a reset, to learn of the first room, and ``watch``
-    while no frame is kept.
+    next node has room for it. A NAK goes back to the frame that it names, a timeout to the oldest. Where the
+    oldest is next already, since it waits for room, or no frame is kept, a timeout asks for a PROBE instead.
+    So does a reset, to learn of the first room.
 
     Members
     -------
     ``job`` : In, RingJob
     ``running`` : In, 1
     ``watch`` : In, 1
-        Make sure that the next node lives, also while no frame is kept.
+        Time out also while no frame is kept, to make sure that the next node lives.
     ``taken`` : In, 1
-        A frame more is kept.
+        One more frame is kept.
     ``open`` : Out, 1
-        There is place for another; low for a cycle after ``taken``.
+        There is place for another frame; low for a cycle after ``taken``.
     ``number`` : Out, range(replay_frames)
-        Of the frame that is looked up.
+        The frame that is sent next: its place in the replay buffer.
     ``record`` : In, :func:`~fanin.hdl.ring.link_buffer.record_layout`
-        That frame's.
+        What the replay buffer knows of that frame.
     ``offer`` : Out, :func:`~fanin.hdl.ring.link_transmit.data_offer`
     ``sent`` : In, 1
         The frame on offer is begun.
     ``again`` : Out, 1
-        The frame on offer was sent before. Means nothing while none is.
+        The frame on offer was sent before. Means nothing while none is on offer.
     ``answer`` : In, ``valid``, ``nak``, ``sequence`` and ``count``
-        An ACK or NAK has come. One that acknowledges what was never sent, or less than another did, only
-        proves that the next node lives.
+        An ACK or NAK has come. Any answer proves that the next node lives: the retries start over. A larger
+        ``count`` than before grants room. If ``sequence`` was never sent, or is older than another answer's,
+        it frees no frame and goes back to none. A node that keeps the protocol never sends the first, and no
+        new room with the second. So ``count`` needs no check of ``sequence``, and none would stop a forged one.
     ``probe`` : Out, 1
         A PROBE is due.
     ``probed`` : In, 1
@@ -106,77 +126,68 @@ class SendWindow(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Go-back-N over four sequence numbers, in order: ``oldest``, ``following``, ``fresh``, ``written``.
+        """Go-back-N on the registers of :class:`_Window`: going back moves ``following`` to an earlier frame.
 
-        Frames from ``oldest`` up to ``written`` are kept; those before ``fresh`` have been sent at least once.
-        ``following`` is sent next, if the receiver grants it: ``limit`` is the first number without room there.
-        Going back moves ``following`` to an earlier frame. Numbers count modulo 2^32; the ``low`` bits tell
-        kept frames apart. What is on offer is a register: it is withdrawn for the cycle after a change.
+        What is on offer is a register: it is withdrawn for the cycle after a change.
         """
         m = Module()
         oldest, following, fresh, limit = (
             Signal(SEQUENCE_BITS, name=name, init=self.first_sequence)
             for name in ("oldest", "following", "fresh", "limit")
         )
-        low = slice(0, self.replay_frames.bit_length())
-        written = self._keep(m, oldest[low])
+        low_bits = self.replay_frames.bit_length()
+        written = Signal(low_bits, init=self.first_sequence % (1 << low_bits))
+        window = _Window(oldest=oldest, following=following, fresh=fresh, written=written, limit=limit)
         timeout = Signal()
         progress = Signal()
-        moves = self._answer(m, oldest, following, fresh, limit, timeout, progress)
+        self._keep(m, window)
+        names_next = self._answer(m, window, timeout, progress)
         with m.If(self.sent & ~self.again):
             m.d.sync += fresh.eq(fresh + 1)
-        with m.If(moves):
+        with m.If(names_next):
             m.d.sync += following.eq(self.answer.sequence)
         with m.Elif(timeout):
             m.d.sync += following.eq(oldest)
         with m.Elif(self.sent):
             m.d.sync += following.eq(following + 1)
-        is_kept = following[low] != written
+        is_kept = window.low(following) != written
         changes = self.sent | self.answer.valid | timeout
         m.d.sync += [
             self.offer.record.eq(self.record),
             self.offer.valid.eq(is_kept & _before(following, limit) & ~changes),
-            self.again.eq(following[low] != fresh[low]),
+            self.again.eq(window.low(following) != window.low(fresh)),
         ]
         m.d.comb += [
             self.number.eq(following),
             self.offer.sequence.eq(following),
-            self.idle.eq(oldest[low] == written),
+            self.idle.eq(window.low(oldest) == written),
         ]
-        self._time(m, timeout, progress, following[low] == oldest[low])
+        self._time(m, timeout, progress, window.low(following) == window.low(oldest))
         return m
 
-    def _keep(self, m: Module, oldest: Value) -> Signal:
-        """The low bits of the number after the newest frame; ``open`` waits until they count it."""
-        written = Signal(len(oldest), init=self.first_sequence % (1 << len(oldest)))
-        full = (oldest ^ written) == self.replay_frames
+    def _keep(self, m: Module, window: _Window) -> None:
+        """Count the frames that are kept; ``open`` waits until ``written`` counts the last one."""
+        written = window.written
+        full = (window.low(window.oldest) ^ written) == self.replay_frames
         m.d.sync += self.open.eq(self.running & ~full & ~self.taken)
         with m.If(self.taken):
             m.d.sync += written.eq(written + 1)
-        return written
 
-    def _answer(
-        self,
-        m: Module,
-        oldest: Signal,
-        following: Signal,
-        fresh: Signal,
-        limit: Signal,
-        timeout: Signal,
-        progress: Signal,
-    ) -> Signal:
-        """Let go of acknowledged frames and take the new limit; whether the answer says what follows.
+    def _answer(self, m: Module, window: _Window, timeout: Signal, progress: Signal) -> Signal:
+        """Let go of acknowledged frames and take the new limit; whether the answer names the frame sent next.
 
         All in one cycle, since answers can come in a row. An answer in the cycle of a timeout wins:
         the oldest frame from then on is the one that it names.
         """
         answer = self.answer
+        oldest, limit = window.oldest, window.limit
         accept = Signal()
-        moves = Signal()
+        names_next = Signal()
         more_room = Signal()
+        too_old, never_sent = _before(answer.sequence, oldest), _before(window.fresh, answer.sequence)
         m.d.comb += [
-            accept.eq(answer.valid & ~_before(answer.sequence, oldest) & ~_before(fresh, answer.sequence)),
-            moves.eq(accept & (answer.nak | timeout | _before(following, answer.sequence))),
+            accept.eq(answer.valid & ~too_old & ~never_sent),
+            names_next.eq(accept & (answer.nak | timeout | _before(window.following, answer.sequence))),
             more_room.eq(answer.valid & _before(limit, answer.count)),
         ]
         with m.If(accept):
@@ -184,125 +195,33 @@ class SendWindow(wiring.Component):
         with m.If(more_room):
             m.d.sync += limit.eq(answer.count)
         m.d.sync += progress.eq((accept & _before(oldest, answer.sequence)) | more_room)
-        return moves
+        return names_next
 
-    def _time(self, m: Module, timeout: Signal, progress: Signal, nothing_sent: Value) -> None:
-        """Count down while an answer is due and nothing progresses; then go back or, with nothing sent, ask.
+    def _time(self, m: Module, timeout: Signal, progress: Signal, at_oldest: Value) -> None:
+        """Count down while an answer is due and nothing progresses; then ``timeout``, for a cycle.
 
-        Both counters end below 0, where their sign says so.
+        With ``at_oldest``, the next frame is the oldest: nothing is sent again, and a PROBE becomes due. Both
+        counters end below 0, where their sign says so.
         """
         timer = Signal(signed(TIMEOUT_BITS + 1))
         retries = Signal(signed(RETRY_BITS + 1))  # that are left after the next timeout
         waiting = Signal()
         timed_out = Signal()
-        ask = Signal()
+        nothing_sent = Signal()  # as the timeout found it
         m.d.sync += [
             waiting.eq(self.running & (self.watch | ~self.idle)),
             self.failed.eq(self.running & retries[-1]),
             timed_out.eq(timeout),
-            ask.eq(nothing_sent),
+            nothing_sent.eq(at_oldest),
         ]
         m.d.comb += timeout.eq(waiting & timer[-1])
         m.d.sync += timer.eq(timer - 1)
         with m.If(~waiting | progress | timeout):
             m.d.sync += timer.eq(self.job.timeout)
-        restart = ~self.running | self.answer.valid
-        with m.If(restart | timeout):
-            m.d.sync += retries.eq(Mux(restart, self.job.retries, retries) - 1)
+        start_over = ~self.running | self.answer.valid
+        with m.If(start_over | timeout):
+            m.d.sync += retries.eq(Mux(start_over, self.job.retries, retries) - 1)
         with m.If(self.probed):
             m.d.sync += self.probe.eq(0)
-        with m.If(timed_out & ask):
+        with m.If(timed_out & nothing_sent):
             m.d.sync += self.probe.eq(1)
-
-
-class Acknowledger(wiring.Component):
-    """Decide when to answer the node before, and how.
-
-    A NAK is due once a gap shows, and not again until the frame that is missing has come. An ACK is due when
-    ``job.ack_frames`` frames were received or consumed since the last answer, ``job.ack_delay`` cycles after
-    the first of them, when asked, and after a reset, to grant the first room.
-
-    Members
-    -------
-    ``job`` : In, RingJob
-    ``received`` : In, 1
-        A frame was kept.
-    ``consumed`` : In, 1
-        A frame left the buffer, at least a cycle ago.
-    ``asked`` : In, 1
-        A PROBE came, or a frame that had been received.
-    ``ahead`` : In, 1
-        A frame came after a gap.
-    ``ack`` : Out, 1
-        An answer is due, an ACK unless ``nak``.
-    ``nak`` : Out, 1
-        It is a NAK.
-    ``answered`` : In, 1
-        An answer was begun a cycle ago, from the state of that cycle.
-    ``answered_nak`` : In, 1
-        It was a NAK.
-    ``limit`` : Out, 32
-        The first sequence number for which there is no room.
-
-    Parameters
-    ----------
-    ``buffer_frames`` : int, 2 to 256
-    ``first_sequence`` : int, 0 to 2^32 − 1
-
-    Latency
-    -------
-    1 cycle from ``asked`` and ``ahead``, 2 from ``received`` and ``consumed``.
-
-    Source
-    ------
-    docs/systems/ring.md, "The link".
-    """
-
-    def __init__(self, *, buffer_frames: int = 32, first_sequence: int = 0):
-        check_link(buffer_frames=buffer_frames, first_sequence=first_sequence)
-        self.buffer_frames = buffer_frames
-        self.first_sequence = first_sequence
-        super().__init__(
-            {
-                "job": In(RingJob),
-                "received": In(1),
-                "consumed": In(1),
-                "asked": In(1),
-                "ahead": In(1),
-                "ack": Out(1, init=1),
-                "nak": Out(1),
-                "answered": In(1),
-                "answered_nak": In(1),
-                "limit": Out(SEQUENCE_BITS, init=(first_sequence + buffer_frames) % (1 << SEQUENCE_BITS)),
-            }
-        )
-
-    def elaborate(self, platform: Any) -> Module:
-        """``unanswered`` counts events that no answer covers yet; it stops when an answer is due."""
-        m = Module()
-        unanswered = Signal(ACK_FRAMES_BITS + 1)
-        delay = Signal(signed(ACK_DELAY_BITS + 1))
-        gap = Signal()  # a NAK was asked for, and the missing frame has not come
-        arrivals = self.received + self.consumed
-        with m.If(self.consumed):
-            m.d.sync += self.limit.eq(self.limit + 1)
-        with m.If(~self.ack):
-            m.d.sync += unanswered.eq(unanswered + arrivals)
-        m.d.sync += delay.eq(delay - 1)
-        with m.If((unanswered == 0) | self.answered):
-            m.d.sync += delay.eq(self.job.ack_delay)
-        with m.If((unanswered >= self.job.ack_frames) | (delay[-1] & (unanswered != 0))):
-            m.d.sync += self.ack.eq(1)
-        with m.If(self.answered):
-            m.d.sync += [self.ack.eq(0), unanswered.eq(arrivals)]
-        with m.If(self.answered_nak):
-            m.d.sync += self.nak.eq(0)
-        with m.If(self.received):
-            m.d.sync += [gap.eq(0), self.nak.eq(0)]
-        with m.If(self.ahead):
-            m.d.sync += gap.eq(1)
-        with m.If(self.ahead & ~gap):
-            m.d.sync += self.nak.eq(1)
-        with m.If(self.asked | (self.received & self.nak)):
-            m.d.sync += self.ack.eq(1)
-        return m

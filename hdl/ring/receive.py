@@ -72,9 +72,10 @@ class ReceivePath(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """A beat passes two stages: ``compared`` to the order, then ``checked``.
 
-        A beat whose frame is not the order's stays in the second stage, and so stops the path. The order goes
-        two ways: one waits for the beats, the other announces the frame to the decoder as soon as it is there,
-        so that the first beat need not wait for it.
+        The first has the beat in ``early``, its ``step``, and whether it ``agrees``; the second has ``beat``,
+        ``forward`` and ``right``, from these. A beat whose frame is not the order's stays in the second stage,
+        and so stops the path. The order goes two ways: one waits for the beats, the other announces the frame
+        to the decoder as soon as it is there, so that the first beat need not wait for it.
         """
         m = Module()
         words = word_layout(self.config.width)
@@ -95,8 +96,8 @@ class ReceivePath(wiring.Component):
         leave = Signal()
         compared = Signal()
         checked = Signal()
-        agrees = Signal()  # of the first stage's beat
-        right = Signal()  # of the second stage's
+        agrees = Signal()
+        right = Signal()
         step = Signal.like(self.orders.payload.step)
         forward = Signal()
         early = Signal(words, reset_less=True)

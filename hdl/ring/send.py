@@ -66,7 +66,10 @@ class SendPath(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The order says where the beat comes from, and whether the decoder gets it, too."""
+        """The order says where the beat comes from, and whether the decoder gets it, too.
+
+        A beat of a TOTAL is sent together with its copy to the decoder, once its frame is ``announced`` there.
+        """
         m = Module()
         m.submodules.encoder = encoder = RingEncoder(config=self.config)
         m.submodules.decoder = decoder = RingDecoder(config=self.config)
@@ -82,16 +85,16 @@ class SendPath(wiring.Component):
         forward = Signal()
         total = Signal()
         announced = Signal()
-        able = Signal()
+        may_send = Signal()
         valid = Signal()
         ready = Signal()
         beat = Signal(word_layout(self.config.width))
         m.d.comb += [
-            forward.eq(order.step.as_value()[2]),
+            forward.eq(order.step.as_value()[2]),  # the bits by which Step tells them
             total.eq(order.step.as_value()[1]),
-            able.eq(self.orders.valid & (~total | beats.i.ready & (announced | frame.i.ready))),
-            valid.eq(Mux(forward, verbatim.valid, encoded.valid) & able),
-            ready.eq(self.o.ready & able),
+            may_send.eq(self.orders.valid & (~total | beats.i.ready & (announced | frame.i.ready))),
+            valid.eq(Mux(forward, verbatim.valid, encoded.valid) & may_send),
+            ready.eq(self.o.ready & may_send),
             beat.eq(Mux(forward, verbatim.payload, encoded.payload)),
             encoded.ready.eq(ready & ~forward),
             verbatim.ready.eq(ready & forward),

@@ -55,9 +55,10 @@ class RingFrames(wiring.Component):
         """A slice begins with SLICE; then MEASURE, COMPARE and OFFER make an order for each of its frames.
 
         MEASURE finds the frame's ``words``, COMPARE how they lie to the vector's end: ``rest`` counts the
-        vector's words after the frame's first, ``excess`` those after the frame (negative: the vector ends
-        inside it). OFFER hands the order to all paths that it concerns. ADVANCE goes on to the slice before,
-        and to its step.
+        vector's words after the frame's first (negative: the vector ends before the frame), ``excess`` is
+        ``rest`` less ``words`` (negative: the vector ends inside the frame or with it). OFFER waits until all
+        paths have taken the order before, and hands this one to those that it concerns. ADVANCE goes on to the
+        slice before this one in the segment, which the next step is about.
         """
         m = Module()
         segment, frame_words = self.i.payload, self.config.frame_words
@@ -135,8 +136,8 @@ class RingFrames(wiring.Component):
         segment = self.i.payload
         index = Signal(NODE_BITS)  # of the slice
         first = Signal()  # it was 0 a cycle ago
-        repeats = Signal(signed(NODE_BITS + 1))  # of ADD or FORWARD after the next one
-        pair = Signal()  # N = 2: neither
+        repeats = Signal(signed(NODE_BITS + 1))  # ADDs or FORWARDs after this one, less 1: negative at the last
+        pair = Signal()  # N = 2: there is neither ADD nor FORWARD
         m.d.sync += first.eq(index == 0)
         with m.If(idle):
             m.d.sync += [index.eq(self.rank), repeats.eq(self.nodes - 4), pair.eq(self.nodes == 2)]

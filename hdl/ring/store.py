@@ -124,7 +124,10 @@ class StorePath(wiring.Component):
         return m
 
     def _gather(self, m: Module, words: Any, fifo: Any) -> Signal:
-        """From the one or the other source into the FIFO, or nowhere; whether a frame's last word transfer."""
+        """Move words from the source that is ``expected`` into the FIFO; whether a frame's last word moves.
+
+        Words beyond the vector's end are dropped.
+        """
         expected = words.payload
         transfer = Signal()
         ends = Signal()
@@ -146,45 +149,45 @@ class StorePath(wiring.Component):
         return ends
 
     def _commands(self, m: Module, pending: Any, command: Any, gathered: Signal) -> Any:
-        """Orders whose frames are whole, to the writer and to those that wait for an answer."""
+        """Issue orders whose frames are whole to the writer; the stream of frames that await its answers."""
         m.submodules.answers = answers = StreamFIFO(
             shape=data.StructLayout({"writes": 1, "final": 1}), depth=ANSWERS
         )
-        whole = Signal(range(FRAMES + 1))  # frames gathered and not given to the writer
-        given = Signal()
-        may_give = Signal()
+        whole_frames = Signal(range(FRAMES + 1))  # gathered, and not issued to the writer
+        issued = Signal()
+        may_issue = Signal()
         order, word_bits = pending.payload, self.config.address_width - len(pending.payload.address)
         complete = Signal()  # a cycle after ``gathered``: then the last word is in the FIFO
         m.d.sync += complete.eq(gathered)
-        with m.If(complete & ~given):
-            m.d.sync += whole.eq(whole + 1)
-        with m.Elif(given & ~complete):
-            m.d.sync += whole.eq(whole - 1)
+        with m.If(complete & ~issued):
+            m.d.sync += whole_frames.eq(whole_frames + 1)
+        with m.Elif(issued & ~complete):
+            m.d.sync += whole_frames.eq(whole_frames - 1)
         m.d.comb += [
-            may_give.eq(pending.valid & (whole != 0) & answers.i.ready & ~self.stop),
-            given.eq(may_give & command.ready),
-            pending.ready.eq(given),
-            command.valid.eq(may_give),
+            may_issue.eq(pending.valid & (whole_frames != 0) & answers.i.ready & ~self.stop),
+            issued.eq(may_issue & command.ready),
+            pending.ready.eq(issued),
+            command.valid.eq(may_issue),
             command.payload.address.eq(Cat(Const(0, word_bits), order.address)),
             command.payload.beats.eq(order.inside),
-            answers.i.valid.eq(given),
+            answers.i.valid.eq(issued),
             answers.i.payload.writes.eq(order.inside != 0),
             answers.i.payload.final.eq(order.final),
         ]
         return answers.o
 
     def _answers(self, m: Module, writer: AxiWriter, awaited: Any) -> None:
-        """Frames leave in order; one of which nothing was written waits for nothing."""
-        answered = Signal(range(ANSWERS + 1))
-        leaves = Signal()
-        counts = Signal()
+        """Retire frames in order; one of which nothing was written waits for no answer."""
+        answered = Signal(range(ANSWERS + 1))  # writes that memory has answered, of frames not retired
+        retires = Signal()
+        retires_write = Signal()
         m.d.comb += [
-            leaves.eq(awaited.valid & (~awaited.payload.writes | (answered != 0))),
-            counts.eq(leaves & awaited.payload.writes),
-            awaited.ready.eq(leaves),
+            retires.eq(awaited.valid & (~awaited.payload.writes | (answered != 0))),
+            retires_write.eq(retires & awaited.payload.writes),
+            awaited.ready.eq(retires),
         ]
-        with m.If(writer.done & ~counts):
+        with m.If(writer.done & ~retires_write):
             m.d.sync += answered.eq(answered + 1)
-        with m.Elif(counts & ~writer.done):
+        with m.Elif(retires_write & ~writer.done):
             m.d.sync += answered.eq(answered - 1)
-        m.d.sync += self.finished.eq(leaves & awaited.payload.final)
+        m.d.sync += self.finished.eq(retires & awaited.payload.final)

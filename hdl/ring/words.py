@@ -70,7 +70,7 @@ class FrameWords(wiring.Component):
         inside = Signal()
         tag = Signal()
         left = Signal(signed(len(frame.words) + 1))  # words after the next one
-        inner = Signal.like(left)  # likewise inside
+        inner = Signal.like(left)  # words inside the vector after the next one
         valid = Signal()
         end = Signal(self.config.lanes)  # mask of the last word inside
         load = Signal()

@@ -54,7 +54,7 @@ class Device:
 
 @dataclass(frozen=True)
 class LayerEntry:
-    """A layer as the plan has it. What a kind has none of stands as a window of 1×1 does."""
+    """A layer as the plan has it. Fields that its kind lacks hold the values of a 1×1 window."""
 
     name: str
     kind: str

@@ -102,8 +102,8 @@ class Search:
 
     With ``reduced`` it is a partial-order reduction by ample sets: where no other slot can give a slot a new
     event (``System.alone``), the events of that slot are the ample set, and those of the others are put off.
-    An event of the set that is no fault must lead to a state yet to be expanded, or to one that was left by all
-    events, lest they be put off for ever.
+    The cycle proviso keeps them from being put off for ever: an event of the set that is no fault must lead to
+    a state that is still to be expanded, or is fully expanded, that is, with the events of all slots.
     """
 
     def __init__(self, system: System, *, reduced: bool = True):
@@ -113,7 +113,7 @@ class Search:
         self._parents = array("q", [-1])
         self._expanded = 0
         self._from, self._to = array("i"), array("i")  # the ways that need no fault
-        self._left_by_all: set[int] = set()
+        self._fully_expanded: set[int] = set()
         self._put_off = False  # whether events of a slot ever were
         self._outcome = Outcome()
 
@@ -151,6 +151,7 @@ class Search:
                 self._check_that_all_finish()
 
     def _expand(self, number: int) -> None:
+        """Expand a state: with the first ample slot that meets the proviso, or else fully."""
         state, slots = self._states[number], range(self.system.protocol.slots)
         alone = self.system.alone(state) if self.reduced else []
         *first, last = (*alone, *(slot for slot in slots if slot not in alone))
@@ -160,30 +161,33 @@ class Search:
                 break
         else:
             self._expand_slot(number, last)
-            self._left_by_all.add(number)
+            self._fully_expanded.add(number)
         self._expanded += 1
 
     def _expand_slot(self, number: int, slot: int) -> bool:
-        """Take the slot's events; whether one is no fault, and leads where others are not put off for ever."""
+        """Take the slot's events; whether they meet the cycle proviso, so that no slot is put off for ever.
+
+        They do if one that is no fault leads to a state that is still to be expanded, or is fully expanded.
+        """
         system, states, numbers = self.system, self._states, self._numbers
-        enough = False
+        proviso = False
         for fields, after in system.ways(states[number], slot):
             if isinstance(after, Violation):
                 self._note(after, number)
                 continue
-            known = numbers.get(after, -1)
-            if known < 0:
-                named = system.canonical(after)
-                known = numbers.setdefault(named, len(states))
-                if known == len(states):
-                    states.append(named)
+            target = numbers.get(after, -1)
+            if target < 0:
+                canonical = system.canonical(after)
+                target = numbers.setdefault(canonical, len(states))
+                if target == len(states):
+                    states.append(canonical)
                     self._parents.append(number)
-                numbers[after] = known  # so that it need not be renamed again
+                numbers[after] = target  # so that it need not be renamed again
             if fields[0] not in FAULTS:
                 self._from.append(number)
-                self._to.append(known)
-                enough = enough or known > number or known in self._left_by_all
-        return enough
+                self._to.append(target)
+                proviso = proviso or target > number or target in self._fully_expanded
+        return proviso
 
     def _check_that_all_finish(self) -> None:
         """From every state a way without faults leads to the end."""

@@ -27,7 +27,7 @@ Float32 = npt.NDArray[np.float32]
 _SIZES = np.array([TAG_BYTES[tag] for tag in Tag], dtype=np.int64)
 _VALUE_BYTES = 4
 _KEPT = (SHORT_FRACTION[Tag.BITS8], SHORT_FRACTION[Tag.BITS16])
-_FARTHEST = FRACTION_BITS + 2  # a shift by more changes nothing: all bits are gone
+_FARTHEST = FRACTION_BITS + 2  # a shift by more changes nothing: no bit is left
 
 
 def compress(values: Float32, config: Inceptionn) -> tuple[UInt8, UInt32]:
@@ -76,11 +76,11 @@ def decompress(tags: UInt8, words: UInt32) -> Float32:
     bits = np.where(tags == Tag.RAW, word, 0)
     for tag, kept in SHORT_FRACTION.items():
         magnitude = word & (1 << kept) - 1
-        place = np.frexp(magnitude.astype(np.float64))[1].astype(
+        length = np.frexp(magnitude.astype(np.float64))[1].astype(
             np.int64
-        )  # of the leading one, from 1; 0: none
-        exponent = EXPONENT_BIAS - (kept + 1 - place)
-        fraction = (magnitude << FRACTION_BITS + 1 - np.maximum(place, 1)) & (1 << FRACTION_BITS) - 1
+        )  # bits, from the leading one on; 0: none
+        exponent = EXPONENT_BIAS - (kept + 1 - length)
+        fraction = (magnitude << FRACTION_BITS + 1 - np.maximum(length, 1)) & (1 << FRACTION_BITS) - 1
         value = (word >> kept) << 31 | exponent << FRACTION_BITS | fraction
         bits = np.where((tags == tag) & (magnitude > 0), value, bits)
     return bits.astype(np.uint32).view(np.float32)
@@ -166,15 +166,16 @@ def decode_prefix(stream: bytes, count: int, config: Inceptionn) -> tuple[Float3
 
 
 def _group_starts(data: UInt8, groups: int, config: Inceptionn) -> tuple[npt.NDArray[np.int64], int]:
-    """Where each group begins and the last one ends: a chain, as each one's tags say how long it is."""
-    pairs = np.array([sum(TAG_BYTES[Tag(byte >> k & 3)] for k in range(0, 8, TAG_BITS)) for byte in range(256)])
-    lengths = pairs.tolist()
+    """Where each group begins and the last one ends: a chain, since a group's tags say how long it is."""
+    bytes_of_tags = [  # of the four values whose tags a byte holds
+        sum(TAG_BYTES[Tag(byte >> k & 3)] for k in range(0, 8, TAG_BITS)) for byte in range(256)
+    ]
     stream, starts, at = data.tobytes(), [], 0
     for group in range(groups):
         if at + config.tag_bytes > len(stream):
             raise InputError(f"compressed stream: it ends in group {group} of {groups}")
         starts.append(at)
-        at += config.tag_bytes + sum(lengths[byte] for byte in stream[at : at + config.tag_bytes])
+        at += config.tag_bytes + sum(bytes_of_tags[byte] for byte in stream[at : at + config.tag_bytes])
     if at > len(stream):
         raise InputError(f"compressed stream: it ends in group {groups - 1} of {groups}")
     return np.array(starts, dtype=np.int64), at

@@ -68,7 +68,12 @@ class Sender:
         return (self.oldest + place) % SEQUENCES, self.frames[place]
 
     def answer(self, answer: Answer) -> None:
-        """An ACK or NAK has come; one that is older than another only proves that the peer lives."""
+        """An ACK or NAK has come. Any proves that the peer lives, and a larger count grants room.
+
+        One that is older than another, or acknowledges what was never sent, does no more. A peer that keeps the
+        protocol never sends the latter, so its count needs no check: a forged one could as well name a frame
+        that was sent.
+        """
         self.timeouts = 0 if not self.failed else self.timeouts
         if distance(self.limit, answer.count) > 0:
             self.limit = answer.count

@@ -76,7 +76,7 @@ def test_what_is_offered_again_is_what_was_sent_last_overdue_and_still_waited_fo
     proof.assume(~dut.take | ((sent.ack == offer.ack) & (sent.retries == offer.retries)))
 
     ours = offer.use.index == slot.index
-    fails = dut.failed & (proof.past(state["fsm_state"]) == OFFER) & ~proof.past(state["took"])
+    fails = dut.failed & (proof.past(state["fsm_state"]) == OFFER) & ~proof.past(state["just_taken"])
     found = ours & (offer.valid | fails)
     late = Signal(TIMEOUT_BITS)
     proof.m.d.comb += late.eq(state["now"] - 2 - slot.sent.deadline)  # as it was looked at, 2 cycles ago

@@ -23,7 +23,7 @@ def _positions(chunks, planes, mini_batch, epoch, epochs):
                         "first_micro": n % mini_batch == 0,
                         "last_micro": n % mini_batch == mini_batch - 1 or n == epoch - 1,
                         "first_word": plane == chunk == 0,
-                        "follows": plane == 0 and n % mini_batch == 0,
+                        "needs_chunk": plane == 0 and n % mini_batch == 0,
                     }
 
 

@@ -204,6 +204,16 @@ def test_a_full_buffer_takes_no_more_and_answers_probes(width):
     assert 200 < acks[-1][0] < 215
 
 
+def test_an_answer_to_what_was_never_sent_grants_room_and_frees_nothing():
+    """A NAK names frame 3 before any was sent; then frames 0 and 1 leave, and once more after a timeout."""
+    mine = payloads(random.Random(11), [BEATS] * 2, 256)
+    at = [(START + 10, BEHIND, answer(3, 2, RingKind.NAK))]
+    wires, _ = run(256, at=at, tx=mine, cycles=140, settings={"timeout": 80, "ack_delay": 1000})
+    sent = [frame.sequence for _, frame in of_kind(wires, RingKind.DATA)]
+    assert sent == [0, 1, 0, 1]
+    assert wires.idle == [0]
+
+
 def test_answers_come_when_they_should():
     """ACK at the start, after two frames, after a delay, at a duplicate; one NAK a gap."""
     frames = payloads(random.Random(9), [1] * 4, 256)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from fanin.golden.ring.link import SEQUENCES, Receiver, Sender, distance
+from fanin.golden.ring.link import SEQUENCES, Answer, Receiver, Sender, distance
 from fanin.wire.ring import RingKind
 from tests.support import new_seed
 
@@ -125,6 +125,15 @@ def test_a_silent_peer_fails_the_sender_and_any_answer_does_not():
     assert sender.failed
     assert sender.send() is None
     assert not sender.offer(b"y")
+
+
+def test_an_answer_to_what_was_never_sent_grants_room_and_frees_nothing():
+    sender = Sender(replay_frames=4, retries=3)
+    assert sender.offer(b"x")
+    sender.timeout()
+    sender.answer(Answer(RingKind.NAK, sequence=1, count=1))
+    assert (sender.timeouts, sender.limit, list(sender.frames)) == (0, 1, [b"x"])
+    assert sender.send() == (0, b"x")
 
 
 def test_one_nak_for_a_gap():

@@ -1,0 +1,112 @@
+"""When the node before is answered, and how."""
+
+from typing import Any
+
+from amaranth import Module, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.ring.link_job import (
+    ACK_DELAY_BITS,
+    ACK_FRAMES_BITS,
+    SEQUENCE_BITS,
+    RingJob,
+    check_link,
+)
+
+
+class Acknowledger(wiring.Component):
+    """Decide when to answer the node before, and how.
+
+    A NAK is due once a gap shows, and not again until the frame that is missing has come. An ACK is due when
+    ``job.ack_frames`` frames were received or consumed since the last answer, ``job.ack_delay`` cycles after
+    the first of them, when asked, and after a reset, to grant the first room.
+
+    Members
+    -------
+    ``job`` : In, RingJob
+    ``received`` : In, 1
+        A frame was kept.
+    ``consumed`` : In, 1
+        A frame left the buffer, at least a cycle ago.
+    ``asked`` : In, 1
+        A PROBE came, or a frame that had been received.
+    ``ahead`` : In, 1
+        A frame came after a gap.
+    ``ack`` : Out, 1
+        An ACK is due.
+    ``nak`` : Out, 1
+        A NAK is due. Either flag alone makes an answer due; with both it is a NAK, which acknowledges as well.
+    ``answered`` : In, 1
+        An ACK or NAK was begun a cycle ago, from the state of that cycle.
+    ``answered_nak`` : In, 1
+        It was a NAK.
+    ``limit`` : Out, 32
+        The first sequence number for which there is no room.
+
+    Parameters
+    ----------
+    ``buffer_frames`` : int, 2 to 256
+    ``first_sequence`` : int, 0 to 2^32 − 1
+
+    Latency
+    -------
+    1 cycle from ``asked`` and ``ahead``, 2 from ``received`` and ``consumed``.
+
+    Source
+    ------
+    docs/systems/ring.md, "The link".
+    """
+
+    def __init__(self, *, buffer_frames: int = 32, first_sequence: int = 0):
+        check_link(buffer_frames=buffer_frames, first_sequence=first_sequence)
+        self.buffer_frames = buffer_frames
+        self.first_sequence = first_sequence
+        super().__init__(
+            {
+                "job": In(RingJob),
+                "received": In(1),
+                "consumed": In(1),
+                "asked": In(1),
+                "ahead": In(1),
+                "ack": Out(1, init=1),
+                "nak": Out(1),
+                "answered": In(1),
+                "answered_nak": In(1),
+                "limit": Out(SEQUENCE_BITS, init=(first_sequence + buffer_frames) % (1 << SEQUENCE_BITS)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """``unanswered`` counts events that no answer covers yet; it stops when an ACK is due.
+
+        An event in the cycle of ``answered`` came too late for that answer: the statements below ``answered``
+        win over it, and ``unanswered`` starts over with the events of that cycle.
+        """
+        m = Module()
+        unanswered = Signal(ACK_FRAMES_BITS + 1)
+        delay = Signal(signed(ACK_DELAY_BITS + 1))  # until what is unanswered makes an ACK due: ends below 0
+        gap = Signal()  # a NAK was asked for, and the missing frame has not come
+        events = self.received + self.consumed
+        with m.If(self.consumed):
+            m.d.sync += self.limit.eq(self.limit + 1)
+        with m.If(~self.ack):
+            m.d.sync += unanswered.eq(unanswered + events)
+        m.d.sync += delay.eq(delay - 1)
+        with m.If((unanswered == 0) | self.answered):
+            m.d.sync += delay.eq(self.job.ack_delay)
+        with m.If((unanswered >= self.job.ack_frames) | (delay[-1] & (unanswered != 0))):
+            m.d.sync += self.ack.eq(1)
+        with m.If(self.answered):
+            m.d.sync += [self.ack.eq(0), unanswered.eq(events)]
+        with m.If(self.answered_nak):
+            m.d.sync += self.nak.eq(0)
+        with m.If(self.received):  # this was the missing frame: the NAK that is due becomes an ACK
+            m.d.sync += [gap.eq(0), self.nak.eq(0)]
+        with m.If(self.ahead):
+            m.d.sync += gap.eq(1)
+        with m.If(self.ahead & ~gap):
+            m.d.sync += self.nak.eq(1)
+        with m.If(self.asked | (self.received & self.nak)):
+            m.d.sync += self.ack.eq(1)
+        return m
