@@ -25,6 +25,7 @@ _BURST_BITS = 8  # a corrupted frame has 1 to this many bits flipped
 
 MAX_DELAY_NS = 1e9
 MIN_GBPS = 1e-3
+SWITCH_NS = 400.0  # from a frame's last bit at the switch to its answer's first one, unless given
 FAULTS = ("drop", "duplicate", "reorder", "corrupt")  # of LinkConfig
 
 
@@ -69,7 +70,7 @@ class NetworkConfig:
     """What lies between the nodes, and how patient they are."""
 
     link: LinkConfig = field(default_factory=LinkConfig)
-    switch_ns: float = 400.0
+    switch_ns: float = SWITCH_NS
     timeout_ns: float = 10_000.0  #: until a packet is sent again
     retries: int = 1000
     slots: int | None = None  #: of the job; all that a node has unless given

@@ -72,7 +72,7 @@ class Session:
             await self._step()
         for steps in self.exchange.steps:
             steps.setdefault(Step.CONFIGURED, library.cycle())
-        reads = [library.reads(node) for node in range(self.request.nodes)]
+        reads = [library.reads(node) for node in range(len(phase.programs))]
         return PhaseResult(phase.name, start, library.cycle(), reads)
 
     async def _settle(self) -> None:

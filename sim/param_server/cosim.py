@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,12 @@ from fanin.hdl.param_server.node import ParamServerNode
 from fanin.hdl.rdma.node import RdmaNode
 from fanin.host.param_server import ParamServerDriver
 from fanin.host.rdma import RdmaDriver
-from fanin.job import worker_endpoint
 from fanin.param_server import MAX_SERVERS, ParamServerConfig, ServerLayout, WorkerLayout
 from fanin.rdma import FIRST_QUEUE_PAIR, MAX_QUEUE_PAIRS, MAX_RETRIES, RdmaConfig, Region, payload_words
-from fanin.sim.cosim.build import check_build
-from fanin.sim.cosim.clock import mac_rate, period_of
+from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
 from fanin.sim.cosim.program import HostProgram
-from fanin.sim.cosim.run import Phase, Progress, RunRequest
-from fanin.sim.cosim.simulator import Group, Simulator
+from fanin.sim.cosim.run import QUIET_CYCLES, Bytes, Phase, Progress
+from fanin.sim.cosim.simulator import Group
 from fanin.sim.learning.learner import Learner
 from fanin.sim.network import LinkConfig
 from fanin.sim.param_server.costs import patience
@@ -32,11 +30,9 @@ from fanin.sim.param_server.hosts import SERVER_KEY, Hosts, WildRun
 from fanin.sim.param_server.training import Algorithm, Outcome, TrainingJob
 from fanin.sim.param_server.training import Progress as Told
 from fanin.sim.rdma.cosim import Pair, configure_node
-from fanin.sim.switch.forward import Forwarder
 
 WORKER_KEY = 0x1000  # and a shard: the key of its model buffers at a worker
 WINDOW = 256  # packets in flight
-_QUIET = 600  # cycles, in which a packet goes from any register of a node to the next frame
 
 
 def _nic(partners: int, width: int) -> RdmaConfig:
@@ -69,17 +65,14 @@ class ParamServerCosim:
         if not 1 <= servers <= MAX_SERVERS:
             raise InputError(f"servers must be 1 to {MAX_SERVERS}, not {servers}")
         self.workers, self.servers, self.width = workers, servers, width
-        self.period_ps = period_of(clock_mhz)
-        check_build()
         at_worker, at_server = _nic(servers, width), _nic(workers, width)
         self.worker_driver, self.server_driver = RdmaDriver(at_worker), ParamServerDriver(at_server)
-        self._simulator = Simulator(
-            [
-                Group(RdmaNode(config=at_worker), workers),
-                Group(ParamServerNode(config=at_server), servers),
-            ],
-            quiet=quiet,
-        )
+        groups = [
+            Group(RdmaNode(config=at_worker), workers),
+            Group(ParamServerNode(config=at_server), servers),
+        ]
+        self._cluster = Cluster(groups, clock_mhz=clock_mhz, quiet=quiet)
+        self.period_ps = self._cluster.period_ps
 
     def sizes(self, job: TrainingJob, learner: Learner) -> ParamServerConfig:
         """Of a job. Raises ValueError unless it fits."""
@@ -100,21 +93,19 @@ class ParamServerCosim:
         learner: Learner,
         *,
         mtu: int = 4096,
-        link: LinkConfig | None = None,
-        switch_ns: float = 400.0,
         timeout: int | None = None,
         retries: int = MAX_RETRIES,
-        pcap: Path | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        **settings: Unpack[Settings],
     ) -> WildRun:
         """Carry a job out, on as many of the nodes as it has.
 
         ``timeout`` is in cycles; without one, it is longer than all gradients on the way need on a link.
-        Of ``job.costs`` only a worker's own ``copy`` of the model counts: all else is what the hardware takes.
-        Every row that a server sends is compared with the golden server's. Raises ValueError for a job that
-        does not fit, SimulationFailed when it cannot go on, or a row differs.
+        ``settings`` are those of ``Cluster.run``. Of ``job.costs`` only a worker's own ``copy`` of the model
+        counts: all else is what the hardware takes. Every row that a server sends is compared with the golden
+        server's. Raises ValueError for a job that does not fit, SimulationFailed when it cannot go on, or a row
+        differs.
         """
-        link, sizes = link or LinkConfig(), self.sizes(job, learner)
+        link, sizes = settings.get("link") or LinkConfig(), self.sizes(job, learner)
         if timeout is None:
             timeout = write_timeout(sizes, link, self.period_ps)
         sends_again = bool(link.drop or link.corrupt or job.stops)
@@ -130,48 +121,33 @@ class ParamServerCosim:
             first_server=self.workers,
             patience=(1 + retries) * timeout * self.period_ps * 1e-12 if sends_again else None,
         )
-        nodes = self.workers + self.servers
-        with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
-            request = RunRequest(
-                nodes=nodes,
-                period_ps=self.period_ps,
-                memories=self._memories(Path(temporary), sizes, initial),
-                phases=[Phase("configure", self._programs(job, sizes, mtu, timeout, retries))],
-                hosts=hosts,
-                switch=functools.partial(Forwarder.of, [worker_endpoint(node).mac for node in range(nodes)]),
-                jobs=[],
-                link=link,
-                switch_ns=switch_ns,
-                seed=job.seed,
-                mac_bytes_per_cycle=mac_rate(link, self.period_ps, self.width),
-                watchdog=100_000 + 20 * timeout,
-                # Until then a packet that was lost may have to be sent again, by nodes that count in cycles.
-                quiet_cycles=_QUIET + timeout * sends_again,
-                pcap=pcap,
-            )
-            raw = self._simulator.run(request, progress=progress)
+        raw = self._cluster.run(
+            memories=self._memories(sizes, initial),
+            phases=[Phase("configure", self._programs(job, sizes, mtu, timeout, retries))],
+            longest_wait=20 * timeout,
+            seed=job.seed,
+            hosts=hosts,
+            # A lost packet is sent again by nodes that count in cycles: until then time must not be skipped.
+            quiet_cycles=QUIET_CYCLES + timeout * sends_again,
+            **settings,
+        )
+        (configured,) = raw.phases
+        check_identities(self.worker_driver, configured.reads[: sizes.workers])
+        check_identities(self.server_driver, configured.reads[self.workers :][: sizes.servers])
         run: WildRun = raw.hosts
         run.raw = raw
         return run
 
-    def _memories(
-        self, work: Path, sizes: ParamServerConfig, initial: npt.NDArray[np.float32]
-    ) -> list[list[Path]]:
-        """Zeros, and w in row 0 of every server; a server's ports are all to one memory."""
-        paths = [work / f"memory{node}" for node in range(self.workers + self.servers)]
-        for node, path in enumerate(paths):
-            shard = node - self.workers
-            memory = np.zeros(0, np.uint8)  # of a node that has no part
-            if node < sizes.workers:
-                memory = np.zeros(WorkerLayout(sizes).size, np.uint8)
-            elif 0 <= shard < sizes.servers:
-                memory = np.zeros(ServerLayout(sizes, shard).size, np.uint8)
-                first, row = sizes.shard_start(shard), ServerLayout(sizes, shard).row(0)
-                w = initial[first : first + sizes.shard_values(shard)].view(np.uint8)
-                memory[row.w : row.w + w.size] = w
-            memory.tofile(path)
-        ports = self._simulator.ports
-        return [[path] * len(ports[node].memories) for node, path in enumerate(paths)]
+    def _memories(self, sizes: ParamServerConfig, initial: npt.NDArray[np.float32]) -> Iterator[list[Bytes]]:
+        """Zeros, and w in row 0 of every server."""
+        for worker in range(self.workers):
+            yield [np.zeros(WorkerLayout(sizes).size if worker < sizes.workers else 0, np.uint8)]
+        for shard in range(sizes.servers):
+            layout, first = ServerLayout(sizes, shard), sizes.shard_start(shard)
+            memory, row = np.zeros(layout.size, np.uint8), layout.row(0)
+            w = initial[first : first + sizes.shard_values(shard)].view(np.uint8)
+            memory[row.w : row.w + w.size] = w
+            yield [memory]
 
     def _programs(
         self, job: TrainingJob, sizes: ParamServerConfig, mtu: int, timeout: int, retries: int
@@ -187,7 +163,7 @@ class ParamServerCosim:
             Region(*layout.region(shard), WORKER_KEY + shard, frozenset([FIRST_QUEUE_PAIR + shard]))
             for shard in range(sizes.servers)
         ]
-        programs = [HostProgram() for _ in range(self.workers + self.servers)]
+        programs = [HostProgram() for _ in range(self.workers + sizes.servers)]
         for worker in range(sizes.workers):
             programs[worker] = configure_node(self.worker_driver, worker, pairs, buffers, timeout=timeout)
         for shard in range(sizes.servers):
