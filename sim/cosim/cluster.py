@@ -18,6 +18,7 @@ import numpy.typing as npt
 from fanin.clock import CLOCK_MHZ
 from fanin.host.driver import BaseDriver, Batch, Value
 from fanin.job import worker_endpoint
+from fanin.sim.cosim.build import check_build
 from fanin.sim.cosim.clock import mac_rate, period_of
 from fanin.sim.cosim.live import Board, LiveHosts
 from fanin.sim.cosim.run import EVENT, QUIET_CYCLES, Phase, Progress, RunRequest, RunResult, Words
@@ -42,13 +43,16 @@ class Settings(TypedDict, total=False):
 class Cluster:
     """Nodes at the ports of one switch, built once; each ``run`` begins anew.
 
-    Nodes are numbered through all groups; node n has the addresses ``worker_endpoint(n)``. Raises InputError
-    for a missing tool and for a clock out of range.
+    Nodes are numbered through all groups; node n has the addresses ``worker_endpoint(n)``. ``groups`` makes
+    them, after the checks. Raises InputError for a missing tool and for a clock out of range.
     """
 
-    def __init__(self, groups: Sequence[Group], *, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
+    def __init__(
+        self, groups: Callable[[], Sequence[Group]], *, clock_mhz: float = CLOCK_MHZ, quiet: bool = False
+    ):
         self.period_ps = period_of(clock_mhz)
-        self.simulator = Simulator(groups, quiet=quiet)
+        check_build()
+        self.simulator = Simulator(groups(), quiet=quiet)
 
     def run(
         self,

@@ -21,7 +21,7 @@ from amaranth.lib import wiring
 from fanin.hdl.emission import kept_verilog
 from fanin.hdl.emit import snake_case
 from fanin.sim.cosim.blocks import Block, BlockPort, cut
-from fanin.sim.cosim.build import EXECUTABLE, build, check_build
+from fanin.sim.cosim.build import EXECUTABLE, build
 from fanin.sim.cosim.ports import NodePorts
 from fanin.sim.cosim.run import Progress, RunRequest, RunResult
 
@@ -154,7 +154,6 @@ class Simulator:
         self.ports = [NodePorts.of(group.component) for group in groups for _ in range(group.count)]
         if not self.ports:
             raise ValueError("groups must have a node at least")
-        check_build()  # before Verilog is emitted, which takes seconds
         sources = simulation_sources([group for group in groups if group.count])
         self.verilog = sources.verilog
         self.directory = build(sources.top, models=sources.models, quiet=quiet)

@@ -68,8 +68,9 @@ class Cosim:
         self.driver = NodeDriver(config)
         engine = worker_class(config).engine_type.__name__
         apart = (engine,) if config.engines > 1 else ()
-        group = Group(GlmNode(config=config), workers, apart)
-        self._cluster = Cluster([group], clock_mhz=clock_mhz, quiet=quiet)
+        self._cluster = Cluster(
+            lambda: [Group(GlmNode(config=config), workers, apart)], clock_mhz=clock_mhz, quiet=quiet
+        )
 
     @property
     def verilog(self) -> str:

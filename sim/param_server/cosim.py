@@ -67,11 +67,14 @@ class ParamServerCosim:
         self.workers, self.servers, self.width = workers, servers, width
         at_worker, at_server = _nic(servers, width), _nic(workers, width)
         self.worker_driver, self.server_driver = RdmaDriver(at_worker), ParamServerDriver(at_server)
-        groups = [
-            Group(RdmaNode(config=at_worker), workers),
-            Group(ParamServerNode(config=at_server), servers),
-        ]
-        self._cluster = Cluster(groups, clock_mhz=clock_mhz, quiet=quiet)
+        self._cluster = Cluster(
+            lambda: [
+                Group(RdmaNode(config=at_worker), workers),
+                Group(ParamServerNode(config=at_server), servers),
+            ],
+            clock_mhz=clock_mhz,
+            quiet=quiet,
+        )
         self.period_ps = self._cluster.period_ps
 
     def sizes(self, job: TrainingJob, learner: Learner) -> ParamServerConfig:

@@ -109,7 +109,9 @@ class RdmaCosim:
         self.config = config
         self.nodes = nodes
         self.driver = RdmaDriver(config)
-        self._cluster = Cluster([Group(RdmaNode(config=config), nodes)], clock_mhz=clock_mhz, quiet=quiet)
+        self._cluster = Cluster(
+            lambda: [Group(RdmaNode(config=config), nodes)], clock_mhz=clock_mhz, quiet=quiet
+        )
         self.period_ps = self._cluster.period_ps
 
     def run(

@@ -105,8 +105,9 @@ class RingCosim:
         self.config = config
         self.nodes = nodes
         self.driver = RingDriver(config)
-        group = Group(RingNode(config=config, queue=QUEUE), nodes)
-        self._cluster = Cluster([group], clock_mhz=clock_mhz, quiet=quiet)
+        self._cluster = Cluster(
+            lambda: [Group(RingNode(config=config, queue=QUEUE), nodes)], clock_mhz=clock_mhz, quiet=quiet
+        )
 
     def all_reduce(
         self,
