@@ -95,9 +95,8 @@ class Cosim:
         """Run ``epochs`` epochs from model 0; features are quantised, labels as ``fanin.fixed.labels`` says.
 
         ``events`` bounds the entries of the timeline; without ``models`` no model is read back, which takes
-        some 5 cycles a weight. Raises SimulationFailed, whose message says what stopped
-        which node and how far first packets came; its ``result`` is what there was until then, see
-        :meth:`partial`.
+        some 5 cycles a weight. Raises SimulationFailed, whose message says what stopped which node and how far
+        first packets came; its ``result`` is what there was until then, see :meth:`partial`.
         """
         if shape.node != self.config or shape.workers != self.workers:
             raise ValueError("shape must be for these nodes and this number of workers")
@@ -105,10 +104,19 @@ class Cosim:
         program = self.program(network)
         (job,) = default_deployment(program).jobs
         make = network.make_switch or functools.partial(make_switch, kind=network.switch, config=program)
+        workers = range(self.workers)
+        configure = [self._configure(shape, loss, rate, job.slots, worker, network) for worker in workers]
+        epoch = self._epoch(shape, models)
+        count = HostProgram().extend(self.driver.counters().operations)
         try:
             raw = self._cluster.run(
-                memories=(_memories(shape, features, labels, worker) for worker in range(self.workers)),
-                phases=self._phases(shape, loss, rate, epochs, job.slots, network, models),
+                memories=(_memories(shape, features, labels, worker) for worker in workers),
+                phases=[
+                    Phase("configure", configure),
+                    *(Phase(f"epoch {number}", [epoch] * self.workers) for number in range(1, epochs + 1)),
+                    Phase("end", [self._end()] * self.workers),
+                    Phase("count", [count] * self.workers, settled=True),  # what was counted adds up
+                ],
                 longest_wait=self._longest_wait(network),
                 switch=functools.partial(make, self.workers),
                 jobs=[job],
@@ -131,31 +139,6 @@ class Cosim:
         return ProgramConfig(
             protocol=node.protocol, workers=self.workers, slots=slots, values=node.values, encap=node.encap
         )
-
-    def _phases(
-        self,
-        shape: TrainShape,
-        loss: Loss,
-        rate: LearningRate,
-        epochs: int,
-        slots: int,
-        network: NetworkConfig,
-        models: bool,
-    ) -> list[Phase]:
-        configure = [
-            self._configure(shape, loss, rate, slots, worker, network) for worker in range(self.workers)
-        ]
-        epoch = self._epoch(shape, models)
-        registers = self.driver.registers
-        end = HostProgram().poll_field(registers, "status", "idle", 1)
-        end.check_field(registers, "status", "failed", 0)
-        count = HostProgram().extend(self.driver.counters().operations)
-        return [
-            Phase("configure", configure),
-            *(Phase(f"epoch {number}", [epoch] * self.workers) for number in range(1, epochs + 1)),
-            Phase("end", [end] * self.workers),
-            Phase("count", [count] * self.workers, settled=True),  # what was counted adds up
-        ]
 
     def _cycles(self, nanoseconds: float) -> int:
         return math.ceil(nanoseconds * 1000 / self._cluster.period_ps)
@@ -201,6 +184,12 @@ class Cosim:
         program.extend(driver.counters().operations)  # before the check: they say why it fails
         program.check_field(driver.registers, "status", "failed", 0)
         return program.extend(driver.read_model(shape.chunks).operations) if models else program
+
+    def _end(self) -> HostProgram:
+        """Await that the node has nothing in flight."""
+        registers = self.driver.registers
+        program = HostProgram().poll_field(registers, "status", "idle", 1)
+        return program.check_field(registers, "status", "failed", 0)
 
     def _collect(self, raw: RunResult, shape: TrainShape, epochs: int) -> TrainRun:
         run = TrainRun(raw=raw, timeline=_timeline(raw))
