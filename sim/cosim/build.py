@@ -146,7 +146,7 @@ def _build(jobs: Sequence[_Job], place: Path, verilator: Verilator, quiet: bool)
 
 @contextlib.contextmanager
 def _kept_builds() -> Iterator[None]:
-    """Errors of the folder of builds, told to the user."""
+    """Turn errors of the folder of builds into the user's: InputError."""
     try:
         yield
     except OSError as error:

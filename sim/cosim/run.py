@@ -55,7 +55,7 @@ class RunRequest:
     watchdog: int = 200_000
     event_mask: int = 0  # bit n: bit n of a node's events, of whatever kind it is
     event_limit: int = 1_000_000
-    writable: tuple[tuple[bool, ...], ...] = ()  # per node, which memory ports write; the simulator says it
+    writable: tuple[tuple[bool, ...], ...] = ()  # per node and memory port; set by Simulator.run
     hosts: Callable[[Board], LiveHosts] | None = None  # drives the run after the phases; to be pickled
     quiet_cycles: int = QUIET_CYCLES  # in which nothing happens, before live hosts have time skipped
     trace: Path | None = None
@@ -100,7 +100,7 @@ class RunResult:
     phases: list[PhaseResult] = field(default_factory=list)
     cycles: int = 0
     skipped_ps: int = 0  # simulated time that no cycles were run for
-    hosts: Any = None  # what the live hosts say at the end; None where the run has failed
+    hosts: Any = None  # LiveHosts.result(); None if the run has failed
     error: str = ""
     failed_check: FailedCheck | None = None
     last_reads: list[Words] = field(default_factory=list)  # per node, of the phase that was under way
