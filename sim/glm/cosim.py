@@ -211,13 +211,15 @@ class Cosim:
         return run
 
     def partial(self, result: RunResult) -> TrainRun:
-        """What is known of a run that failed; the counters of a node that had not got to them are empty."""
-        count = sum(operation.data is None for operation in self.driver.counters().operations)
-        complete = (words if len(words) >= count else None for words in result.last_reads)
-        return TrainRun(
-            raw=result,
-            counters=[{} if words is None else self._read_back(words)[0] for words in complete],
-        )
+        """What came out of a run that failed; a node that had not read its counters yet has none."""
+
+        def counters(reads: Reads) -> dict[str, int]:
+            try:
+                return self.driver.counters_of(reads.take(self.driver.counters()))
+            except ValueError:
+                return {}
+
+        return TrainRun(raw=result, counters=[counters(Reads(words)) for words in result.last_reads])
 
     def _read_back(self, words: Words) -> tuple[dict[str, int], Int32]:
         """Counters and weights that an epoch's program has read."""

@@ -21,14 +21,14 @@ from fanin.param_server import MAX_SERVERS, ParamServerConfig, ServerLayout, Wor
 from fanin.rdma import FIRST_QUEUE_PAIR, MAX_QUEUE_PAIRS, MAX_RETRIES, RdmaConfig, Region, payload_words
 from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
 from fanin.sim.cosim.program import HostProgram
-from fanin.sim.cosim.run import QUIET_CYCLES, Bytes, Phase, Progress
+from fanin.sim.cosim.run import QUIET_CYCLES, Bytes, Phase
+from fanin.sim.cosim.run import Progress as RunProgress
 from fanin.sim.cosim.simulator import Group
 from fanin.sim.learning.learner import Learner
 from fanin.sim.network import LinkConfig
 from fanin.sim.param_server.costs import patience
 from fanin.sim.param_server.hosts import SERVER_KEY, Hosts, WildRun
-from fanin.sim.param_server.training import Algorithm, Outcome, TrainingJob
-from fanin.sim.param_server.training import Progress as Told
+from fanin.sim.param_server.training import Algorithm, Outcome, Progress, TrainingJob
 from fanin.sim.rdma.cosim import Pair, configure_node
 
 WORKER_KEY = 0x1000  # and a shard: the key of its model buffers at a worker
@@ -43,9 +43,9 @@ def _nic(partners: int, width: int) -> RdmaConfig:
 
 
 class ParamServerCosim:
-    """So many workers and servers behind a forwarding switch, built once; each ``run`` begins anew.
+    """Workers and servers at a forwarding switch, built once; each ``run`` begins anew.
 
-    Nodes are the workers, then the servers; ``width`` is that of a word in bits. Raises InputError for a
+    Nodes are the workers, then the servers; their words have ``width`` bits. Raises InputError for a
     missing tool and for sizes out of range.
     """
 
@@ -78,7 +78,7 @@ class ParamServerCosim:
         self.period_ps = self._cluster.period_ps
 
     def sizes(self, job: TrainingJob, learner: Learner) -> ParamServerConfig:
-        """Of a job. Raises ValueError unless it fits."""
+        """A job's sizes. Raises ValueError for one that needs more nodes than were built."""
         for name, most in ("workers", self.workers), ("servers", self.servers):
             if getattr(job, name) > most:
                 raise ValueError(f"{name} must be at most {most}, as built, not {getattr(job, name)}")
@@ -102,7 +102,7 @@ class ParamServerCosim:
     ) -> WildRun:
         """Carry a job out, on as many of the nodes as it has.
 
-        ``timeout`` is in cycles; without one, it is longer than all gradients on the way need on a link.
+        ``timeout`` is in cycles; without one, it is longer than all gradients in flight need on a link.
         ``settings`` are those of ``Cluster.run``. Of ``job.costs`` only a worker's own ``copy`` of the model
         counts: all else is what the hardware takes. Every row that a server sends is compared with the golden
         server's. Raises ValueError for a job that does not fit, SimulationFailed when it cannot go on, or a row
@@ -186,9 +186,9 @@ class ParamServerCosim:
         step = np.float32(job.rate / sizes.workers)
         barrier = job.algorithm is Algorithm.SYNC
         program.extend(driver.set_job(layout, step, barrier=barrier).operations)
-        there, _ = WorkerLayout(sizes).region(shard)
+        buffers, _ = WorkerLayout(sizes).region(shard)
         for worker in range(sizes.workers):
-            entry = driver.set_worker(worker, layout, buffers=there, rkey=WORKER_KEY + shard)
+            entry = driver.set_worker(worker, layout, buffers=buffers, rkey=WORKER_KEY + shard)
             program.extend(entry.operations)
             program.poll_field(driver.registers, "status", "setting", 0)
         return program.extend(driver.start().operations)
@@ -205,7 +205,7 @@ def write_timeout(sizes: ParamServerConfig, link: LinkConfig, period_ps: int) ->
 def run_rtl(
     job: TrainingJob,
     learner: Learner,
-    progress: Told | None = None,
+    progress: Progress | None = None,
     *,
     link: LinkConfig | None = None,
     pcap: Path | None = None,
@@ -219,8 +219,8 @@ def run_rtl(
     """
     cosim = ParamServerCosim(workers=job.workers, servers=job.servers, width=width, quiet=quiet)
 
-    def told(now: Progress) -> None:
+    def report(now: RunProgress) -> None:
         if progress and now.phases:
             progress(now.operations, math.nan)
 
-    return cosim.run(job, learner, link=link, pcap=pcap, progress=told).outcome
+    return cosim.run(job, learner, link=link, pcap=pcap, progress=report).outcome

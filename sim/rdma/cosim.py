@@ -23,9 +23,9 @@ from fanin.sim.switch.base import Switch
 from fanin.wire.ethernet import Endpoint
 
 MAX_NODES = 64
-SOURCE_PORT = 0xC000  # and a queue pair's place: the port that its packets are sent from
+SOURCE_PORT = 0xC000  # plus a queue pair's index: the port that its packets are sent from
 
-End = tuple[int, int]  # a node, and a queue pair's place there
+End = tuple[int, int]  # a node, and the index of one of its queue pairs
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,10 @@ class Pair:
     connections: tuple[Connection, Connection]
 
     @classmethod
-    def of(
-        cls, a: tuple[int, int], b: tuple[int, int], *, psns: tuple[int, int] = (0, 0), **limits: int
-    ) -> Pair:
-        """Connect two ends; ``limits`` are MTU, window and retries."""
-        there, back = psns
-        first = Connection(FIRST_QUEUE_PAIR + b[1], there, back, **limits)
-        return cls((a, b), (first, Connection(FIRST_QUEUE_PAIR + a[1], back, there, **limits)))
+    def of(cls, a: End, b: End, *, psns: tuple[int, int] = (0, 0), **limits: int) -> Pair:
+        """Connect two ends, whose first packets have ``psns``; ``limits`` are MTU, window and retries."""
+        first = Connection(FIRST_QUEUE_PAIR + b[1], *psns, **limits)
+        return cls((a, b), (first, Connection(FIRST_QUEUE_PAIR + a[1], *reversed(psns), **limits)))
 
 
 def configure_node(
@@ -66,7 +63,7 @@ def configure_node(
 
 
 def post(driver: RdmaDriver, program: HostProgram, index: int, write: Write) -> None:
-    """Post a write at the queue pair of that place, as soon as there is room."""
+    """Post a write at queue pair ``index``, as soon as there is room."""
     program.poll_field(driver.registers, "status", "full", 0)
     program.extend(driver.post(index, write).operations)
     program.poll_field(driver.registers, "status", "posting", 0)
@@ -96,7 +93,7 @@ class RdmaRun:
 
 
 class RdmaCosim:
-    """Nodes of ``config`` behind a forwarding switch, built once; each ``run`` begins anew.
+    """Nodes of ``config`` at a forwarding switch, built once; each ``run`` begins anew.
 
     Raises InputError for a missing tool and for sizes out of range.
     """
@@ -127,7 +124,7 @@ class RdmaCosim:
         switch: Callable[[], Switch] | None = None,
         **settings: Unpack[Settings],
     ) -> RdmaRun:
-        """Post the ``writes`` of each node, each with its queue pair's place, in their order, and await all.
+        """Post the ``writes`` of each node, each with its queue pair's index, in their order, and await all.
 
         ``memories`` are what the nodes' hold at first, ``arrivals`` how many messages with immediate data each
         host is to wait for; ``timeout`` is in cycles; ``switch`` takes the place of the one that forwards;

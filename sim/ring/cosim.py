@@ -94,7 +94,7 @@ class _Layout:
 
 
 class RingCosim:
-    """N ring nodes of ``config`` behind a forwarding switch, built once; each ``all_reduce`` is a run.
+    """N ring nodes of ``config`` at a forwarding switch, built once; each ``all_reduce`` is a run.
 
     Raises InputError for a missing tool and for sizes out of range.
     """
