@@ -2,7 +2,7 @@
 
 Time is an integer number of picoseconds. A frame is handed to a link when its last byte has left the node (or
 the switch); it occupies the link for preamble, frame, FCS and inter-frame gap, and has arrived when the last
-bit of its FCS has, ``delay`` later. What an event causes is a matter of these numbers and of the seed alone.
+bit of its FCS has, ``delay`` later. These numbers and the seed alone decide what happens.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _BURST_BITS = 8  # a corrupted frame has 1 to this many bits flipped
 
 MAX_DELAY_NS = 1e9
 MIN_GBPS = 1e-3
+SWITCH_NS = 400.0  # from a frame's last bit at the switch to its answer's first one, unless given
 FAULTS = ("drop", "duplicate", "reorder", "corrupt")  # of LinkConfig
 
 
@@ -66,10 +67,10 @@ class LinkConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkConfig:
-    """What lies between the nodes, and how patient they are."""
+    """The network between the nodes, and when they send again."""
 
     link: LinkConfig = field(default_factory=LinkConfig)
-    switch_ns: float = 400.0
+    switch_ns: float = SWITCH_NS
     timeout_ns: float = 10_000.0  #: until a packet is sent again
     retries: int = 1000
     slots: int | None = None  #: of the job; all that a node has unless given
@@ -109,36 +110,36 @@ class Link:
     def __init__(self, config: LinkConfig, seed: str):
         self.config = config
         self.statistics = LinkStatistics()
-        self.cut = False  # from then on all that is handed in is dropped
+        self.cut = False  # if so, every frame is dropped
         self._random = random.Random(seed)
         self._free = 0  # when the sender's wire is idle again
-        self._delay = round(config.delay_ns * 1000)
-        self._late = round(config.late_ns * 1000)
+        self._delay_ps = round(config.delay_ns * 1000)
+        self._late_ps = round(config.late_ns * 1000)
         self.least_latency = self._arrival(0, b"")
 
     def _arrival(self, start: int, frame: bytes) -> int:
         """When a frame that starts now has arrived; the MAC pads it to the least length."""
         size = max(len(frame), MIN_FRAME_BYTES)
-        return start + self.config.duration(PREAMBLE_BYTES + size + FCS_BYTES) + self._delay
+        return start + self.config.duration(PREAMBLE_BYTES + size + FCS_BYTES) + self._delay_ps
 
     def send(self, frame: bytes, time: int) -> list[Arrival]:
-        """Hand in a frame at ``time``, not before the last one's; what arrives of it: none, one or two."""
+        """Send a frame at ``time``, not before the previous one's. Returns its arrivals: none, one or two."""
         config, statistics, draw = self.config, self.statistics, self._random.random
         statistics.frames += 1
         statistics.bytes += len(frame)
         start = max(time, self._free)
         arrival = self._arrival(start, frame)
-        self._free = arrival - self._delay + config.duration(GAP_BYTES)
+        self._free = arrival - self._delay_ps + config.duration(GAP_BYTES)
         if draw() < config.drop or self.cut:
             statistics.dropped += 1
             return []
         times = [arrival]
         if draw() < config.reorder:
             statistics.reordered += 1
-            times[0] += self._random.randint(0, self._late)
+            times[0] += self._random.randint(0, self._late_ps)
         if draw() < config.duplicate:
             statistics.duplicated += 1
-            times.append(arrival + self._random.randint(0, self._late))
+            times.append(arrival + self._random.randint(0, self._late_ps))
         return [self._deliver(frame, t) for t in times]
 
     def _deliver(self, frame: bytes, time: int) -> Arrival:
@@ -163,7 +164,7 @@ class Reception:
 
 
 class Network:
-    """A switch with one link per port, and all frames under way.
+    """A switch with one link per port, and all frames in flight.
 
     ``seed`` seeds each direction of each link by its own; ``capture`` gets every intact frame at the switch,
     as ``(frame, time)``, received or sent, in order of time. Frames go in by ``send``, in order of time;
@@ -194,7 +195,7 @@ class Network:
 
     @property
     def next_time(self) -> int | None:
-        """When the next frame arrives at the switch; None when none is on its way there."""
+        """When the next frame arrives at the switch; None when none is in flight to it."""
         return self._arriving[0][0] if self._arriving else None
 
     def send(self, port: int, frame: bytes, time: int) -> None:
@@ -204,14 +205,15 @@ class Network:
                 heapq.heappush(self._arriving, (arrival.time, next(self._order), port, arrival.frame))
 
     def cut(self, port: int) -> None:
-        """From now on nothing gets on the links of a node; what is under way arrives."""
+        """From now on a node's links drop every frame; those in flight arrive."""
         self.up[port].cut = self.down[port].cut = True
 
     def advance(self, time: int) -> list[Reception]:
         """Let the switch receive everything up to and including ``time``; what nodes will receive of it.
 
-        A node that sends at t changes nothing at the switch before t + ``lookahead``. Answers leave the switch
-        in the order in which their causes came, so their arrivals, later than ``time`` mostly, are known now.
+        A frame that leaves a node at t arrives at t + ``lookahead`` or later: up to there a caller may advance
+        (conservative lookahead). Answers leave the switch in the order of the frames that caused them, so their
+        arrivals, though mostly later than ``time``, are certain now.
         """
         received: list[Reception] = []
         while self._arriving and self._arriving[0][0] <= time:
@@ -227,7 +229,7 @@ class Network:
         return received
 
     def close(self) -> None:
-        """Nothing more will be sent: frames under way are gone, the capture is complete."""
+        """End the run: the capture is completed, frames in flight are discarded."""
         self._flush(None)
 
     def _record(self, frame: bytes, time: int) -> None:

@@ -57,6 +57,16 @@ def test_files_that_are_named_exist(page):
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
+def test_the_table_of_the_co_simulation_names_its_files():
+    rows = re.findall(
+        r"^\| (`[\w/.]+`(?:, `[\w/.]+`)*) \|", (ROOT / "docs/reference/cosim.md").read_text(), re.MULTILINE
+    )
+    named = {name for row in rows for name in re.findall(r"`([\w/.]+\.\w+)`", row)}
+    folder = ROOT / "sim" / "cosim"
+    assert {name for name in named if not (folder / name).exists()} == set()
+    assert {file.name for file in folder.iterdir() if file.is_file()} - named == {"__init__.py"}
+
+
 def _citations(text):
     """Pages, and headings of theirs, that a source file names: page, "Heading" and "Another"."""
     for page, quoted in re.findall(r'(docs/[\w/-]+\.md)((?:(?:,| and) "[^"]+")*)', " ".join(text.split())):

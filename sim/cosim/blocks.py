@@ -29,7 +29,7 @@ def cut(verilog: str, top: str, apart: Collection[str] = ()) -> list[Block]:
     """Cut what ``emit_verilog`` wrote: modules of the classes ``apart`` become blocks of their own.
 
     ``apart`` are names of classes, of shared components. The block of the module ``top`` comes last, each after
-    those that it instantiates. Raises ValueError if there is none of some class.
+    those that it instantiates. Raises ValueError for a class without a module.
     """
     modules = _modules(verilog)
     classes = dict(re.findall(r"^//   (\w+): (\w+)\(", verilog, re.MULTILINE))

@@ -90,7 +90,7 @@ def find_verilator() -> Verilator:
 def check_build() -> None:
     """Raise InputError for what a build lacks: programs, a Verilator, a folder to keep it in.
 
-    To be asked before nodes are made, whose Verilog takes seconds.
+    For a caller to ask before it makes nodes, whose Verilog takes seconds.
     """
     find_verilator()
     if missing := [name for name in ("g++", "make", "perl") if shutil.which(name) is None]:
@@ -146,7 +146,7 @@ def _build(jobs: Sequence[_Job], place: Path, verilator: Verilator, quiet: bool)
 
 @contextlib.contextmanager
 def _kept_builds() -> Iterator[None]:
-    """Errors of the folder of builds, told to the user."""
+    """Turn errors of the folder of builds into the user's: InputError."""
     try:
         yield
     except OSError as error:

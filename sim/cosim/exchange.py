@@ -34,7 +34,7 @@ class Step(StrEnum):
 
 
 def steps_of(protocol: wire.Protocol) -> tuple[Step, ...]:
-    """The steps that there are in a protocol."""
+    """The steps of a protocol: all, or without acknowledgements all but the last two."""
     if protocol.acknowledges:
         return tuple(Step)
     return tuple(step for step in Step if step not in (Step.ACK_LEFT, Step.CONFIRM_ARRIVED))
@@ -56,7 +56,7 @@ class Top(Protocol):
         """When to be woken at the latest."""
 
     def macs_busy(self) -> bool:
-        """Whether a frame is on its way through a MAC, or to a node."""
+        """Whether a MAC holds a frame, or one is in flight to a node."""
 
     def skip(self, time_ps: int) -> None:
         """Let time pass without the clock."""
@@ -76,23 +76,26 @@ def _operation(frame: bytes) -> tuple[int, tuple[int, int, int]] | None:
 
 
 class Exchange:
-    """Carries frames between top and network at their simulated times; called once per wake."""
+    """Carries frames between top and network at their simulated times, by conservative lookahead.
+
+    ``serve`` is called once per wake.
+    """
 
     def __init__(self, top: Top, network: Network, clock: Clock, *, nodes: int):
         self._top, self._network, self._clock = top, network, clock
-        self._awaited: dict[tuple[int, tuple[int, int, int]], int] = {}  # AGG sent: node, operation → cycle
-        self._on_the_way: dict[int, tuple[int, int, tuple[int, int, int]]] = {}  # tag → node, kind, operation
+        self._sent_at: dict[tuple[int, tuple[int, int, int]], int] = {}  # of an AGG: node, operation → cycle
+        self._in_flight: dict[int, tuple[int, int, tuple[int, int, int]]] = {}  # tag → node, kind, operation
         self._next_tag = 0
         self.allreduce_cycles: list[int] = []
         self.sent: Counter[str] = Counter()
         self.steps: list[dict[Step, int]] = [{} for _ in range(nodes)]
 
     def serve(self, now: int) -> None:
-        """Move every frame that can be moved at rising edge ``now``, and set the alarm for the next one."""
+        """Carry every frame as far as is certain at rising edge ``now``, and set the alarm for the next one."""
         for cycle, node, frame in sorted(self._top.frames()):
             self._network.send(node, frame, self._clock.time(cycle))
             self._note_sent(node, cycle, frame)
-        # Nothing that is sent later can reach the switch up to here.
+        # No frame that has yet to leave a node can reach the switch up to here.
         horizon = self._clock.time(now + 1) + self._network.lookahead - 1
         for reception in self._network.advance(horizon):
             self._hand_in(
@@ -112,15 +115,15 @@ class Exchange:
 
     @property
     def carries(self) -> bool:
-        """Whether any frame is on its way, or still in a MAC."""
+        """Whether any frame is in flight, or still in a MAC."""
         return self._network.next_time is not None or self._top.macs_busy()
 
     def cut(self, node: int) -> None:
-        """From now on nothing gets on a node's link, in either direction."""
+        """From now on a node's link drops every frame, in both directions."""
         self._network.cut(node)
 
     def skip(self, time_ps: int) -> None:
-        """Let time pass without the clock: as long as nothing is carried, nothing is late."""
+        """Let time pass without the clock; only while no frame is in flight, which would arrive too late."""
         self._note_arrivals()
         self._clock.skipped_ps += time_ps
         self._top.skip(time_ps)
@@ -140,25 +143,25 @@ class Exchange:
         tag, self._next_tag = self._next_tag, self._next_tag + 1
         operation = None if error else _operation(frame)
         if operation is not None:
-            self._on_the_way[tag] = (node, *operation)
+            self._in_flight[tag] = (node, *operation)
         self._top.push_frame(node, frame, time, error=error, tag=tag)
 
     def _note_sent(self, node: int, cycle: int, frame: bytes) -> None:
         kind, operation = _operation(frame) or (-1, (0, 0, 0))
         self.sent[Kind(kind).name if kind in tuple(Kind) else "other"] += 1
         if kind == Kind.AGG:
-            self._awaited.setdefault((node, operation), cycle)
+            self._sent_at.setdefault((node, operation), cycle)
             self.steps[node].setdefault(Step.AGG_LEFT, cycle)
         elif kind == Kind.ACK:
             self.steps[node].setdefault(Step.ACK_LEFT, cycle)
 
     def _note_taken(self, tag: int, cycle: int) -> None:
-        if tag not in self._on_the_way:
+        if tag not in self._in_flight:
             return
-        node, kind, operation = self._on_the_way.pop(tag)
+        node, kind, operation = self._in_flight.pop(tag)
         if kind == Kind.RESULT:
             self.steps[node].setdefault(Step.RESULT_ARRIVED, cycle)
-            sent = self._awaited.pop((node, operation), None)
+            sent = self._sent_at.pop((node, operation), None)
             if sent is not None:
                 self.allreduce_cycles.append(cycle - sent)
         elif kind == Kind.CONFIRM:

@@ -65,7 +65,7 @@ class Library:
         self._functions.cosim_setup(nodes, period_ps, latency, watchdog, rate)
 
     def map_memory(self, node: int, path: Path, *, writable: bool = False) -> None:
-        """Put a file behind the next memory port of a node, at address 0; a writable one is written to."""
+        """Let a node's next memory port access a file, from address 0; writes change it if ``writable``."""
         if not self._functions.cosim_map(node, str(path).encode(), writable):
             raise OSError(f"{path} cannot be mapped")
 
@@ -115,7 +115,7 @@ class Library:
             yield node.value, address.value
 
     def macs_busy(self) -> bool:
-        """Whether a frame is on its way through a MAC, or to a node."""
+        """Whether a MAC holds a frame, or one is in flight to a node."""
         return bool(self._functions.cosim_macs_busy())
 
     def last_progress(self) -> int:

@@ -21,18 +21,18 @@ Bytes = npt.NDArray[np.uint8]
 Then = Callable[[], None]
 
 MAX_IDLE_SKIPS = 10_000  # alarms in a row to which time was skipped, and nothing else happened
-_HEARTBEAT = 500  # cycles after which Python looks at the run, whatever happens: for progress to be told
+_HEARTBEAT = 500  # cycles after which Python wakes at the latest, to report progress
 
 
 class SimulationError(Exception):
-    """The top, or a live host, says that the run cannot go on."""
+    """The run cannot go on: found by the top, or by a live host."""
 
 
 class LiveHosts(Protocol):
-    """What drives a run, by what it asks of its :class:`Board`; made anew in the simulator's own process.
+    """Live hosts drive a run by what they ask of their :class:`Board`; made anew in the simulator's process.
 
-    All its code runs in ``start`` and in the callbacks that it hands to the board; simulated time stands still
-    meanwhile. CheckFailed or SimulationError, raised there, end the run with their message.
+    All their code runs in ``start`` and in the callbacks that they hand to the board; simulated time stands
+    still meanwhile. A CheckFailed or SimulationError that it raises ends the run with its message.
     """
 
     @property
@@ -44,7 +44,7 @@ class LiveHosts(Protocol):
         """How far it is, in whatever it counts: ``Progress.operations``."""
 
     def start(self) -> None:
-        """Begin; called once, behind the last phase."""
+        """Begin; called once, after the last phase."""
 
     def may_skip(self) -> bool:
         """Whether nothing that nodes count in cycles, as a write's timeout, matters until the next alarm."""
@@ -89,13 +89,13 @@ class Network(Protocol):
 
     @property
     def carries(self) -> bool:
-        """Whether any frame is on its way."""
+        """Whether any frame is in flight."""
 
     def skip(self, time_ps: int) -> None:
         """Let time pass without the clock."""
 
     def cut(self, node: int) -> None:
-        """From now on nothing gets on a node's link, in either direction."""
+        """From now on a node's link drops every frame, in both directions."""
 
 
 @dataclass
@@ -105,9 +105,9 @@ class _Queued:
 
 
 class Board:
-    """The run as live hosts see it. What is handed in as ``then`` is called in order of simulated time.
+    """The run as live hosts see it. Each callback, ``then``, is called in order of simulated time.
 
-    Nodes are numbered as in the simulator; ValueError says that there is none of a number.
+    Nodes are numbered as in the simulator; a number out of range is a ValueError.
     """
 
     def __init__(self, top: Top, network: Network, clock: Clock, memories: Sequence[Sequence[Path]]):
@@ -129,9 +129,9 @@ class Board:
         return self._top.cycle()
 
     def run(self, node: int, program: HostProgram, then: Callable[[list[int]], None]) -> None:
-        """Have a node's host carry out a program, behind those it already has; ``then`` gets what it has read.
+        """Have a node's host carry out a program, after those that it already has; ``then`` gets what it reads.
 
-        ``then`` is called a cycle after its end at most. The program must not be changed any more.
+        ``then`` is called at most a cycle after its end. The program must not be changed any more.
         """
         queue = self._queues[self._check(node)]
         queue.append(_Queued(program, then))
@@ -139,9 +139,9 @@ class Board:
             self._top.run_host(node, program)
 
     def memory(self, node: int, port: int = 0) -> Bytes:
-        """The live bytes behind a node's memory port: what is written here the node reads, and the other way.
+        """The bytes that a node's memory port accesses, shared with the node: each reads what the other writes.
 
-        Raises ValueError for a port that there is not.
+        Raises ValueError for a port that the node does not have.
         """
         ports = self._paths[self._check(node)]
         if port not in range(len(ports)):
@@ -153,7 +153,7 @@ class Board:
         return self._memories[path]
 
     def watch(self, node: int, address: int, then: Then) -> None:
-        """From now on, call ``then`` at each write of a byte by a node, a cycle later at most."""
+        """From now on, call ``then`` at each write of a byte by a node, at most a cycle later."""
         if address < 0:
             raise ValueError(f"address must not be below 0, but is {address}")
         watchers = self._watchers.setdefault((self._check(node), address), [])
@@ -178,7 +178,7 @@ class Board:
 
     @property
     def next_alarm(self) -> int | None:
-        """When the next alarm is; None without any."""
+        """The time of the next alarm; None without any."""
         return self._alarms[0][0] if self._alarms else None
 
     @property
@@ -218,15 +218,15 @@ class LiveRun:
     ):
         self._hosts, self._board, self._top, self._network = hosts, board, top, network
         self._clock, self._quiet_cycles = clock, quiet_cycles
-        self._touched = 0  # when a host was called last: it may have changed memory, which nodes are yet to see
+        self._last_call = 0  # the edge: a host may have changed memory, which nodes are yet to see
         self._idle_skips = 0
-        self._skipped_at = -1
+        self._last_skip = -1
 
     def start(self) -> None:
         """Let the hosts begin."""
         self._top.go_live()
         self._hosts.start()
-        self._touched = self._top.cycle()
+        self._last_call = self._top.cycle()
 
     @property
     def done(self) -> bool:
@@ -254,28 +254,28 @@ class LiveRun:
     def waiting(self) -> str:
         """What the hosts wait for, for a message."""
         board, alarm = self._board, self._board.next_alarm
-        said = [f"live hosts at {board.now / 1e6:.3f} µs"]
+        parts = [f"live hosts at {board.now / 1e6:.3f} µs"]
         if busy := board.busy:
-            said.append(f"programs run at nodes {', '.join(map(str, busy))}")
+            parts.append(f"programs run at nodes {', '.join(map(str, busy))}")
         else:
-            said.append("no program runs")
-        said.append("no alarm is set" if alarm is None else f"the next alarm is at {alarm / 1e6:.3f} µs")
+            parts.append("no program runs")
+        parts.append("no alarm is set" if alarm is None else f"the next alarm is at {alarm / 1e6:.3f} µs")
         if alarm is not None and not self._hosts.may_skip():
-            said.append("no time may be skipped until then")
-        said.append(self._hosts.waiting())
-        return ", ".join(said)
+            parts.append("no time may be skipped until then")
+        parts.append(self._hosts.waiting())
+        return ", ".join(parts)
 
     def _call(self, calls: Iterable[Then]) -> None:
         for call in calls:
             if self._hosts.done:
                 return
             call()
-            self._touched = self._top.cycle()
+            self._last_call = self._top.cycle()
 
     @property
     def _quiet_from(self) -> int:
-        """The rising edge from which on nothing will have happened for long enough."""
-        return max(self._top.last_progress(), self._touched) + self._quiet_cycles
+        """The first rising edge at which nothing has happened for ``quiet_cycles``, as far as is known now."""
+        return max(self._top.last_progress(), self._last_call) + self._quiet_cycles
 
     def _may_skip(self) -> bool:
         return (
@@ -289,8 +289,10 @@ class LiveRun:
     def _skip(self) -> None:
         time = self._board.next_alarm
         assert time is not None
-        self._idle_skips = self._idle_skips + 1 if self._top.last_progress() == self._skipped_at else 0
+        self._idle_skips = self._idle_skips + 1 if self._top.last_progress() == self._last_skip else 0
         if self._idle_skips >= MAX_IDLE_SKIPS:
             raise SimulationError(f"{MAX_IDLE_SKIPS} alarms have passed, and nothing else has happened")
         self._network.skip(time - self._board.now)
-        self._skipped_at = self._top.cycle()  # which now is that of the last progress: waiting was no idleness
+        self._last_skip = (
+            self._top.cycle()
+        )  # a skip is progress: until something else is, this is the last edge with progress

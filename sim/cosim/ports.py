@@ -98,11 +98,11 @@ class NodePorts:
         return node
 
     def _check(self, ports: dict[str, Port]) -> None:
-        known = {f"{bus.name}_{signal}" for bus in (*self.memories, self.host) for signal in bus.signals}
-        known |= {f"mac_{way}_{signal}" for way in ("tx", "rx") for signal in (*_MAC, "tuser")}
-        known |= {port.name for port in self.events}
-        if unknown := sorted(set(ports) - known):
-            raise ValueError(f"the simulated top has nothing for the ports {', '.join(unknown)}")
+        expected = {f"{bus.name}_{signal}" for bus in (*self.memories, self.host) for signal in bus.signals}
+        expected |= {f"mac_{way}_{signal}" for way in ("tx", "rx") for signal in (*_MAC, "tuser")}
+        expected |= {port.name for port in self.events}
+        if others := sorted(set(ports) - expected):
+            raise ValueError(f"the simulated top has nothing for the ports {', '.join(others)}")
         for name, value, limit in (
             ("width of the MAC streams", self.mac_width, _MAX_MAC_BITS),
             ("width of a memory port", max((m.data_bits for m in self.memories), default=0), _MAX_MEMORY_BITS),

@@ -16,14 +16,20 @@ from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Job, Switch
 
 Words = npt.NDArray[np.uint32]
-Intervals = npt.NDArray[np.uint64]  # rows of rising edges: the first of an interval, and the first behind it
+Bytes = npt.NDArray[np.uint8]
+Intervals = npt.NDArray[np.uint64]  # rows of rising edges: the first of an interval, and the first after it
+
+#: An entry of the event trace, as dpi.cpp writes it.
+EVENT = np.dtype([("cycle", "<u8"), ("events", "<u8"), ("node", "<u4"), ("reserved", "<u4")])
+QUIET_CYCLES = 600  # in which a packet goes from any register of a node to the next frame
 
 
 @dataclass
 class Phase:
-    """A program for each node's host; all start together, the next phase begins when all have ended.
+    """A program for each host, in the order of nodes; nodes after the last one keep still.
 
-    A ``settled`` one begins when, besides, no frame is on its way any more: nodes must have stopped sending.
+    All start together, and the next phase begins when all have ended. A
+    ``settled`` one begins when, besides, no frame is in flight any more: nodes must have stopped sending.
     """
 
     name: str
@@ -49,16 +55,16 @@ class RunRequest:
     watchdog: int = 200_000
     event_mask: int = 0  # bit n: bit n of a node's events, of whatever kind it is
     event_limit: int = 1_000_000
-    writable: tuple[tuple[bool, ...], ...] = ()  # per node, which memory ports write; the simulator says it
-    hosts: Callable[[Board], LiveHosts] | None = None  # drives the run behind the phases; to be pickled
-    quiet_cycles: int = 600  # in which nothing happens, before live hosts have time skipped
+    writable: tuple[tuple[bool, ...], ...] = ()  # per node and memory port; set by Simulator.run
+    hosts: Callable[[Board], LiveHosts] | None = None  # drives the run after the phases; to be pickled
+    quiet_cycles: int = QUIET_CYCLES  # in which nothing happens, before live hosts have time skipped
     trace: Path | None = None
     pcap: Path | None = None
 
 
 @dataclass
 class PhaseResult:
-    """When a phase began and ended (rising edges), and what its programs read, per node."""
+    """When a phase began and ended (rising edges), and what its programs read, per program."""
 
     name: str
     start: int
@@ -94,7 +100,7 @@ class RunResult:
     phases: list[PhaseResult] = field(default_factory=list)
     cycles: int = 0
     skipped_ps: int = 0  # simulated time that no cycles were run for
-    hosts: Any = None  # what the live hosts say at the end; None where the run has failed
+    hosts: Any = None  # LiveHosts.result(); None if the run has failed
     error: str = ""
     failed_check: FailedCheck | None = None
     last_reads: list[Words] = field(default_factory=list)  # per node, of the phase that was under way
@@ -107,5 +113,7 @@ class RunResult:
     bytes_read: list[list[int]] = field(default_factory=list)  # per node, per memory port
     bytes_written: list[list[int]] = field(default_factory=list)  # likewise
     occupied: list[Intervals] = field(default_factory=list)  # per node, when its MAC's link was
+    memories: list[list[Bytes]] = field(default_factory=list)  # of nodes that write theirs, at the end
+    events: npt.NDArray = field(default_factory=lambda: np.zeros(0, EVENT))
     seconds: float = 0.0
     cpu_seconds: float = 0.0  # of the simulator's one thread

@@ -89,10 +89,10 @@ def _modules(groups: Sequence[Group]) -> list[str]:
 
 
 def simulation_sources(groups: Sequence[Group]) -> Sources:
-    """The sources of a top with the nodes of all groups, one behind the other.
+    """The sources of a top with the nodes of all groups, one after the other.
 
-    What may occur several times is translated and compiled once: the kinds of several nodes, and what is apart
-    in them. Their outputs must be registers (see block.sv.j2).
+    What may occur several times is translated and compiled once: each kind of node, if there are several nodes,
+    and the components that are apart. Their outputs must be registers (see block.sv.j2).
     """
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
     block_sv, block_cpp = (environment.from_string(_text(f"block.{kind}.j2")) for kind in ("sv", "cpp"))
@@ -136,7 +136,7 @@ def _block_values(block: Block) -> dict[str, object]:
 
 
 class SimulationFailed(Exception):
-    """The simulator reported an error, died or could not start. ``result`` is what it had until then."""
+    """The simulator reported an error, died or could not start. ``result`` is what came out until then."""
 
     def __init__(self, text: str, result: RunResult | None = None):
         super().__init__(text)
@@ -147,7 +147,7 @@ class Simulator:
     """A built simulation of groups of nodes, numbered through all groups; each ``run`` is a new process.
 
     ``verilog`` is the text of each group's node that is built, as ``emit_verilog`` writes it. Raises ValueError
-    for nodes that the top cannot drive, and without any.
+    for nodes that the top cannot drive, and without any; InputError for a missing tool.
     """
 
     def __init__(self, groups: Sequence[Group], *, quiet: bool = False):

@@ -27,11 +27,11 @@ REQUEST = "FANIN_COSIM_REQUEST"  # pickle of a RunRequest
 RESULT = "FANIN_COSIM_RESULT"  # where the pickle of the RunResult goes
 PROGRESS = "FANIN_COSIM_PROGRESS"  # file descriptor that gets lines of a Progress' three numbers
 _REPORT_SECONDS = 0.2
-_SETTLE_CYCLES = 64  # after which it is asked again whether a MAC still holds a frame
+_SETTLE_CYCLES = 64  # after which the MACs are asked again whether they hold a frame
 
 
 class Session:
-    """One run: the phases, the live hosts behind them, and the network beside them."""
+    """One run: the phases, then the live hosts, with the network."""
 
     def __init__(self, request: RunRequest, library: Library, wake: Callable[[], Awaitable[Any]]):
         self.request, self.library, self._wake = request, library, wake
@@ -72,11 +72,11 @@ class Session:
             await self._step()
         for steps in self.exchange.steps:
             steps.setdefault(Step.CONFIGURED, library.cycle())
-        reads = [library.reads(node) for node in range(self.request.nodes)]
+        reads = [library.reads(node) for node in range(len(phase.programs))]
         return PhaseResult(phase.name, start, library.cycle(), reads)
 
     async def _settle(self) -> None:
-        """Await that no frame is on its way."""
+        """Await that no frame is in flight."""
         while self.exchange.carries:
             alarm = self.exchange.alarm
             heartbeat = self.library.cycle() + _SETTLE_CYCLES
@@ -84,7 +84,7 @@ class Session:
             await self._step()
 
     async def _step(self) -> None:
-        """``_next``. Raises SimulationError where the top says so."""
+        """As ``_next``; raises SimulationError if the top has found an error."""
         await self._next()
         if text := self.library.error():
             raise SimulationError(text)
@@ -105,7 +105,7 @@ class Session:
         self.result.hosts = hosts.result()
 
     async def _next(self) -> None:
-        """Await that the top wakes Python, and move frames."""
+        """Await that the top wakes Python, and carry frames."""
         await self._wake()
         self.exchange.serve(self.library.cycle())
         if time.monotonic() > self._reported + _REPORT_SECONDS:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,16 +16,14 @@ from fanin.fixed import LearningRate, Loss
 from fanin.glm import GlmConfig, TrainShape
 from fanin.golden.glm.layout import join_model, pack_labels, pack_samples, split_ports
 from fanin.hdl.glm.node import GlmNode, NodeEvents, worker_class
-from fanin.host.driver import Batch
 from fanin.host.glm import NodeDriver, NodeJob, NodeMemories
 from fanin.job import SWITCH, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.deployment import default_deployment
-from fanin.sim.cosim.build import check_build
-from fanin.sim.cosim.clock import period_of
+from fanin.sim.cosim.cluster import Cluster, Reads, check_identities
 from fanin.sim.cosim.program import HostProgram
-from fanin.sim.cosim.run import FailedCheck, Phase, Progress, RunRequest, RunResult
-from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
+from fanin.sim.cosim.run import Phase, Progress, RunResult, Words
+from fanin.sim.cosim.simulator import Group, SimulationFailed
 from fanin.sim.network import NetworkConfig
 from fanin.sim.switch.make import make_switch
 
@@ -34,7 +31,6 @@ Int32 = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
 
 JOB_ID = 1
-_EVENT = np.dtype([("cycle", "<u8"), ("events", "<u8"), ("node", "<u4"), ("reserved", "<u4")])
 
 
 @dataclass
@@ -69,17 +65,17 @@ class Cosim:
     def __init__(self, config: GlmConfig, *, workers: int, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
         self.config = config
         self.workers = workers
-        self.period_ps = period_of(clock_mhz)
-        check_build()
         self.driver = NodeDriver(config)
         engine = worker_class(config).engine_type.__name__
         apart = (engine,) if config.engines > 1 else ()
-        self._simulator = Simulator([Group(GlmNode(config=config), workers, apart)], quiet=quiet)
+        self._cluster = Cluster(
+            lambda: [Group(GlmNode(config=config), workers, apart)], clock_mhz=clock_mhz, quiet=quiet
+        )
 
     @property
     def verilog(self) -> str:
-        """The node's Verilog, as ``fanin verilog glm-node`` writes it: that which is simulated."""
-        return self._simulator.verilog[0]
+        """The simulated node's Verilog, as ``fanin verilog glm-node`` writes it."""
+        return self._cluster.simulator.verilog[0]
 
     def train(
         self,
@@ -99,24 +95,42 @@ class Cosim:
         """Run ``epochs`` epochs from model 0; features are quantised, labels as ``fanin.fixed.labels`` says.
 
         ``events`` bounds the entries of the timeline; without ``models`` no model is read back, which takes
-        some 5 cycles a weight. Raises SimulationFailed, whose message says what stopped
-        which node and how far first packets came; its ``result`` is what there was until then, see
-        :meth:`partial`.
+        some 5 cycles a weight. Raises SimulationFailed, whose message says what stopped which node and how far
+        first packets came; its ``result`` is what there was until then, see :meth:`partial`.
         """
+        if shape.node != self.config or shape.workers != self.workers:
+            raise ValueError("shape must be for these nodes and this number of workers")
         network = network or NetworkConfig()
-        with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
-            work = Path(temporary)
-            request = self._request(shape, loss, rate, epochs, network, models)
-            request.memories = _write_memories(work, shape, features, labels)
-            request.trace, request.event_limit = work / "events", events
-            request.event_mask = (1 << NodeEvents.as_shape().size) - 1 if events else 0
-            request.pcap = pcap
-            try:
-                raw = self._simulator.run(request, progress=progress)
-            except SimulationFailed as failure:
-                raise SimulationFailed(self._explain(failure), failure.result) from None
-            timeline = _read_timeline(request.trace)
-        return self._collect(raw, shape, epochs, timeline)
+        program = self.program(network)
+        (job,) = default_deployment(program).jobs
+        make = network.make_switch or functools.partial(make_switch, kind=network.switch, config=program)
+        workers = range(self.workers)
+        configure = [self._configure(shape, loss, rate, job.slots, worker, network) for worker in workers]
+        epoch = self._epoch(shape, models)
+        count = HostProgram().extend(self.driver.counters().operations)
+        try:
+            raw = self._cluster.run(
+                memories=(_memories(shape, features, labels, worker) for worker in workers),
+                phases=[
+                    Phase("configure", configure),
+                    *(Phase(f"epoch {number}", [epoch] * self.workers) for number in range(1, epochs + 1)),
+                    Phase("end", [self._end()] * self.workers),
+                    Phase("count", [count] * self.workers, settled=True),  # what was counted adds up
+                ],
+                longest_wait=self._longest_wait(network),
+                switch=functools.partial(make, self.workers),
+                jobs=[job],
+                paced=False,
+                events=events,
+                link=network.link,
+                switch_ns=network.switch_ns,
+                seed=network.seed,
+                pcap=pcap,
+                progress=progress,
+            )
+        except SimulationFailed as failure:
+            raise SimulationFailed(self._explain(failure), failure.result) from None
+        return self._collect(raw, shape, epochs)
 
     def program(self, network: NetworkConfig) -> ProgramConfig:
         """The switch program for these nodes; its default deployment has the one job."""
@@ -126,55 +140,14 @@ class Cosim:
             protocol=node.protocol, workers=self.workers, slots=slots, values=node.values, encap=node.encap
         )
 
-    def _request(
-        self,
-        shape: TrainShape,
-        loss: Loss,
-        rate: LearningRate,
-        epochs: int,
-        network: NetworkConfig,
-        models: bool,
-    ) -> RunRequest:
-        if shape.node != self.config or shape.workers != self.workers:
-            raise ValueError("shape must be for these nodes and this number of workers")
-        program = self.program(network)
-        (job,) = default_deployment(program).jobs
-        slots = job.slots
-        make = network.make_switch or functools.partial(make_switch, kind=network.switch, config=program)
-        programs = [
-            self._configure(shape, loss, rate, slots, worker, network) for worker in range(self.workers)
-        ]
-        epoch = self._epoch(shape, models)
-        registers = self.driver.registers
-        end = HostProgram().poll_field(registers, "status", "idle", 1)
-        end.check_field(registers, "status", "failed", 0)
-        count = HostProgram().extend(self.driver.counters().operations)
-        return RunRequest(
-            nodes=self.workers,
-            period_ps=self.period_ps,
-            memories=[],
-            phases=[
-                Phase("configure", programs),
-                *(Phase(f"epoch {number}", [epoch] * self.workers) for number in range(1, epochs + 1)),
-                Phase("end", [end] * self.workers),
-                Phase("count", [count] * self.workers, settled=True),  # what was counted adds up
-            ],
-            switch=functools.partial(make, self.workers),
-            jobs=[job],
-            link=network.link,
-            switch_ns=network.switch_ns,
-            seed=network.seed,
-            watchdog=self._watchdog(network),
-        )
-
     def _cycles(self, nanoseconds: float) -> int:
-        return math.ceil(nanoseconds * 1000 / self.period_ps)
+        return math.ceil(nanoseconds * 1000 / self._cluster.period_ps)
 
-    def _watchdog(self, network: NetworkConfig) -> int:
-        """Longer than anything that a healthy run waits for: a packet lost some times in a row."""
+    def _longest_wait(self, network: NetworkConfig) -> int:
+        """In cycles: a packet is lost some times in a row."""
         link = network.link
         trip = 2 * (link.delay_ns + link.late_ns) + network.switch_ns
-        return 100_000 + 4 * self._cycles(trip + network.timeout_ns)
+        return 4 * self._cycles(trip + network.timeout_ns)
 
     def _configure(
         self,
@@ -212,11 +185,15 @@ class Cosim:
         program.check_field(driver.registers, "status", "failed", 0)
         return program.extend(driver.read_model(shape.chunks).operations) if models else program
 
-    def _collect(self, raw: RunResult, shape: TrainShape, epochs: int, timeline: Timeline | None) -> TrainRun:
-        run = TrainRun(raw=raw, timeline=timeline)
-        identity = self.driver.identify()
-        for words in raw.phases[0].reads:
-            self.driver.check_identity(identity.results([int(word) for word in words]))
+    def _end(self) -> HostProgram:
+        """Await that the node has nothing in flight."""
+        registers = self.driver.registers
+        program = HostProgram().poll_field(registers, "status", "idle", 1)
+        return program.check_field(registers, "status", "failed", 0)
+
+    def _collect(self, raw: RunResult, shape: TrainShape, epochs: int) -> TrainRun:
+        run = TrainRun(raw=raw, timeline=_timeline(raw))
+        check_identities(self.driver, raw.phases[0].reads)
         before = [0] * self.workers
         for phase in raw.phases[1 : 1 + epochs]:
             parts = [self._read_back(words) for words in phase.reads]
@@ -230,25 +207,25 @@ class Cosim:
             if shape.data_parallel:
                 run.replicas_equal &= all(np.array_equal(weights[0], other) for other in weights[1:])
         run.counters = [self._read_back(words)[0] for words in raw.phases[-1].reads]
-        run.allreduce_ns = np.array(raw.allreduce_cycles) * (self.period_ps / 1000)
+        run.allreduce_ns = np.array(raw.allreduce_cycles) * (self._cluster.period_ps / 1000)
         return run
 
     def partial(self, result: RunResult) -> TrainRun:
-        """What is known of a run that failed; the counters of a node that had not got to them are empty."""
-        count = sum(operation.data is None for operation in self.driver.counters().operations)
-        complete = (words[:count] if len(words) >= count else None for words in result.last_reads)
-        return TrainRun(
-            raw=result,
-            counters=[{} if words is None else self._read_back(words)[0] for words in complete],
-        )
+        """What came out of a run that failed; a node that had not read its counters yet has none."""
 
-    def _read_back(self, words: npt.NDArray[np.uint32]) -> tuple[dict[str, int], Int32]:
+        def counters(reads: Reads) -> dict[str, int]:
+            try:
+                return self.driver.counters_of(reads.take(self.driver.counters()))
+            except ValueError:
+                return {}
+
+        return TrainRun(raw=result, counters=[counters(Reads(words)) for words in result.last_reads])
+
+    def _read_back(self, words: Words) -> tuple[dict[str, int], Int32]:
         """Counters and weights that an epoch's program has read."""
-        batch: Batch = self.driver.counters()
-        count = sum(operation.data is None for operation in batch.operations)
-        values = batch.results([int(word) for word in words[:count]])
-        weights = self.driver.model_of(words[count:].tolist())
-        return self.driver.counters_of(values), weights
+        reads = Reads(words)
+        counters = self.driver.counters_of(reads.take(self.driver.counters()))
+        return counters, self.driver.model_of(reads.rest())
 
     def _explain(self, failure: SimulationFailed) -> str:
         """What stopped, and how far the first packets came."""
@@ -256,7 +233,7 @@ class Cosim:
         if result is None:
             return str(failure)
         what = str(failure)
-        check: FailedCheck | None = result.failed_check
+        check = result.failed_check
         if check is not None and check.address == self.driver.registers.offset("status"):
             status = self.driver.status_of(self.driver.status().results([check.value]))
             what = f"node {check.node} stopped at cycle {result.cycles}: {status.cause.name}"
@@ -271,20 +248,14 @@ def how_far(result: RunResult) -> list[str]:
     ]
 
 
-def _write_memories(work: Path, shape: TrainShape, features: Bytes, labels: Int32) -> list[list[Path]]:
-    """Files of all memory ports: samples in the order of the ports, then labels."""
-    files = []
-    for worker in range(shape.workers):
-        contents: list[npt.NDArray] = [*split_ports(pack_samples(features, shape, worker))]
-        contents.append(pack_labels(labels, shape, worker))
-        files.append([work / f"memory{worker}_{port}" for port in range(len(contents))])
-        for path, data in zip(files[-1], contents, strict=True):
-            data.tofile(path)
-    return files
+def _memories(shape: TrainShape, features: Bytes, labels: Int32, worker: int) -> Iterator[npt.NDArray]:
+    """What a node's memory ports read: its samples, in the order of the ports, then its labels."""
+    yield from split_ports(pack_samples(features, shape, worker))
+    yield pack_labels(labels, shape, worker)
 
 
-def _read_timeline(path: Path) -> Timeline:
-    entries = np.fromfile(path, dtype=_EVENT)
+def _timeline(raw: RunResult) -> Timeline:
+    entries = raw.events
     layout = NodeEvents.as_shape()
     names = tuple(layout.members)
     cycle, node, event = [], [], []

@@ -250,7 +250,7 @@ class Trainer:
         )
 
     def partial(self, result: RunResult) -> TrainRun:
-        """What is known of a simulation that failed."""
+        """What came out of a simulation that failed."""
         return self.cosim.partial(result)
 
     def compare(self, run: TrainRun) -> TrainResult:

@@ -99,9 +99,9 @@ def outcomes(study: Study, seeds: Sequence[int], *, convergence: bool = True) ->
 
 
 def drawn(study: Study, seeds: Sequence[int], draws: int) -> dict[str, list[Outcome]]:
-    """The runs of every seed, with its data ``draws`` times: only the workers' times are others.
+    """The runs of every seed, ``draws`` times with the same data and other times of the workers.
 
-    They decide in which order gradients come, and that is all that differs between two runs of one setup.
+    Times decide in which order gradients come, and that is all that differs between two runs of one setup.
     """
     found: dict[str, list[Outcome]] = {name: [] for name in SETUPS}
     with _progress(study, len(seeds) * len(found) * draws) as bar:
@@ -130,7 +130,7 @@ def trained(
 
 
 def accuracies(runs: Sequence[Outcome]) -> list[float]:
-    """Mean held-out accuracy behind each epoch."""
+    """Mean held-out accuracy after each epoch."""
     return [
         float(np.mean([epoch.measures.accuracy for epoch in epochs if epoch.measures]))
         for epochs in zip(*(run.epochs for run in runs), strict=True)
@@ -138,7 +138,7 @@ def accuracies(runs: Sequence[Outcome]) -> list[float]:
 
 
 def farthest(one: Sequence[float], other: Sequence[float]) -> tuple[float, int]:
-    """The largest difference of any epoch, and of which."""
+    """The largest difference of any epoch, and that epoch's number."""
     return max((abs(a - b), epoch) for epoch, (a, b) in enumerate(zip(one, other, strict=True), 1))
 
 
@@ -182,7 +182,7 @@ def every_epoch(study: Study, found: Mapping[str, Sequence[Outcome]], draws: int
 
 
 def convergence(study: Study, found: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
-    """Figure 8's measures behind the last epoch of a convex model, mean of the seeds."""
+    """Figure 8's measures after the last epoch of a convex model, mean of the seeds."""
     yield f"| {study.model}, {study.place} | distance to w* | gradient's norm | loss above w*'s |"
     yield "|---|---|---|---|"
     for name, runs in found.items():

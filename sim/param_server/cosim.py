@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -17,26 +17,22 @@ from fanin.hdl.param_server.node import ParamServerNode
 from fanin.hdl.rdma.node import RdmaNode
 from fanin.host.param_server import ParamServerDriver
 from fanin.host.rdma import RdmaDriver
-from fanin.job import worker_endpoint
 from fanin.param_server import MAX_SERVERS, ParamServerConfig, ServerLayout, WorkerLayout
 from fanin.rdma import FIRST_QUEUE_PAIR, MAX_QUEUE_PAIRS, MAX_RETRIES, RdmaConfig, Region, payload_words
-from fanin.sim.cosim.build import check_build
-from fanin.sim.cosim.clock import mac_rate, period_of
+from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
 from fanin.sim.cosim.program import HostProgram
-from fanin.sim.cosim.run import Phase, Progress, RunRequest
-from fanin.sim.cosim.simulator import Group, Simulator
+from fanin.sim.cosim.run import QUIET_CYCLES, Bytes, Phase
+from fanin.sim.cosim.run import Progress as RunProgress
+from fanin.sim.cosim.simulator import Group
 from fanin.sim.learning.learner import Learner
 from fanin.sim.network import LinkConfig
 from fanin.sim.param_server.costs import patience
 from fanin.sim.param_server.hosts import SERVER_KEY, Hosts, WildRun
-from fanin.sim.param_server.training import Algorithm, Outcome, TrainingJob
-from fanin.sim.param_server.training import Progress as Told
+from fanin.sim.param_server.training import Algorithm, Outcome, Progress, TrainingJob
 from fanin.sim.rdma.cosim import Pair, configure_node
-from fanin.sim.switch.forward import Forwarder
 
 WORKER_KEY = 0x1000  # and a shard: the key of its model buffers at a worker
 WINDOW = 256  # packets in flight
-_QUIET = 600  # cycles, in which a packet goes from any register of a node to the next frame
 
 
 def _nic(partners: int, width: int) -> RdmaConfig:
@@ -47,9 +43,9 @@ def _nic(partners: int, width: int) -> RdmaConfig:
 
 
 class ParamServerCosim:
-    """So many workers and servers behind a forwarding switch, built once; each ``run`` begins anew.
+    """Workers and servers at a forwarding switch, built once; each ``run`` begins anew.
 
-    Nodes are the workers, then the servers; ``width`` is that of a word in bits. Raises InputError for a
+    Nodes are the workers, then the servers; their words have ``width`` bits. Raises InputError for a
     missing tool and for sizes out of range.
     """
 
@@ -69,20 +65,20 @@ class ParamServerCosim:
         if not 1 <= servers <= MAX_SERVERS:
             raise InputError(f"servers must be 1 to {MAX_SERVERS}, not {servers}")
         self.workers, self.servers, self.width = workers, servers, width
-        self.period_ps = period_of(clock_mhz)
-        check_build()
         at_worker, at_server = _nic(servers, width), _nic(workers, width)
         self.worker_driver, self.server_driver = RdmaDriver(at_worker), ParamServerDriver(at_server)
-        self._simulator = Simulator(
-            [
+        self._cluster = Cluster(
+            lambda: [
                 Group(RdmaNode(config=at_worker), workers),
                 Group(ParamServerNode(config=at_server), servers),
             ],
+            clock_mhz=clock_mhz,
             quiet=quiet,
         )
+        self.period_ps = self._cluster.period_ps
 
     def sizes(self, job: TrainingJob, learner: Learner) -> ParamServerConfig:
-        """Of a job. Raises ValueError unless it fits."""
+        """A job's sizes. Raises ValueError for one that needs more nodes than were built."""
         for name, most in ("workers", self.workers), ("servers", self.servers):
             if getattr(job, name) > most:
                 raise ValueError(f"{name} must be at most {most}, as built, not {getattr(job, name)}")
@@ -100,21 +96,19 @@ class ParamServerCosim:
         learner: Learner,
         *,
         mtu: int = 4096,
-        link: LinkConfig | None = None,
-        switch_ns: float = 400.0,
         timeout: int | None = None,
         retries: int = MAX_RETRIES,
-        pcap: Path | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        **settings: Unpack[Settings],
     ) -> WildRun:
         """Carry a job out, on as many of the nodes as it has.
 
-        ``timeout`` is in cycles; without one, it is longer than all gradients on the way need on a link.
-        Of ``job.costs`` only a worker's own ``copy`` of the model counts: all else is what the hardware takes.
-        Every row that a server sends is compared with the golden server's. Raises ValueError for a job that
-        does not fit, SimulationFailed when it cannot go on, or a row differs.
+        ``timeout`` is in cycles; without one, it is longer than all gradients in flight need on a link.
+        ``settings`` are those of ``Cluster.run``. Of ``job.costs`` only a worker's own ``copy`` of the model
+        counts: all else is what the hardware takes. Every row that a server sends is compared with the golden
+        server's. Raises ValueError for a job that does not fit, SimulationFailed when it cannot go on, or a row
+        differs.
         """
-        link, sizes = link or LinkConfig(), self.sizes(job, learner)
+        link, sizes = settings.get("link") or LinkConfig(), self.sizes(job, learner)
         if timeout is None:
             timeout = write_timeout(sizes, link, self.period_ps)
         sends_again = bool(link.drop or link.corrupt or job.stops)
@@ -130,48 +124,33 @@ class ParamServerCosim:
             first_server=self.workers,
             patience=(1 + retries) * timeout * self.period_ps * 1e-12 if sends_again else None,
         )
-        nodes = self.workers + self.servers
-        with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
-            request = RunRequest(
-                nodes=nodes,
-                period_ps=self.period_ps,
-                memories=self._memories(Path(temporary), sizes, initial),
-                phases=[Phase("configure", self._programs(job, sizes, mtu, timeout, retries))],
-                hosts=hosts,
-                switch=functools.partial(Forwarder.of, [worker_endpoint(node).mac for node in range(nodes)]),
-                jobs=[],
-                link=link,
-                switch_ns=switch_ns,
-                seed=job.seed,
-                mac_bytes_per_cycle=mac_rate(link, self.period_ps, self.width),
-                watchdog=100_000 + 20 * timeout,
-                # Until then a packet that was lost may have to be sent again, by nodes that count in cycles.
-                quiet_cycles=_QUIET + timeout * sends_again,
-                pcap=pcap,
-            )
-            raw = self._simulator.run(request, progress=progress)
+        raw = self._cluster.run(
+            memories=self._memories(sizes, initial),
+            phases=[Phase("configure", self._programs(job, sizes, mtu, timeout, retries))],
+            longest_wait=20 * timeout,
+            seed=job.seed,
+            hosts=hosts,
+            # A lost packet is sent again by nodes that count in cycles: until then time must not be skipped.
+            quiet_cycles=QUIET_CYCLES + timeout * sends_again,
+            **settings,
+        )
+        (configured,) = raw.phases
+        check_identities(self.worker_driver, configured.reads[: sizes.workers])
+        check_identities(self.server_driver, configured.reads[self.workers :][: sizes.servers])
         run: WildRun = raw.hosts
         run.raw = raw
         return run
 
-    def _memories(
-        self, work: Path, sizes: ParamServerConfig, initial: npt.NDArray[np.float32]
-    ) -> list[list[Path]]:
-        """Zeros, and w in row 0 of every server; a server's ports are all to one memory."""
-        paths = [work / f"memory{node}" for node in range(self.workers + self.servers)]
-        for node, path in enumerate(paths):
-            shard = node - self.workers
-            memory = np.zeros(0, np.uint8)  # of a node that has no part
-            if node < sizes.workers:
-                memory = np.zeros(WorkerLayout(sizes).size, np.uint8)
-            elif 0 <= shard < sizes.servers:
-                memory = np.zeros(ServerLayout(sizes, shard).size, np.uint8)
-                first, row = sizes.shard_start(shard), ServerLayout(sizes, shard).row(0)
-                w = initial[first : first + sizes.shard_values(shard)].view(np.uint8)
-                memory[row.w : row.w + w.size] = w
-            memory.tofile(path)
-        ports = self._simulator.ports
-        return [[path] * len(ports[node].memories) for node, path in enumerate(paths)]
+    def _memories(self, sizes: ParamServerConfig, initial: npt.NDArray[np.float32]) -> Iterator[list[Bytes]]:
+        """Zeros, and w in row 0 of every server."""
+        for worker in range(self.workers):
+            yield [np.zeros(WorkerLayout(sizes).size if worker < sizes.workers else 0, np.uint8)]
+        for shard in range(sizes.servers):
+            layout, first = ServerLayout(sizes, shard), sizes.shard_start(shard)
+            memory, row = np.zeros(layout.size, np.uint8), layout.row(0)
+            w = initial[first : first + sizes.shard_values(shard)].view(np.uint8)
+            memory[row.w : row.w + w.size] = w
+            yield [memory]
 
     def _programs(
         self, job: TrainingJob, sizes: ParamServerConfig, mtu: int, timeout: int, retries: int
@@ -187,7 +166,7 @@ class ParamServerCosim:
             Region(*layout.region(shard), WORKER_KEY + shard, frozenset([FIRST_QUEUE_PAIR + shard]))
             for shard in range(sizes.servers)
         ]
-        programs = [HostProgram() for _ in range(self.workers + self.servers)]
+        programs = [HostProgram() for _ in range(self.workers + sizes.servers)]
         for worker in range(sizes.workers):
             programs[worker] = configure_node(self.worker_driver, worker, pairs, buffers, timeout=timeout)
         for shard in range(sizes.servers):
@@ -207,9 +186,9 @@ class ParamServerCosim:
         step = np.float32(job.rate / sizes.workers)
         barrier = job.algorithm is Algorithm.SYNC
         program.extend(driver.set_job(layout, step, barrier=barrier).operations)
-        there, _ = WorkerLayout(sizes).region(shard)
+        buffers, _ = WorkerLayout(sizes).region(shard)
         for worker in range(sizes.workers):
-            entry = driver.set_worker(worker, layout, buffers=there, rkey=WORKER_KEY + shard)
+            entry = driver.set_worker(worker, layout, buffers=buffers, rkey=WORKER_KEY + shard)
             program.extend(entry.operations)
             program.poll_field(driver.registers, "status", "setting", 0)
         return program.extend(driver.start().operations)
@@ -226,7 +205,7 @@ def write_timeout(sizes: ParamServerConfig, link: LinkConfig, period_ps: int) ->
 def run_rtl(
     job: TrainingJob,
     learner: Learner,
-    progress: Told | None = None,
+    progress: Progress | None = None,
     *,
     link: LinkConfig | None = None,
     pcap: Path | None = None,
@@ -240,8 +219,8 @@ def run_rtl(
     """
     cosim = ParamServerCosim(workers=job.workers, servers=job.servers, width=width, quiet=quiet)
 
-    def told(now: Progress) -> None:
+    def report(now: RunProgress) -> None:
         if progress and now.phases:
             progress(now.operations, math.nan)
 
-    return cosim.run(job, learner, link=link, pcap=pcap, progress=told).outcome
+    return cosim.run(job, learner, link=link, pcap=pcap, progress=report).outcome

@@ -1,4 +1,4 @@
-"""What the asynchronous run's parts cost in time: workers, links, server.
+"""How long each part of the asynchronous run takes: workers, links, server.
 
 Their sources: docs/systems/param-server-time.md.
 """

@@ -1,6 +1,6 @@
 """An event model of the parameter server and its workers in time (docs/systems/param-server-time.md).
 
-Servers and workers are ``sim.golden.param_server``'s, bytes and bits included; this module says when each of
+Servers and workers are ``fanin.golden.param_server``'s, bytes and bits included; this module says when each of
 their steps happens. Source: RDMA-wild, section 4, algorithms 1 and 2; Sync-DSGD is section 2's.
 """
 
@@ -46,7 +46,7 @@ class _Clock:
 
 
 class _Worker(Worker):
-    """A worker behind its link."""
+    """A worker and its link."""
 
     def __init__(self, run: _Run, endpoint: WorkerEndpoint):
         super().__init__(run, endpoint)
@@ -59,7 +59,7 @@ class _Worker(Worker):
             self.run.after(push.shard * self.run.job.costs.post, partial(self._send, push))
 
     def _send(self, push: Push) -> None:
-        """Through the worker's link, then the server's, in its turn; then it arrives all at once."""
+        """In parts over the worker's link, then the server's; all is written when the last part has arrived."""
         run, server = self.run, self.run.servers[push.shard]
         costs, size = run.job.costs, run.slot_bytes(push.shard)
         parts = min(math.ceil(size / PACKET_BYTES), _PARTS)
@@ -71,7 +71,7 @@ class _Worker(Worker):
             server.write(self.number, push.remote, bytes(memory[push.local : push.local + push.length]))
 
         def part(number: int) -> None:
-            if self.gone:
+            if self.dead:
                 return
             server.link_free = max(run.clock.now, server.link_free + seconds)
             if number == parts - 1:
@@ -83,8 +83,8 @@ class _Worker(Worker):
             run.clock.at(self._link_free, partial(part, number))
 
     def receive(self, push: Push, data: bytes, whole: bool) -> None:
-        """A row, or as much of it as tells that a write has begun."""
-        if self.gone:
+        """A row, or as much of it as shows that its write has begun."""
+        if self.dead:
             return
         size = len(data) if whole else self.endpoint.config.word_bytes
         self.endpoint.memory[push.remote : push.remote + size] = data[:size]
@@ -113,7 +113,7 @@ class _Server:
         self.advance()
 
     def advance(self) -> None:
-        """Begin to scan, if there is something new and nothing else is being done."""
+        """Begin to scan, if the server is idle and has a new gradient, or those that Sync-DSGD waits for."""
         if self.busy:
             return
         one_pass = self.run.job.costs.one_pass
@@ -123,10 +123,10 @@ class _Server:
             (self._pass if one_pass else self._scan)(0)
 
     def _pass(self, start: int) -> None:
-        """Update with what is there, from worker ``start`` on, and push each row as it is made.
+        """Update with the gradients that have come, from worker ``start`` on, and push each row as it is made.
 
-        Of Sync-DSGD only the one behind a round's last gradient is pushed, from memory. A round's gradients are
-        applied as they have come, since the hardware looks for the next one during an update: in this order
+        With Sync-DSGD only the row after a round's last gradient is pushed, from memory. A round's gradients
+        are applied as they have come, since the hardware looks for the next one during an update: in this order
         their workers' rows are posted.
         """
         at_once = self.run.job.algorithm is Algorithm.WILD
@@ -144,9 +144,11 @@ class _Server:
         seconds = self.run.update_seconds(self.shard)
         if at_once:
             seconds = max(seconds, costs.write(self.run.row_bytes(self.shard)))
-            self._push(self._update(worker, seconds), clock.now, seconds)
+        self._update(worker, seconds)
+        if at_once:
+            self._push(worker, clock.now, seconds)
         else:
-            self._receivers.append(self._update(worker, seconds))
+            self._receivers.append(worker)
         if len(self._receivers) == self.engine.config.workers:
             self._push_round(clock.now + seconds + costs.landing)
         clock.at(clock.now + max(seconds, costs.turnaround), lambda: self._pass(worker + 1))
@@ -157,17 +159,18 @@ class _Server:
         for worker in range(start, self.engine.config.workers):
             if self.engine.fresh(worker):
                 seconds = self.run.update_seconds(self.shard)
-                self._receivers.append(self._update(worker, seconds))
+                self._update(worker, seconds)
+                self._receivers.append(worker)
                 clock.at(clock.now + seconds, partial(self._scan, worker + 1))
                 return
         seconds = self.run.job.costs.write(self.run.row_bytes(self.shard))
-        for turn, worker in enumerate(self._receivers):
-            self._push(worker, clock.now + turn * seconds, seconds)
+        for number, worker in enumerate(self._receivers):
+            self._push(worker, clock.now + number * seconds, seconds)
         clock.at(clock.now + len(self._receivers) * seconds, self._rest)
         self._receivers = []
 
     def _push_round(self, begin: float) -> None:
-        """The row to all, packet by packet; whose last one has left has it."""
+        """The row to all workers, a packet of each in turn; a worker's row ends with its own last packet."""
         packets = self.run.job.costs.packets(self.run.row_bytes(self.shard))
         first: dict[int, float] = {}
         sent = Counter[int]()
@@ -184,16 +187,14 @@ class _Server:
         self.busy = False
         self.advance()
 
-    def _update(self, worker: int, seconds: float) -> int:
-        """Whose gradient it was."""
+    def _update(self, worker: int, seconds: float) -> None:
         found = self.engine.apply(worker)
         self.run.applied(self.shard, found.staleness, self.run.clock.now + seconds)
-        return worker
 
     def _push(self, worker: int, begin: float, seconds: float) -> None:
-        """The model row from ``begin`` on; it is kept until its acknowledgement must be back.
+        """Send the model row from ``begin`` on; its memory is in use until the acknowledgement is back.
 
-        A worker that is gone sends none: then until the row has been sent for the last time.
+        A dead worker sends none: then it is in use until the row has been sent for the last time.
         """
         clock, costs = self.run.clock, self.run.job.costs
         latency = costs.arrival(self.run.row_bytes(self.shard))
@@ -208,11 +209,11 @@ class _Server:
 
 
 def packets_in_turn(workers: Sequence[int], packets: int) -> list[int]:
-    """Whose packet leaves next, of rows posted for ``workers`` one after the other.
+    """The worker of each packet, in the order in which they leave; rows are posted for ``workers`` in turn.
 
-    As a row is posted its first packet leaves; between two posts and behind them one of each worker's in turn.
-    So it was captured from the RTL with ``_FETCHED`` workers; the rows of further ones are assumed to be posted
-    while packets that were fetched ahead are being sent.
+    As a row is posted its first packet leaves; between two posts, and after the last, one of each worker's in
+    turn. So it was captured from the RTL with ``_FETCHED`` workers; the rows of further ones are assumed to be
+    posted while packets that were fetched ahead are being sent.
     """
     left = dict.fromkeys(workers, packets)
     order: list[int] = []
@@ -269,9 +270,9 @@ class _Run:
         for worker in self.workers:
             worker.advance()
         self.clock.run()
-        gone = [worker.number for worker in self.workers if worker.gone]
+        dead = [worker.number for worker in self.workers if worker.dead]
         endpoints = [worker.endpoint for worker in self.workers]
-        return self.account.close(endpoints, [server.engine for server in self.servers], gone)
+        return self.account.close(endpoints, [server.engine for server in self.servers], dead)
 
     @property
     def seconds(self) -> float:
@@ -288,7 +289,7 @@ class _Run:
         return self.job.costs.update * self.row_bytes(shard)
 
     def gives_up_seconds(self, shard: int) -> float:
-        """Until the write of a row that nobody acknowledges ends."""
+        """Until the write of a row ends that is never acknowledged."""
         seconds = self.job.costs.write(self.slot_bytes(shard))
         return (1 + MAX_RETRIES) * patience(self.config.writes_on_a_link, seconds)
 

@@ -39,9 +39,9 @@ _PS_IN_A_SECOND = 10**12
 
 @dataclass
 class Applied:
-    """An update: at which server, whose gradient, and in seconds when its row had been made.
+    """An update: at which server, with which worker's gradient, and when its row was in memory, in seconds.
 
-    ``arrived`` is when its worker had a row that has it: of Sync-DSGD, that of the whole round.
+    ``arrived`` is when its worker had received a row with it: with Sync-DSGD, that of the whole round.
     """
 
     shard: int
@@ -53,7 +53,7 @@ class Applied:
 
 @dataclass
 class WildRun:
-    """What came of a run: as the event model tells it, every update in its order, and the simulator's own."""
+    """The result of a run: as the event model's, every update in its order, and the simulator's own."""
 
     outcome: Outcome
     updates: list[Applied] = field(default_factory=list)
@@ -61,21 +61,21 @@ class WildRun:
 
 
 class _Server:
-    """What a server must have done, by the rows that it has made: the golden one does the same."""
+    """Follows a server by the rows that it makes: the golden one applies the same gradients."""
 
     def __init__(self, hosts: Hosts, shard: int, initial: npt.NDArray[np.float32]):
         self.hosts, self.shard = hosts, shard
         self.golden = ParameterServer(ServerLayout(hosts.sizes, shard), rate=hosts.job.rate, initial=initial)
         self.gradients: dict[tuple[int, int], bytes] = {}  # sent, not applied yet: by worker and version
         self._round: list[Applied] = []  # updates that have not been pushed
-        self._due: list[deque[tuple[bytes, Push, Applied]]]  # rows on the way: by worker
+        self._due: list[deque[tuple[bytes, Push, Applied]]]  # rows in flight: by worker
         self._due = [deque() for _ in range(hosts.sizes.workers)]
         for number in range(hosts.sizes.rows):
             row = self.golden.layout.row(number)
             hosts.board.watch(hosts.node_of(shard), row.base + row.size - 1, partial(self._made, row))
 
     def holds(self, worker: int, version: int) -> bool:
-        """Whether a worker's gradient has been applied, and waits for others until it is pushed."""
+        """Whether a worker's gradient has been applied, and its row waits for the round's other gradients."""
         return any((update.worker, update.version) == (worker, version) for update in self._round)
 
     def _made(self, layout: RowLayout) -> None:
@@ -111,7 +111,7 @@ class _Server:
         hosts.applied(found.staleness, update)
 
     def arrived(self, worker: int, address: int, row: bytes) -> None:
-        """A row that a worker has got there. Raises CheckFailed unless it is its next one of those made."""
+        """A worker has received a row. Raises CheckFailed unless it is the next one that was made for it."""
         if not self._due[worker]:
             raise CheckFailed(f"server {self.shard}: worker {worker} has got a row that was not made for it")
         expected, push, update = self._due[worker].popleft()
@@ -135,19 +135,19 @@ class _Worker(Worker):
             memory=self.board.memory(number),
         )
         super().__init__(hosts, endpoint)
-        self.done = False  # it will push no more
-        self._lost = False  # a queue pair of its own has ended
-        self._watched = False  # an alarm is set, to look at them
-        self._untaken: list[int] = []  # versions of writes whose completions were not taken
+        self.done = False  # all its gradients have been consumed
+        self._lost = False  # one of its queue pairs has ended
+        self._alarm_set = False  # to ask the NICs about the queue pairs
+        self._uncompleted: list[int] = []  # versions of writes whose completions are yet to be taken
         for shard in range(hosts.sizes.servers):
             for buffer in range(MODEL_BUFFERS):
                 row = layout.buffer(shard, buffer)
                 self.board.watch(number, row.base + row.size - 1, partial(self._row, shard, row))
 
     @property
-    def gone(self) -> bool:
-        """Whether it has stopped answering, as told, or since a queue pair has ended."""
-        return self._lost or super().gone
+    def dead(self) -> bool:
+        """Whether it has stopped answering, as the job has it, or because a queue pair has ended."""
+        return self._lost or super().dead
 
     def leave(self) -> None:
         """The run goes on without it."""
@@ -155,13 +155,13 @@ class _Worker(Worker):
         self.advance()
 
     def advance(self) -> None:
-        """As all workers do. ``done`` says what the host has been told; memory may hold a row before that."""
+        """As all workers do. ``done`` follows the host's callbacks; memory may hold a row before them."""
         self.done = self.endpoint.consumed >= self.hosts.account.gradients_each
         super().advance()
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of this worker is under way: all is back, or waits behind the barrier."""
+        """Whether nothing of it is in flight: its rows have arrived, or its gradient waits at the barrier."""
         version = self.endpoint.version
         return self.endpoint.consumed == version or all(
             server.holds(self.number, version) for server in self.hosts.servers
@@ -173,11 +173,11 @@ class _Worker(Worker):
         self.advance()
 
     def send(self, pushes: Sequence[Push]) -> None:
-        """One write to each server. What has been consumed completes: that is taken first, and at once."""
+        """One write to each server; first the completions of consumed gradients are taken, which are due."""
         hosts, program, version = self.hosts, HostProgram(), self.endpoint.version
-        taken = [old for old in self._untaken if old <= self.endpoint.consumed]
-        self._untaken = [*(old for old in self._untaken if old not in taken), version]
-        for _ in range(len(taken) * hosts.sizes.servers):
+        complete = [old for old in self._uncompleted if old <= self.endpoint.consumed]
+        self._uncompleted = [*(old for old in self._uncompleted if old not in complete), version]
+        for _ in range(len(complete) * hosts.sizes.servers):
             take_completion(hosts.driver, program)
         for push in pushes:
             data = bytes(self.endpoint.memory[push.local : push.local + push.length])
@@ -193,24 +193,24 @@ class _Worker(Worker):
         """The completions that were read must be good, unless the link has been cut, or loses too much."""
         driver = self.hosts.driver
         for word in reads:
-            if self.gone:
+            if self.dead:
                 return
-            said = driver.completed_of(driver.take_completion().results([word]))
-            if said.ending in (Ending.RETRIES, Ending.FLUSHED):
+            ending = driver.completed_of(driver.take_completion().results([word])).ending
+            if ending in (Ending.RETRIES, Ending.FLUSHED):
                 self.hosts.lose(self)
-            elif said.ending is not Ending.DONE:
-                raise CheckFailed(f"worker {self.number}: a gradient's write ended with {said.ending.name}")
+            elif ending is not Ending.DONE:
+                raise CheckFailed(f"worker {self.number}: a gradient's write ended with {ending.name}")
 
     def watch(self) -> None:
-        """Set an alarm for when a queue pair with the newest gradient, or its row, may have ended."""
-        if self.hosts.patience is not None and not self._watched:
-            self._watched = True
+        """Set an alarm for when the queue pair of the newest gradient, or of its row, may have ended."""
+        if self.hosts.patience is not None and not self._alarm_set:
+            self._alarm_set = True
             self.hosts.after(self.hosts.patience, partial(self._waited, self.endpoint.version))
 
     def _waited(self, version: int) -> None:
-        """If that gradient's row is not here yet, ask the NICs at both ends: a host is not told of it."""
-        self._watched = False
-        if self.gone or self.idle:
+        """If that gradient's row has not arrived, ask the NICs at both ends: they report nothing unasked."""
+        self._alarm_set = False
+        if self.dead or self.idle:
             return
         if self.endpoint.consumed < version:
             self.hosts.ask(self)
@@ -218,7 +218,7 @@ class _Worker(Worker):
 
 
 class Hosts:
-    """All workers; made in the simulator's process."""
+    """All workers, as live hosts; made in the simulator's process."""
 
     def __init__(
         self,
@@ -239,9 +239,9 @@ class Hosts:
         #: Seconds in which a queue pair ends if nothing gets through; None where nothing is lost.
         self.patience = patience
         self.account = Account(job, learner, lambda: self._w)
-        #: Gradients behind which a server pushes.
+        #: Gradients after which a server pushes: of all workers with Sync-DSGD, else of one.
         self.round = sizes.workers if job.algorithm is Algorithm.SYNC else 1
-        self.pushing: dict[tuple[int, int], tuple[float, int]] = {}  # when begun, and servers that lack it
+        self.pushing: dict[tuple[int, int], tuple[float, int]] = {}  # the begin, and how many servers lack it
         self.updates: list[Applied] = []
         self._began = board.now
         self.workers: list[_Worker] = []
@@ -266,28 +266,28 @@ class Hosts:
         worker.advance()
 
     def ask(self, worker: _Worker) -> None:
-        """Are all queue pairs of a worker still there, at its own NIC and at each server? Else it is lost."""
+        """Lose a worker unless all its queue pairs are in use, at its own NIC and at each server."""
         word, bit = divmod(worker.number, WORD_BITS)
         for shard in range(self.sizes.servers):
             batch = self._server_driver.batch().read("gone", index=word)
-            self._lose_if(worker, self.node_of(shard), batch, lambda gone: gone >> bit & 1 == 1)
+            self._lose_if(worker, self.node_of(shard), batch, lambda flags: flags >> bit & 1 == 1)
         every = (1 << self.sizes.servers) - 1
         batch = self.driver.batch().read("sending")
-        self._lose_if(worker, worker.number, batch, lambda sending: sending & every != every)
+        self._lose_if(worker, worker.number, batch, lambda flags: flags & every != every)
 
     def _lose_if(self, worker: _Worker, node: int, batch: Batch, ended: Callable[[int], bool]) -> None:
         """Read a register of a node that says whether a queue pair of the worker has ended."""
 
-        def told(words: list[int]) -> None:
+        def check(words: list[int]) -> None:
             (flags,) = batch.results(words)
             assert isinstance(flags, int)
-            if ended(flags) and not worker.gone:
+            if ended(flags) and not worker.dead:
                 self.lose(worker)
 
-        self.board.run(node, HostProgram().extend(batch.operations), told)
+        self.board.run(node, HostProgram().extend(batch.operations), check)
 
     def lose(self, worker: _Worker) -> None:
-        """A queue pair of it has ended: the others go on, as if its link were cut. Sync-DSGD cannot."""
+        """One of its queue pairs has ended: the others go on, as if its link were cut. Sync-DSGD cannot."""
         if self.job.algorithm is Algorithm.SYNC:
             raise sync_ends([worker.number])
         self.board.cut(worker.number)
@@ -295,9 +295,9 @@ class Hosts:
 
     @property
     def done(self) -> bool:
-        """All that was pushed has been applied, and has come back, but for workers that are gone."""
+        """All that was pushed has been applied, and its rows have arrived, but for dead workers."""
         return bool(self.workers) and all(
-            worker.gone or (worker.done and worker.idle) for worker in self.workers
+            worker.dead or (worker.done and worker.idle) for worker in self.workers
         )
 
     @property
@@ -306,31 +306,31 @@ class Hosts:
         return self.account.applied
 
     def may_skip(self) -> bool:
-        """While all workers compute, nothing is on its way."""
-        return all(worker.idle or worker.gone for worker in self.workers)
+        """While all workers compute, nothing is in flight."""
+        return all(worker.idle or worker.dead for worker in self.workers)
 
     def waiting(self) -> str:
-        """Who waits for what."""
+        """The workers that wait, and for what."""
         waits = []
         for worker in self.workers:
-            if not worker.idle and not worker.gone:
+            if not worker.idle and not worker.dead:
                 version = worker.endpoint.consumed + 1
                 lacking = [s.shard for s in self.servers if (worker.number, version) in s.gradients]
                 at = ", ".join(map(str, lacking or range(self.sizes.servers)))
-                what = f"server {at} to apply gradient {version}" if lacking else f"server {at}'s row behind it"
+                what = f"server {at} to apply gradient {version}" if lacking else f"server {at}'s row with it"
                 waits.append(f"worker {worker.number} has pushed gradient {version} and waits for {what}")
         return "; ".join(waits) or "no worker waits"
 
     def result(self) -> WildRun:
-        """What came of it."""
-        gone = [worker.number for worker in self.workers if worker.gone]
+        """The run's result."""
+        dead = [worker.number for worker in self.workers if worker.dead]
         endpoints = [worker.endpoint for worker in self.workers]
-        outcome = self.account.close(endpoints, [server.golden for server in self.servers], gone)
+        outcome = self.account.close(endpoints, [server.golden for server in self.servers], dead)
         return WildRun(outcome, self.updates)
 
     @property
     def seconds(self) -> float:
-        """Simulated, since the start."""
+        """Simulated time since the start."""
         return (self.board.now - self._began) / _PS_IN_A_SECOND
 
     def node_of(self, shard: int) -> int:
@@ -339,7 +339,7 @@ class Hosts:
 
     @property
     def copy_seconds(self) -> float:
-        """Of taking the model out of its buffers."""
+        """The time to take the model out of its buffers."""
         rows = (RowLayout(self.sizes, shard, 0).size for shard in range(self.sizes.servers))
         return self.job.costs.copy * sum(rows)
 
@@ -348,7 +348,7 @@ class Hosts:
         self.board.at(self.board.now + round(seconds * _PS_IN_A_SECOND), then)
 
     def applied(self, staleness: int, update: Applied) -> None:
-        """An update's row is made."""
+        """An update's row is in memory."""
         self.updates.append(update)
         self.account.update(update.shard, staleness, update.made)
 
@@ -357,7 +357,7 @@ class Hosts:
         return np.concatenate([server.golden.row.w for server in self.servers])
 
     def _gvnums(self) -> Iterator[tuple[int, int, int, int]]:
-        """Shard, worker, slot, and the address of a gradient's last byte there."""
+        """Shard, worker, slot, and the address of the last byte of a gradient in it."""
         for shard in range(self.sizes.servers):
             layout = ServerLayout(self.sizes, shard)
             for worker in range(self.sizes.workers):
@@ -366,7 +366,7 @@ class Hosts:
                     yield shard, worker, slot, place.base + place.size - 1
 
     def _gradient_arrived(self, worker: int, slot: int) -> None:
-        """The newest one that takes this slot is at one server more."""
+        """The gradient in flight that takes this slot has arrived at one server more."""
         versions = [v for w, v in self.pushing if w == worker and self.sizes.slot_of(v) == slot]
         if not versions:
             return

@@ -1,6 +1,6 @@
-"""A training with the parameter server: what is asked for, what came of it, and its account on the way.
+"""A training with the parameter server: the job, its outcome, and the account that is kept during the run.
 
-Shared by the event model (``wild``) and by the hosts of simulated hardware (``sim.cosim.param_server_hosts``).
+Shared by the event model (``events``) and by the hosts of simulated hardware (``hosts``).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from fanin.golden.param_server import ParameterServer, Tally, WorkerEndpoint
 from fanin.sim.learning.learner import Learner, Measures
 from fanin.sim.param_server.costs import Compute, Costs
 
-#: Told behind every update how many gradients all servers have applied, and the simulated seconds.
+#: Called after every update with the number of gradients that all servers have applied, and simulated seconds.
 Progress = Callable[[int, float], None]
 
 
 class Algorithm(Enum):
-    """WILD updates with whatever is there; SYNC waits for all workers' gradients."""
+    """WILD updates with each gradient as it comes; SYNC waits for those of all workers."""
 
     WILD = "wild"
     SYNC = "sync"
@@ -33,10 +33,11 @@ class Algorithm(Enum):
 class TrainingJob:
     """A run: each of ``workers`` pushes ``epochs`` times a gradient of each of its mini-batches.
 
-    ``batch`` samples take time; how many there are is the learner's. ``model_bytes`` replaces the size of w and
-    of gradients on links and in memory (the paper's are float64). In their first ``warm_up`` epochs workers use
-    one of their slots. ``stops`` has workers whose links are cut, and when. ``waits`` False lets workers
-    overwrite gradients, for tests. Raises ValueError for Sync-DSGD with more than a slot.
+    ``batch`` is the number of samples that computing takes time for; the gradient's samples are the learner's.
+    ``model_bytes`` replaces the size of w and of gradients on links and in memory (the paper's are float64).
+    In their first ``warm_up`` epochs workers use one of their slots. ``stops`` says which workers' links are
+    cut, and when, in seconds. ``waits`` False lets workers overwrite gradients, for tests. Raises ValueError
+    for Sync-DSGD with more than a slot.
     """
 
     workers: int = 15
@@ -59,7 +60,7 @@ class TrainingJob:
             raise ValueError(f"slots must be 1 with Sync-DSGD, whose workers wait for all, not {self.slots}")
 
     def generator(self, worker: int) -> np.random.Generator:
-        """Where a worker's times come from: its own, so that they are the same whatever the others do."""
+        """The source of a worker's times: one for each, so that they are the same whatever the others do."""
         return np.random.default_rng((self.seed, worker))
 
 
@@ -75,9 +76,9 @@ class Span:
 
 @dataclass(frozen=True)
 class Epoch:
-    """When so many epochs' gradients had been applied at every server, and how good w was then.
+    """When every server had applied the gradients of ``number`` epochs, and how good w was then.
 
-    What a worker that stopped leaves incomplete ends with the run.
+    An epoch that a dead worker leaves incomplete ends with the run.
     """
 
     number: int
@@ -87,10 +88,11 @@ class Epoch:
 
 @dataclass
 class Outcome:
-    """What came of a run; the last epoch is its end, ``w`` the model there. ``staleness`` has the gradients by
-    updates of others that their model had not had, counted at every server; of Sync-DSGD, whose N updates are
-    one, always 0. ``pushed`` are each worker's gradients, of
-    ``gradients_each``, and ``applied`` those of them that each server applied.
+    """The result of a run; the last epoch is its end, and ``w`` the model then.
+
+    ``staleness`` counts gradients, at every server, by the number of updates of others that their model lacked;
+    with Sync-DSGD, whose N updates are one, it is always 0. Each worker was to push ``gradients_each``;
+    ``pushed`` is how many it did, and ``applied`` how many of them each server applied.
     """
 
     epochs: list[Epoch] = field(default_factory=list)
@@ -106,17 +108,17 @@ class Outcome:
 
     @property
     def seconds(self) -> float:
-        """Simulated, until the last update's end."""
+        """Simulated time until the last update's end."""
         return self.epochs[-1].seconds
 
     @property
     def mean_staleness(self) -> float:
-        """Updates by others, a gradient; 0 where none was applied."""
+        """Updates by others per gradient; 0 if none was applied."""
         return sum(age * times for age, times in self.staleness.items()) / max(self.staleness.total(), 1)
 
 
 class Account:
-    """A run's outcome as it comes about. ``model`` gives w as the servers have it, put together."""
+    """Builds a run's outcome during the run. ``model`` gives w, put together from the servers' parts."""
 
     def __init__(self, job: TrainingJob, learner: Learner, model: Callable[[], npt.NDArray[np.float32]]):
         self.outcome = Outcome()
@@ -137,7 +139,7 @@ class Account:
             self.outcome.spans.append(Span(worker, kind, begin, end))
 
     def update(self, shard: int, staleness: int, when: float) -> bool:
-        """An update ends, and an epoch with its last one. Whether all servers have had one more."""
+        """An update ends, and an epoch with its last one. Returns whether all servers have applied one more."""
         self.outcome.staleness[0 if self._job.algorithm is Algorithm.SYNC else staleness] += 1
         before, self._ended = self.applied, max(self._ended, when)
         self._applied[shard] += 1
@@ -148,21 +150,21 @@ class Account:
         return True
 
     def close(
-        self, workers: Sequence[WorkerEndpoint], servers: Sequence[ParameterServer], gone: Sequence[int]
+        self, workers: Sequence[WorkerEndpoint], servers: Sequence[ParameterServer], dead: Sequence[int]
     ) -> Outcome:
-        """The run has ended, without those ``gone``. Raises CheckFailed for Sync-DSGD that could not go on."""
+        """End the run, with some workers ``dead``. Raises CheckFailed for Sync-DSGD that could not go on."""
         outcome = self.outcome
         if self.applied < self.gradients_each * self._job.workers:
             if self._job.algorithm is Algorithm.SYNC:
-                raise sync_ends(gone)
+                raise sync_ends(dead)
             self._end_epoch(self._ended)
-        outcome.stopped, outcome.w = tuple(gone), self._model()
+        outcome.stopped, outcome.w = tuple(dead), self._model()
         outcome.gradients_each = self.gradients_each
         outcome.pushed = tuple(worker.version for worker in workers)
         counts = [Counter(worker for worker, _ in server.applied) for server in servers]
         outcome.applied = tuple(tuple(count[worker.number] for count in counts) for worker in workers)
         outcome.rereads = sum(worker.rereads for worker in workers)
-        outcome.tally = Tally.of(workers, servers, gone)
+        outcome.tally = Tally.of(workers, servers, dead)
         return outcome
 
     def _end_epoch(self, when: float) -> None:
@@ -170,9 +172,9 @@ class Account:
         epochs.append(Epoch(len(epochs) + 1, when, self._learner.measure(self._model())))
 
 
-def sync_ends(gone: Sequence[int]) -> CheckFailed:
+def sync_ends(dead: Sequence[int]) -> CheckFailed:
     """What is raised when workers are missing to Sync-DSGD."""
     who, them = (
-        (f"worker {gone[0]}", "it") if len(gone) == 1 else (f"workers {', '.join(map(str, gone))}", "them")
+        (f"worker {dead[0]}", "it") if len(dead) == 1 else (f"workers {', '.join(map(str, dead))}", "them")
     )
     return CheckFailed(f"{who} stopped answering; Sync-DSGD cannot go on without {them}")

@@ -15,7 +15,7 @@ from fanin.sim.param_server.training import Account, TrainingJob
 
 
 class Site(Protocol):
-    """Where workers are at work: the event model, or hosts of simulated hardware."""
+    """What workers run in: the event model, or the hosts of simulated hardware."""
 
     job: TrainingJob
     learner: Learner
@@ -23,14 +23,14 @@ class Site(Protocol):
 
     @property
     def seconds(self) -> float:
-        """Simulated, since the start."""
+        """Simulated time since the start."""
 
     @property
     def copy_seconds(self) -> float:
-        """Of taking the model out of its buffers."""
+        """The time to take the model out of its buffers."""
 
     def after(self, seconds: float, then: Callable[[], None]) -> None:
-        """Call ``then`` so much later."""
+        """Call ``then`` after so many seconds."""
 
 
 class Worker(ABC):
@@ -45,17 +45,17 @@ class Worker(ABC):
 
     @abstractmethod
     def send(self, pushes: Sequence[Push]) -> None:
-        """Write a gradient, a part to each server. ``arrived`` is to be called when it is there."""
+        """Write a gradient, a part to each server. ``arrived`` is to be called when all parts have arrived."""
 
     @property
-    def gone(self) -> bool:
+    def dead(self) -> bool:
         """Whether it has stopped answering."""
         return self.site.seconds >= self.site.job.stops.get(self.number, np.inf)
 
     def advance(self) -> None:
-        """Begin the next gradient, if there is credit for it and nothing else is being done."""
+        """Begin the next gradient, if there is credit for it and the worker is not busy."""
         account, now = self.site.account, self.site.seconds
-        if self._busy or self.gone or self.endpoint.version == account.gradients_each:
+        if self._busy or self.dead or self.endpoint.version == account.gradients_each:
             return
         if not self.endpoint.may_push:
             self._idle_since = now if self._idle_since is None else self._idle_since
@@ -67,7 +67,7 @@ class Worker(ABC):
         self._look(now)
 
     def arrived(self, began: float) -> None:
-        """What was sent at ``began`` is at its server."""
+        """A gradient whose write began at ``began`` has arrived."""
         self._pushed = self.site.seconds
         self.site.account.note(self.number, "push", began, self._pushed)
 
@@ -87,7 +87,7 @@ class Worker(ABC):
         job = self.site.job
 
         def done() -> None:
-            if self.gone:
+            if self.dead:
                 return
             gradient = self.site.learner.gradient(self.number, self.endpoint.version, w)
             self.site.account.note(self.number, "compute", began, self.site.seconds)

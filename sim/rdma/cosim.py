@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Unpack
+
+import numpy as np
 
 from fanin.clock import CLOCK_MHZ
 from fanin.errors import InputError
@@ -15,20 +15,17 @@ from fanin.host.rdma import Arrived, Completed, RdmaDriver
 from fanin.host.rdma_nic import NicDriver
 from fanin.job import worker_endpoint
 from fanin.rdma import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Region, Write
-from fanin.sim.cosim.build import check_build
-from fanin.sim.cosim.clock import mac_rate, period_of
+from fanin.sim.cosim.cluster import Cluster, Reads, Settings, check_identities
 from fanin.sim.cosim.program import HostProgram
-from fanin.sim.cosim.run import Phase, Progress, RunRequest, RunResult
-from fanin.sim.cosim.simulator import Group, Simulator
-from fanin.sim.network import LinkConfig
+from fanin.sim.cosim.run import Phase, RunResult
+from fanin.sim.cosim.simulator import Group
 from fanin.sim.switch.base import Switch
-from fanin.sim.switch.forward import Forwarder
 from fanin.wire.ethernet import Endpoint
 
 MAX_NODES = 64
-SOURCE_PORT = 0xC000  # and a queue pair's place: the port that its packets are sent from
+SOURCE_PORT = 0xC000  # plus a queue pair's index: the port that its packets are sent from
 
-End = tuple[int, int]  # a node, and a queue pair's place there
+End = tuple[int, int]  # a node, and the index of one of its queue pairs
 
 
 @dataclass(frozen=True)
@@ -39,13 +36,10 @@ class Pair:
     connections: tuple[Connection, Connection]
 
     @classmethod
-    def of(
-        cls, a: tuple[int, int], b: tuple[int, int], *, psns: tuple[int, int] = (0, 0), **limits: int
-    ) -> Pair:
-        """Connect two ends; ``limits`` are MTU, window and retries."""
-        there, back = psns
-        first = Connection(FIRST_QUEUE_PAIR + b[1], there, back, **limits)
-        return cls((a, b), (first, Connection(FIRST_QUEUE_PAIR + a[1], back, there, **limits)))
+    def of(cls, a: End, b: End, *, psns: tuple[int, int] = (0, 0), **limits: int) -> Pair:
+        """Connect two ends, whose first packets have ``psns``; ``limits`` are MTU, window and retries."""
+        first = Connection(FIRST_QUEUE_PAIR + b[1], *psns, **limits)
+        return cls((a, b), (first, Connection(FIRST_QUEUE_PAIR + a[1], *reversed(psns), **limits)))
 
 
 def configure_node(
@@ -69,7 +63,7 @@ def configure_node(
 
 
 def post(driver: RdmaDriver, program: HostProgram, index: int, write: Write) -> None:
-    """Post a write at the queue pair of that place, as soon as there is room."""
+    """Post a write at queue pair ``index``, as soon as there is room."""
     program.poll_field(driver.registers, "status", "full", 0)
     program.extend(driver.post(index, write).operations)
     program.poll_field(driver.registers, "status", "posting", 0)
@@ -99,7 +93,7 @@ class RdmaRun:
 
 
 class RdmaCosim:
-    """Nodes of ``config`` behind a forwarding switch, built once; each ``run`` begins anew.
+    """Nodes of ``config`` at a forwarding switch, built once; each ``run`` begins anew.
 
     Raises InputError for a missing tool and for sizes out of range.
     """
@@ -111,10 +105,11 @@ class RdmaCosim:
             raise InputError(f"nodes must be 1 to {MAX_NODES}, not {nodes}")
         self.config = config
         self.nodes = nodes
-        self.period_ps = period_of(clock_mhz)
-        check_build()
         self.driver = RdmaDriver(config)
-        self._simulator = Simulator([Group(RdmaNode(config=config), nodes)], quiet=quiet)
+        self._cluster = Cluster(
+            lambda: [Group(RdmaNode(config=config), nodes)], clock_mhz=clock_mhz, quiet=quiet
+        )
+        self.period_ps = self._cluster.period_ps
 
     def run(
         self,
@@ -124,55 +119,38 @@ class RdmaCosim:
         regions: Sequence[Sequence[Region]],
         writes: Sequence[Sequence[tuple[int, Write]]],
         arrivals: Sequence[int] | None = None,
-        link: LinkConfig | None = None,
-        switch_ns: float = 400.0,
         timeout: int = 5_000,
         seed: int = 0,
         switch: Callable[[], Switch] | None = None,
-        pcap: Path | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        **settings: Unpack[Settings],
     ) -> RdmaRun:
-        """Post the ``writes`` of each node, each with its queue pair's place, in their order, and await all.
+        """Post the ``writes`` of each node, each with its queue pair's index, in their order, and await all.
 
         ``memories`` are what the nodes' hold at first, ``arrivals`` how many messages with immediate data each
-        host is to wait for; ``timeout`` is in cycles; ``switch`` takes the place of the one that forwards.
-        Raises SimulationFailed when it cannot go on.
+        host is to wait for; ``timeout`` is in cycles; ``switch`` takes the place of the one that forwards;
+        ``settings`` are those of ``Cluster.run``. Raises SimulationFailed when it cannot go on.
         """
-        link = link or LinkConfig()
-        macs = [worker_endpoint(node).mac for node in range(self.nodes)]
-        awaited = arrivals or [0] * self.nodes
-        if max(awaited) > ARRIVALS:
+        arrivals = arrivals or [0] * self.nodes
+        if max(arrivals) > ARRIVALS:
             raise ValueError(
-                f"arrivals must be at most {ARRIVALS} a node, which takes them last, not {awaited}"
+                f"arrivals must be at most {ARRIVALS} a node, which takes them last, not {arrivals}"
             )
-        with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
-            paths = [Path(temporary, f"memory{node}") for node in range(self.nodes)]
-            for path, content in zip(paths, memories, strict=True):
-                path.write_bytes(content)
-            configure = [
-                configure_node(self.driver, node, pairs, own, timeout=timeout)
-                for node, own in enumerate(regions)
-            ]
-            request = RunRequest(
-                nodes=self.nodes,
-                period_ps=self.period_ps,
-                memories=[[path] for path in paths],
-                phases=[
-                    Phase("configure", configure),
-                    Phase("write", [self._write(own) for own in writes]),
-                    Phase("end", [self._end(count) for count in awaited]),
-                ],
-                switch=switch or functools.partial(Forwarder.of, macs),
-                jobs=[],
-                link=link,
-                switch_ns=switch_ns,
-                seed=seed,
-                mac_bytes_per_cycle=mac_rate(link, self.period_ps, self.config.width),
-                watchdog=100_000 + 20 * timeout,
-                pcap=pcap,
-            )
-            raw = self._simulator.run(request, progress=progress)
-            return self._collect(raw, [bytearray(path.read_bytes()) for path in paths], awaited)
+        configure = [
+            configure_node(self.driver, node, pairs, own, timeout=timeout) for node, own in enumerate(regions)
+        ]
+        raw = self._cluster.run(
+            memories=([np.frombuffer(memory, np.uint8)] for memory in memories),
+            phases=[
+                Phase("configure", configure),
+                Phase("write", [self._write(own) for own in writes]),
+                Phase("end", [self._end(count) for count in arrivals]),
+            ],
+            longest_wait=20 * timeout,
+            seed=seed,
+            switch=switch,
+            **settings,
+        )
+        return self._collect(raw, arrivals)
 
     def _write(self, writes: Sequence[tuple[int, Write]]) -> HostProgram:
         """Post while there is room, then take a completion for each post."""
@@ -195,19 +173,18 @@ class RdmaCosim:
         program.check(driver.registers.offset("refused_posts"), 0)
         return program.extend(driver.counters().operations)
 
-    def _collect(self, raw: RunResult, memories: list[bytearray], arrivals: Sequence[int]) -> RdmaRun:
+    def _collect(self, raw: RunResult, arrivals: Sequence[int]) -> RdmaRun:
         driver, run = self.driver, RdmaRun(raw=raw)
+        run.memories = [bytearray(memory) for (memory,) in raw.memories]
         configure, write, end = raw.phases
-        run.memories = memories
-        for words in configure.reads:
-            driver.check_identity(driver.identify().results(words.tolist()))
+        check_identities(driver, configure.reads)
         for words in write.reads:
-            taken = driver.take_completion()
-            run.completions.append([driver.completed_of(taken.results([word])) for word in words.tolist()])
+            reads = Reads(words)
+            taken = [reads.take(driver.take_completion()) for _ in words]
+            run.completions.append([driver.completed_of(values) for values in taken])
         for words, count in zip(end.reads, arrivals, strict=True):
-            taken = driver.take_arrival()
-            said = words[: 3 * count].reshape(-1, 3).tolist()
-            run.arrivals.append([driver.arrived_of(taken.results(row)) for row in said])
-            counters = words[3 * count :].tolist()
-            run.counters.append(driver.counters_of(driver.counters().results(counters)))
+            reads = Reads(words)
+            taken = [reads.take(driver.take_arrival()) for _ in range(count)]
+            run.arrivals.append([driver.arrived_of(values) for values in taken])
+            run.counters.append(driver.counters_of(reads.take(driver.counters())))
         return run

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -17,19 +15,16 @@ from fanin.hdl.ring.node import RingNode
 from fanin.host.ring import RingDriver, RingMember, RingStatus
 from fanin.job import worker_endpoint
 from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
-from fanin.sim.cosim.build import check_build
-from fanin.sim.cosim.clock import mac_rate, period_of
+from fanin.sim.cosim.cluster import Cluster, Reads, Settings, check_identities
 from fanin.sim.cosim.program import HostProgram
-from fanin.sim.cosim.run import Phase, Progress, RunRequest, RunResult
-from fanin.sim.cosim.simulator import Group, Simulator
-from fanin.sim.network import LinkConfig
-from fanin.sim.switch.forward import Forwarder
+from fanin.sim.cosim.run import Bytes, Phase, RunResult
+from fanin.sim.cosim.simulator import Group
 
 Float32 = npt.NDArray[np.float32]
 
 JOB_ID = 1
 QUEUE = 8  # descriptors of one run
-_GUARD_WORDS = 2  # between vectors, and before and behind them
+_GUARD_WORDS = 2  # between vectors, before the first and after the last
 _GUARD = 0xA5  # what every byte of them holds
 _CONTROL_CYCLES = 4  # a MAC's link is occupied no longer than that by a control frame
 
@@ -80,15 +75,16 @@ class _Layout:
     def addresses(self) -> list[int]:
         return self._bounds()[:-1]
 
-    def write(self, path: Path, vectors: Sequence[Float32]) -> None:
+    def fill(self, vectors: Sequence[Float32]) -> Bytes:
+        """A memory with the vectors in it."""
         memory = np.full(self._bounds()[-1], _GUARD, dtype=np.uint8)
         for address, vector in zip(self.addresses, vectors, strict=True):
-            memory[address : address + 4 * vector.size] = vector.view(np.uint8)
-        memory.tofile(path)
+            values = np.ascontiguousarray(vector, dtype=np.float32).reshape(-1)
+            memory[address : address + 4 * values.size] = values.view(np.uint8)
+        return memory
 
-    def read(self, path: Path) -> tuple[list[Float32], bool]:
-        """The vectors, and whether all around them is intact."""
-        memory = np.fromfile(path, dtype=np.uint8)
+    def read(self, memory: Bytes) -> tuple[list[Float32], bool]:
+        """The vectors in a memory, and whether all around them is intact; the guards overwrite them."""
         vectors = []
         for address, count in zip(self.addresses, self.counts, strict=True):
             part = memory[address : address + 4 * count]
@@ -98,7 +94,7 @@ class _Layout:
 
 
 class RingCosim:
-    """N ring nodes of ``config`` behind a forwarding switch, built once; each ``all_reduce`` is a run.
+    """N ring nodes of ``config`` at a forwarding switch, built once; each ``all_reduce`` is a run.
 
     Raises InputError for a missing tool and for sizes out of range.
     """
@@ -106,62 +102,45 @@ class RingCosim:
     def __init__(self, config: RingConfig, *, nodes: int, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
         if nodes not in range(MIN_NODES, MAX_NODES + 1):
             raise InputError(f"nodes must be {MIN_NODES} to {MAX_NODES}, not {nodes}")
-        self.period_ps = period_of(clock_mhz)
-        check_build()
         self.config = config
         self.nodes = nodes
         self.driver = RingDriver(config)
-        self._simulator = Simulator([Group(RingNode(config=config, queue=QUEUE), nodes)], quiet=quiet)
+        self._cluster = Cluster(
+            lambda: [Group(RingNode(config=config, queue=QUEUE), nodes)], clock_mhz=clock_mhz, quiet=quiet
+        )
 
     def all_reduce(
         self,
         vectors: Sequence[Sequence[Float32]],
         *,
-        link: LinkConfig | None = None,
-        switch_ns: float = 400.0,
         timeout: int = 20_000,
         retries: int = 100,
         seed: int = 0,
-        pcap: Path | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        **settings: Unpack[Settings],
     ) -> RingRun:
         """Reduce every vector; ``vectors`` are, per node, its float32 arrays, 1 to 8 of them, of equal lengths.
 
-        They may be those of fewer nodes than there are: the others keep still. ``timeout`` is in cycles. The
-        MACs keep to the links' rate. Raises ValueError for vectors that are not alike, SimulationFailed when
-        the simulation itself cannot go on.
+        They may be those of fewer nodes than there are: the others keep still. ``timeout`` is in cycles;
+        ``settings`` are those of ``Cluster.run``. Raises ValueError for vectors that are not alike,
+        SimulationFailed when the simulation itself cannot go on.
         """
-        layout, link, nodes = self._layout(vectors), link or LinkConfig(), len(vectors)
-        with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
-            paths = [Path(temporary, f"memory{node}") for node in range(nodes)]
-            for path, own in zip(paths, vectors, strict=True):
-                layout.write(path, [np.ascontiguousarray(v, dtype=np.float32).reshape(-1) for v in own])
-            macs = [worker_endpoint(node).mac for node in range(nodes)]
-            members = [
-                RingMember(id=JOB_ID, macs=macs, rank=node, timeout=timeout, retries=retries)
-                for node in range(nodes)
-            ]
-            idle = self.nodes - nodes
-            unused = Path(temporary, "unused")
-            unused.touch()
-            request = RunRequest(
-                nodes=self.nodes,
-                period_ps=self.period_ps,
-                memories=[[path] for path in [*paths, *[unused] * idle]],
-                phases=[
-                    Phase("start", [*map(self._start, members), *[HostProgram()] * idle]),
-                    Phase("reduce", [self._reduce(layout)] * nodes + [HostProgram()] * idle),
-                ],
-                switch=functools.partial(Forwarder.of, macs),
-                jobs=[],
-                link=link,
-                switch_ns=switch_ns,
-                seed=seed,
-                mac_bytes_per_cycle=mac_rate(link, self.period_ps, self.config.width),
-                watchdog=100_000 + 4 * timeout,
-                pcap=pcap,
-            )
-            return self._collect(self._simulator.run(request, progress=progress), layout, paths)
+        layout, nodes = self._layout(vectors), len(vectors)
+        macs = [worker_endpoint(node).mac for node in range(nodes)]
+        members = [
+            RingMember(id=JOB_ID, macs=macs, rank=node, timeout=timeout, retries=retries)
+            for node in range(nodes)
+        ]
+        raw = self._cluster.run(
+            memories=([layout.fill(own)] for own in vectors),
+            phases=[
+                Phase("start", [self._start(member) for member in members]),
+                Phase("reduce", [self._reduce(layout)] * nodes),
+            ],
+            longest_wait=4 * timeout,
+            seed=seed,
+            **settings,
+        )
+        return self._collect(raw, layout, nodes)
 
     def _layout(self, vectors: Sequence[Sequence[Float32]]) -> _Layout:
         counts = {tuple(int(np.size(vector)) for vector in own) for own in vectors}
@@ -176,7 +155,7 @@ class RingCosim:
         return layout
 
     def _wait(self, program: HostProgram) -> HostProgram:
-        """Until nothing is to be waited for."""
+        """Until the node is idle."""
         return program.poll_field(self.driver.registers, "status", "busy", 0)
 
     def _start(self, member: RingMember) -> HostProgram:
@@ -193,18 +172,16 @@ class RingCosim:
         self._wait(program)
         return program.extend(driver.wait().operations).extend(driver.counters().operations)
 
-    def _collect(self, raw: RunResult, layout: _Layout, paths: Sequence[Path]) -> RingRun:
+    def _collect(self, raw: RunResult, layout: _Layout, nodes: int) -> RingRun:
         driver, run = self.driver, RingRun(raw=raw)
         start, reduce = raw.phases
-        for words in start.reads[: len(paths)]:
-            driver.check_identity(driver.identify().results(words.tolist()))
-        for words in reduce.reads[: len(paths)]:
-            status = driver.wait()
-            count = sum(operation.data is None for operation in status.operations)
-            run.status.append(driver.status_of(status.results(words[:count].tolist())))
-            run.counters.append(driver.counters_of(driver.counters().results(words[count:].tolist())))
-        for path in paths:
-            sums, intact = layout.read(path)
+        check_identities(driver, start.reads)
+        for words in reduce.reads:
+            reads = Reads(words)
+            run.status.append(driver.status_of(reads.take(driver.wait())))
+            run.counters.append(driver.counters_of(reads.take(driver.counters())))
+        for (memory,) in raw.memories[:nodes]:
+            sums, intact = layout.read(memory)
             run.sums.append(sums)
             run.intact &= intact
         return run

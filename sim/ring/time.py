@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fanin.codec import Bfp, Inceptionn
 from fanin.golden.codec import inceptionn
 from fanin.ring import RingConfig, Slice
-from fanin.sim.network import FCS_BYTES, GAP_BYTES, PREAMBLE_BYTES, LinkConfig
+from fanin.sim.network import FCS_BYTES, GAP_BYTES, PREAMBLE_BYTES, SWITCH_NS, LinkConfig
 from fanin.wire.ring import RING_CONTROL_BYTES
 
 Float32 = npt.NDArray[np.float32]
@@ -40,7 +40,7 @@ class RingTime:
     nodes: int
     count: int
     link: LinkConfig = field(default_factory=LinkConfig)
-    switch_ns: float = 400.0
+    switch_ns: float = SWITCH_NS
     clock_mhz: float = 250.0
     word_bytes: float | None = None
 

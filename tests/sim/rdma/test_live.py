@@ -7,15 +7,13 @@ import pytest
 
 from fanin.hdl.rdma.node import RdmaNode
 from fanin.host.rdma import RdmaDriver
-from fanin.job import worker_endpoint
 from fanin.rdma import FIRST_QUEUE_PAIR, PRESETS, Ending, RdmaConfig, Region, Write
-from fanin.sim.cosim.clock import mac_rate, period_of
+from fanin.sim.cosim.cluster import Cluster
 from fanin.sim.cosim.program import HostProgram
-from fanin.sim.cosim.run import Phase, RunRequest
-from fanin.sim.cosim.simulator import Group, Simulator
+from fanin.sim.cosim.run import Phase
+from fanin.sim.cosim.simulator import Group
 from fanin.sim.network import LinkConfig
 from fanin.sim.rdma.cosim import Pair, configure_node, post, take_completion
-from fanin.sim.switch.forward import Forwarder
 from tests.support import new_seed
 
 pytestmark = [pytest.mark.verilator, pytest.mark.slow]  # live hosts alone, and with a server, are quicker tests
@@ -115,41 +113,31 @@ class Training:
 
 @pytest.fixture(scope="module", params=["alike", pytest.param("two kinds", marks=pytest.mark.slow)])
 def nodes(request):
-    """The simulator, and the drivers of its nodes."""
-    server, kinds = WORKER, [Group(RdmaNode(config=WORKER), NODES)]
-    if request.param == "two kinds":
-        server = SERVER
-        kinds = [Group(kinds[0].component, WORKERS), Group(RdmaNode(config=SERVER))]
-    return Simulator(kinds, quiet=True), [*[RdmaDriver(WORKER)] * WORKERS, RdmaDriver(server)]
+    """The cluster, and the drivers of its nodes."""
+    if request.param == "alike":
+        cluster = Cluster(lambda: [Group(RdmaNode(config=WORKER), NODES)], quiet=True)
+        return cluster, [RdmaDriver(WORKER)] * NODES
+    kinds = [Group(RdmaNode(config=WORKER), WORKERS), Group(RdmaNode(config=SERVER))]
+    return Cluster(lambda: kinds, quiet=True), [*[RdmaDriver(WORKER)] * WORKERS, RdmaDriver(SERVER)]
 
 
 @pytest.fixture
-def train(nodes, tmp_path):
-    simulator, drivers = nodes
+def train(nodes):
+    cluster, drivers = nodes
 
     def go(numbers, **link):
-        config, period = LinkConfig(**link), period_of(250)
         pairs = [Pair.of((worker, 0), (WORKERS, worker), mtu=256) for worker in range(WORKERS)]
-        paths = [tmp_path / f"memory{node}" for node in range(NODES)]
-        for node, path in enumerate(paths):
-            path.write_bytes(bytes(-(-(own(node) + WORKERS * SIZE) // WORD) * WORD))
+        words = [-(-(own(node) + WORKERS * SIZE) // WORD) for node in range(NODES)]
         programs = [
             configure_node(drivers[node], node, pairs, [region(node)], timeout=TIMEOUT) for node in range(NODES)
         ]
-        return simulator.run(
-            RunRequest(
-                nodes=NODES,
-                period_ps=period,
-                memories=[[path] for path in paths],
-                phases=[Phase("configure", programs)],
-                hosts=functools.partial(Training, drivers=drivers, numbers=numbers),
-                switch=functools.partial(Forwarder.of, [worker_endpoint(node).mac for node in range(NODES)]),
-                jobs=[],
-                link=config,
-                switch_ns=400.0,
-                seed=3,
-                mac_bytes_per_cycle=mac_rate(config, period, drivers[-1].config.width),
-            )
+        return cluster.run(
+            memories=([np.zeros(count * WORD, np.uint8)] for count in words),
+            phases=[Phase("configure", programs)],
+            longest_wait=20 * TIMEOUT,
+            hosts=functools.partial(Training, drivers=drivers, numbers=numbers),
+            link=LinkConfig(**link),
+            seed=3,
         )
 
     return go

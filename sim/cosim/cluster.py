@@ -1,0 +1,155 @@
+"""Simulated nodes at one switch: memories filled, host programs carried out, memories read back.
+
+The co-simulation of every system is a :class:`Cluster` and what is its own: which nodes there are, what their
+memories hold, what their hosts do, and what the words that hosts have read mean (:class:`Reads`).
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.clock import CLOCK_MHZ
+from fanin.host.driver import BaseDriver, Batch, Value
+from fanin.job import worker_endpoint
+from fanin.sim.cosim.build import check_build
+from fanin.sim.cosim.clock import mac_rate, period_of
+from fanin.sim.cosim.live import Board, LiveHosts
+from fanin.sim.cosim.run import EVENT, QUIET_CYCLES, Phase, Progress, RunRequest, RunResult, Words
+from fanin.sim.cosim.simulator import Group, Simulator
+from fanin.sim.network import SWITCH_NS, LinkConfig
+from fanin.sim.switch.base import Job, Switch
+from fanin.sim.switch.forward import Forwarder
+
+_WATCHDOG = 100_000  # cycles that a run may be without progress, besides what its nodes wait for
+_ALL_EVENTS = (1 << 64) - 1
+
+
+class Settings(TypedDict, total=False):
+    """Arguments of :meth:`Cluster.run` that a system hands on as its own caller gave them."""
+
+    link: LinkConfig | None
+    switch_ns: float
+    pcap: Path | None
+    progress: Callable[[Progress], None] | None
+
+
+class Cluster:
+    """Nodes at the ports of one switch, built once; each ``run`` begins anew.
+
+    Nodes are numbered through all groups; node n has the addresses ``worker_endpoint(n)``. ``groups`` makes
+    them, after the checks. Raises InputError for a missing tool and for a clock out of range.
+    """
+
+    def __init__(
+        self, groups: Callable[[], Sequence[Group]], *, clock_mhz: float = CLOCK_MHZ, quiet: bool = False
+    ):
+        self.period_ps = period_of(clock_mhz)
+        check_build()
+        self.simulator = Simulator(groups(), quiet=quiet)
+
+    def run(
+        self,
+        memories: Iterable[Iterable[npt.NDArray]],
+        phases: list[Phase],
+        *,
+        longest_wait: int,
+        switch: Callable[[], Switch] | None = None,
+        jobs: Sequence[Job] = (),
+        paced: bool = True,
+        hosts: Callable[[Board], LiveHosts] | None = None,
+        quiet_cycles: int = QUIET_CYCLES,
+        events: int = 0,
+        link: LinkConfig | None = None,
+        switch_ns: float = SWITCH_NS,
+        seed: int = 0,
+        pcap: Path | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> RunResult:
+        """Carry out the phases, then let ``hosts`` drive; the result has memories and events, too.
+
+        ``memories`` are, per node, the contents behind each of its memory ports; one alone is shared by all of
+        the node's ports. Nodes after the last one given have empty memories. ``longest_wait`` is the number of
+        cycles that a healthy node may wait; a run without progress for longer ends. Without ``switch``, frames
+        are forwarded. MACs keep to the links' rate if ``paced``; else they take a beat a cycle. ``events``
+        bounds the entries of the event trace. Raises SimulationFailed when the run cannot go on.
+        """
+        link, ports = link or LinkConfig(), self.simulator.ports
+        macs = [worker_endpoint(node).mac for node in range(len(ports))]
+        width = max(own.mac_width for own in ports)
+        with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
+            folder = Path(temporary)
+            files = _write(folder, memories, len(ports))
+            request = RunRequest(
+                nodes=len(ports),
+                period_ps=self.period_ps,
+                memories=[
+                    paths * len(own.memories) if len(paths) == 1 else paths
+                    for paths, own in zip(files, ports, strict=True)
+                ],
+                phases=phases,
+                switch=switch or functools.partial(Forwarder.of, macs),
+                jobs=list(jobs),
+                link=link,
+                switch_ns=switch_ns,
+                seed=seed,
+                mac_bytes_per_cycle=mac_rate(link, self.period_ps, width) if paced else 0.0,
+                watchdog=_WATCHDOG + longest_wait,
+                hosts=hosts,
+                quiet_cycles=quiet_cycles,
+                event_mask=_ALL_EVENTS,
+                event_limit=events,
+                trace=folder / "events" if events else None,
+                pcap=pcap,
+            )
+            result = self.simulator.run(request, progress=progress)
+            writers = [any(port.writes for port in own.memories) for own in ports]
+            result.memories = [
+                [np.fromfile(path, np.uint8) for path in paths] if writes else []
+                for paths, writes in zip(files, writers, strict=True)
+            ]
+            if request.trace:
+                result.events = np.fromfile(request.trace, EVENT)
+        return result
+
+
+def _write(folder: Path, memories: Iterable[Iterable[npt.NDArray]], nodes: int) -> list[list[Path]]:
+    """A file for each memory, per node. Contents are taken one by one: generators need not hold all at once."""
+    files: list[list[Path]] = []
+    for node, contents in enumerate(memories):
+        files.append([])
+        for number, content in enumerate(contents):
+            files[-1].append(folder / f"memory{node}_{number}")
+            content.tofile(files[-1][-1])
+    empty = folder / "empty"
+    empty.touch()
+    return files + [[empty]] * (nodes - len(files))
+
+
+class Reads:
+    """The words that a host program has read, taken in the order of the batches that read them."""
+
+    def __init__(self, words: Words):
+        self._words: list[int] = words.tolist()
+
+    def take(self, batch: Batch) -> list[Value]:
+        """The values of the next batch's reads. Raises ValueError if the program has not come to their end."""
+        count = sum(operation.data is None for operation in batch.operations)
+        words, self._words = self._words[:count], self._words[count:]
+        return batch.results(words)
+
+    def rest(self) -> list[int]:
+        """The words that no batch has taken."""
+        return self._words
+
+
+def check_identities(driver: BaseDriver, reads: Iterable[Words]) -> None:
+    """Raise ValueError unless programs that begin with ``driver.identify()`` have found the driver's node."""
+    for words in reads:
+        driver.check_identity(Reads(words).take(driver.identify()))
