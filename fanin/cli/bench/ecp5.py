@@ -70,15 +70,15 @@ def harness(top: str, ports: dict[str, Any]) -> str:
     feeds = _widths(ports, "input", without=clocks)
     drains = _widths(ports, "output", without=[])
     connections = [f".{name}({name})" for name in clocks] + _slices(feeds, "feed") + _slices(drains, "drain")
-    inputs, outputs = max(2, sum(feeds.values())), max(2, sum(drains.values()))
+    inputs, outputs = max(1, sum(feeds.values())), max(1, sum(drains.values()))
     return f"""module harness(input clk, input rst, input d, output q);
 reg [{inputs - 1}:0] feed;
 reg [{outputs - 1}:0] caught, folded;
 wire [{outputs - 1}:0] drain;
 always @(posedge clk) begin
-    feed <= {{feed[{inputs - 2}:0], d}};
+    feed <= (feed << 1) | d;
     caught <= drain;
-    folded <= {{folded[{outputs - 2}:0], d}} ^ caught;
+    folded <= (folded << 1) ^ caught;
 end
 assign q = folded[{outputs - 1}];
 {top} dut({", ".join(connections)});
@@ -101,7 +101,9 @@ def _slices(widths: dict[str, int], bus: str) -> list[str]:
 
 
 def placed(report: dict[str, Any]) -> Placed:
-    """What nextpnr's report says."""
+    """What nextpnr's report says. Raises ToolFailed unless it knows one clock."""
+    if len(report["fmax"]) != 1:
+        raise ToolFailed(f"nextpnr found {len(report['fmax'])} clocks, not one")
     (clock,) = report["fmax"].values()
     used = {name: numbers["used"] for name, numbers in report["utilization"].items()}
     return Placed(

@@ -41,6 +41,21 @@ def test_in_the_harness_every_port_meets_a_register(tmp_path):
     assert not inputs & {bit for port in "AB" for bit in adders[0]["connections"][port]}
 
 
+def test_a_module_with_one_output_is_not_optimised_away(tmp_path):
+    narrow = {**PORTS, "sum": {"direction": "output", "bits": [9]}}
+    top = ADDER.replace("output reg [8:0]", "output reg").replace("a + b", "^(a + b)")
+    (tmp_path / "top.v").write_text(top + harness("adder", narrow))
+    script = "read_verilog top.v; synth_ecp5 -top harness -json top.json"
+    subprocess.run([yosys(), "-q", "-p", script], cwd=tmp_path, check=True, capture_output=True)
+    cells = json.loads((tmp_path / "top.json").read_text())["modules"]["harness"]["cells"].values()
+    assert sum(cell["type"] == "TRELLIS_FF" for cell in cells) >= 16 + 1 + 2
+
+
+def test_a_report_without_a_clock_is_a_failure():
+    with pytest.raises(ToolFailed, match="nextpnr found 0 clocks, not one"):
+        placed({"fmax": {}, "utilization": {}})
+
+
 def test_the_report_of_nextpnr_is_read():
     report = {
         "fmax": {"$glbnet$clk": {"achieved": 200.5, "constraint": 150.0}},
