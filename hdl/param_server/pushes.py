@@ -54,8 +54,8 @@ class _Round:
 class Pushes(wiring.Component):
     """Push every row to the worker whose gradient it consumed; with ``barrier``, a round's last row to all.
 
-    A push is posted to the NIC, which completes it or fails. A worker to which a push fails is *excluded*:
-    further pushes to it are *skipped*. So every push ends once: completed, failed or skipped.
+    A push is posted to the NIC, and its completion says whether it has succeeded. A worker to which one fails
+    is *excluded*: further pushes to it are *skipped*. So every push ends once: completed, failed or skipped.
 
     A round is one gradient from every worker. Its last row is pushed to each worker, in the order in which
     their gradients came, once the pushes of the round before have ended. Its other rows are *passed over*: only
@@ -71,8 +71,7 @@ class Pushes(wiring.Component):
     ``row_bytes`` : In, 32
         Bytes of a row.
     ``start`` : In, 1
-        Pulse: frees all rows, readmits all workers, begins a round. Only while no row is ``occupied``: it does
-        not stop the push of one.
+        Pulse: readmits all workers and begins a round. Only while no row is ``occupied``: a push goes on.
     ``push`` : In, stream of :func:`push_layout`
         Every row, in the order in which they are made.
     ``row`` : Out, stream of :func:`~fanin.hdl.param_server.shapes.streamed_layout`
