@@ -1,4 +1,4 @@
-"""Which worker each row is pushed to: that of its gradient, or with a barrier all workers."""
+"""Push every row to the worker whose gradient it consumed, or with a barrier a round's last row to all."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from fanin.rdma import Ending, RdmaConfig
 
 
 def push_layout(config: RdmaConfig) -> data.StructLayout:
-    """A row to push: number ``row`` at ``local``, to the worker ``index``, whose buffers are at ``remote``.
+    """A row to push: number ``row`` at ``local``, to the worker ``index``.
 
-    ``second``: it goes to the second of them, else to the first.
+    The worker has two buffers of a row each, one after the other from ``remote`` on, in the region ``rkey``.
+    The row goes to the first, or with ``second`` to the second.
     """
     worker = worker_layout(config)
     names = ("index", "remote", "rkey")
@@ -29,50 +30,52 @@ def push_layout(config: RdmaConfig) -> data.StructLayout:
     return data.StructLayout(members | {"second": 1, "row": ROW_BITS, "local": config.address_width})
 
 
-def _receiver_layout(config: RdmaConfig) -> data.StructLayout:
-    """Whom a row is pushed to."""
+def _target_layout(config: RdmaConfig) -> data.StructLayout:
+    """Where a row is pushed to: a worker, and which of its buffers."""
     members = push_layout(config).members
     return data.StructLayout({name: members[name] for name in ("index", "remote", "rkey", "second")})
 
 
 class _Round:
-    """The members of a round, in the order of their gradients, and how far the round has come."""
+    """The targets of a round, in the order of their gradients, and how far the round has come."""
 
     def __init__(self, m: Module, config: RdmaConfig, workers: Value):
-        m.submodules.round = members = Memory(shape=_receiver_layout(config), depth=config.queue_pairs, init=[])
-        self.read, self.write = members.read_port(domain="comb"), members.write_port()
-        self.position = Signal(range(config.queue_pairs))  # of the next member to join, or to be posted to
-        self.posting = Signal()  # the round is complete, its last row is being posted
+        m.submodules.round = targets = Memory(shape=_target_layout(config), depth=config.queue_pairs, init=[])
+        self.read, self.write = targets.read_port(domain="comb"), targets.write_port()
+        self.position = Signal(range(config.queue_pairs))  # of the target to be kept, or pushed to, next
+        self.is_last = self.position + 1 == workers  # that target is the round's last
+        self.pushing = Signal()  # all targets are kept: the round's last row is being pushed to each
         self.in_flight = Signal(range(config.queue_pairs + 1))  # pushes of a round that have not ended
         self.has_ended = Signal()  # none was in flight a cycle ago
-        self.is_last = self.position + 1 == workers
         m.d.comb += [self.read.addr.eq(self.position), self.write.addr.eq(self.position)]
         m.d.sync += self.has_ended.eq(self.in_flight == 0)
 
 
 class Pushes(wiring.Component):
-    """Post every row to the worker whose gradient it consumed; with ``barrier``, a round's last row to all.
+    """Push every row to the worker whose gradient it consumed; with ``barrier``, a round's last row to all.
 
-    A round is a gradient of each worker. Its last row is posted to each worker, in the order in which their
-    gradients came, once the pushes of the round before have completed. Its other rows are never read by the
-    NIC: only the next update reads them. A worker to which a push fails is excluded: nothing more is posted to
-    it.
+    A push is posted to the NIC, and its completion says whether it has succeeded. A worker to which one fails
+    is *excluded*: further pushes to it are *skipped*. So every push ends once: completed, failed or skipped.
+
+    A round is one gradient from every worker. Its last row is pushed to each worker, in the order in which
+    their gradients came, once the pushes of the round before have ended. Its other rows are *passed over*: only
+    the next update reads them.
 
     Members
     -------
     ``barrier`` : In, 1
-        Push a round's last row to all workers, and no other row. Stable from before ``start`` on, as are
-        ``workers`` and ``row_bytes``.
+        Push a round's last row to all workers, and pass over its other rows. Stable from before ``start`` on,
+        as are ``workers`` and ``row_bytes``.
     ``workers`` : In, range(queue pairs + 1)
         Workers of a round.
     ``row_bytes`` : In, 32
         Bytes of a row.
     ``start`` : In, 1
-        Pulse: no row is occupied, no worker excluded.
+        Pulse: readmits all workers and begins a round. Only while no row is ``occupied``: a push goes on.
     ``push`` : In, stream of :func:`push_layout`
         Every row, in the order in which they are made.
     ``row`` : Out, stream of :func:`~fanin.hdl.param_server.shapes.streamed_layout`
-        Every row, for :class:`~fanin.hdl.param_server.streamed_reads.StreamedReads`, before it is posted.
+        Every row, for :class:`~fanin.hdl.param_server.streamed_reads.StreamedReads`, before it is pushed.
     ``post`` : Out, stream of :func:`~fanin.hdl.rdma.queue_pair.write_layout`
         Writes for the NIC. Their tag is the row's number.
     ``completion`` : In, stream of :func:`~fanin.hdl.rdma.queue_pair.completion_layout`
@@ -82,8 +85,7 @@ class Pushes(wiring.Component):
     ``excluded`` : Out, one bit for each worker
         A push to it has failed.
     ``pushed``, ``completed``, ``failed``, ``skipped`` : Out, 1
-        Pulses: a row was posted; its worker has it; its queue pair has failed; it was not posted, as its worker
-        is excluded.
+        Pulses: a push was posted; has completed; has failed; was skipped.
 
     Parameters
     ----------
@@ -91,7 +93,7 @@ class Pushes(wiring.Component):
 
     Latency
     -------
-    5 cycles a row; a round's last one 5 cycles for each worker more.
+    5 cycles a row, and for a round's last one 5 more for each worker.
 
     Source
     ------
@@ -121,93 +123,94 @@ class Pushes(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """One row at a time, from the queue: opened to the streamed reads, then posted, skipped or passed over.
+        """One row at a time, from the queue. 1+: a state of one cycle, or as many as it must wait::
 
-        *Skipped* is a push to an excluded worker; *passed over* is a row that ends no round. The NIC completes
-        neither, so each frees its row as a completion would, in the cycle after its state; completions wait in
-        that cycle. Every push ends once: completed, failed or skipped. The states of a row are::
+            state         cycles   what it does                                next
+            IDLE          1+       awaits a row, loads its ``target``          LOOKUP
+            LOOKUP        1        looks up whether the worker is excluded     OPEN
+            OPEN          1+       gives the row to the streamed reads         POST, or SKIP if excluded;
+                                                                               with a barrier ROUND JOIN
+            POST          1+       posts the push                              NEXT
+            SKIP          1        ends the push as skipped                    NEXT
+            NEXT          1        takes the row from the queue, unless it     IDLE, or ROUND LOAD
+                                   is to be pushed to another worker, too
 
-            IDLE, RECEIVER          the row comes; is its worker excluded?
-            OPEN                    the row goes to the streamed reads
-            POST or SKIP            its push is posted, or skipped
-            NEXT                    the row leaves the queue, or the next member of the round follows
+            with a barrier:
+            ROUND JOIN    1        keeps the target for the round's last row   ROUND PASS; after the last
+                                                                               target ROUND WAIT
+            ROUND PASS    1        takes the row from the queue: passed over   IDLE
+            ROUND WAIT    1+       awaits the end of the round before          ROUND LOAD
+            ROUND LOAD    1        loads a ``target`` of the round             ROUND LOOKUP
+            ROUND LOOKUP  1        looks up whether the worker is excluded     ROUND SUM
+            ROUND SUM     1        lets the buffer's address settle            POST, or SKIP if excluded
 
-        With a barrier, REMEMBER follows OPEN and enters the worker into the round. PASS then lets a row go that
-        ends no round. If the worker is the last, ROUND waits until the round before has ended; then MEMBER,
-        ADDRESS, CARRY and POST or SKIP push the row to one member after the other.
+        The NIC completes no push that is skipped, and no row that is passed over. Their end is handled like a
+        completion, in the cycle after SKIP or ROUND JOIN; completions wait in that cycle.
         """
         m = Module()
         m.submodules.queue = queue = StreamFIFO(shape=push_layout(self.config), depth=2)
         connect_typed(m, wiring.flipped(self.push), queue.i)
         round_ = _Round(m, self.config, self.workers)
-        passed = Signal()  # a row was passed over, a cycle ago
-        m.d.sync += [self.skipped.eq(0), passed.eq(0)]
-        self._post(m, queue.o, round_, passed)
-        self._complete(m, queue.o.payload.row, round_, passed)
+        passes_over = Signal()  # 1 in ROUND PASS
+        m.d.sync += [self.skipped.eq(0), passes_over.eq(0)]
+        self._push(m, queue.o, round_, passes_over)
+        self._end(m, queue.o.payload.row, round_, passes_over)
         return m
 
-    def _post(self, m: Module, push: Any, round_: _Round, passed: Signal) -> None:
-        """The states of a row, and the fields of its post."""
-        receiver = Signal(_receiver_layout(self.config))  # a cycle after the row, or after the member's number
-        is_excluded = Signal()
-        names = receiver.shape().members
+    def _push(self, m: Module, push: Any, round_: _Round, passes_over: Signal) -> None:
+        """The states, and the registers of the push in work."""
+        target = Signal(_target_layout(self.config))  # right a cycle after the queue's row, or the position
+        is_excluded = Signal()  # its worker is
+        names = target.shape().members
         m.d.comb += [round_.write.data[name].eq(push.payload[name]) for name in names]
         m.d.sync += [
-            receiver[name].eq(Mux(round_.posting, round_.read.data[name], push.payload[name])) for name in names
+            target[name].eq(Mux(round_.pushing, round_.read.data[name], push.payload[name])) for name in names
         ]
-        self._describe(m, push.payload, receiver, is_excluded)
+        self._describe(m, push.payload, target, is_excluded)
         with m.FSM():
-            self._each(m, push, round_, receiver, is_excluded)
-            self._barrier(m, push, round_, passed)
-            with m.State("MEMBER"):  # loads ``receiver``
-                m.next = "ADDRESS"
-            with m.State("ADDRESS"):  # the lower half of the buffer's address
-                m.d.sync += is_excluded.eq(self.excluded.bit_select(receiver.index, 1))
-                m.next = "CARRY"
-            with m.State("CARRY"):  # the upper half
-                m.next = "POST"
-                with m.If(is_excluded):
-                    m.next = "SKIP"
+            self._row_states(m, push, round_, target, is_excluded)
+            self._round_states(m, push, round_, passes_over, target, is_excluded)
         with m.If(self.start):
             m.d.sync += round_.position.eq(0)
 
-    def _describe(self, m: Module, push: Any, receiver: Any, is_excluded: Signal) -> None:
+    def _describe(self, m: Module, push: Any, target: Any, is_excluded: Signal) -> None:
         """The row as the streamed reads and the NIC get it.
 
-        The buffer's address is a sum of 64 bits, too long for one carry chain. The lower half takes a cycle,
-        and the upper half, with its carry, the next one.
+        The buffer's address is a sum of 64 bits, too long for one carry chain: ``low`` is right a cycle after
+        ``target``, and ``high``, which needs its carry, 2 cycles after. So both are right in POST: ``target``
+        is in LOOKUP or ROUND LOOKUP, 2 states before.
         """
         row, post = self.row.payload, self.post.payload
         low = Signal(LENGTH_BITS + 1)
         high = Signal(REMOTE_BITS - LENGTH_BITS)
         m.d.sync += [
-            low.eq(receiver.remote[:LENGTH_BITS] + Mux(receiver.second, self.row_bytes, 0)),
-            high.eq(receiver.remote[LENGTH_BITS:] + low[LENGTH_BITS]),
+            low.eq(target.remote[:LENGTH_BITS] + Mux(target.second, self.row_bytes, 0)),
+            high.eq(target.remote[LENGTH_BITS:] + low[LENGTH_BITS]),
         ]
         m.d.comb += [
             row.address.eq(push.local),
             row.words.eq(self.row_bytes[lane_bits(self.config.width) :]),
-            row.drop.eq(is_excluded | self.barrier),
-            *(post[name].eq(receiver[name]) for name in ("index", "rkey")),
+            row.memory_only.eq(is_excluded | self.barrier),
+            *(post[name].eq(target[name]) for name in ("index", "rkey")),
             post.remote.eq(Cat(low[:LENGTH_BITS], high)),
             post.local.eq(push.local),
             post.tag.eq(push.row),
             post.length.eq(self.row_bytes),
         ]
 
-    def _each(self, m: Module, push: Any, round_: _Round, receiver: Any, is_excluded: Signal) -> None:
-        """States of every row: it goes to the streamed reads, and is posted unless its worker is excluded."""
-        ends = ~round_.posting | round_.is_last  # this push is the last one of its row
+    def _row_states(self, m: Module, push: Any, round_: _Round, target: Any, is_excluded: Signal) -> None:
+        """The states of a row with or without a barrier."""
+        is_last_push = ~round_.pushing | round_.is_last  # of its row
         with m.State("IDLE"), m.If(push.valid):
-            m.next = "RECEIVER"
-        with m.State("RECEIVER"):
-            m.d.sync += is_excluded.eq(self.excluded.bit_select(receiver.index, 1))
+            m.next = "LOOKUP"
+        with m.State("LOOKUP"):
+            m.d.sync += is_excluded.eq(self.excluded.bit_select(target.index, 1))
             m.next = "OPEN"
         with m.State("OPEN"):
             m.d.comb += self.row.valid.eq(1)
             with m.If(self.row.ready):
                 with m.If(self.barrier):
-                    m.next = "REMEMBER"
+                    m.next = "ROUND JOIN"
                 with m.Elif(is_excluded):
                     m.next = "SKIP"
                 with m.Else():
@@ -220,49 +223,61 @@ class Pushes(wiring.Component):
             m.d.sync += self.skipped.eq(1)
             m.next = "NEXT"
         with m.State("NEXT"):
-            m.d.comb += push.ready.eq(ends)
-            with m.If(ends):
-                m.d.sync += [round_.position.eq(0), round_.posting.eq(0)]
+            m.d.comb += push.ready.eq(is_last_push)
+            with m.If(is_last_push):
+                m.d.sync += [round_.position.eq(0), round_.pushing.eq(0)]
                 m.next = "IDLE"
             with m.Else():
                 m.d.sync += round_.position.eq(round_.position + 1)
-                m.next = "MEMBER"
+                m.next = "ROUND LOAD"
 
-    def _barrier(self, m: Module, push: Any, round_: _Round, passed: Signal) -> None:
-        """States with a barrier: the worker joins the round; with the last worker the row is posted to each."""
-        with m.State("REMEMBER"):
+    def _round_states(
+        self, m: Module, push: Any, round_: _Round, passes_over: Signal, target: Any, is_excluded: Signal
+    ) -> None:
+        """The states with a barrier alone."""
+        with m.State("ROUND JOIN"):
             m.d.comb += round_.write.en.eq(1)
             with m.If(round_.is_last):
-                m.next = "ROUND"
+                m.next = "ROUND WAIT"
             with m.Else():
-                m.d.sync += [passed.eq(1), round_.position.eq(round_.position + 1)]
-                m.next = "PASS"
-        with m.State("PASS"):
+                m.d.sync += [passes_over.eq(1), round_.position.eq(round_.position + 1)]
+                m.next = "ROUND PASS"
+        with m.State("ROUND PASS"):
             m.d.comb += push.ready.eq(1)
             m.next = "IDLE"
-        with m.State("ROUND"), m.If(round_.has_ended):
-            m.d.sync += [round_.position.eq(0), round_.posting.eq(1), round_.in_flight.eq(self.workers)]
-            m.next = "MEMBER"
+        with m.State("ROUND WAIT"), m.If(round_.has_ended):
+            m.d.sync += [round_.position.eq(0), round_.pushing.eq(1), round_.in_flight.eq(self.workers)]
+            m.next = "ROUND LOAD"
+        with m.State("ROUND LOAD"):
+            m.next = "ROUND LOOKUP"
+        with m.State("ROUND LOOKUP"):
+            m.d.sync += is_excluded.eq(self.excluded.bit_select(target.index, 1))
+            m.next = "ROUND SUM"
+        with m.State("ROUND SUM"):
+            m.next = "POST"
+            with m.If(is_excluded):
+                m.next = "SKIP"
 
-    def _complete(self, m: Module, current_row: Value, round_: _Round, passed: Signal) -> None:
-        """Free a row with its last push, and exclude a worker with its first failure."""
+    def _end(self, m: Module, current_row: Value, round_: _Round, passes_over: Signal) -> None:
+        """End pushes: free a row with its last push, exclude a worker with its first failure."""
         completion = self.completion.payload
-        transfer = Signal()  # of a completion
+        completes = Signal()  # a completion is taken
         push_ends = Signal()
-        frees = Signal()  # from a register: the row ``freed`` becomes free
+        frees = Signal()  # ``freed`` becomes free
         freed = Signal(ROW_BITS)
         completed_index = Signal.like(completion.index)
         is_done = completion.ending == Ending.DONE
         m.d.comb += [
-            self.completion.ready.eq(~self.skipped & ~passed),
-            transfer.eq(self.completion.valid & self.completion.ready),
-            push_ends.eq(self.skipped | transfer),
+            self.completion.ready.eq(~self.skipped & ~passes_over),
+            completes.eq(self.completion.valid & self.completion.ready),
+            push_ends.eq(self.skipped | completes),
         ]
         m.d.sync += [
-            frees.eq(passed | push_ends & (~self.barrier | (round_.in_flight == 1))),
+            frees.eq(passes_over | push_ends & (~self.barrier | (round_.in_flight == 1))),
+            # Not ready: a push was skipped or a row is passed over, and the row is still at the queue's head.
             freed.eq(Mux(self.completion.ready, completion.tag[:ROW_BITS], current_row)),
-            self.completed.eq(transfer & is_done),
-            self.failed.eq(transfer & ~is_done),
+            self.completed.eq(completes & is_done),
+            self.failed.eq(completes & ~is_done),
             completed_index.eq(completion.index),
         ]
         with m.If(self.push.valid & self.push.ready):

@@ -66,8 +66,8 @@ def found_layout(config: RdmaConfig) -> data.StructLayout:
 
 
 def streamed_layout(config: RdmaConfig) -> data.StructLayout:
-    """The stream's next row: its ``address`` and ``words``; with ``drop`` it is not read from the stream."""
-    return data.StructLayout({"address": config.address_width, "words": WORDS_BITS, "drop": 1})
+    """The stream's next row: its ``address`` and ``words``. ``memory_only``: the NIC reads it from memory."""
+    return data.StructLayout({"address": config.address_width, "words": WORDS_BITS, "memory_only": 1})
 
 
 def order_layout(config: RdmaConfig) -> data.StructLayout:

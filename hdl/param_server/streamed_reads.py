@@ -37,25 +37,25 @@ def _source_layout() -> data.StructLayout:
 
 
 class _Row:
-    """The stream's row: its words that have not been asked for, and whether they may be."""
+    """The row that is on the stream. At most one of its three flags is 1; if none is, the next may come."""
 
     def __init__(self, address_bits: int):
-        self.open = Signal()  # they may be asked for
-        self.closing = Signal()  # it was given up: hits in flight still get their words
-        self.discarding = Signal()  # its other words are thrown away
-        self.next_word = Signal(address_bits)  # the address of the first of them, in words
-        self.left = Signal(signed(WORDS_BITS + 1))  # how many they are
+        self.open = Signal()  # its words may be asked for
+        self.letting_go = Signal()  # they may not any more; hits in flight still get theirs
+        self.discarding = Signal()  # its words come from the stream and are thrown away, up to its last
+        self.next_word = Signal(address_bits)  # address of the first word not asked for, in words
+        self.words_left = Signal(signed(WORDS_BITS + 1))  # words not asked for, when they have been counted
 
 
 class _Burst:
     """The burst that the NIC asks for."""
 
     def __init__(self, address_bits: int):
-        self.word = Signal(address_bits)  # its first word's address, in words
+        self.first_word = Signal(address_bits)  # that word's address, in words
         self.length = Signal((MAX_BURST - 1).bit_length())  # its beats less one, as on AXI
-        self.beats = Signal(MAX_BURST.bit_length())
-        self.issued = Signal()  # pulse, in the cycle after it is decided whence its words come
-        self.is_hit = Signal()  # with ``issued``: they come from the stream
+        self.beats = Signal(MAX_BURST.bit_length())  # all of them; right from DECIDE on
+        self.issued = Signal()  # pulse: it joins the queue of bursts in flight
+        self.is_hit = Signal()  # with ``issued``: its words come from the stream, else from memory
         # The row must not change: the burst is being compared with it, or is a hit that it has not counted yet.
         self.locks_row = Signal()
 
@@ -64,17 +64,17 @@ class StreamedReads(wiring.Component):
     """Answer reads of a row from the stream that it is made of, and all other reads from memory.
 
     So the first packets of a push are made of words as they are computed, and no word of w is read twice. The
-    stream goes to memory as well. A burst that begins where the row's last one ended is answered from the
-    stream, as soon as its words come. Any other burst, as of a packet that is sent again, is answered from
-    memory, once all words that were asked for before it are there. When nothing of the row is asked for during
-    ``patience`` cycles, the rest of the row is let go: discarded from the stream, and read from memory when it
-    is asked for.
+    stream goes to memory as well. A burst that begins where the row's last one ended is a *hit*: it is answered
+    from the stream, as soon as its words come. Any other burst, as of a packet that is sent again, is a *miss*:
+    it is answered from memory, once all words that were asked for before it are there. When nothing of the row
+    is asked for during ``patience`` cycles, the rest of the row is *let go*: discarded from the stream, and
+    read from memory when it is asked for.
 
     Members
     -------
     ``row`` : In, stream of :func:`~fanin.hdl.param_server.shapes.streamed_layout`
-        The address of the stream's next row, and its length; with ``drop`` it is let go at once. It is taken
-        when the row before has been asked for to its end, or let go, and from then on it may be read.
+        The address of the stream's next row, and its length; with ``memory_only`` it is let go at once. It is
+        taken when all words of the row before have been asked for, or discarded. From then on it may be read.
     ``i`` : In, stream of :func:`~fanin.hdl.param_server.row.row_word_layout`
         Rows, in their order.
     ``landed`` : In, range(257)
@@ -83,7 +83,7 @@ class StreamedReads(wiring.Component):
         Reads whole words of a row in increasing order. ``rready`` must always be high.
     ``memory`` : Out, AXI4 read port
     ``let_go`` : Out, 1
-        Pulse: the rest of a row is let go.
+        Pulse: the rest of a row is let go, as ``patience`` is over.
 
     Parameters
     ----------
@@ -127,17 +127,33 @@ class StreamedReads(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Addresses on one side, words on the other; a queue between them has the sources of bursts in flight.
 
-        A burst that is the next one of the *open* row is a hit, any other a miss. A miss goes to memory when no
-        hit is in flight, which keeps the order of the words, and when every word asked for has landed. A row
-        that is given up is *closing* until the hits in flight have their words, then *discarding*: its words
-        are thrown away up to its last.
+        The states of a burst; 1+: one cycle, or as many as it must wait::
+
+            state     cycles   what it does                                     next
+            TAKE      1+       takes a burst of the NIC                         COMPARE
+            COMPARE   1        compares its address with ``row.next_word``      DECIDE
+            DECIDE    1+       issues a hit, when the queue has a place         TAKE
+                               keeps a miss while a row is let go or discarded  WAIT
+            WAIT      1+       awaits the end of hits in flight, so that words  MEMORY
+                               keep their order, and the landing of all words
+                               that were asked of the stream or discarded
+            MEMORY    1+       asks memory for it                               TAKE
+
+        The states of the stream's row (the flags of :class:`_Row`)::
+
+            state        ends when                                      next
+            none         a row comes on ``row``                         open; with ``memory_only`` letting_go
+            open         all of its words have been asked for,          none
+                         or ``patience`` is over: it is let go          letting_go
+            letting_go   no hit is in flight any more                   discarding
+            discarding   its last word is discarded                     none
         """
         m = Module()
         m.submodules.sources = sources = StreamFIFO(shape=_source_layout(), depth=_BURSTS)
         m.submodules.stream_fifo = stream_fifo = StreamFIFO(shape=self.i.payload.shape(), depth=self.depth)
         connect_typed(m, flipped(self.i), stream_fifo.i)
         m.submodules.hits = hits = Credits(limit=_BURSTS)
-        hit_in_flight = hits.ok  # a hit has been issued, and not all of its words handed on
+        hit_in_flight = hits.ok  # a hit was issued, and not all of its words have been handed on
         row = _Row(self.config.address_width - self.lane_bits)
         burst = _Burst(self.config.address_width - self.lane_bits)
         # Words asked of the stream or discarded, less those that landed. Negative while words have landed that
@@ -161,7 +177,7 @@ class StreamedReads(wiring.Component):
             sources.payload.source.eq(Mux(burst.is_hit, Source.STREAM, Source.MEMORY)),
             sources.payload.length.eq(burst.length),
             sources.payload.single.eq(burst.is_hit & (burst.length == 0)),
-            memory.araddr[self.lane_bits :].eq(burst.word),
+            memory.araddr[self.lane_bits :].eq(burst.first_word),
             memory.arlen.eq(burst.length),
             memory.arsize.eq(self.lane_bits),
             memory.arburst.eq(Burst.INCR),
@@ -172,19 +188,19 @@ class StreamedReads(wiring.Component):
             m.d.comb += burst.locks_row.eq(fsm.ongoing("COMPARE") | fsm.ongoing("DECIDE") | burst.is_hit)
             with m.State("TAKE"):
                 m.d.comb += nic.arready.eq(1)
-                m.d.sync += [burst.word.eq(nic.araddr[self.lane_bits :]), burst.length.eq(nic.arlen)]
+                m.d.sync += [burst.first_word.eq(nic.araddr[self.lane_bits :]), burst.length.eq(nic.arlen)]
                 with m.If(nic.arvalid):
                     m.next = "COMPARE"
             with m.State("COMPARE"):
-                m.d.sync += [is_next.eq(burst.word == row.next_word), burst.beats.eq(burst.length + 1)]
+                m.d.sync += [is_next.eq(burst.first_word == row.next_word), burst.beats.eq(burst.length + 1)]
                 m.next = "DECIDE"
             with m.State("DECIDE"):
                 with m.If(row.open & is_next):
                     m.d.sync += [burst.issued.eq(sources.ready), burst.is_hit.eq(sources.ready)]
                     with m.If(sources.ready):
                         m.next = "TAKE"
-                # While a row is given up, the burst's words may be among those to be discarded.
-                with m.Elif(~row.closing & ~row.discarding):
+                # Words that have yet to be discarded may be the burst's, and are not in ``unlanded`` so far.
+                with m.Elif(~row.letting_go & ~row.discarding):
                     m.next = "WAIT"
             with m.State("WAIT"), m.If((unlanded <= 0) & ~hit_in_flight & sources.ready):
                 m.d.sync += [burst.issued.eq(1), memory.arvalid.eq(1)]
@@ -200,15 +216,15 @@ class StreamedReads(wiring.Component):
         """
         nic, memory = self.nic, self.memory
         oldest_is_hit = sources.valid & (sources.payload.source == Source.STREAM)
-        hands_on = Signal()  # a beat of a hit, a word of the stream, is handed on
-        is_last = Signal()  # that beat is the hit's last
-        ends_long_hit = Signal()  # so it is, and not its first: known from a register
-        next_beat = Signal.like(sources.payload.length, init=1)  # the number of the beat after it, from 0
+        hands_on = Signal()  # a word of the stream, the hit's next beat, is handed on
+        is_last = Signal()  # the hit's next beat is its last one
+        next_is_last = Signal()  # the next beat ends a hit of several beats; registered
+        beat_after = Signal.like(sources.payload.length, init=1)  # number of the beat after the next, from 0
         m.d.comb += [
             hands_on.eq(oldest_is_hit & streamed.valid),
             memory.rready.eq(1),  # a miss is issued when no hit is in flight: its words meet none of the stream
             streamed.ready.eq(oldest_is_hit | row.discarding),
-            is_last.eq(ends_long_hit | sources.payload.single),
+            is_last.eq(next_is_last | sources.payload.single),
             sources.ready.eq(streamed.valid & is_last | memory.rvalid & memory.rlast),
         ]
         m.d.sync += [
@@ -219,8 +235,8 @@ class StreamedReads(wiring.Component):
         ]
         with m.If(hands_on):
             m.d.sync += [
-                ends_long_hit.eq(~is_last & (next_beat == sources.payload.length)),
-                next_beat.eq(Mux(is_last, 1, next_beat + 1)),
+                next_is_last.eq(~is_last & (beat_after == sources.payload.length)),
+                beat_after.eq(Mux(is_last, 1, beat_after + 1)),
             ]
         return hands_on & is_last
 
@@ -236,24 +252,24 @@ class StreamedReads(wiring.Component):
         ]
 
     def _change_row(self, m: Module, row: _Row, burst: _Burst, streamed: Any, hit_in_flight: Value) -> None:
-        """Open the next row, advance it by a hit, close it at its end or when it is given up."""
+        """Open the next row, advance it by a hit, end it with its last word or when it is let go."""
         new_row = self.row
         patience_left = Signal(range(self.patience), init=self.patience - 1)  # cycles, less one
         # A burst must not be compared with one row and decided with another.
-        m.d.comb += new_row.ready.eq(~row.open & ~row.closing & ~row.discarding & ~burst.locks_row)
+        m.d.comb += new_row.ready.eq(~row.open & ~row.letting_go & ~row.discarding & ~burst.locks_row)
         with m.If(burst.is_hit):
             m.d.sync += [
                 row.next_word.eq(row.next_word + burst.beats),
-                row.left.eq(row.left - burst.beats),
+                row.words_left.eq(row.words_left - burst.beats),
             ]
-        with m.If(row.left <= 0):
+        with m.If(row.words_left <= 0):
             m.d.sync += row.open.eq(0)
         with m.If(new_row.valid & new_row.ready):
             m.d.sync += [
                 row.next_word.eq(new_row.payload.address[self.lane_bits :]),
-                row.left.eq(new_row.payload.words),
-                row.open.eq(~new_row.payload.drop),
-                row.closing.eq(new_row.payload.drop),
+                row.words_left.eq(new_row.payload.words),
+                row.open.eq(~new_row.payload.memory_only),
+                row.letting_go.eq(new_row.payload.memory_only),
             ]
         with m.If(~row.open | hit_in_flight):
             m.d.sync += patience_left.eq(self.patience - 1)
@@ -261,8 +277,8 @@ class StreamedReads(wiring.Component):
             m.d.sync += patience_left.eq(patience_left - 1)
         with m.Elif(~burst.locks_row):
             m.d.comb += self.let_go.eq(1)
-            m.d.sync += [row.open.eq(0), row.closing.eq(1)]
-        with m.If(row.closing & ~hit_in_flight):
-            m.d.sync += [row.discarding.eq(1), row.closing.eq(0)]
+            m.d.sync += [row.open.eq(0), row.letting_go.eq(1)]
+        with m.If(row.letting_go & ~hit_in_flight):
+            m.d.sync += [row.discarding.eq(1), row.letting_go.eq(0)]
         with m.If(row.discarding & streamed.valid & streamed.payload.last):
             m.d.sync += row.discarding.eq(0)

@@ -25,12 +25,12 @@ class PacketCut(wiring.Component):
     ``row`` : In, :func:`~fanin.hdl.rdma.sender_tables.row_layout`
     ``offset`` : In, 32
         Bytes of the message before the packet.
-    ``write`` : In, :func:`~fanin.hdl.rdma.sender_tables.descriptor_layout`
+    ``descriptor`` : In, :func:`~fanin.hdl.rdma.sender_tables.descriptor_layout`
         The message.
     ``settings`` : In, Settings
     ``window_mask`` : In, 11
         The window, a power of two of packets, less one.
-    ``next_row`` : Out, ``send``, ``number`` and ``flight``
+    ``next_row`` : Out, ``send``, ``packet_number`` and ``flight``
         These members of the row once the packet is sent.
     ``headers`` : Out, Headers
     ``fetch`` : Out, :func:`~fanin.hdl.rdma.shapes.fetch_layout`
@@ -54,12 +54,12 @@ class PacketCut(wiring.Component):
     def __init__(self, *, config: RdmaConfig):
         self.config = config
         row = row_layout(config)
-        next_row = data.StructLayout({name: row[name].shape for name in ("send", "number", "flight")})
+        next_row = data.StructLayout({name: row[name].shape for name in ("send", "packet_number", "flight")})
         super().__init__(
             {
                 "row": In(row),
                 "offset": In(LENGTH_BITS),
-                "write": In(descriptor_layout(config)),
+                "descriptor": In(descriptor_layout(config)),
                 "settings": In(Settings),
                 "window_mask": In(FLIGHT_BITS),
                 "next_row": Out(next_row),
@@ -74,7 +74,7 @@ class PacketCut(wiring.Component):
         last.
         """
         m = Module()
-        row, write, settings, headers = self.row, self.write, self.settings, self.headers
+        row, descriptor, settings, headers = self.row, self.descriptor, self.settings, self.headers
         psn = Signal(PSN_BITS)
         address = Signal(self.config.address_width)
         rest = Signal(SIZE_BITS)  # bytes of the message from ``offset`` on, if this is its last packet
@@ -82,27 +82,27 @@ class PacketCut(wiring.Component):
         is_last = Signal()
         m.d.sync += [
             psn.eq(row.oldest + row.flight),
-            address.eq(write.local + self.offset),
-            rest.eq(write.length[:SIZE_BITS] - self.offset[:SIZE_BITS]),
-            is_first.eq(row.number == 0),
-            is_last.eq(row.number == write.last_number),
+            address.eq(descriptor.local + self.offset),
+            rest.eq(descriptor.length[:SIZE_BITS] - self.offset[:SIZE_BITS]),
+            is_first.eq(row.packet_number == 0),
+            is_last.eq(row.packet_number == descriptor.last_number),
         ]
         asks_for_window = (psn & self.window_mask >> 2) == 0  # once in a quarter of the window
         m.d.comb += [
             self.next_row.send.eq(row.send + is_last),
-            self.next_row.number.eq(Mux(is_last, 0, row.number + 1)),
+            self.next_row.packet_number.eq(Mux(is_last, 0, row.packet_number + 1)),
             self.next_row.flight.eq(row.flight + 1),
             headers.peer.eq(settings.peer),
-            headers.opcode.eq(_opcode(is_first, is_last, write.with_immediate)),
+            headers.opcode.eq(_opcode(is_first, is_last, descriptor.with_immediate)),
             headers.psn.eq(psn),
             headers.acknowledge.eq(is_last | asks_for_window),
-            headers.address.eq(write.remote),
+            headers.address.eq(descriptor.remote),
             headers.size.eq(Mux(is_last, rest, bytes_of(Const(1), settings.mtu))),
-            *(headers[name].eq(write[name]) for name in ("rkey", "length", "immediate")),
+            *(headers[name].eq(descriptor[name]) for name in ("rkey", "length", "immediate")),
             self.fetch.address.eq(address),
             self.fetch.size.eq(headers.size),
             self.fetch.lane.eq(header_lane(self.config.width, headers.opcode)),
-            self.has_payload.eq(write.length != 0),
+            self.has_payload.eq(descriptor.length != 0),
         ]
         return m
 

@@ -68,7 +68,7 @@ class _InHand:
         self.verdict = Signal(Verdict)  # of the answer
         self.still_valid = Signal()  # the event still applies: READ checks, as the choice is some cycles old
         self.ending = Signal(Ending)  # of the oldest write, should the queue pair fail now
-        self.progress = Signal()  # WRITE restarts the timer
+        self.progress = Signal()  # writing the row back restarts the timer
 
     @property
     def window_full(self) -> Value:
@@ -184,7 +184,7 @@ class Requester(wiring.Component):
             WRITE      writes the row                                IDLE
 
         Packets in flight are numbered ``oldest`` to ``oldest + flight - 1``. No packet is stored: to go back is
-        to point ``send`` and ``number`` at the oldest packet again, and to have none in flight.
+        to point ``send`` and ``packet_number`` at the oldest packet again, and to have none in flight.
         """
         m = Module()
         hand = _InHand(self.config)
@@ -269,7 +269,7 @@ class Requester(wiring.Component):
             m.d.sync += [
                 hand.row.eq(row),
                 hand.settings.eq(settings),
-                hand.offset.eq(bytes_of(row.number, settings.mtu)),
+                hand.offset.eq(bytes_of(row.packet_number, settings.mtu)),
                 hand.window_mask.eq(~(Const(-1, FLIGHT_BITS) << settings.window)),
                 hand.ending.eq(Ending.FLUSHED),
             ]
@@ -328,7 +328,7 @@ class Requester(wiring.Component):
         m.d.comb += [
             cut.row.eq(row),
             cut.offset.eq(hand.offset),
-            cut.write.eq(parts.tables.descriptor),
+            cut.descriptor.eq(parts.tables.descriptor),
             cut.settings.eq(hand.settings),
             cut.window_mask.eq(hand.window_mask),
             packets.payload.eq(cut.headers),
@@ -450,7 +450,7 @@ class Requester(wiring.Component):
                     row.attempts.eq(row.attempts + 1),
                     row.flight.eq(0),
                     row.send.eq(row.head),
-                    row.number.eq(row.done),
+                    row.packet_number.eq(row.done),
                 ]
                 m.next = "CONFIGURE"
 
@@ -458,7 +458,7 @@ class Requester(wiring.Component):
         """Complete all descriptors; a CONNECT then gives the queue pair its new settings."""
         row, settings = hand.row, self.connect.payload.settings
         with m.State("FLUSH"):
-            m.d.sync += [row[name].eq(0) for name in ("done", "flight", "number", "attempts")]
+            m.d.sync += [row[name].eq(0) for name in ("done", "flight", "packet_number", "attempts")]
             m.d.sync += [row.send.eq(row.tail), hand.progress.eq(1)]
             with m.If(hand.event == Event.CONNECT):
                 m.d.sync += [row.enable.eq(settings.enable), row.oldest.eq(settings.send_psn)]

@@ -82,7 +82,7 @@ class _Packet:
 
 
 class Responder(wiring.Component):
-    """Check packets one after the other, order their payloads to be stored or discarded, and answer.
+    """Check packets one after the other, have their payloads stored or discarded, and answer.
 
     An answer that has not been sent is replaced by the next one of its queue pair, which says all that it said.
 
@@ -95,7 +95,7 @@ class Responder(wiring.Component):
     ``store`` : Out, stream of :func:`store_layout`
         What to do with the packet's words in the receive buffer.
     ``stored`` : In, 1
-        Pulse: the oldest payload that was ordered to be stored is in memory.
+        Pulse: one more payload that ``store`` keeps is in memory; they come in order.
     ``answer`` : Out, stream of Headers
         ACKs and NAKs.
     ``arrival`` : Out, stream of :func:`arrival_layout`
@@ -137,7 +137,7 @@ class Responder(wiring.Component):
         """A packet stays on ``i`` for the four states in which it is carried out.
 
         IDLE reads the row of its queue pair. LOOK compares the packet with the row, JUDGE decides its outcome
-        from the comparisons, ACT writes the row back, orders the payload to be stored and answers.
+        from the comparisons, ACT writes the row back, has the payload stored or discarded, and answers.
 
         Each step has its registers: ``kind`` is right in LOOK, ``found`` in JUDGE, ``verdict`` in ACT. They
         load in every cycle. So LOOK and JUDGE only give them a cycle each, in which packet and row hold.
@@ -176,9 +176,9 @@ class Responder(wiring.Component):
             with m.State("JUDGE"):
                 m.next = "ACT"
             with m.State("ACT"):
-                has_order = (verdict.outcome == Outcome.TAKE) | (self.i.payload.words != 0)
-                m.d.comb += self.store.valid.eq(has_order)
-                with m.If(self.store.ready | ~has_order):
+                has_store = (verdict.outcome == Outcome.TAKE) | (self.i.payload.words != 0)
+                m.d.comb += self.store.valid.eq(has_store)
+                with m.If(self.store.ready | ~has_store):
                     m.d.comb += self.i.ready.eq(1)
                     self._act(m, packet, verdict, write, answers, records)
                     m.next = "IDLE"
@@ -259,6 +259,7 @@ class Responder(wiring.Component):
         with m.Elif(found.expected):
             m.d.sync += [verdict.outcome.eq(Outcome.TAKE), verdict.answers.eq(i.acknowledge)]
         with m.Elif(found.before):
+            # No ACK replaces a NAK that waits in Answers: ``nak_sent`` keeps the NAK from being sent again.
             m.d.sync += [verdict.outcome.eq(Outcome.REPEAT), verdict.answers.eq(~found.nak_pending)]
         with m.Else():
             m.d.sync += [verdict.outcome.eq(Outcome.EARLY), verdict.answers.eq(~row.nak_sent)]

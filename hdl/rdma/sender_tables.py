@@ -28,7 +28,7 @@ def row_layout(config: RdmaConfig) -> data.StructLayout:
             "done": PSN_BITS,  # packets acknowledged, counted from the head's first
             "oldest": PSN_BITS,  # PSN of the oldest packet that is not acknowledged
             "flight": FLIGHT_BITS,  # packets sent and not acknowledged
-            "number": PSN_BITS,  # of the next packet to send, in its message, from 0
+            "packet_number": PSN_BITS,  # of the next packet to send, in its message, from 0
             "attempts": MAX_RETRIES.bit_length(),  # times that it went back since there was progress
         }
     )

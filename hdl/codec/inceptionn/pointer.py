@@ -1,30 +1,35 @@
 """The pointer to the next group: from group to group in one cycle.
 
-A row of the start table says for every offset in a burst where a group that begins there ends. So the
-pointer, a burst and an offset in it, moves by looking itself up in the row of its burst, which lies in
-registers. Groups of 8, bursts of 32 bytes; 8+ is offset 8 of the next burst::
+A row of the start table has an *entry* for every offset in a burst: where a group that begins there ends,
+and the next one begins. So the pointer, a burst and an offset in it, moves by looking itself up in the *open
+row*, that of its burst, which lies in registers. Groups of 8, bursts of 32 bytes; 8+ is offset 8 with
+``carry``::
 
     offset               0    1    2    3    4  …  8  …  20  …  29  …  31
     row of burst 5       7    4    6   15   20  …        29  …  8+
     row of burst 6                              …  3+
 
-    cycle    open row    offset    entry there    read ahead    at the cycle's end
-      0      burst 5        4          20         rows 6, 7     offset 20
-      1      burst 5       20          29         rows 6, 7     offset 29
-      2      burst 5       29          8+         rows 6, 7     offset 8, row 6 opens
-      3      burst 6        8          3+         rows 7, 8     offset 3, row 7 opens
+    cycle    open row    offset    its entry    read ahead    at the cycle's end
+      0      burst 5        4         20        rows 6, 7     offset 20
+      1      burst 5       20         29        rows 6, 7     offset 29
+      2      burst 5       29         8+        rows 6, 7     offset 8, row 6 opens
+      3      burst 6        8         3+        rows 7, 8     offset 3, row 7 opens
+
+A group's tags come first. They *cross* if the byte after them lies in the next burst: here from offset 30 on.
+``carry`` counts from the burst of that byte (``row_layout``), so tags that cross add one burst, and ``carry``
+another::
+
+    tags cross    carry    a group of burst 5 ends in burst
+    no            0        5                                   row 5 stays open
+    no            1        6
+    yes           0        6
+    yes           1        7                                   the group skips burst 6
 
 The entry is known late in the cycle: it is one of 32 or 64, and no time is left to read another row by it. So
-the row that may open next is read at the same time, by an address from registers. The entry then only says
-whether the group leaves the burst, which enables the registers of the open row. Which row may open next is
-known early:
-
-- on a jump, that of the next frame's first burst;
-- if the open burst's row has not come yet, that row;
-- if the group's tags end in the next burst and its values in the one after, the row of the latter;
-- else that of the next burst.
-
-A row that comes in this very cycle is taken as it comes.
+the rows of the next two bursts are read ahead, by addresses from registers; where a frame may end, that of the
+next frame's first burst in place of the next burst's. Which burst is the *target*, the one that may open
+next, is known early (``_target`` lists the cases). The entry then only says whether the group leaves the burst,
+which enables the registers of the open row.
 """
 
 from __future__ import annotations
@@ -52,7 +57,7 @@ class GroupPointer(wiring.Component):
     ``advance`` : In, 1
         Go on to where the group at ``position`` ends; only with ``valid``.
     ``jump`` : In, 1
-        Go to the first byte of the next frame; not together with ``advance``.
+        Go to the next frame's first byte; not together with ``advance``.
     ``may_jump`` : In, 1
         1 in a cycle in which ``jump`` may come, 0 in one in which ``advance`` may. It picks the row that is
         read ahead, so it must be known early: from registers alone.
@@ -104,19 +109,18 @@ class GroupPointer(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Look the position up in ``open_row``, and meanwhile choose the ``target``, the burst to open next.
 
-        ``entry``, where the group ends, is known late. That the group ``skips`` a burst, and ends in the one
-        after it, is known early: only a group whose tags end in the next burst reaches so far, and it begins
-        at one of the last few offsets. ``jump``, ``valid`` and ``skips`` choose the target; ``opens``, which
-        waits for the entry, enables the registers.
+        ``entry`` is known late, ``skips`` early: a group that skips a burst begins at one of the few offsets
+        from which tags cross. ``jump``, ``valid`` and ``skips`` choose the target; ``opens``, which waits for
+        the entry, enables the registers.
         """
         m = Module()
         open_row = Signal(row_layout(self.group), reset_less=True)
         entry = Signal(open_row.shape().elem_shape)
-        tags_cross = Signal()  # the group's tags end in the next burst
-        skips = Signal()
-        opens = Signal()
+        tags_cross = Signal()  # the byte after the group's tags lies in the next burst
+        skips = Signal()  # the group ends in the burst after the next
+        opens = Signal()  # the target becomes the open burst
         burst, offset = self.position.burst, self.position.offset
-        crossing = self.size - self.tag_bytes  # offset from which on tags cross
+        crossing = self.size - self.tag_bytes  # the lowest offset from which tags cross
         crossing_carries = [open_row[crossing + n].carry for n in range(self.tag_bytes)]
         m.d.comb += [
             entry.eq(select([end.as_value() for end in open_row], offset)),
@@ -149,15 +153,17 @@ class GroupPointer(wiring.Component):
 
         ``rows_ahead`` counts the rows that have come, from the open burst's on. So the row of the burst n after
         the open one has come if ``rows_ahead`` > n, and is the next one to come if ``rows_ahead`` = n. All are
-        counted modulo 16, as bursts are::
+        counted modulo 16, as bursts are. The first case that holds::
 
-            case                       target     its row has come if   comes next if         read as
-            jump                       end.next   frame_rows_ahead > 0  frame_rows_ahead = 0  next_row
-            open row has not come yet  burst      never                 rows_ahead = 0
-            group skips a burst        burst + 2  rows_ahead > 2        rows_ahead = 2        row_after_next
-            else                       burst + 1  rows_ahead > 1        rows_ahead = 1        next_row
+            case                     target          its row has come if   it comes next if      it is read as
+            jump                     frame_end.next  frame_rows_ahead > 0  frame_rows_ahead = 0  next_row
+            open row is yet to come  burst           never                 rows_ahead = 0
+            group skips a burst      burst + 2       rows_ahead > 2        rows_ahead = 2        row_after_next
+            else                     burst + 1       rows_ahead > 1        rows_ahead = 1        next_row
+
+        The row that comes next is not read: it is taken from ``row``, in the cycle in which it comes.
         """
-        burst, row, end = self.position.burst, self.row, self.frame_end
+        burst, row, frame_end = self.position.burst, self.row, self.frame_end
         row_burst = Signal(BURST_BITS)  # the burst whose row comes next
         m.d.sync += row_burst.eq(row_burst + row.valid)
         rows_ahead = Signal(BURST_BITS)
@@ -165,27 +171,27 @@ class GroupPointer(wiring.Component):
         past_by = Signal(BURST_BITS)  # bursts from the next frame's first one to the open one
         m.d.comb += [
             rows_ahead.eq(row_burst - burst),
-            frame_rows_ahead.eq(row_burst - end.next),
-            past_by.eq(burst - end.next),
+            frame_rows_ahead.eq(row_burst - frame_end.next),
+            past_by.eq(burst - frame_end.next),
         ]
-        next_row = self._kept_row(m, "rows", row_burst, Mux(self.may_jump, end.next, burst + 1))
+        next_row = self._kept_row(m, "rows", row_burst, Mux(self.may_jump, frame_end.next, burst + 1))
         row_after_next = self._kept_row(m, "rows_after_next", row_burst, burst + 2)
 
         def past_end(distance: int) -> Value:
             """Whether the burst ``distance`` after the open one is the next frame's first or second."""
-            return end.valid & ((past_by == -distance % SLOTS) | (past_by == (1 - distance) % SLOTS))
+            return frame_end.valid & ((past_by == -distance % SLOTS) | (past_by == (1 - distance) % SLOTS))
 
         target = Signal(
             data.StructLayout({"burst": BURST_BITS, "ends": self.row.ends.shape(), "valid": 1, "past_end": 1})
         )
         comes_next = Signal()  # the target's row is the next one to come
-        has_come = Signal()
+        has_come = Signal()  # the target's row can be read
         with m.If(self.jump):
             m.d.comb += [
-                target.burst.eq(end.next),
-                comes_next.eq(end.valid & (frame_rows_ahead == 0)),
+                target.burst.eq(frame_end.next),
+                comes_next.eq(frame_end.valid & (frame_rows_ahead == 0)),
                 # 14 and 15 are -2 and -1: rows of one or two other bursts come first
-                has_come.eq(end.valid & (frame_rows_ahead != 0) & (frame_rows_ahead < SLOTS - 2)),
+                has_come.eq(frame_end.valid & (frame_rows_ahead != 0) & (frame_rows_ahead < SLOTS - 2)),
             ]
         with m.Elif(~self.valid):
             m.d.comb += [

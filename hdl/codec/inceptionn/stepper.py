@@ -19,6 +19,8 @@ which no group begins; the next frame has a single group, in burst 3::
 If the end of the first frame came later, the stepper would be ``seeking`` after cycle 3: it would jump in
 every cycle until the end is known, and drop the bursts that arrive meanwhile. If the first frame ended with
 burst 0, the pointer would say ``past_end`` in burst 1, and the third group would be found as a missing one.
+The second, 0:20 to 1:11, would be found as usual; PendingGroups says that it is missing, as its bytes reach
+burst 1.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ class GroupStepper(wiring.Component):
     ``length`` : In, stream(32)
         Bytes of a frame when decompressed, at least 1; one for each frame.
     ``row``, ``frame_end`` : In, those of :class:`~fanin.hdl.codec.inceptionn.starts.StartTable`
-        A burst comes at most 11 after ``oldest``. The next frame's first row comes after a frame's end.
+        A burst comes at most 11 after ``oldest``: PendingGroups takes 12 to 15, modulo 16, for -4 to -1. The
+        next frame's first row comes after a frame's end.
     ``arrived`` : In, 4
         Bytes of the bursts before this one can be read in the next cycle. By the time it passes a frame's last
         burst, that frame's end must be queued on ``frame_end``: first, or behind the ends of earlier frames.

@@ -122,7 +122,7 @@ def test_rows_go_to_their_workers_or_to_all_and_are_freed(workers, barrier, rows
     assert bench.posted() == list(bench.expected())
     rows = [said for _, said in bench.log["row"]]
     assert [said.address for said in rows] == [push["local"] for push in bench.given]
-    assert {(said.words, said.drop) for said in rows} == {(3, int(barrier))}
+    assert {(said.words, said.memory_only) for said in rows} == {(3, int(barrier))}
 
 
 @pytest.mark.parametrize("stall", [0.0, 0.4], ids=["full rate", "stalls"])

@@ -98,7 +98,7 @@ class Rows(Bench):
         for row in range(self.rows):
             while row - self.places > self.complete:
                 await ctx.tick()
-            said = {"address": self.address(row), "words": self.words, "drop": row in self.dropped}
+            said = {"address": self.address(row), "words": self.words, "memory_only": row in self.dropped}
             await self.put(ctx, self.dut.row, said)
             self.open.append(row)
 
@@ -247,7 +247,7 @@ def test_a_row_is_let_go_after_the_stated_time(patience):
     times = {}
 
     async def main(ctx):
-        await bench.put(ctx, dut.row, {"address": 0x100, "words": 4, "drop": 0})
+        await bench.put(ctx, dut.row, {"address": 0x100, "words": 4, "memory_only": 0})
         await ctx.tick().repeat(patience + 5)
 
     async def cycles(ctx):
