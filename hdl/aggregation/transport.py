@@ -152,13 +152,14 @@ class AggTransport(wiring.Component):
         connect_typed(m, wiring.flipped(self.rx), receiver.i)
         connect_typed(m, wiring.flipped(self.tx), transmitter.o)
         connect_typed(m, wiring.flipped(self.fa), reorder.o)
-        mask = Signal(index_bits(self.slots))
+        mask = Signal(index_bits(self.slots))  # registered: the job is constant long before ``run``
         m.d.sync += mask.eq(slot_mask(self.job))
         m.d.comb += [
             part.eq(value)
             for part, value in (
                 (transmitter.job, self.job),
                 (receiver.job, self.job),
+                # The later assignment wins: nothing is received while the slots are cleared.
                 (receiver.job.enable, self.job.enable & ~states.clear.en),
                 (window.mask, mask),
                 (states.mask, mask),
@@ -175,18 +176,21 @@ class AggTransport(wiring.Component):
         return m
 
     def _run(self, m: Module, window: Any, states: Any, reorder: Any, scanner: Any) -> Signal:
-        """Clear the slots, wait for the job to settle, run until something fails."""
+        """Clear the slots, wait for the job to settle, run until something fails.
+
+        What is returned is ``window.enable`` a cycle later: the window opens in that cycle, too.
+        """
         clear = Signal(clear_layout(self.slots), init={"en": 1})
-        settled = Signal(SETTLE_CYCLES)
+        settled = Signal(SETTLE_CYCLES)  # bit n: the job has been enabled for more than n cycles
         run = Signal()
         status = Signal(TransportStatus)
-        exhausted = Signal()  # of the cycle that ``window.idle`` describes
-        used_up = Signal()
+        was_exhausted = Signal()  # delayed a cycle, since ``window.idle`` is a cycle old
+        is_finished = Signal()  # the rounds are used up, and no operation is in flight
         m.d.sync += [
             settled.eq(Cat(self.job.enable, settled[:-1]) & self.job.enable.replicate(SETTLE_CYCLES)),
             run.eq(window.enable),
-            exhausted.eq(window.exhausted),
-            used_up.eq(exhausted & window.idle),
+            was_exhausted.eq(window.exhausted),
+            is_finished.eq(was_exhausted & window.idle),
         ]
         m.d.comb += window.enable.eq(settled[-1] & ~clear.en & ~status.failed & ~scanner.failed)
         with m.If(clear.en):
@@ -196,7 +200,7 @@ class AggTransport(wiring.Component):
             ]
         with m.If(run & scanner.failed):
             m.d.sync += [status.failed.eq(1), status.cause.eq(FailureCause.TIMEOUT)]
-        with m.Elif(run & used_up & self.pa.valid):
+        with m.Elif(run & is_finished & self.pa.valid):
             m.d.sync += [status.failed.eq(1), status.cause.eq(FailureCause.ROUND_WRAP)]
         with m.If(self.reset):
             m.d.sync += [clear.en.eq(1), clear.index.eq(0), status.eq(0), run.eq(0)]
@@ -215,42 +219,47 @@ class AggTransport(wiring.Component):
             return stream.Signature(use).create()
         # A slot waits for one acknowledgement at a time, so the queue cannot overflow.
         queue = StreamFIFO(shape=use, depth=self.slots)
-        # Keeps the sender's stalls out of the queue, and an ACK 3 cycles after its RESULT (RetryScanner).
-        following = RegisterSlice(shape=use)
+        # Keeps the sender's stalls out of the queue, and delays an ACK to at least 3 cycles after its RESULT,
+        # as ``RetryScanner.sent`` requires.
+        next_ack = RegisterSlice(shape=use)
         m.submodules.acks = ResetInserter(self.reset)(queue)
-        m.submodules.next_ack = ResetInserter(self.reset)(following)
-        connect_typed(m, queue.o, following.i)
+        m.submodules.next_ack = ResetInserter(self.reset)(next_ack)
+        connect_typed(m, queue.o, next_ack.i)
         m.d.comb += [queue.i.valid.eq(states.result), queue.i.payload.eq(states.use)]
-        return following.o
+        return next_ack.o
 
     def _send(self, m: Module, run: Signal, window: Any, scanner: Any, acks: Any, chosen: Any) -> None:
-        """Choose what is sent next: AGG, else ACK, else a retransmission."""
+        """Choose what is sent next: AGG, else ACK, else a retransmission.
+
+        The packet's fields are an ACK's, unless it is a retransmission; an AGG then overrides them.
+        """
         packet = chosen.payload.packet
         agg = Signal()
-        again = Signal()
+        retransmit = Signal()
         use = Signal(use_layout(self.slots))
         sent = scanner.sent
 
         def round_of(use: Any) -> Value:
+            """A use in flight is of the current round or of the previous one: its parity tells which."""
             return Mux(use.parity == window.round[0], window.round, window.previous)
 
         m.d.comb += [
             self.pa.ready.eq(window.open & chosen.ready),
             agg.eq(self.pa.valid & window.open),
-            again.eq(scanner.offer.valid & run & ~agg & ~acks.valid),
+            retransmit.eq(scanner.offer.valid & run & ~agg & ~acks.valid),
             acks.ready.eq(run & ~agg & chosen.ready),
-            scanner.take.eq(again & chosen.ready),
+            scanner.take.eq(retransmit & chosen.ready),
             window.accept.eq(agg & chosen.ready),
             chosen.valid.eq(agg | (run & (acks.valid | scanner.offer.valid))),
         ]
         m.d.comb += [
-            use.eq(Mux(again, scanner.offer.use, acks.payload)),
-            packet.round.eq(Mux(again, round_of(scanner.offer.use), round_of(acks.payload))),
-            packet.kind.eq(Mux(again & ~scanner.offer.ack, Kind.AGG, Kind.ACK)),
-            sent.ack.eq(~again | scanner.offer.ack),
-            sent.retries.eq(Mux(again, scanner.offer.retries, 0)),
+            use.eq(Mux(retransmit, scanner.offer.use, acks.payload)),
+            packet.round.eq(Mux(retransmit, round_of(scanner.offer.use), round_of(acks.payload))),
+            packet.kind.eq(Mux(retransmit & ~scanner.offer.ack, Kind.AGG, Kind.ACK)),
+            sent.ack.eq(~retransmit | scanner.offer.ack),
+            sent.retries.eq(Mux(retransmit, scanner.offer.retries, 0)),
         ]
-        with m.If(again & ~scanner.offer.ack):
+        with m.If(retransmit & ~scanner.offer.ack):
             m.d.comb += packet.values.eq(scanner.offer.values)
         with m.If(agg):
             m.d.comb += [
@@ -270,40 +279,40 @@ class AggTransport(wiring.Component):
         ]
 
     def _transmit(self, m: Module, chosen: Any, transmitter: Any) -> None:
-        """What was chosen becomes a frame; the last beat of an operation's first one is an event."""
-        leaving = Signal()
+        """What was chosen becomes a frame; the last beat of an operation's first AGG is an event."""
+        sends_first = Signal()  # the frame on ``tx`` is an operation's first AGG
         m.d.comb += [
             transmitter.i.valid.eq(chosen.valid),
             transmitter.i.payload.eq(chosen.payload.packet),
             chosen.ready.eq(transmitter.i.ready),
-            self.events.agg.eq(leaving & self.tx.valid & self.tx.ready & self.tx.payload.last),
+            self.events.agg.eq(sends_first & self.tx.valid & self.tx.ready & self.tx.payload.last),
         ]
         with m.If(chosen.valid & chosen.ready):
-            m.d.sync += leaving.eq(chosen.payload.first)
+            m.d.sync += sends_first.eq(chosen.payload.first)
 
     def _receive(self, m: Module, window: Any, states: Any, reorder: Any, receiver: Any) -> None:
         """Match packets with their slots; a RESULT goes to the reorder store."""
         received = receiver.o.payload
         ahead = receiver.ahead
-        below = Signal()
-        in_round = Signal()
-        in_previous = Signal()
-        # The window of one cycle ago: no answer can come as fast as that. Within a job slots compare as
-        # their indices do.
+        slot_is_below = Signal()  # then its last use is in the current round, else in the previous one
+        is_current_round = Signal()
+        is_previous_round = Signal()
+        # The next operation's slot and its rounds, a cycle ago: no answer comes as fast as that. A job's slots
+        # have ``base`` in common, so they compare as their indices do.
         boundary = Signal.like(window.index)
-        current = Signal(ROUND_BITS)
-        previous = Signal(ROUND_BITS)
+        current_round = Signal(ROUND_BITS)
+        previous_round = Signal(ROUND_BITS)
         m.d.comb += [
             states.ahead.index.eq(ahead.slot & window.mask),
             states.ahead.parity.eq(ahead.round[0]),
         ]
         m.d.sync += [
             boundary.eq(self.job.base | window.index),
-            current.eq(window.round),
-            previous.eq(window.previous),
-            below.eq(ahead.slot[: len(boundary)] < boundary),
-            in_round.eq(ahead.round == current),
-            in_previous.eq(ahead.round == previous),
+            current_round.eq(window.round),
+            previous_round.eq(window.previous),
+            slot_is_below.eq(ahead.slot[: len(boundary)] < boundary),
+            is_current_round.eq(ahead.round == current_round),
+            is_previous_round.eq(ahead.round == previous_round),
             reorder.ahead.eq(states.ahead),
             reorder.write.values.eq(received.packet.values),
             states.delivered.eq(self.fa.valid & self.fa.ready & ~self.reset),
@@ -312,7 +321,7 @@ class AggTransport(wiring.Component):
         m.d.comb += [
             states.packet.valid.eq(receiver.o.valid & received.good),
             states.packet.confirm.eq(received.packet.kind[1]),  # good: RESULT, or CONFIRM where there is one
-            states.packet.current.eq(Mux(below, in_round, in_previous)),
+            states.packet.current.eq(Mux(slot_is_below, is_current_round, is_previous_round)),
             reorder.write.en.eq(states.result),
         ]
         for name in FrameFaults.as_shape().members:

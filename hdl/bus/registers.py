@@ -51,6 +51,7 @@ class WindowSignature(wiring.Signature):
 
 
 def _members(registers: RegisterMap) -> dict[str, Any]:
+    """A register file's members, by field name: direction and shape follow from the register's access."""
     members: dict[str, Any] = {}
     for register in registers.registers:
         for field in register.parts:
@@ -258,7 +259,7 @@ class _Slave:
         partial = Signal()
         m.d.comb += partial.eq(at_window & self.is_write & ~self.strobes.all())
         ready = Signal()
-        answer = Signal(WORD_BITS)
+        window_word = Signal(WORD_BITS)  # 0 unless a window is read
         for number, window in self.windows.items():
             selected = self.at(m, f"at_{number}", [number])
             m.d.comb += [
@@ -267,39 +268,39 @@ class _Slave:
                 window.read.eq(self.access & ~self.is_write & selected),
             ]
             with m.If(selected):
-                m.d.comb += [ready.eq(window.ready), answer.eq(window.read_data)]
+                m.d.comb += [ready.eq(window.ready), window_word.eq(window.read_data)]
         m.d.comb += self.done.eq(~at_window | partial | ready)
         good = Mux(self.is_write, can_write & ~partial, can_read)
         response = Mux(good, Resp.OKAY, Resp.SLVERR)
-        word = Mux(can_read, self._select(m), 0)
+        word = Mux(can_read, self._select(m), 0)  # 0 for a window, whose word comes from the hardware
         with m.If(self.access):
             m.d.sync += [self.axil.bresp.eq(response), self.axil.rresp.eq(response)]
-            m.d.sync += self.axil.rdata.eq(word | answer)
+            m.d.sync += self.axil.rdata.eq(word | window_word)
 
     def _select(self, m: Module) -> Any:
         """The addressed word, in ACCESS: chosen in its group in one cycle, its group in the next.
 
         A read of a counter's low word also keeps the high word of the same moment, in ``high_half``, for the
-        next read of a high word. Therefore ``place`` is the low word's in DECODE, the high word's in SELECT.
-        The low word is in ``live`` in ACCESS, the high word a cycle later; by then it has added the carry which
-        the low word had produced when it was read.
+        next read of a high word. Therefore ``index_in_group`` is the low word's in DECODE, the high word's in
+        SELECT. ``selected_word`` is the low word in ACCESS, the high word a cycle later; by then that has added
+        the carry which the low word had produced when it was read.
         """
         low_words = [high - 1 for high in self.high_words]
         at_low = self.at(m, "at_low", low_words)
         at_high = self.at(m, "at_high", self.high_words)
-        place = Cat(self.number[0] | at_low & ~self.decoding, self.number[1:GROUP_BITS])
+        index_in_group = Cat(self.number[0] | at_low & ~self.decoding, self.number[1:GROUP_BITS])
         groups = []
         for first in range(0, max(self.readable) + 1, 1 << GROUP_BITS):
             words = [self.readable.get(first + n, Const(0)) for n in range(1 << GROUP_BITS)]
-            groups.append(_chosen(m, f"group{first >> GROUP_BITS}", words, place))
+            groups.append(_chosen(m, f"group{first >> GROUP_BITS}", words, index_in_group))
         group_bits = (len(groups) - 1).bit_length()
-        live = _chosen(m, "live", groups, self.number[GROUP_BITS : GROUP_BITS + group_bits])
+        selected_word = _chosen(m, "selected_word", groups, self.number[GROUP_BITS : GROUP_BITS + group_bits])
         high_half = Signal(WORD_BITS)
         low_was_read = Signal()
         m.d.sync += low_was_read.eq(self.access & ~self.is_write & at_low)
         with m.If(low_was_read):
-            m.d.sync += high_half.eq(live)
-        return Mux(at_high, high_half, live)
+            m.d.sync += high_half.eq(selected_word)
+        return Mux(at_high, high_half, selected_word)
 
 
 def _chosen(m: Module, name: str, words: list[Any], index: Any) -> Signal:

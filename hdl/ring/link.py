@@ -164,7 +164,7 @@ class RingLink(wiring.Component):
     def _send(self, m: Module, running: Signal, transmitter: Any, window: Any, replay: Any) -> None:
         """DATA: from the replay buffer, when the window says so."""
         m.d.comb += [
-            replay.open.eq(window.open),
+            replay.can_take.eq(window.can_take),
             replay.number.eq(window.number),
             replay.read.eq(transmitter.read),
             transmitter.data.eq(replay.data),
@@ -175,8 +175,8 @@ class RingLink(wiring.Component):
             window.sent.eq(transmitter.data_taken),
         ]
         m.d.sync += [
-            self.counters.sent.eq(transmitter.data_taken & ~window.again),
-            self.counters.retransmitted.eq(transmitter.data_taken & window.again),
+            self.counters.sent.eq(transmitter.data_taken & ~window.sent_before),
+            self.counters.retransmitted.eq(transmitter.data_taken & window.sent_before),
         ]
 
     def _receive(self, m: Module, receiver: Any, buffer: Any, acknowledger: Any, window: Any) -> None:

@@ -135,13 +135,13 @@ class ReplayBuffer(wiring.Component):
     """Frames to be sent, and sent again: written in order, read from anywhere.
 
     Frames are numbered from ``first_sequence`` on, modulo ``replay_frames``. A frame's place is taken again
-    once ``replay_frames`` others have been ``taken``; it is the user's part to close ``open`` before.
+    once ``replay_frames`` others have been ``taken``; it is the user's part to lower ``can_take`` before.
 
     Members
     -------
     ``i`` : In, stream of :func:`~fanin.hdl.ring.link_job.link_beat`
-        Ready while ``open``.
-    ``open`` : In, 1
+        Ready while ``can_take``.
+    ``can_take`` : In, 1
         There is place for another frame; constant inside a frame.
     ``taken`` : Out, 1
         The last beat of a frame is transferred on ``i``; the frame can be read from the next cycle on.
@@ -186,7 +186,7 @@ class ReplayBuffer(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(link_beat(data_width))),
-                "open": In(1),
+                "can_take": In(1),
                 "taken": Out(1),
                 "number": In(range(replay_frames)),
                 "record": Out(record_layout(replay_frames, frame_beats)),
@@ -210,7 +210,7 @@ class ReplayBuffer(wiring.Component):
         beats = Signal(range(self.frame_beats + 1))  # how many it has so far
         beat = self.i.payload
         m.d.comb += [
-            self.i.ready.eq(self.open),
+            self.i.ready.eq(self.can_take),
             self.taken.eq(self.i.valid & self.i.ready & beat.last),
             write.en.eq(self.i.valid & self.i.ready),
             write.addr.eq(place),

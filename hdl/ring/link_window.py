@@ -26,59 +26,61 @@ def _before(one: Value, other: Value) -> Value:
 
 @dataclass(frozen=True)
 class _Window:
-    """Registers of the send window, frame numbers modulo 2^32: oldest ≤ following ≤ fresh ≤ written.
+    """Registers of the send window, frame numbers modulo 2^32.
 
-    Frames from ``oldest`` up to, not including, ``written`` are kept. ``following`` is sent next. Those from
-    ``fresh`` on have never been sent. ``limit`` is the first for which the receiver has granted no room.
+    oldest ≤ next_to_send ≤ first_unsent ≤ kept_end. Frames from ``oldest`` up to, not including, ``kept_end``
+    are kept. Those from ``first_unsent`` on have never been sent. ``next_to_send`` is below it after going
+    back, else equal to it. ``limit`` is the first frame for which the receiver has granted no room.
     """
 
     oldest: Signal
-    following: Signal
-    fresh: Signal
-    written: Signal  # low bits alone
+    next_to_send: Signal
+    first_unsent: Signal
+    kept_end: Signal  # its low bits are enough: it is compared with kept frames alone
     limit: Signal
 
     def low(self, number: Signal) -> Value:
         """The bits that tell kept frames apart, and one more, which tells a full buffer from an empty one."""
-        return number[: len(self.written)]
+        return number[: len(self.kept_end)]
 
 
 class SendWindow(wiring.Component):
     """Go-back-N: which frame is next, how long to wait for its acknowledgement, when to give up.
 
-    Frames from the oldest that is not acknowledged to the newest are kept. The next one is offered while the
-    next node has room for it. A NAK goes back to the frame that it names, a timeout to the oldest. Where the
-    oldest is next already, since it waits for room, or no frame is kept, a timeout asks for a PROBE instead.
-    So does a reset, to learn of the first room.
+    Frames from the oldest that is not acknowledged to the newest are kept. The frame to be sent next is offered
+    while the next node has room for it. A NAK goes back to the frame that it names, a timeout to the oldest.
+    If the oldest is to be sent next in any case, since it waits for room, or if no frame is kept, a timeout
+    asks for a PROBE instead. So does a reset, to learn of the first room.
 
     Members
     -------
     ``job`` : In, RingJob
     ``running`` : In, 1
+        The link runs. Else no frame is taken, and no time is counted.
     ``watch`` : In, 1
         Time out also while no frame is kept, to make sure that the next node lives.
     ``taken`` : In, 1
-        One more frame is kept.
-    ``open`` : Out, 1
+        Pulse: one more frame is kept. Only while ``can_take``.
+    ``can_take`` : Out, 1
         There is place for another frame; low for a cycle after ``taken``.
     ``number`` : Out, range(replay_frames)
-        The frame that is sent next: its place in the replay buffer.
+        The frame to be sent next: its place in the replay buffer.
     ``record`` : In, :func:`~fanin.hdl.ring.link_buffer.record_layout`
         What the replay buffer knows of that frame.
     ``offer`` : Out, :func:`~fanin.hdl.ring.link_transmit.data_offer`
     ``sent`` : In, 1
-        The frame on offer is begun.
-    ``again`` : Out, 1
-        The frame on offer was sent before. Means nothing while none is on offer.
+        Pulse: the frame on offer is begun.
+    ``sent_before`` : Out, 1
+        The frame on offer was sent before: it is a retransmission. Means nothing while none is on offer.
     ``answer`` : In, ``valid``, ``nak``, ``sequence`` and ``count``
         An ACK or NAK has come. Any answer proves that the next node lives: the retries start over. A larger
         ``count`` than before grants room. If ``sequence`` was never sent, or is older than another answer's,
-        it frees no frame and goes back to none. A node that keeps the protocol never sends the first, and no
-        new room with the second. So ``count`` needs no check of ``sequence``, and none would stop a forged one.
+        it frees no frame and goes back to none. ``count`` is taken even then: a correct receiver never
+        acknowledges an unsent frame, and a late answer never carries a larger count.
     ``probe`` : Out, 1
         A PROBE is due.
     ``probed`` : In, 1
-        It was begun.
+        Pulse: it was begun.
     ``failed`` : Out, 1
         ``job.retries`` timeouts in a row without an answer.
     ``idle`` : Out, 1
@@ -92,8 +94,9 @@ class SendWindow(wiring.Component):
 
     Latency
     -------
-    2 cycles from ``taken``, ``sent`` or ``answer`` to the next offer. ``job.timeout`` is over 2 cycles late;
-    ``failed`` and ``probe`` follow 2 cycles after a timeout.
+    2 cycles from ``taken``, ``sent`` or ``answer`` to the next offer. The first timeout comes ``job.timeout``
+    + 3 cycles after the first ``taken``, or after the last answer that freed a frame or granted room; further
+    ones come ``job.timeout`` + 2 cycles apart. ``failed`` and ``probe`` follow 2 cycles after a timeout.
 
     Source
     ------
@@ -111,12 +114,12 @@ class SendWindow(wiring.Component):
                 "running": In(1),
                 "watch": In(1),
                 "taken": In(1),
-                "open": Out(1),
+                "can_take": Out(1),
                 "number": Out(range(replay_frames)),
                 "record": In(record_layout(replay_frames, frame_beats)),
                 "offer": Out(data_offer(replay_frames, frame_beats)),
                 "sent": In(1),
-                "again": Out(1),
+                "sent_before": Out(1),
                 "answer": In(ANSWER),
                 "probe": Out(1, init=1),
                 "probed": In(1),
@@ -126,68 +129,83 @@ class SendWindow(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Go-back-N on the registers of :class:`_Window`: going back moves ``following`` to an earlier frame.
+        """Go-back-N on the registers of :class:`_Window`: going back sets ``next_to_send`` to an earlier frame.
 
-        What is on offer is a register: it is withdrawn for the cycle after a change.
+        The offer is a register, so it describes ``next_to_send`` of a cycle ago. After a cycle that may have
+        changed that, there is no offer for a cycle.
         """
         m = Module()
-        oldest, following, fresh, limit = (
+        oldest, next_to_send, first_unsent, limit = (
             Signal(SEQUENCE_BITS, name=name, init=self.first_sequence)
-            for name in ("oldest", "following", "fresh", "limit")
+            for name in ("oldest", "next_to_send", "first_unsent", "limit")
         )
         low_bits = self.replay_frames.bit_length()
-        written = Signal(low_bits, init=self.first_sequence % (1 << low_bits))
-        window = _Window(oldest=oldest, following=following, fresh=fresh, written=written, limit=limit)
+        kept_end = Signal(low_bits, init=self.first_sequence % (1 << low_bits))
+        window = _Window(
+            oldest=oldest,
+            next_to_send=next_to_send,
+            first_unsent=first_unsent,
+            kept_end=kept_end,
+            limit=limit,
+        )
         timeout = Signal()
         progress = Signal()
         self._keep(m, window)
-        names_next = self._answer(m, window, timeout, progress)
-        with m.If(self.sent & ~self.again):
-            m.d.sync += fresh.eq(fresh + 1)
-        with m.If(names_next):
-            m.d.sync += following.eq(self.answer.sequence)
+        answer_sets_next = self._answer(m, window, timeout, progress)
+        with m.If(self.sent & ~self.sent_before):
+            m.d.sync += first_unsent.eq(first_unsent + 1)
+        with m.If(answer_sets_next):
+            m.d.sync += next_to_send.eq(self.answer.sequence)
         with m.Elif(timeout):
-            m.d.sync += following.eq(oldest)
+            m.d.sync += next_to_send.eq(oldest)
         with m.Elif(self.sent):
-            m.d.sync += following.eq(following + 1)
-        is_kept = window.low(following) != written
+            m.d.sync += next_to_send.eq(next_to_send + 1)
+        is_kept = window.low(next_to_send) != kept_end
         changes = self.sent | self.answer.valid | timeout
         m.d.sync += [
             self.offer.record.eq(self.record),
-            self.offer.valid.eq(is_kept & _before(following, limit) & ~changes),
-            self.again.eq(window.low(following) != window.low(fresh)),
+            self.offer.valid.eq(is_kept & _before(next_to_send, limit) & ~changes),
+            self.sent_before.eq(window.low(next_to_send) != window.low(first_unsent)),
         ]
         m.d.comb += [
-            self.number.eq(following),
-            self.offer.sequence.eq(following),
-            self.idle.eq(window.low(oldest) == written),
+            self.number.eq(next_to_send),
+            self.offer.sequence.eq(next_to_send),
+            self.idle.eq(window.low(oldest) == kept_end),
         ]
-        self._time(m, timeout, progress, window.low(following) == window.low(oldest))
+        self._time(m, timeout, progress, window.low(next_to_send) == window.low(oldest))
         return m
 
     def _keep(self, m: Module, window: _Window) -> None:
-        """Count the frames that are kept; ``open`` waits until ``written`` counts the last one."""
-        written = window.written
-        full = (window.low(window.oldest) ^ written) == self.replay_frames
-        m.d.sync += self.open.eq(self.running & ~full & ~self.taken)
+        """Count the frames that are kept.
+
+        ``can_take`` is a register, so it is low in the cycle in which ``kept_end`` first counts a frame: only
+        then is it seen whether that one filled the buffer.
+        """
+        kept_end = window.kept_end
+        full = (window.low(window.oldest) ^ kept_end) == self.replay_frames
+        m.d.sync += self.can_take.eq(self.running & ~full & ~self.taken)
         with m.If(self.taken):
-            m.d.sync += written.eq(written + 1)
+            m.d.sync += kept_end.eq(kept_end + 1)
 
     def _answer(self, m: Module, window: _Window, timeout: Signal, progress: Signal) -> Signal:
-        """Let go of acknowledged frames and take the new limit; whether the answer names the frame sent next.
+        """Let go of acknowledged frames and take the new limit; whether the frame that it names is sent next.
 
-        All in one cycle, since answers can come in a row. An answer in the cycle of a timeout wins:
-        the oldest frame from then on is the one that it names.
+        An answer names the frame that the next node waits for. That one is sent next if the answer is a NAK, if
+        it acknowledges frames that were to be sent again, or if it comes in the cycle of a timeout: that goes
+        back to the oldest frame, which is the named one from then on. All takes one cycle, since answers can
+        come in a row.
         """
         answer = self.answer
         oldest, limit = window.oldest, window.limit
         accept = Signal()
-        names_next = Signal()
+        answer_sets_next = Signal()
         more_room = Signal()
-        too_old, never_sent = _before(answer.sequence, oldest), _before(window.fresh, answer.sequence)
+        too_old, beyond_sent = _before(answer.sequence, oldest), _before(window.first_unsent, answer.sequence)
         m.d.comb += [
-            accept.eq(answer.valid & ~too_old & ~never_sent),
-            names_next.eq(accept & (answer.nak | timeout | _before(window.following, answer.sequence))),
+            accept.eq(answer.valid & ~too_old & ~beyond_sent),
+            answer_sets_next.eq(
+                accept & (answer.nak | timeout | _before(window.next_to_send, answer.sequence))
+            ),
             more_room.eq(answer.valid & _before(limit, answer.count)),
         ]
         with m.If(accept):
@@ -195,24 +213,24 @@ class SendWindow(wiring.Component):
         with m.If(more_room):
             m.d.sync += limit.eq(answer.count)
         m.d.sync += progress.eq((accept & _before(oldest, answer.sequence)) | more_room)
-        return names_next
+        return answer_sets_next
 
     def _time(self, m: Module, timeout: Signal, progress: Signal, at_oldest: Value) -> None:
         """Count down while an answer is due and nothing progresses; then ``timeout``, for a cycle.
 
-        With ``at_oldest``, the next frame is the oldest: nothing is sent again, and a PROBE becomes due. Both
-        counters end below 0, where their sign says so.
+        A timeout finds ``at_oldest`` where the oldest frame is to be sent next in any case: going back sends
+        nothing again, so a PROBE becomes due. Both counters end below 0, where their sign says so.
         """
         timer = Signal(signed(TIMEOUT_BITS + 1))
-        retries = Signal(signed(RETRY_BITS + 1))  # that are left after the next timeout
+        retries_left = Signal(signed(RETRY_BITS + 1))  # after the next timeout
         waiting = Signal()
-        timed_out = Signal()
-        nothing_sent = Signal()  # as the timeout found it
+        timed_out = Signal()  # a cycle ago; ``was_at_oldest`` is of the same cycle
+        was_at_oldest = Signal()
         m.d.sync += [
             waiting.eq(self.running & (self.watch | ~self.idle)),
-            self.failed.eq(self.running & retries[-1]),
+            self.failed.eq(self.running & retries_left[-1]),
             timed_out.eq(timeout),
-            nothing_sent.eq(at_oldest),
+            was_at_oldest.eq(at_oldest),
         ]
         m.d.comb += timeout.eq(waiting & timer[-1])
         m.d.sync += timer.eq(timer - 1)
@@ -220,8 +238,8 @@ class SendWindow(wiring.Component):
             m.d.sync += timer.eq(self.job.timeout)
         start_over = ~self.running | self.answer.valid
         with m.If(start_over | timeout):
-            m.d.sync += retries.eq(Mux(start_over, self.job.retries, retries) - 1)
+            m.d.sync += retries_left.eq(Mux(start_over, self.job.retries, retries_left) - 1)
         with m.If(self.probed):
             m.d.sync += self.probe.eq(0)
-        with m.If(timed_out & nothing_sent):
+        with m.If(timed_out & was_at_oldest):
             m.d.sync += self.probe.eq(1)

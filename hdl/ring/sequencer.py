@@ -54,44 +54,44 @@ class RingFrames(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """A slice begins with SLICE; then MEASURE, COMPARE and OFFER make an order for each of its frames.
 
-        MEASURE finds the frame's ``words``, COMPARE how they lie to the vector's end: ``rest`` counts the
-        vector's words after the frame's first (negative: the vector ends before the frame), ``excess`` is
-        ``rest`` less ``words`` (negative: the vector ends inside the frame or with it). OFFER waits until all
-        paths have taken the order before, and hands this one to those that it concerns. ADVANCE goes on to the
-        slice before this one in the segment, which the next step is about.
+        MEASURE finds the frame's ``words``, COMPARE how they lie to the vector's end: ``vector_left`` counts
+        the vector's words after the frame's first (negative: the vector ends before the frame),
+        ``beyond_frame`` its words beyond the frame, less 1 (negative: the vector ends with this frame or
+        before). OFFER waits until all paths have taken the order before, and hands this one to those that it
+        concerns. ADVANCE goes on to the slice before this one in the segment, which the next step is about.
         """
         m = Module()
         segment, frame_words = self.i.payload, self.config.frame_words
         step = Signal(Step)
         offset = Signal.like(segment.own)  # of the slice in the segment
-        left = Signal(range(self.config.slice_words))  # words of the slice after the frame's first
+        slice_left = Signal(range(self.config.slice_words))  # words of the slice after the frame's first
         address = Signal.like(segment.address)  # of the frame's first word
-        rest = Signal.like(segment.rest)
+        vector_left = Signal.like(segment.rest)
         words = Signal(range(frame_words + 1))
-        excess = Signal(signed(len(rest) + 1))
-        last = Signal()
-        pending = Signal(len(PATH_STEPS))
+        beyond_frame = Signal(signed(len(vector_left) + 1))
+        ends_slice = Signal()  # the frame is the slice's last
+        pending = Signal(len(PATH_STEPS))  # a bit for each path that has not yet taken the order before
         with m.FSM() as fsm:
             with m.State("IDLE"), m.If(self.i.valid):
                 m.d.sync += [offset.eq(segment.own), step.eq(Step.LOCAL)]
                 m.next = "SLICE"
             with m.State("SLICE"):
-                m.d.sync += [address.eq(segment.address + offset), rest.eq(segment.rest - offset)]
-                m.d.sync += left.eq(segment.size - 1)
+                m.d.sync += [address.eq(segment.address + offset), vector_left.eq(segment.rest - offset)]
+                m.d.sync += slice_left.eq(segment.size - 1)
                 m.next = "MEASURE"
             with m.State("MEASURE"):
-                m.d.sync += [words.eq(frame_words), last.eq(left < frame_words)]
-                with m.If(left < frame_words):
-                    m.d.sync += words.eq(left + 1)
+                m.d.sync += [words.eq(frame_words), ends_slice.eq(slice_left < frame_words)]
+                with m.If(slice_left < frame_words):
+                    m.d.sync += words.eq(slice_left + 1)
                 m.next = "COMPARE"
             with m.State("COMPARE"):
-                m.d.sync += excess.eq(rest - words)
+                m.d.sync += beyond_frame.eq(vector_left - words)
                 m.next = "OFFER"
             with m.State("OFFER"), m.If(~pending.any()):
-                m.d.sync += [address.eq(address + frame_words), rest.eq(rest - frame_words)]
-                m.d.sync += left.eq(left - frame_words)
+                m.d.sync += [address.eq(address + frame_words), vector_left.eq(vector_left - frame_words)]
+                m.d.sync += slice_left.eq(slice_left - frame_words)
                 m.next = "MEASURE"
-                with m.If(last):
+                with m.If(ends_slice):
                     m.next = "ADVANCE"
             with m.State("ADVANCE"):
                 m.next = "SLICE"
@@ -104,18 +104,18 @@ class RingFrames(wiring.Component):
         order = {
             "step": step,
             "words": words,
-            "inside": Mux(rest[-1], 0, Mux(excess[-1], rest[: len(words)] + 1, words)),
-            "lanes": Mux(excess[-1] & ~rest[-1], segment.lanes, 0),
+            "inside": Mux(vector_left[-1], 0, Mux(beyond_frame[-1], vector_left[: len(words)] + 1, words)),
+            "lanes": Mux(beyond_frame[-1] & ~vector_left[-1], segment.lanes, 0),
             "address": address,
             "operation": segment.operation,
             "count": segment.count,
-            "final": last & segment.final & (step == Step.STORE),
+            "final": ends_slice & segment.final & (step == Step.STORE),
         }
         self._offer(m, offering, order, pending)
         return m
 
     def _offer(self, m: Module, offering: Any, order: dict[str, Any], pending: Signal) -> None:
-        """One set of registers, and a bit of ``pending`` for each path that has not yet taken them."""
+        """Keep the order in registers that all paths share; a path's bit of ``pending`` is its ``valid``."""
         step = order["step"]
         for name, value in order.items():
             ports = [getattr(self, path).payload[name] for path in PATH_STEPS if name in PATH_FIELDS[path]]
@@ -132,29 +132,34 @@ class RingFrames(wiring.Component):
                 m.d.sync += bit.eq(0)
 
     def _advance(self, m: Module, idle: Any, advance: Any, step: Signal, offset: Signal) -> None:
-        """From a slice to the one before it, and from its step to the next."""
+        """Go from a slice to the one before it (from slice 0 to the last), and from its step to the next."""
         segment = self.i.payload
         index = Signal(NODE_BITS)  # of the slice
-        first = Signal()  # it was 0 a cycle ago
-        repeats = Signal(signed(NODE_BITS + 1))  # ADDs or FORWARDs after this one, less 1: negative at the last
-        pair = Signal()  # N = 2: there is neither ADD nor FORWARD
-        m.d.sync += first.eq(index == 0)
+        at_slice_0 = Signal()  # registered: ``index`` holds for several cycles before ``advance``
+        repeats_left = Signal(signed(NODE_BITS + 1))  # ADDs or FORWARDs still to come, less 1: the last has −1
+        two_nodes = Signal()  # there is neither ADD nor FORWARD
+        m.d.sync += at_slice_0.eq(index == 0)
         with m.If(idle):
-            m.d.sync += [index.eq(self.rank), repeats.eq(self.nodes - 4), pair.eq(self.nodes == 2)]
+            m.d.sync += [index.eq(self.rank), two_nodes.eq(self.nodes == 2)]
         with m.If(advance):
-            m.d.sync += [index.eq(index - 1), offset.eq(offset - segment.size), repeats.eq(repeats - 1)]
-            with m.If(first):
+            m.d.sync += [
+                index.eq(index - 1),
+                offset.eq(offset - segment.size),
+                repeats_left.eq(repeats_left - 1),
+            ]
+            with m.If(at_slice_0):
                 m.d.sync += [index.eq(self.nodes - 1), offset.eq(segment.top)]
             with m.Switch(step):
                 with m.Case(Step.LOCAL, Step.TOTAL):
-                    m.d.sync += repeats.eq(self.nodes - 4)
+                    # N − 2 ADDs or FORWARDs in all: N − 3 follow the first, less 1
+                    m.d.sync += repeats_left.eq(self.nodes - 4)
                     middle = Mux(step == Step.LOCAL, Step.ADD, Step.FORWARD)
                     m.d.sync += step.eq(middle)
-                    with m.If(pair):
+                    with m.If(two_nodes):
                         m.d.sync += step.eq(Mux(step == Step.LOCAL, Step.TOTAL, Step.STORE))
-                with m.Case(Step.ADD), m.If(repeats[-1]):
+                with m.Case(Step.ADD), m.If(repeats_left[-1]):
                     m.d.sync += step.eq(Step.TOTAL)
-                with m.Case(Step.FORWARD), m.If(repeats[-1]):
+                with m.Case(Step.FORWARD), m.If(repeats_left[-1]):
                     m.d.sync += step.eq(Step.STORE)
 
 
@@ -178,9 +183,9 @@ class RingSequencer(wiring.Component):
 
     Latency
     -------
-    ``LATENCY`` + the bits of a word's number in the vector (28 with 16 lanes, 29 with 8) cycles from a
-    descriptor to its first order; then a frame every 3 cycles, 2 more between slices, and 2 more between
-    segments. The next segment, also that of the next descriptor, is prepared meanwhile.
+    From a descriptor to its first order, ``LATENCY`` + 28 cycles with 16 lanes, ``LATENCY`` + 29 with 8: a
+    cycle for each bit of a word's number in the vector. Then a frame every 3 cycles, 2 more between slices,
+    and 2 more between segments. The next segment, also that of the next descriptor, is prepared meanwhile.
 
     Source
     ------
