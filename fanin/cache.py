@@ -43,12 +43,12 @@ def digest(parts: Iterable[str | bytes]) -> str:
 
 
 @contextlib.contextmanager
-def fresh_cache(wanted: bool = True) -> Iterator[None]:
+def fresh_cache(enabled: bool = True) -> Iterator[None]:
     """Within it nothing that was kept before is used; what is made there is deleted at its end.
 
-    Processes that are started within it use the same folder. Unless ``wanted``, nothing changes.
+    Processes that are started within it use the same folder. Unless ``enabled``, nothing changes.
     """
-    if not wanted:
+    if not enabled:
         yield
         return
     before = os.environ.get(_VARIABLE)

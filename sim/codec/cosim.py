@@ -121,32 +121,32 @@ class _Difference:
     text: str
 
 
-def _difference(frame: bytes, got: bytes, wanted: bytes) -> _Difference | None:
+def _difference(frame: bytes, got: bytes, expected: bytes) -> _Difference | None:
     """Compare what a frame has become, value by value."""
-    if got == wanted:
+    if got == expected:
         return None
-    if len(got) != len(wanted):
-        return _Difference(len(_padded(frame)), f"{len(got)} bytes, not {len(wanted)}")
-    bits, of, not_ = (_padded(part).view(np.uint32) for part in (frame, got, wanted))
-    wrong = np.flatnonzero(of != not_)
+    if len(got) != len(expected):
+        return _Difference(len(_padded(frame)), f"{len(got)} bytes, not {len(expected)}")
+    values, given, right = (_padded(part).view(np.uint32) for part in (frame, got, expected))
+    wrong = np.flatnonzero(given != right)
     first = wrong[0]
-    text = f"value {first}, 0x{bits[first]:08x}, becomes 0x{of[first]:08x}, not 0x{not_[first]:08x}"
+    text = f"value {first}, 0x{values[first]:08x}, becomes 0x{given[first]:08x}, not 0x{right[first]:08x}"
     return _Difference(len(wrong), text)
 
 
-def _stream_difference(frame: bytes, got: bytes, wanted: bytes, config: CodecConfig) -> _Difference | None:
+def _stream_difference(frame: bytes, got: bytes, expected: bytes, config: CodecConfig) -> _Difference | None:
     """Compare a compressed frame: by the values in it, where it can be read."""
-    if got == wanted:
+    if got == expected:
         return None
-    place = next((at for at, (a, b) in enumerate(zip(got, wanted, strict=False)) if a != b), None)
-    text = f"{len(got)} bytes, not {len(wanted)}"
+    place = next((at for at, (a, b) in enumerate(zip(got, expected, strict=False)) if a != b), None)
+    text = f"{len(got)} bytes, not {len(expected)}"
     if place is not None:
-        text = f"byte {place} of the stream is 0x{got[place]:02x}, not 0x{wanted[place]:02x}"
+        text = f"byte {place} of the stream is 0x{got[place]:02x}, not 0x{expected[place]:02x}"
     try:
         decoded = decode_frame(got, len(frame), config)
     except InputError:
         return _Difference(len(_padded(frame)), text)
-    inner = _difference(frame, decoded, decode_frame(wanted, len(frame), config))
+    inner = _difference(frame, decoded, decode_frame(expected, len(frame), config))
     return _Difference(inner.count, f"{text}; {inner.text}") if inner else _Difference(1, text)
 
 
