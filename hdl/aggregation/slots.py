@@ -310,7 +310,9 @@ class SlotStates(wiring.Component):
         return m
 
     def _parities(self, m: Module, name: str, use: Any, judged: Value, cleared: Value) -> Any:
-        """Keep the parities of the last packets of a kind; a function that adds a read port and looks up a use.
+        """Keep the parities of the last packets of a kind.
+
+        Returns a function of a slot use, each call of which adds a read port and looks the use up.
 
         ``use`` is of the packet that is judged in this cycle. ``judged``, a cycle later: it was accepted.
         """

@@ -264,12 +264,12 @@ class AxiReader(wiring.Component):
         another burst may have been issued, so it asks for room for two.
         """
         axi = self.axi
-        two_bursts = self.burst.bit_length()  # room for them: any bit from here up
+        two_bursts_bit = self.burst.bit_length()  # a room with any bit from here up is one for two bursts
         room = Signal(range(self.fifo_depth + 1), init=self.fifo_depth)
         has_room = Signal()
         left = Signal()
         reserved = Cat(Mux(issue, ~length, 0)[: len(length)], issue.replicate(len(room)))
-        m.d.sync += [left.eq(self.o.valid & self.o.ready), has_room.eq(room[two_bursts:] != 0)]
+        m.d.sync += [left.eq(self.o.valid & self.o.ready), has_room.eq(room[two_bursts_bit:] != 0)]
         m.d.sync += room.eq((Cat(1, room) + Cat(left, reserved))[1:])
         in_flight = Signal(range(self.outstanding + 1))
         may_issue = Signal(init=1)  # in_flight != outstanding

@@ -97,7 +97,10 @@ class Sequencer(wiring.Component):
         return m
 
     def _loop(self, m: Module, name: str, length: Value, last: Value, advance: Value, wrap: Value) -> None:
-        """Count ``length`` rounds down; ``last`` is a register, computed a round ahead."""
+        """Drive ``last``: this is the last of ``length`` iterations; a register, computed one ahead.
+
+        ``advance`` goes on to the next iteration; with ``wrap`` the loop begins anew.
+        """
         left = Signal.like(length, name=f"{name}_left", reset_less=True)
         single = Signal(name=f"{name}_single", reset_less=True)
         is_last = Signal(name=f"{name}_is_last", reset_less=True)

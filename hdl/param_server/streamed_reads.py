@@ -152,6 +152,7 @@ class StreamedReads(wiring.Component):
         m.submodules.sources = sources = StreamFIFO(shape=_source_layout(), depth=_BURSTS)
         m.submodules.stream_fifo = stream_fifo = StreamFIFO(shape=self.i.payload.shape(), depth=self.depth)
         connect_typed(m, flipped(self.i), stream_fifo.i)
+        # As a counter: a hit that is issued gives one, its end takes one.
         m.submodules.hits = hits = Credits(limit=_BURSTS)
         hit_in_flight = hits.ok  # a hit was issued, and not all of its words have been handed on
         row = _Row(self.config.address_width - self.lane_bits)

@@ -158,7 +158,7 @@ class Requester(wiring.Component):
         """Load a queue pair's row of state, let the states of one event change it, and write it back.
 
         READ copies the row and the settings of the event's queue pair from their tables into the registers *in
-        hand*. The states of the event change the row in hand. A state that writes the row back also sets three
+        hand*. The states of the event change the row in hand. A state that writes the row back also sets the
         flags of the queue pair from which the next event is chosen (:class:`_Parts`). The states, what they do,
         and what follows::
 
@@ -312,7 +312,8 @@ class Requester(wiring.Component):
             # Not only in WRITE: the choice sees ``has_room`` through a register, and a post must not be taken
             # for a ring that this one has filled.
             self._write_row(m, hand, parts)
-            # FLUSH needs the head's descriptor: in a queue pair that is not enabled both pointers are equal.
+            # Read for SEND, at ``send``. FLUSH needs the one at ``head``: while the queue pair is not enabled,
+            # that is the same one.
             m.d.comb += [tables.read.eq(1), tables.pointer.eq(row.send)]
             with m.If(~row.enable):
                 m.next = "FLUSH"

@@ -188,7 +188,9 @@ class SendWindow(wiring.Component):
             m.d.sync += kept_end.eq(kept_end + 1)
 
     def _answer(self, m: Module, window: _Window, timeout: Signal, progress: Signal) -> Signal:
-        """Let go of acknowledged frames and take the new limit; whether the frame that it names is sent next.
+        """Free acknowledged frames and take the new limit.
+
+        Returns whether the frame that the answer names is sent next (``next_to_send`` becomes its number).
 
         An answer names the frame that the next node waits for. That one is sent next if the answer is a NAK, if
         it acknowledges frames that were to be sent again, or if it comes in the cycle of a timeout: that goes

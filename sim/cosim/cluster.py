@@ -78,7 +78,8 @@ class Cluster:
         the node's ports. Nodes after the last one given have empty memories. ``longest_wait`` is the number of
         cycles that a healthy node may wait; a run without progress for longer ends. Without ``switch``, frames
         are forwarded. MACs keep to the links' rate if ``paced``; else they take a beat a cycle. ``events``
-        bounds the entries of the event trace. Raises SimulationFailed when the run cannot go on.
+        bounds the entries of the event trace. The other arguments are those of RunRequest; ``progress`` is
+        called while the run goes on. Raises SimulationFailed when the run cannot go on.
         """
         link, ports = link or LinkConfig(), self.simulator.ports
         macs = [worker_endpoint(node).mac for node in range(len(ports))]
@@ -109,10 +110,10 @@ class Cluster:
                 pcap=pcap,
             )
             result = self.simulator.run(request, progress=progress)
-            writers = [any(port.writes for port in own.memories) for own in ports]
+            writes = [any(port.writes for port in own.memories) for own in ports]
             result.memories = [
-                [np.fromfile(path, np.uint8) for path in paths] if writes else []
-                for paths, writes in zip(files, writers, strict=True)
+                [np.fromfile(path, np.uint8) for path in paths] if written else []
+                for paths, written in zip(files, writes, strict=True)
             ]
             if request.trace:
                 result.events = np.fromfile(request.trace, EVENT)

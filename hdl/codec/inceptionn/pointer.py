@@ -178,7 +178,11 @@ class GroupPointer(wiring.Component):
         row_after_next = self._kept_row(m, "rows_after_next", row_burst, burst + 2)
 
         def past_end(distance: int) -> Value:
-            """Whether the burst ``distance`` after the open one is the next frame's first or second."""
+            """Whether the burst ``distance`` after the open one is the next frame's first or second.
+
+            That is: ``past_by`` + ``distance`` is 0 or 1. The constants stand on the right, so that no sum
+            comes before the comparison.
+            """
             return frame_end.valid & ((past_by == -distance % SLOTS) | (past_by == (1 - distance) % SLOTS))
 
         target = Signal(

@@ -56,8 +56,8 @@ class GroupStepper(wiring.Component):
     ``length`` : In, stream(32)
         Bytes of a frame when decompressed, at least 1; one for each frame.
     ``row``, ``frame_end`` : In, those of :class:`~fanin.hdl.codec.inceptionn.starts.StartTable`
-        A burst comes at most 11 after ``oldest``: PendingGroups takes 12 to 15, modulo 16, for -4 to -1. The
-        next frame's first row comes after a frame's end.
+        A burst comes at most 11 after ``oldest``. (Burst numbers are compared modulo 16, and 12 to 15 are read
+        as negative.) The next frame's first row comes after a frame's end.
     ``arrived`` : In, 4
         Bytes of the bursts before this one can be read in the next cycle. By the time it passes a frame's last
         burst, that frame's end must be queued on ``frame_end``: first, or behind the ends of earlier frames.
