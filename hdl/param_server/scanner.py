@@ -103,7 +103,7 @@ class Scanner(wiring.Component):
         ]
         with m.If(self.place.valid):
             m.d.sync += idle.bit_select(new_place.index, 1).eq(1)
-        # A gradient that is not used makes its worker idle a cycle later: that it is taken is known late.
+        # A gradient that is not used makes its worker idle a cycle later: the handshake comes late.
         returns = Signal()
         returned = Signal.like(new_place.index)
         m.d.sync += [returns.eq(self.o.valid & self.o.ready & self.again), returned.eq(self.o.payload.index)]
@@ -114,8 +114,8 @@ class Scanner(wiring.Component):
     def _poll(self, m: Module, table: Any, in_flight: Any, idle: Signal) -> None:
         """Go round the workers, one a cycle, until one is to be polled; then read its trailer.
 
-        The one in hand is ``index``, and ``polls``, a register, says whether it is to be polled. The same is
-        looked up for ``next_index`` as the round advances.
+        ``index`` is the current worker, and the register ``polls`` says whether it is to be polled. The same
+        is looked up for ``next_index`` as the round advances.
         """
         axi = self.axi
         next_index = Signal.like(in_flight.payload.index)

@@ -158,7 +158,7 @@ class StreamedReads(wiring.Component):
         row = _Row(self.config.address_width - self.lane_bits)
         burst = _Burst(self.config.address_width - self.lane_bits)
         # Words asked of the stream or discarded, less those that landed. Negative while words have landed that
-        # nobody has asked for.
+        # no burst has asked for.
         unlanded = Signal(signed(_UNLANDED_BITS))
         self._take_bursts(m, row, burst, sources.i, hit_in_flight, unlanded)
         hit_ends = self._hand_on(m, row, stream_fifo.o, sources.o)

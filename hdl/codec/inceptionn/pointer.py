@@ -25,7 +25,7 @@ another::
     yes           0        6
     yes           1        7                                   the group skips burst 6
 
-The entry is known late in the cycle: it is one of 32 or 64, and no time is left to read another row by it. So
+The entry settles late in the cycle: it is one of 32 or 64, and no time is left to read another row by it. So
 the rows of the next two bursts are read ahead, by addresses from registers; where a frame may end, that of the
 next frame's first burst in place of the next burst's. Which burst is the *target*, the one that may open
 next, is known early (``_target`` lists the cases). The entry then only says whether the group leaves the burst,
@@ -109,7 +109,7 @@ class GroupPointer(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Look the position up in ``open_row``, and meanwhile choose the ``target``, the burst to open next.
 
-        ``entry`` is known late, ``skips`` early: a group that skips a burst begins at one of the few offsets
+        ``entry`` settles late, ``skips`` early: a group that skips a burst begins at one of the few offsets
         from which tags cross. ``jump``, ``valid`` and ``skips`` choose the target; ``opens``, which waits for
         the entry, enables the registers.
         """

@@ -16,7 +16,7 @@ from fanin.sim.ring.cosim import RingCosim
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'fanin[torch]'")
 
-from fanin.torch import hooks as torch_hooks  # noqa: E402  (behind the check that there is a PyTorch)
+from fanin.torch import hooks as torch_hooks  # noqa: E402  (after the check that there is a PyTorch)
 from tests.fanin.torch import ranks as torch_ranks  # noqa: E402
 
 SMALL = torch_ranks.SMALL
