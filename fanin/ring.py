@@ -113,8 +113,10 @@ class RingConfig:
             start += nodes * size
 
 
-#: Named sizes, without a codec: ``tiny`` for tests, ``u280`` for a 100 Gb/s card.
+#: Named sizes, without a codec: ``tiny`` for tests, ``u280`` for a 100 Gb/s card, ``prototype`` for AI Smart
+#: NIC's 40 Gb/s, with frames of 4 KiB, too, and slices that are longer than a hop there.
 PRESETS = {
     "tiny": RingConfig(lanes=8, frame_words=4, slice_frames=2, buffer_frames=4, replay_frames=4),
+    "prototype": RingConfig(lanes=8, frame_words=128, slice_frames=8, buffer_frames=16, replay_frames=16),
     "u280": RingConfig(),
 }
