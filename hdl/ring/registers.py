@@ -37,6 +37,8 @@ class Failure(IntEnum):
     SETTINGS = 4  #: the registers ask for what no ring can do
 
 
+COMPLETED_LOW_BITS = 8  # more than descriptors can be unfinished
+
 FAILURE_BITS = max(Failure).bit_length()
 
 
@@ -91,6 +93,7 @@ def _control() -> tuple[Register, ...]:
             *failure_fields(Failure, "the job has ended; `cause` says why"),
             Field("refused_any", 1, "a descriptor of this job was refused"),
             Field("busy", 1, "0: nothing is to be waited for, every descriptor is done or never will be"),
+            Field("completed_low", COMPLETED_LOW_BITS, "the lowest bits of `completed`: one read says all"),
         ),
         Register("posted", Access.RO, "descriptors of this job that were accepted"),
         Register("completed", Access.RO, "and whose sums are in memory; in order"),

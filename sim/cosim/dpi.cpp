@@ -21,9 +21,10 @@
 
 namespace {
 
-enum Operation : uint32_t { kWrite, kRead, kPoll, kCheck };
+enum Operation : uint32_t { kWrite, kRead, kPoll, kCheck, kAwait };
 
-struct HostOperation {  // poll repeats its read until (value & mask) == data; check fails unless it holds
+// Poll repeats its read until (value & mask) == data, await until it is not; check fails unless it holds.
+struct HostOperation {
   uint32_t kind, address, data, mask;
 };
 
@@ -228,8 +229,9 @@ void fanin_host_done(int index, int data, int response) {
     return finish_program(index);
   }
   if (operation.kind == kPoll && !match) return;
+  if (operation.kind == kAwait && match) return;
   last_progress = cycle;
-  if (operation.kind == kRead) node.reads.push_back(value);
+  if (operation.kind == kRead || operation.kind == kAwait) node.reads.push_back(value);
   if (operation.kind == kCheck && !match) {
     snprintf(text, sizeof text, ": register 0x%x reads 0x%x, expected 0x%x under mask 0x%x", operation.address,
              value, operation.data, operation.mask);
