@@ -1,9 +1,10 @@
-"""The ring all-reduce: its sizes, and how a vector is cut into slices (docs/systems/ring.md)."""
+"""The ring all-reduce: its sizes, and how a vector is cut into stripes and slices (docs/systems/ring.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from fanin.codec import FLOAT_BITS, Codec, CodecConfig
 from fanin.memory import check_address_width
@@ -23,6 +24,14 @@ class Slice:
 
     start: int
     words: int
+
+
+@dataclass(frozen=True)
+class Stripe:
+    """The part of a vector that one engine reduces: its first value, on a word's boundary, and how many."""
+
+    start: int
+    count: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +108,15 @@ class RingConfig:
         """Words of a vector of ``count`` values."""
         return -(-count // self.lanes)
 
+    def stripes(self, count: int, engines: int) -> list[Stripe]:
+        """How ``engines`` share a vector of ``count`` values: in order, in whole words, alike but for one word.
+
+        None is longer than the first one. Where words are fewer than engines, some stripes are empty.
+        """
+        words = self.words(count)
+        bounds = [min(-(-words * n // engines) * self.lanes, count) for n in range(engines + 1)]
+        return [Stripe(start, end - start) for start, end in pairwise(bounds)]
+
     def segments(self, count: int, nodes: int) -> Iterator[list[Slice]]:
         """The slices of each segment of a vector; slice c begins at node c.
 
@@ -113,8 +131,10 @@ class RingConfig:
             start += nodes * size
 
 
-#: Named sizes, without a codec: ``tiny`` for tests, ``u280`` for a 100 Gb/s card.
+#: Named sizes, without a codec: ``tiny`` for tests, ``u280`` for a 100 Gb/s card, ``prototype`` for AI Smart
+#: NIC's 40 Gb/s, with frames of 4 KiB, too, and slices that are longer than a hop there.
 PRESETS = {
     "tiny": RingConfig(lanes=8, frame_words=4, slice_frames=2, buffer_frames=4, replay_frames=4),
+    "prototype": RingConfig(lanes=8, frame_words=128, slice_frames=8, buffer_frames=16, replay_frames=16),
     "u280": RingConfig(),
 }

@@ -64,6 +64,7 @@ class Cluster:
         jobs: Sequence[Job] = (),
         paced: bool = True,
         hosts: Callable[[Board], LiveHosts] | None = None,
+        nodes_per_memory: int = 1,
         quiet_cycles: int = QUIET_CYCLES,
         events: int = 0,
         link: LinkConfig | None = None,
@@ -75,7 +76,8 @@ class Cluster:
         """Carry out the phases, then let ``hosts`` drive; the result has memories and events, too.
 
         ``memories`` are, per node, the contents behind each of its memory ports; one alone is shared by all of
-        the node's ports. Nodes after the last one given have empty memories. ``longest_wait`` is the number of
+        the node's ports. With ``nodes_per_memory``, so many nodes in a row have the same memories, which are
+        given once. Nodes after the last one given have empty memories. ``longest_wait`` is the number of
         cycles that a healthy node may wait; a run without progress for longer ends. Without ``switch``, frames
         are forwarded. MACs keep to the links' rate if ``paced``; else they take a beat a cycle. ``events``
         bounds the entries of the event trace. The other arguments are those of RunRequest; ``progress`` is
@@ -86,7 +88,7 @@ class Cluster:
         width = max(own.mac_width for own in ports)
         with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
             folder = Path(temporary)
-            files = _write(folder, memories, len(ports))
+            files = _write(folder, memories, len(ports), nodes_per_memory)
             request = RunRequest(
                 nodes=len(ports),
                 period_ps=self.period_ps,
@@ -111,8 +113,9 @@ class Cluster:
             )
             result = self.simulator.run(request, progress=progress)
             writes = [any(port.writes for port in own.memories) for own in ports]
+            contents = functools.cache(functools.partial(np.fromfile, dtype=np.uint8))
             result.memories = [
-                [np.fromfile(path, np.uint8) for path in paths] if written else []
+                [contents(path) for path in paths] if written else []
                 for paths, written in zip(files, writes, strict=True)
             ]
             if request.trace:
@@ -120,14 +123,17 @@ class Cluster:
         return result
 
 
-def _write(folder: Path, memories: Iterable[Iterable[npt.NDArray]], nodes: int) -> list[list[Path]]:
+def _write(
+    folder: Path, memories: Iterable[Iterable[npt.NDArray]], nodes: int, nodes_per_memory: int
+) -> list[list[Path]]:
     """A file for each memory, per node. Contents are taken one by one: generators need not hold all at once."""
     files: list[list[Path]] = []
-    for node, contents in enumerate(memories):
-        files.append([])
+    for host, contents in enumerate(memories):
+        paths: list[Path] = []
         for number, content in enumerate(contents):
-            files[-1].append(folder / f"memory{node}_{number}")
-            content.tofile(files[-1][-1])
+            paths.append(folder / f"memory{host}_{number}")
+            content.tofile(paths[-1])
+        files += [paths] * nodes_per_memory
     empty = folder / "empty"
     empty.touch()
     return files + [[empty]] * (nodes - len(files))

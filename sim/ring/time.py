@@ -32,6 +32,7 @@ _PIPELINE = 40  # a frame's first word from the receive buffer to the replay buf
 class RingTime:
     """The time of one all-reduce of ``count`` values over ``nodes`` nodes; all figures in cycles.
 
+    Of ``engines`` that share the vector the first one has the longest stripe: figures are those of its ring.
     ``word_bytes`` is what a word takes on the link, as far as the data say that (INCEPTIONN); otherwise the
     codec's own. Loss is not modelled.
     """
@@ -39,6 +40,7 @@ class RingTime:
     config: RingConfig
     nodes: int
     count: int
+    engines: int = 1
     link: LinkConfig = field(default_factory=LinkConfig)
     switch_ns: float = SWITCH_NS
     clock_mhz: float = 250.0
@@ -87,9 +89,14 @@ class RingTime:
         whole, rest = divmod(piece.words, self.config.frame_words)
         return [self.config.frame_words] * whole + [rest] * (rest > 0)
 
+    @property
+    def stripe(self) -> int:
+        """Values of an engine's stripe."""
+        return self.config.stripes(self.count, self.engines)[0].count
+
     def _slices(self) -> list[Slice]:
         """One slice of each segment: they are all alike."""
-        return [segment[0] for segment in self.config.segments(self.count, self.nodes)]
+        return [segment[0] for segment in self.config.segments(self.stripe, self.nodes)]
 
     @property
     def steps(self) -> int:
@@ -114,7 +121,7 @@ class RingTime:
     @property
     def in_memory(self) -> float:
         """T_mem: every word read once and written once, on channels of their own."""
-        return self.config.words(self.count)
+        return self.config.words(self.stripe)
 
     @property
     def hop(self) -> float:

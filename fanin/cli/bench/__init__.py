@@ -13,6 +13,7 @@ from fanin.errors import CheckFailed
 from fanin.glm import PRESETS
 
 PAPER_FIGURES = (9, 10, 11, 12, 14)
+AREAS = ("glm", "ring")
 USE_CACHE = "allreduce", "ring", "rdma", "ps", "codec", "area"  # glm times what is made anew
 
 
@@ -46,8 +47,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _benchmark(names, "ps", text, module="param_server")
     codec = _benchmark(names, "codec", "the codecs: latency, throughput, area, RTL against NumPy, table III")
     codec.add_argument("--values", type=int, default=1_000_000, metavar="N", help="values per codec and bound")
-    area = _benchmark(names, "area", "LUTs, flip-flops and logic depth of one engine and a whole node")
-    area.add_argument("--preset", choices=list(PRESETS), default="u280", help="the node that is mapped")
+    text = "LUTs, flip-flops and logic depth of one engine and a whole node; the ring node's area by part"
+    area = _benchmark(names, "area", text)
+    area.add_argument("--part", choices=AREAS, help="this system's nodes alone")
+    area.add_argument("--preset", choices=list(PRESETS), default="u280", help="the GLM node that is mapped")
     fmax = _benchmark(names, "fmax", "clock by place and route on an ECP5-85, and logic depth, of each part")
     fmax.add_argument("--part", action="append", metavar="NAME", help="this part alone; repeatable")
     fmax.add_argument("--seed", type=int, default=1, metavar="N", help="of the placement")
