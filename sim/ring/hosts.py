@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,8 @@ from fanin.host.ring import RingDriver
 from fanin.ring import RingConfig
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
-from fanin.sim.ring.schedule import Completed, Compute, Fetch, Post, Program, Request, Times, Worker
+from fanin.sim.ring.schedule import Completed, Compute, Fetch, Learners, Post, Program, Request, Times, Worker
+from fanin.sim.ring.sums import Sums
 
 Float32 = npt.NDArray[np.float32]
 
@@ -42,33 +43,6 @@ class Buffers:
     def size(self) -> int:
         """Bytes of all."""
         return sum(self.config.words(count) for count in self.counts) * self.config.width // 8
-
-
-class Sums:
-    """What the golden model makes of the nodes' gradients, for each descriptor of the run."""
-
-    def __init__(self, reduce: Callable[[Sequence[Float32]], Float32], nodes: int):
-        self._reduce, self._nodes = reduce, nodes
-        self._gradients: dict[int, dict[int, Float32]] = {}
-        self._totals: dict[int, tuple[Float32, int]] = {}  # and how many nodes have asked for it
-
-    def post(self, descriptor: int, node: int, gradient: Float32) -> None:
-        """A node's gradient."""
-        self._gradients.setdefault(descriptor, {})[node] = gradient.copy()
-
-    def take(self, descriptor: int) -> Float32:
-        """The sum; kept until each node has taken it. Raises CheckFailed where a node has not posted."""
-        if descriptor not in self._totals:
-            gradients = self._gradients.pop(descriptor)
-            if len(gradients) != self._nodes:
-                raise CheckFailed(
-                    f"an all-reduce is complete, but {len(gradients)} of {self._nodes} have posted"
-                )
-            self._totals[descriptor] = self._reduce([gradients[node] for node in range(self._nodes)]), 0
-        total, taken = self._totals.pop(descriptor)
-        if taken + 1 < self._nodes:
-            self._totals[descriptor] = total, taken + 1
-        return total
 
 
 class Host:
@@ -159,28 +133,6 @@ class Host:
 
     def _run(self, operations: Iterable[Operation], then: Callable[[list[int]], None]) -> None:
         self.board.run(self.node, HostProgram().extend(operations), then)
-
-
-class Learners(Protocol):
-    """All nodes' models, and what is kept of them."""
-
-    @property
-    def counts(self) -> list[int]:
-        """Values of each layer."""
-
-    @property
-    def first_step(self) -> int:
-        """The number of the first one: not 0 where a run is resumed."""
-
-    @property
-    def steps(self) -> int:
-        """Steps that the run has."""
-
-    def workers(self, now: Callable[[], float]) -> list[Worker]:
-        """Each node's program; ``now`` gives seconds since the start."""
-
-    def result(self) -> Any:
-        """What is left at the end; to be pickled."""
 
 
 @dataclass

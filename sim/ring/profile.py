@@ -34,6 +34,8 @@ class Cores:
 class WorkerProfile:
     """``flops`` a second; ``memory_bandwidth`` in bytes a second; ``pcie`` in bit/s, each way.
 
+    ``slowdown``: how much longer the backward pass takes where some cores have something else to do.
+
     The defaults are the paper's worker: 28 cores at a mini-batch of 448, six channels of DDR4-2933 of which a
     stream reaches three quarters, PCIe Gen3 x8 of which 81 % are payload (docs/systems/gradient-training.md).
     Raises ValueError for what is not above 0.
@@ -42,10 +44,10 @@ class WorkerProfile:
     flops: float = 2.08e12
     memory_bandwidth: float = 105e9
     pcie: float = 51e9
-    cores: Cores | None = None  #: of hosts that reduce themselves
+    slowdown: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("flops", "memory_bandwidth", "pcie"):
+        for name in ("flops", "memory_bandwidth", "pcie", "slowdown"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)!r}")
 
@@ -55,7 +57,7 @@ class WorkerProfile:
 
     def backward(self, values: int, batch: int) -> float:
         """Seconds of its backward pass: its gradient, and the derivative by its inputs."""
-        return _BACKWARD_FLOPS * values * batch / self.flops
+        return self.slowdown * _BACKWARD_FLOPS * values * batch / self.flops
 
     def update(self, values: int) -> float:
         """Seconds in which memory has moved what an update with momentum reads and writes."""

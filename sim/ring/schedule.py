@@ -196,3 +196,25 @@ class Worker:
     def _note(self, kind: str, layer: int, began: float) -> None:
         if self._step < TRACED_STEPS:
             self.times.spans.append(Span(self._step, kind, layer, began, self._now()))
+
+
+class Learners(Protocol):
+    """All nodes' models, and what is kept of them."""
+
+    @property
+    def counts(self) -> list[int]:
+        """Values of each layer."""
+
+    @property
+    def first_step(self) -> int:
+        """The number of the first one: not 0 where a run is resumed."""
+
+    @property
+    def steps(self) -> int:
+        """Steps that the run has."""
+
+    def workers(self, now: Callable[[], float]) -> list[Worker]:
+        """Each node's program; ``now`` gives seconds since the start."""
+
+    def result(self) -> Any:
+        """What is left at the end; to be pickled."""

@@ -71,11 +71,18 @@ class Outcome:
 class Learning:
     """All nodes' replicas in one run: :class:`fanin.sim.ring.hosts.Learners`. Goes on from ``state``.
 
+    ``progress`` gets the steps of the run that all have made.
     Raises CheckFailed, during the run, where replicas are not equal after a step.
     """
 
-    def __init__(self, job: RingTraining, data: Dataset, state: State):
-        self.job, self.data = job, data
+    def __init__(
+        self,
+        job: RingTraining,
+        data: Dataset,
+        state: State,
+        progress: Callable[[int], None] = lambda steps: None,
+    ):
+        self.job, self.data, self._progress = job, data, progress
         self.first_step = state.step
         self._replicas = [
             _Replica(self, job.training, data, node, state.copy()) for node in range(job.training.nodes)
@@ -123,6 +130,7 @@ class Learning:
         del self._digests[state.step]
         if other := [node for node, digest in digests.items() if digest != digests[0]]:
             raise CheckFailed(f"node {other[0]} has other weights than node 0 behind step {state.step - 1}")
+        self._progress(state.step - self.first_step)
         if state.step % self.data.steps == 0:
             measures = measure(self.job.training, self.data, state.parameters)
             number = state.step // self.data.steps

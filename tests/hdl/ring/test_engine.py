@@ -14,7 +14,7 @@ from fanin.hdl.ring.engine import RingEngine, RingEvents
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.ring import RingConfig
-from tests.hdl.ring.bench import ADDRESS_WIDTH, Memory, vectors
+from tests.hdl.ring.bench import ADDRESS_WIDTH, HALTED, Memory, vectors
 from tests.support import new_seed, simulate, slow
 
 SMALL = {"lanes": 8, "frame_words": 2, "slice_frames": 2, "buffer_frames": 3, "replay_frames": 2}
@@ -165,7 +165,7 @@ def alone(*, rx=(), read_errors=(), write_errors=(), halt=200, latency=5):
         settings={"nodes": 2, "tx.ready": 1},
         processes=[*memory.processes, watch, host],
         idle=200,
-        excused={"AxiWriter.command", "AxiReader.command", "BurstSplitter.command"},  # ``halt`` withdraws them
+        excused=HALTED,
     )
     return {name: [cycle for cycle, values in enumerate(seen) if values[name]] for name in says}
 

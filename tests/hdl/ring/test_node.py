@@ -104,7 +104,7 @@ def test_nodes_that_do_not_agree_end_with_a_mismatch_and_none_hangs(about):
             await bus.run(driver.post(vector.address, vector.count + counts.get(node, 0)))
         await run.wait()
 
-    run = ring([40], 2, stall=0.0, timeout=100, retries=3, script=script, **opinion).run()
+    run = ring([40], 2, stall=0.0, timeout=100, retries=3, script=script, halts=True, **opinion).run()
     causes = {status.cause for status in run.status}
     assert causes in ({Failure.MISMATCH}, {Failure.MISMATCH, Failure.TIMEOUT})
     assert not any(status.running or status.completed for status in run.status)
@@ -127,7 +127,7 @@ def test_a_memory_error_ends_the_job_on_all_nodes_and_the_next_one_is_good(kind)
         await run.post()
         await run.wait()
 
-    run = ring([9 * SMALL.lanes], 2, timeout=100, retries=3, script=script).run()
+    run = ring([9 * SMALL.lanes], 2, timeout=100, retries=3, script=script, halts=True).run()
     assert not any(status.failed for status in run.status)
     assert [status.completed for status in run.status] == [1, 1]
     run.check()
