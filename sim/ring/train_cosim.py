@@ -56,12 +56,14 @@ class RingTrainingCosim:
         timeout: int = TIMEOUT,
         retries: int = RETRIES,
         seed: int = 0,
+        pcie: float | None = None,
         **settings: Unpack[Settings],
     ) -> tuple[HostsResult, RunResult]:
         """Let the hosts train. ``learners`` is pickled, and makes all nodes' models in the simulator's process.
 
-        ``counts`` are the values of each layer; ``timeout`` is in cycles. Every sum is compared with the golden
-        model's. Raises SimulationFailed when the run cannot go on, or a check fails.
+        ``counts`` are the values of each layer. ``timeout`` is in cycles. ``pcie``, in bit/s each way, bounds a
+        node's way to its memory. Every sum is compared with the golden model's. Raises SimulationFailed when
+        the run cannot go on, or a check fails.
         """
         link, stops = settings.get("link") or LinkConfig(), stops or {}
         sends_again = bool(link.drop or link.corrupt or link.reorder or stops)
@@ -75,6 +77,7 @@ class RingTrainingCosim:
             # What is lost is sent again by nodes that count in cycles: until then time must not be skipped.
             quiet_cycles=QUIET_CYCLES + timeout * sends_again,
             seed=seed,
+            memory_gbps=None if pcie is None else pcie / 1e9,
             **settings,
         )
         check_identities(self.driver, raw.phases[0].reads)
@@ -118,6 +121,7 @@ def run_rtl(
         job.training.network.counts,
         stops=dict(job.stops),
         seed=job.training.seed,
+        pcie=job.profile.pcie,
         **settings,
     )
     return Outcome(found.learnt, found.times, found.counters)
