@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fanin.sim.learning.mlp import Floats
+from fanin.sim.learning.mlp import Floats, Samples
 from fanin.sim.learning.workloads import Workload
 
 
@@ -52,23 +52,40 @@ class Learner(Protocol):
         """How good w is; None where nothing is learnt."""
 
 
+class Shards:
+    """The samples, shuffled once by ``seed``, as a run for each worker, cut into mini-batches of ``batch``.
+
+    Each worker scans its own from left to right in every epoch; what does not fill a batch everywhere is left
+    out. Raises ValueError where a worker has less than a batch.
+    """
+
+    def __init__(self, samples: Samples, *, workers: int, batch: int, seed: int):
+        self._samples, self.batch = samples, batch
+        order = np.random.default_rng(seed).permutation(len(samples))
+        self._runs = np.array_split(order, workers)
+        #: Mini-batches of a worker and epoch.
+        self.batches = len(self._runs[-1]) // batch if batch > 0 else 0
+        if not self.batches:
+            share = f"a worker's share of {len(order)} samples"
+            raise ValueError(f"batch must be 1 to {len(self._runs[-1])}, {share}, not {batch!r}")
+
+    def __call__(self, worker: int, index: int) -> Samples:
+        """A worker's mini-batch ``index``, counted on over the epochs."""
+        at = index % self.batches * self.batch
+        return self._samples[self._runs[worker][at : at + self.batch]]
+
+
 class Training:
     """A workload that ``workers`` train with mini-batches of ``batch`` samples each.
 
-    The data are shuffled once by ``seed`` and cut into a run of samples for each worker, which scans its own
-    from left to right in every epoch; what does not fill a batch everywhere is left out. Raises ValueError
-    where a worker has less than a batch. Without ``convergence``, w* is not looked for.
+    Who has which samples, and ValueErrors, are those of :class:`Shards`. Without ``convergence``, w* is not
+    looked for.
     """
 
     def __init__(self, workload: Workload, *, workers: int, batch: int, seed: int, convergence: bool = True):
-        self.workload, self.batch, self.seed = workload, batch, seed
+        self.workload, self.seed = workload, seed
         self.convergence = convergence and workload.convex and workload.decay > 0
-        order = np.random.default_rng(seed).permutation(len(workload.train))
-        self._shards = np.array_split(order, workers)
-        self._batches = len(self._shards[-1]) // batch if batch > 0 else 0
-        if not self._batches:
-            share = f"a worker's share of {len(order)} samples"
-            raise ValueError(f"batch must be 1 to {len(self._shards[-1])}, {share}, not {batch!r}")
+        self._shards = Shards(workload.train, workers=workers, batch=batch, seed=seed)
 
     @property
     def parameters(self) -> int:
@@ -78,7 +95,7 @@ class Training:
     @property
     def batches(self) -> int:
         """Mini-batches of a worker and epoch."""
-        return self._batches
+        return self._shards.batches
 
     def initial(self) -> Floats:
         """The first w, by ``seed`` where it is random."""
@@ -86,8 +103,7 @@ class Training:
 
     def gradient(self, worker: int, index: int, w: Floats) -> Floats:
         """In the type of the samples, whatever w's."""
-        at = index % self._batches * self.batch
-        samples = self.workload.train[self._shards[worker][at : at + self.batch]]
+        samples = self._shards(worker, index)
         return self.workload.gradient(w.astype(samples.images.dtype), samples)
 
     def measure(self, w: Floats) -> Measures:

@@ -1,0 +1,189 @@
+"""Data-parallel training of an MLP: N replicas of one model, each with a share of the samples.
+
+A replica goes through its backward pass a layer at a time, so that the layer's gradient can be added to those
+of the others while the next one is computed. Which exchange adds them up, and when, is its user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.errors import CheckFailed
+from fanin.golden.mlp import Floats, Mlp, Momentum
+from fanin.sim.learning.learner import Measures, Shards
+from fanin.sim.learning.mlp import Samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataParallel:
+    """What is trained, by how many nodes, and how: the same for every exchange.
+
+    ``batch`` is a node's mini-batch. Raises ValueError that names parameter, value and limit.
+    """
+
+    network: Mlp
+    nodes: int
+    batch: int = 32
+    epochs: int = 1
+    rate: float = 0.1
+    momentum: float = 0.9
+    decay: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("nodes", "batch", "epochs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)!r}")
+        if not self.rate > 0:
+            raise ValueError(f"rate must be above 0, not {self.rate!r}")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must be at least 0 and below 1, not {self.momentum!r}")
+        if not self.decay >= 0:
+            raise ValueError(f"decay must be at least 0, not {self.decay!r}")
+
+    @property
+    def descent(self) -> Momentum:
+        """The update rule."""
+        return Momentum(self.rate, self.momentum, self.decay)
+
+
+class Dataset:
+    """Samples to train on, a share for each node, and samples to test with.
+
+    Raises ValueError where the network does not fit the samples, or a node's share is less than a batch.
+    """
+
+    def __init__(self, job: DataParallel, train: Samples, test: Samples):
+        widths = job.network.widths
+        features, classes = train.images.shape[1], int(max(train.digits.max(), test.digits.max())) + 1
+        if widths[0] != features:
+            raise ValueError(f"layers must begin with the data's {features} features, not {widths[0]}")
+        if widths[-1] < classes:
+            raise ValueError(f"layers must end with at least the data's {classes} classes, not {widths[-1]}")
+        self.train, self.test = train, test
+        self.shards = Shards(train, workers=job.nodes, batch=job.batch, seed=job.seed)
+
+    @property
+    def steps(self) -> int:
+        """Mini-batches of a node and epoch."""
+        return self.shards.batches
+
+
+@dataclass
+class State:
+    """Parameters and velocities, a vector for each layer, behind so many steps: what a run can go on from."""
+
+    parameters: list[Floats]
+    velocities: list[Floats]
+    step: int = 0
+
+    @classmethod
+    def initial(cls, job: DataParallel, kind: type[np.floating[Any]] = np.float32) -> State:
+        """The first one, by the job's seed; binary64 begins with the same values as binary32."""
+        parameters = [values.astype(kind) for values in job.network.initial(job.seed)]
+        return cls(parameters, [np.zeros_like(values) for values in parameters])
+
+    def copy(self) -> State:
+        """One that shares nothing with this one."""
+        return State(
+            [each.copy() for each in self.parameters], [each.copy() for each in self.velocities], self.step
+        )
+
+    def equals(self, other: State) -> bool:
+        """Whether both are the same bit for bit."""
+        return self.step == other.step and all(
+            mine.tobytes() == theirs.tobytes()
+            for mine, theirs in zip(
+                self.parameters + self.velocities, other.parameters + other.velocities, strict=True
+            )
+        )
+
+
+class Replica:
+    """One node's model. A step: ``forward``, ``backward`` of each layer from the last one on, their ``update``.
+
+    A layer may be updated as soon as its own backward pass is through: the layer below does not need it.
+    """
+
+    def __init__(self, job: DataParallel, data: Dataset, node: int, state: State):
+        self.job, self.data, self.node, self.state = job, data, node, state
+        self._inputs: list[Floats] = []
+        self._error: Floats = np.zeros(0)
+
+    def forward(self) -> None:
+        """With the next mini-batch."""
+        samples = self.data.shards(self.node, self.state.step)
+        *self._inputs, scores = self.job.network.forward(self.state.parameters, samples.images)
+        self._error = self.job.network.output_error(scores, samples.digits)
+
+    def backward(self, layer: int) -> Floats:
+        """The layer's gradient, of this node's samples. Raises CheckFailed unless all of it is finite."""
+        parameters = self.state.parameters[layer]
+        gradient, self._error = self.job.network.backward(layer, parameters, self._inputs[layer], self._error)
+        if not np.isfinite(gradient).all():
+            where = f"node {self.node}, layer {layer}, step {self.state.step}"
+            raise CheckFailed(f"{where}: the gradient has values that are not finite; choose a smaller --rate")
+        return gradient
+
+    def update(self, layer: int, total: Floats) -> None:
+        """With the sum of all nodes' gradients, of which the mean counts."""
+        mean = total / total.dtype.type(self.job.nodes)
+        self.job.descent.step(self.state.parameters[layer], self.state.velocities[layer], mean)
+
+    def end_step(self) -> None:
+        """All layers are updated."""
+        self.state.step += 1
+
+
+def measure(job: DataParallel, data: Dataset, parameters: Sequence[Floats]) -> Measures:
+    """Shares of samples that the parameters recognise, and the mean loss of those to train on."""
+    accuracies = []
+    for samples in data.train, data.test:
+        scores = job.network.forward(parameters, samples.images)[-1]
+        accuracies.append(float((scores.argmax(axis=1) == samples.digits).mean()))
+        if samples is data.train:
+            loss = _cross_entropy(scores, samples.digits)
+    return Measures(*accuracies, loss)
+
+
+def _cross_entropy(scores: Floats, labels: npt.NDArray[np.int64]) -> float:
+    wide = scores.astype(np.float64)
+    top = wide.max(axis=1)
+    total = np.log(np.exp(wide - top[:, None]).sum(axis=1)) + top
+    return float((total - wide[np.arange(len(labels)), labels]).mean())
+
+
+def train(
+    job: DataParallel,
+    data: Dataset,
+    exchange: Callable[[Sequence[Floats]], Floats],
+    *,
+    kind: type[np.floating[Any]] = np.float32,
+    state: State | None = None,
+    each_epoch: Callable[[State], None] = lambda state: None,
+) -> State:
+    """Train without any time: ``exchange`` adds up the nodes' gradients of a layer. Returns the last state.
+
+    What hardware computes is compared with this; binary64 beside it. All replicas share one state, since they
+    are equal after every step. Goes on from ``state``, which stays as it is. Raises CheckFailed as
+    ``Replica.backward``.
+    """
+    state = state.copy() if state else State.initial(job, kind)
+    replicas = [Replica(job, data, node, state) for node in range(job.nodes)]
+    while state.step < job.epochs * data.steps:
+        for replica in replicas:
+            replica.forward()
+        totals = {}
+        for layer in reversed(range(job.network.layers)):
+            totals[layer] = exchange([replica.backward(layer) for replica in replicas])
+        for layer, total in totals.items():
+            replicas[0].update(layer, total)
+        state.step += 1
+        if state.step % data.steps == 0:
+            each_epoch(state)
+    return state
