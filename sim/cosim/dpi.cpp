@@ -14,6 +14,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@
 namespace {
 
 enum Operation : uint32_t { kWrite, kRead, kPoll, kCheck };
+enum Port : int { kMac, kHost, kPorts };  // through which frames enter and leave a node
 
 struct HostOperation {  // poll repeats its read until (value & mask) == data; check fails unless it holds
   uint32_t kind, address, data, mask;
@@ -50,6 +52,13 @@ struct FrameIn {
   bool error;
 };
 
+struct Source {  // of the frames that enter a node through a port
+  std::multimap<uint64_t, FrameIn> frames;  // by time of arrival in ps; the host's own are there at once
+  FrameIn current;
+  size_t offset = 0;
+  bool presenting = false;
+};
+
 struct Taken {
   uint64_t tag, cycle;
 };
@@ -65,11 +74,10 @@ struct Node {
   std::vector<HostOperation> program;
   std::vector<uint32_t> reads;
   size_t step = 0;
-  std::vector<uint8_t> tx;
-  std::multimap<uint64_t, FrameIn> rx;  // by time of arrival in ps
-  FrameIn current;
-  size_t offset = 0;
-  bool presenting = false;
+  Source in[kPorts];
+  std::vector<uint8_t> out[kPorts];  // of the frame that leaves through a port, so far
+  uint32_t host_stall = 0;  // share of the cycles in which the host takes nothing, in 1/256
+  std::minstd_rand random;
   std::vector<Interval> occupied;  // when the link from this node's MAC was
 };
 
@@ -79,11 +87,12 @@ struct Event {  // as it stands in the trace file
 };
 
 std::vector<Node> nodes;
-std::deque<FrameOut> frames_out;
+std::deque<FrameOut> frames_out[kPorts];
 std::deque<Taken> taken;
 std::deque<uint32_t> ended;  // nodes whose program has, while live hosts run
 std::deque<Write> written;
-size_t arriving = 0;  // frames handed in that no node has taken
+std::deque<uint32_t> sent;  // nodes that have taken a frame of their host
+size_t arriving = 0;  // frames for nodes that they have not taken
 std::string error;
 struct {
   bool failed = false;
@@ -115,6 +124,11 @@ void note_end(uint32_t index) {
   if (!live) return;
   ended.push_back(index);
   wake = true;
+}
+
+void enter(uint32_t index, Port port, uint64_t time_ps, FrameIn frame) {
+  ++arriving;
+  nodes[index].in[port].frames.emplace(time_ps, std::move(frame));
 }
 
 void finish_program(uint32_t index) {
@@ -240,46 +254,62 @@ void fanin_host_done(int index, int data, int response) {
   if (++node.step == node.program.size()) finish_program(index);
 }
 
-void fanin_tx(int index, const svBitVecVal *data, const svBitVecVal *keep, svBit last, int bytes) {
-  Node &node = nodes[index];
+// A beat of a frame that leaves a node; the MAC itself sees to it that Python wakes.
+void fanin_beat_out(int index, int port, const svBitVecVal *data, const svBitVecVal *keep, svBit last, int bytes) {
+  std::vector<uint8_t> &frame = nodes[index].out[port];
   last_progress = cycle;
   int count = 0;
   while (count < bytes && keep[count / 32] >> count % 32 & 1) ++count;
   const uint8_t *begin = reinterpret_cast<const uint8_t *>(data);
-  node.tx.insert(node.tx.end(), begin, begin + count);
-  if (!last && count != bytes) fail(name(index) + ", stream mac_tx: a beat that is not the last has gaps");
+  frame.insert(frame.end(), begin, begin + count);
+  const char *stream = port == kMac ? "mac_tx" : "host_rx";
+  if (!last && count != bytes)
+    fail(name(index) + ", stream " + stream + ": a beat that is not the last has gaps");
   if (!last) return;
-  frames_out.push_back({cycle, static_cast<uint32_t>(index), std::move(node.tx)});
-  node.tx.clear();
+  frames_out[port].push_back({cycle, static_cast<uint32_t>(index), std::move(frame)});
+  frame.clear();
+  if (port == kHost && live) wake = true;
 }
 
 // At a falling edge: the next beat, of a frame that had arrived by the rising edge before.
-int fanin_rx(int index, svBitVecVal *data, svBitVecVal *keep, int bytes, long long coming) {
-  Node &node = nodes[index];
-  if (!node.presenting) {
+int fanin_beat_in(int index, int port, svBitVecVal *data, svBitVecVal *keep, int bytes, long long coming) {
+  Source &source = nodes[index].in[port];
+  if (!source.presenting) {
     uint64_t now = (static_cast<uint64_t>(coming) - 1) * period + skipped;
-    if (node.rx.empty() || node.rx.begin()->first > now) return 0;
-    node.current = std::move(node.rx.begin()->second);
-    node.rx.erase(node.rx.begin());
-    node.offset = 0;
-    node.presenting = true;
+    if (source.frames.empty() || source.frames.begin()->first > now) return 0;
+    source.current = std::move(source.frames.begin()->second);
+    source.frames.erase(source.frames.begin());
+    source.offset = 0;
+    source.presenting = true;
   }
-  const std::vector<uint8_t> &frame = node.current.bytes;
-  int count = static_cast<int>(std::min<size_t>(bytes, frame.size() - node.offset));
+  const std::vector<uint8_t> &frame = source.current.bytes;
+  int count = static_cast<int>(std::min<size_t>(bytes, frame.size() - source.offset));
   memset(data, 0, bytes);
-  memcpy(data, frame.data() + node.offset, count);
+  memcpy(data, frame.data() + source.offset, count);
   memset(keep, 0, (bytes + 31) / 32 * 4);
   for (int i = 0; i < count; ++i) keep[i / 32] |= 1u << i % 32;
-  node.offset += count;
-  bool last = node.offset == frame.size();
-  if (last) node.presenting = false;
-  return 1 | last << 1 | (last && node.current.error) << 2;
+  source.offset += count;
+  bool last = source.offset == frame.size();
+  if (last) source.presenting = false;
+  return 1 | last << 1 | (last && source.current.error) << 2;
 }
 
-void fanin_rx_taken(int index) {
+// The node has taken the last beat of a frame.
+void fanin_frame_taken(int index, int port) {
   last_progress = cycle;
   --arriving;
-  taken.push_back({nodes[index].current.tag, cycle});
+  if (port == kMac) {
+    taken.push_back({nodes[index].in[kMac].current.tag, cycle});
+  } else {
+    sent.push_back(static_cast<uint32_t>(index));
+    wake = true;
+  }
+}
+
+// At every falling edge: whether a node's host takes a beat at the coming rising one.
+svBit fanin_host_takes(int index) {
+  Node &node = nodes[index];
+  return !node.host_stall || (node.random() >> 8) % 256 >= node.host_stall;
 }
 
 void fanin_event(int node, long long events) {
@@ -294,6 +324,7 @@ void fanin_event(int node, long long events) {
 
 void cosim_setup(uint32_t count, uint64_t period_ps, int latency, uint64_t watchdog_cycles, int rate) {
   nodes.assign(count, Node());
+  for (uint32_t node = 0; node < count; ++node) nodes[node].random.seed(node + 1);
   period = period_ps;
   memory_latency = latency;
   mac_rate = rate;
@@ -372,12 +403,14 @@ bool cosim_pop_written(uint32_t *node, uint64_t *address) {
   return true;
 }
 
-// Whether a frame is on its way through a MAC, or to a node.
-bool cosim_macs_busy() {
+// Whether a frame is on its way to a node, or out of one.
+bool cosim_holds_frames() {
   auto sends = [](const Node &node) {
-    return !node.tx.empty() || (!node.occupied.empty() && node.occupied.back().end == UINT64_MAX);
+    bool partial = !node.out[kMac].empty() || !node.out[kHost].empty();
+    return partial || (!node.occupied.empty() && node.occupied.back().end == UINT64_MAX);
   };
-  return arriving || !frames_out.empty() || std::any_of(nodes.begin(), nodes.end(), sends);
+  bool left = !frames_out[kMac].empty() || !frames_out[kHost].empty();
+  return arriving || left || std::any_of(nodes.begin(), nodes.end(), sends);
 }
 
 uint64_t cosim_last_progress() { return last_progress; }
@@ -396,12 +429,12 @@ uint64_t cosim_bytes_written(uint32_t node, uint32_t port) { return nodes[node].
 size_t cosim_interval_count(uint32_t node) { return nodes[node].occupied.size(); }
 const Interval *cosim_intervals(uint32_t node) { return nodes[node].occupied.data(); }
 
-// The oldest frame that has left a node, or false. ``bytes`` is valid until the next call.
-bool cosim_pop_frame(uint32_t *node, uint64_t *when, const uint8_t **bytes, size_t *size) {
+// The oldest frame that has left a node through a port, or false. ``bytes`` is valid until the next call.
+bool cosim_pop_frame(uint32_t port, uint32_t *node, uint64_t *when, const uint8_t **bytes, size_t *size) {
   static FrameOut frame;
-  if (frames_out.empty()) return false;
-  frame = std::move(frames_out.front());
-  frames_out.pop_front();
+  if (frames_out[port].empty()) return false;
+  frame = std::move(frames_out[port].front());
+  frames_out[port].pop_front();
   *node = frame.node;
   *when = frame.cycle;
   *bytes = frame.bytes.data();
@@ -410,9 +443,24 @@ bool cosim_pop_frame(uint32_t *node, uint64_t *when, const uint8_t **bytes, size
 }
 
 void cosim_push_frame(uint32_t node, uint64_t time_ps, const uint8_t *bytes, size_t size, bool bad, uint64_t tag) {
-  ++arriving;
-  nodes[node].rx.emplace(time_ps, FrameIn{std::vector<uint8_t>(bytes, bytes + size), tag, bad});
+  enter(node, kMac, time_ps, {std::vector<uint8_t>(bytes, bytes + size), tag, bad});
 }
+
+// A frame of a node's host, behind those that it already has.
+void cosim_send(uint32_t node, const uint8_t *bytes, size_t size) {
+  enter(node, kHost, 0, {std::vector<uint8_t>(bytes, bytes + size), 0, false});
+}
+
+// The next node that has taken a frame of its host, or false.
+bool cosim_pop_sent(uint32_t *node) {
+  if (sent.empty()) return false;
+  *node = sent.front();
+  sent.pop_front();
+  return true;
+}
+
+// From now on a node's host takes nothing in that share of the cycles, in 1/256.
+void cosim_stall(uint32_t node, uint32_t share) { nodes[node].host_stall = share; }
 
 // The oldest received frame whose last beat the node has taken, or false.
 bool cosim_pop_taken(uint64_t *tag, uint64_t *when) {

@@ -55,8 +55,8 @@ class Top(Protocol):
     def set_alarm(self, cycle: int | None) -> None:
         """When to be woken at the latest."""
 
-    def macs_busy(self) -> bool:
-        """Whether a MAC holds a frame, or one is in flight to a node."""
+    def holds_frames(self) -> bool:
+        """Whether a frame waits at a MAC or a host, or one is in flight to a node."""
 
     def skip(self, time_ps: int) -> None:
         """Let time pass without the clock."""
@@ -115,8 +115,8 @@ class Exchange:
 
     @property
     def carries(self) -> bool:
-        """Whether any frame is in flight, or still in a MAC."""
-        return self._network.next_time is not None or self._top.macs_busy()
+        """Whether any frame is in flight, or still at a MAC or a host."""
+        return self._network.next_time is not None or self._top.holds_frames()
 
     def cut(self, node: int) -> None:
         """From now on a node's link drops every frame, in both directions."""

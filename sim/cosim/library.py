@@ -15,6 +15,8 @@ from fanin.sim.cosim.run import FailedCheck, Intervals
 
 _NEVER = 2**64 - 1
 _RATE_UNITS = 65536  # parts of a byte, in which a MAC's rate is counted
+_STALL_UNITS = 256  # parts of all cycles, in which a host's stalls are
+_MAC, _HOST = 0, 1  # the ports through which frames leave a node
 _SIGNATURES: dict[str, tuple[object, Sequence[object]]] = {
     "cosim_setup": (None, (c_uint32, c_uint64, c_int, c_uint64, c_int)),
     "cosim_map": (c_bool, (c_uint32, c_char_p, c_bool)),
@@ -27,7 +29,7 @@ _SIGNATURES: dict[str, tuple[object, Sequence[object]]] = {
     "cosim_pop_ended": (c_bool, (POINTER(c_uint32),)),
     "cosim_watch": (None, (c_uint32, c_uint64)),
     "cosim_pop_written": (c_bool, (POINTER(c_uint32), POINTER(c_uint64))),
-    "cosim_macs_busy": (c_bool, ()),
+    "cosim_holds_frames": (c_bool, ()),
     "cosim_last_progress": (c_uint64, ()),
     "cosim_skip": (None, (c_uint64,)),
     "cosim_reads": (POINTER(c_uint32), (c_uint32,)),
@@ -37,9 +39,12 @@ _SIGNATURES: dict[str, tuple[object, Sequence[object]]] = {
     "cosim_intervals": (POINTER(c_uint64), (c_uint32,)),
     "cosim_pop_frame": (
         c_bool,
-        (POINTER(c_uint32), POINTER(c_uint64), POINTER(POINTER(c_uint8)), POINTER(c_size_t)),
+        (c_uint32, POINTER(c_uint32), POINTER(c_uint64), POINTER(POINTER(c_uint8)), POINTER(c_size_t)),
     ),
     "cosim_push_frame": (None, (c_uint32, c_uint64, c_char_p, c_size_t, c_bool, c_uint64)),
+    "cosim_send": (None, (c_uint32, c_char_p, c_size_t)),
+    "cosim_pop_sent": (c_bool, (POINTER(c_uint32),)),
+    "cosim_stall": (None, (c_uint32, c_uint32)),
     "cosim_pop_taken": (c_bool, (POINTER(c_uint64), POINTER(c_uint64))),
     "cosim_set_alarm": (None, (c_uint64,)),
     "cosim_cycle": (c_uint64, ()),
@@ -114,9 +119,9 @@ class Library:
         while self._functions.cosim_pop_written(byref(node), byref(address)):
             yield node.value, address.value
 
-    def macs_busy(self) -> bool:
-        """Whether a MAC holds a frame, or one is in flight to a node."""
-        return bool(self._functions.cosim_macs_busy())
+    def holds_frames(self) -> bool:
+        """Whether a frame waits at a MAC or a host, or one is in flight to a node."""
+        return bool(self._functions.cosim_holds_frames())
 
     def last_progress(self) -> int:
         """The last rising edge at which something happened, as the watchdog sees it."""
@@ -142,10 +147,31 @@ class Library:
         return np.ctypeslib.as_array(self._functions.cosim_intervals(node), (count, 2)).copy()
 
     def frames(self) -> Iterator[tuple[int, int, bytes]]:
-        """Frames that have left since the last call, as (cycle, node, bytes)."""
+        """Frames that have left through a MAC since the last call, as (cycle, node, bytes)."""
+        return self._frames(_MAC)
+
+    def handed(self) -> Iterator[tuple[int, int, bytes]]:
+        """Frames that nodes have handed to their hosts since the last call, likewise; once live, each wakes."""
+        return self._frames(_HOST)
+
+    def _frames(self, port: int) -> Iterator[tuple[int, int, bytes]]:
         node, cycle, data, size = c_uint32(), c_uint64(), POINTER(c_uint8)(), c_size_t()
-        while self._functions.cosim_pop_frame(byref(node), byref(cycle), byref(data), byref(size)):
+        while self._functions.cosim_pop_frame(port, byref(node), byref(cycle), byref(data), byref(size)):
             yield cycle.value, node.value, ctypes.string_at(data, size.value)
+
+    def send(self, node: int, frame: bytes) -> None:
+        """Let a node's host send a frame, after those that it already has; Python wakes when it is taken."""
+        self._functions.cosim_send(node, frame, len(frame))
+
+    def sent(self) -> Iterator[int]:
+        """Nodes that have taken a frame of their host since the last call, once for each frame, in order."""
+        node = c_uint32()
+        while self._functions.cosim_pop_sent(byref(node)):
+            yield node.value
+
+    def stall(self, node: int, share: float) -> None:
+        """From now on a node's host takes nothing in that share of the cycles, which are drawn at random."""
+        self._functions.cosim_stall(node, round(share * _STALL_UNITS))
 
     def push_frame(self, node: int, frame: bytes, time: int, *, error: bool, tag: int) -> None:
         """Let a node receive a frame whose last bit arrives at ``time`` ps."""

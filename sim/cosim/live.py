@@ -1,4 +1,4 @@
-"""Live hosts: Python beside the simulated nodes that gives them programs, sees their memory, and waits."""
+"""Live hosts: Python beside the simulated nodes that gives them programs and frames, sees memory, and waits."""
 
 from __future__ import annotations
 
@@ -77,6 +77,18 @@ class Top(Protocol):
     def written(self) -> Iterable[tuple[int, int]]:
         """Watched bytes written since the last call: (node, address)."""
 
+    def send(self, node: int, frame: bytes) -> None:
+        """Let a node's host send a frame."""
+
+    def sent(self) -> Iterable[int]:
+        """Nodes that have taken a frame of their host since the last call."""
+
+    def handed(self) -> Iterable[tuple[int, int, bytes]]:
+        """Frames that nodes have handed to their hosts since the last call: (cycle, node, bytes)."""
+
+    def stall(self, node: int, share: float) -> None:
+        """Let a node's host take nothing in a share of the cycles."""
+
     def cycle(self) -> int:
         """The rising edge at which Python was woken."""
 
@@ -110,11 +122,21 @@ class Board:
     Nodes are numbered as in the simulator; a number out of range is a ValueError.
     """
 
-    def __init__(self, top: Top, network: Network, clock: Clock, memories: Sequence[Sequence[Path]]):
+    def __init__(
+        self,
+        top: Top,
+        network: Network,
+        clock: Clock,
+        memories: Sequence[Sequence[Path]],
+        host_ports: Sequence[bool],
+    ):
         self._top, self._network, self._clock, self._paths = top, network, clock, memories
+        self._host_ports = host_ports
         self._memories: dict[Path, Bytes] = {}
         self._queues: list[deque[_Queued]] = [deque() for _ in memories]  # the first of each is running
         self._watchers: dict[tuple[int, int], list[Then]] = {}
+        self._unsent: list[deque[Then | None]] = [deque() for _ in memories]  # what each frame calls
+        self._receivers: list[list[Callable[[bytes], None]]] = [[] for _ in memories]
         self._alarms: list[tuple[int, int, Then]] = []  # heap: time, order, what to call
         self._order = itertools.count()
 
@@ -144,6 +166,8 @@ class Board:
         Raises ValueError for a port that the node does not have.
         """
         ports = self._paths[self._check(node)]
+        if not ports:
+            raise ValueError(f"node {node} has no memory port")
         if port not in range(len(ports)):
             raise ValueError(f"port must be 0 to {len(ports) - 1} at node {node}, not {port!r}")
         path = ports[port]
@@ -161,6 +185,32 @@ class Board:
             self._top.watch(node, address)
         watchers.append(then)
 
+    def send(self, node: int, frame: bytes, then: Then | None = None) -> None:
+        """Send a frame through a node's host packet port, after those that it already has.
+
+        Its beats come without a pause, as fast as the node takes them. ``then`` is called at most a cycle
+        after the node has taken the last one. Raises ValueError for a node without such a port, and for an
+        empty frame.
+        """
+        if not frame:
+            raise ValueError("frame must have a byte at least")
+        self._unsent[self._check_host(node)].append(then)
+        self._top.send(node, frame)
+
+    def unsent(self, node: int) -> int:
+        """Frames of a node's host that the node has not taken in full; at most a cycle old."""
+        return len(self._unsent[self._check_host(node)])
+
+    def on_frame(self, node: int, then: Callable[[bytes], None]) -> None:
+        """From now on, call ``then`` with each frame that a node hands to its host, at most a cycle later."""
+        self._receivers[self._check_host(node)].append(then)
+
+    def stall(self, node: int, share: float) -> None:
+        """From now on a node's host takes no beat in that share of the cycles, drawn at random."""
+        if not 0 <= share <= 1:
+            raise ValueError(f"share must be 0 to 1, not {share!r}")
+        self._top.stall(self._check_host(node), share)
+
     def cut(self, node: int) -> None:
         """Cut a node's link: frames that leave it, or the switch for it, are dropped from now on."""
         self._network.cut(self._check(node))
@@ -172,6 +222,11 @@ class Board:
     def _check(self, node: int) -> int:
         if node not in range(len(self._paths)):
             raise ValueError(f"node must be 0 to {len(self._paths) - 1}, not {node!r}")
+        return node
+
+    def _check_host(self, node: int) -> int:
+        if not self._host_ports[self._check(node)]:
+            raise ValueError(f"node {node} has no host packet port")
         return node
 
     # ---- for LiveRun ----
@@ -186,8 +241,13 @@ class Board:
         """Nodes that run a program."""
         return [node for node, queue in enumerate(self._queues) if queue]
 
+    @property
+    def sending(self) -> list[int]:
+        """Nodes whose hosts have frames that the node has not taken."""
+        return [node for node, frames in enumerate(self._unsent) if frames]
+
     def happened(self) -> list[Then]:
-        """What is to be called for programs that have ended, and for bytes that were written."""
+        """What is to be called for programs that have ended, bytes that were written, and frames of hosts."""
         calls: list[Then] = []
         for node in self._top.ended():
             queue = self._queues[node]
@@ -197,6 +257,11 @@ class Board:
                 self._top.run_host(node, queue[0].program)
         for place in self._top.written():
             calls += self._watchers[place]
+        for node in self._top.sent():
+            if then := self._unsent[node].popleft():
+                calls.append(then)
+        for _, node, frame in self._top.handed():
+            calls += [functools.partial(receiver, frame) for receiver in self._receivers[node]]
         return calls
 
     def due(self) -> list[Then]:
@@ -259,6 +324,8 @@ class LiveRun:
             parts.append(f"programs run at nodes {', '.join(map(str, busy))}")
         else:
             parts.append("no program runs")
+        if sending := board.sending:
+            parts.append(f"frames of hosts wait at nodes {', '.join(map(str, sending))}")
         parts.append("no alarm is set" if alarm is None else f"the next alarm is at {alarm / 1e6:.3f} µs")
         if alarm is not None and not self._hosts.may_skip():
             parts.append("no time may be skipped until then")

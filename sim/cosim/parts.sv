@@ -184,66 +184,87 @@ module fanin_host #(parameter int NODE = 0, parameter int ADDRESS = 32) (
   end
 endmodule
 
-// A MAC: takes a frame without a pause inside, a beat a cycle; presents received ones likewise. With a rate (in
-// 1/65536 bytes a cycle; 0: none), it takes the next frame only when the last one, padded, with preamble, FCS and
-// gap, has left at that rate.
-module fanin_mac #(parameter int NODE = 0, parameter int WIDTH = 512) (
+// Offers a node the frames that wait for it behind DPI, each without a pause inside. PORT: 0 its MAC's, 1 its host's.
+module fanin_source #(parameter int NODE = 0, parameter int PORT = 0, parameter int WIDTH = 512) (
+    input bit clk, input bit rst, input longint coming,  // the number of the coming rising edge
+    output bit [WIDTH-1:0] data, output bit [WIDTH/8-1:0] keep, output bit last, output bit error,
+    output bit valid, input bit ready
+);
+  import "DPI-C" function int fanin_beat_in(  // bit 0 a beat, bit 1 last, bit 2 error
+      input int node, input int port, output bit [511:0] data, output bit [63:0] keep, input int bytes,
+      input longint coming);
+  import "DPI-C" function void fanin_frame_taken(input int node, input int port);
+  bit taken = 0;
+  int beat;
+  bit [511:0] bits;
+  bit [63:0] kept;
+  always @(posedge clk) begin
+    if (valid && ready && last) fanin_frame_taken(NODE, PORT);
+    taken <= valid && ready;
+  end
+  always @(negedge clk)
+    if (!rst && (taken || !valid)) begin
+      beat = fanin_beat_in(NODE, PORT, bits, kept, WIDTH / 8, coming);
+      valid <= beat[0];
+      last <= beat[1];
+      error <= beat[2];
+      if (beat[0]) begin
+        data <= bits[WIDTH-1:0];
+        keep <= kept[WIDTH/8-1:0];
+      end
+    end
+endmodule
+
+// A node's host: takes the frames that the node hands to it, whenever it does not stall.
+module fanin_host_sink #(parameter int NODE = 0, parameter int WIDTH = 512) (
+    input bit clk, input bit rst,
+    input bit [WIDTH-1:0] data, input bit [WIDTH/8-1:0] keep, input bit last, input bit valid, output bit ready
+);
+  import "DPI-C" function void fanin_beat_out(
+      input int node, input int port, input bit [511:0] data, input bit [63:0] keep, input bit last, input int bytes);
+  import "DPI-C" function bit fanin_host_takes(input int node);
+  always @(posedge clk)
+    if (valid && ready && !rst) fanin_beat_out(NODE, 1, 512'(data), 64'(keep), last, WIDTH / 8);
+  always @(negedge clk) ready <= fanin_host_takes(NODE);
+endmodule
+
+// A MAC's transmitter: takes a frame without a pause inside, a beat a cycle. With a rate (in 1/65536 bytes a cycle;
+// 0: none), it takes the next frame only when the last one, padded, with preamble, FCS and gap, has left at that rate.
+module fanin_mac_tx #(parameter int NODE = 0, parameter int WIDTH = 512) (
     input bit clk, input bit rst, input longint coming,  // the number of the coming rising edge
     input int rate,
-    input bit [WIDTH-1:0] tx_data, input bit [WIDTH/8-1:0] tx_keep, input bit tx_last, input bit tx_valid,
-    output bit tx_ready,
-    output bit [WIDTH-1:0] rx_data, output bit [WIDTH/8-1:0] rx_keep, output bit rx_last, output bit rx_error,
-    output bit rx_valid, input bit rx_ready,
+    input bit [WIDTH-1:0] data, input bit [WIDTH/8-1:0] keep, input bit last, input bit valid, output bit ready,
     output bit frame_out  // the last beat of a frame leaves at the coming edge
 );
-  import "DPI-C" function void fanin_tx(
-      input int node, input bit [511:0] data, input bit [63:0] keep, input bit last, input int bytes);
-  import "DPI-C" function int fanin_rx(  // bit 0 a beat, bit 1 last, bit 2 error
-      input int node, output bit [511:0] data, output bit [63:0] keep, input int bytes, input longint coming);
-  import "DPI-C" function void fanin_rx_taken(input int node);
+  import "DPI-C" function void fanin_beat_out(
+      input int node, input int port, input bit [511:0] data, input bit [63:0] keep, input bit last, input int bytes);
   import "DPI-C" function void fanin_violation(input int node, input string name, input string text);
   import "DPI-C" function void fanin_occupied(input int node, input bit occupied, input longint coming);
   localparam int OVERHEAD = 24;  // bytes of preamble, FCS and gap
   localparam int LEAST = 60;  // bytes of a frame
-  bit open = 0, taken = 0, occupied = 0;
+  bit open = 0, occupied = 0;
   longint debt = 0;  // what has still to leave, in 1/65536 bytes; below 0: that much earlier the link was free
-  wire accept = tx_valid && tx_ready;
+  wire accept = valid && ready;
   wire busy = accept || debt > 0;
   int size = 0;  // bytes of a frame so far
   longint owed;
-  assign tx_ready = open || rate == 0 || debt <= 0;
-  int beat;
-  bit [511:0] data;
-  bit [63:0] keep;
-  assign frame_out = accept && tx_last && !rst;
+  assign ready = open || rate == 0 || debt <= 0;
+  assign frame_out = accept && last && !rst;
   always @(posedge clk) begin
-    if (open && !tx_valid) fanin_violation(NODE, "mac_tx", "a frame pauses inside");
-    if (accept || rst) open <= accept && !tx_last && !rst;
-    if (accept && !rst) fanin_tx(NODE, 512'(tx_data), 64'(tx_keep), tx_last, WIDTH / 8);
+    if (open && !valid) fanin_violation(NODE, "mac_tx", "a frame pauses inside");
+    if (accept || rst) open <= accept && !last && !rst;
+    if (accept && !rst) fanin_beat_out(NODE, 0, 512'(data), 64'(keep), last, WIDTH / 8);
     if (!rst && busy != occupied) fanin_occupied(NODE, busy, coming);
     if (!rst) occupied <= busy;
     owed = debt - 64'(rate);
-    if (accept) size += $countones(tx_keep);
-    if (accept && tx_last) begin
+    if (accept) size += $countones(keep);
+    if (accept && last) begin
       owed += 65536 * (OVERHEAD + (size < LEAST ? LEAST : size));
       if (owed < -64'(rate)) owed = -64'(rate);  // the beats were slower than the link
       size = 0;
     end
     debt <= rst || rate == 0 || !busy ? 0 : owed;
-    if (rx_valid && rx_ready && rx_last) fanin_rx_taken(NODE);
-    taken <= rx_valid && rx_ready;
   end
-  always @(negedge clk)
-    if (!rst && (taken || !rx_valid)) begin
-      beat = fanin_rx(NODE, data, keep, WIDTH / 8, coming);
-      rx_valid <= beat[0];
-      rx_last <= beat[1];
-      rx_error <= beat[2];
-      if (beat[0]) begin
-        rx_data <= data[WIDTH-1:0];
-        rx_keep <= keep[WIDTH/8-1:0];
-      end
-    end
 endmodule
 
 // The event trace: which events of a node happened in which cycle.

@@ -1,4 +1,4 @@
-"""The ports of a node as the simulated top needs them: memories, host bus, MACs, events."""
+"""The ports of a node as the simulated top needs them: memories, host bus, packet streams, events."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _HOST = (
     *("araddr", "arvalid", "arready", "rdata", "rresp", "rvalid", "rready"),
 )
 _CONSTANTS = {"awprot": "0", "arprot": "0", "wstrb": "'1"}
-_MAC = ("tdata", "tkeep", "tlast", "tvalid", "tready")
-_MAX_MAC_BITS = 512
+_PACKETS = ("tdata", "tkeep", "tlast", "tvalid", "tready")
+_MAX_PACKET_BITS = 512
 _MAX_MEMORY_BITS = 1024
 _MAX_EVENTS = 64
 
@@ -64,12 +64,16 @@ class Bus:
 
 @dataclass(frozen=True)
 class NodePorts:
-    """A node: AXI4 ports, one AXI4-Lite port, ``mac_tx`` and ``mac_rx``, and outputs named ``event…``."""
+    """A node: AXI4 ports, one AXI4-Lite port, ``mac_tx`` and ``mac_rx``, and outputs named ``event…``.
+
+    It may have a host packet port besides: ``host_tx`` from the host and ``host_rx`` to it, without errors.
+    """
 
     all: tuple[Port, ...]
     memories: tuple[Bus, ...]
     host: Bus
     mac_width: int
+    host_width: int  # of the host packet port; 0: the node has none
     events: tuple[Port, ...]
 
     @property
@@ -91,20 +95,22 @@ class NodePorts:
         hosts = [_bus(ports, name, _HOST) for name in _buses(ports, "awaddr") if name not in writable]
         if len(hosts) != 1:
             raise ValueError(f"{type(component).__name__} must have one AXI4-Lite port, not {len(hosts)}")
-        mac_width = _mac_width(ports)
+        mac_width = _packet_width(ports, "mac")
+        host_width = _packet_width(ports, "host") if any(name in ports for name in _packet_names("host")) else 0
         events = tuple(ports[p.name] for p in flat if p.output and p.name.startswith("event"))
-        node = cls(tuple(ports.values()), tuple(memories), hosts[0], mac_width, events)
+        node = cls(tuple(ports.values()), tuple(memories), hosts[0], mac_width, host_width, events)
         node._check(ports)
         return node
 
     def _check(self, ports: dict[str, Port]) -> None:
         expected = {f"{bus.name}_{signal}" for bus in (*self.memories, self.host) for signal in bus.signals}
-        expected |= {f"mac_{way}_{signal}" for way in ("tx", "rx") for signal in (*_MAC, "tuser")}
+        expected |= {*_packet_names("mac"), *_packet_names("host"), "mac_tx_tuser", "mac_rx_tuser"}
         expected |= {port.name for port in self.events}
         if others := sorted(set(ports) - expected):
             raise ValueError(f"the simulated top has nothing for the ports {', '.join(others)}")
         for name, value, limit in (
-            ("width of the MAC streams", self.mac_width, _MAX_MAC_BITS),
+            ("width of the MAC streams", self.mac_width, _MAX_PACKET_BITS),
+            ("width of the host's packet streams", self.host_width, _MAX_PACKET_BITS),
             ("width of a memory port", max((m.data_bits for m in self.memories), default=0), _MAX_MEMORY_BITS),
             ("events", self.event_bits, _MAX_EVENTS),
         ):
@@ -128,8 +134,16 @@ def _bus(ports: dict[str, Port], name: str, needed: Sequence[str]) -> Bus:
     return Bus(name, widths[0], widths[1], signals, widths[2])
 
 
-def _mac_width(ports: dict[str, Port]) -> int:
-    needed = [f"mac_{way}_{signal}" for way in ("tx", "rx") for signal in _MAC] + ["mac_rx_tuser"]
-    if missing := [name for name in needed if name not in ports]:
-        raise ValueError(f"the MAC streams lack {', '.join(missing)}")
-    return ports["mac_tx_tdata"].width
+def _packet_names(side: str) -> list[str]:
+    """The signals of a pair of packet streams, ``mac`` or ``host``."""
+    return [f"{side}_{way}_{signal}" for way in ("tx", "rx") for signal in _PACKETS]
+
+
+def _packet_width(ports: dict[str, Port], side: str) -> int:
+    errors = ["mac_rx_tuser"] if side == "mac" else []
+    if missing := [name for name in [*_packet_names(side), *errors] if name not in ports]:
+        raise ValueError(f"the {side}'s packet streams lack {', '.join(missing)}")
+    tx, rx = (ports[f"{side}_{way}_tdata"].width for way in ("tx", "rx"))
+    if tx != rx:
+        raise ValueError(f"the {side}'s packet streams must have one width, not {tx} and {rx} bits")
+    return tx

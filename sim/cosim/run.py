@@ -56,6 +56,7 @@ class RunRequest:
     event_mask: int = 0  # bit n: bit n of a node's events, of whatever kind it is
     event_limit: int = 1_000_000
     writable: tuple[tuple[bool, ...], ...] = ()  # per node and memory port; set by Simulator.run
+    host_ports: tuple[bool, ...] = ()  # which nodes have a host packet port; likewise
     hosts: Callable[[Board], LiveHosts] | None = None  # drives the run after the phases; to be pickled
     quiet_cycles: int = QUIET_CYCLES  # in which nothing happens, before live hosts have time skipped
     trace: Path | None = None

@@ -165,7 +165,8 @@ class Simulator:
         """
         self._check(request)
         writable = tuple(tuple(memory.writes for memory in ports.memories) for ports in self.ports)
-        request = replace(request, writable=writable)
+        host_ports = tuple(ports.host_width > 0 for ports in self.ports)
+        request = replace(request, writable=writable, host_ports=host_ports)
         with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
             work = Path(temporary)
             (work / "request").write_bytes(pickle.dumps(request))

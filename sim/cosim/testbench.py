@@ -91,7 +91,7 @@ class Session:
 
     async def _live(self, hosts_of: Callable[[Board], LiveHosts]) -> None:
         library, request = self.library, self.request
-        board = Board(library, self.exchange, self.clock, request.memories)
+        board = Board(library, self.exchange, self.clock, request.memories, request.host_ports)
         hosts = self._hosts = hosts_of(board)
         live = LiveRun(hosts, board, library, self.exchange, self.clock, quiet_cycles=request.quiet_cycles)
         live.start()

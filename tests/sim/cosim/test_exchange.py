@@ -33,7 +33,7 @@ class FakeTop:
     def set_alarm(self, cycle):
         self.alarm = cycle
 
-    def macs_busy(self):
+    def holds_frames(self):
         return False
 
     def skip(self, time_ps):

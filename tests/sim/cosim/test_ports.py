@@ -18,6 +18,7 @@ GOOD = {
     "mac_rx": In(packet_stream(128, error=True)),
     "events": Out(3),
 }
+HOST = {"host_tx": In(packet_stream(256)), "host_rx": Out(packet_stream(256))}
 
 
 class Node(wiring.Component):
@@ -54,6 +55,14 @@ def test_a_port_may_read_write_or_both():
     assert ports.host.name == "axil"
 
 
+def test_a_host_packet_port_is_found_and_memory_is_not_needed():
+    assert NodePorts.of(Node(GOOD)).host_width == 0
+    without = {name: member for name, member in GOOD.items() if name not in ("samples", "events")}
+    ports = NodePorts.of(Node(without | HOST))
+    assert (ports.host_width, ports.mac_width, ports.memories, ports.event_bits) == (256, 128, (), 0)
+    assert ports.host.name == "axil"
+
+
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_every_preset_of_the_node_fits(preset):
     config = PRESETS[preset]
@@ -75,6 +84,17 @@ def test_every_preset_of_the_node_fits(preset):
         (
             {"results": Out(AXI4WriteSignature(data_width=64, address_width=34, id_width=0))},
             "lacks results_awid, results_bid",
+        ),
+        (
+            {"mac_rx": In(packet_stream(64, error=True))},
+            "the mac's packet streams must have one width, not 128",
+        ),
+        ({"host_tx": In(packet_stream(256))}, "the host's packet streams lack host_rx_tdata"),
+        (HOST | {"host_tx": Out(packet_stream(128))}, "streams must have one width, not 128 and 256 bits"),
+        (HOST | {"host_rx": Out(packet_stream(256, error=True))}, "nothing for the ports host_rx_tuser"),
+        (
+            {"host_tx": In(packet_stream(1024)), "host_rx": Out(packet_stream(1024))},
+            "width of the host's packet streams must be at most 512 bits, not 1024",
         ),
     ],
 )
