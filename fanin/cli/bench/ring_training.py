@@ -146,7 +146,7 @@ def _run(cosim: RingTrainingCosim, shape: Shape) -> tuple[float, Times]:
         profile=shape.profile,
         schedule=Schedule(),
     )
-    found, _ = cosim.run(learners, shape.counts, link=LINK)
+    found, _ = cosim.run(learners, shape.counts, link=LINK, pcie=shape.profile.pcie)
     return max(times.steps[-1] for times in found.times), found.times[0]
 
 
