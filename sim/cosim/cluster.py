@@ -116,7 +116,7 @@ class Cluster:
             )
             result = self.simulator.run(request, progress=progress)
             writes = [any(port.writes for port in own.memories) for own in ports]
-            contents = functools.cache(functools.partial(np.fromfile, dtype=np.uint8))
+            contents = functools.cache(lambda path: np.fromfile(path, np.uint8))
             result.memories = [
                 [contents(path) for path in paths] if written else []
                 for paths, written in zip(files, writes, strict=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Unpack
+from pathlib import Path
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -15,14 +16,15 @@ from fanin.host.ring import RingDriver, RingMember
 from fanin.job import worker_endpoint
 from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
 from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
+from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import QUIET_CYCLES, Phase, RunResult
 from fanin.sim.cosim.run import Progress as RunProgress
 from fanin.sim.cosim.simulator import Group
 from fanin.sim.learning.replica import Dataset, State
 from fanin.sim.network import LinkConfig
-from fanin.sim.ring.hosts import Buffers, Hosts, HostsResult, Learners
-from fanin.sim.ring.schedule import MAX_OUTSTANDING
+from fanin.sim.ring.hosts import Buffers, Hosts, HostsResult
+from fanin.sim.ring.schedule import MAX_OUTSTANDING, Learners
 from fanin.sim.ring.training import Learning, Outcome, RingTraining
 
 JOB_ID = 1
@@ -92,8 +94,8 @@ class RingTrainingCosim:
         return program.poll_field(driver.registers, "status", "busy", 0)
 
 
-def _hosts(board, *, config, nodes, learners, stops) -> Hosts:
-    return Hosts(board, config=config, nodes=nodes, learners=learners(), stops=stops)
+def _hosts(board: Board, learners: Callable[[], Learners], **options: Any) -> Hosts:
+    return Hosts(board, learners=learners(), **options)
 
 
 def run_rtl(
@@ -101,9 +103,10 @@ def run_rtl(
     data: Dataset,
     state: State,
     *,
+    link: LinkConfig | None = None,
+    pcap: Path | None = None,
     progress: Callable[[int], None] = lambda steps: None,
     quiet: bool = True,
-    **settings: Unpack[Settings],
 ) -> Outcome:
     """Carry a job out on simulated hardware, on from a state; ``progress`` gets the steps that all have made.
 
@@ -115,13 +118,14 @@ def run_rtl(
         if now.phases:
             progress(now.operations)
 
-    settings["progress"] = report
     found, _ = cosim.run(
         functools.partial(Learning, job, data, state),
         job.training.network.counts,
         stops=dict(job.stops),
         seed=job.training.seed,
         pcie=job.profile.pcie,
-        **settings,
+        link=link,
+        pcap=pcap,
+        progress=report,
     )
     return Outcome(found.learnt, found.times, found.counters)
