@@ -9,6 +9,8 @@ from enum import StrEnum
 
 from fanin.ring import MAX_NODES, MIN_NODES
 
+BARRIER = 10e-6  # seconds in which hosts synchronise between rounds, unless given
+
 
 class Level(StrEnum):
     """How the members of a group, or the groups, exchange."""
@@ -80,7 +82,7 @@ class Groups:
             if getattr(self, name) < MIN_NODES:
                 raise ValueError(f"{name} must be at least {MIN_NODES}, not {getattr(self, name)!r}")
         if self.nodes > MAX_NODES:
-            raise ValueError(f"groups must be of at most {MAX_NODES} nodes, aggregators included, not {self.nodes}")
+            raise ValueError(f"groups must have at most {MAX_NODES} nodes, aggregators too, not {self.nodes}")
 
     @classmethod
     def parse(cls, text: str, *, below: str = Level.RING, above: str = Level.RING) -> Groups:

@@ -40,7 +40,7 @@ class GroupsRun:
 
 
 class GroupsCosim:
-    """So many ring nodes at a forwarding switch, built once; each ``exchange`` is a run, of these or fewer nodes.
+    """Ring nodes at a forwarding switch, built once; each ``exchange`` is a run of some or all of them.
 
     Raises InputError for a missing tool and for sizes out of range.
     """
@@ -125,7 +125,7 @@ class _Workers:
     @property
     def done(self) -> bool:
         """All counters have been read."""
-        return len(self._counters) == self._plan.nodes
+        return len(self._counters) == self._plan.nodes and self._rounds.idle
 
     @property
     def progress(self) -> int:

@@ -17,7 +17,7 @@ from fanin.errors import CheckFailed
 from fanin.hdl.ring.registers import Failure
 from fanin.host.ring import RingDriver, RingMember
 from fanin.job import worker_endpoint
-from fanin.ring_groups import Plan, Ring
+from fanin.ring_groups import BARRIER, Plan, Ring
 from fanin.sim.cosim.live import Board, Then
 from fanin.sim.cosim.program import HostProgram
 from fanin.wire.fields import field_bits
@@ -25,7 +25,6 @@ from fanin.wire.ring import RING
 
 Float32 = npt.NDArray[np.float32]
 
-BARRIER = 10e-6  # seconds
 JOBS = 1 << field_bits(RING, "job")
 _PS = 1e12
 
@@ -60,19 +59,16 @@ class RoundFigures:
 
 
 def job_program(driver: RingDriver, member: RingMember, address: int, count: int) -> HostProgram:
-    """One node's part in a job, from its settings until it has ended; :func:`job_reads` are what it reads."""
+    """One node's part in a job, from its settings until it has ended; its reads are those of ``driver.wait()``,
+    behind one more of the status.
+    """
     program = HostProgram()
     for batch in driver.configure(member), driver.start():
         program.extend(batch.operations)
     program.poll_field(driver.registers, "status", "busy", 0)
     program.extend(driver.post(address, count).operations)
     program.await_change(driver.registers, "status", completed_low=0, failed=0, refused_any=0)
-    return program.extend(driver.wait().operations).extend(_sent(driver).operations)
-
-
-def _sent(driver: RingDriver):
-    """Read what the node has sent since power-on."""
-    return driver.batch().read("sent").read("sent_beats")
+    return program.extend(driver.wait().operations)
 
 
 @dataclass(frozen=True)
@@ -106,7 +102,7 @@ class Rounds:
         self._current: list[_Posted] = []  # the exchange under way, of each worker
         self._held: list[Float32] = []  # by each node
         self._sent = [0] * plan.nodes  # bytes of DATA frames until now
-        self._round = self._unfinished = 0
+        self._round = self._unfinished = self._unread = 0
         self._exchanges = self._jobs = 0
         self.figures = [RoundFigures(each.level) for each in plan.rounds]
 
@@ -117,6 +113,11 @@ class Rounds:
         """
         self._posted[worker].append(_Posted(address, vector.copy(), then))
         self._begin_exchange()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is under way, and the figures are whole."""
+        return not self._current and not self._unread
 
     def _begin_exchange(self) -> None:
         """The next one, if there is none under way and every worker has posted it."""
@@ -158,34 +159,31 @@ class Rounds:
     def _end_job(self, ring: Ring, node: int, reads: list[int]) -> None:
         if self._dead(node):
             return
-        self._check(ring, node, reads)
+        self._check(ring, node, reads[1:])  # the first one is the status that has changed
         if node in ring.takes:
             self._held[node] = self._vector(node).copy()
-        if node < self._plan.workers and self._last[node] == self._round:
-            self._current[node].then()
+        through = node < self._plan.workers and self._last[node] == self._round
+        then = self._current[node].then if through else None
         self._unfinished -= 1
         if not self._unfinished:
             self._end_round()
+        if then:
+            then()
 
     def _check(self, ring: Ring, node: int, reads: list[int]) -> None:
-        """That the job is complete, and what it has sent."""
-        status_batch, sent_batch = self._driver.wait(), _sent(self._driver)
-        words = reads[1:]  # the first one is the status that has changed
-        split = sum(operation.data is None for operation in status_batch.operations)
-        status = self._driver.status_of(status_batch.results(words[:split]))
+        """That the job is complete."""
+        status = self._driver.status_of(self._driver.wait().results(reads))
         where = f"round {self._round} ({self._plan.rounds[self._round].level}) of {self._name(self._exchanges)}"
         if status.cause is Failure.TIMEOUT:
             silent = ring.members[(ring.members.index(node) + 1) % len(ring.members)]
             raise CheckFailed(f"node {silent} has stopped answering: node {node} gives up {where}")
         if status.failed or status.completed != 1:
             raise CheckFailed(f"node {node} ended with {status.cause.name} in {where}")
-        frames, beats = sent_batch.results(words[split:])
-        sent = (int(frames) + int(beats)) * self._driver.config.width // 8
-        self.figures[self._round].data_bytes += sent - self._sent[node]
-        self._sent[node] = sent
 
     def _end_round(self) -> None:
-        self.figures[self._round].seconds += (self._board.now - self._began) / _PS
+        figures = self.figures[self._round]
+        figures.seconds += (self._board.now - self._began) / _PS
+        self._read_sent(figures)
         self._round += 1
         if self._round < len(self._plan.rounds):
             self._synchronise()
@@ -193,6 +191,23 @@ class Rounds:
         self._current = []
         self._exchanges += 1
         self._begin_exchange()
+
+    def _read_sent(self, figures: RoundFigures) -> None:
+        """What the nodes have sent. Only now: one that has all its sums may still have had frames to send."""
+        batch = self._driver.batch().read("sent").read("sent_beats")
+        program = HostProgram().extend(batch.operations)
+
+        def note(node: int, reads: list[int]) -> None:
+            frames, beats = batch.results(reads)
+            sent = (int(frames) + int(beats)) * self._driver.config.width // 8
+            figures.data_bytes += sent - self._sent[node]
+            self._sent[node] = sent
+            self._unread -= 1
+
+        for ring in self._plan.rounds[self._round].rings:
+            for node in ring.members:
+                self._unread += 1
+                self._board.run(node, program, partial(note, node))
 
     def _vector(self, node: int) -> Float32:
         posted = self._current[0]

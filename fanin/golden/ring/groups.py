@@ -26,7 +26,10 @@ def exchange(gradients: Sequence[Float32], config: RingConfig, plan: Plan) -> Fl
 
 
 def data_bytes(gradients: Sequence[Float32], config: RingConfig, plan: Plan) -> list[int]:
-    """Bytes of all DATA frames of each round, without FCS, none sent twice. Raises ValueError as ``exchange``."""
+    """Bytes of all DATA frames of each round, without FCS, none sent twice.
+
+    Raises ValueError as ``exchange``.
+    """
     sizes = [0] * len(plan.rounds)
 
     def reduce(number: int, given: Sequence[Float32]) -> Float32:
