@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from fanin.cli.param_server.stragglers import parse_stops, parse_stragglers
+from fanin.cli.param_server.stragglers import parse_stragglers
+from fanin.cli.stops import parse_stops
 from fanin.errors import CheckFailed, InputError
 from fanin.param_server import ParamServerConfig
 from fanin.rdma import MAX_QUEUE_PAIRS
 from fanin.seed import MAX_SEED
 from fanin.sim.learning.learner import Learner, Training
-from fanin.sim.learning.workloads import BUNDLED, build, load
+from fanin.sim.learning.workloads import build, load, source_of
 from fanin.sim.network import LinkConfig
 from fanin.sim.param_server import events, training
 from fanin.sim.param_server.costs import DESIGN, WORD_BITS, Compute
@@ -61,7 +62,7 @@ class Backend(Protocol):
 class Setup:
     """A run as it was asked for. ``configuration`` has the options by name, defaults filled in.
 
-    ``data`` is a folder with MNIST, or None for the bundled digits.
+    ``data`` is a folder with MNIST, an archive, or None for the bundled digits.
     """
 
     configuration: dict[str, Any]
@@ -73,7 +74,7 @@ class Setup:
 
 def setup_of(args: argparse.Namespace) -> Setup:
     """What the options say, as far as it can be known without the data. Raises InputError."""
-    data = _source(args.data)
+    data = source_of(args.data)
     values = _filled(args, data)
     for name, (low, high) in _RANGES.items():
         if values[name] is not None and not low <= values[name] <= high:
@@ -107,15 +108,6 @@ def setup_of(args: argparse.Namespace) -> Setup:
 
 def _plain(value: float) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _source(data: str) -> Path | None:
-    """The folder with MNIST, or None for the bundled set. Raises InputError."""
-    if data == BUNDLED:
-        return None
-    if not Path(data).is_dir():
-        raise InputError(f"{data}: no folder with MNIST's four idx files; the bundled set is {BUNDLED}")
-    return Path(data)
 
 
 def _filled(args: argparse.Namespace, data: Path | None) -> dict[str, Any]:
