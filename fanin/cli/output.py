@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from fanin.errors import InputError
 
 RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE = "run.json", "report.html", "frames.pcap", "model.npy"
-JOB_FILE, PROGRAM_FILE = "job.json", "aggregation.p4"
+JOB_FILE, PROGRAM_FILE, STATE_FILE = "job.json", "aggregation.p4", "state.npz"
 _SCRATCH = ".fanin-"  # prefix of what is not whole yet
 
 
@@ -35,6 +35,7 @@ class Kind:
 
 RUN = Kind("run", RUN_FILE, "options", (REPORT_FILE, PCAP_FILE, MODEL_FILE, JOB_FILE, PROGRAM_FILE))
 PARAM_SERVER_RUN = Kind("run", "metrics.json", "gradients_pushed", (REPORT_FILE, MODEL_FILE))
+RING_RUN = Kind("run", RUN_FILE, "all_reduces", (REPORT_FILE, STATE_FILE))
 PLAN = Kind("plan", "plan.json", "layers", (REPORT_FILE, "connections.json", "devices"))
 SWEEP = Kind("sweep", "sweep.json", "plans", (REPORT_FILE, "plans"))
 
