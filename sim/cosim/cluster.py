@@ -19,7 +19,7 @@ from fanin.clock import CLOCK_MHZ
 from fanin.host.driver import BaseDriver, Batch, Value
 from fanin.job import worker_endpoint
 from fanin.sim.cosim.build import check_build
-from fanin.sim.cosim.clock import mac_rate, period_of
+from fanin.sim.cosim.clock import bytes_a_cycle, mac_rate, period_of
 from fanin.sim.cosim.live import Board, LiveHosts
 from fanin.sim.cosim.run import EVENT, QUIET_CYCLES, Phase, Progress, RunRequest, RunResult, Words
 from fanin.sim.cosim.simulator import Group, Simulator
@@ -63,6 +63,7 @@ class Cluster:
         switch: Callable[[], Switch] | None = None,
         jobs: Sequence[Job] = (),
         paced: bool = True,
+        memory_gbps: float | None = None,
         hosts: Callable[[Board], LiveHosts] | None = None,
         nodes_per_memory: int = 1,
         quiet_cycles: int = QUIET_CYCLES,
@@ -79,9 +80,10 @@ class Cluster:
         the node's ports. With ``nodes_per_memory``, so many nodes in a row have the same memories, which are
         given once. Nodes after the last one given have empty memories. ``longest_wait`` is the number of
         cycles that a healthy node may wait; a run without progress for longer ends. Without ``switch``, frames
-        are forwarded. MACs keep to the links' rate if ``paced``; else they take a beat a cycle. ``events``
-        bounds the entries of the event trace. The other arguments are those of RunRequest; ``progress`` is
-        called while the run goes on. Raises SimulationFailed when the run cannot go on.
+        are forwarded. MACs keep to the links' rate if ``paced``; else they take a beat a cycle. So do
+        memory ports, each way, unless ``memory_gbps`` bounds them, as PCIe does. ``events`` bounds the entries
+        of the event trace. The other arguments are those of RunRequest; ``progress`` is called while the run
+        goes on. Raises SimulationFailed when the run cannot go on.
         """
         link, ports = link or LinkConfig(), self.simulator.ports
         macs = [worker_endpoint(node).mac for node in range(len(ports))]
@@ -103,6 +105,7 @@ class Cluster:
                 switch_ns=switch_ns,
                 seed=seed,
                 mac_bytes_per_cycle=mac_rate(link, self.period_ps, width) if paced else 0.0,
+                memory_bytes_per_cycle=bytes_a_cycle(memory_gbps, self.period_ps) if memory_gbps else 0.0,
                 watchdog=_WATCHDOG + longest_wait,
                 hosts=hosts,
                 quiet_cycles=quiet_cycles,
@@ -113,7 +116,7 @@ class Cluster:
             )
             result = self.simulator.run(request, progress=progress)
             writes = [any(port.writes for port in own.memories) for own in ports]
-            contents = functools.cache(functools.partial(np.fromfile, dtype=np.uint8))
+            contents = functools.cache(lambda path: np.fromfile(path, np.uint8))
             result.memories = [
                 [contents(path) for path in paths] if written else []
                 for paths, written in zip(files, writes, strict=True)

@@ -108,7 +108,8 @@ uint64_t last_progress = 0;
 uint64_t event_mask = 0;
 uint64_t events_left = 0;
 int memory_latency = 0;
-int mac_rate = 0;
+int mac_rate = 0;  // 1/65536 bytes a cycle, as memory_rate
+int memory_rate = 0;
 size_t hosts_busy = 0;
 bool live = false;  // live hosts run: a node may read for ever, and Python hands out programs one by one
 bool wake = false;
@@ -155,10 +156,11 @@ extern "C" {
 
 // ---- called by the top ----
 
-void fanin_start(int *period_ps, int *latency, int *rate) {
+void fanin_start(int *period_ps, int *latency, int *rate, int *of_memories) {
   *period_ps = static_cast<int>(period);
   *latency = memory_latency;
   *rate = mac_rate;
+  *of_memories = memory_rate;
 }
 
 // At every falling edge: whether Python is to be woken at the coming rising one.
@@ -324,12 +326,13 @@ void fanin_event(int node, long long events) {
 
 // ---- called by Python ----
 
-void cosim_setup(uint32_t count, uint64_t period_ps, int latency, uint64_t watchdog_cycles, int rate) {
+void cosim_setup(uint32_t count, uint64_t period_ps, int latency, uint64_t watchdog_cycles, int rate, int of_memories) {
   nodes.assign(count, Node());
   for (uint32_t node = 0; node < count; ++node) nodes[node].random.seed(node + 1);
   period = period_ps;
   memory_latency = latency;
   mac_rate = rate;
+  memory_rate = of_memories;
   watchdog = watchdog_cycles;
 }
 

@@ -158,7 +158,8 @@ def measure(job: DataParallel, data: Dataset, parameters: Sequence[Floats]) -> M
         accuracies.append(float((scores.argmax(axis=1) == samples.digits).mean()))
         if samples is data.train:
             loss = _cross_entropy(scores, samples.digits)
-    return Measures(*accuracies, loss)
+    trained, tested = accuracies
+    return Measures(trained, tested, loss)
 
 
 def _cross_entropy(scores: Floats, labels: npt.NDArray[np.int64]) -> float:

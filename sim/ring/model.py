@@ -156,8 +156,10 @@ def nic_seconds(
     """The time of the NIC's model. What INCEPTIONN makes of words depends on them: here they do not shrink."""
 
     def seconds(values: int) -> float:
-        sizes = {"link": link, "switch_ns": switch_ns, "clock_mhz": clock_mhz}
-        return RingTime(config=config, nodes=nodes, count=values, **sizes).total / (clock_mhz * 1e6)
+        time = RingTime(
+            config=config, nodes=nodes, count=values, link=link, switch_ns=switch_ns, clock_mhz=clock_mhz
+        )
+        return time.total / (clock_mhz * 1e6)
 
     return seconds
 

@@ -114,6 +114,22 @@ class RingTime:
         return data + 2 * len(frames) / self.config.ack_frames * self._wire(RING_CONTROL_BYTES)
 
     @property
+    def utilisation(self) -> float:
+        """α of the paper's model: of what a whole slice takes on the link, the frames' payloads."""
+        piece = Slice(0, self.config.slice_words)
+        return self.config.slice_frames * self._payload / (self.rate * self._slice_on_link(piece))
+
+    @property
+    def ratio(self) -> float:
+        """β of the paper's model: how many times a whole frame's payload is smaller than its values."""
+        return self.config.frame_words * self.beat_bytes / self._payload
+
+    @property
+    def _payload(self) -> int:
+        """Bytes of a whole frame without its header."""
+        return self._frame_bytes(self.config.frame_words) - self.beat_bytes
+
+    @property
     def in_lanes(self) -> float:
         """T_add: a word a cycle through decoder, adders and encoder, of which the decoder sees the most."""
         return self.steps * sum(piece.words for piece in self._slices())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Unpack
+from pathlib import Path
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -15,14 +16,15 @@ from fanin.host.ring import RingDriver, RingMember
 from fanin.job import worker_endpoint
 from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
 from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
+from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import QUIET_CYCLES, Phase, RunResult
 from fanin.sim.cosim.run import Progress as RunProgress
 from fanin.sim.cosim.simulator import Group
 from fanin.sim.learning.replica import Dataset, State
 from fanin.sim.network import LinkConfig
-from fanin.sim.ring.hosts import Buffers, Hosts, HostsResult, Learners
-from fanin.sim.ring.schedule import MAX_OUTSTANDING
+from fanin.sim.ring.hosts import Buffers, Hosts, HostsResult
+from fanin.sim.ring.schedule import MAX_OUTSTANDING, Learners
 from fanin.sim.ring.training import Learning, Outcome, RingTraining
 
 JOB_ID = 1
@@ -56,12 +58,14 @@ class RingTrainingCosim:
         timeout: int = TIMEOUT,
         retries: int = RETRIES,
         seed: int = 0,
+        pcie: float | None = None,
         **settings: Unpack[Settings],
     ) -> tuple[HostsResult, RunResult]:
         """Let the hosts train. ``learners`` is pickled, and makes all nodes' models in the simulator's process.
 
-        ``counts`` are the values of each layer; ``timeout`` is in cycles. Every sum is compared with the golden
-        model's. Raises SimulationFailed when the run cannot go on, or a check fails.
+        ``counts`` are the values of each layer. ``timeout`` is in cycles. ``pcie``, in bit/s each way, bounds a
+        node's way to its memory. Every sum is compared with the golden model's. Raises SimulationFailed when
+        the run cannot go on, or a check fails.
         """
         link, stops = settings.get("link") or LinkConfig(), stops or {}
         sends_again = bool(link.drop or link.corrupt or link.reorder or stops)
@@ -75,6 +79,7 @@ class RingTrainingCosim:
             # What is lost is sent again by nodes that count in cycles: until then time must not be skipped.
             quiet_cycles=QUIET_CYCLES + timeout * sends_again,
             seed=seed,
+            memory_gbps=None if pcie is None else pcie / 1e9,
             **settings,
         )
         check_identities(self.driver, raw.phases[0].reads)
@@ -89,8 +94,8 @@ class RingTrainingCosim:
         return program.poll_field(driver.registers, "status", "busy", 0)
 
 
-def _hosts(board, *, config, nodes, learners, stops) -> Hosts:
-    return Hosts(board, config=config, nodes=nodes, learners=learners(), stops=stops)
+def _hosts(board: Board, learners: Callable[[], Learners], **options: Any) -> Hosts:
+    return Hosts(board, learners=learners(), **options)
 
 
 def run_rtl(
@@ -98,9 +103,10 @@ def run_rtl(
     data: Dataset,
     state: State,
     *,
+    link: LinkConfig | None = None,
+    pcap: Path | None = None,
     progress: Callable[[int], None] = lambda steps: None,
     quiet: bool = True,
-    **settings: Unpack[Settings],
 ) -> Outcome:
     """Carry a job out on simulated hardware, on from a state; ``progress`` gets the steps that all have made.
 
@@ -112,12 +118,14 @@ def run_rtl(
         if now.phases:
             progress(now.operations)
 
-    settings["progress"] = report
     found, _ = cosim.run(
         functools.partial(Learning, job, data, state),
         job.training.network.counts,
         stops=dict(job.stops),
         seed=job.training.seed,
-        **settings,
+        pcie=job.profile.pcie,
+        link=link,
+        pcap=pcap,
+        progress=report,
     )
     return Outcome(found.learnt, found.times, found.counters)

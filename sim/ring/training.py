@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -189,7 +189,7 @@ def references(job: RingTraining, data: Dataset, state: State | None = None) -> 
 def _train(
     training: DataParallel,
     data: Dataset,
-    exchange: Callable[[list[Floats]], Floats],
+    exchange: Callable[[Sequence[Floats]], Floats],
     state: State | None,
     kind: type[np.floating] = np.float32,
 ) -> tuple[State, list[Measures]]:
@@ -205,7 +205,7 @@ def _train(
     return end, found
 
 
-def _sum(gradients: list[Floats]) -> Floats:
+def _sum(gradients: Sequence[Floats]) -> Floats:
     """In the nodes' order."""
     return functools.reduce(np.add, gradients)
 
@@ -213,5 +213,8 @@ def _sum(gradients: list[Floats]) -> Floats:
 def _widened(state: State | None) -> State | None:
     if state is None:
         return None
-    parts = [[values.astype(np.float64) for values in part] for part in (state.parameters, state.velocities)]
-    return State(*parts, state.step)
+
+    def wide(part: list[Floats]) -> list[Floats]:
+        return [values.astype(np.float64) for values in part]
+
+    return State(wide(state.parameters), wide(state.velocities), state.step)

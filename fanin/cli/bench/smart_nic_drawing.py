@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from fanin.cli.bench.smart_nic_figures import (
     Curves,
     Measured,
 )
+from fanin.cli.output import check_writable, write_file
 from fanin.sim.ring import smart_nic_paper as paper
 from fanin.sim.ring.smart_nic import NIC, WORKER
 from fanin.sim.ring.smart_nic_paper import Inputs
@@ -102,18 +104,26 @@ def trace(axes: Any, spans: Sequence[Span], title: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def draw(inputs: Inputs, measured: Measured, folder: Path) -> None:
-    """Figures 2, 3b and 4 as PNG in ``folder``, a file each."""
+def outputs(folder: Path) -> dict[str, Path]:
+    """The files that ``write`` makes, by name. Raises InputError where one cannot be written."""
+    paths = {name: folder / name for name in (_DATA, *(f"{name}.png" for name in _COMPOSED))}
+    for path in paths.values():
+        check_writable(path)
+    return paths
+
+
+def write(paths: Mapping[str, Path], inputs: Inputs, measured: Measured) -> None:
+    """Figures 2, 3b and 4 as PNG, a file each, and what they show as JSON."""
     import matplotlib
 
     matplotlib.use("Agg")  # no display is asked for
     from matplotlib import pyplot
 
+    write_file(paths[_DATA], json.dumps(figures.values(inputs, measured), indent=2) + "\n")
     for name, (size, compose) in _COMPOSED.items():
         drawing = pyplot.figure(figsize=size(measured), layout="constrained")
         compose(drawing, inputs, measured)
-        folder.mkdir(parents=True, exist_ok=True)
-        drawing.savefig(folder / f"{name}.png", dpi=150, bbox_inches="tight")
+        drawing.savefig(paths[f"{name}.png"], dpi=150, bbox_inches="tight")
         pyplot.close(drawing)
 
 
@@ -160,5 +170,4 @@ _COMPOSED = {
     "smart-nic-3b": (lambda measured: (9.5, 3.2 if measured.trace else 1.8), _figure_3b),
     "smart-nic-4": (lambda measured: (14.5, 8.5 if measured.seconds else 4.4), _figure_4),
 }
-#: The files that ``draw`` writes.
-FILES = tuple(f"{name}.png" for name in _COMPOSED)
+_DATA = "smart-nic.json"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from fanin.sim.ring import smart_nic
 from fanin.sim.ring import smart_nic_paper as paper
@@ -142,3 +143,19 @@ def notes_4b(curves: Curves, batch: int) -> list[tuple[float, float, str]]:
     base = dict(curves[CONVENTIONAL])[paper.LARGE]
     ends = {name: dict(curves[name])[paper.LARGE] for name in published}
     return [(paper.LARGE, end, f"{end / base:.1f}× (paper: {published[name]}×)") for name, end in ends.items()]
+
+
+def values(inputs: Inputs, measured: Measured) -> dict[str, Any]:
+    """Everything that is drawn, for a file of JSON: times in ms, curves as points (nodes, speed-up)."""
+    return {
+        "2a": figure_2a(inputs),
+        "2b": figure_2b(inputs),
+        "3b": {"model": _milliseconds(trace(inputs)), "RTL": _milliseconds(measured.trace)},
+        "4a": figure_4a(inputs),
+        "4b": {f"B = {batch}": figure_4b(inputs, batch) for batch in paper.BATCHES},
+        "4b, RTL": {f"B = {batch}": markers(inputs, measured, batch) for batch in paper.BATCHES},
+    }
+
+
+def _milliseconds(spans: Sequence[Span]) -> dict[str, list[float]]:
+    return {span.task.name: [1e3 * span.begin, 1e3 * span.end] for span in spans}

@@ -12,7 +12,9 @@ from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.learning.mlp import load_digits
 from fanin.sim.learning.replica import DataParallel, Dataset, State
 from fanin.sim.network import LinkConfig
+from fanin.sim.ring.profile import WorkerProfile
 from fanin.sim.ring.schedule import Overlap, Schedule
+from fanin.sim.ring.timed import Timed
 from fanin.sim.ring.train_cosim import RingTrainingCosim, run_rtl
 from fanin.sim.ring.training import Learning, RingTraining, references
 from tests.support import slow
@@ -132,3 +134,30 @@ def test_references_in_wider_numbers_are_near():
     assert with_codec.binary32 == found.binary32
     assert with_codec.codec != found.codec
     assert np.isfinite(with_codec.distance)
+
+
+def test_pcie_bounds_the_all_reduce():
+    """8 Gb/s each way: a vector is read and written at that rate, which is far below link and lanes."""
+    counts, seconds = [40_000], []  # many segments, so that reads and writes go side by side
+    cosim = RingTrainingCosim(job_of().config, nodes=NODES)
+    for pcie in (None, 8e9):
+        timed = functools.partial(
+            Timed, counts=counts, nodes=NODES, batch=1, profile=WorkerProfile(), schedule=Schedule()
+        )
+        found, _ = cosim.run(timed, counts, pcie=pcie)
+        seconds.append(found.times[0].steps[0])
+    free, bound = seconds
+    transfer = 32 * counts[0] / 8e9
+    assert free < 0.6 * transfer
+    assert transfer < bound < 1.2 * transfer
+
+
+def test_a_sum_that_is_not_the_golden_models_is_named():
+    """The golden model has a codec that the nodes have not."""
+    job = job_of()
+    cosim = RingTrainingCosim(job.config, nodes=NODES)
+    cosim.config = job_of(Bfp()).config
+    learners = functools.partial(Learning, job, data_of(job), State.initial(job.training))
+    text = r"node \d, layer 1, step 0: \d+ of 250 values of the sum are not the golden model's"
+    with pytest.raises(SimulationFailed, match=text):
+        cosim.run(learners, job.training.network.counts)

@@ -1,0 +1,99 @@
+"""Hosts that exchange gradients over simulated INCEPTIONN NICs, RTL, at one switch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.clock import CLOCK_MHZ
+from fanin.codec import Inceptionn
+from fanin.errors import InputError
+from fanin.hdl.codec.nic.nic import InceptionnNic
+from fanin.host.inceptionn import InceptionnDriver
+from fanin.inceptionn import MAX_WORKERS, MIN_WORKERS, Leg
+from fanin.job import worker_endpoint
+from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
+from fanin.sim.cosim.program import HostProgram
+from fanin.sim.cosim.run import Phase, RunResult
+from fanin.sim.cosim.simulator import Group
+from fanin.sim.inceptionn.hosts import Exchanged, ExchangeHosts, MakeHosts, Plan
+from fanin.sim.inceptionn.meter import LegTraffic, Meter, legs_of
+from fanin.sim.network import LinkConfig
+
+Float32 = npt.NDArray[np.float32]
+
+GBPS = 10.0  # of the links: the paper's Ethernet
+MAX_NODES = MAX_WORKERS + MAX_WORKERS // MIN_WORKERS + 1  # an aggregator for each group, and one above
+_QUIET_CYCLES = 300  # in which a frame passes a NIC, however long it is
+
+
+@dataclass
+class ExchangeRun:
+    """What came out of an exchange: its sum, times, and the traffic of each leg."""
+
+    outcome: Exchanged
+    legs: dict[Leg, LegTraffic] = field(default_factory=dict)
+    raw: RunResult = field(default_factory=RunResult)
+
+    @property
+    def seconds(self) -> float:
+        """From the start, when all have their gradients, until the last node has the sum, or the weights."""
+        return max(self.outcome.ended)
+
+
+class InceptionnCosim:
+    """``nodes`` NICs at a forwarding switch, built once; each run begins anew.
+
+    Raises InputError for a missing tool and for sizes out of range.
+    """
+
+    def __init__(self, *, nodes: int, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
+        if not 2 <= nodes <= MAX_NODES:
+            raise InputError(f"nodes must be 2 to {MAX_NODES}, not {nodes}")
+        self.nodes, self.driver = nodes, InceptionnDriver()
+        self._cluster = Cluster(lambda: [Group(InceptionnNic(), nodes)], clock_mhz=clock_mhz, quiet=quiet)
+
+    def exchange(
+        self, plan: Plan, gradients: Sequence[Float32], *, seed: int = 0, **settings: Unpack[Settings]
+    ) -> ExchangeRun:
+        """Carry out one exchange, on as many of the nodes as it has; ``settings`` are those of ``Cluster.run``.
+
+        Raises ValueError for gradients that are not alike, or more nodes than were built; SimulationFailed when
+        it cannot go on, a sum differs from the golden model's, or a node does not answer.
+        """
+        sizes = {np.size(gradient) for gradient in gradients}
+        if len(gradients) != plan.topology.workers or len(sizes) != 1 or sizes == {0}:
+            raise ValueError(
+                f"gradients must be of one length, at least 1, for {plan.topology.workers} workers, not of "
+                f"{sorted(sizes)} for {len(gradients)}"
+            )
+        hosts = functools.partial(ExchangeHosts, plan=plan, gradients=gradients)
+        raw = self.run(plan, hosts, seed=seed, **settings)
+        return ExchangeRun(raw.hosts, legs_of(raw.switch), raw)
+
+    def run(self, plan: Plan, hosts: MakeHosts, *, seed: int = 0, **settings: Unpack[Settings]) -> RunResult:
+        """Configure the NICs, then let ``hosts`` drive. Raises as ``exchange``."""
+        if plan.topology.nodes > self.nodes:
+            raise ValueError(f"nodes must be at most {self.nodes}, as built, not {plan.topology.nodes}")
+        options: dict[str, Any] = {"link": LinkConfig(gbps=GBPS)} | settings
+        raw = self._cluster.run(
+            memories=[],
+            phases=[Phase("configure", [self._configure(plan.codec)] * self.nodes)],
+            longest_wait=0,
+            switch=functools.partial(Meter.of, [worker_endpoint(node).mac for node in range(self.nodes)]),
+            hosts=hosts,
+            quiet_cycles=_QUIET_CYCLES,
+            seed=seed,
+            **options,
+        )
+        check_identities(self.driver, raw.phases[0].reads)
+        return raw
+
+    def _configure(self, codec: Inceptionn | None) -> HostProgram:
+        program = HostProgram().extend(self.driver.identify().operations)
+        return program.extend(self.driver.configure(codec).operations)

@@ -1,0 +1,199 @@
+"""The exchanges as the hosts carry them out: programs of one node that send, receive, and take time.
+
+A program is a generator: it yields what it wants done, and gets what it has received. :class:`Host` runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.golden.codec.exchange import Packets
+from fanin.inceptionn import Leg, Scheme, Topology, blocks, relays
+
+Float32 = npt.NDArray[np.float32]
+T = TypeVar("T")
+
+
+class Work(StrEnum):
+    """What a host spends time on besides communication."""
+
+    COMPUTE = "compute"
+    SUM = "sum"
+    UPDATE = "update"
+
+
+@dataclass(frozen=True)
+class Send:
+    """Hand a message to the transport; the program goes on at once."""
+
+    to: int
+    leg: Leg
+    values: Float32
+
+
+@dataclass(frozen=True)
+class Receive:
+    """Wait for a message of ``count`` values."""
+
+    source: int
+    leg: Leg
+    count: int
+
+
+@dataclass(frozen=True)
+class Spend:
+    """Work on so many bytes, or, where ``seconds`` are given, for so long."""
+
+    work: Work
+    size: int = 0
+    seconds: float = 0.0
+
+
+Step = Send | Receive | Spend
+Program = Generator[Step, Float32 | None, T]
+
+
+def receive(source: int, leg: Leg, count: int) -> Program[Float32]:
+    """Wait for a message."""
+    values = yield Receive(source, leg, count)
+    assert values is not None
+    return values
+
+
+def ring(own: Float32, members: Sequence[int], node: int, leg: Leg, packets: Packets) -> Program[Float32]:
+    """Algorithm 1 at one of ``members``: the sum of all, the same bits at each of them.
+
+    The owner of a block's total settles it before it goes round: it keeps what all others get.
+    """
+    count, place = len(members), members.index(node)
+    before, after = members[place - 1], members[(place + 1) % count]
+    cuts, local = blocks(own.size, count), own.copy()
+    for step in range(1, 2 * count - 1):
+        yield Send(after, leg, local[cuts[(place - step + 1) % count]])
+        block = cuts[(place - step) % count]
+        received = yield from receive(before, leg, block.stop - block.start)
+        if step >= count:
+            local[block] = received
+            continue
+        local[block] = received + local[block]
+        yield Spend(Work.SUM, received.nbytes)
+        if step == count - 1:
+            local[block] = packets.settled(local[block])
+            yield Spend(Work.SUM, received.nbytes)
+    return local
+
+
+def gather(members: Sequence[int], leg: Leg, count: int) -> Program[Float32]:
+    """At an aggregator: the sum of what all ``members`` send, in their order."""
+    first, *others = members
+    total = yield from receive(first, leg, count)
+    for member in others:
+        received = yield from receive(member, leg, count)
+        total = total + received
+        yield Spend(Work.SUM, received.nbytes)
+    return total
+
+
+def spread(
+    values: Float32 | None, members: Sequence[int], node: int, leg: Leg, cuts: Sequence[slice]
+) -> Program[Float32]:
+    """Send ``values`` of the first of ``members`` to all, down a binomial tree: a message for each cut.
+
+    Returns them at each.
+    """
+    before, after = relays(members, node)
+    whole = np.empty(cuts[-1].stop, np.float32) if values is None else values
+    for block in cuts:
+        if before is not None:
+            whole[block] = yield from receive(before, leg, block.stop - block.start)
+        for to in after:
+            yield Send(to, leg, whole[block])
+    return whole
+
+
+@dataclass(frozen=True)
+class Part:
+    """A node's part in the exchanges of a ``topology``; ``packets`` is what the NICs do to gradients."""
+
+    topology: Topology
+    node: int
+    packets: Packets
+
+    def add_up(self, own: Float32 | None, count: int) -> Program[Float32 | None]:
+        """The sum of all workers' gradients, of which ``own`` is the node's; None where it does not get it.
+
+        Workers of rings alone get it, and else the aggregator that updates the weights.
+        """
+        topology, node = self.topology, self.node
+        if topology.groups == 1:
+            if topology.below is Scheme.RING:
+                return (yield from ring(_own(own), range(topology.workers), node, Leg.RING, self.packets))
+            return (yield from self._up(own, range(topology.workers), node, topology.nodes - 1, Leg.UP, count))
+        total = own
+        if group := self._group:
+            if topology.below is Scheme.RING:
+                total = yield from ring(_own(own), group, node, Leg.GROUP_RING, self.packets)
+            else:
+                leader = topology.leaders[topology.members.index(group)]
+                total = yield from self._up(own, group, node, leader, Leg.GROUP_UP, count)
+        return (yield from self._above(total, count))
+
+    def _above(self, total: Float32 | None, count: int) -> Program[Float32 | None]:
+        """What leaders do with their groups' sums."""
+        topology, node = self.topology, self.node
+        leaders = topology.leaders
+        if topology.above is Scheme.AGGREGATOR:
+            if node in leaders or node == topology.aggregator:
+                assert topology.aggregator is not None
+                return (yield from self._up(total, leaders, node, topology.aggregator, Leg.UP, count))
+            return None
+        if node in leaders:
+            total = yield from ring(_own(total), leaders, node, Leg.UPPER_RING, self.packets)
+        cuts = blocks(count, topology.groups)
+        return (yield from spread(total if node in leaders else None, self._group, node, Leg.SUM_DOWN, cuts))
+
+    def _up(
+        self, own: Float32 | None, members: Sequence[int], node: int, aggregator: int, leg: Leg, count: int
+    ) -> Program[Float32 | None]:
+        if node == aggregator:
+            return (yield from gather(members, leg, count))
+        yield Send(aggregator, leg, _own(own))
+        return None
+
+    def hand_down(self, weights: Float32 | None, count: int) -> Program[Float32]:
+        """The aggregator's ``weights`` at every node."""
+        topology, node = self.topology, self.node
+        assert topology.aggregator is not None
+        whole = [slice(0, count)]
+        if topology.groups == 1:
+            members = (topology.aggregator, *range(topology.workers))
+            return (yield from spread(weights, members, node, Leg.DOWN, whole))
+        leaders = (topology.aggregator, *topology.leaders)
+        if node in leaders:
+            weights = yield from spread(weights, leaders, node, Leg.DOWN, whole)
+        if node == topology.aggregator:
+            return _own(weights)
+        group = self._group
+        leader = topology.leaders[topology.members.index(group)]
+        members = group if leader == group[0] else (leader, *group)
+        return (yield from spread(weights if node == leader else None, members, node, Leg.GROUP_DOWN, whole))
+
+    @property
+    def _group(self) -> tuple[int, ...]:
+        """The workers of the group whose worker or aggregator the node is; none for the one above all."""
+        topology = self.topology
+        for leader, members in zip(topology.leaders, topology.members, strict=True):
+            if self.node == leader or self.node in members:
+                return members
+        return ()
+
+
+def _own(values: Float32 | None) -> Float32:
+    assert values is not None
+    return values

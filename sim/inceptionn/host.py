@@ -1,0 +1,157 @@
+"""A host: runs a program over its connections, and takes the time that its processor takes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from fanin.codec import TOS_COMPRESSIBLE
+from fanin.inceptionn import HEADER_BYTES, VALUE_BYTES, Leg, TransportConfig
+from fanin.job import worker_endpoint
+from fanin.sim.inceptionn.exchange import Program, Receive, Send, Spend, Step, Work
+from fanin.sim.inceptionn.transport import Connection, Counters, Scheduler
+from fanin.wire.tcp import decode_tcp
+
+_PS = 10**12  # in a second
+
+
+@dataclass(frozen=True)
+class HostCosts:
+    """Seconds that a host takes. Raises ValueError for a negative one.
+
+    ``packet``: of its network core, for each segment with payload that it sends or receives, the transport's
+    and the driver's work; 0: none. ``sum``, ``update``: of its other cores, for each byte of a gradient that is
+    added, or settled, and of weights that are updated.
+    """
+
+    packet: float = 1e-6
+    sum: float = 0.122e-9
+    update: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not value >= 0:
+                raise ValueError(f"{name} must be at least 0 s, not {value!r}")
+
+    def seconds(self, spend: Spend) -> float:
+        """How long a piece of work takes."""
+        of_byte = {Work.SUM: self.sum, Work.UPDATE: self.update, Work.COMPUTE: 0.0}
+        return spend.seconds + spend.size * of_byte[spend.work]
+
+
+class Board(Scheduler, Protocol):
+    """What a host needs of :class:`fanin.sim.cosim.live.Board`."""
+
+    def send(self, node: int, frame: bytes) -> None:
+        """Hand a frame to a node's host port."""
+
+    def on_frame(self, node: int, then: Callable[[bytes], None]) -> None:
+        """Call ``then`` for each frame that a node's host port gives."""
+
+
+class Host:
+    """A node's host: connections to others by leg, and one program at a time.
+
+    ``compresses``: whether segments with gradients ask the NIC for its codec.
+    """
+
+    def __init__(
+        self, board: Board, node: int, *, transport: TransportConfig, costs: HostCosts, compresses: bool
+    ):
+        self.board, self.node, self.costs = board, node, costs
+        self._transport, self._compresses = transport, compresses
+        self._connections: dict[tuple[int, Leg], Connection] = {}
+        self._core_free = 0
+        self.seconds: Counter[Work] = Counter()
+        self.waits_for = "nothing"
+        board.on_frame(node, self._arrived)
+
+    def run(self, program: Program[Any], then: Callable[[Any], None]) -> None:
+        """Carry a program out; ``then`` gets what it returns."""
+        self._advance(program, then, None)
+
+    def _advance(self, program: Program[Any], then: Callable[[Any], None], value: Any) -> None:
+        try:
+            step = program.send(value)
+            while isinstance(step, Send):
+                self._connection(step.to, step.leg).send(step.values.astype("<f4").tobytes())
+                step = program.send(None)
+        except StopIteration as end:
+            self.waits_for = "nothing"
+            then(end.value)
+            return
+        self._begin(step, partial(self._advance, program, then))
+
+    def _begin(self, step: Step, then: Callable[[Any], None]) -> None:
+        if isinstance(step, Receive):
+            self.waits_for = f"{step.count} values of node {step.source}, {step.leg.label}"
+            connection = self._connection(step.source, step.leg)
+            connection.read(VALUE_BYTES * step.count, partial(self._soon, then))
+        elif isinstance(step, Spend):
+            self.waits_for = f"itself: {step.work}"
+            seconds = self.costs.seconds(step)
+            self.seconds[step.work] += seconds
+            self.board.at(self.board.now + round(seconds * _PS), partial(then, None))
+
+    def _soon(self, then: Callable[[Any], None], data: bytes) -> None:
+        """Hand a message over a moment later: what lies there must not be taken inside of the request."""
+        self.board.at(self.board.now, partial(then, np.frombuffer(data, "<f4")))
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that it has sent has been acknowledged."""
+        return all(connection.idle for connection in self._connections.values())
+
+    @property
+    def counters(self) -> Counters:
+        """Those of all its connections."""
+        total: Counter[str] = Counter()
+        for connection in self._connections.values():
+            total.update(asdict(connection.counters))
+        return Counters(**total)
+
+    def _connection(self, peer: int, leg: Leg) -> Connection:
+        if (peer, leg) not in self._connections:
+            own, other = (replace(worker_endpoint(node), port=leg.port) for node in (self.node, peer))
+            self._connections[peer, leg] = Connection(
+                own,
+                other,
+                self._transport,
+                scheduler=self.board,
+                transmit=self._transmit,
+                tos=TOS_COMPRESSIBLE if leg.gradients and self._compresses else 0,
+                names=(f"node {self.node}", f"node {peer}"),
+            )
+        return self._connections[peer, leg]
+
+    # ---- the network core: one frame after the other ----
+
+    def _transmit(self, frame: bytes) -> None:
+        self._process(len(frame), partial(self.board.send, self.node, frame))
+
+    def _arrived(self, frame: bytes) -> None:
+        """A frame from the NIC. What is no segment for this host, or damaged, is dropped."""
+        segment = decode_tcp(frame)
+        if segment is None or segment.destination.ip != worker_endpoint(self.node).ip:
+            return
+        leg = next((leg for leg in Leg if leg.port == segment.destination.port), None)
+        if leg is None:
+            return
+        peer = segment.source.ip - worker_endpoint(0).ip
+        receive = partial(self._connection(peer, leg).receive, segment)
+        self._process(HEADER_BYTES + len(segment.payload), receive)
+
+    def _process(self, size: int, then: Callable[[], None]) -> None:
+        """Call ``then`` when the core has come to a frame and is through with it."""
+        now = self.board.now
+        cost = round(self.costs.packet * _PS) if size > HEADER_BYTES else 0
+        self._core_free = max(self._core_free, now) + cost
+        if self._core_free == now:
+            then()
+        else:
+            self.board.at(self._core_free, then)

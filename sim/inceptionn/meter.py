@@ -1,0 +1,108 @@
+"""What an exchange costs on the wire: a switch that counts the frames of each leg as they pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from fanin.codec import TOS_RAW
+from fanin.inceptionn import HEADER_BYTES, Leg
+from fanin.job import SwitchCounters
+from fanin.sim.network import FCS_BYTES, GAP_BYTES, PREAMBLE_BYTES
+from fanin.sim.switch.base import Delivery
+from fanin.sim.switch.forward import Forwarder
+from fanin.wire.ethernet import (
+    ETHERNET,
+    ETHERTYPE_IPV4,
+    IP_PROTOCOL_TCP,
+    IPV4,
+    MIN_FRAME_BYTES,
+    TCP,
+)
+from fanin.wire.fields import byte_length, unpack_fields
+
+_IP = byte_length(ETHERNET)
+_TCP = _IP + byte_length(IPV4)
+_AROUND = PREAMBLE_BYTES + FCS_BYTES + GAP_BYTES
+_LEGS = {leg.port: leg for leg in Leg}
+
+
+@dataclass
+class LegTraffic:
+    """What the switch has received of a leg: what was lost before it is not in it, what was sent again is.
+
+    ``raw``: packets that the NIC left as they were, for they would not have shrunk. ``wire``: bytes with
+    headers, padding, preamble, FCS and gap.
+    """
+
+    packets: int = 0  # with payload
+    raw: int = 0
+    acknowledgements: int = 0  # without payload
+    payload: int = 0
+    wire: int = 0
+
+    @property
+    def header_share(self) -> float:
+        """Share of the wire's bytes that is no payload; 0 where nothing travelled."""
+        return 1 - self.payload / self.wire if self.wire else 0.0
+
+    def add(self, other: LegTraffic) -> LegTraffic:
+        """Both together."""
+        return LegTraffic(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
+
+
+@dataclass
+class MeterCounters(SwitchCounters):
+    """A switch's counters, and those of each leg."""
+
+    legs: dict[Leg, LegTraffic] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, int]:
+        """Counters by name; a leg's begin with its own name."""
+        flat = {name: value for name, value in super().as_dict().items() if name != "legs"}
+        for leg, traffic in self.legs.items():
+            flat |= {f"{leg.name} {name}": value for name, value in asdict(traffic).items()}
+        return flat
+
+
+def legs_of(counters: Mapping[str, int]) -> dict[Leg, LegTraffic]:
+    """What a :class:`Meter` has counted, from the counters of a run's switch."""
+    found: dict[Leg, LegTraffic] = {}
+    for name, value in counters.items():
+        leg, _, counter = name.partition(" ")
+        if counter:
+            setattr(found.setdefault(Leg[leg], LegTraffic()), counter, value)
+    return found
+
+
+class Meter(Forwarder):
+    """Forwards, and counts by leg."""
+
+    def __init__(self, ports: Mapping[int, int]):
+        super().__init__(ports)
+        self._counters = MeterCounters()
+
+    @classmethod
+    def of(cls, macs: Sequence[int]) -> Meter:
+        """The switch whose port n leads to the n-th of these addresses."""
+        return cls({mac: port for port, mac in enumerate(macs)})
+
+    def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:
+        """The frame at its destination's port."""
+        if len(frame) >= HEADER_BYTES:
+            self._count(frame)
+        return super().inject(port, frame, time)
+
+    def _count(self, frame: bytes) -> None:
+        ip = unpack_fields(IPV4, frame[_IP:])
+        ethertype = unpack_fields(ETHERNET, frame)["ethertype"]
+        leg = _LEGS.get(unpack_fields(TCP, frame[_TCP:])["destination_port"])
+        if (ethertype, ip["protocol"]) != (ETHERTYPE_IPV4, IP_PROTOCOL_TCP) or leg is None:
+            return
+        payload = ip["length"] - (HEADER_BYTES - _IP)
+        traffic = self._counters.legs.setdefault(leg, LegTraffic())
+        traffic.packets += payload > 0
+        traffic.acknowledgements += payload == 0
+        traffic.raw += payload > 0 and ip["tos"] == TOS_RAW
+        traffic.payload += payload
+        traffic.wire += max(len(frame), MIN_FRAME_BYTES) + _AROUND
