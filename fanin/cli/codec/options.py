@@ -26,6 +26,7 @@ from fanin.errors import InputError
 CODECS = tuple(kind.value for kind in CONFIGS)
 MODES = tuple(mode.name.lower() for mode in Mode)
 _OWNERS = {field.name: kind for kind, config in CONFIGS.items() for field in fields(config)}
+PARAMETERS = tuple(_OWNERS)  #: of all codecs
 
 
 def add_codec(parser: argparse._ActionsContainer, *, required: bool = False, none: bool = False) -> None:

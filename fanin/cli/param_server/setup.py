@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fanin.cli.param_server.stragglers import parse_stragglers
+from fanin.cli.ranges import Ranges, check_ranges
 from fanin.cli.stops import parse_stops
 from fanin.errors import CheckFailed, InputError
 from fanin.param_server import ParamServerConfig
@@ -26,7 +27,7 @@ from fanin.sim.param_server.recipes import recipes_of
 _OF_RANDOM_FEATURES = ("features", "gamma")
 _FEATURE_BYTES = 3 * 8  # float64, and what stands beside it while it is made
 _FAULTS = ("drop", "duplicate", "reorder")
-_RANGES: dict[str, tuple[float, float]] = {
+_RANGES: Ranges = {
     "epochs": (1, 10**6),
     "warm_up": (0, 10**6),
     "rate": (1e-9, 1e9),
@@ -76,10 +77,7 @@ def setup_of(args: argparse.Namespace) -> Setup:
     """What the options say, as far as it can be known without the data. Raises InputError."""
     data = source_of(args.data)
     values = _filled(args, data)
-    for name, (low, high) in _RANGES.items():
-        if values[name] is not None and not low <= values[name] <= high:
-            limits = f"[{_plain(low)}, {_plain(high)}]"
-            raise InputError(f"{name.replace('_', '-')} must be in {limits}, not {_plain(values[name])}")
+    check_ranges(values, _RANGES)
     if not 1 <= args.workers <= MAX_QUEUE_PAIRS:
         reason = f"a server has a queue pair for each, and a NIC {MAX_QUEUE_PAIRS} at most"
         raise InputError(f"workers must be 1 to {MAX_QUEUE_PAIRS}, not {args.workers}: {reason}")
@@ -104,10 +102,6 @@ def setup_of(args: argparse.Namespace) -> Setup:
     except ValueError as error:  # these name parameter, value and limit
         raise InputError(str(error)) from error
     return Setup({name: values[name] for name in _CONFIGURATION}, data, args.on, job, _link(args))
-
-
-def _plain(value: float) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _filled(args: argparse.Namespace, data: Path | None) -> dict[str, Any]:

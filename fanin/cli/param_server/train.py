@@ -28,7 +28,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="DATA",
         nargs="?",
         default=BUNDLED,
-        help="digits, a folder with MNIST's idx files, or an .npz with x_train, y_train, x_test, y_test",
+        help="digits, a folder with MNIST's idx files, or an .npz by Keras' convention",
     )
     _model_options(parser.add_argument_group("model"))
     _server_options(parser.add_argument_group("parameter server"))

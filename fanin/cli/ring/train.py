@@ -9,6 +9,7 @@ from fanin.cli.cache import add_no_cache
 from fanin.cli.codec.options import add_codec
 from fanin.ring import LANES
 from fanin.sim.network import FAULTS
+from fanin.sim.ring.profile import WorkerProfile
 
 #: What an option is that is not given; with ``--resume``, of what belongs to the model, what the folder says.
 DEFAULTS = {
@@ -27,7 +28,7 @@ DEFAULTS = {
 OVERLAPS = ("backward", "none")
 REDUCERS = ("nic", "host")
 PLACES = ("rtl", "model")
-GBPS, FLOPS, MEMORY_BANDWIDTH = 40.0, 2.08e12, 105e9
+GBPS = 40.0  # the prototype's, for 8 lanes
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -35,15 +36,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "train",
         help="train a network with it",
-        description="Train a multi-layer perceptron on several nodes whose NICs add the gradients up, a layer at a "
-        "time, while the backward pass goes on: in RTL, or on a model of its time. Every sum is the golden model's, "
-        "bit for bit. Nodes, layers and steps are counted from 0.",
+        description="Train a multi-layer perceptron on several nodes whose NICs add the gradients up, a layer "
+        "at a time, while the backward pass goes on: in RTL, or on a model of its time. Every sum is that of the "
+        "golden model, bit for bit. Nodes, layers and steps are counted from 0.",
     )
     parser.add_argument(
         "data",
         metavar="DATA",
         nargs="?",
-        help="digits (default), a folder with MNIST's idx files, or an .npz with x_train, y_train, x_test, y_test",
+        help="digits, a folder with MNIST's idx files, or an .npz by Keras' convention (default: digits)",
     )
     _model_options(parser.add_argument_group("model"))
     _ring_options(parser.add_argument_group("ring"))
@@ -64,16 +65,14 @@ def run(args: argparse.Namespace) -> int:
 def _add(group: argparse._ArgumentGroup, name: str, metavar: str, meaning: str) -> None:
     """An option with one of ``DEFAULTS``, and of its type."""
     default = DEFAULTS[name]
-    group.add_argument(
-        f"--{name}", type=type(default), metavar=metavar, help=f"{meaning} (default: {default})"
-    )
+    group.add_argument(f"--{name}", type=type(default), metavar=metavar, help=f"{meaning} (default: {default})")
 
 
 def _model_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--layers",
         metavar="W,W,…",
-        help="widths from input to output, or a file with them (default: the data's features, 128, its classes)",
+        help="widths from input to output, or a file with them (default: features, 128, classes)",
     )
     _add(group, "epochs", "N", "passes over the training samples")
     _add(group, "batch", "B", "samples of a node's mini-batch")
@@ -107,16 +106,13 @@ def _host_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--outstanding", type=int, default=1, metavar="K", help="all-reduces that a host leaves unfinished"
     )
-    group.add_argument(
-        "--flops", type=float, default=FLOPS, metavar="F", help="what a host computes, in FLOP/s"
-    )
-    group.add_argument(
-        "--memory-bandwidth",
-        type=float,
-        default=MEMORY_BANDWIDTH,
-        metavar="B",
-        help="what a host's memory moves, in bytes/s: the time of an update",
-    )
+    for option, metavar, meaning in (
+        ("flops", "F", "what a host computes, in FLOP/s"),
+        ("memory-bandwidth", "B", "what a host's memory moves, in bytes/s: the time of an update"),
+        ("pcie", "P", "between a host's memory and its NIC, each way, in bit/s"),
+    ):
+        default = getattr(WorkerProfile, option.replace("-", "_"))
+        group.add_argument(f"--{option}", type=float, default=default, metavar=metavar, help=meaning)
 
 
 def _network_options(group: argparse._ArgumentGroup) -> None:
@@ -139,7 +135,7 @@ def _output_options(group: argparse._ArgumentGroup) -> None:
         "--resume",
         type=Path,
         metavar="DIR",
-        help="go on behind the last whole epoch of the run in this folder; what belongs to the model is as there",
+        help="go on behind the last whole epoch of the run in this folder, with its model and data",
     )
     group.add_argument(
         "-o", type=Path, default=Path("runs/ring"), metavar="DIR", dest="output", help="the run's folder"
