@@ -37,8 +37,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "train",
         help="train a network with it",
         description="Train a multi-layer perceptron on several nodes whose NICs add the gradients up, a layer "
-        "at a time, while the backward pass goes on: in RTL, or on a model of its time. Every sum is that of the "
-        "golden model, bit for bit. Nodes, layers and steps are counted from 0.",
+        "at a time, while the backward pass goes on: in RTL, or on a model of its time. Every sum is the "
+        "golden model's, bit for bit. Nodes, layers and steps are counted from 0.",
     )
     parser.add_argument(
         "data",

@@ -115,7 +115,7 @@ def _headline(metrics: Metrics) -> Rows:
     rows = [
         ("test accuracy", f"{100 * metrics['accuracy']:.1f} %"),
         ("iteration", unit(iteration["seconds"])),
-        ("exposed all-reduce", f"{100 * iteration['exposed'] / iteration['seconds']:.1f} %"),
+        ("exposed", f"{100 * iteration['exposed'] / iteration['seconds']:.1f} %"),
         ("all-reduces", f"{metrics['all_reduces']:,}"),
         ("simulated", Unit.of(metrics["simulated_seconds"])(metrics["simulated_seconds"])),
     ]
@@ -134,9 +134,9 @@ def _window(metrics: Metrics, nodes: int, nic: bool) -> str:
     """What the trace shows, in words."""
     steps = min(TRACED_STEPS, metrics["steps"])
     first = f"the first {steps} iterations" if steps > 1 else "the first iteration"
-    of = f"{first} of node 0" if nodes == 1 else f"{first} of {min(nodes, charts.NODES)} of {nodes} nodes"
-    what = "a host's NIC" if nic else "what the hosts send and add"
-    return f"{of[0].upper()}{of[1:]}; below each worker {what}"
+    of = f"all {nodes} nodes" if nodes <= charts.NODES else f"the first {charts.NODES} of {nodes} nodes"
+    lanes = "its NIC" if nic else "what it sends and adds"
+    return f"{first[0].upper()}{first[1:]} of {of}; below each worker {lanes}"
 
 
 def _curves(epochs: Sequence[Metrics], label: str, key: str, scale: float) -> list[str]:
