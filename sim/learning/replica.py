@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fanin.errors import CheckFailed
 from fanin.golden.mlp import Floats, Mlp, Momentum
 from fanin.sim.learning.learner import Measures, Shards
-from fanin.sim.learning.mlp import Samples
+from fanin.sim.learning.mlp import Samples, classes_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Dataset:
 
     def __init__(self, job: DataParallel, train: Samples, test: Samples):
         widths = job.network.widths
-        features, classes = train.images.shape[1], int(max(train.digits.max(), test.digits.max())) + 1
+        features, classes = train.images.shape[1], classes_of(train, test)
         if widths[0] != features:
             raise ValueError(f"layers must begin with the data's {features} features, not {widths[0]}")
         if widths[-1] < classes:
