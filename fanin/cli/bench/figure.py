@@ -29,6 +29,7 @@ class Figure:
     series: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     log_x: bool = True
     log_y: bool = False
+    y_from: float = 0.0  # the least y of a linear axis
     note: str = ""
     over: str = ""
 
@@ -88,5 +89,5 @@ def _draw(figure: Figure, axes: Any) -> None:
     if figure.log_y:
         axes.set_yscale("log")
     else:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(bottom=figure.y_from)
     axes.grid(alpha=0.3)
