@@ -13,7 +13,7 @@ from fanin.errors import CheckFailed
 from fanin.glm import PRESETS
 
 PAPER_FIGURES = (9, 10, 11, 12, 14)
-USE_CACHE = "allreduce", "ring", "rdma", "ps", "codec", "area"  # glm times what is made anew
+USE_CACHE = "allreduce", "ring", "rdma", "ps", "codec", "area", "inceptionn"  # glm times what is made anew
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -41,6 +41,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     ring = _benchmark(names, "ring", "the ring NIC: the papers' models beside their figures; the RTL's cycles")
     ring.add_argument("--models", action="store_true", help="the papers' models alone: seconds, not minutes")
     _add_output(ring)
+    text = "INCEPTIONN's exchanges over RTL NICs, beside its figures 12 and 15"
+    inceptionn = _benchmark(names, "inceptionn", text)
+    inceptionn.add_argument("--values", type=int, default=40_000, metavar="N", help="of a gradient")
+    _add_output(inceptionn)
     _benchmark(names, "rdma", "one-sided writes: link use, latency, area and logic depth")
     text = "the parameter server: rows a second with 15 workers, area and logic depth"
     _benchmark(names, "ps", text, module="param_server")
