@@ -16,7 +16,8 @@ PAPER_FIGURES = (9, 10, 11, 12, 14)
 CODEC_FIGURES = (3, 4, 5, 7, 12, 14)
 NETWORKS = ("hdc", "cnn", "residual", "templates")  # of fanin.sim.codec.tasks, which brings NumPy with it
 AREAS = ("glm", "ring")
-USE_CACHE = "allreduce", "ring", "ring-training", "rdma", "ps", "codec", "area"  # glm times what is made anew
+#: glm is not among them: it times what is made anew.
+USE_CACHE = "allreduce", "ring", "ring-training", "inceptionn", "rdma", "ps", "codec", "area"
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -49,6 +50,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     text = "the paper's shape scaled down in width alone, or one iteration of it whole"
     training.add_argument("--part", choices=("scaled", "whole"), help=text)
     _add_output(training)
+    text = "INCEPTIONN's exchanges over RTL NICs, beside its figures 12 and 15"
+    inceptionn = _benchmark(names, "inceptionn", text)
+    inceptionn.add_argument("--values", type=int, default=40_000, metavar="N", help="of a gradient")
+    _add_output(inceptionn)
     _benchmark(names, "rdma", "one-sided writes: link use, latency, area and logic depth")
     text = "the parameter server: rows a second with 15 workers, area and logic depth"
     _benchmark(names, "ps", text, module="param_server")
