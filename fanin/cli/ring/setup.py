@@ -12,9 +12,9 @@ from typing import Any
 from fanin.cli.codec.options import PARAMETERS, as_options, configuration, parse_bound
 from fanin.cli.ranges import Ranges, check_ranges
 from fanin.cli.ring.backend import Backend, Cores, NicModel, Rtl
+from fanin.cli.ring.defaults import DEFAULTS
 from fanin.cli.ring.layers import parse_layers
 from fanin.cli.ring.resume import Earlier, open_run
-from fanin.cli.ring.train import DEFAULTS
 from fanin.cli.stops import parse_stops
 from fanin.codec import Codec, CodecConfig, Inceptionn
 from fanin.errors import InputError

@@ -7,23 +7,11 @@ from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
 from fanin.cli.codec.options import add_codec
+from fanin.cli.ring.defaults import DEFAULTS
 from fanin.ring import LANES
 from fanin.sim.network import FAULTS
 from fanin.sim.ring.profile import WorkerProfile
 
-#: What an option is that is not given; with ``--resume``, of what belongs to the model, what the folder says.
-DEFAULTS = {
-    "data": "digits",
-    "nodes": 4,
-    "epochs": 10,
-    "batch": 32,
-    "rate": 0.1,
-    "momentum": 0.9,
-    "decay": 0.0,
-    "seed": 0,
-    "lanes": 8,
-    "codec": "none",
-}
 # Known here before anything heavy is loaded; a test compares them with what the schedule has.
 OVERLAPS = ("backward", "none")
 REDUCERS = ("nic", "host")

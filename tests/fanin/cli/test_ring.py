@@ -5,6 +5,7 @@ import shlex
 
 import numpy as np
 import pytest
+from scapy.utils import rdpcap
 
 from fanin.cli.main import main
 from fanin.cli.output import RING_RUN
@@ -18,6 +19,7 @@ from fanin.report.ring.page import CARRIED
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.ring import train_cosim
 from fanin.sim.ring.schedule import Overlap
+from fanin.wire.ring import ETHERTYPE_RING
 
 SMALL = "--on model --layers 64,16,10 --nodes 3 --batch 64 --epochs 3"
 STEPS = 1347 // 3 // 64  # of an epoch
@@ -430,3 +432,30 @@ def test_bad_input_takes_one_line_and_writes_nothing(capsys, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "widths").write_text("64\n1.5 10\n")
     assert cause in _refused(capsys, tmp_path, f"{SMALL} {arguments}")
+
+
+HARDWARE = "--layers 64,16,10 --nodes 2 --batch 64 --seed 5"
+EACH = 1347 // 2 // 64
+
+
+@pytest.mark.verilator
+def test_the_command_trains_in_rtl_as_on_the_model(capsys, tmp_path):
+    """Over a bad network, until a node dies; then on from the folder that is left, to the bits of the model."""
+    frames, folder = tmp_path / "frames.pcap", tmp_path / "run"
+    faults = "--drop 0.02 --duplicate 0.02 --reorder 0.02 --corrupt 0.02"
+    dying = f"{HARDWARE} {faults} --epochs 9 --stop 1:5e-4 --pcap {frames}"
+    status, out, err = _run(capsys, folder, dying)
+    assert (status, out) == (1, "")
+    assert "node 1 has stopped answering: node 0 gives up the all-reduce of layer" in err
+    assert {frame.type for frame in rdpcap(str(frames))} == {ETHERTYPE_RING}
+    left = json.loads((folder / "run.json").read_text())
+    assert EACH < left["steps"] < 9 * EACH
+    done = left["steps"] // EACH
+    assert _state(folder).step == done * EACH
+    found = _json(capsys, folder, f"--resume {folder} --epochs {done + 1} {faults}")
+    assert (found["configuration"]["on"], found["bit_exact"], found["first_epoch"]) == ("rtl", True, done + 1)
+    assert found["retransmitted"] == sum(each["retransmitted"] for each in found["counters"]) > 0
+    assert found["frames"] == sum(each["sent"] for each in found["counters"])
+    model = _json(capsys, tmp_path / "model", f"{HARDWARE} --on model --epochs {done + 1}")
+    assert _state(folder).equals(_state(tmp_path / "model"))
+    assert found["loss"] == model["loss"]
