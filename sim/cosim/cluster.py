@@ -36,6 +36,7 @@ class Settings(TypedDict, total=False):
 
     link: LinkConfig | None
     switch_ns: float
+    memory_gbps: float | None
     pcap: Path | None
     progress: Callable[[Progress], None] | None
 

@@ -26,12 +26,13 @@ class HostCosts:
 
     ``packet``: of its network core, for each segment with payload that it sends or receives, the transport's
     and the driver's work; 0: none. ``sum``, ``update``: of its other cores, for each byte of a gradient that is
-    added, or settled, and of weights that are updated.
+    added, or settled, and of weights that are updated. ``compute``: of forward and backward pass.
     """
 
     packet: float = 1e-6
     sum: float = 0.122e-9
     update: float = 0.0
+    compute: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():

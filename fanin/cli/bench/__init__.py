@@ -14,7 +14,7 @@ from fanin.glm import PRESETS
 
 PAPER_FIGURES = (9, 10, 11, 12, 14)
 AREAS = ("glm", "ring")
-USE_CACHE = "allreduce", "ring", "rdma", "ps", "codec", "area"  # glm times what is made anew
+USE_CACHE = "allreduce", "ring", "ring-training", "rdma", "ps", "codec", "area"  # glm times what is made anew
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -42,6 +42,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     ring = _benchmark(names, "ring", "the ring NIC: the papers' models beside their figures; the RTL's cycles")
     ring.add_argument("--models", action="store_true", help="the papers' models alone: seconds, not minutes")
     _add_output(ring)
+    text = "training iterations on the ring's RTL beside AI Smart NIC's model; its figures with them"
+    training = _benchmark(names, "ring-training", text, module="ring_training")
+    text = "the paper's shape scaled down in width alone, or one iteration of it whole"
+    training.add_argument("--part", choices=("scaled", "whole"), help=text)
+    _add_output(training)
     _benchmark(names, "rdma", "one-sided writes: link use, latency, area and logic depth")
     text = "the parameter server: rows a second with 15 workers, area and logic depth"
     _benchmark(names, "ps", text, module="param_server")

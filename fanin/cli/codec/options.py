@@ -12,8 +12,11 @@ from fanin.codec import (
     CONFIGS,
     GROUPS,
     MAX_BOUND,
+    MAX_EXPONENT,
     MAX_MANTISSA,
+    MAX_OFFSET,
     MIN_BOUND,
+    MIN_EXPONENT,
     MIN_MANTISSA,
     Bfp,
     Codec,
@@ -51,12 +54,17 @@ def add_group(parser: argparse._ActionsContainer) -> None:
 
 
 def add_bfp(parser: argparse._ActionsContainer) -> None:
-    """Declare ``--block`` and ``--mantissa``."""
+    """Declare ``--block``, ``--mantissa``, ``--exponent`` and ``--offset``."""
     default, limits = Bfp(), f"{MIN_MANTISSA} to {MAX_MANTISSA}"
     text = f"values of a BFP block, {_list(BLOCKS)} (default: {default.block})"
     parser.add_argument("--block", type=int, metavar="N", help=text)
     text = f"bits of a BFP magnitude, {limits} (default: {default.mantissa})"
     parser.add_argument("--mantissa", type=int, metavar="M", help=text)
+    text = f"bits of a BFP block's exponent, {MIN_EXPONENT} to {MAX_EXPONENT} (default: {default.exponent})"
+    parser.add_argument("--exponent", type=int, metavar="E", help=text)
+    text = f"powers of two by which an exponent of less than {MAX_EXPONENT} bits counts lower, "
+    text += f"0 to {MAX_OFFSET} (default: {default.offset})"
+    parser.add_argument("--offset", type=int, metavar="O", help=text)
 
 
 def add_bound(parser: argparse._ActionsContainer, *, help: str, repeatable: bool = False) -> None:

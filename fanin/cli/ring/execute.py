@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,6 @@ from fanin.cli.ring.resume import save_state
 from fanin.cli.ring.setup import Setup, setup_of
 from fanin.cli.ring.summary import summary
 from fanin.errors import CheckFailed
-from fanin.golden.ring.all_reduce import all_reduce
 from fanin.report.ring.page import ring_page
 from fanin.sim.learning.replica import State, train
 from fanin.sim.ring.training import references
@@ -101,5 +99,6 @@ def _last_epoch(setup: Setup, steps: int) -> State | None:
     epochs = (setup.state.step + steps) // setup.data.steps
     if not epochs:
         return None
-    exchange = functools.partial(all_reduce, config=setup.job.config)
-    return train(replace(setup.job.training, epochs=epochs), setup.data, exchange, state=setup.state)
+    job = setup.job
+    exchange = job.reducer(job.config)
+    return train(replace(job.training, epochs=epochs), setup.data, exchange, state=setup.state)
