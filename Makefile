@@ -66,6 +66,7 @@ bench: $(VENV)/.user ## speed and area, each figure beside its limit (hours)
 	$(BIN)/fanin bench plan
 	$(BIN)/fanin bench codec
 	$(BIN)/fanin bench ring -o runs
+	$(BIN)/fanin bench ring-training -o runs
 	$(BIN)/fanin bench rdma
 	$(BIN)/fanin bench ps
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[fmax]'

@@ -28,7 +28,9 @@ class Figure:
     y_label: str
     series: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     log_x: bool = True
+    x_names: list[str] = field(default_factory=list)  # of x = 0, 1, ..., where they are no numbers
     log_y: bool = False
+    y_from: float = 0.0  # the least y of a linear axis
     note: str = ""
     over: str = ""
 
@@ -80,7 +82,9 @@ def _draw(figure: Figure, axes: Any) -> None:
         (line,) = axes.plot(*zip(*points, strict=True), marker=markers[what], label=name, markersize=5)
         if figure.over and which == figure.over:
             line.set(color="black", linestyle=":", markerfacecolor="none", markersize=8)
-    if figure.log_x:
+    if figure.x_names:
+        axes.set_xticks(range(len(figure.x_names)), figure.x_names)
+    elif figure.log_x:
         ticks = sorted({x for points in figure.series.values() for x, _ in points})
         axes.set_xscale("log", base=2)
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -88,5 +92,5 @@ def _draw(figure: Figure, axes: Any) -> None:
     if figure.log_y:
         axes.set_yscale("log")
     else:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(bottom=figure.y_from)
     axes.grid(alpha=0.3)

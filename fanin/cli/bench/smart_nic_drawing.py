@@ -68,7 +68,7 @@ def bars(axes: Any, stacks: Bars, notes: Mapping[str, str], measured: Mapping[st
     if measured:
         handles += axes.plot([], [], **_RTL, label=what)
     axes.set_xticks(range(len(stacks)), list(stacks))
-    axes.set(ylabel="ms an iteration", ylim=(0, 1.42 * top), xlim=(-0.5, len(stacks) - 0.4))
+    axes.set(ylabel="ms an iteration", ylim=(0, 1.42 * top), xlim=(-0.65, len(stacks) - 0.35))
     axes.legend(handles=handles, frameon=False, fontsize=8, loc="upper right", ncols=2)
 
 
@@ -130,9 +130,9 @@ def write(paths: Mapping[str, Path], inputs: Inputs, measured: Measured) -> None
 def _figure_2(drawing: Any, inputs: Inputs, measured: Measured) -> None:
     left, right = drawing.subplots(1, 2)
     stacks = figures.figure_2a(inputs)
-    what = "training: on cores; smart NIC: RTL"
+    what = "training (smart NIC: RTL)"
     bars(left, stacks, figures.notes_2a(stacks), figures.measured_2a(measured), what)
-    left.set_title("2a: regular NICs, 6 nodes, B = 1792; a smart NIC")
+    left.set_title("2a: 6 nodes, B = 1792")
     curves(right, figures.figure_2b(inputs), {})
     right.set_title("2b: overlapped, four schemes, B = 1792")
 
@@ -167,7 +167,7 @@ def _figure_4(drawing: Any, inputs: Inputs, measured: Measured) -> None:
 
 
 _COMPOSED = {
-    "smart-nic-2": (lambda measured: (9.5, 4.2), _figure_2),
+    "smart-nic-2": (lambda measured: (10.5, 4.2), _figure_2),
     "smart-nic-3b": (lambda measured: (9.5, 3.2 if measured.trace else 1.8), _figure_3b),
     "smart-nic-4": (lambda measured: (14.5, 8.5 if measured.seconds else 4.4), _figure_4),
 }

@@ -338,6 +338,7 @@ def test_no_cache_uses_nothing_that_was_kept_and_keeps_nothing(capsys, monkeypat
     [
         *("train x", "ps train", "ring train", "verilog x", "codec verify --codec bfp"),
         *("bench allreduce", "bench ring", "bench rdma", "bench ps", "bench codec", "bench area"),
+        "bench inceptionn",
     ],
 )
 def test_commands_that_emit_or_build_can_do_without_the_cache(command):
