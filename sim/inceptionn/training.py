@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Unpack
 
 import numpy as np
@@ -24,7 +24,8 @@ from fanin.sim.inceptionn.hosts import Board, Hosts, Plan
 from fanin.sim.inceptionn.meter import LegTraffic, legs_of
 from fanin.sim.inceptionn.transport import Counters
 from fanin.sim.learning.learner import Measures
-from fanin.sim.learning.replica import DataParallel, Dataset, Replica, State, measure
+from fanin.sim.learning.references import References, compare
+from fanin.sim.learning.replica import DataParallel, Dataset, Exchange, Replica, State, measure
 
 Float32 = npt.NDArray[np.float32]
 
@@ -219,3 +220,14 @@ def run(
     trained: Trained = raw.hosts
     trained.legs, trained.raw = legs_of(raw.switch), raw
     return trained
+
+
+def reducer(plan: Plan) -> Exchange:
+    """The golden exchange of a plan, of the gradients of all layers as one vector."""
+    return lambda gradients: exchange(plan.topology, gradients, Wire(plan.packets))
+
+
+def references(job: DataParallel, data: Dataset, plan: Plan) -> References:
+    """Train as the plan says, in NumPy, three times."""
+    plain = None if plan.codec is None else reducer(replace(plan, codec=None))
+    return compare(job, data, reducer(plan), plain, whole=True)

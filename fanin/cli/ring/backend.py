@@ -1,94 +1,78 @@
-"""What ``fanin ring train`` runs on: RTL, the model of the NIC's time, or hosts that reduce themselves."""
+"""What ``fanin ring train`` runs on, as the command sees it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from fanin.errors import CheckFailed
-from fanin.sim.learning.replica import Dataset, State
-from fanin.sim.network import LinkConfig
-from fanin.sim.ring.model import nic_seconds, on_cores, run_model
-from fanin.sim.ring.smart_nic_paper import fitted
-from fanin.sim.ring.training import Outcome, RingTraining
+from fanin.sim.learning.learner import Measures
+from fanin.sim.learning.references import References
+from fanin.sim.learning.replica import DataParallel, Dataset, State
+from fanin.sim.ring.schedule import Times
+
+#: Is told how many steps of the run all nodes have made.
+Progress = Callable[[int], None]
 
 
-class Progress(Protocol):
-    """Is told how many steps of the run all nodes have made."""
+class Epoch(Protocol):
+    """The end of an epoch."""
 
-    def __call__(self, steps: int) -> None:
-        """Show it."""
+    @property
+    def number(self) -> int:
+        """From 1 on."""
+
+    @property
+    def seconds(self) -> float:
+        """Simulated, since the start."""
+
+    @property
+    def measures(self) -> Measures:
+        """How good the model was then."""
+
+
+@dataclass
+class Result:
+    """What a run leaves. ``iteration``: the seconds of the mean one, by what they were spent on.
+
+    ``seconds``: of the whole run, simulated. ``times`` are of each host, ``counters`` of each node,
+    ``traffic`` of each round or leg; each may be empty.
+    """
+
+    epochs: Sequence[Epoch]
+    state: State
+    seconds: float
+    iteration: dict[str, float]
+    times: Sequence[Times] = ()
+    counters: Sequence[dict[str, int]] = ()
+    traffic: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Backend(Protocol):
-    """Carries a run out.
+    """A job, and what carries it out."""
 
-    Raises CheckFailed of one line where the run cannot be ended: with the node that is silent, with where a
-    gradient is not finite, or with the sum or the weights that differ.
-    """
+    @property
+    def training(self) -> DataParallel:
+        """What is trained."""
 
-    def job(self, job: RingTraining) -> RingTraining:
-        """The job as it is carried out: a backend may have times and sums of its own."""
+    @property
+    def nodes(self) -> int:
+        """Those that train, and aggregators."""
 
-    def run(
-        self, job: RingTraining, data: Dataset, state: State, *, pcap: Path | None, progress: Progress
-    ) -> Outcome:
-        """Carry it out, on from a state; all frames go to ``pcap``."""
+    @property
+    def exchanges(self) -> int:
+        """Of a step."""
 
+    def references(self, data: Dataset) -> References:
+        """The same training in NumPy, from its first step on. Raises CheckFailed where it diverges."""
 
-@dataclass(frozen=True)
-class Rtl:
-    """Ring nodes in Verilator."""
+    def golden(self, data: Dataset, epochs: int, state: State) -> State:
+        """The state behind so many epochs, on from one before."""
 
-    link: LinkConfig
+    def run(self, data: Dataset, state: State, *, pcap: Path | None, progress: Progress) -> Result:
+        """Carry it out, on from a state; all frames go to ``pcap``.
 
-    def job(self, job: RingTraining) -> RingTraining:
-        """The same."""
-        return job
-
-    def run(
-        self, job: RingTraining, data: Dataset, state: State, *, pcap: Path | None, progress: Progress
-    ) -> Outcome:
-        """Every sum is compared with the golden model's."""
-        from fanin.sim.cosim.simulator import SimulationFailed
-        from fanin.sim.ring.train_cosim import run_rtl  # Amaranth takes a second to load
-
-        try:
-            return run_rtl(job, data, state, link=self.link, pcap=pcap, progress=progress, quiet=False)
-        except SimulationFailed as failure:
-            raise CheckFailed(" ".join(str(failure).split())) from failure
-
-
-@dataclass(frozen=True)
-class NicModel:
-    """The golden sums, in the time of the NIC's model."""
-
-    link: LinkConfig
-
-    def job(self, job: RingTraining) -> RingTraining:
-        """The same."""
-        return job
-
-    def run(
-        self, job: RingTraining, data: Dataset, state: State, *, pcap: Path | None, progress: Progress
-    ) -> Outcome:
-        """There are no frames."""
-        seconds = nic_seconds(job.config, job.training.nodes, self.link)
-        return run_model(job, data, state, seconds=seconds, progress=progress)
-
-
-@dataclass(frozen=True)
-class Cores:
-    """The paper's baseline: hosts that add up on their own cores, with MPI and a conventional NIC."""
-
-    def job(self, job: RingTraining) -> RingTraining:
-        """With a backward pass that some cores are missing to."""
-        return on_cores(job, fitted().cores())[0]
-
-    def run(
-        self, job: RingTraining, data: Dataset, state: State, *, pcap: Path | None, progress: Progress
-    ) -> Outcome:
-        """There are no frames."""
-        _, seconds = on_cores(job, fitted().cores())
-        return run_model(job, data, state, seconds=seconds, progress=progress)
+        Raises CheckFailed of one line where the run cannot be ended: with the node that is silent, with where a
+        gradient is not finite, or with the sum or the weights that differ.
+        """

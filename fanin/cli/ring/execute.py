@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import json
-from dataclasses import replace
 from pathlib import Path
 
 from fanin.cli.output import (
@@ -24,10 +22,8 @@ from fanin.cli.ring.resume import save_state
 from fanin.cli.ring.setup import Setup, setup_of
 from fanin.cli.ring.summary import summary
 from fanin.errors import CheckFailed
-from fanin.golden.ring.all_reduce import all_reduce
 from fanin.report.ring.page import ring_page
-from fanin.sim.learning.replica import State, train
-from fanin.sim.ring.training import references
+from fanin.sim.learning.replica import State
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -55,19 +51,18 @@ def execute(args: argparse.Namespace) -> int:
 def _fill(folder: Path, setup: Setup, pcap: Path | None, status: StatusLine) -> Metrics:
     """Train, and write the run's files. Raises CheckFailed where the golden model itself cannot train so."""
     status.show("training in NumPy, to compare with")
-    beside = references(
-        setup.job, setup.data
-    )  # from the first epoch on: a state to resume from is checked, too
+    # From the first epoch on: a state to resume from is checked, too.
+    beside = setup.backend.references(setup.data)
     capture = folder / PCAP_FILE if pcap else None
     steps = _Steps(setup, status)
     state: State | None
     try:
-        outcome = setup.backend.run(setup.job, setup.data, setup.state, pcap=capture, progress=steps)
+        result = setup.backend.run(setup.data, setup.state, pcap=capture, progress=steps)
     except CheckFailed as failure:
         metrics, state = failure_of(setup, str(failure), steps.made), _last_epoch(setup, steps.made)
     else:
-        metrics, state = metrics_of(setup, outcome, beside), outcome.state
-        (folder / REPORT_FILE).write_text(ring_page(metrics, outcome.times))
+        metrics, state = metrics_of(setup, result, beside), result.state
+        (folder / REPORT_FILE).write_text(ring_page(metrics, result.times))
     if pcap:
         keep_capture(capture, pcap)
     if state:
@@ -87,7 +82,7 @@ class _Steps:
     def __call__(self, steps: int) -> None:
         self.made = steps
         setup = self._setup
-        epochs = setup.job.training.epochs
+        epochs = setup.backend.training.epochs
         epoch = min((setup.state.step + steps) // setup.data.steps + 1, epochs)
         text = f"epoch {epoch}/{epochs}: {steps:,} of {setup.steps:,} steps{self._left.after(steps)}"
         self._status.show(text)
@@ -101,5 +96,4 @@ def _last_epoch(setup: Setup, steps: int) -> State | None:
     epochs = (setup.state.step + steps) // setup.data.steps
     if not epochs:
         return None
-    exchange = functools.partial(all_reduce, config=setup.job.config)
-    return train(replace(setup.job.training, epochs=epochs), setup.data, exchange, state=setup.state)
+    return setup.backend.golden(setup.data, epochs, setup.state)

@@ -12,6 +12,7 @@ import numpy as np
 
 from fanin.cli.codec.options import CODECS, MODES, PARAMETERS
 from fanin.cli.output import RING_RUN, STATE_FILE, is_kind
+from fanin.cli.ring.defaults import EXCHANGES, SYSTEMS
 from fanin.codec import Codec
 from fanin.errors import InputError
 from fanin.golden.mlp import Mlp
@@ -21,21 +22,21 @@ from fanin.sim.learning.replica import State
 _PARTS = ("parameters", "velocities")
 
 
-#: Options that belong to the model, by what they are; a codec's parameters are numbers but for those named.
 _TEXTS, _WHOLE, _NUMBERS = (
     ("data", "layers"),
     ("nodes", "batch", "seed", "lanes"),
     ("rate", "momentum", "decay"),
 )
-_TEXT_PARAMETERS = {"bound": (), "mode": MODES}
+_CHOICES = {"system": SYSTEMS, "exchange": EXCHANGES, "codec": (Codec.NONE, *CODECS)}
+_TEXT_PARAMETERS = {"bound": (), "mode": MODES}  # of codecs; the others are numbers
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """A run's folder; ``options``: those that belong to the model, by name, a codec's only where it has one."""
+    """A run's folder; ``options``: those that decide its bits, by name, a codec's only where it has one."""
 
     folder: Path
-    options: Mapping[str, str | int | float]
+    options: Mapping[str, str | int | float | None]
 
     def state(self, network: Mlp) -> State:
         """Behind the run's last whole epoch. Raises InputError."""
@@ -50,10 +51,11 @@ def open_run(folder: Path) -> Earlier:
     if not is_kind(folder, RING_RUN):
         raise InputError(f"{folder}: no run of fanin ring train to go on from")
     record = open_record(folder / RING_RUN.mark).record("configuration")
-    found: dict[str, str | int | float] = {name: record.text(name) for name in _TEXTS}
+    found: dict[str, str | int | float | None] = {name: record.text(name) for name in _TEXTS}
     found |= {name: record.integer(name) for name in _WHOLE}
     found |= {name: float(record.number(name)) for name in _NUMBERS}
-    found["codec"] = record.text("codec", (Codec.NONE, *CODECS))
+    found |= {name: record.text(name, choices) for name, choices in _CHOICES.items()}
+    found |= {name: record.optional_text(name) for name in ("groups", "above")}
     for name in record.value.keys() & set(PARAMETERS):
         text = name in _TEXT_PARAMETERS
         found[name] = record.text(name, _TEXT_PARAMETERS[name]) if text else record.integer(name)

@@ -1,4 +1,4 @@
-"""From the options of ``fanin ring train`` to a run: its job, its data, where it begins, what it runs on."""
+"""From the options of ``fanin ring train`` to a run: what carries it out, its data, where it begins."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ from typing import Any
 
 from fanin.cli.codec.options import PARAMETERS, as_options, configuration, parse_bound
 from fanin.cli.ranges import Ranges, check_ranges
-from fanin.cli.ring.backend import Backend, Cores, NicModel, Rtl
+from fanin.cli.ring.backend import Backend
+from fanin.cli.ring.defaults import AGGREGATOR, DEFAULTS, GBPS, OF_MODEL, OF_SMART_NIC, SMART_NIC
+from fanin.cli.ring.inceptionn import Inceptionn
 from fanin.cli.ring.layers import parse_layers
 from fanin.cli.ring.resume import Earlier, open_run
-from fanin.cli.ring.train import DEFAULTS
+from fanin.cli.ring.smart_nic import Rtl, cores, nic_model
 from fanin.cli.stops import parse_stops
-from fanin.codec import Codec, CodecConfig, Inceptionn
+from fanin.codec import Codec, CodecConfig
 from fanin.errors import InputError
 from fanin.golden.mlp import Mlp
+from fanin.inceptionn import Scheme, Topology
 from fanin.ring import MAX_NODES, MIN_NODES, PRESETS
+from fanin.ring_groups import Groups
 from fanin.seed import MAX_SEED
+from fanin.sim.inceptionn.host import HostCosts
+from fanin.sim.inceptionn.hosts import Plan
 from fanin.sim.learning.mlp import Samples, classes_of
 from fanin.sim.learning.replica import DataParallel, Dataset, State
 from fanin.sim.learning.workloads import load, source_of
@@ -46,63 +52,74 @@ _RANGES: Ranges = {
 }
 _TRAINING = ("nodes", "batch", "epochs", "rate", "momentum", "decay", "seed")
 _PROFILE = ("flops", "memory_bandwidth", "pcie")
-#: Of the options, what belongs to the run and not to where it is written; a codec's parameters are added.
-CONFIGURATION = (
-    *("data", "layers", *_TRAINING, "lanes", "codec"),
-    *("all_reduce", "on", "overlap", "outstanding", *_PROFILE, "gbps", *FAULTS, "stop"),
-)
 
 
 @dataclass(frozen=True)
 class Setup:
     """A run as it was asked for. ``configuration`` has the options by name, defaults filled in.
 
-    ``job`` is as the backend carries it out. ``resumed`` is the folder whose last state, ``state``, it begins
-    with.
+    ``resumed`` is the folder whose last state, ``state``, it begins with.
     """
 
     configuration: dict[str, Any]
-    job: RingTraining
+    backend: Backend
     data: Dataset
     state: State
-    backend: Backend
     resumed: Path | None = None
 
     @property
     def steps(self) -> int:
         """Of the run."""
-        return self.job.training.epochs * self.data.steps - self.state.step
+        return self.backend.training.epochs * self.data.steps - self.state.step
 
 
 def setup_of(args: argparse.Namespace) -> Setup:
     """What the options say. Raises InputError of one line for what cannot be run."""
     earlier = open_run(args.resume) if args.resume else None
-    values = _filled(args, earlier)
-    check_ranges(values, _RANGES)
     try:
+        values = _filled(args, earlier)
+        check_ranges(values, _RANGES)
         return _setup(values, earlier)
     except ValueError as error:  # the configurations name parameter, value and limit
         raise InputError(str(error)) from error
 
 
 def _filled(args: argparse.Namespace, earlier: Earlier | None) -> dict[str, Any]:
-    """The options by name. Raises InputError where one contradicts what is resumed."""
+    """The options by name. Raises InputError where one contradicts what is resumed, or the system."""
     given = {name: value for name, value in vars(args).items() if value is not None}
     if args.layers is not None:
         given["layers"] = _text(parse_layers(args.layers))
     if args.bound is not None:
         given["bound"] = f"2^-{parse_bound(args.bound)}"
-    values = vars(args) | DEFAULTS | given
-    if earlier:
-        for name in given.keys() & {*DEFAULTS, "layers", *PARAMETERS} - {"epochs"}:
-            before = earlier.options.get(name, "none")
-            if given[name] != before:
-                option = "DATA" if name == "data" else f"--{name}"
-                raise InputError(f"{option} {given[name]}: {earlier.folder} was trained with {before}")
-        values |= earlier.options
-    values["on"] = args.on or ("model" if args.all_reduce == "host" else "rtl")
-    values["stop"] = ",".join(args.stop or ())
+    if args.stop is not None:
+        given["stop"] = ",".join(args.stop)
+    before = earlier.options if earlier else {}
+    for name in OF_MODEL if earlier else ():
+        if name in given and given[name] != before.get(name):
+            was = "none" if before.get(name) is None else before[name]
+            raise InputError(f"{_option(name)} {given[name]}: {args.resume} was trained with {was}")
+    values = dict.fromkeys(PARAMETERS) | vars(args) | DEFAULTS | before | given
+    if values["groups"]:
+        values["above"] = values["above"] or values["exchange"]
+        if "nodes" not in given | before:
+            values["nodes"] = _groups(values).workers
+    elif values["above"]:
+        raise InputError(f"--above {values['above']}: needs --groups")
+    values["gbps"] = GBPS[values["system"]] if values["gbps"] is None else values["gbps"]
+    if values["system"] != SMART_NIC:
+        if strange := [name for name in OF_SMART_NIC if name in given and name not in before]:
+            raise InputError(f"{_option(strange[0])}: of smart NICs, not of --system {values['system']}")
+        return values | {"on": "rtl"}
+    values["on"] = values["on"] or ("model" if values["all_reduce"] == "host" else "rtl")
     return values
+
+
+def _option(name: str) -> str:
+    return "DATA" if name == "data" else f"--{name.replace('_', '-')}"
+
+
+def _groups(values: Mapping[str, Any]) -> Groups:
+    return Groups.parse(values["groups"], below=values["exchange"], above=values["above"])
 
 
 def _text(widths: tuple[int, ...]) -> str:
@@ -110,31 +127,29 @@ def _text(widths: tuple[int, ...]) -> str:
 
 
 def _setup(values: dict[str, Any], earlier: Earlier | None) -> Setup:
+    make = _smart_nic if values["system"] == SMART_NIC else _inceptionn
     source, codec = source_of(values["data"]), _codec(values)
     link = LinkConfig(gbps=values["gbps"], **{fault: values[fault] for fault in FAULTS})
-    backend = _backend(values, link)
-    stops = parse_stops(values["stop"], values["nodes"], "node")
-    config = replace(_SIZES[values["lanes"]], codec=codec)
-    schedule = Schedule(Overlap(values["overlap"]), values["outstanding"])
     profile = WorkerProfile(**{name: values[name] for name in _PROFILE})
+    _check_frames(values)
     samples = load(source, values["seed"])
     network = _network(values, samples)
     training = DataParallel(network=network, **{name: values[name] for name in _TRAINING})
+    backend = make(values, training, codec, link, profile)
     data = Dataset(training, *samples)
     state = earlier.state(network) if earlier else State.initial(training)
     if earlier:
         _check_epochs(training, data, state, earlier)
-    job = RingTraining(training=training, config=config, schedule=schedule, profile=profile, stops=stops)
-    shown = {name: values[name] for name in CONFIGURATION} | {"layers": _text(network.widths)}
+    shown = {name: values[name] for name in DEFAULTS} | {"layers": _text(network.widths)}
     if codec:
         shown |= as_options(codec)
-    return Setup(shown, backend.job(job), data, state, backend, earlier.folder if earlier else None)
+    return Setup(shown, backend, data, state, earlier.folder if earlier else None)
 
 
 def _codec(values: Mapping[str, Any]) -> CodecConfig | None:
-    """The codec with its parameters; a group is a word where INCEPTIONN's is not given."""
+    """The codec with its parameters; a group is a smart NIC's word where INCEPTIONN's is not given."""
     args = argparse.Namespace(**values)
-    if args.codec == Inceptionn.kind and args.group is None:
+    if args.codec == Codec.INCEPTIONN and args.group is None and args.system == SMART_NIC:
         args.group = args.lanes
     if args.codec == Codec.NONE:
         if strange := [name for name in PARAMETERS if values[name] is not None]:
@@ -143,22 +158,65 @@ def _codec(values: Mapping[str, Any]) -> CodecConfig | None:
     return configuration(args)
 
 
-def _backend(values: Mapping[str, Any], link: LinkConfig) -> Backend:
-    """What the run runs on. Raises InputError for options that it does not have."""
+def _check_frames(values: Mapping[str, Any]) -> None:
+    """Raise InputError for faults and captures of a model."""
     of_frames = [f"--{name}" for name in (*FAULTS, "stop", "pcap") if values[name]]
     if values["on"] == "model" and of_frames:
         raise InputError(f"{', '.join(of_frames)}: faults and frames need --on rtl")
+
+
+def _smart_nic(
+    values: Mapping[str, Any],
+    training: DataParallel,
+    codec: CodecConfig | None,
+    link: LinkConfig,
+    profile: WorkerProfile,
+) -> Backend:
+    """Raises InputError for options that what is asked for does not have."""
+    if values["exchange"] == AGGREGATOR and not values["groups"]:
+        raise InputError(
+            "--exchange aggregator: smart NICs are in a ring; --groups of them may have aggregators"
+        )
+    config = replace(_SIZES[values["lanes"]], codec=codec)
+    groups = _groups(values) if values["groups"] else None
+    schedule = Schedule(Overlap(values["overlap"]), values["outstanding"])
+    job = RingTraining(training=training, config=config, schedule=schedule, profile=profile, groups=groups)
+    job = replace(job, stops=parse_stops(values["stop"], job.nodes, "node"))
     if values["all_reduce"] == "nic":
-        return Rtl(link) if values["on"] == "rtl" else NicModel(link)
+        return Rtl(job, link) if values["on"] == "rtl" else nic_model(job, link)
     if values["on"] == "rtl":
         raise InputError("--on rtl: no RTL is in hosts that reduce themselves, of --all-reduce host")
-    if values["codec"] != Codec.NONE:
+    if codec:
         raise InputError(
             f"--codec {values['codec']}: a NIC has a codec, and hosts of --all-reduce host have none"
         )
     if values["outstanding"] != 1:
         raise InputError("--outstanding: of a NIC's queue, which --all-reduce host does not use")
-    return Cores()
+    return cores(job)
+
+
+def _inceptionn(
+    values: Mapping[str, Any],
+    training: DataParallel,
+    codec: CodecConfig | None,
+    link: LinkConfig,
+    profile: WorkerProfile,
+) -> Backend:
+    """All cores of a host compute; the rate at which they add up is the paper's."""
+    if codec and codec.kind is not Codec.INCEPTIONN:
+        raise InputError(f"--codec {values['codec']}: INCEPTIONN's NIC has its own codec, or none")
+    groups = _groups(values).groups if values["groups"] else 1
+    above = Scheme(values["above"]) if values["groups"] else None
+    topology = Topology(training.nodes, Scheme(values["exchange"]), groups, above)
+    counts, batch = training.network.counts, training.batch
+    costs = HostCosts(
+        compute=sum(profile.forward(count, batch) + profile.backward(count, batch) for count in counts),
+        update=profile.update(1) / _VALUE_BYTES,
+    )
+    stops = parse_stops(values["stop"], topology.nodes, "node")
+    plan = Plan(topology, codec, costs=costs, stops=stops)
+    _ = plan.packets  # which knows the codecs that the NIC does not have
+    return Inceptionn(training, plan, link)
 
 
 def _network(values: Mapping[str, Any], samples: tuple[Samples, Samples]) -> Mlp:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from fanin.cli.output import REPORT_FILE, table
 from fanin.cli.ring.metrics import Metrics
-from fanin.report.ring.page import CARRIED, exact_line, title
+from fanin.report.ring.charts import PARTS
+from fanin.report.ring.page import carried, exact_line, title
 from fanin.report.unit import Unit
 
 SHOWN_EPOCHS = 20
@@ -23,7 +24,7 @@ def summary(metrics: Metrics, output: Path) -> str:
         ["weights", f"at most {metrics['distance']:.2g} from binary64's"],
         ["bit-exact", exact_line(metrics)],
         ["iteration", _iteration(metrics)],
-        ["simulated", f"{unit(metrics['simulated_seconds'])}, {CARRIED[options['all_reduce'], options['on']]}"],
+        ["simulated", f"{unit(metrics['simulated_seconds'])}, {carried(options)}"],
     ]
     if metrics["counters"]:
         sent = f"{metrics['frames']:,} sent by nodes, {metrics['retransmitted']:,} retransmitted"
@@ -33,11 +34,10 @@ def summary(metrics: Metrics, output: Path) -> str:
 
 
 def _iteration(metrics: Metrics) -> str:
-    iteration = metrics["iteration"]
-    unit = Unit.of(iteration["seconds"])
-    named = {"forward": "forward", "backward": "backward", "exposed": "all-reduce exposed", "update": "update"}
-    parts = ", ".join(f"{name} {unit(iteration[part])}" for part, name in named.items())
-    return f"{unit(iteration['seconds'])}: {parts}"
+    iteration = {part: Unit.of(seconds)(seconds) for part, seconds in metrics["iteration"].items()}
+    named = {part: name for part, name in PARTS.items() if part in iteration and part != "posting"}
+    parts = ", ".join(f"{name} {iteration[part]}" for part, name in named.items())
+    return f"{iteration['seconds']}: {parts}"
 
 
 def _epochs(metrics: Metrics, unit: Unit) -> str:

@@ -7,28 +7,14 @@ from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
 from fanin.cli.codec.options import add_codec
+from fanin.cli.ring.defaults import DEFAULTS, EXCHANGES, GBPS, RING, SMART_NIC, SYSTEMS
 from fanin.ring import LANES
 from fanin.sim.network import FAULTS
-from fanin.sim.ring.profile import WorkerProfile
 
-#: What an option is that is not given; with ``--resume``, of what belongs to the model, what the folder says.
-DEFAULTS = {
-    "data": "digits",
-    "nodes": 4,
-    "epochs": 10,
-    "batch": 32,
-    "rate": 0.1,
-    "momentum": 0.9,
-    "decay": 0.0,
-    "seed": 0,
-    "lanes": 8,
-    "codec": "none",
-}
 # Known here before anything heavy is loaded; a test compares them with what the schedule has.
 OVERLAPS = ("backward", "none")
 REDUCERS = ("nic", "host")
 PLACES = ("rtl", "model")
-GBPS = 40.0  # the prototype's, for 8 lanes
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -62,10 +48,17 @@ def run(args: argparse.Namespace) -> int:
     return execute(args)
 
 
-def _add(group: argparse._ArgumentGroup, name: str, metavar: str, meaning: str) -> None:
-    """An option with one of ``DEFAULTS``, and of its type."""
-    default = DEFAULTS[name]
-    group.add_argument(f"--{name}", type=type(default), metavar=metavar, help=f"{meaning} (default: {default})")
+def _add(group: argparse._ArgumentGroup, option: str, meaning: str, metavar: str, kind: type = float) -> None:
+    """An option with one of ``DEFAULTS``, which it is None without."""
+    default = DEFAULTS[option.replace("-", "_")]
+    text = meaning if default in (None, 0.0) else f"{meaning} (default: {default:g})"
+    group.add_argument(f"--{option}", type=kind, metavar=metavar, help=text)
+
+
+def _choose(
+    group: argparse._ArgumentGroup, option: str, meaning: str, choices: tuple[str, ...], default: str
+) -> None:
+    group.add_argument(f"--{option}", choices=choices, help=f"{meaning} (default: {default})")
 
 
 def _model_options(group: argparse._ArgumentGroup) -> None:
@@ -74,53 +67,47 @@ def _model_options(group: argparse._ArgumentGroup) -> None:
         metavar="W,W,…",
         help="widths from input to output, or a file with them (default: features, 128, classes)",
     )
-    _add(group, "epochs", "N", "passes over the training samples")
-    _add(group, "batch", "B", "samples of a node's mini-batch")
-    _add(group, "rate", "A", "learning rate")
-    _add(group, "momentum", "M", "share of the last update that goes on")
-    _add(group, "decay", "D", "share of a weight that is added to its gradient")
-    _add(group, "seed", "N", "of split, shuffle, first weights and faults")
+    _add(group, "epochs", "passes over the training samples", "N", int)
+    _add(group, "batch", "samples of a node's mini-batch", "B", int)
+    _add(group, "rate", "learning rate", "A")
+    _add(group, "momentum", "share of the last update that goes on", "M")
+    _add(group, "decay", "share of a weight that is added to its gradient", "D")
+    _add(group, "seed", "of split, shuffle, first weights and faults", "N", int)
 
 
 def _ring_options(group: argparse._ArgumentGroup) -> None:
-    _add(group, "nodes", "N", "nodes")
-    default = DEFAULTS["lanes"]
-    text = f"values that a NIC adds in a cycle (default: {default})"
-    group.add_argument("--lanes", type=int, choices=LANES, help=text)
+    _choose(
+        group,
+        "system",
+        "NICs that add gradients up, or INCEPTIONN's: hosts add up over sockets, NICs have the codec",
+        SYSTEMS,
+        SMART_NIC,
+    )
+    _add(group, "nodes", "nodes that train", "N", int)
+    _choose(group, "exchange", "how they, or those of a group, add up", EXCHANGES, RING)
+    group.add_argument("--groups", metavar="GxM", help="4x4: four groups of four nodes")
+    _choose(group, "above", "how groups add up", EXCHANGES, "as --exchange")
+    lanes = f"values that a smart NIC adds in a cycle (default: {DEFAULTS['lanes']})"
+    group.add_argument("--lanes", type=int, choices=LANES, help=lanes)
     add_codec(group, none=True)
-    group.add_argument(
-        "--all-reduce", choices=REDUCERS, default=REDUCERS[0], help="who adds up: NICs, or the hosts' own cores"
-    )
-    group.add_argument(
-        "--on", choices=PLACES, help="what the NICs run on (default: rtl; hosts that add up are a model)"
-    )
+    _choose(group, "all-reduce", "who adds up: smart NICs, or their hosts' own cores", REDUCERS, "nic")
+    _choose(group, "on", "what smart NICs run on", PLACES, "rtl; model for --all-reduce host")
 
 
 def _host_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--overlap",
-        choices=OVERLAPS,
-        default=OVERLAPS[0],
-        help="what an all-reduce runs beside: the backward pass of the layers below, or nothing",
-    )
-    group.add_argument(
-        "--outstanding", type=int, default=1, metavar="K", help="all-reduces that a host leaves unfinished"
-    )
-    for option, metavar, meaning in (
-        ("flops", "F", "what a host computes, in FLOP/s"),
-        ("memory-bandwidth", "B", "what a host's memory moves, in bytes/s: the time of an update"),
-        ("pcie", "P", "between a host's memory and its NIC, each way, in bit/s"),
-    ):
-        default = getattr(WorkerProfile, option.replace("-", "_"))
-        group.add_argument(f"--{option}", type=float, default=default, metavar=metavar, help=meaning)
+    what = "what an all-reduce runs beside: the backward pass of the layers below, or nothing"
+    _choose(group, "overlap", what, OVERLAPS, OVERLAPS[0])
+    _add(group, "outstanding", "all-reduces that a host leaves unfinished", "K", int)
+    _add(group, "flops", "what a host computes, in FLOP/s", "F")
+    _add(group, "memory-bandwidth", "what a host's memory moves, in bytes/s: the time of an update", "B")
+    _add(group, "pcie", "between a host's memory and its smart NIC, each way, in bit/s", "P")
 
 
 def _network_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--gbps", type=float, default=GBPS, metavar="G", help="rate of a link, in Gb/s")
+    rates = ", ".join(f"{gbps:g} of {system}" for system, gbps in GBPS.items())
+    _add(group, "gbps", f"rate of a link, in Gb/s (default: {rates})", "G")
     for fault in FAULTS:
-        group.add_argument(
-            f"--{fault}", type=float, default=0.0, metavar="P", help="probability per frame and link"
-        )
+        _add(group, fault, "probability per frame and link", "P")
     group.add_argument(
         "--stop",
         action="append",

@@ -11,10 +11,14 @@ from fanin.sim.ring.schedule import Span, Times
 WIDTH, LEFT, RIGHT = 960.0, 118.0, 944.0
 NODES = 4  # of the trace, at most
 KINDS = {"F": "forward", "B": "backward", "U": "update", "AR": "all-reduce"}
+#: Of an iteration; each system has some of them.
 PARTS = {
     "forward": "forward",
     "backward": "backward",
-    "exposed": "all-reduce, exposed",
+    "compute": "forward and backward",
+    "exposed": "all-reduce exposed",
+    "communicate": "communication",
+    "sum": "sums",
     "update": "update",
     "posting": "descriptors and status",
 }
@@ -71,12 +75,12 @@ def split_chart(iteration: Mapping[str, float]) -> str:
     """An iteration's parts, one behind the other, as shares of it."""
     unit = Unit.of(iteration["seconds"])
     canvas = Canvas(WIDTH, 84, "Where an iteration's time goes")
-    whole = sum(iteration[part] for part in PARTS)
+    whole = sum(iteration.get(part, 0.0) for part in PARTS)
     x = Axis(0, whole, 16, RIGHT)
     canvas.x_axis(Axis(0, whole / unit.seconds, 16, RIGHT), 40, f"time of an iteration, {unit.name}", top=6)
     begin = 0.0
     for part, name in PARTS.items():
-        seconds = iteration[part]
+        seconds = iteration.get(part, 0.0)
         if seconds <= 0:
             continue
         left, width = x(begin), x(begin + seconds) - x(begin)

@@ -13,16 +13,10 @@ from fanin.sim.ring.schedule import TRACED_STEPS, Times
 
 Metrics = Mapping[str, Any]
 
-#: What adds up, and where: by ``all_reduce`` and ``on``.
-CARRIED = {
-    ("nic", "rtl"): "NICs in RTL",
-    ("nic", "model"): "on the model of the NICs' time",
-    ("host", "model"): "on the model of hosts that reduce themselves",
-}
 _RUNS = {"the run": None, "binary32": "binary32", "binary64": "binary64"}
 _TABLES = {
     "Training": ("data", "layers", "epochs", "batch", "rate", "momentum", "decay", "seed"),
-    "Ring": ("nodes", "lanes", "codec", "all_reduce", "on"),
+    "Exchange": ("system", "nodes", "exchange", "groups", "above", "lanes", "codec", "all_reduce", "on"),
     "Hosts": ("overlap", "outstanding", "flops", "memory_bandwidth", "pcie"),
     "Network": ("gbps", "drop", "duplicate", "reorder", "corrupt", "stop"),
 }
@@ -31,6 +25,7 @@ _NAMES = {
     "rate": "learning rate",
     "decay": "weight decay",
     "all_reduce": "who adds up",
+    "above": "between groups",
     "on": "runs on",
     "outstanding": "all-reduces outstanding",
     "memory_bandwidth": "memory bandwidth",
@@ -45,6 +40,7 @@ _UNITS = {
     "pcie": (1e9, "Gb/s"),
     "gbps": (1, "Gb/s"),
 }
+#: What is shown of counters: those of a ring node, or of the transport of INCEPTIONN's hosts.
 _COUNTERS = {
     "sent": "frames sent",
     "retransmitted": "sent again",
@@ -56,6 +52,24 @@ _COUNTERS = {
     "out_of_order": "out of order",
     "cycles": "cycles",
     "added": "words added",
+    "segments": "segments sent",
+    "repeated": "sent again",
+    "acknowledgements": "ACKs",
+    "timeouts": "timeouts",
+}
+#: Likewise of traffic: of the rounds of groups, or of the legs of INCEPTIONN's exchange.
+_TRAFFIC = {
+    "round": "round",
+    "leg": "leg",
+    "level": "level",
+    "seconds": "time",
+    "data_bytes": "bytes of data",
+    "packets": "packets",
+    "raw": "of them raw",
+    "acknowledgements": "ACKs",
+    "payload": "bytes of payload",
+    "wire": "bytes on the wire",
+    "header_share": "headers",
 }
 
 
@@ -63,9 +77,23 @@ def title(metrics: Metrics) -> str:
     """What was trained, on what."""
     options = metrics["configuration"]
     codec = "no codec" if options["codec"] == "none" else options["codec"]
-    where = "hosts reduce" if options["all_reduce"] == "host" else f"{options['lanes']} lanes, {codec}"
-    sizes = f"{options['nodes']} nodes, {where}, batches of {options['batch']}"
+    groups = f" in groups of {options['groups']}" if options["groups"] else ""
+    sizes = f"{options['nodes']} nodes{groups}, {_who(options)}, {codec}, batches of {options['batch']}"
     return f"{options['layers'].replace(',', '-')} on {options['data']}: {sizes}"
+
+
+def _who(options: Metrics) -> str:
+    """What adds up."""
+    if options["system"] == "inceptionn":
+        return "INCEPTIONN" if options["exchange"] == "ring" else "worker-aggregator"
+    return "hosts reduce" if options["all_reduce"] == "host" else f"{options['lanes']} lanes"
+
+
+def carried(options: Metrics) -> str:
+    """What the run was carried out by, in words."""
+    if options["on"] == "rtl":
+        return "NICs in RTL"
+    return f"on the model of {'NICs' if options['all_reduce'] == 'nic' else 'hosts that reduce themselves'}"
 
 
 def exact_line(metrics: Metrics) -> str:
@@ -73,6 +101,8 @@ def exact_line(metrics: Metrics) -> str:
     options, steps = metrics["configuration"], f"{metrics['steps']:,}"
     if not metrics["bit_exact"]:
         return f"NO: {metrics['error']}"
+    if options["system"] == "inceptionn":
+        return f"yes: the weights of all nodes, after each of {steps} steps"
     replicas = f"all {options['nodes']} replicas are equal after each of {steps} steps"
     if options["on"] == "model":
         return f"sums are the golden model's; {replicas}"
@@ -96,14 +126,15 @@ def ring_page(metrics: Metrics, times: Sequence[Times]) -> str:
         exact=exact_line(metrics),
         resumed=_resumed(metrics),
         kinds=charts.KINDS,
-        trace=charts.trace_chart(times, "NIC" if nic else "network"),
+        trace=charts.trace_chart(times, "NIC" if nic else "network") if times else "",
         window=_window(metrics, len(times), nic),
-        parts={part: name for part, name in charts.PARTS.items() if metrics["iteration"][part] > 0},
+        parts={part: name for part, name in charts.PARTS.items() if metrics["iteration"].get(part, 0) > 0},
         split=charts.split_chart(metrics["iteration"]),
         runs=list(_RUNS),
         curves=[*_curves(epochs, "accuracy, %", "accuracy", 100), *_curves(epochs, "loss", "loss", 1)],
         distance=f"{metrics['distance']:.2g}",
         counters=_counters(metrics["counters"]),
+        traffic=_traffic(metrics["traffic"]),
         configuration=_configuration(options),
         epochs=_epoch_table(epochs),
     )
@@ -115,13 +146,19 @@ def _headline(metrics: Metrics) -> Rows:
     rows = [
         ("test accuracy", f"{100 * metrics['accuracy']:.1f} %"),
         ("iteration", unit(iteration["seconds"])),
-        ("exposed", f"{100 * iteration['exposed'] / iteration['seconds']:.1f} %"),
+        _waiting(iteration),
         ("all-reduces", f"{metrics['all_reduces']:,}"),
         ("simulated", Unit.of(metrics["simulated_seconds"])(metrics["simulated_seconds"])),
     ]
     if metrics["counters"]:
-        rows.append(("frames sent again", f"{metrics['retransmitted']:,} of {metrics['frames']:,}"))
+        rows.append(("frames sent again", f"{metrics['retransmitted']:,}"))
     return rows
+
+
+def _waiting(iteration: Mapping[str, float]) -> tuple[str, str]:
+    """The share of an iteration that goes to the network."""
+    part, name = ("exposed", "exposed") if "exposed" in iteration else ("communicate", "communication")
+    return name, f"{100 * iteration[part] / iteration['seconds']:.1f} %"
 
 
 def _resumed(metrics: Metrics) -> str:
@@ -154,10 +191,30 @@ def _counters(counters: Sequence[Mapping[str, int]]) -> list[list[str]]:
     """A row for each node under a row of headings; nothing without counters."""
     if not counters:
         return []
-    rows = [["node", *_COUNTERS.values()]]
+    names = [name for name in _COUNTERS if name in counters[0]]
+    rows = [["node", *(_COUNTERS[name] for name in names)]]
     for node, each in enumerate(counters):
-        rows.append([str(node), *(f"{each[name]:,}" for name in _COUNTERS)])
+        rows.append([str(node), *(f"{each[name]:,}" for name in names)])
     return rows
+
+
+def _traffic(traffic: Sequence[Metrics]) -> list[list[str]]:
+    """A row for each round, or each leg, under a row of headings; nothing without any."""
+    if not traffic:
+        return []
+    names = [name for name in _TRAFFIC if name in traffic[0]]
+    return [
+        [_TRAFFIC[name] for name in names],
+        *([_cell(name, each[name]) for name in names] for each in traffic),
+    ]
+
+
+def _cell(name: str, value: Any) -> str:
+    if name == "seconds":
+        return Unit.of(value)(value)
+    if name == "header_share":
+        return f"{100 * value:.1f} %"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _configuration(options: Metrics) -> dict[str, Rows]:
@@ -165,7 +222,7 @@ def _configuration(options: Metrics) -> dict[str, Rows]:
     codec = [key for key in options if key not in listed]  # its parameters
     tables = {}
     for heading, keys in _TABLES.items():
-        shown = (*keys, *codec) if heading == "Ring" else keys
+        shown = (*keys, *codec) if heading == "Exchange" else keys
         tables[heading] = [(_NAMES.get(key, key), _value(key, options[key])) for key in shown]
     return tables
 
@@ -176,7 +233,7 @@ def _value(key: str, value: Any) -> str:
     if key in _UNITS:
         one, unit = _UNITS[key]
         return f"{value / one:g} {unit}"
-    if value == "":
+    if value in ("", None):
         return "none"
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
 

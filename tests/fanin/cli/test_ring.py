@@ -5,19 +5,27 @@ import shlex
 
 import numpy as np
 import pytest
+from scapy.utils import rdpcap
 
+from fanin.cli.codec.options import PARAMETERS
 from fanin.cli.main import main
 from fanin.cli.output import RING_RUN
-from fanin.cli.ring import backend as backends
+from fanin.cli.ring import smart_nic
+from fanin.cli.ring.defaults import DEFAULTS, EXCHANGES, OF_MODEL, OF_SMART_NIC
 from fanin.cli.ring.resume import load_state
-from fanin.cli.ring.setup import CONFIGURATION
-from fanin.cli.ring.train import OVERLAPS, PLACES, REDUCERS
+from fanin.cli.ring.train import OVERLAPS
 from fanin.errors import CheckFailed
 from fanin.golden.mlp import Mlp
-from fanin.report.ring.page import CARRIED
+from fanin.inceptionn import Scheme, Topology
+from fanin.ring_groups import BARRIER, Level
 from fanin.sim.cosim.simulator import SimulationFailed
+from fanin.sim.inceptionn import training as inceptionn_training
+from fanin.sim.inceptionn.training import reducer
+from fanin.sim.learning.mlp import load_digits
+from fanin.sim.learning.replica import Dataset, train
 from fanin.sim.ring import train_cosim
 from fanin.sim.ring.schedule import Overlap
+from fanin.wire.ring import ETHERTYPE_RING
 
 SMALL = "--on model --layers 64,16,10 --nodes 3 --batch 64 --epochs 3"
 STEPS = 1347 // 3 // 64  # of an epoch
@@ -55,7 +63,7 @@ def test_a_run_writes_its_folder_and_says_what_was_compared(capsys, tmp_path):
     found = _json(capsys, tmp_path / "run")
     assert found == json.loads((tmp_path / "run" / "run.json").read_text())
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
-    assert set(found["configuration"]) == set(CONFIGURATION)
+    assert set(found["configuration"]) == set(DEFAULTS)
     assert (found["error"], found["bit_exact"], found["resumed"], found["first_epoch"]) == (None, True, None, 1)
     assert found["steps"] == found["steps_asked"] == 3 * STEPS
     assert found["all_reduces"] == 2 * 3 * STEPS
@@ -117,6 +125,22 @@ def test_a_faster_link_and_more_outstanding_change_no_bit(capsys, tmp_path):
     assert seconds["fast"] < 0.9 * seconds["one"]
     assert seconds["eight"] <= seconds["one"]
     assert all(_state(tmp_path / name).equals(_state(tmp_path / "one")) for name in runs)
+
+
+@pytest.mark.parametrize(
+    ("options", "rounds"), [("", 3), ("--above aggregator", 2 + 2 * 2), ("--exchange aggregator", 2 * (2 + 2))]
+)
+def test_groups_add_up_in_rounds(capsys, tmp_path, options, rounds):
+    given = SMALL.replace("--nodes 3", "--groups 2x2")
+    found = _json(capsys, tmp_path / "run", f"{given} {options}")
+    assert (found["configuration"]["nodes"], found["configuration"]["groups"]) == (4, "2x2")
+    assert found["bit_exact"]
+    assert found["iteration"]["exposed"] > 2 * rounds * BARRIER
+    whole = _json(capsys, tmp_path / "ring", SMALL.replace("--nodes 3", "--nodes 4"))
+    assert found["epochs"][-1]["binary64"] == whole["epochs"][-1]["binary64"]
+    assert whole["iteration"]["exposed"] < found["iteration"]["exposed"]
+    rest = _json(capsys, tmp_path / "rest", f"--on model --resume {tmp_path / 'run'} --epochs 4")
+    assert rest["configuration"]["above"] == found["configuration"]["above"]
 
 
 def test_layers_may_stand_in_a_file(capsys, tmp_path):
@@ -264,7 +288,7 @@ def test_a_run_that_fails_in_its_first_epoch_has_no_state(capsys, tmp_path, dies
     folder = tmp_path / "run"
     status, _, _ = _run(capsys, folder, f"{RTL} --batch 100 --stop 1:1e-4")  # epochs of 4 steps: two are whole
     assert (status, _state(folder).step) == (1, 8)
-    status, _, _ = _run(capsys, folder, f"{RTL} --batch 20")  # epochs of 22
+    status, _, _ = _run(capsys, folder, f"{RTL} --batch 20")  # epochs of 22 steps
     assert (status, [path.name for path in folder.iterdir()]) == (1, ["run.json"])
 
 
@@ -334,7 +358,8 @@ def test_the_progress_says_epoch_and_steps(capsys, tmp_path, monkeypatch):
 
 def test_what_argparse_knows_is_what_the_schedule_has():
     assert {each.value for each in Overlap} == set(OVERLAPS)
-    assert set(CARRIED) <= {(reducer, place) for reducer in REDUCERS for place in PLACES}
+    assert {each.value for each in Scheme} == {each.value for each in Level} == set(EXCHANGES)
+    assert set(OF_MODEL) - set(PARAMETERS) | set(OF_SMART_NIC) < set(DEFAULTS)
 
 
 def test_the_runs_of_other_commands_are_left_alone(capsys, tmp_path):
@@ -350,9 +375,42 @@ def test_an_interrupted_run_leaves_nothing(capsys, tmp_path, monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(backends, "run_model", interrupted)
+    monkeypatch.setattr(smart_nic, "run_model", interrupted)
     assert _run(capsys, tmp_path / "run", SMALL) == (130, "", "fanin: error: interrupted\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_options_reach_inceptionns_simulation(capsys, tmp_path, monkeypatch):
+    asked = {}
+
+    def run(job, data, plan, *, state, link, pcap, progress, quiet):
+        asked.update(job=job, plan=plan, link=link, state=state)
+        progress(STEPS)
+        raise SimulationFailed("enough")
+
+    monkeypatch.setattr(inceptionn_training, "run", run)
+    sizes = "--layers 64,16,10 --groups 2x2 --above aggregator --batch 64 --epochs 2"
+    options = "--codec inceptionn --bound 2^-6 --drop 0.1 --flops 1e12 --memory-bandwidth 2e9 --stop 4:1"
+    folder = tmp_path / "run"
+    status, _, err = _run(capsys, folder, f"--system inceptionn {sizes} {options}")
+    assert (status, err) == (1, f"fanin: error: enough (fanin doctor {folder} says more)\n")
+    plan, link = asked["plan"], asked["link"]
+    assert plan.topology == Topology(4, Scheme.RING, 2, Scheme.AGGREGATOR)
+    assert (plan.codec.bound, plan.codec.group, plan.stops) == (6, 8, {4: 1.0})
+    assert (link.drop, link.gbps) == (0.1, 10)
+    weights = 65 * 16 + 17 * 10
+    assert plan.costs.compute == pytest.approx(6 * weights * 64 / 1e12)
+    assert plan.costs.update * 4 == pytest.approx(20 / 2e9)
+    golden = train(asked["job"], inceptionn_data(asked["job"]), reducer(plan), whole=True)
+    epoch = 1347 // 4 // 64
+    assert golden.step == 2 * epoch
+    assert _state(folder).step == STEPS // epoch * epoch
+    if _state(folder).step == golden.step:
+        assert _state(folder).equals(golden)
+
+
+def inceptionn_data(job):
+    return Dataset(job, *load_digits(job.seed))
 
 
 def test_options_reach_the_simulation(capsys, tmp_path, monkeypatch):
@@ -421,7 +479,17 @@ def test_options_reach_the_simulation(capsys, tmp_path, monkeypatch):
             "--codec bfp: a NIC has a codec, and hosts of --all-reduce host have",
         ),
         ("--all-reduce host --outstanding 2", "--outstanding: of a NIC's queue"),
-        ("--resume nowhere", "nowhere: no run of fanin ring train to go on from"),
+        ("--groups 4", "groups must be like 4x4, groups and workers of each, not '4'"),
+        ("--groups 2x2", "groups must be of the 3 nodes that train, not 2x2: 4 workers"),
+        ("--groups 1x3", "groups must be at least 2, not 1"),
+        ("--above ring", "--above ring: needs --groups"),
+        ("--exchange aggregator", "--exchange aggregator: smart NICs are in a ring; --groups of them may have"),
+        (
+            "--all-reduce host --nodes 4 --groups 2x2",
+            "groups are of ring nodes: hosts that reduce on their own",
+        ),
+        ("--system inceptionn", "--on: of smart NICs, not of --system inceptionn"),
+        ("--on rtl --resume nowhere", "nowhere: no run of fanin ring train to go on from"),
         ("nowhere", "nowhere: no folder with MNIST's four idx files, no .npz; the bundled set is digits"),
         ("nowhere.npz", "nowhere.npz: cannot be read: No such file or directory"),
     ],
@@ -430,3 +498,53 @@ def test_bad_input_takes_one_line_and_writes_nothing(capsys, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "widths").write_text("64\n1.5 10\n")
     assert cause in _refused(capsys, tmp_path, f"{SMALL} {arguments}")
+
+
+HARDWARE = "--layers 64,16,10 --nodes 2 --batch 64 --seed 5"
+EACH = 1347 // 2 // 64
+
+
+@pytest.mark.verilator
+def test_the_command_trains_in_rtl_as_on_the_model(capsys, tmp_path):
+    """Over a bad network, until a node dies; then on from the folder that is left, to the bits of the model."""
+    frames, folder = tmp_path / "frames.pcap", tmp_path / "run"
+    faults = "--drop 0.02 --duplicate 0.02 --reorder 0.02 --corrupt 0.02"
+    dying = f"{HARDWARE} {faults} --epochs 9 --stop 1:5e-4 --pcap {frames}"
+    status, out, err = _run(capsys, folder, dying)
+    assert (status, out) == (1, "")
+    assert "node 1 has stopped answering: node 0 gives up the all-reduce of layer" in err
+    kinds = {bytes(frame)[12:14] for frame in rdpcap(str(frames))}
+    assert kinds == {ETHERTYPE_RING.to_bytes(2)}
+    left = json.loads((folder / "run.json").read_text())
+    assert EACH < left["steps"] < 9 * EACH
+    done = left["steps"] // EACH
+    assert _state(folder).step == done * EACH
+    found = _json(capsys, folder, f"--resume {folder} --epochs {done + 1} {faults}")
+    assert (found["configuration"]["on"], found["bit_exact"], found["first_epoch"]) == ("rtl", True, done + 1)
+    assert found["retransmitted"] == sum(each["retransmitted"] for each in found["counters"]) > 0
+    assert found["frames"] == sum(each["sent"] for each in found["counters"])
+    model = _json(capsys, tmp_path / "model", f"{HARDWARE} --on model --epochs {done + 1}")
+    assert _state(folder).equals(_state(tmp_path / "model"))
+    assert found["loss"] == model["loss"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        ("--lanes 8", "--lanes: of smart NICs, not of --system inceptionn"),
+        ("--overlap none", "--overlap: of smart NICs, not of --system inceptionn"),
+        ("--all-reduce nic", "--all-reduce: of smart NICs, not of --system inceptionn"),
+        ("--codec bfp", "--codec bfp: INCEPTIONN's NIC has its own codec, or none"),
+        ("--codec inceptionn --group 16", "group must be 8, the NIC's, not 16"),
+        ("--groups 3x2", "groups must divide the 4 workers, not be 3"),
+        (
+            "--groups 2x2 --exchange aggregator --above ring",
+            "above must be aggregator where groups have aggreg",
+        ),
+        ("--nodes 65", "workers must be 2 to 64, not 65"),
+        ("--exchange aggregator --stop 5:1", "--stop 5:1: nodes are 0 to 4"),
+    ],
+)
+def test_what_inceptionns_nodes_have_nothing_for_is_refused(capsys, tmp_path, arguments, cause):
+    nodes = "" if "--nodes" in arguments else "--nodes 4"
+    assert cause in _refused(capsys, tmp_path, f"--system inceptionn --batch 8 {nodes} {arguments}")

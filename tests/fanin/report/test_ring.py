@@ -22,6 +22,10 @@ OPTIONS = {
     "seed": 0,
     "lanes": 8,
     "codec": "bfp",
+    "system": "smart-nic",
+    "exchange": "ring",
+    "groups": None,
+    "above": None,
     "all_reduce": "nic",
     "on": "rtl",
     "overlap": "backward",
@@ -83,6 +87,7 @@ def _metrics(epochs=(1, 2, 3), options=(), **changes):
         "frames": 2001,
         "retransmitted": 7,
         "counters": COUNTERS,
+        "traffic": [],
         "epochs": [_epoch(number) for number in epochs],
         "resumed": None,
         "first_epoch": 1,
@@ -129,12 +134,15 @@ def test_an_iterations_parts_lie_one_behind_the_other():
     left, right = numbers(elements(chart, "line", "axis")[0], "x1", "x2")
     begin = 0.0
     for part in PARTS:
+        if part not in ITERATION:
+            assert elements(chart, "rect", f"ring-part-{part}") == []
+            continue
         (bar,) = elements(chart, "rect", f"ring-part-{part}")
         x, width = numbers(bar, "x", "width")
         assert (x - left) / (right - left) == pytest.approx(begin / 10e-6, abs=1e-3)
         assert width / (right - left) == pytest.approx(ITERATION[part] / 10e-6, abs=1e-3)
         begin += ITERATION[part]
-    assert "all-reduce, exposed: 5.000 µs, 50.0 %" in titles(elements(chart, "rect", "bar"))
+    assert "all-reduce exposed: 5.000 µs, 50.0 %" in titles(elements(chart, "rect", "bar"))
     nothing = split_chart(ITERATION | {"posting": 0.0})
     assert elements(nothing, "rect", "ring-part-posting") == []
 
@@ -143,11 +151,11 @@ def test_the_page_shows_everything_and_refers_to_nothing():
     page = ring_page(_metrics(), _times())
     assert page.count("<svg") == 4  # trace, iteration, accuracy, loss
     assert re.findall(r'(?:src|href)="|url\(|@import|<script', page) == []
-    for heading in ("What hosts and NICs do", "An iteration", "Accuracy and loss", "What the NICs counted"):
+    for heading in ("What hosts and NICs do", "An iteration", "Accuracy and loss", "What the nodes counted"):
         assert f"<h2>{heading}</h2>" in page
     told = (
         "yes: 60 all-reduces on each of 2 nodes; all 2 replicas are equal after each of 30 steps",
-        "7 of 2,001",
+        "<dd>7</dd>",
     )
     for text in (
         *told,
@@ -170,12 +178,35 @@ def test_what_a_run_has_not_is_not_shown():
     lone = ring_page(_metrics(epochs=(1,)), _times())
     assert lone.count("<svg") == 2  # a point is no curve
     model = ring_page(_metrics(options={"on": "model"}, counters=[], frames=None), _times())
-    assert "What the NICs counted" not in model
+    assert "What the nodes counted" not in model
     assert "golden sums" in model
     hosts = ring_page(_metrics(options={"on": "model", "all_reduce": "host"}, counters=[]), _times())
     assert "network 0" in hosts
     endless = [_epoch(1), _epoch(2, loss=None)]
     assert ring_page(_metrics() | {"epochs": endless}, _times()).count("<svg") == 3
+
+
+def test_inceptionns_iteration_legs_and_transport_are_shown():
+    leg = {"leg": "ring", "packets": 9000, "raw": 12, "acknowledgements": 4500, "payload": 1, "wire": 2}
+    inceptionn = {
+        "options": {"system": "inceptionn", "codec": "none"},
+        "iteration": {"seconds": 4e-3, "compute": 1e-3, "sum": 1e-3, "update": 0.5e-3, "communicate": 1.5e-3},
+        "counters": [{"segments": 777, "acknowledgements": 1, "repeated": 2, "timeouts": 3, "duplicates": 4}],
+        "traffic": [leg | {"header_share": 0.5}],
+    }
+    page = ring_page(_metrics(**inceptionn), [])
+    assert page.count("<svg") == 3  # no trace
+    assert "64-16-10 on digits: 2 nodes, INCEPTIONN, no codec, batches of 32" in page
+    for text in ("37.5 %", "777", "9,000", "50.0 %", "What travelled", "communication"):
+        assert text in page
+    assert "yes: the weights of all nodes, after each of 30 steps" in page
+
+
+def test_the_rounds_of_groups_are_shown():
+    rounds = [{"round": n, "level": "groups, up", "seconds": 2.5e-3, "data_bytes": 1234 + n} for n in range(2)]
+    page = ring_page(_metrics(options={"groups": "2x2", "above": "ring"}, traffic=rounds), _times())
+    assert "2 nodes in groups of 2x2, 8 lanes, bfp" in page
+    assert all(text in page for text in ("groups, up", "2.500 ms", "1,235"))
 
 
 def test_what_went_wrong_and_what_was_resumed_is_told():
