@@ -77,7 +77,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     write(figures, paths[1])
 
 
-_NOTE_12 = "RTL, four workers, table III's shares at 2^-10 (published). Dots: what the paper states."
+_NOTE_12 = "RTL, four workers, table III's shares at 2^-10 (published). Open markers: what the paper states."
 _NOTE_15 = "RTL, AlexNet's shares; sums included. Dots: section VIII-D's formula, as fitted to the paper."
 
 
