@@ -1,9 +1,10 @@
-"""The ring all-reduce: its sizes, and how a vector is cut into slices (docs/systems/ring.md)."""
+"""The ring all-reduce: its sizes, and how a vector is cut into stripes and slices (docs/systems/ring.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from fanin.codec import FLOAT_BITS, Codec, CodecConfig
 from fanin.memory import check_address_width
@@ -15,6 +16,7 @@ MAX_NODES = (1 << field_bits(RING, "nodes")) - 1
 LANES = (8, 16)
 MAX_FRAME_WORDS = 128
 MAX_FRAMES = 256  # of a buffer
+MAX_MEMORY_WORDS = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -25,13 +27,23 @@ class Slice:
     words: int
 
 
+@dataclass(frozen=True)
+class Stripe:
+    """The part of a vector that one engine reduces: its first value, on a word's boundary, and how many."""
+
+    start: int
+    count: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class RingConfig:
     """Sizes of a ring node, all nodes alike.
 
     ``lanes`` values make a word, ``frame_words`` words a frame, ``slice_frames`` frames a slice;
     ``buffer_frames`` is the receive buffer, ``replay_frames`` what may be unacknowledged; byte addresses of
-    memory have ``address_width`` bits. The defaults are those of a 100 Gb/s node with frames of 4 KiB. Raises
+    memory have ``address_width`` bits. ``memory_words``, each way, are buffered on top of what memory's latency
+    asks for: where memory is slower than the lanes, they even out that a segment's first half reads words and
+    its second half stores some. The defaults are those of a 100 Gb/s node with frames of 4 KiB. Raises
     ValueError that names parameter, value and limit.
     """
 
@@ -41,6 +53,7 @@ class RingConfig:
     buffer_frames: int = 32
     replay_frames: int = 32
     address_width: int = 40
+    memory_words: int = 0
     codec: CodecConfig | None = None
 
     def __post_init__(self) -> None:
@@ -60,6 +73,8 @@ class RingConfig:
                 f"replay_frames must be a power of two from 2 to {MAX_FRAMES}, not {self.replay_frames!r}"
             )
         check_address_width(self.address_width)
+        if self.memory_words not in range(MAX_MEMORY_WORDS + 1):
+            raise ValueError(f"memory_words must be 0 to {MAX_MEMORY_WORDS}, not {self.memory_words!r}")
         if self.codec is not None:
             self.codec.check_frame(lanes=self.lanes, frame_values=self.frame_values)
 
@@ -99,6 +114,15 @@ class RingConfig:
         """Words of a vector of ``count`` values."""
         return -(-count // self.lanes)
 
+    def stripes(self, count: int, engines: int) -> list[Stripe]:
+        """How ``engines`` share a vector of ``count`` values: in order, in whole words, alike but for one word.
+
+        None is longer than the first one. Where words are fewer than engines, some stripes are empty.
+        """
+        words = self.words(count)
+        bounds = [min(-(-words * n // engines) * self.lanes, count) for n in range(engines + 1)]
+        return [Stripe(start, end - start) for start, end in pairwise(bounds)]
+
     def segments(self, count: int, nodes: int) -> Iterator[list[Slice]]:
         """The slices of each segment of a vector; slice c begins at node c.
 
@@ -113,8 +137,13 @@ class RingConfig:
             start += nodes * size
 
 
-#: Named sizes, without a codec: ``tiny`` for tests, ``u280`` for a 100 Gb/s card.
+#: Named sizes, without a codec: ``tiny`` for tests, ``u280`` for a 100 Gb/s card, ``prototype`` for AI Smart
+#: NIC's 40 Gb/s, with frames of 4 KiB, too, slices that are longer than a hop, and buffers for a PCIe that is
+#: slower than the lanes.
 PRESETS = {
     "tiny": RingConfig(lanes=8, frame_words=4, slice_frames=2, buffer_frames=4, replay_frames=4),
+    "prototype": RingConfig(
+        lanes=8, frame_words=128, slice_frames=8, buffer_frames=16, replay_frames=16, memory_words=1536
+    ),
     "u280": RingConfig(),
 }

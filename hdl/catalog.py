@@ -110,11 +110,12 @@ def _ring_parameters(config: GlmConfig) -> Parameters:
     return vars(sizes) | {"codec": Codec.NONE} | vars(Bfp())
 
 
-def _ring_node(*, codec: Codec, block: int, mantissa: int, **sizes: int) -> RingNode:
-    chosen: CodecConfig | None = Bfp(block, mantissa) if codec is Codec.BFP else None
+def _ring_node(*, codec: Codec, **parameters: int) -> RingNode:
+    bfp = {name: parameters.pop(name) for name in vars(Bfp())}
+    chosen: CodecConfig | None = Bfp(**bfp) if codec is Codec.BFP else None
     if codec is Codec.INCEPTIONN:
-        chosen = Inceptionn(group=sizes["lanes"])
-    return RingNode(config=RingConfig(**sizes, codec=chosen))
+        chosen = Inceptionn(group=parameters["lanes"])
+    return RingNode(config=RingConfig(**parameters, codec=chosen))
 
 
 def _rdma_parameters(config: GlmConfig) -> Parameters:

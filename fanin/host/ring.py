@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fanin.codec import Inceptionn
+from fanin.codec import FLOAT_BITS, Inceptionn
 from fanin.hdl.ring.registers import (
     ACK_DELAY,
     RETRIES,
@@ -94,6 +94,16 @@ class RingDriver(BaseDriver):
         """Reduce the ``count`` values from byte ``address`` on. Refused ones show in the status."""
         batch = self.batch().write("address", address).write("count", count)
         return batch.write("post", post_descriptor=1)
+
+    def post_stripes(self, address: int, count: int, engines: int) -> list[Batch]:
+        """A vector that ``engines`` share: what each one's node is to get; nothing if its stripe is empty.
+
+        The vector is reduced when all nodes are ``finished``.
+        """
+        return [
+            self.post(address + FLOAT_BITS // 8 * stripe.start, stripe.count) if stripe.count else self.batch()
+            for stripe in self.config.stripes(count, engines)
+        ]
 
     def wait(self) -> Batch:
         """Read the status, to be repeated until :meth:`status_of` it is ``finished``."""

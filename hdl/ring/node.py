@@ -168,6 +168,7 @@ class RingNode(wiring.Component):
             with m.Elif(engine.events[event]):
                 m.d.sync += counter.eq(counter + 1)
         m.d.sync += registers.refused_any.eq(registers.refused.any())
+        m.d.comb += registers.completed_low.eq(registers.completed)  # truncated
 
     def _counters(self, m: Module, registers: Any, engine: Any, link: Any) -> None:
         """Every counter has a source."""

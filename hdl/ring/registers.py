@@ -37,6 +37,8 @@ class Failure(IntEnum):
     SETTINGS = 4  #: the registers ask for what no ring can do
 
 
+COMPLETED_LOW_BITS = 8  # more than descriptors can be unfinished
+
 FAILURE_BITS = max(Failure).bit_length()
 
 
@@ -47,7 +49,7 @@ def _width(name: str) -> int:
 
 def ring_constants(config: RingConfig) -> dict[str, int]:
     """What all nodes of a ring say of themselves, by field; ``queue`` is each node's own."""
-    bfp = config.codec if isinstance(config.codec, Bfp) else None
+    bfp = vars(config.codec) if isinstance(config.codec, Bfp) else dict.fromkeys(vars(Bfp()), 0)
     return {
         "id": IDENTITY,
         "version": VERSION,
@@ -55,9 +57,7 @@ def ring_constants(config: RingConfig) -> dict[str, int]:
         "frame_words": config.frame_words,
         "slice_frames": config.slice_frames,
         "codec_kind": config.codec_kind.id,
-        "block": bfp.block if bfp else 0,
-        "mantissa": bfp.mantissa if bfp else 0,
-    }
+    } | bfp
 
 
 def _identity() -> tuple[Register, ...]:
@@ -75,7 +75,12 @@ def _identity() -> tuple[Register, ...]:
             "block_format",
             Access.RO,
             "of a BFP codec, else 0",
-            (Field("block", 7, "values that share an exponent"), Field("mantissa", 4, "bits of a magnitude")),
+            (
+                Field("block", 7, "values that share an exponent"),
+                Field("mantissa", 4, "bits of a magnitude"),
+                Field("exponent", 4, "bits of an exponent"),
+                Field("offset", 5, "powers of two by which its range lies lower"),
+            ),
         ),
     )
 
@@ -91,6 +96,7 @@ def _control() -> tuple[Register, ...]:
             *failure_fields(Failure, "the job has ended; `cause` says why"),
             Field("refused_any", 1, "a descriptor of this job was refused"),
             Field("busy", 1, "0: nothing is to be waited for, every descriptor is done or never will be"),
+            Field("completed_low", COMPLETED_LOW_BITS, "the lowest bits of `completed`: one read says all"),
         ),
         Register("posted", Access.RO, "descriptors of this job that were accepted"),
         Register("completed", Access.RO, "and whose sums are in memory; in order"),

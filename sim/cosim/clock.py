@@ -19,8 +19,13 @@ def period_of(clock_mhz: float) -> int:
 
 def mac_rate(link: LinkConfig, period_ps: int, width: int) -> float:
     """Bytes a cycle at which a MAC keeps its node; 0, none, where the link is no slower than ``width`` bits."""
-    rate = link.gbps * period_ps / _PS_BYTES
+    rate = bytes_a_cycle(link.gbps, period_ps)
     return rate if rate < width / 8 else 0.0
+
+
+def bytes_a_cycle(gbps: float, period_ps: int) -> float:
+    """A rate in Gb/s, counted in bytes and cycles."""
+    return gbps * period_ps / _PS_BYTES
 
 
 class Clock:

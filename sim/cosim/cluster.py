@@ -19,7 +19,7 @@ from fanin.clock import CLOCK_MHZ
 from fanin.host.driver import BaseDriver, Batch, Value
 from fanin.job import worker_endpoint
 from fanin.sim.cosim.build import check_build
-from fanin.sim.cosim.clock import mac_rate, period_of
+from fanin.sim.cosim.clock import bytes_a_cycle, mac_rate, period_of
 from fanin.sim.cosim.live import Board, LiveHosts
 from fanin.sim.cosim.run import EVENT, QUIET_CYCLES, Phase, Progress, RunRequest, RunResult, Words
 from fanin.sim.cosim.simulator import Group, Simulator
@@ -36,6 +36,7 @@ class Settings(TypedDict, total=False):
 
     link: LinkConfig | None
     switch_ns: float
+    memory_gbps: float | None
     pcap: Path | None
     progress: Callable[[Progress], None] | None
 
@@ -63,7 +64,9 @@ class Cluster:
         switch: Callable[[], Switch] | None = None,
         jobs: Sequence[Job] = (),
         paced: bool = True,
+        memory_gbps: float | None = None,
         hosts: Callable[[Board], LiveHosts] | None = None,
+        nodes_per_memory: int = 1,
         quiet_cycles: int = QUIET_CYCLES,
         events: int = 0,
         link: LinkConfig | None = None,
@@ -75,18 +78,20 @@ class Cluster:
         """Carry out the phases, then let ``hosts`` drive; the result has memories and events, too.
 
         ``memories`` are, per node, the contents behind each of its memory ports; one alone is shared by all of
-        the node's ports. Nodes after the last one given have empty memories. ``longest_wait`` is the number of
+        the node's ports. With ``nodes_per_memory``, so many nodes in a row have the same memories, which are
+        given once. Nodes after the last one given have empty memories. ``longest_wait`` is the number of
         cycles that a healthy node may wait; a run without progress for longer ends. Without ``switch``, frames
-        are forwarded. MACs keep to the links' rate if ``paced``; else they take a beat a cycle. ``events``
-        bounds the entries of the event trace. The other arguments are those of RunRequest; ``progress`` is
-        called while the run goes on. Raises SimulationFailed when the run cannot go on.
+        are forwarded. MACs keep to the links' rate if ``paced``; else they take a beat a cycle. So do
+        memory ports, each way, unless ``memory_gbps`` bounds them, as PCIe does. ``events`` bounds the entries
+        of the event trace. The other arguments are those of RunRequest; ``progress`` is called while the run
+        goes on. Raises SimulationFailed when the run cannot go on.
         """
         link, ports = link or LinkConfig(), self.simulator.ports
         macs = [worker_endpoint(node).mac for node in range(len(ports))]
         width = max(own.mac_width for own in ports)
         with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
             folder = Path(temporary)
-            files = _write(folder, memories, len(ports))
+            files = _write(folder, memories, len(ports), nodes_per_memory)
             request = RunRequest(
                 nodes=len(ports),
                 period_ps=self.period_ps,
@@ -101,6 +106,7 @@ class Cluster:
                 switch_ns=switch_ns,
                 seed=seed,
                 mac_bytes_per_cycle=mac_rate(link, self.period_ps, width) if paced else 0.0,
+                memory_bytes_per_cycle=bytes_a_cycle(memory_gbps, self.period_ps) if memory_gbps else 0.0,
                 watchdog=_WATCHDOG + longest_wait,
                 hosts=hosts,
                 quiet_cycles=quiet_cycles,
@@ -111,8 +117,9 @@ class Cluster:
             )
             result = self.simulator.run(request, progress=progress)
             writes = [any(port.writes for port in own.memories) for own in ports]
+            contents = functools.cache(lambda path: np.fromfile(path, np.uint8))
             result.memories = [
-                [np.fromfile(path, np.uint8) for path in paths] if written else []
+                [contents(path) for path in paths] if written else []
                 for paths, written in zip(files, writes, strict=True)
             ]
             if request.trace:
@@ -120,14 +127,17 @@ class Cluster:
         return result
 
 
-def _write(folder: Path, memories: Iterable[Iterable[npt.NDArray]], nodes: int) -> list[list[Path]]:
+def _write(
+    folder: Path, memories: Iterable[Iterable[npt.NDArray]], nodes: int, nodes_per_memory: int
+) -> list[list[Path]]:
     """A file for each memory, per node. Contents are taken one by one: generators need not hold all at once."""
     files: list[list[Path]] = []
-    for node, contents in enumerate(memories):
-        files.append([])
+    for host, contents in enumerate(memories):
+        paths: list[Path] = []
         for number, content in enumerate(contents):
-            files[-1].append(folder / f"memory{node}_{number}")
-            content.tofile(files[-1][-1])
+            paths.append(folder / f"memory{host}_{number}")
+            content.tofile(paths[-1])
+        files += [paths] * nodes_per_memory
     empty = folder / "empty"
     empty.touch()
     return files + [[empty]] * (nodes - len(files))

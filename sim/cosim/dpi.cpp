@@ -22,10 +22,11 @@
 
 namespace {
 
-enum Operation : uint32_t { kWrite, kRead, kPoll, kCheck };
+enum Operation : uint32_t { kWrite, kRead, kPoll, kCheck, kAwait };
 enum Port : int { kMac, kHost, kPorts };  // through which frames enter and leave a node
 
-struct HostOperation {  // poll repeats its read until (value & mask) == data; check fails unless it holds
+// Poll repeats its read until (value & mask) == data, await until it is not; check fails unless it holds.
+struct HostOperation {
   uint32_t kind, address, data, mask;
 };
 
@@ -107,7 +108,8 @@ uint64_t last_progress = 0;
 uint64_t event_mask = 0;
 uint64_t events_left = 0;
 int memory_latency = 0;
-int mac_rate = 0;
+int mac_rate = 0;  // 1/65536 bytes a cycle, as memory_rate
+int memory_rate = 0;
 size_t hosts_busy = 0;
 bool live = false;  // live hosts run: a node may read for ever, and Python hands out programs one by one
 bool wake = false;
@@ -154,10 +156,11 @@ extern "C" {
 
 // ---- called by the top ----
 
-void fanin_start(int *period_ps, int *latency, int *rate) {
+void fanin_start(int *period_ps, int *latency, int *rate, int *of_memories) {
   *period_ps = static_cast<int>(period);
   *latency = memory_latency;
   *rate = mac_rate;
+  *of_memories = memory_rate;
 }
 
 // At every falling edge: whether Python is to be woken at the coming rising one.
@@ -242,8 +245,9 @@ void fanin_host_done(int index, int data, int response) {
     return finish_program(index);
   }
   if (operation.kind == kPoll && !match) return;
+  if (operation.kind == kAwait && match) return;
   last_progress = cycle;
-  if (operation.kind == kRead) node.reads.push_back(value);
+  if (operation.kind == kRead || operation.kind == kAwait) node.reads.push_back(value);
   if (operation.kind == kCheck && !match) {
     snprintf(text, sizeof text, ": register 0x%x reads 0x%x, expected 0x%x under mask 0x%x", operation.address,
              value, operation.data, operation.mask);
@@ -322,12 +326,13 @@ void fanin_event(int node, long long events) {
 
 // ---- called by Python ----
 
-void cosim_setup(uint32_t count, uint64_t period_ps, int latency, uint64_t watchdog_cycles, int rate) {
+void cosim_setup(uint32_t count, uint64_t period_ps, int latency, uint64_t watchdog_cycles, int rate, int of_memories) {
   nodes.assign(count, Node());
   for (uint32_t node = 0; node < count; ++node) nodes[node].random.seed(node + 1);
   period = period_ps;
   memory_latency = latency;
   mac_rate = rate;
+  memory_rate = of_memories;
   watchdog = watchdog_cycles;
 }
 

@@ -14,11 +14,11 @@ from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import FailedCheck, Intervals
 
 _NEVER = 2**64 - 1
-_RATE_UNITS = 65536  # parts of a byte, in which a MAC's rate is counted
+_RATE_UNITS = 65536  # parts of a byte, in which rates are counted
 _STALL_UNITS = 256  # parts of all cycles, in which a host's stalls are
 _MAC, _HOST = 0, 1  # the ports through which frames leave a node
 _SIGNATURES: dict[str, tuple[object, Sequence[object]]] = {
-    "cosim_setup": (None, (c_uint32, c_uint64, c_int, c_uint64, c_int)),
+    "cosim_setup": (None, (c_uint32, c_uint64, c_int, c_uint64, c_int, c_int)),
     "cosim_map": (c_bool, (c_uint32, c_char_p, c_bool)),
     "cosim_trace": (c_bool, (c_char_p, c_uint64, c_uint64)),
     "cosim_close_trace": (None, ()),
@@ -63,11 +63,18 @@ class Library:
             function.restype, function.argtypes = result, arguments
 
     def setup(
-        self, *, nodes: int, period_ps: int, latency: int, watchdog: int, mac_bytes_per_cycle: float
+        self,
+        *,
+        nodes: int,
+        period_ps: int,
+        latency: int,
+        watchdog: int,
+        mac_bytes_per_cycle: float,
+        memory_bytes_per_cycle: float,
     ) -> None:
-        """Number of nodes, clock period, cycles of a memory's latency, cycles without progress, links' rate."""
-        rate = round(mac_bytes_per_cycle * _RATE_UNITS)
-        self._functions.cosim_setup(nodes, period_ps, latency, watchdog, rate)
+        """Number of nodes, clock period, cycles of a memory's latency, cycles without progress, rates."""
+        rates = [round(rate * _RATE_UNITS) for rate in (mac_bytes_per_cycle, memory_bytes_per_cycle)]
+        self._functions.cosim_setup(nodes, period_ps, latency, watchdog, *rates)
 
     def map_memory(self, node: int, path: Path, *, writable: bool = False) -> None:
         """Let a node's next memory port access a file, from address 0; writes change it if ``writable``."""

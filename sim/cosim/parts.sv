@@ -25,7 +25,7 @@ module fanin_memory #(
     parameter int NODE = 0, parameter int PORT = 0, parameter int ADDRESS = 64, parameter int WIDTH = 256,
     parameter int ID = 1
 ) (
-    input bit clk, input bit rst, input int latency,
+    input bit clk, input bit rst, input int latency, input int rate,
     input bit [ID-1:0] arid, input bit [ADDRESS-1:0] araddr, input bit [7:0] arlen,
     input bit arvalid, output bit arready,
     output bit [ID-1:0] rid, output bit [WIDTH-1:0] rdata, output bit [1:0] rresp, output bit rlast, output bit rvalid, input bit rready
@@ -43,7 +43,9 @@ module fanin_memory #(
   burst_t current;
   assign current = bursts[head];
   wire free = !rvalid || rready;
-  wire take = free && head != tail && $signed(now - current.due) >= 0;
+  wire paid;
+  fanin_memory_rate #(.WIDTH(WIDTH)) pace (.clk(clk), .rst(rst), .rate(rate), .take(take), .paid(paid));
+  wire take = free && head != tail && $signed(now - current.due) >= 0 && paid;
   wire last = beat == current.beats;
   bit [SHARE-1:0] share;
   bit [SHARES*SHARE-1:0] word;
@@ -78,12 +80,25 @@ module fanin_memory #(
   end
 endmodule
 
+// Whether a memory's port may move one more word: with a rate (in 1/65536 bytes a cycle; 0: none) as of PCIe, no
+// faster than that.
+module fanin_memory_rate #(parameter int WIDTH = 256) (
+    input bit clk, input bit rst, input int rate, input bit take, output bit paid
+);
+  longint credit = 0, left;
+  assign paid = rate == 0 || credit >= 0;
+  always @(posedge clk) begin
+    left = credit + 64'(rate) - (take ? 65536 * WIDTH / 8 : 0);
+    credit <= rst || rate == 0 ? 0 : left > 64'(rate) ? 64'(rate) : left;
+  end
+endmodule
+
 // An AXI4 write slave beside it: takes a burst's words once it has its address, one a cycle; answers LATENCY later.
 module fanin_memory_write #(
     parameter int NODE = 0, parameter int PORT = 0, parameter int ADDRESS = 64, parameter int WIDTH = 256,
     parameter int ID = 1
 ) (
-    input bit clk, input bit rst, input int latency,
+    input bit clk, input bit rst, input int latency, input int rate,
     input bit [ID-1:0] awid, input bit [ADDRESS-1:0] awaddr, input bit [7:0] awlen,
     input bit awvalid, output bit awready,
     input bit [WIDTH-1:0] wdata, input bit [WIDTH/8-1:0] wstrb, input bit wlast, input bit wvalid, output bit wready,
@@ -105,7 +120,11 @@ module fanin_memory_write #(
   bit [31:0] now = 0;
   burst_t current;
   assign current = bursts[head];
-  assign wready = head != tail;
+  wire paid;
+  fanin_memory_rate #(.WIDTH(WIDTH)) pace (
+    .clk(clk), .rst(rst), .rate(rate), .take(wvalid && wready), .paid(paid)
+  );
+  assign wready = head != tail && paid;
   wire last = beat == current.beats;
   wire due = answered != head && $signed(now - answers[answered].due) >= 0;
   bit [SHARES*SHARE-1:0] word;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from array import array
 from collections.abc import Iterable
 from enum import IntEnum
@@ -22,6 +24,7 @@ class Action(IntEnum):
     READ = 1
     POLL = 2
     CHECK = 3
+    AWAIT = 4
 
 
 class HostProgram:
@@ -48,6 +51,15 @@ class HostProgram:
     def poll(self, address: int, value: int, mask: int = _ALL) -> HostProgram:
         """Read a word until its bits under ``mask`` are ``value``; ends with the simulation's watchdog."""
         return self._add(Action.POLL, address, value, mask)
+
+    def await_change(self, registers: RegisterMap, register: str, **fields: int) -> HostProgram:
+        """Read a register until one of these fields is not as given; that word is the next of the reads.
+
+        Raises KeyError where there is no such field.
+        """
+        places = [_field(registers, register, name, value) for name, value in fields.items()]
+        data, mask = (functools.reduce(operator.or_, part) for part in list(zip(*places, strict=True))[1:])
+        return self._add(Action.AWAIT, places[0][0], data, mask)
 
     def check(self, address: int, value: int, mask: int = _ALL) -> HostProgram:
         """Read a word; unless its bits under ``mask`` are ``value`` the simulation ends with an error."""

@@ -52,6 +52,7 @@ class RunRequest:
     seed: int
     memory_latency: int = 64
     mac_bytes_per_cycle: float = 0.0  # the links' rate, to which a MAC holds its node; 0: a beat a cycle
+    memory_bytes_per_cycle: float = 0.0  # of each memory port and direction, at most; 0: a beat a cycle
     watchdog: int = 200_000
     event_mask: int = 0  # bit n: bit n of a node's events, of whatever kind it is
     event_limit: int = 1_000_000

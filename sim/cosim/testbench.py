@@ -150,6 +150,7 @@ def _prepare(request: RunRequest) -> Library:
         latency=request.memory_latency,
         watchdog=request.watchdog,
         mac_bytes_per_cycle=request.mac_bytes_per_cycle,
+        memory_bytes_per_cycle=request.memory_bytes_per_cycle,
     )
     for node, files in enumerate(request.memories):
         for path, writable in zip(files, request.writable[node], strict=True):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fanin.errors import CheckFailed
 from fanin.golden.mlp import Floats, Mlp, Momentum
 from fanin.sim.learning.learner import Measures, Shards
-from fanin.sim.learning.mlp import Samples
+from fanin.sim.learning.mlp import Samples, classes_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Dataset:
 
     def __init__(self, job: DataParallel, train: Samples, test: Samples):
         widths = job.network.widths
-        features, classes = train.images.shape[1], int(max(train.digits.max(), test.digits.max())) + 1
+        features, classes = train.images.shape[1], classes_of(train, test)
         if widths[0] != features:
             raise ValueError(f"layers must begin with the data's {features} features, not {widths[0]}")
         if widths[-1] < classes:
@@ -104,6 +104,11 @@ class State:
         )
 
 
+def _unwarned() -> np.errstate:
+    """Of a model that diverges ``Replica.backward`` says so."""
+    return np.errstate(over="ignore", invalid="ignore")
+
+
 class Replica:
     """One node's model. A step: ``forward``, ``backward`` of each layer from the last one on, their ``update``.
 
@@ -117,14 +122,17 @@ class Replica:
 
     def forward(self) -> None:
         """With the next mini-batch."""
-        samples = self.data.shards(self.node, self.state.step)
-        *self._inputs, scores = self.job.network.forward(self.state.parameters, samples.images)
-        self._error = self.job.network.output_error(scores, samples.digits)
+        samples, network = self.data.shards(self.node, self.state.step), self.job.network
+        with _unwarned():
+            *self._inputs, scores = network.forward(self.state.parameters, samples.images)
+            self._error = network.output_error(scores, samples.digits)
 
     def backward(self, layer: int) -> Floats:
         """The layer's gradient, of this node's samples. Raises CheckFailed unless all of it is finite."""
         parameters = self.state.parameters[layer]
-        gradient, self._error = self.job.network.backward(layer, parameters, self._inputs[layer], self._error)
+        inputs, network = self._inputs[layer], self.job.network
+        with _unwarned():
+            gradient, self._error = network.backward(layer, parameters, inputs, self._error)
         if not np.isfinite(gradient).all():
             where = f"node {self.node}, layer {layer}, step {self.state.step}"
             raise CheckFailed(f"{where}: the gradient has values that are not finite; choose a smaller --rate")
@@ -133,7 +141,8 @@ class Replica:
     def update(self, layer: int, total: Floats) -> None:
         """With the sum of all nodes' gradients, of which the mean counts."""
         mean = total / total.dtype.type(self.job.nodes)
-        self.job.descent.step(self.state.parameters[layer], self.state.velocities[layer], mean)
+        with _unwarned():
+            self.job.descent.step(self.state.parameters[layer], self.state.velocities[layer], mean)
 
     def end_step(self) -> None:
         """All layers are updated."""
@@ -144,11 +153,13 @@ def measure(job: DataParallel, data: Dataset, parameters: Sequence[Floats]) -> M
     """Shares of samples that the parameters recognise, and the mean loss of those to train on."""
     accuracies = []
     for samples in data.train, data.test:
-        scores = job.network.forward(parameters, samples.images)[-1]
+        with _unwarned():
+            scores = job.network.forward(parameters, samples.images)[-1]
         accuracies.append(float((scores.argmax(axis=1) == samples.digits).mean()))
         if samples is data.train:
             loss = _cross_entropy(scores, samples.digits)
-    return Measures(*accuracies, loss)
+    trained, tested = accuracies
+    return Measures(trained, tested, loss)
 
 
 def _cross_entropy(scores: Floats, labels: npt.NDArray[np.int64]) -> float:

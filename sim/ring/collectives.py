@@ -53,6 +53,12 @@ def binomial(nodes: int, size: float, link: Link, *, ratio: float = 1.0) -> floa
     return steps * (2 * link.latency + 2 * size * link.byte / ratio + size * link.add)
 
 
+def best(nodes: int, size: float, link: Link, *, ratio: float = 1.0) -> float:
+    """Seconds of the fastest of these: what a library's heuristics, by nodes and size, aim at."""
+    schemes: tuple[Scheme, ...] = (ring, rabenseifner, binomial)
+    return min(scheme(nodes, size, link, ratio=ratio) for scheme in schemes)
+
+
 def worker_aggregator(workers: int, size: float, link: Link, *, ratio: float = 1.0) -> float:
     """Seconds of INCEPTIONN's baseline: (1 + lg p)α + (p + lg p)nβ + (p − 1)nγ.
 

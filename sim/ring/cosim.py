@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Unpack
 
 import numpy as np
@@ -31,7 +32,7 @@ _CONTROL_CYCLES = 4  # a MAC's link is occupied no longer than that by a control
 
 @dataclass
 class RingRun:
-    """What came out of a run; ``sums`` per node, per vector."""
+    """What came out of a run; ``sums`` per host, per vector. An engine is a node: several may have one host."""
 
     sums: list[list[Float32]] = field(default_factory=list)
     status: list[RingStatus] = field(default_factory=list)  # per node
@@ -94,19 +95,33 @@ class _Layout:
 
 
 class RingCosim:
-    """N ring nodes of ``config`` at a forwarding switch, built once; each ``all_reduce`` is a run.
+    """N hosts of ``engines`` ring nodes each at a forwarding switch, built once; each ``all_reduce`` is a run.
 
-    Raises InputError for a missing tool and for sizes out of range.
+    Engine e of all hosts is ring e; the engines of a host share its memory and each vector. Nodes are numbered
+    host by host. Raises InputError for a missing tool and for sizes out of range.
     """
 
-    def __init__(self, config: RingConfig, *, nodes: int, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
+    def __init__(
+        self,
+        config: RingConfig,
+        *,
+        nodes: int,
+        engines: int = 1,
+        clock_mhz: float = CLOCK_MHZ,
+        quiet: bool = False,
+    ):
         if nodes not in range(MIN_NODES, MAX_NODES + 1):
             raise InputError(f"nodes must be {MIN_NODES} to {MAX_NODES}, not {nodes}")
+        if engines not in range(1, MAX_NODES // nodes + 1):
+            raise InputError(f"engines must be 1 to {MAX_NODES // nodes} at {nodes} nodes, not {engines}")
         self.config = config
         self.nodes = nodes
+        self.engines = engines
         self.driver = RingDriver(config)
         self._cluster = Cluster(
-            lambda: [Group(RingNode(config=config, queue=QUEUE), nodes)], clock_mhz=clock_mhz, quiet=quiet
+            lambda: [Group(RingNode(config=config, queue=QUEUE), nodes * engines)],
+            clock_mhz=clock_mhz,
+            quiet=quiet,
         )
 
     def all_reduce(
@@ -125,18 +140,23 @@ class RingCosim:
         SimulationFailed when the simulation itself cannot go on.
         """
         layout, nodes = self._layout(vectors), len(vectors)
-        macs = [worker_endpoint(node).mac for node in range(nodes)]
+        rings = [
+            [worker_endpoint(node).mac for node in range(engine, nodes * self.engines, self.engines)]
+            for engine in range(self.engines)
+        ]
         members = [
-            RingMember(id=JOB_ID, macs=macs, rank=node, timeout=timeout, retries=retries)
-            for node in range(nodes)
+            RingMember(id=JOB_ID + engine, macs=macs, rank=rank, timeout=timeout, retries=retries)
+            for rank in range(nodes)
+            for engine, macs in enumerate(rings)
         ]
         raw = self._cluster.run(
             memories=([layout.fill(own)] for own in vectors),
             phases=[
                 Phase("start", [self._start(member) for member in members]),
-                Phase("reduce", [self._reduce(layout)] * nodes),
+                Phase("reduce", self._reduce(layout) * nodes),
             ],
             longest_wait=4 * timeout,
+            nodes_per_memory=self.engines,
             seed=seed,
             **settings,
         )
@@ -164,13 +184,17 @@ class RingCosim:
             program.extend(batch.operations)
         return self._wait(program)
 
-    def _reduce(self, layout: _Layout) -> HostProgram:
-        driver, program = self.driver, HostProgram()
-        program.extend(driver.command("clear_counters").operations)
-        for address, count in zip(layout.addresses, layout.counts, strict=True):
-            program.extend(driver.post(address, count).operations)
-        self._wait(program)
-        return program.extend(driver.wait().operations).extend(driver.counters().operations)
+    def _reduce(self, layout: _Layout) -> list[HostProgram]:
+        """A program for each engine of a host."""
+        driver = self.driver
+        vectors = zip(layout.addresses, layout.counts, strict=True)
+        posts = [driver.post_stripes(address, count, self.engines) for address, count in vectors]
+        programs = []
+        for batches in zip(*posts, strict=True):
+            program = HostProgram().extend(driver.command("clear_counters").operations)
+            self._wait(program.extend(chain.from_iterable(batch.operations for batch in batches)))
+            programs.append(program.extend(driver.wait().operations).extend(driver.counters().operations))
+        return programs
 
     def _collect(self, raw: RunResult, layout: _Layout, nodes: int) -> RingRun:
         driver, run = self.driver, RingRun(raw=raw)
@@ -180,7 +204,7 @@ class RingCosim:
             reads = Reads(words)
             run.status.append(driver.status_of(reads.take(driver.wait())))
             run.counters.append(driver.counters_of(reads.take(driver.counters())))
-        for (memory,) in raw.memories[:nodes]:
+        for (memory,) in raw.memories[: nodes * self.engines : self.engines]:
             sums, intact = layout.read(memory)
             run.sums.append(sums)
             run.intact &= intact

@@ -18,6 +18,7 @@ from scipy.optimize import least_squares
 from fanin.codec import Bfp
 from fanin.sim.ring import smart_nic
 from fanin.sim.ring.collectives import Link, Scheme, ring
+from fanin.sim.ring.profile import Cores
 from fanin.sim.ring.smart_nic import Conventional, SmartNic, Worker
 from fanin.sim.ring.timeline import Span, makespan
 
@@ -54,6 +55,10 @@ class Inputs:
     def nic(self, ratio: float = 1.0) -> SmartNic:
         """The smart NIC, with a codec of so much compression."""
         return SmartNic(ETHERNET, PCIE, self.adds, ratio)
+
+    def cores(self) -> Cores:
+        """The baseline's hosts, for training on them."""
+        return Cores(self.baseline().link, self.lone_add, BASELINE_SLOWDOWN)
 
     def baseline(self) -> Conventional:
         """Regular NICs, two threads communicating."""

@@ -32,6 +32,7 @@ _PIPELINE = 40  # a frame's first word from the receive buffer to the replay buf
 class RingTime:
     """The time of one all-reduce of ``count`` values over ``nodes`` nodes; all figures in cycles.
 
+    Of ``engines`` that share the vector the first one has the longest stripe: figures are those of its ring.
     ``word_bytes`` is what a word takes on the link, as far as the data say that (INCEPTIONN); otherwise the
     codec's own. Loss is not modelled.
     """
@@ -39,6 +40,7 @@ class RingTime:
     config: RingConfig
     nodes: int
     count: int
+    engines: int = 1
     link: LinkConfig = field(default_factory=LinkConfig)
     switch_ns: float = SWITCH_NS
     clock_mhz: float = 250.0
@@ -87,9 +89,14 @@ class RingTime:
         whole, rest = divmod(piece.words, self.config.frame_words)
         return [self.config.frame_words] * whole + [rest] * (rest > 0)
 
+    @property
+    def stripe(self) -> int:
+        """Values of an engine's stripe."""
+        return self.config.stripes(self.count, self.engines)[0].count
+
     def _slices(self) -> list[Slice]:
         """One slice of each segment: they are all alike."""
-        return [segment[0] for segment in self.config.segments(self.count, self.nodes)]
+        return [segment[0] for segment in self.config.segments(self.stripe, self.nodes)]
 
     @property
     def steps(self) -> int:
@@ -107,6 +114,22 @@ class RingTime:
         return data + 2 * len(frames) / self.config.ack_frames * self._wire(RING_CONTROL_BYTES)
 
     @property
+    def utilisation(self) -> float:
+        """α of the paper's model: of what a whole slice takes on the link, the frames' payloads."""
+        piece = Slice(0, self.config.slice_words)
+        return self.config.slice_frames * self._payload / (self.rate * self._slice_on_link(piece))
+
+    @property
+    def ratio(self) -> float:
+        """β of the paper's model: how many times a whole frame's payload is smaller than its values."""
+        return self.config.frame_words * self.beat_bytes / self._payload
+
+    @property
+    def _payload(self) -> int:
+        """Bytes of a whole frame without its header."""
+        return self._frame_bytes(self.config.frame_words) - self.beat_bytes
+
+    @property
     def in_lanes(self) -> float:
         """T_add: a word a cycle through decoder, adders and encoder, of which the decoder sees the most."""
         return self.steps * sum(piece.words for piece in self._slices())
@@ -114,7 +137,7 @@ class RingTime:
     @property
     def in_memory(self) -> float:
         """T_mem: every word read once and written once, on channels of their own."""
-        return self.config.words(self.count)
+        return self.config.words(self.stripe)
 
     @property
     def hop(self) -> float:

@@ -11,7 +11,9 @@ from amaranth.hdl import Value
 from amaranth.lib import wiring
 
 import fanin.hdl
+from fanin.codec import Bfp
 from fanin.glm import PRESETS
+from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.rdma import PRESETS as RDMA_PRESETS
 from fanin.ring import PRESETS as RING_PRESETS
@@ -54,7 +56,11 @@ SMALL = {
     "words": 10,
 }
 # Where a name is not enough: by the parameter's type.
-SMALL_OF_TYPE = {"RingConfig": RING_PRESETS["tiny"], "RdmaConfig": RDMA_PRESETS["tiny"]}
+SMALL_OF_TYPE = {
+    "RingConfig": RING_PRESETS["tiny"],
+    "RdmaConfig": RDMA_PRESETS["tiny"],
+    "Words": Words(256, Bfp(exponent=5)),
+}
 
 
 def _components():

@@ -1,4 +1,6 @@
-"""Area and logic depth of the GLM node, mapped by yosys to UltraScale+ (synth_xilinx -family xcup)."""
+"""Area and logic depth of the GLM node, and the ring node's area, mapped by yosys to UltraScale+
+(synth_xilinx -family xcup).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from amaranth.lib import wiring
 
+from fanin.cli.bench import ring_area
 from fanin.cli.bench.netlist import Area, Goal, synthesise
 from fanin.cli.bench.result import Result
 from fanin.glm import PRESETS, GlmConfig
@@ -31,8 +34,14 @@ MAX_LUTS, MAX_CHAINS, MAX_CHAIN_BITS = 4, 1, 48
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
-    """Yield the figures as they are measured; a quarter of an hour for a u280 node."""
-    config = PRESETS[args.preset]
+    """Yield the figures as they are measured; a quarter of an hour for a u280 node, minutes for a ring's."""
+    if args.part in (None, "glm"):
+        yield from _glm(PRESETS[args.preset])
+    if args.part in (None, "ring"):
+        yield from ring_area.measure()
+
+
+def _glm(config: GlmConfig) -> Iterator[Result]:
     engine = Engine(lanes=config.lanes, banks=config.banks, depth=config.depth, fifo_depth=config.sample_fifo)
     lanes = [Bank(lanes=config.lanes), GradientLane(banks=config.banks)]
     one = map_parts(engine, lanes, "-nodsp", goal=Goal.AREA)

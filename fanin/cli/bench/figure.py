@@ -31,6 +31,7 @@ class Figure:
     log_x: bool = True
     x_names: list[str] = field(default_factory=list)  # of x = 0, 1, ... that are no numbers: points, no lines
     log_y: bool = False
+    y_from: float = 0.0  # the least y of a linear axis
     note: str = ""
     over: str = ""
 
@@ -97,5 +98,5 @@ def _draw(figure: Figure, axes: Any) -> None:
     if figure.log_y:
         axes.set_yscale("log")
     else:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(bottom=figure.y_from)
     axes.grid(alpha=0.3)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,47 +15,71 @@ from fanin.golden.ring import all_reduce
 from fanin.hdl.arith.fp32 import FP32Adder
 from fanin.hdl.codec.make import make_compressor, make_decompressor
 from fanin.hdl.ring.node import RingNode
-from fanin.ring import RingConfig
+from fanin.ring import PRESETS, RingConfig
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.cosim import RingCosim, RingRun
 from fanin.sim.ring.time import RingTime
 
-NODES = (3, 4, 5, 6)
-COUNT = 1 << 18  # values: 1 MiB
+COUNT = 1 << 18  # values of an engine's stripe: 1 MiB
 LOSS = 0.01
 MAX_DEVIATION = 3.0  # % of the model's cycles
 MIN_BUSY = 98.0  # % of the time, where the link binds
-LINK = LinkConfig()
 TIMEOUT = 4000  # cycles: some hops there and back
 CODECS = {"no codec": None, "BFP": Bfp(), "INCEPTIONN": Inceptionn(group=16)}
 
 Float32 = npt.NDArray[np.float32]
 
 
+@dataclass(frozen=True)
+class Point:
+    """A ring whose hosts have ``engines`` of ``sizes``, each on a link of its own, with codecs by name."""
+
+    name: str
+    sizes: RingConfig
+    link: LinkConfig = field(default_factory=LinkConfig)
+    nodes: Sequence[int] = (3, 4, 5, 6)
+    codecs: Sequence[str] = ("no codec", "BFP")
+    engines: int = 1
+
+
+POINTS = (
+    Point("16 lanes, 100 Gb/s", PRESETS["u280"], codecs=tuple(CODECS)),
+    Point("8 lanes, 40 Gb/s", PRESETS["prototype"], LinkConfig(gbps=40)),  # the paper's prototype
+    Point("4 × 16 lanes, 4 × 100 Gb/s", PRESETS["u280"], nodes=(3,), engines=4),
+)
+
+
 def measure() -> Iterator[Result]:
-    """Yield the figures; a simulation of six nodes is built for each codec, a minute or two each."""
-    rng = np.random.default_rng(5)
-    gradients = [rng.normal(0, 1e-2, COUNT).astype(np.float32) for _ in range(max(NODES))]
+    """Yield the figures; a simulation is built for each codec of a point, a minute or two each."""
     for name, codec in CODECS.items():
-        config = RingConfig(codec=codec)
-        yield from _depth(name, config)
-        cosim = RingCosim(config, nodes=max(NODES))
-        for nodes in NODES:
-            yield from _case(f"{name}, {nodes} nodes, 1 MiB", cosim, gradients[:nodes])
+        yield from _depth(name, RingConfig(codec=codec))
+    for point in POINTS:
+        for codec in point.codecs:
+            yield from _point(point, codec)
 
 
-def _case(name: str, cosim: RingCosim, gradients: list[Float32]) -> Iterator[Result]:
-    expected = all_reduce.all_reduce(gradients, cosim.config)
-    run = _run(cosim, gradients, LINK)
-    model = RingTime.of(gradients, cosim.config, link=LINK)
+def _point(point: Point, codec: str) -> Iterator[Result]:
+    rng, count = np.random.default_rng(5), point.engines * COUNT
+    gradients = [rng.normal(0, 1e-2, count).astype(np.float32) for _ in range(max(point.nodes))]
+    config = replace(point.sizes, codec=CODECS[codec])
+    cosim = RingCosim(config, nodes=max(point.nodes), engines=point.engines)
+    for nodes in point.nodes:
+        name = f"{point.name}, {codec}, {nodes} nodes, {count >> 18} MiB"
+        yield from _case(name, cosim, gradients[:nodes], point.link)
+
+
+def _case(name: str, cosim: RingCosim, gradients: list[Float32], link: LinkConfig) -> Iterator[Result]:
+    expected = all_reduce.striped(gradients, cosim.config, cosim.engines)
+    run = _run(cosim, gradients, link)
+    model = RingTime.of(gradients, cosim.config, link=link, engines=cosim.engines)
     note = f"the model: {number(round(model.total))}; bound by the {model.binds}"
     yield Result(f"{name}: cycles", run.cycles, "cycles", note=note)
     yield Result(f"{name}: off the model", 100 * abs(run.cycles / model.total - 1), "%", MAX_DEVIATION)
-    busy = 100 * min(run.transmit_busy(node) for node in range(len(gradients)))
+    busy = 100 * min(run.transmit_busy(node) for node in range(len(run.status)))
     limit = MIN_BUSY if model.binds == "link" else None
     yield Result(f"{name}: Tx link busy", busy, "% of time", limit, at_least=True, note="the idlest node's")
     yield Result(f"{name}: values wrong", _wrong(run, expected), "values", 0, note="all nodes' against NumPy")
-    lossy = _run(cosim, gradients, LinkConfig(drop=LOSS))
+    lossy = _run(cosim, gradients, replace(link, drop=LOSS))
     note = f"{lossy.cycles / run.cycles:.2f} times the cycles"
     yield Result(f"{name}, 1 % loss: values wrong", _wrong(lossy, expected), "values", 0, note=note)
 

@@ -46,6 +46,17 @@ def all_reduce(
     return total[:count]
 
 
+def striped(gradients: Sequence[Float32], config: RingConfig, engines: int) -> Float32:
+    """The sum of ``engines`` rings that share the vector: each stripe is an all-reduce of its own.
+
+    Raises ValueError as ``all_reduce``.
+    """
+    flat = [np.reshape(gradient, -1) for gradient in gradients]
+    stripes = config.stripes(max(map(len, flat), default=0), engines)
+    parts = [slice(stripe.start, stripe.start + stripe.count) for stripe in stripes if stripe.count]
+    return np.concatenate([all_reduce([own[part] for own in flat], config) for part in parts])
+
+
 def _slice(own: Float32, hop: Callable[[Float32], Float32]) -> Float32:
     """One slice round the ring: ``own`` are the nodes' words, that of the slice's first node first."""
     travelling = own[0]

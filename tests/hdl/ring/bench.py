@@ -25,6 +25,11 @@ from tests.support import simulate
 
 ADDRESS_WIDTH = 16
 BYTES = 1 << ADDRESS_WIDTH
+#: Streams that ``halt`` withdraws.
+HALTED = {
+    *("AxiWriter.command", "AxiReader.command", "BurstSplitter.command"),
+    *("LocalPath.o", "RingEngine/RegisterSlice.i", "RingNode/RingLink.tx"),
+}
 
 
 @dataclass(frozen=True)
@@ -229,6 +234,7 @@ class Ring:
     configs: dict[int, RingConfig] = field(default_factory=dict)
     members: dict[int, dict[str, Any]] = field(default_factory=dict)
     script: Callable[[Ring], Awaitable[None]] | None = None
+    halts: bool = False  # jobs end before their descriptors
     status: list[RingStatus] = field(default_factory=list)
     counters: list[dict[str, int]] = field(default_factory=list)
 
@@ -253,6 +259,7 @@ class Ring:
             processes=[*processes, self.network.process, self._host],
             seed=self.seed,
             limit=limit,
+            excused=HALTED if self.halts else (),
         )
         return self
 

@@ -14,7 +14,7 @@ from fanin.hdl.ring.engine import RingEngine, RingEvents
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.ring import RingConfig
-from tests.hdl.ring.bench import ADDRESS_WIDTH, Memory, vectors
+from tests.hdl.ring.bench import ADDRESS_WIDTH, HALTED, Memory, vectors
 from tests.support import new_seed, simulate, slow
 
 SMALL = {"lanes": 8, "frame_words": 2, "slice_frames": 2, "buffer_frames": 3, "replay_frames": 2}
@@ -100,6 +100,7 @@ def run(parameters, nodes, counts, *, codec=None, stall=0.2, latency=5):
         pytest.param(2, None, marks=pytest.mark.slow),  # quickly, in co-simulation
         pytest.param(2, Inceptionn(bound=6), marks=pytest.mark.slow),
         pytest.param(3, Bfp(), marks=pytest.mark.slow),
+        pytest.param(3, Bfp(4, 7, 5, 8), marks=pytest.mark.slow),
         pytest.param(3, Inceptionn(bound=10, mode=Mode.PUBLISHED), marks=pytest.mark.slow),
         pytest.param(4, Bfp(block=4, mantissa=3), marks=pytest.mark.slow),
         pytest.param(5, None, marks=pytest.mark.slow),
@@ -165,7 +166,7 @@ def alone(*, rx=(), read_errors=(), write_errors=(), halt=200, latency=5):
         settings={"nodes": 2, "tx.ready": 1},
         processes=[*memory.processes, watch, host],
         idle=200,
-        excused={"AxiWriter.command", "AxiReader.command", "BurstSplitter.command"},  # ``halt`` withdraws them
+        excused=HALTED,
     )
     return {name: [cycle for cycle, values in enumerate(seen) if values[name]] for name in says}
 

@@ -31,6 +31,11 @@ def test_a_field_is_polled_and_checked_under_its_mask():
     ]
 
 
+def test_a_change_of_any_of_several_fields_is_awaited():
+    program = HostProgram().await_change(REGISTERS, "status", level=9, busy=1)
+    assert program.words().tolist() == [[Action.AWAIT, 4, 9 << 1 | 1, 63]]
+
+
 @pytest.mark.parametrize(("register", "field"), [("status", "idle"), ("state", "busy")])
 def test_a_field_that_there_is_not_is_named(register, field):
     with pytest.raises(KeyError, match=f"{field if register == 'status' else register}"):

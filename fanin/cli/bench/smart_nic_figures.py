@@ -1,0 +1,175 @@
+"""What AI Smart NIC's figures 2a, 2b, 3b, 4a and 4b show: the model of section IV-C beside the paper's values.
+
+The paper prints its figures as pictures; the values are those that its text names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fanin.sim.ring import smart_nic
+from fanin.sim.ring import smart_nic_paper as paper
+from fanin.sim.ring.collectives import Scheme, best, binomial, rabenseifner, ring
+from fanin.sim.ring.smart_nic_paper import BFP16, Inputs
+from fanin.sim.ring.timeline import Span, makespan
+
+NODES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
+NAIVE, OVERLAPPED = "naive", "overlapped"
+CONVENTIONAL, SMART, SMART_BFP, IDEAL = "conventional NIC", "smart NIC", "smart NIC with BFP", "ideal"
+SERIES: dict[str, float | None] = {SMART_BFP: BFP16, SMART: 1.0, CONVENTIONAL: None}
+SCHEMES: dict[str, Scheme] = {
+    "default": best,
+    "ring": ring,
+    "Rabenseifner": rabenseifner,
+    "binomial gather, scatter": binomial,
+}
+SCHEME_NODES = (1, 2, 3, 4, 6, 8, 10, 12)
+
+FORWARD, BACKWARD, SLOWER, EXPOSED = "forward", "backward", "slower backward", "exposed all-reduce"
+TRACE_LAYERS = 6  # of figure 3b: the paper's has L
+
+Bars = dict[str, dict[str, float]]  # milliseconds of each part, by bar
+Curves = dict[str, list[tuple[float, float]]]
+
+
+@dataclass
+class Measured:
+    """What training runs add to the figures: seconds at the paper's width, and a trace.
+
+    ``seconds`` of RTL by mini-batch, nodes and name of the series; ``cores`` of hosts that reduce themselves,
+    by bar of figure 2a: the same schedule, without RTL. ``trace`` is of figure 3b's iteration.
+    """
+
+    seconds: dict[tuple[int, int, str], float] = field(default_factory=dict)
+    cores: dict[str, float] = field(default_factory=dict)
+    trace: Sequence[Span] = ()
+
+
+def iteration(inputs: Inputs, batch: int, nodes: int, series: str) -> list[Span]:
+    """The model's iteration of a series."""
+    ratio = SERIES[series]
+    if ratio is None:
+        return paper.conventional(inputs, batch, nodes)
+    return paper.smart(inputs, batch, nodes, ratio)
+
+
+def trace(inputs: Inputs) -> list[Span]:
+    """Figure 3b: an iteration of few layers, six nodes, without a codec."""
+    nic, worker = inputs.nic(), inputs.worker(448)
+    times = smart_nic.layers(paper.WIDTHS[:TRACE_LAYERS], 448, worker, nic, paper.PROTOTYPE)
+    return smart_nic.trace(times)
+
+
+def parts(spans: Sequence[Span], backward: float) -> dict[str, float]:
+    """Milliseconds of an iteration by part; ``backward``: seconds of the backward pass with all cores."""
+    forward = sum(span.task.seconds for span in spans if span.task.name.startswith("F"))
+    slower = smart_nic.backward(spans) - backward
+    seconds = {FORWARD: forward, BACKWARD: backward, SLOWER: slower, EXPOSED: smart_nic.exposed(spans)}
+    return {part: 1e3 * value for part, value in seconds.items()}
+
+
+def figure_2a(inputs: Inputs) -> Bars:
+    """Without and with overlap on regular NICs, and beside them a smart NIC: mini-batch 1792, 6 nodes."""
+    batch, nodes = 1792, paper.PROTOTYPE
+    alone = smart_nic.backward(paper.smart(inputs, batch, 1))
+    bars = {
+        NAIVE: paper.naive(inputs, batch, nodes),
+        OVERLAPPED: paper.conventional(inputs, batch, nodes),
+        SMART: paper.smart(inputs, batch, nodes),
+    }
+    return {name: parts(spans, alone) for name, spans in bars.items()}
+
+
+def measured_2a(measured: Measured) -> dict[str, float]:
+    """Milliseconds of the bars of figure 2a that were measured."""
+    rtl = measured.seconds.get((1792, paper.PROTOTYPE, SMART))
+    seconds = measured.cores | ({SMART: rtl} if rtl is not None else {})
+    return {bar: 1e3 * value for bar, value in seconds.items()}
+
+
+def figure_2b(inputs: Inputs) -> Curves:
+    """Four schemes of MPI, overlapped: mini-batch 1792."""
+    return {
+        name: [
+            (n, paper.speedup(inputs, 1792, n, paper.conventional(inputs, 1792, n, scheme)))
+            for n in SCHEME_NODES
+        ]
+        for name, scheme in SCHEMES.items()
+    } | {IDEAL: [(n, n) for n in SCHEME_NODES]}
+
+
+def figure_4a(inputs: Inputs) -> Bars:
+    """Baseline and smart NICs: mini-batch 448, 6 nodes."""
+    batch, nodes = 448, paper.PROTOTYPE
+    alone = smart_nic.backward(paper.smart(inputs, batch, 1))
+    return {
+        name: parts(iteration(inputs, batch, nodes, name), alone) for name in (CONVENTIONAL, SMART, SMART_BFP)
+    }
+
+
+def figure_4b(inputs: Inputs, batch: int) -> Curves:
+    """Samples a second over those of one node, over the nodes."""
+    return {
+        name: [(n, paper.speedup(inputs, batch, n, iteration(inputs, batch, n, name))) for n in NODES]
+        for name in SERIES
+    } | {IDEAL: [(n, n) for n in NODES]}
+
+
+def markers(inputs: Inputs, measured: Measured, batch: int) -> Curves:
+    """Speed-ups of the RTL's iterations, by series."""
+    alone = makespan(paper.smart(inputs, batch, 1))
+    curves: Curves = {}
+    for (of, nodes, series), seconds in sorted(measured.seconds.items()):
+        if of == batch:
+            curves.setdefault(series, []).append((nodes, nodes * alone / seconds))
+    return curves
+
+
+def notes_2a(bars: Bars) -> dict[str, str]:
+    """Above each bar of figure 2a: the model's figures, and the paper's."""
+    total = {name: sum(values.values()) for name, values in bars.items()}
+    naive, overlapped = bars[NAIVE], bars[OVERLAPPED]
+    return {
+        NAIVE: f"{100 * naive[EXPOSED] / total[NAIVE]:.0f} % exposed (paper: 51 %)",
+        OVERLAPPED: f"{total[NAIVE] / total[OVERLAPPED]:.2f}× faster (paper: 1.85×)\n"
+        f"backward +{100 * overlapped[SLOWER] / overlapped[BACKWARD]:.0f} % (paper: 11 %)\n"
+        f"exposed 1/{naive[EXPOSED] / overlapped[EXPOSED]:.0f} (paper: 1/50)",
+    }
+
+
+def notes_4a(bars: Bars) -> dict[str, str]:
+    """Above the bars of figure 4a: what is saved, and what the paper saves."""
+    saved: Mapping[str, tuple[int, int]] = {SMART: (18, 37), SMART_BFP: (40, 95)}
+    base = bars[CONVENTIONAL]
+    notes = {}
+    for name, (whole, exposed) in saved.items():
+        time = 100 * (1 - sum(bars[name].values()) / sum(base.values()))
+        hidden = 100 * (1 - bars[name][EXPOSED] / base[EXPOSED])
+        notes[name] = f"time −{time:.0f} % (paper: {whole} %)\nexposed −{hidden:.0f} % (paper: {exposed} %)"
+    return notes
+
+
+def notes_4b(curves: Curves, batch: int) -> list[tuple[float, float, str]]:
+    """At the largest node count: how much faster than conventional NICs, and what the paper says."""
+    published = {448: {SMART_BFP: 2.5, SMART: 1.8}, 1792: {SMART: 1.4}}[batch]
+    base = dict(curves[CONVENTIONAL])[paper.LARGE]
+    ends = {name: dict(curves[name])[paper.LARGE] for name in published}
+    return [(paper.LARGE, end, f"{end / base:.1f}× (paper: {published[name]}×)") for name, end in ends.items()]
+
+
+def values(inputs: Inputs, measured: Measured) -> dict[str, Any]:
+    """Everything that is drawn, for a file of JSON: times in ms, curves as points (nodes, speed-up)."""
+    return {
+        "2a": figure_2a(inputs),
+        "2b": figure_2b(inputs),
+        "3b": {"model": _milliseconds(trace(inputs)), "RTL": _milliseconds(measured.trace)},
+        "4a": figure_4a(inputs),
+        "4b": {f"B = {batch}": figure_4b(inputs, batch) for batch in paper.BATCHES},
+        "4b, RTL": {f"B = {batch}": markers(inputs, measured, batch) for batch in paper.BATCHES},
+    }
+
+
+def _milliseconds(spans: Sequence[Span]) -> dict[str, list[float]]:
+    return {span.task.name: [1e3 * span.begin, 1e3 * span.end] for span in spans}

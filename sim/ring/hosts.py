@@ -1,0 +1,221 @@
+"""Hosts of simulated ring nodes: each carries out its schedule, and checks every sum that its node stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.errors import CheckFailed
+from fanin.golden.ring.all_reduce import all_reduce
+from fanin.hdl.ring.registers import COMPLETED_LOW_BITS, Failure
+from fanin.host.driver import Operation
+from fanin.host.ring import RingDriver
+from fanin.ring import RingConfig
+from fanin.sim.cosim.live import Board
+from fanin.sim.cosim.program import HostProgram
+from fanin.sim.ring.rounds import RoundFigures
+from fanin.sim.ring.schedule import Completed, Compute, Fetch, Learners, Post, Program, Request, Times, Worker
+from fanin.sim.ring.sums import Sums
+
+Float32 = npt.NDArray[np.float32]
+
+_PS = 1e12
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """Where each layer's vector lies in a node's memory, on a word's boundary."""
+
+    config: RingConfig
+    counts: tuple[int, ...]
+
+    @property
+    def addresses(self) -> list[int]:
+        """The first byte of each."""
+        words = np.cumsum([0, *(self.config.words(count) for count in self.counts[:-1])])
+        return (words * self.config.width // 8).tolist()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all."""
+        return sum(self.config.words(count) for count in self.counts) * self.config.width // 8
+
+
+class Host:
+    """One node's host: what its program asks for, done at the node."""
+
+    def __init__(self, hosts: Hosts, node: int, worker: Worker, steps: int):
+        self.hosts, self.board, self.node, self.times = hosts, hosts.board, node, worker.times
+        self.counters: dict[str, int] | None = None
+        self._program: Program = worker.run(steps)
+        self._posted = self._fetched = 0
+
+    def advance(self, answer: Any = None) -> None:
+        """Go on with the program until it waits for something."""
+        try:
+            request: Request = self._program.send(answer)
+        except StopIteration:
+            self._read_counters()
+            return
+        match request:
+            case Compute(seconds):
+                self.board.at(self.board.now + round(seconds * _PS), self.advance)
+            case Post(layer, gradient):
+                self._post(layer, gradient)
+            case Completed(above):
+                self._ask(above)
+            case Fetch(layer):
+                self.advance(self._fetch(layer))
+
+    def _post(self, layer: int, gradient: Float32) -> None:
+        self.hosts.sums.post(self._posted, self.node, gradient)
+        self._posted += 1
+        self._vector(layer)[:] = gradient
+        count, address = gradient.size, self.hosts.buffers.addresses[layer]
+        self._run(self.hosts.driver.post(address, count).operations, lambda reads: self.advance())
+
+    def _ask(self, above: int | None) -> None:
+        """Read the status, until something of it has changed if that is what is asked for."""
+        driver, program = self.hosts.driver, HostProgram()
+        if above is not None:
+            low = above % (1 << COMPLETED_LOW_BITS)
+            program.await_change(driver.registers, "status", completed_low=low, failed=0, refused_any=0)
+        program.extend(driver.wait().operations)
+        first = int(above is not None)  # the word that has changed
+        self.board.run(self.node, program, lambda reads: self._answer(reads[first:]))
+
+    def _answer(self, reads: list[int]) -> None:
+        if self.node in self.hosts.dead:
+            return
+        driver = self.hosts.driver
+        status = driver.status_of(driver.wait().results(reads))
+        if status.failed:
+            raise CheckFailed(self._failure(status.cause))
+        if status.refused:
+            raise CheckFailed(f"node {self.node} has refused {status.refused} descriptors")
+        self.advance(status.completed)
+
+    def _failure(self, cause: Failure) -> str:
+        where = self.hosts.name(self._fetched)
+        if cause is Failure.TIMEOUT:
+            silent = (self.node + 1) % self.hosts.nodes
+            return f"node {silent} has stopped answering: node {self.node} gives up {where}"
+        return f"node {self.node} ended with {cause.name} in {where}"
+
+    def _fetch(self, layer: int) -> Float32:
+        """The sum that is in memory. Raises CheckFailed unless it is the golden model's, bit for bit."""
+        found, expected = self._vector(layer).copy(), self.hosts.sums.take(self._fetched)
+        if found.tobytes() != expected.tobytes():
+            wrong = int((found.view(np.uint32) != expected.view(np.uint32)).sum())
+            step = self.hosts.first_step + self._fetched // len(self.hosts.buffers.counts)
+            where = f"node {self.node}, layer {layer}, step {step}"
+            raise CheckFailed(f"{where}: {wrong} of {found.size} values of the sum are not the golden model's")
+        self._fetched += 1
+        return found
+
+    def _vector(self, layer: int) -> Float32:
+        buffers = self.hosts.buffers
+        begin = buffers.addresses[layer]
+        part = self.board.memory(self.node)[begin : begin + 4 * buffers.counts[layer]]
+        return part.view("<f4")
+
+    def _read_counters(self) -> None:
+        batch = self.hosts.driver.counters()
+
+        def note(reads: list[int]) -> None:
+            self.counters = self.hosts.driver.counters_of(batch.results(reads))
+
+        self._run(batch.operations, note)
+
+    def _run(self, operations: Iterable[Operation], then: Callable[[list[int]], None]) -> None:
+        self.board.run(self.node, HostProgram().extend(operations), then)
+
+
+@dataclass
+class HostsResult:
+    """Of all workers: what they have learnt, their times, and their counters at the end; rounds of groups."""
+
+    learnt: Any
+    times: list[Times]
+    counters: list[dict[str, int]]
+    rounds: list[RoundFigures] = field(default_factory=list)
+
+
+class Hosts:
+    """All of them, as live hosts; made in the simulator's process.
+
+    ``stops`` says which links are cut, and when, in seconds: these nodes' hosts report nothing any more.
+    ``reduce`` is the golden model, one ring of all unless given.
+    """
+
+    host_type: type[Host] = Host
+
+    def __init__(
+        self,
+        board: Board,
+        *,
+        config: RingConfig,
+        nodes: int,
+        learners: Learners,
+        stops: Mapping[int, float],
+        reduce: Callable[[Sequence[Float32]], Float32] | None = None,
+    ):
+        self.board, self.nodes, self.first_step = board, nodes, learners.first_step
+        self.driver, self.buffers = RingDriver(config), Buffers(config, tuple(learners.counts))
+        self.sums = Sums(reduce or partial(all_reduce, config=config), nodes)
+        self.dead: set[int] = set()
+        self._learners, self._stops, self._began = learners, stops, board.now
+        workers = learners.workers(lambda: self.seconds)
+        self._hosts = [
+            self.host_type(self, node, worker, learners.steps) for node, worker in enumerate(workers)
+        ]
+
+    @property
+    def seconds(self) -> float:
+        """Simulated time since the start."""
+        return (self.board.now - self._began) / _PS
+
+    def start(self) -> None:
+        """All begin at once."""
+        for node, when in self._stops.items():
+            self.board.at(self._began + round(when * _PS), partial(self._stop, node))
+        for host in self._hosts:
+            host.advance()
+
+    def _stop(self, node: int) -> None:
+        self.board.cut(node)
+        self.dead.add(node)
+
+    def name(self, descriptor: int) -> str:
+        """Which all-reduce a descriptor of the run is."""
+        layers = len(self.buffers.counts)
+        step, place = divmod(descriptor, layers)
+        return f"the all-reduce of layer {layers - 1 - place}, step {self.first_step + step}"
+
+    @property
+    def done(self) -> bool:
+        """All hosts have come to the end of their programs."""
+        return all(host.counters is not None for host in self._hosts)
+
+    @property
+    def progress(self) -> int:
+        """Steps that all nodes have made."""
+        return min(len(host.times.steps) for host in self._hosts)
+
+    def may_skip(self) -> bool:
+        """Always: that nothing lost is still to be sent again, ``quiet_cycles`` above the timeout sees to."""
+        return True
+
+    def waiting(self) -> str:
+        """How far each host is."""
+        return ", ".join(f"node {host.node} has made {len(host.times.steps)} steps" for host in self._hosts)
+
+    def result(self) -> HostsResult:
+        """The run's result."""
+        counters = [host.counters or {} for host in self._hosts]
+        return HostsResult(self._learners.result(), [host.times for host in self._hosts], counters)

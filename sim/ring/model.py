@@ -1,0 +1,179 @@
+"""The ring's training on a model: the same hosts and the same bits, an all-reduce that takes a formula's time.
+
+For hosts that reduce on their own cores, which there is no RTL for, and for runs of which the time of the NIC's
+model is enough.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from fanin.clock import CLOCK_MHZ
+from fanin.golden.mlp import Floats
+from fanin.ring import RingConfig
+from fanin.sim.learning.replica import Dataset, State
+from fanin.sim.network import SWITCH_NS, LinkConfig
+from fanin.sim.ring.profile import Cores
+from fanin.sim.ring.schedule import (
+    Completed,
+    Compute,
+    Fetch,
+    Learners,
+    Overlap,
+    Post,
+    Program,
+    Schedule,
+    Times,
+)
+from fanin.sim.ring.sums import Sums
+from fanin.sim.ring.time import RingTime
+from fanin.sim.ring.training import Learning, Outcome, RingTraining
+
+Then = Callable[[], None]
+
+
+class World:
+    """Nodes whose all-reduces go through one ring, one after the other.
+
+    ``seconds`` is the time of one, by its number of values. It begins when all nodes have posted it and the one
+    before has ended.
+    """
+
+    def __init__(self, learners: Learners, nodes: int, sums: Sums, seconds: Callable[[int], float]):
+        self.now = 0.0
+        self.sums, self.nodes, self._seconds = sums, nodes, seconds
+        self.completed = 0
+        self._alarms: list[tuple[float, int, Then]] = []  # heap: time, order, what to call
+        self._order = itertools.count()
+        self._posts: list[int] = []  # how many nodes have posted each descriptor
+        self._free = 0.0  # when the ring has ended what it has
+        workers = learners.workers(lambda: self.now)
+        self.hosts = [_Host(self, node, worker.run(learners.steps)) for node, worker in enumerate(workers)]
+        self.times = [worker.times for worker in workers]
+
+    def run(self) -> list[Times]:
+        """To the end of all programs."""
+        for host in self.hosts:
+            host.advance()
+        while self._alarms:
+            self.now, _, then = heapq.heappop(self._alarms)
+            then()
+        return self.times
+
+    def at(self, time: float, then: Then) -> None:
+        """Call ``then`` at a time."""
+        heapq.heappush(self._alarms, (time, next(self._order), then))
+
+    def post(self, descriptor: int, values: int) -> None:
+        """A node has posted a descriptor of the run."""
+        if descriptor == len(self._posts):
+            self._posts.append(0)
+        self._posts[descriptor] += 1
+        if self._posts[descriptor] == self.nodes:
+            self._free = max(self._free, self.now) + self._seconds(values)
+            self.at(self._free, self._complete)
+
+    def _complete(self) -> None:
+        self.completed += 1
+        for host in self.hosts:
+            host.wake()
+
+
+class _Host:
+    """One node's host."""
+
+    def __init__(self, world: World, node: int, program: Program):
+        self._world, self._node, self._program = world, node, program
+        self._posted = self._fetched = 0
+        self._above: int | None = None  # it waits until more descriptors are complete
+
+    def advance(self, answer: Any = None) -> None:
+        """Go on with the program until it waits for something."""
+        world = self._world
+        try:
+            request = self._program.send(answer)
+        except StopIteration:
+            return
+        match request:
+            case Compute(seconds):
+                world.at(world.now + seconds, self.advance)
+            case Post(_, gradient):
+                self._post(gradient)
+                self.advance()
+            case Completed(above):
+                self._above = -1 if above is None else above
+                self.wake()
+            case Fetch():
+                self._fetched += 1
+                self.advance(world.sums.take(self._fetched - 1))
+
+    def _post(self, gradient: Floats) -> None:
+        self._world.sums.post(self._posted, self._node, gradient)
+        self._posted += 1
+        self._world.post(self._posted - 1, gradient.size)
+
+    def wake(self) -> None:
+        """One more descriptor may be complete."""
+        if self._above is not None and self._world.completed > self._above:
+            self._above = None
+            self.advance(self._world.completed)
+
+
+def run_model(
+    job: RingTraining,
+    data: Dataset,
+    state: State,
+    *,
+    seconds: Callable[[int], float],
+    progress: Callable[[int], None] = lambda steps: None,
+) -> Outcome:
+    """Carry a job out, on from a state, as ``run_rtl`` does; an all-reduce of so many values takes ``seconds``.
+
+    ``progress`` gets the steps that all have made. Raises CheckFailed as the learners do.
+    """
+    learning = Learning(job, data, state, progress=progress)
+    nodes = job.training.nodes
+    world = World(learning, nodes, Sums(job.reducer(job.config), nodes), seconds)
+    times = world.run()
+    return Outcome(learning.result(), times, [])
+
+
+def nic_seconds(
+    config: RingConfig,
+    nodes: int,
+    link: LinkConfig,
+    *,
+    switch_ns: float = SWITCH_NS,
+    clock_mhz: float = CLOCK_MHZ,
+) -> Callable[[int], float]:
+    """The time of the NIC's model. What INCEPTIONN makes of words depends on them: here they do not shrink."""
+
+    def seconds(values: int) -> float:
+        time = RingTime(
+            config=config, nodes=nodes, count=values, link=link, switch_ns=switch_ns, clock_mhz=clock_mhz
+        )
+        return time.total / (clock_mhz * 1e6)
+
+    return seconds
+
+
+def on_cores(job: RingTraining, cores: Cores) -> tuple[RingTraining, Callable[[int], float]]:
+    """The job of hosts that reduce themselves, with MPI and a conventional NIC, and the time of an all-reduce.
+
+    With overlap the communicating threads take every layer as it comes, and update it; the others compute,
+    slower, and wait at the end. Without, all wait for one thread after each layer (section III, figure 2a).
+    There is no codec. Raises ValueError for groups.
+    """
+    if job.groups is not None:
+        raise ValueError("groups are of ring nodes: hosts that reduce on their own cores are in one ring")
+    nodes, alone = job.training.nodes, job.schedule.overlap is Overlap.NONE
+    schedule = job.schedule if alone else Schedule(outstanding=job.training.network.layers)
+    slowdown = 1.0 if alone else cores.slowdown
+    profile = replace(job.profile, slowdown=slowdown, memory_bandwidth=math.inf)
+    changed = replace(job, schedule=schedule, profile=profile, config=replace(job.config, codec=None))
+    return changed, lambda values: cores.seconds(values, nodes, alone=alone)

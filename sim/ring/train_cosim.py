@@ -1,0 +1,146 @@
+"""Training on simulated ring nodes: RTL in one top, a live host for each."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+
+from fanin.clock import CLOCK_MHZ
+from fanin.errors import InputError
+from fanin.hdl.ring.node import RingNode
+from fanin.host.ring import RingDriver, RingMember
+from fanin.job import worker_endpoint
+from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
+from fanin.ring_groups import BARRIER, Groups
+from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
+from fanin.sim.cosim.live import Board
+from fanin.sim.cosim.program import HostProgram
+from fanin.sim.cosim.run import QUIET_CYCLES, Phase, RunResult
+from fanin.sim.cosim.run import Progress as RunProgress
+from fanin.sim.cosim.simulator import Group
+from fanin.sim.learning.replica import Dataset, State
+from fanin.sim.network import LinkConfig
+from fanin.sim.ring.group_hosts import GroupHosts
+from fanin.sim.ring.hosts import Buffers, Hosts, HostsResult
+from fanin.sim.ring.rounds import JobSettings
+from fanin.sim.ring.schedule import MAX_OUTSTANDING, Learners
+from fanin.sim.ring.training import Learning, Outcome, RingTraining
+
+JOB_ID = 1
+TIMEOUT = 4000  # cycles: some hops there and back
+RETRIES = 50  # a silent node ends the run after 200,000 cycles
+
+
+class RingTrainingCosim:
+    """N ring nodes of ``config`` at a forwarding switch, built once; each ``run`` begins anew.
+
+    Raises InputError for a missing tool and for sizes out of range.
+    """
+
+    def __init__(self, config: RingConfig, *, nodes: int, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
+        if nodes not in range(MIN_NODES, MAX_NODES + 1):
+            raise InputError(f"nodes must be {MIN_NODES} to {MAX_NODES}, not {nodes}")
+        self.config, self.nodes = config, nodes
+        self.driver = RingDriver(config)
+        self._cluster = Cluster(
+            lambda: [Group(RingNode(config=config, queue=MAX_OUTSTANDING), nodes)],
+            clock_mhz=clock_mhz,
+            quiet=quiet,
+        )
+
+    def run(
+        self,
+        learners: Callable[[], Learners],
+        counts: list[int],
+        *,
+        groups: Groups | None = None,
+        barrier: float = BARRIER,
+        stops: dict[int, float] | None = None,
+        timeout: int = TIMEOUT,
+        retries: int = RETRIES,
+        seed: int = 0,
+        pcie: float | None = None,
+        **settings: Unpack[Settings],
+    ) -> tuple[HostsResult, RunResult]:
+        """Let the hosts train. ``learners`` is pickled, and makes all nodes' models in the simulator's process.
+
+        ``counts`` are the values of each layer. ``timeout`` is in cycles. ``pcie``, in bit/s each way, bounds a
+        node's way to its memory. With ``groups`` of as many nodes, workers exchange in these, and ``barrier``
+        seconds pass before each round. Every sum is compared with the golden model's. Raises SimulationFailed
+        when the run cannot go on, or a check fails.
+        """
+        link, stops = settings.get("link") or LinkConfig(), stops or {}
+        sends_again = bool(link.drop or link.corrupt or link.reorder or stops)
+        common = {"learners": learners, "config": self.config, "stops": stops}
+        if groups is None:
+            hosts = functools.partial(_hosts, Hosts, nodes=self.nodes, **common)
+            programs = [self._start(node, timeout, retries) for node in range(self.nodes)]
+        else:
+            jobs = JobSettings(barrier=barrier, timeout=timeout, retries=retries)
+            hosts = functools.partial(_hosts, GroupHosts, plan=groups.plan, jobs=jobs, **common)
+            programs = [HostProgram().extend(self.driver.identify().operations)] * self.nodes
+        size = Buffers(self.config, tuple(counts)).size
+        raw = self._cluster.run(
+            memories=([np.zeros(size, np.uint8)] for _ in range(self.nodes)),
+            phases=[Phase("start", programs)],
+            longest_wait=retries * (timeout + 2) + 4 * timeout,
+            hosts=hosts,
+            # What is lost is sent again by nodes that count in cycles: until then time must not be skipped.
+            quiet_cycles=QUIET_CYCLES + timeout * sends_again,
+            seed=seed,
+            memory_gbps=None if pcie is None else pcie / 1e9,
+            **settings,
+        )
+        check_identities(self.driver, raw.phases[0].reads)
+        return raw.hosts, raw
+
+    def _start(self, node: int, timeout: int, retries: int) -> HostProgram:
+        macs = [worker_endpoint(each).mac for each in range(self.nodes)]
+        member = RingMember(id=JOB_ID, macs=macs, rank=node, timeout=timeout, retries=retries)
+        driver, program = self.driver, HostProgram()
+        for batch in driver.identify(), driver.configure(member), driver.start():
+            program.extend(batch.operations)
+        return program.poll_field(driver.registers, "status", "busy", 0)
+
+
+def _hosts(kind: type[Hosts], board: Board, learners: Callable[[], Learners], **options: Any) -> Hosts:
+    return kind(board, learners=learners(), **options)
+
+
+def run_rtl(
+    job: RingTraining,
+    data: Dataset,
+    state: State,
+    *,
+    link: LinkConfig | None = None,
+    pcap: Path | None = None,
+    progress: Callable[[int], None] = lambda steps: None,
+    quiet: bool = True,
+) -> Outcome:
+    """Carry a job out on simulated hardware, on from a state; ``progress`` gets the steps that all have made.
+
+    Raises InputError for a missing tool, SimulationFailed when the run cannot go on, or a check fails.
+    """
+    cosim = RingTrainingCosim(job.config, nodes=job.nodes, quiet=quiet)
+
+    def report(now: RunProgress) -> None:
+        if now.phases:
+            progress(now.operations)
+
+    found, _ = cosim.run(
+        functools.partial(Learning, job, data, state),
+        job.training.network.counts,
+        groups=job.groups,
+        barrier=job.barrier,
+        stops=dict(job.stops),
+        seed=job.training.seed,
+        pcie=job.profile.pcie,
+        link=link,
+        pcap=pcap,
+        progress=report,
+    )
+    return Outcome(found.learnt, found.times, found.counters, found.rounds)

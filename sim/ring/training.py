@@ -1,0 +1,249 @@
+"""A training over the ring: the job, what it leaves, and the runs in binary32 and binary64 beside it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fanin.errors import CheckFailed
+from fanin.golden.mlp import Floats
+from fanin.golden.ring.all_reduce import all_reduce
+from fanin.golden.ring.groups import exchange
+from fanin.ring import RingConfig
+from fanin.ring_groups import BARRIER, Groups
+from fanin.sim.learning.learner import Measures
+from fanin.sim.learning.replica import DataParallel, Dataset, Replica, State, measure, train
+from fanin.sim.ring.profile import WorkerProfile
+from fanin.sim.ring.rounds import RoundFigures
+from fanin.sim.ring.schedule import Schedule, Times, Worker
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingTraining:
+    """What is trained, on which nodes, and what a host does when.
+
+    ``stops`` says which nodes' links are cut, and when, in simulated seconds. With ``groups``, whose workers
+    the nodes are, an all-reduce is an exchange of theirs; ``barrier`` is what their hosts take between rounds,
+    in seconds. Raises ValueError for groups of another number of workers.
+    """
+
+    training: DataParallel
+    config: RingConfig
+    schedule: Schedule = field(default_factory=Schedule)
+    profile: WorkerProfile = field(default_factory=WorkerProfile)
+    stops: Mapping[int, float] = field(default_factory=dict)
+    groups: Groups | None = None
+    barrier: float = BARRIER
+
+    def __post_init__(self) -> None:
+        if self.groups and self.groups.workers != self.training.nodes:
+            raise ValueError(
+                f"groups must be of the {self.training.nodes} nodes that train, not {self.groups}: "
+                f"{self.groups.workers} workers"
+            )
+
+    @property
+    def nodes(self) -> int:
+        """Ring nodes: the workers, and the aggregators of groups."""
+        return self.groups.nodes if self.groups else self.training.nodes
+
+    def reducer(self, config: RingConfig) -> Callable[[Sequence[Floats]], Floats]:
+        """The golden model of its all-reduce with these sizes and this codec."""
+        if self.groups is None:
+            return functools.partial(all_reduce, config=config)
+        return functools.partial(exchange, config=config, plan=self.groups.plan)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """When the last node had made its last step of an epoch, and how good the model was then."""
+
+    number: int
+    seconds: float
+    measures: Measures
+    state: State = field(compare=False, repr=False)
+
+
+@dataclass
+class Outcome:
+    """What a run leaves; ``times`` and ``counters`` are per worker, without counters on a model.
+
+    ``rounds``: of exchanges in groups at simulated nodes, over the whole run.
+    """
+
+    epochs: list[Epoch]
+    times: list[Times]
+    counters: list[dict[str, int]]
+    rounds: list[RoundFigures] = field(default_factory=list)
+
+    @property
+    def state(self) -> State:
+        """The last one."""
+        return self.epochs[-1].state
+
+    @property
+    def seconds(self) -> float:
+        """Simulated time of the run."""
+        return max(times.steps[-1] for times in self.times)
+
+    @property
+    def step_seconds(self) -> float:
+        """The mean time of an iteration, at node 0."""
+        steps = self.times[0].steps
+        return steps[-1] / len(steps)
+
+
+class Learning:
+    """All nodes' replicas in one run: :class:`fanin.sim.ring.hosts.Learners`. Goes on from ``state``.
+
+    ``progress`` gets the steps of the run that all have made.
+    Raises CheckFailed, during the run, where replicas are not equal after a step.
+    """
+
+    def __init__(
+        self,
+        job: RingTraining,
+        data: Dataset,
+        state: State,
+        progress: Callable[[int], None] = lambda steps: None,
+    ):
+        self.job, self.data, self._progress = job, data, progress
+        self.first_step = state.step
+        self._replicas = [
+            _Replica(self, job.training, data, node, state.copy()) for node in range(job.training.nodes)
+        ]
+        self._digests: dict[int, dict[int, bytes]] = {}
+        self._epochs: list[Epoch] = []
+        self._now: Callable[[], float] = lambda: 0.0
+
+    @property
+    def counts(self) -> list[int]:
+        """Values of each layer."""
+        return self.job.training.network.counts
+
+    @property
+    def steps(self) -> int:
+        """Steps that the run has."""
+        return self.job.training.epochs * self.data.steps - self.first_step
+
+    def workers(self, now: Callable[[], float]) -> list[Worker]:
+        """Each node's program."""
+        self._now = now
+        return [
+            Worker(
+                replica,
+                self.counts,
+                batch=self.job.training.batch,
+                profile=self.job.profile,
+                schedule=self.job.schedule,
+                now=now,
+            )
+            for replica in self._replicas
+        ]
+
+    def result(self) -> list[Epoch]:
+        """The epochs that have ended."""
+        return self._epochs
+
+    def ended(self, replica: Replica) -> None:
+        """A node has made a step."""
+        state = replica.state
+        digests = self._digests.setdefault(state.step, {})
+        digests[replica.node] = _digest(state)
+        if len(digests) < len(self._replicas):
+            return
+        del self._digests[state.step]
+        if other := [node for node, digest in digests.items() if digest != digests[0]]:
+            raise CheckFailed(f"node {other[0]} has other weights than node 0 behind step {state.step - 1}")
+        self._progress(state.step - self.first_step)
+        if state.step % self.data.steps == 0:
+            measures = measure(self.job.training, self.data, state.parameters)
+            number = state.step // self.data.steps
+            self._epochs.append(Epoch(number, self._now(), measures, state.copy()))
+
+
+class _Replica(Replica):
+    """One that says when it has made a step."""
+
+    def __init__(self, learning: Learning, job: DataParallel, data: Dataset, node: int, state: State):
+        super().__init__(job, data, node, state)
+        self._learning = learning
+
+    def end_step(self) -> None:
+        super().end_step()
+        self._learning.ended(self)
+
+
+def _digest(state: State) -> bytes:
+    found = hashlib.blake2b(digest_size=16)
+    for values in state.parameters + state.velocities:
+        found.update(values.tobytes())
+    return found.digest()
+
+
+@dataclass(frozen=True)
+class References:
+    """The same training without RTL and without time: measures at the end of each epoch.
+
+    ``codec``: with the ring's arithmetic, which hardware must meet bit for bit; ``binary32``: the same without
+    a codec; ``binary64``: sums of binary64.
+    """
+
+    codec: list[Measures]
+    binary32: list[Measures]
+    binary64: list[Measures]
+    final: State = field(compare=False, repr=False)  #: of ``codec``
+    distance: float = 0.0  #: the greatest difference of a weight to binary64's
+
+
+def references(job: RingTraining, data: Dataset, state: State | None = None) -> References:
+    """Train as the job says, in NumPy, three times; on from a state, which binary64 takes as it is."""
+    training, config = job.training, job.config
+    with_codec, codec = _train(training, data, job.reducer(config), state)
+    if config.codec is None:
+        plain = codec
+    else:
+        lanes = RingConfig(lanes=config.lanes)
+        _, plain = _train(training, data, job.reducer(lanes), state)
+    wide, exact = _train(training, data, _sum, _widened(state), np.float64)
+    pairs = zip(with_codec.parameters, wide.parameters, strict=True)
+    distance = max(float(np.abs(mine - theirs).max()) for mine, theirs in pairs)
+    return References(codec, plain, exact, with_codec, distance)
+
+
+def _train(
+    training: DataParallel,
+    data: Dataset,
+    exchange: Callable[[Sequence[Floats]], Floats],
+    state: State | None,
+    kind: type[np.floating] = np.float32,
+) -> tuple[State, list[Measures]]:
+    found: list[Measures] = []
+    end = train(
+        training,
+        data,
+        exchange,
+        kind=kind,
+        state=state,
+        each_epoch=lambda now: found.append(measure(training, data, now.parameters)),
+    )
+    return end, found
+
+
+def _sum(gradients: Sequence[Floats]) -> Floats:
+    """In the nodes' order."""
+    return functools.reduce(np.add, gradients)
+
+
+def _widened(state: State | None) -> State | None:
+    if state is None:
+        return None
+
+    def wide(part: list[Floats]) -> list[Floats]:
+        return [values.astype(np.float64) for values in part]
+
+    return State(wide(state.parameters), wide(state.velocities), state.step)
