@@ -44,9 +44,9 @@ def snappy() -> HostCodec:
     from cramjam import snappy as library
 
     def decompress(data: Any, count: int) -> Float32:
-        return np.frombuffer(library.decompress_raw(data), np.float32, count)
+        return np.frombuffer(bytes(library.decompress_raw(data)), np.float32, count)
 
-    return HostCodec(lambda values: library.compress_raw(values.view(np.uint8)), decompress)
+    return HostCodec(lambda values: library.compress_raw(values.tobytes()), decompress)
 
 
 def sz() -> HostCodec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from fanin.cli.ring.backend import Progress, Result
 from fanin.errors import CheckFailed
@@ -52,7 +53,7 @@ class Inceptionn:
         from fanin.sim.cosim.simulator import SimulationFailed
         from fanin.sim.inceptionn.training import run
 
-        options = {"link": self.link, "pcap": pcap, "progress": progress, "quiet": False}
+        options: dict[str, Any] = {"link": self.link, "pcap": pcap, "progress": progress, "quiet": False}
         try:
             found = run(self.training, data, self.plan, state=state, **options)
         except SimulationFailed as failure:

@@ -220,7 +220,7 @@ def _cell(name: str, value: Any) -> str:
 def _configuration(options: Metrics) -> dict[str, Rows]:
     listed = {key for keys in _TABLES.values() for key in keys}
     codec = [key for key in options if key not in listed]  # its parameters
-    tables = {}
+    tables: dict[str, Rows] = {}
     for heading, keys in _TABLES.items():
         shown = (*keys, *codec) if heading == "Exchange" else keys
         tables[heading] = [(_NAMES.get(key, key), _value(key, options[key])) for key in shown]
