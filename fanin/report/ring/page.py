@@ -13,6 +13,7 @@ from fanin.sim.ring.schedule import TRACED_STEPS, Times
 
 Metrics = Mapping[str, Any]
 
+_CODECS = {"none": "no codec", "bfp": "BFP", "inceptionn": "INCEPTIONN's codec"}
 _RUNS = {"the run": None, "binary32": "binary32", "binary64": "binary64"}
 _TABLES = {
     "Training": ("data", "layers", "epochs", "batch", "rate", "momentum", "decay", "seed"),
@@ -76,7 +77,7 @@ _TRAFFIC = {
 def title(metrics: Metrics) -> str:
     """What was trained, on what."""
     options = metrics["configuration"]
-    codec = "no codec" if options["codec"] == "none" else options["codec"]
+    codec = _CODECS[options["codec"]]
     groups = f" in groups of {options['groups']}" if options["groups"] else ""
     sizes = f"{options['nodes']} nodes{groups}, {_who(options)}, {codec}, batches of {options['batch']}"
     return f"{options['layers'].replace(',', '-')} on {options['data']}: {sizes}"
@@ -85,7 +86,7 @@ def title(metrics: Metrics) -> str:
 def _who(options: Metrics) -> str:
     """What adds up."""
     if options["system"] == "inceptionn":
-        return "INCEPTIONN" if options["exchange"] == "ring" else "worker-aggregator"
+        return "hosts in a ring" if options["exchange"] == "ring" else "workers and aggregator"
     return "hosts reduce" if options["all_reduce"] == "host" else f"{options['lanes']} lanes"
 
 
@@ -220,10 +221,11 @@ def _cell(name: str, value: Any) -> str:
 def _configuration(options: Metrics) -> dict[str, Rows]:
     listed = {key for keys in _TABLES.values() for key in keys}
     codec = [key for key in options if key not in listed]  # its parameters
-    tables = {}
+    tables: dict[str, Rows] = {}
     for heading, keys in _TABLES.items():
         shown = (*keys, *codec) if heading == "Exchange" else keys
-        tables[heading] = [(_NAMES.get(key, key), _value(key, options[key])) for key in shown]
+        rows = [(_NAMES.get(key, key), _value(key, options[key])) for key in shown if options[key] is not None]
+        tables[heading] = rows
     return tables
 
 
@@ -233,7 +235,7 @@ def _value(key: str, value: Any) -> str:
     if key in _UNITS:
         one, unit = _UNITS[key]
         return f"{value / one:g} {unit}"
-    if value in ("", None):
+    if value == "":
         return "none"
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
 
