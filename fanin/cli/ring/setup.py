@@ -98,7 +98,7 @@ def _filled(args: argparse.Namespace, earlier: Earlier | None) -> dict[str, Any]
         if name in given and given[name] != before.get(name):
             was = "none" if before.get(name) is None else before[name]
             raise InputError(f"{_option(name)} {given[name]}: {args.resume} was trained with {was}")
-    values = dict.fromkeys(PARAMETERS) | vars(args) | DEFAULTS | before | given
+    values: dict[str, Any] = dict.fromkeys(PARAMETERS) | vars(args) | DEFAULTS | before | given
     if values["groups"]:
         values["above"] = values["above"] or values["exchange"]
         if "nodes" not in given | before:
