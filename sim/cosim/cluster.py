@@ -36,7 +36,6 @@ class Settings(TypedDict, total=False):
 
     link: LinkConfig | None
     switch_ns: float
-    memory_gbps: float | None
     pcap: Path | None
     progress: Callable[[Progress], None] | None
 

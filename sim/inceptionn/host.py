@@ -13,7 +13,7 @@ import numpy as np
 from fanin.codec import TOS_COMPRESSIBLE
 from fanin.inceptionn import HEADER_BYTES, VALUE_BYTES, Leg, TransportConfig
 from fanin.job import worker_endpoint
-from fanin.sim.inceptionn.exchange import Program, Receive, Send, Spend, Step, Work
+from fanin.sim.inceptionn.exchange import Drain, Program, Receive, Send, Spend, Step, Work
 from fanin.sim.inceptionn.transport import Connection, Counters, Scheduler
 from fanin.wire.tcp import decode_tcp
 
@@ -74,11 +74,12 @@ class Host:
 
     def run(self, program: Program[Any], then: Callable[[Any], None]) -> None:
         """Carry a program out; ``then`` gets what it returns."""
-        self._advance(program, then, None)
+        self._advance(program, then)
 
-    def _advance(self, program: Program[Any], then: Callable[[Any], None], value: Any) -> None:
+    def _advance(self, program: Program[Any], then: Callable[[Any], None], data: bytes | None = None) -> None:
+        """Until the program waits; ``data`` is the message that it has waited for."""
         try:
-            step = program.send(value)
+            step = program.send(None if data is None else np.frombuffer(data, "<f4"))
             while isinstance(step, Send):
                 self._connection(step.to, step.leg).send(step.values.astype("<f4").tobytes())
                 step = program.send(None)
@@ -93,15 +94,18 @@ class Host:
             self.waits_for = f"{step.count} values of node {step.source}, {step.leg.label}"
             connection = self._connection(step.source, step.leg)
             connection.read(VALUE_BYTES * step.count, partial(self._soon, then))
+        elif isinstance(step, Drain):
+            self.waits_for = f"node {step.to} to acknowledge, {step.leg.label}"
+            self._connection(step.to, step.leg).drain(partial(self._soon, then))
         elif isinstance(step, Spend):
             self.waits_for = f"itself: {step.work}"
             seconds = self.costs.seconds(step)
             self.seconds[step.work] += seconds
             self.board.at(self.board.now + round(seconds * _PS), partial(then, None))
 
-    def _soon(self, then: Callable[[Any], None], data: bytes) -> None:
-        """Hand a message over a moment later: what lies there must not be taken inside of the request."""
-        self.board.at(self.board.now, partial(then, np.frombuffer(data, "<f4")))
+    def _soon(self, then: Callable[[Any], None], data: bytes | None = None) -> None:
+        """Go on a moment later: a program must not go on inside of what it has asked for."""
+        self.board.at(self.board.now, partial(then, data))
 
     @property
     def idle(self) -> bool:

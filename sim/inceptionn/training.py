@@ -14,18 +14,20 @@ import numpy.typing as npt
 from fanin.clock import CLOCK_MHZ
 from fanin.errors import CheckFailed
 from fanin.golden.codec.exchange import Wire, exchange, hand_down
-from fanin.inceptionn import Leg
+from fanin.inceptionn import VALUE_BYTES, Leg
 from fanin.sim.cosim.cluster import Settings
 from fanin.sim.cosim.run import Progress as RunProgress
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.inceptionn.cosim import InceptionnCosim
 from fanin.sim.inceptionn.exchange import Program, Spend, Work
+from fanin.sim.inceptionn.host import HostCosts
 from fanin.sim.inceptionn.hosts import Board, Hosts, Plan
 from fanin.sim.inceptionn.meter import LegTraffic, legs_of
 from fanin.sim.inceptionn.transport import Counters
 from fanin.sim.learning.learner import Measures
 from fanin.sim.learning.references import References, compare
 from fanin.sim.learning.replica import DataParallel, Dataset, Exchange, Replica, State, measure
+from fanin.sim.ring.profile import WorkerProfile
 
 Float32 = npt.NDArray[np.float32]
 
@@ -73,6 +75,14 @@ class Trained:
     seconds: float  # simulated
     legs: dict[Leg, LegTraffic] = field(default_factory=dict)
     raw: RunResult = field(default_factory=RunResult)
+
+
+def costs_of(job: DataParallel, profile: WorkerProfile, costs: HostCosts | None = None) -> HostCosts:
+    """``costs``, with the time that a worker of ``profile`` takes for its passes and its updates."""
+    passes = sum(
+        profile.forward(count, job.batch) + profile.backward(count, job.batch) for count in job.network.counts
+    )
+    return replace(costs or HostCosts(), compute=passes, update=profile.update(1) / VALUE_BYTES)
 
 
 def flat(layers: Sequence[npt.NDArray]) -> Float32:

@@ -131,13 +131,14 @@ class RingCosim:
         timeout: int = 20_000,
         retries: int = 100,
         seed: int = 0,
+        memory_gbps: float | None = None,
         **settings: Unpack[Settings],
     ) -> RingRun:
         """Reduce every vector; ``vectors`` are, per node, its float32 arrays, 1 to 8 of them, of equal lengths.
 
         They may be those of fewer nodes than there are: the others keep still. ``timeout`` is in cycles;
-        ``settings`` are those of ``Cluster.run``. Raises ValueError for vectors that are not alike,
-        SimulationFailed when the simulation itself cannot go on.
+        ``memory_gbps`` and ``settings`` are those of ``Cluster.run``. Raises ValueError for vectors that are
+        not alike, SimulationFailed when the simulation itself cannot go on.
         """
         layout, nodes = self._layout(vectors), len(vectors)
         rings = [
@@ -158,6 +159,7 @@ class RingCosim:
             longest_wait=4 * timeout,
             nodes_per_memory=self.engines,
             seed=seed,
+            memory_gbps=memory_gbps,
             **settings,
         )
         return self._collect(raw, layout, nodes)

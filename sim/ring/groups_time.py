@@ -18,7 +18,7 @@ _ACCESS = 4  # cycles of a register access
 
 @dataclass(frozen=True, kw_only=True)
 class GroupsTime:
-    """The time of an exchange of ``count`` values; ``barrier`` in seconds, ``word_bytes`` as RingTime has it."""
+    """The time of an exchange of ``count`` values; ``barrier`` in seconds; ``word_bytes``: RingTime."""
 
     config: RingConfig
     plan: Plan

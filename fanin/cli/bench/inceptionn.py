@@ -16,6 +16,7 @@ import numpy.typing as npt
 from fanin.cli.bench.figure import Figure, outputs, write
 from fanin.cli.bench.result import Result, number
 from fanin.codec import Inceptionn, Mode
+from fanin.errors import InputError
 from fanin.inceptionn import Leg, Scheme, Topology
 from fanin.sim.codec import exchange_cost, tags
 from fanin.sim.codec.exchange_cost import BENCHMARKS, ITERATIONS, WORKERS, Benchmark
@@ -59,6 +60,8 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
     A simulation of 5, 7 and 9 nodes is built, a minute or two each.
     """
+    if args.values < 1:
+        raise InputError(f"--values must be at least 1, not {args.values}")
     paths = [outputs(f"inceptionn-{name}", args.output) for name in ("figure12", "figure15")]
     bench = _Bench(args.values)
     figures = []
@@ -77,7 +80,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     write(figures, paths[1])
 
 
-_NOTE_12 = "RTL, four workers, table III's shares at 2^-10 (published). Dots: what the paper states."
+_NOTE_12 = "RTL, four workers, table III's shares at 2^-10 (published). Open markers: what the paper states."
 _NOTE_15 = "RTL, AlexNet's shares; sums included. Dots: section VIII-D's formula, as fitted to the paper."
 
 

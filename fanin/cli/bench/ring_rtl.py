@@ -54,8 +54,8 @@ def measure() -> Iterator[Result]:
     for name, codec in CODECS.items():
         yield from _depth(name, RingConfig(codec=codec))
     for point in POINTS:
-        for codec in point.codecs:
-            yield from _point(point, codec)
+        for name in point.codecs:
+            yield from _point(point, name)
 
 
 def _point(point: Point, codec: str) -> Iterator[Result]:

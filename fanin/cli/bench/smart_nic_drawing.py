@@ -138,7 +138,7 @@ def _figure_2(drawing: Any, inputs: Inputs, measured: Measured) -> None:
 
 
 def _figure_3b(drawing: Any, inputs: Inputs, measured: Measured) -> None:
-    panels = {"3b: the model, six layers, 6 nodes, B = 448": figures.trace(inputs)}
+    panels: dict[str, Sequence[Span]] = {"3b: the model, six layers, 6 nodes, B = 448": figures.trace(inputs)}
     if measured.trace:
         panels["RTL, scaled to 2048 wide"] = measured.trace
     rows = drawing.subplots(len(panels), 1, squeeze=False)[:, 0]

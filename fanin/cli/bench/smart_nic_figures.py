@@ -31,7 +31,7 @@ FORWARD, BACKWARD, SLOWER, EXPOSED = "forward", "backward", "slower backward", "
 TRACE_LAYERS = 6  # of figure 3b: the paper's has L
 
 Bars = dict[str, dict[str, float]]  # milliseconds of each part, by bar
-Curves = dict[str, list[tuple[float, float]]]
+Curves = Mapping[str, Sequence[tuple[float, float]]]
 
 
 @dataclass
@@ -120,7 +120,7 @@ def figure_4b(inputs: Inputs, batch: int) -> Curves:
 def markers(inputs: Inputs, measured: Measured, batch: int) -> Curves:
     """Speed-ups of the RTL's iterations, by series."""
     alone = makespan(paper.smart(inputs, batch, 1))
-    curves: Curves = {}
+    curves: dict[str, list[tuple[float, float]]] = {}
     for (of, nodes, series), seconds in sorted(measured.seconds.items()):
         if of == batch:
             curves.setdefault(series, []).append((nodes, nodes * alone / seconds))

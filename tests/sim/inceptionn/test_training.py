@@ -11,10 +11,11 @@ from fanin.inceptionn import Leg, Scheme, Topology
 from fanin.sim.inceptionn import exchange as programs
 from fanin.sim.inceptionn.host import HostCosts
 from fanin.sim.inceptionn.hosts import Plan
-from fanin.sim.inceptionn.training import TrainingHosts, flat, run
+from fanin.sim.inceptionn.training import TrainingHosts, costs_of, flat, run
 from fanin.sim.learning.mlp import load_digits
 from fanin.sim.learning.replica import DataParallel, Dataset, Replica, State
 from fanin.sim.network import LinkConfig
+from fanin.sim.ring.profile import WorkerProfile
 from tests.sim.inceptionn.events import EventBoard
 from tests.support import new_seed
 
@@ -106,6 +107,14 @@ def test_an_iterations_time_is_that_of_its_parts(topology, sums):
         assert iteration.update == pytest.approx(size * 2e-6)
         assert 5e-6 < iteration.communicate < 100e-6
     assert trained.seconds == pytest.approx(sum(each.total for each in trained.iterations), rel=1e-3)
+
+
+def test_a_profile_gives_the_time_of_passes_and_updates():
+    job = DataParallel(network=Mlp((64, 10)), nodes=2, batch=50)
+    costs = costs_of(job, WorkerProfile(flops=1e9, memory_bandwidth=1e9), HostCosts(packet=3e-6))
+    assert costs.compute == pytest.approx(6 * 650 * 50 / 1e9)  # a multiplication and an addition, three times
+    assert costs.update * 4 == pytest.approx(20 / 1e9)
+    assert (costs.packet, costs.sum) == (3e-6, HostCosts().sum)
 
 
 def test_weights_that_differ_end_it_with_node_and_step(monkeypatch):
