@@ -25,7 +25,6 @@ from fanin.inceptionn import Scheme, Topology
 from fanin.ring import MAX_NODES, MIN_NODES, PRESETS
 from fanin.ring_groups import Groups
 from fanin.seed import MAX_SEED
-from fanin.sim.inceptionn.host import HostCosts
 from fanin.sim.inceptionn.hosts import Plan
 from fanin.sim.learning.mlp import Samples, classes_of
 from fanin.sim.learning.replica import DataParallel, Dataset, State
@@ -205,18 +204,15 @@ def _inceptionn(
     profile: WorkerProfile,
 ) -> Backend:
     """All cores of a host compute; the rate at which they add up is the paper's."""
+    from fanin.sim.inceptionn.training import costs_of  # Amaranth takes a second to load
+
     if codec is not None and not isinstance(codec, Inceptionn):
         raise InputError(f"--codec {values['codec']}: INCEPTIONN's NIC has its own codec, or none")
     groups = _groups(values).groups if values["groups"] else 1
     above = Scheme(values["above"]) if values["groups"] else None
     topology = Topology(training.nodes, Scheme(values["exchange"]), groups, above)
-    counts, batch = training.network.counts, training.batch
-    costs = HostCosts(
-        compute=sum(profile.forward(count, batch) + profile.backward(count, batch) for count in counts),
-        update=profile.update(1) / _VALUE_BYTES,
-    )
     stops = parse_stops(values["stop"], topology.nodes, "node")
-    plan = Plan(topology, codec, costs=costs, stops=stops)
+    plan = Plan(topology, codec, costs=costs_of(training, profile), stops=stops)
     _ = plan.packets  # which knows the codecs that the NIC does not have
     return InceptionnRtl(training, plan, link)
 
