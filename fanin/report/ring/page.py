@@ -111,6 +111,16 @@ def exact_line(metrics: Metrics) -> str:
     return f"yes: {sums}; {replicas}"
 
 
+def notes(metrics: Metrics) -> list[str]:
+    """A sentence each on what a run goes on from, and on stops that it has ended before."""
+    found = []
+    if metrics["resumed"]:
+        found.append(f"this run goes on from {metrics['resumed']}, with epoch {metrics['first_epoch']}")
+    if metrics["configuration"]["stop"]:  # a node that stops ends the run
+        found.append(f"--stop {metrics['configuration']['stop']} changed nothing: the run had ended by then")
+    return found
+
+
 def ring_page(metrics: Metrics, times: Sequence[Times]) -> str:
     """The run as one HTML document that refers to nothing outside itself.
 
@@ -125,7 +135,7 @@ def ring_page(metrics: Metrics, times: Sequence[Times]) -> str:
         verdict="bit-exact" if options["on"] == "rtl" else "golden sums",
         headline=_headline(metrics),
         exact=exact_line(metrics),
-        resumed=_resumed(metrics),
+        notes=notes(metrics),
         kinds=charts.KINDS,
         trace=charts.trace_chart(times, "NIC" if nic else "network") if times else "",
         window=_window(metrics, len(times), nic),
@@ -160,12 +170,6 @@ def _waiting(iteration: Mapping[str, float]) -> tuple[str, str]:
     """The share of an iteration that goes to the network."""
     part, name = ("exposed", "exposed") if "exposed" in iteration else ("communicate", "communication")
     return name, f"{100 * iteration[part] / iteration['seconds']:.1f} %"
-
-
-def _resumed(metrics: Metrics) -> str:
-    if not metrics["resumed"]:
-        return ""
-    return f"goes on from {metrics['resumed']}, with epoch {metrics['first_epoch']}"
 
 
 def _window(metrics: Metrics, nodes: int, nic: bool) -> str:

@@ -213,3 +213,6 @@ def test_what_went_wrong_and_what_was_resumed_is_told():
     assert "the weights are not the golden model&#39;s" in ring_page(wrong, _times())
     resumed = ring_page(_metrics(resumed="runs/ring", first_epoch=4), _times())
     assert "This run goes on from runs/ring, with epoch 4." in resumed
+    late = ring_page(_metrics(options={"stop": "1:9"}), _times())
+    assert "--stop 1:9 changed nothing: the run had ended by then." in late
+    assert "--stop" not in resumed
