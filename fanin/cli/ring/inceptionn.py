@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from fanin.cli.ring.backend import Progress, Result
 from fanin.errors import CheckFailed
@@ -18,7 +17,7 @@ PARTS = ("compute", "sum", "update", "communicate")
 
 
 @dataclass(frozen=True)
-class Inceptionn:
+class InceptionnRtl:
     """INCEPTIONN's NICs in Verilator: weights are compared with the golden model's behind every step."""
 
     training: DataParallel
@@ -53,9 +52,9 @@ class Inceptionn:
         from fanin.sim.cosim.simulator import SimulationFailed
         from fanin.sim.inceptionn.training import run
 
-        options: dict[str, Any] = {"link": self.link, "pcap": pcap, "progress": progress, "quiet": False}
+        job, plan, link = self.training, self.plan, self.link
         try:
-            found = run(self.training, data, self.plan, state=state, **options)
+            found = run(job, data, plan, state=state, link=link, pcap=pcap, progress=progress, quiet=False)
         except SimulationFailed as failure:
             raise CheckFailed(" ".join(str(failure).split())) from failure
         iteration = {part: fmean(getattr(each, part) for each in found.iterations) for part in PARTS}

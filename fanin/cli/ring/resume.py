@@ -24,7 +24,7 @@ _PARTS = ("parameters", "velocities")
 
 _TEXTS, _WHOLE, _NUMBERS = (
     ("data", "layers"),
-    ("nodes", "batch", "seed", "lanes"),
+    ("nodes", "batch", "seed"),
     ("rate", "momentum", "decay"),
 )
 _CHOICES = {"system": SYSTEMS, "exchange": EXCHANGES, "codec": (Codec.NONE, *CODECS)}
@@ -56,6 +56,7 @@ def open_run(folder: Path) -> Earlier:
     found |= {name: float(record.number(name)) for name in _NUMBERS}
     found |= {name: record.text(name, choices) for name, choices in _CHOICES.items()}
     found |= {name: record.optional_text(name) for name in ("groups", "above")}
+    found["lanes"] = record.optional("lanes")
     for name in record.value.keys() & set(PARAMETERS):
         text = name in _TEXT_PARAMETERS
         found[name] = record.text(name, _TEXT_PARAMETERS[name]) if text else record.integer(name)

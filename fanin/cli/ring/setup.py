@@ -13,19 +13,18 @@ from fanin.cli.codec.options import PARAMETERS, as_options, configuration, parse
 from fanin.cli.ranges import Ranges, check_ranges
 from fanin.cli.ring.backend import Backend
 from fanin.cli.ring.defaults import AGGREGATOR, DEFAULTS, GBPS, OF_MODEL, OF_SMART_NIC, SMART_NIC
-from fanin.cli.ring.inceptionn import Inceptionn
+from fanin.cli.ring.inceptionn import InceptionnRtl
 from fanin.cli.ring.layers import parse_layers
 from fanin.cli.ring.resume import Earlier, open_run
 from fanin.cli.ring.smart_nic import Rtl, cores, nic_model
 from fanin.cli.stops import parse_stops
-from fanin.codec import Codec, CodecConfig
+from fanin.codec import Codec, CodecConfig, Inceptionn
 from fanin.errors import InputError
 from fanin.golden.mlp import Mlp
 from fanin.inceptionn import Scheme, Topology
 from fanin.ring import MAX_NODES, MIN_NODES, PRESETS
 from fanin.ring_groups import Groups
 from fanin.seed import MAX_SEED
-from fanin.sim.inceptionn.host import HostCosts
 from fanin.sim.inceptionn.hosts import Plan
 from fanin.sim.learning.mlp import Samples, classes_of
 from fanin.sim.learning.replica import DataParallel, Dataset, State
@@ -93,12 +92,12 @@ def _filled(args: argparse.Namespace, earlier: Earlier | None) -> dict[str, Any]
         given["bound"] = f"2^-{parse_bound(args.bound)}"
     if args.stop is not None:
         given["stop"] = ",".join(args.stop)
-    before = earlier.options if earlier else {}
+    before = dict(earlier.options) if earlier else {}
     for name in OF_MODEL if earlier else ():
         if name in given and given[name] != before.get(name):
             was = "none" if before.get(name) is None else before[name]
             raise InputError(f"{_option(name)} {given[name]}: {args.resume} was trained with {was}")
-    values = dict.fromkeys(PARAMETERS) | vars(args) | DEFAULTS | before | given
+    values: dict[str, Any] = dict.fromkeys(PARAMETERS) | vars(args) | DEFAULTS | before | given
     if values["groups"]:
         values["above"] = values["above"] or values["exchange"]
         if "nodes" not in given | before:
@@ -141,6 +140,8 @@ def _setup(values: dict[str, Any], earlier: Earlier | None) -> Setup:
     if earlier:
         _check_epochs(training, data, state, earlier)
     shown = {name: values[name] for name in DEFAULTS} | {"layers": _text(network.widths)}
+    if values["system"] != SMART_NIC:
+        shown |= dict.fromkeys(OF_SMART_NIC) | {"on": "rtl"}
     if codec:
         shown |= as_options(codec)
     return Setup(shown, backend, data, state, earlier.folder if earlier else None)
@@ -203,20 +204,17 @@ def _inceptionn(
     profile: WorkerProfile,
 ) -> Backend:
     """All cores of a host compute; the rate at which they add up is the paper's."""
-    if codec and codec.kind is not Codec.INCEPTIONN:
+    from fanin.sim.inceptionn.training import costs_of  # Amaranth takes a second to load
+
+    if codec is not None and not isinstance(codec, Inceptionn):
         raise InputError(f"--codec {values['codec']}: INCEPTIONN's NIC has its own codec, or none")
     groups = _groups(values).groups if values["groups"] else 1
     above = Scheme(values["above"]) if values["groups"] else None
     topology = Topology(training.nodes, Scheme(values["exchange"]), groups, above)
-    counts, batch = training.network.counts, training.batch
-    costs = HostCosts(
-        compute=sum(profile.forward(count, batch) + profile.backward(count, batch) for count in counts),
-        update=profile.update(1) / _VALUE_BYTES,
-    )
     stops = parse_stops(values["stop"], topology.nodes, "node")
-    plan = Plan(topology, codec, costs=costs, stops=stops)
+    plan = Plan(topology, codec, costs=costs_of(training, profile), stops=stops)
     _ = plan.packets  # which knows the codecs that the NIC does not have
-    return Inceptionn(training, plan, link)
+    return InceptionnRtl(training, plan, link)
 
 
 def _network(values: Mapping[str, Any], samples: tuple[Samples, Samples]) -> Mlp:

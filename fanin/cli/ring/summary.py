@@ -7,7 +7,7 @@ from pathlib import Path
 from fanin.cli.output import REPORT_FILE, table
 from fanin.cli.ring.metrics import Metrics
 from fanin.report.ring.charts import PARTS
-from fanin.report.ring.page import carried, exact_line, title
+from fanin.report.ring.page import carried, exact_line, notes, title
 from fanin.report.unit import Unit
 
 SHOWN_EPOCHS = 20
@@ -30,7 +30,10 @@ def summary(metrics: Metrics, output: Path) -> str:
         sent = f"{metrics['frames']:,} sent by nodes, {metrics['retransmitted']:,} retransmitted"
         facts.append(["frames", sent])
     facts.append(["report", str(output / REPORT_FILE)])
-    return "\n".join([title(metrics), "", _epochs(metrics, unit), "", table(facts)])
+    lines = [f"  {note}" for note in notes(metrics)]
+    return "\n".join(
+        [title(metrics), "", _epochs(metrics, unit), "", *lines, *[""] * bool(lines), table(facts)]
+    )
 
 
 def _iteration(metrics: Metrics) -> str:

@@ -13,6 +13,7 @@ from fanin.sim.ring.schedule import TRACED_STEPS, Times
 
 Metrics = Mapping[str, Any]
 
+_CODECS = {"none": "no codec", "bfp": "BFP", "inceptionn": "INCEPTIONN's codec"}
 _RUNS = {"the run": None, "binary32": "binary32", "binary64": "binary64"}
 _TABLES = {
     "Training": ("data", "layers", "epochs", "batch", "rate", "momentum", "decay", "seed"),
@@ -76,7 +77,7 @@ _TRAFFIC = {
 def title(metrics: Metrics) -> str:
     """What was trained, on what."""
     options = metrics["configuration"]
-    codec = "no codec" if options["codec"] == "none" else options["codec"]
+    codec = _CODECS[options["codec"]]
     groups = f" in groups of {options['groups']}" if options["groups"] else ""
     sizes = f"{options['nodes']} nodes{groups}, {_who(options)}, {codec}, batches of {options['batch']}"
     return f"{options['layers'].replace(',', '-')} on {options['data']}: {sizes}"
@@ -85,7 +86,7 @@ def title(metrics: Metrics) -> str:
 def _who(options: Metrics) -> str:
     """What adds up."""
     if options["system"] == "inceptionn":
-        return "INCEPTIONN" if options["exchange"] == "ring" else "worker-aggregator"
+        return "hosts in a ring" if options["exchange"] == "ring" else "workers and aggregator"
     return "hosts reduce" if options["all_reduce"] == "host" else f"{options['lanes']} lanes"
 
 
@@ -110,6 +111,16 @@ def exact_line(metrics: Metrics) -> str:
     return f"yes: {sums}; {replicas}"
 
 
+def notes(metrics: Metrics) -> list[str]:
+    """A sentence each on what a run goes on from, and on stops that it has ended before."""
+    found = []
+    if metrics["resumed"]:
+        found.append(f"this run goes on from {metrics['resumed']}, with epoch {metrics['first_epoch']}")
+    if metrics["configuration"]["stop"]:  # a node that stops ends the run
+        found.append(f"--stop {metrics['configuration']['stop']} changed nothing: the run had ended by then")
+    return found
+
+
 def ring_page(metrics: Metrics, times: Sequence[Times]) -> str:
     """The run as one HTML document that refers to nothing outside itself.
 
@@ -124,7 +135,7 @@ def ring_page(metrics: Metrics, times: Sequence[Times]) -> str:
         verdict="bit-exact" if options["on"] == "rtl" else "golden sums",
         headline=_headline(metrics),
         exact=exact_line(metrics),
-        resumed=_resumed(metrics),
+        notes=notes(metrics),
         kinds=charts.KINDS,
         trace=charts.trace_chart(times, "NIC" if nic else "network") if times else "",
         window=_window(metrics, len(times), nic),
@@ -159,12 +170,6 @@ def _waiting(iteration: Mapping[str, float]) -> tuple[str, str]:
     """The share of an iteration that goes to the network."""
     part, name = ("exposed", "exposed") if "exposed" in iteration else ("communicate", "communication")
     return name, f"{100 * iteration[part] / iteration['seconds']:.1f} %"
-
-
-def _resumed(metrics: Metrics) -> str:
-    if not metrics["resumed"]:
-        return ""
-    return f"goes on from {metrics['resumed']}, with epoch {metrics['first_epoch']}"
 
 
 def _window(metrics: Metrics, nodes: int, nic: bool) -> str:
@@ -223,7 +228,8 @@ def _configuration(options: Metrics) -> dict[str, Rows]:
     tables: dict[str, Rows] = {}
     for heading, keys in _TABLES.items():
         shown = (*keys, *codec) if heading == "Exchange" else keys
-        tables[heading] = [(_NAMES.get(key, key), _value(key, options[key])) for key in shown]
+        rows = [(_NAMES.get(key, key), _value(key, options[key])) for key in shown if options[key] is not None]
+        tables[heading] = rows
     return tables
 
 
@@ -233,7 +239,7 @@ def _value(key: str, value: Any) -> str:
     if key in _UNITS:
         one, unit = _UNITS[key]
         return f"{value / one:g} {unit}"
-    if value in ("", None):
+    if value == "":
         return "none"
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
 

@@ -153,12 +153,10 @@ def test_the_page_shows_everything_and_refers_to_nothing():
     assert re.findall(r'(?:src|href)="|url\(|@import|<script', page) == []
     for heading in ("What hosts and NICs do", "An iteration", "Accuracy and loss", "What the nodes counted"):
         assert f"<h2>{heading}</h2>" in page
-    told = (
-        "yes: 60 all-reduces on each of 2 nodes; all 2 replicas are equal after each of 30 steps",
-        "<dd>7</dd>",
-    )
+    told = "yes: 60 all-reduces on each of 2 nodes; all 2 replicas are equal after each of 30 steps"
+    assert "<dt>frames sent again</dt><dd>7</dd>" in page
     for text in (
-        *told,
+        told,
         "25 %",
         "2.08 TFLOP/s",
         "105 GB/s",
@@ -196,7 +194,7 @@ def test_inceptionns_iteration_legs_and_transport_are_shown():
     }
     page = ring_page(_metrics(**inceptionn), [])
     assert page.count("<svg") == 3  # no trace
-    assert "64-16-10 on digits: 2 nodes, INCEPTIONN, no codec, batches of 32" in page
+    assert "64-16-10 on digits: 2 nodes, hosts in a ring, no codec, batches of 32" in page
     for text in ("37.5 %", "777", "9,000", "50.0 %", "What travelled", "communication"):
         assert text in page
     assert "yes: the weights of all nodes, after each of 30 steps" in page
@@ -205,7 +203,7 @@ def test_inceptionns_iteration_legs_and_transport_are_shown():
 def test_the_rounds_of_groups_are_shown():
     rounds = [{"round": n, "level": "groups, up", "seconds": 2.5e-3, "data_bytes": 1234 + n} for n in range(2)]
     page = ring_page(_metrics(options={"groups": "2x2", "above": "ring"}, traffic=rounds), _times())
-    assert "2 nodes in groups of 2x2, 8 lanes, bfp" in page
+    assert "2 nodes in groups of 2x2, 8 lanes, BFP" in page
     assert all(text in page for text in ("groups, up", "2.500 ms", "1,235"))
 
 
@@ -215,3 +213,6 @@ def test_what_went_wrong_and_what_was_resumed_is_told():
     assert "the weights are not the golden model&#39;s" in ring_page(wrong, _times())
     resumed = ring_page(_metrics(resumed="runs/ring", first_epoch=4), _times())
     assert "This run goes on from runs/ring, with epoch 4." in resumed
+    late = ring_page(_metrics(options={"stop": "1:9"}), _times())
+    assert "--stop 1:9 changed nothing: the run had ended by then." in late
+    assert "--stop" not in resumed
