@@ -58,7 +58,7 @@ class Spread:
     deviation: float
 
     def __str__(self) -> str:
-        return f"{self.mean:.1f} ± {self.deviation:.1f}"
+        return f"{self.mean:z.1f} ± {self.deviation:.1f}"
 
 
 def spread(values: Iterable[float]) -> Spread:
