@@ -25,6 +25,7 @@ SMALL = {
     "address_width": 16,
     "banks": 2,
     "burst": 8,
+    "capacity": 64,
     "completions": 4,
     "config": PRESETS["tiny"],
     "count": 4,
@@ -40,6 +41,7 @@ SMALL = {
     "limit": 4,
     "mac_width": 64,
     "max_bytes": 34,
+    "max_frame": 128,
     "max_mini_batch": 16,
     "operand": signed(8),
     "output_width": 16,
@@ -49,6 +51,7 @@ SMALL = {
     "slots": 4,
     "tag": 3,
     "values": 8,
+    "wait": True,
     "width": 256,
     "word_bytes": 8,
     "words": 10,
@@ -68,7 +71,7 @@ def _components():
 
 COMPONENTS = _components()
 # These take seconds to elaborate, most as the parts of one another.
-LARGE = ("Backward", "GlmWorker", "GroupCutter", "InceptionnReceiver", "RingNode")
+LARGE = ("Backward", "GlmWorker", "GroupCutter", "InceptionnReceiver", "RingNic", "RingNode")
 every_component = pytest.mark.parametrize("name", sorted(COMPONENTS))
 
 
