@@ -17,6 +17,7 @@ from fanin.wire.fields import byte_length, pack_fields
 ETHERTYPE = 0x88B7  # IEEE 802 OUI extended: no protocol that a node knows
 NUMBER_BYTES = 8
 LEAST = byte_length(ETHERNET) + NUMBER_BYTES
+WINDOW = 8  # frames that a host has offered and its node has not taken: then it leaves one out
 _GRACE_PS = 50_000_000  # after the all-reduce, in which frames on their way arrive
 _PS = 8000  # in which a byte leaves at 1 Gb/s
 
@@ -25,8 +26,9 @@ _PS = 8000  # in which a byte leaves at 1 Gb/s
 class Flow:
     """Frames of ``size`` bytes that each host sends to the next one, at a rate of ``gbps`` of the link.
 
-    The rate counts what a frame takes of the link: preamble, FCS and gap, too. ``share`` is the host's, in
-    sixteenths; a receiving host takes nothing in a share ``stall`` of the cycles.
+    The rate counts what a frame takes of the link: preamble, FCS and gap, too. A host sends fewer frames where
+    its node does not take as many. ``share`` is the host's, in sixteenths; a receiving host takes nothing in a
+    share ``stall`` of the cycles. Raises ValueError for a size too small and a rate of 0.
     """
 
     gbps: float
@@ -109,12 +111,14 @@ class FlowHosts:
         return [self.reads[node] for node in range(self.nodes)], self.carried
 
     def _send(self, node: int, start: int) -> None:
-        def send(number: int) -> None:
+        def send(time: int) -> None:
             if not self.reducing:
                 return
-            self.board.send(node, self.flow.frame(node, self.nodes, number))
-            self.carried[node].sent += 1
-            self.board.at(start + int((number + 1) * self.flow.interval), lambda: send(number + 1))
+            if self.board.unsent(node) < WINDOW:
+                carried = self.carried[node]
+                self.board.send(node, self.flow.frame(node, self.nodes, carried.sent))
+                carried.sent += 1
+            self.board.at(start + int((time + 1) * self.flow.interval), lambda: send(time + 1))
 
         send(0)
 

@@ -109,7 +109,7 @@ def test_a_store_that_does_not_wait_drops_whole_frames_and_only_without_room():
     rng = random.Random(seed := new_seed())
     dut = FrameStore(width=WIDTH, max_frame=80, capacity=32, wait=False)
     sent, errors = traffic(rng, 200, max_frame=80)
-    run = Run(dut, sent, errors, seed=seed, stall={"i": 0.1, "o": 0.6})
+    run = Run(dut, sent, errors, seed=seed, stall={"i": 0.1, "o": 0.85})
     assert len(run.came) == len(sent)
     left = iter([*run.frames, None])
     following = next(left)
