@@ -56,6 +56,7 @@ class TransmitArbiter(wiring.Component):
     def __init__(self, *, width: int, max_frame: int, capacity: int):
         self.width = width
         self.max_frame = max_frame
+        self.capacity = capacity
         frames = packet_stream(width)
         super().__init__(
             {

@@ -123,6 +123,7 @@ class RingCosim:
         self._cluster = Cluster(
             lambda: [Group(node(config=config, queue=QUEUE), nodes)], clock_mhz=clock_mhz, quiet=quiet
         )
+        self.period_ps = self._cluster.period_ps
 
     def all_reduce(
         self,

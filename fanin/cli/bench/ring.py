@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from fanin.cli.bench import ring_rtl
+from fanin.cli.bench import ring_nic, ring_rtl
 from fanin.cli.bench.figure import Figure, outputs, write
 from fanin.cli.bench.result import Result, number
 from fanin.sim.codec import exchange_cost
@@ -44,6 +44,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     yield from _exchange_times()
     if not args.models:
         yield from ring_rtl.measure()
+        yield from ring_nic.measure()
 
 
 _NOTE = "Model of section IV-C; 20 layers of 2048 × 2048. Dots: ideal."

@@ -50,9 +50,12 @@ def test_a_flow_within_its_share_leaves_the_ring_the_rest(cosim, given, alone, s
     run = cosim.all_reduce(given, link=LINK, flow=Flow(gbps=4, size=size))
     check(run, given, CONFIG)
     check_flow(run)
-    left = 1 - sum(carried.sent for carried in run.carried) / NODES * (size + 24) / (run.cycles * BYTES)
-    assert left == pytest.approx(0.9, abs=0.01)
-    assert alone / run.cycles > 0.97 * left
+    frame = (size + 24) / (run.cycles * BYTES)  # of the link's time
+    left = 1 - sum(carried.sent for carried in run.carried) / NODES * frame
+    assert left == pytest.approx(0.9, abs=frame + 0.003)
+    assert (
+        run.cycles < 1.02 * alone / left + 2 * (size + 24) / BYTES
+    )  # the last words may wait for a frame a hop
 
 
 @pytest.mark.parametrize("share", [2, 8])
