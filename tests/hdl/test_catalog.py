@@ -26,6 +26,7 @@ LARGE = (  # nodes, which are emitted for co-simulation, too, and what takes as 
     "loss-unit",
     "param-server",
     "rdma-nic",
+    "ring-nic",
     "ring-node",
 )
 
