@@ -68,6 +68,7 @@ bench: $(VENV)/.user ## speed and area, each figure beside its limit (hours)
 	$(BIN)/fanin bench switch
 	$(BIN)/fanin bench plan
 	$(BIN)/fanin bench codec
+	$(BIN)/fanin bench codec-training
 	$(BIN)/fanin bench ring -o runs
 	$(BIN)/fanin bench ring-training -o runs
 	$(BIN)/fanin bench rdma

@@ -58,7 +58,7 @@ class Spread:
     deviation: float
 
     def __str__(self) -> str:
-        return f"{self.mean:.1f} ± {self.deviation:.1f}"
+        return f"{self.mean:z.1f} ± {self.deviation:.1f}"
 
 
 def spread(values: Iterable[float]) -> Spread:
@@ -169,7 +169,7 @@ def fidelities(training: Training, codecs: Mapping[str, AnyCodec] = CODECS) -> d
     """Of each codec, over iterations of a training without any."""
     steps = training.steps(Ring(), Traffic())
     gradients = [step.gradients for index, step in enumerate(steps) if index % SAMPLED == 0]
-    exact = [np.sum(of, axis=0, dtype=np.float64) for of in gradients]
+    exact = [np.asarray(np.sum(of, axis=0, dtype=np.float64)) for of in gradients]
     found = {}
     for name, codec in codecs.items():
         sums = [Ring(codec)(of, Traffic()).astype(np.float64) for of in gradients]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -68,7 +68,7 @@ class Host:
         self._transport, self._compresses = transport, compresses
         self._connections: dict[tuple[int, Leg], Connection] = {}
         self._core_free = 0
-        self.seconds: Counter[Work] = Counter()
+        self.seconds: defaultdict[Work, float] = defaultdict(float)
         self.waits_for = "nothing"
         board.on_frame(node, self._arrived)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Unpack
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,9 @@ from fanin.clock import CLOCK_MHZ
 from fanin.errors import CheckFailed
 from fanin.golden.codec.exchange import Wire, exchange, hand_down
 from fanin.inceptionn import VALUE_BYTES, Leg
-from fanin.sim.cosim.cluster import Settings
 from fanin.sim.cosim.run import Progress as RunProgress
 from fanin.sim.cosim.run import RunResult
-from fanin.sim.inceptionn.cosim import InceptionnCosim
+from fanin.sim.inceptionn.cosim import GBPS, InceptionnCosim
 from fanin.sim.inceptionn.exchange import Program, Spend, Work
 from fanin.sim.inceptionn.host import HostCosts
 from fanin.sim.inceptionn.hosts import Board, Hosts, Plan
@@ -27,6 +26,7 @@ from fanin.sim.inceptionn.transport import Counters
 from fanin.sim.learning.learner import Measures
 from fanin.sim.learning.references import References, compare
 from fanin.sim.learning.replica import DataParallel, Dataset, Exchange, Replica, State, measure
+from fanin.sim.network import LinkConfig
 from fanin.sim.ring.profile import WorkerProfile
 
 Float32 = npt.NDArray[np.float32]
@@ -106,7 +106,7 @@ class TrainingHosts(Hosts):
         self._gradients: dict[int, dict[int, Float32]] = defaultdict(dict)  # by step and worker
         self._weights: dict[int, bytes] = {}  # the golden ones, behind each step, until all nodes have them
         self._seconds: dict[int, list[float]] = defaultdict(list)  # by step: of each worker
-        self._work: dict[int, dict[int, Counter[Work]]] = defaultdict(dict)  # by step and node
+        self._work: dict[int, dict[int, dict[Work, float]]] = defaultdict(dict)  # by step and node
         self._epochs: list[Epoch] = []
 
     def program(self, node: int) -> Program[None]:
@@ -115,7 +115,7 @@ class TrainingHosts(Hosts):
         replica = Replica(self.job, self.data, node, self.state.copy())  # an aggregator's has no samples
         part = self.parts[node]
         while replica.state.step < self._steps:
-            began, before = self.seconds, Counter(self.hosts[node].seconds)
+            began, before = self.seconds, self.hosts[node].seconds.copy()
             own = None
             if node < topology.workers:
                 own = self._gradient(replica)
@@ -143,14 +143,15 @@ class TrainingHosts(Hosts):
         for layer, part in enumerate(np.split(total, self._cuts)):
             replica.update(layer, part)
 
-    def _end_step(self, node: int, replica: Replica, began: float, before: Counter[Work]) -> None:
+    def _end_step(self, node: int, replica: Replica, began: float, before: dict[Work, float]) -> None:
         step = replica.state.step
         replica.end_step()
         if step not in self._weights:
             self._step_golden(step)
         if flat(replica.state.parameters).tobytes() != self._weights[step]:
             raise CheckFailed(f"node {node}, step {step}: the weights differ from the golden model's")
-        self._work[step][node] = self.hosts[node].seconds - before
+        now = self.hosts[node].seconds
+        self._work[step][node] = {kind: now[kind] - before[kind] for kind in Work}
         if node < self.plan.topology.workers:
             self._seconds[step].append(self.seconds - began)
         if len(self._work[step]) == len(self.hosts):
@@ -206,15 +207,18 @@ def run(
     state: State | None = None,
     clock_mhz: float = CLOCK_MHZ,
     quiet: bool = True,
+    link: LinkConfig | None = None,
+    pcap: Path | None = None,
     progress: Callable[[int], None] | None = None,
-    **settings: Unpack[Settings],
 ) -> Trained:
     """Train on simulated NICs, from ``state`` on, which stays as it is.
 
-    ``progress`` is called with the steps that are done; the other settings are those of ``Cluster.run``, with
-    links of 10 Gb/s by default. Raises ValueError for a job of another number of workers than the plan's,
-    InputError for a missing tool, and SimulationFailed when it cannot go on: weights differ from the golden
-    model's, a gradient is not finite, or a node does not answer.
+    Links have 10 Gb/s unless ``link`` says otherwise. All frames go to ``pcap``; ``progress`` is called with
+    the steps that are done.
+
+    Raises ValueError for a job of another number of workers than the plan's, InputError for a missing tool, and
+    SimulationFailed when it cannot go on: weights differ from the golden model's, a gradient is not finite, or
+    a node does not answer.
     """
     if job.nodes != plan.topology.workers:
         raise ValueError(f"nodes must be the {plan.topology.workers} workers, not {job.nodes}")
@@ -225,8 +229,8 @@ def run(
             progress(now.operations)
 
     hosts = functools.partial(TrainingHosts, plan=plan, job=job, data=data, state=state or State.initial(job))
-    settings["progress"] = report
-    raw = cosim.run(plan, hosts, seed=job.seed, **settings)
+    link = link or LinkConfig(gbps=GBPS)
+    raw = cosim.run(plan, hosts, seed=job.seed, link=link, pcap=pcap, progress=report)
     trained: Trained = raw.hosts
     trained.legs, trained.raw = legs_of(raw.switch), raw
     return trained

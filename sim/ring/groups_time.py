@@ -18,7 +18,7 @@ _ACCESS = 4  # cycles of a register access
 
 @dataclass(frozen=True, kw_only=True)
 class GroupsTime:
-    """The time of an exchange of ``count`` values; ``barrier`` in seconds; ``word_bytes``: RingTime."""
+    """The time of an exchange of ``count`` values; ``barrier`` in seconds. The rest is as RingTime has it."""
 
     config: RingConfig
     plan: Plan

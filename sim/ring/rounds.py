@@ -198,8 +198,8 @@ class Rounds:
         program = HostProgram().extend(batch.operations)
 
         def note(node: int, reads: list[int]) -> None:
-            frames, beats = batch.results(reads)
-            sent = (int(frames) + int(beats)) * self._driver.config.width // 8
+            frames, beats = (int(value) for value in batch.results(reads))  # type: ignore[arg-type]
+            sent = (frames + beats) * self._driver.config.width // 8
             figures.data_bytes += sent - self._sent[node]
             self._sent[node] = sent
             self._unread -= 1

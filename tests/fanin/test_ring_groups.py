@@ -19,26 +19,38 @@ def name(groups):
     return f"{groups}, {groups.below} below {groups.above}"
 
 
-def carried_out(plan):
-    """Whose vectors each node holds in the end, and how often; asserts that rings of a round share no node."""
-    held = [Counter([node]) for node in range(plan.workers)] + [Counter()] * (plan.nodes - plan.workers)
+def carried_out(plan, vector, zeros, reduce):
+    """What each node holds in the end; asserts that rings of a round share no node."""
+    held = [vector(node) for node in range(plan.workers)] + [zeros] * (plan.nodes - plan.workers)
     for each in plan.rounds:
         members = [node for ring in each.rings for node in ring.members]
         assert len(set(members)) == len(members)
         for ring in each.rings:
             assert {*ring.gives, *ring.takes} <= {*ring.members}
-            total = sum((held[node] for node in ring.gives), Counter())
+            total = reduce([held[node] if node in ring.gives else zeros for node in ring.members])
             for node in ring.takes:
                 held[node] = total
     return held
 
 
+def added(plan):
+    """Whose vectors each node's sum has, and how often."""
+    return carried_out(plan, lambda node: Counter([node]), Counter(), lambda given: sum(given, Counter()))
+
+
 @pytest.mark.parametrize("groups", SHAPES, ids=name)
 def test_every_worker_gets_each_vector_once(groups):
     plan = groups.plan
-    held = carried_out(plan)
+    held = added(plan)
     assert len(held) == groups.nodes
     assert all(each == Counter(range(plan.workers)) for each in held[: plan.workers])
+
+
+@pytest.mark.parametrize("groups", SHAPES, ids=name)
+def test_every_workers_sum_has_come_about_in_the_same_way(groups):
+    """So their bits are equal, whatever a codec makes of a vector that it has encoded before."""
+    held = carried_out(groups.plan, str, "zeros", lambda given: f"({' '.join(given)})")
+    assert len(set(held[: groups.workers])) == 1
 
 
 @pytest.mark.parametrize("groups", SHAPES, ids=name)
@@ -70,7 +82,7 @@ def test_rounds_and_nodes_of_4x4_are_those_of_the_page(below, above, rounds, nod
 
 def test_one_ring_is_a_plan_of_one_round():
     plan = one_ring(5)
-    assert carried_out(plan) == [Counter(range(5))] * 5
+    assert added(plan) == [Counter(range(5))] * 5
     assert len(plan.rounds) == 1
 
 

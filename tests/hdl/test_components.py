@@ -27,6 +27,7 @@ SMALL = {
     "address_width": 16,
     "banks": 2,
     "burst": 8,
+    "capacity": 64,
     "completions": 4,
     "config": PRESETS["tiny"],
     "count": 4,
@@ -42,6 +43,7 @@ SMALL = {
     "limit": 4,
     "mac_width": 64,
     "max_bytes": 34,
+    "max_frame": 128,
     "max_mini_batch": 16,
     "operand": signed(8),
     "output_width": 16,
@@ -51,6 +53,7 @@ SMALL = {
     "slots": 4,
     "tag": 3,
     "values": 8,
+    "wait": True,
     "width": 256,
     "word_bytes": 8,
     "words": 10,
@@ -74,7 +77,7 @@ def _components():
 
 COMPONENTS = _components()
 # These take seconds to elaborate, most as the parts of one another.
-LARGE = ("Backward", "GlmWorker", "GroupCutter", "InceptionnReceiver", "RingNode")
+LARGE = ("Backward", "GlmWorker", "GroupCutter", "InceptionnReceiver", "RingNic", "RingNode")
 every_component = pytest.mark.parametrize("name", sorted(COMPONENTS))
 
 

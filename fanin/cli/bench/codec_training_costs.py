@@ -12,13 +12,12 @@ from fanin.cli.bench.codec_training_bench import HDC, TEMPLATES, Bench
 from fanin.cli.bench.figure import Figure, outputs, write
 from fanin.cli.bench.result import Result, number
 from fanin.sim.codec import exchange_cost, host_compression
-from fanin.sim.codec.effects import legs, run, spread
+from fanin.sim.codec.effects import TRUNCATIONS, legs, run, spread
 from fanin.sim.codec.exchanges import WorkerAggregator
 from fanin.sim.codec.gradients import STAGES, gradients, histogram
 from fanin.sim.codec.trainers import Training
 from fanin.sim.codec.wire import Truncation
 
-DROPPED = (16, 20, 22, 24)
 TRAFFIC_EPOCHS = 5
 SMALL = 2.0**-10
 
@@ -66,7 +65,7 @@ def _figure_4(bench: Bench) -> Iterator[Result]:
         figures.append(figure)
         for what, truncated in TRUNCATED.items():
             found = []
-            for dropped in DROPPED:
+            for dropped in TRUNCATIONS:
                 values = []
                 for seed in range(bench.seeds):
                     values.append(truncated.run(replace(training, seed=seed), dropped))
@@ -75,7 +74,7 @@ def _figure_4(bench: Bench) -> Iterator[Result]:
                 result = figure.add(what, dropped, found[-1].mean)
                 yield replace(result, name=f"figure 4: {network}, {what}, {dropped} LSBs")
             rows.append((network, what, *found))
-    columns = ("network", "truncated", *(f"{dropped} LSBs" for dropped in DROPPED))
+    columns = ("network", "truncated", *(f"{dropped} LSBs" for dropped in TRUNCATIONS))
     bench.table("Figure 4: accuracy in per cent, weights and gradients truncated", columns, rows)
     if figures:
         write(figures, paths)

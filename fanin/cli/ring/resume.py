@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class Earlier:
     """A run's folder; ``options``: those that decide its bits, by name, a codec's only where it has one."""
 
     folder: Path
-    options: Mapping[str, str | int | float | None]
+    options: dict[str, Any]
 
     def state(self, network: Mlp) -> State:
         """Behind the run's last whole epoch. Raises InputError."""

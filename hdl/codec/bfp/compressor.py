@@ -66,15 +66,8 @@ class BfpCompressor(wiring.Component):
         self.exponent = exponent
         self.offset = offset
         self.words = Words(width, Bfp(block, mantissa, exponent, offset))
-        self.latency = sum(
-            (
-                1,
-                maximum_latency(self.words),
-                quantiser_latency(self.words),
-                aligner_latency(self.words),
-                PACKER_LATENCY,
-            )
-        )
+        parts = maximum_latency, quantiser_latency, aligner_latency
+        self.latency = 1 + sum(latency(self.words) for latency in parts) + PACKER_LATENCY
         super().__init__({"i": In(packet_stream(width)), "o": Out(packet_stream(width))})
 
     def elaborate(self, platform: Any) -> Module:

@@ -90,6 +90,7 @@ class Quantiser(wiring.Component):
         whole = Signal(bits + 1, name=f"whole_{name}", reset_less=True)
         sticky = Signal(2, name=f"sticky_{name}", reset_less=True)  # in the first stage, in the second
         special = value.exponent == SPECIAL_EXPONENT
+        # ``full`` has a magnitude of ones; ``bounded`` is finite, and stays below the magnitude of infinity.
         flags = data.StructLayout({"sign": 1, "full": 1, "bounded": 1, "zero": 1})
         flag = Signal(flags, name=f"flag_{name}", reset_less=True)
         m.d.sync += [

@@ -25,6 +25,7 @@ def test_a_spread_is_the_mean_and_the_deviation_of_a_sample():
     assert spread([1, 2, 3, 4]) == Spread(2.5, pytest.approx((5 / 3) ** 0.5))
     assert spread([7]) == Spread(7, 0)
     assert str(Spread(97.64, 0.26)) == "97.6 ± 0.3"
+    assert str(Spread(-0.04, 0.5)) == "0.0 ± 0.5"
 
 
 def test_losses_are_taken_seed_by_seed():

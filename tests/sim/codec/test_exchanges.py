@@ -117,7 +117,7 @@ def test_bytes_are_those_of_the_codecs_streams(count):
     for config in (Inceptionn(), Inceptionn(6, Mode.PUBLISHED, 16)):
         assert transfer(values, config)[1] == len(inceptionn.encode(values, config))
         assert np.array_equal(transfer(values, config)[0], inceptionn.roundtrip(values, config))
-    for config in (Bfp(), Bfp(block=4, mantissa=4)):
+    for config in (Bfp(), Bfp(block=4, mantissa=4), Bfp(4, 7, 5, 8)):
         assert transfer(values, config)[1] == len(bfp.encode(values, config))
         assert np.array_equal(transfer(values, config)[0], bfp.roundtrip(values, config))
 

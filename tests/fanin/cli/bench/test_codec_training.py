@@ -74,7 +74,7 @@ def test_a_task_that_truncation_does_not_hurt_enough_is_a_missed_limit(quick, ca
 
 
 def test_the_other_figures_and_the_traffic(quick, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(codec_training_costs, "DROPPED", (16, 24))
+    monkeypatch.setattr(codec_training_costs, "TRUNCATIONS", (16, 24))
     chosen = [text for number in (3, 4, 5, 7, 12) for text in ("--figure", number)]
     rows = _rows(capsys, *chosen, "--networks", "hdc", "--seeds", 1, "-o", tmp_path)
     assert rows["figure 3: AlexNet, communication"]["value"] == pytest.approx(75.7, abs=0.1)
