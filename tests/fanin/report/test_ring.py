@@ -170,6 +170,7 @@ def test_the_page_shows_everything_and_refers_to_nothing():
     assert "The first 3 iterations of all 2 nodes; below each worker its NIC." in page
     assert len(re.findall(r'<th scope="row">[123]</th>', page)) == 3 + 1  # epochs, and node 1
     assert "goes on from" not in page
+    assert "between groups" not in page
 
 
 def test_what_a_run_has_not_is_not_shown():
@@ -204,7 +205,7 @@ def test_the_rounds_of_groups_are_shown():
     rounds = [{"round": n, "level": "groups, up", "seconds": 2.5e-3, "data_bytes": 1234 + n} for n in range(2)]
     page = ring_page(_metrics(options={"groups": "2x2", "above": "ring"}, traffic=rounds), _times())
     assert "2 nodes in groups of 2x2, 8 lanes, BFP" in page
-    assert all(text in page for text in ("groups, up", "2.500 ms", "1,235"))
+    assert all(text in page for text in ("between groups", "groups, up", "2.500 ms", "1,235"))
 
 
 def test_what_went_wrong_and_what_was_resumed_is_told():
