@@ -75,7 +75,7 @@ class RingTrainingCosim:
         """
         link, stops = settings.get("link") or LinkConfig(), stops or {}
         sends_again = bool(link.drop or link.corrupt or link.reorder or stops)
-        common = {"learners": learners, "config": self.config, "stops": stops}
+        common: dict[str, Any] = {"learners": learners, "config": self.config, "stops": stops}
         if groups is None:
             hosts = functools.partial(_hosts, Hosts, nodes=self.nodes, **common)
             programs = [self._start(node, timeout, retries) for node in range(self.nodes)]
