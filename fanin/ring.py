@@ -16,6 +16,7 @@ MAX_NODES = (1 << field_bits(RING, "nodes")) - 1
 LANES = (8, 16)
 MAX_FRAME_WORDS = 128
 MAX_FRAMES = 256  # of a buffer
+MAX_MEMORY_WORDS = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,9 @@ class RingConfig:
 
     ``lanes`` values make a word, ``frame_words`` words a frame, ``slice_frames`` frames a slice;
     ``buffer_frames`` is the receive buffer, ``replay_frames`` what may be unacknowledged; byte addresses of
-    memory have ``address_width`` bits. The defaults are those of a 100 Gb/s node with frames of 4 KiB. Raises
+    memory have ``address_width`` bits. ``memory_words``, each way, are buffered on top of what memory's latency
+    asks for: where memory is slower than the lanes, they even out that a segment's first half reads words and
+    its second half stores some. The defaults are those of a 100 Gb/s node with frames of 4 KiB. Raises
     ValueError that names parameter, value and limit.
     """
 
@@ -50,6 +53,7 @@ class RingConfig:
     buffer_frames: int = 32
     replay_frames: int = 32
     address_width: int = 40
+    memory_words: int = 0
     codec: CodecConfig | None = None
 
     def __post_init__(self) -> None:
@@ -69,6 +73,8 @@ class RingConfig:
                 f"replay_frames must be a power of two from 2 to {MAX_FRAMES}, not {self.replay_frames!r}"
             )
         check_address_width(self.address_width)
+        if self.memory_words not in range(MAX_MEMORY_WORDS + 1):
+            raise ValueError(f"memory_words must be 0 to {MAX_MEMORY_WORDS}, not {self.memory_words!r}")
         if self.codec is not None:
             self.codec.check_frame(lanes=self.lanes, frame_values=self.frame_values)
 
@@ -132,9 +138,12 @@ class RingConfig:
 
 
 #: Named sizes, without a codec: ``tiny`` for tests, ``u280`` for a 100 Gb/s card, ``prototype`` for AI Smart
-#: NIC's 40 Gb/s, with frames of 4 KiB, too, and slices that are longer than a hop there.
+#: NIC's 40 Gb/s, with frames of 4 KiB, too, slices that are longer than a hop, and buffers for a PCIe that is
+#: slower than the lanes.
 PRESETS = {
     "tiny": RingConfig(lanes=8, frame_words=4, slice_frames=2, buffer_frames=4, replay_frames=4),
-    "prototype": RingConfig(lanes=8, frame_words=128, slice_frames=8, buffer_frames=16, replay_frames=16),
+    "prototype": RingConfig(
+        lanes=8, frame_words=128, slice_frames=8, buffer_frames=16, replay_frames=16, memory_words=1536
+    ),
     "u280": RingConfig(),
 }

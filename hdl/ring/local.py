@@ -19,7 +19,7 @@ from fanin.hdl.stream.fork import StreamFork
 from fanin.ring import RingConfig
 
 BURST = 16  # words of a burst at most
-FRAMES = 32  # that are read ahead at most
+WORDS, FRAMES = 512, 32  # that are read ahead at most, without ``memory_words``
 
 
 class LocalPath(wiring.Component):
@@ -72,9 +72,13 @@ class LocalPath(wiring.Component):
         m = Module()
         config = self.config
         m.submodules.reader = reader = AxiReader(
-            data_width=config.width, address_width=self.config.address_width, burst=BURST
+            data_width=config.width,
+            address_width=config.address_width,
+            burst=BURST,
+            fifo_depth=WORDS + config.memory_words,
         )
-        m.submodules.words = words = FrameWords(config=config, depth=FRAMES)
+        frames = FRAMES + config.memory_words // config.frame_words
+        m.submodules.words = words = FrameWords(config=config, depth=frames)
         m.submodules.fork = fork = StreamFork(shape=self.orders.payload.shape())
         connect_typed(m, flipped(self.orders), fork.i)
         connect_typed(m, reader.axi, flipped(self.axi))

@@ -21,7 +21,7 @@ from fanin.ring import RingConfig
 
 BURST = 16  # words of a burst at most
 AHEAD = 16  # words beyond two frames: while the writer begins with one, the next one comes
-FRAMES = 8  # whose words are being gathered
+FRAMES = 8  # whose words are being gathered, without ``memory_words``
 ANSWERS = 32  # frames given to the writer that memory has not answered
 
 
@@ -96,8 +96,9 @@ class StorePath(wiring.Component):
         words = FrameWords(config=self.config)
         m.submodules.fork, m.submodules.words = fork, words
         gathered = data.StructLayout({"data": self.config.width, "mask": self.config.lanes})
-        m.submodules.fifo = fifo = StreamFIFO(shape=gathered, depth=2 * self.config.frame_words + AHEAD)
-        m.submodules.pending = pending = StreamFIFO(shape=self.orders.payload.shape(), depth=FRAMES)
+        depth = 2 * self.config.frame_words + AHEAD + self.config.memory_words
+        m.submodules.fifo = fifo = StreamFIFO(shape=gathered, depth=depth)
+        m.submodules.pending = pending = StreamFIFO(shape=self.orders.payload.shape(), depth=self._frames)
         m.submodules.oldest = oldest = RegisterSlice(shape=self.orders.payload.shape())
         m.submodules.writer = writer = AxiWriter(
             data_width=self.config.width, address_width=self.config.address_width, burst=BURST
@@ -148,12 +149,17 @@ class StorePath(wiring.Component):
         m.d.sync += self.mismatch.eq(transfer & (word.last ^ expected.last))
         return ends
 
+    @property
+    def _frames(self) -> int:
+        """Frames whose words are being gathered at most."""
+        return FRAMES + self.config.memory_words // self.config.frame_words
+
     def _commands(self, m: Module, pending: Any, command: Any, gathered: Signal) -> Any:
         """Issue orders whose frames are whole to the writer; the stream of frames that await its answers."""
         m.submodules.answers = answers = StreamFIFO(
             shape=data.StructLayout({"writes": 1, "final": 1}), depth=ANSWERS
         )
-        whole_frames = Signal(range(FRAMES + 1))  # gathered, and not issued to the writer
+        whole_frames = Signal(range(self._frames + 1))  # gathered, and not issued to the writer
         issued = Signal()
         may_issue = Signal()
         order, word_bits = pending.payload, self.config.address_width - len(pending.payload.address)

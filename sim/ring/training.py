@@ -7,8 +7,6 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from fanin.errors import CheckFailed
 from fanin.golden.mlp import Floats
 from fanin.golden.ring.all_reduce import all_reduce
@@ -16,7 +14,8 @@ from fanin.golden.ring.groups import exchange
 from fanin.ring import RingConfig
 from fanin.ring_groups import BARRIER, Groups
 from fanin.sim.learning.learner import Measures
-from fanin.sim.learning.replica import DataParallel, Dataset, Replica, State, measure, train
+from fanin.sim.learning.references import References, compare
+from fanin.sim.learning.replica import DataParallel, Dataset, Replica, State, measure
 from fanin.sim.ring.profile import WorkerProfile
 from fanin.sim.ring.rounds import RoundFigures
 from fanin.sim.ring.schedule import Schedule, Times, Worker
@@ -185,65 +184,8 @@ def _digest(state: State) -> bytes:
     return found.digest()
 
 
-@dataclass(frozen=True)
-class References:
-    """The same training without RTL and without time: measures at the end of each epoch.
-
-    ``codec``: with the ring's arithmetic, which hardware must meet bit for bit; ``binary32``: the same without
-    a codec; ``binary64``: sums of binary64.
-    """
-
-    codec: list[Measures]
-    binary32: list[Measures]
-    binary64: list[Measures]
-    final: State = field(compare=False, repr=False)  #: of ``codec``
-    distance: float = 0.0  #: the greatest difference of a weight to binary64's
-
-
 def references(job: RingTraining, data: Dataset, state: State | None = None) -> References:
     """Train as the job says, in NumPy, three times; on from a state, which binary64 takes as it is."""
-    training, config = job.training, job.config
-    with_codec, codec = _train(training, data, job.reducer(config), state)
-    if config.codec is None:
-        plain = codec
-    else:
-        lanes = RingConfig(lanes=config.lanes)
-        _, plain = _train(training, data, job.reducer(lanes), state)
-    wide, exact = _train(training, data, _sum, _widened(state), np.float64)
-    pairs = zip(with_codec.parameters, wide.parameters, strict=True)
-    distance = max(float(np.abs(mine - theirs).max()) for mine, theirs in pairs)
-    return References(codec, plain, exact, with_codec, distance)
-
-
-def _train(
-    training: DataParallel,
-    data: Dataset,
-    exchange: Callable[[Sequence[Floats]], Floats],
-    state: State | None,
-    kind: type[np.floating] = np.float32,
-) -> tuple[State, list[Measures]]:
-    found: list[Measures] = []
-    end = train(
-        training,
-        data,
-        exchange,
-        kind=kind,
-        state=state,
-        each_epoch=lambda now: found.append(measure(training, data, now.parameters)),
-    )
-    return end, found
-
-
-def _sum(gradients: Sequence[Floats]) -> Floats:
-    """In the nodes' order."""
-    return functools.reduce(np.add, gradients)
-
-
-def _widened(state: State | None) -> State | None:
-    if state is None:
-        return None
-
-    def wide(part: list[Floats]) -> list[Floats]:
-        return [values.astype(np.float64) for values in part]
-
-    return State(wide(state.parameters), wide(state.velocities), state.step)
+    lanes = RingConfig(lanes=job.config.lanes)
+    plain = None if job.config.codec is None else job.reducer(lanes)
+    return compare(job.training, data, job.reducer(job.config), plain, state=state)

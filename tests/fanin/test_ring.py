@@ -15,6 +15,13 @@ def test_addresses_of_memory_have_12_to_47_bits(config):
             config(address_width=width)
 
 
+def test_what_is_buffered_toward_memory_is_bounded():
+    assert RingConfig(memory_words=1 << 14).memory_words == 1 << 14
+    for words in (-1, (1 << 14) + 1):
+        with pytest.raises(ValueError, match=f"memory_words must be 0 to 16384, not {words}"):
+            RingConfig(memory_words=words)
+
+
 def test_engines_share_a_vector_in_whole_words():
     config = RingConfig(lanes=8)
     assert config.stripes(8 * 10 - 3, 4) == [Stripe(0, 24), Stripe(24, 16), Stripe(40, 24), Stripe(64, 13)]

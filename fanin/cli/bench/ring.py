@@ -1,4 +1,4 @@
-"""The ring all-reduce NIC: AI Smart NIC's performance model beside its published figures, and figure 4b.
+"""The ring all-reduce NIC: AI Smart NIC's performance model beside its published figures, which it draws.
 
 An input is the paper's or fitted to a published figure; the model is then held to those that were not used.
 INCEPTIONN's exchange times follow, then fanin's own ring on its RTL.
@@ -9,45 +9,37 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from fanin.cli.bench import ring_groups, ring_rtl
-from fanin.cli.bench.figure import Figure, outputs, write
+from fanin.cli.bench import ring_groups, ring_nic, ring_rtl
+from fanin.cli.bench import smart_nic_drawing as drawing
+from fanin.cli.bench import smart_nic_figures as figures
 from fanin.cli.bench.result import Result, number
 from fanin.sim.codec import exchange_cost
 from fanin.sim.ring import smart_nic_paper as paper
-from fanin.sim.ring.collectives import binomial, rabenseifner, ring
 from fanin.sim.ring.smart_nic_paper import BFP16, Fact, Inputs
-from fanin.sim.ring.timeline import Span, makespan
+from fanin.sim.ring.timeline import makespan
 
-NODES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 MAX_DEVIATION = 10.0  # % of each published figure that the model predicts
 NOT_MET = {"B = 1792, 6 nodes: exposed, naive over overlapped"}  # why: docs/systems/gradient-training.md
-SERIES = {"smart NIC with BFP": BFP16, "smart NIC": 1.0, "conventional NIC": None}
-SCHEMES = {"ring": ring, "Rabenseifner": rabenseifner, "binomial gather, scatter": binomial}
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
-    """Yield inputs, facts and curves; write figure 4b into ``args.output``. Raises InputError."""
-    paths = outputs("smart-nic", args.output)
+    """Yield inputs, facts and curves; draw the paper's figures into ``args.output``. Raises InputError."""
+    paths = drawing.outputs(args.output)
     inputs = paper.fitted()
     yield from _inputs(inputs)
     yield from (_fact(fact, inputs) for fact in paper.FACTS)
-    figures = [
-        Figure(f"figure 4b, B = {batch}", f"B = {batch}", "nodes", "speed-up") for batch in paper.BATCHES
-    ]
-    for figure, batch in zip(figures, paper.BATCHES, strict=True):
-        figure.log_x, figure.over, figure.note = False, "ideal", _NOTE
-        yield from _curves(figure, batch, inputs)
-    write(figures, paths)
-    for name, scheme in SCHEMES.items():
-        spans = paper.conventional(inputs, 1792, 12, scheme)
-        yield Result(f"figure 2b: 12 nodes, {name}", paper.speedup(inputs, 1792, 12, spans), "speed-up")
+    for batch in paper.BATCHES:
+        yield from _curves(batch, inputs)
+    yield from _parts("figure 2a", figures.figure_2a(inputs))
+    yield from _parts("figure 4a", figures.figure_4a(inputs))
+    for name, points in figures.figure_2b(inputs).items():
+        yield Result(f"figure 2b: 12 nodes, {name}", dict(points)[12], "speed-up")
+    drawing.write(paths, inputs, figures.Measured())
     yield from _exchange_times()
     if not args.models:
         yield from ring_rtl.measure()
         yield from ring_groups.measure()
-
-
-_NOTE = "Model of section IV-C; 20 layers of 2048 × 2048. Dots: ideal."
+        yield from ring_nic.measure()
 
 
 def _inputs(inputs: Inputs) -> Iterator[Result]:
@@ -77,15 +69,20 @@ def _fact(fact: Fact, inputs: Inputs) -> Result:
     return Result(fact.name, deviation, "% off", MAX_DEVIATION, note=note)
 
 
-def _curves(figure: Figure, batch: int, inputs: Inputs) -> Iterator[Result]:
-    for nodes in NODES:
-        for name, ratio in SERIES.items():
-            spans = _iteration(inputs, batch, nodes, ratio)
-            speedup = paper.speedup(inputs, batch, nodes, spans)
-            figure.add(name, nodes, speedup)
+def _curves(batch: int, inputs: Inputs) -> Iterator[Result]:
+    for series, points in figures.figure_4b(inputs, batch).items():
+        if series == figures.IDEAL:
+            continue
+        for nodes, speedup in points:
+            spans = figures.iteration(inputs, batch, int(nodes), series)
             note = f"speed-up {number(speedup)}"
-            yield Result(f"B = {batch}, {nodes} nodes, {name}", 1e3 * makespan(spans), "ms", note=note)
-        figure.add("ideal", nodes, nodes)
+            yield Result(f"B = {batch}, {nodes} nodes, {series}", 1e3 * makespan(spans), "ms", note=note)
+
+
+def _parts(figure: str, bars: figures.Bars) -> Iterator[Result]:
+    for bar, parts in bars.items():
+        for part, milliseconds in parts.items():
+            yield Result(f"{figure}: {bar}, {part}", milliseconds, "ms")
 
 
 def _exchange_times() -> Iterator[Result]:
@@ -97,10 +94,3 @@ def _exchange_times() -> Iterator[Result]:
     for workers in (4, 6, 8):
         for name, value in zip(("WA", "INC"), exchange_cost.scaling(workers), strict=True):
             yield Result(f"INCEPTIONN, figure 15: {name}, {workers} workers", value, "× WA of 4")
-
-
-def _iteration(inputs: Inputs, batch: int, nodes: int, ratio: float | None) -> list[Span]:
-    """An iteration with smart NICs of this compression ratio; None: with conventional ones."""
-    if ratio is None:
-        return paper.conventional(inputs, batch, nodes)
-    return paper.smart(inputs, batch, nodes, ratio)

@@ -49,8 +49,8 @@ _TASK_COLOURS = {"F": "#9ecae1", "B": "#4292c6", "U": "#59a14f", "A": "#f28e2b"}
 _SHARE_OF_LABEL = 0.022  # of the time axis: a shorter task has no room for its name
 
 
-def bars(axes: Any, stacks: Bars, notes: Mapping[str, str], measured: Mapping[str, float]) -> None:
-    """Stacked bars in ms; a note above each; a diamond beside those that the RTL was measured for."""
+def bars(axes: Any, stacks: Bars, notes: Mapping[str, str], measured: Mapping[str, float], what: str) -> None:
+    """Stacked bars in ms; a note above each; a diamond, labelled ``what``, beside those that were measured."""
     top = max(sum(parts.values()) for parts in stacks.values())
     handles = []
     for part, colour in _PART_COLOURS.items():
@@ -66,9 +66,9 @@ def bars(axes: Any, stacks: Bars, notes: Mapping[str, str], measured: Mapping[st
         if name in measured:
             axes.plot(x + 0.36, measured[name], **_RTL)
     if measured:
-        handles += axes.plot([], [], **_RTL, label="RTL, scaled to 2048 wide")
+        handles += axes.plot([], [], **_RTL, label=what)
     axes.set_xticks(range(len(stacks)), list(stacks))
-    axes.set(ylabel="ms an iteration", ylim=(0, 1.42 * top), xlim=(-0.5, len(stacks) - 0.4))
+    axes.set(ylabel="ms an iteration", ylim=(0, 1.42 * top), xlim=(-0.65, len(stacks) - 0.35))
     axes.legend(handles=handles, frameon=False, fontsize=8, loc="upper right", ncols=2)
 
 
@@ -130,14 +130,15 @@ def write(paths: Mapping[str, Path], inputs: Inputs, measured: Measured) -> None
 def _figure_2(drawing: Any, inputs: Inputs, measured: Measured) -> None:
     left, right = drawing.subplots(1, 2)
     stacks = figures.figure_2a(inputs)
-    bars(left, stacks, figures.notes_2a(stacks), {})
-    left.set_title("2a: regular NICs, 6 nodes, B = 1792")
+    what = "training (smart NIC: RTL)"
+    bars(left, stacks, figures.notes_2a(stacks), figures.measured_2a(measured), what)
+    left.set_title("2a: 6 nodes, B = 1792")
     curves(right, figures.figure_2b(inputs), {})
     right.set_title("2b: overlapped, four schemes, B = 1792")
 
 
 def _figure_3b(drawing: Any, inputs: Inputs, measured: Measured) -> None:
-    panels = {"3b: the model, six layers, 6 nodes, B = 448": figures.trace(inputs)}
+    panels: dict[str, Sequence[Span]] = {"3b: the model, six layers, 6 nodes, B = 448": figures.trace(inputs)}
     if measured.trace:
         panels["RTL, scaled to 2048 wide"] = measured.trace
     rows = drawing.subplots(len(panels), 1, squeeze=False)[:, 0]
@@ -152,7 +153,7 @@ def _figure_4(drawing: Any, inputs: Inputs, measured: Measured) -> None:
     stacks = figures.figure_4a(inputs)
     rtl = {name: 1e3 * s for (batch, nodes, name), s in measured.seconds.items() if (batch, nodes) == (448, 6)}
     left = drawing.add_subplot(grid[:, 0])
-    bars(left, stacks, figures.notes_4a(stacks), rtl)
+    bars(left, stacks, figures.notes_4a(stacks), rtl, "training: RTL")
     left.set_title("4a: 6 nodes, B = 448")
     for column, batch in enumerate(paper.BATCHES, start=1):
         lines, points = figures.figure_4b(inputs, batch), figures.markers(inputs, measured, batch)
@@ -166,7 +167,7 @@ def _figure_4(drawing: Any, inputs: Inputs, measured: Measured) -> None:
 
 
 _COMPOSED = {
-    "smart-nic-2": (lambda measured: (9.5, 4.2), _figure_2),
+    "smart-nic-2": (lambda measured: (10.5, 4.2), _figure_2),
     "smart-nic-3b": (lambda measured: (9.5, 3.2 if measured.trace else 1.8), _figure_3b),
     "smart-nic-4": (lambda measured: (14.5, 8.5 if measured.seconds else 4.4), _figure_4),
 }

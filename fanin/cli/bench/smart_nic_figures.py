@@ -16,6 +16,7 @@ from fanin.sim.ring.smart_nic_paper import BFP16, Inputs
 from fanin.sim.ring.timeline import Span, makespan
 
 NODES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
+NAIVE, OVERLAPPED = "naive", "overlapped"
 CONVENTIONAL, SMART, SMART_BFP, IDEAL = "conventional NIC", "smart NIC", "smart NIC with BFP", "ideal"
 SERIES: dict[str, float | None] = {SMART_BFP: BFP16, SMART: 1.0, CONVENTIONAL: None}
 SCHEMES: dict[str, Scheme] = {
@@ -30,17 +31,19 @@ FORWARD, BACKWARD, SLOWER, EXPOSED = "forward", "backward", "slower backward", "
 TRACE_LAYERS = 6  # of figure 3b: the paper's has L
 
 Bars = dict[str, dict[str, float]]  # milliseconds of each part, by bar
-Curves = dict[str, list[tuple[float, float]]]
+Curves = Mapping[str, Sequence[tuple[float, float]]]
 
 
 @dataclass
 class Measured:
-    """What an RTL run adds to the figures: seconds at the paper's width, and a trace.
+    """What training runs add to the figures: seconds at the paper's width, and a trace.
 
-    ``seconds`` by mini-batch, nodes and name of the series; ``trace`` is of figure 3b's iteration.
+    ``seconds`` of RTL by mini-batch, nodes and name of the series; ``cores`` of hosts that reduce themselves,
+    by bar of figure 2a: the same schedule, without RTL. ``trace`` is of figure 3b's iteration.
     """
 
     seconds: dict[tuple[int, int, str], float] = field(default_factory=dict)
+    cores: dict[str, float] = field(default_factory=dict)
     trace: Sequence[Span] = ()
 
 
@@ -68,11 +71,22 @@ def parts(spans: Sequence[Span], backward: float) -> dict[str, float]:
 
 
 def figure_2a(inputs: Inputs) -> Bars:
-    """Without and with overlap on regular NICs: mini-batch 1792, 6 nodes."""
+    """Without and with overlap on regular NICs, and beside them a smart NIC: mini-batch 1792, 6 nodes."""
     batch, nodes = 1792, paper.PROTOTYPE
     alone = smart_nic.backward(paper.smart(inputs, batch, 1))
-    bars = {"naive": paper.naive(inputs, batch, nodes), "overlapped": paper.conventional(inputs, batch, nodes)}
+    bars = {
+        NAIVE: paper.naive(inputs, batch, nodes),
+        OVERLAPPED: paper.conventional(inputs, batch, nodes),
+        SMART: paper.smart(inputs, batch, nodes),
+    }
     return {name: parts(spans, alone) for name, spans in bars.items()}
+
+
+def measured_2a(measured: Measured) -> dict[str, float]:
+    """Milliseconds of the bars of figure 2a that were measured."""
+    rtl = measured.seconds.get((1792, paper.PROTOTYPE, SMART))
+    seconds = measured.cores | ({SMART: rtl} if rtl is not None else {})
+    return {bar: 1e3 * value for bar, value in seconds.items()}
 
 
 def figure_2b(inputs: Inputs) -> Curves:
@@ -106,7 +120,7 @@ def figure_4b(inputs: Inputs, batch: int) -> Curves:
 def markers(inputs: Inputs, measured: Measured, batch: int) -> Curves:
     """Speed-ups of the RTL's iterations, by series."""
     alone = makespan(paper.smart(inputs, batch, 1))
-    curves: Curves = {}
+    curves: dict[str, list[tuple[float, float]]] = {}
     for (of, nodes, series), seconds in sorted(measured.seconds.items()):
         if of == batch:
             curves.setdefault(series, []).append((nodes, nodes * alone / seconds))
@@ -116,10 +130,10 @@ def markers(inputs: Inputs, measured: Measured, batch: int) -> Curves:
 def notes_2a(bars: Bars) -> dict[str, str]:
     """Above each bar of figure 2a: the model's figures, and the paper's."""
     total = {name: sum(values.values()) for name, values in bars.items()}
-    naive, overlapped = bars["naive"], bars["overlapped"]
+    naive, overlapped = bars[NAIVE], bars[OVERLAPPED]
     return {
-        "naive": f"{100 * naive[EXPOSED] / total['naive']:.0f} % exposed (paper: 51 %)",
-        "overlapped": f"{total['naive'] / total['overlapped']:.2f}× faster (paper: 1.85×)\n"
+        NAIVE: f"{100 * naive[EXPOSED] / total[NAIVE]:.0f} % exposed (paper: 51 %)",
+        OVERLAPPED: f"{total[NAIVE] / total[OVERLAPPED]:.2f}× faster (paper: 1.85×)\n"
         f"backward +{100 * overlapped[SLOWER] / overlapped[BACKWARD]:.0f} % (paper: 11 %)\n"
         f"exposed 1/{naive[EXPOSED] / overlapped[EXPOSED]:.0f} (paper: 1/50)",
     }

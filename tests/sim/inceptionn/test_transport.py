@@ -204,6 +204,18 @@ def test_a_peer_that_is_waited_for_and_gone_is_named():
     assert pipe.now == 4_000 * MICROSECOND
 
 
+def test_a_blocking_send_waits_for_the_last_acknowledgement():
+    lost, drained = iter([True]), []
+    pipe = Pipe(fate=lambda s: [] if s.flags & PSH and next(lost, False) else [MICROSECOND])
+    pipe.ends[0].drain(lambda: drained.append(pipe.now))
+    assert drained == [0]
+    pipe.ends[0].send(bytes(80))
+    pipe.ends[0].drain(lambda: drained.append(pipe.now))
+    pipe.run()
+    assert drained[1] == pipe.sent[-1][0] + MICROSECOND > 100 * MICROSECOND
+    assert pipe.ends[0].idle
+
+
 def test_sequence_numbers_go_round():
     pipe = Pipe()
     for end in pipe.ends:

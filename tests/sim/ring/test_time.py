@@ -45,6 +45,12 @@ def test_block_floating_point_takes_18_beats_and_a_header_for_64_words():
     assert data == 4 * 6 * 16 * (18 + 0.25)
 
 
+def test_a_narrow_exponent_saves_its_bits():
+    # 64 words are 256 blocks of 5 + 4 * 4 bits, 672 bytes: 11 beats, and the header's
+    data = time(codec=Bfp(4, 3, 5), gbps=float("inf")).on_link
+    assert data == 4 * 6 * 16 * (12 + 0.25)
+
+
 def test_what_a_word_takes_may_be_given():
     codec = Inceptionn(group=16)
     assert time(codec=codec, word_bytes=16.0, gbps=1e9).on_link == 4 * 6 * 16 * (17 + 0.25)
@@ -56,3 +62,18 @@ def test_a_slice_shorter_than_a_hop_waits_for_it():
     assert time(nodes=4, count=16 * 4 * 8, switch_ns=4000).total - short.total == pytest.approx(
         (short.steps + 1) * 900
     )
+
+
+def test_engines_take_as_long_as_the_longest_stripe_alone():
+    odd = 4 * MIB - 60  # its last word is missing: one stripe is shorter
+    assert time(count=odd, engines=4).total == time(count=MIB).total
+    assert time(count=odd, engines=4).in_memory == time(count=MIB).in_memory
+    assert time(count=odd, engines=4).total < time(count=odd).total / 3
+
+
+def test_alpha_and_beta_follow_from_the_frames():
+    # a header of a beat and 24 bytes around each frame; an ACK of 64 bytes and 24 for four
+    assert time().utilisation == pytest.approx(64 * 64 / (65 * 64 + 24 + 88 / 4))
+    assert time().ratio == 1
+    assert time(codec=Bfp(), gbps=40).ratio == pytest.approx(512 / 136)
+    assert time(codec=Bfp(), gbps=40).utilisation == pytest.approx(17 * 64 / (18 * 64 + 24 + 88 / 4))

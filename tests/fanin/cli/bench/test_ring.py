@@ -1,4 +1,4 @@
-"""``fanin bench ring``: the model's figures beside the papers', its limits, and figure 4b."""
+"""``fanin bench ring``: the model's figures beside the papers', its limits, and the figures that it draws."""
 
 import json
 from dataclasses import replace
@@ -6,25 +6,47 @@ from dataclasses import replace
 import pytest
 
 from fanin.cli.bench import ring
+from fanin.cli.bench import smart_nic_figures as figures
 from fanin.cli.main import main
 from fanin.sim.ring import smart_nic_paper
+from fanin.sim.ring.timeline import makespan
 
 
-def test_figure_4b_and_all_published_figures_are_printed(capsys, tmp_path):
+def test_all_published_figures_are_printed_and_the_papers_figures_drawn(capsys, tmp_path):
     assert main(["bench", "ring", "--models", "-o", str(tmp_path), "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     facts = [rows[fact.name] for fact in smart_nic_paper.FACTS]
     assert sum(row["limit"] is not None for row in facts) == 8
     assert rows["B = 448, 32 nodes, smart NIC with BFP"]["value"] == pytest.approx(119, abs=1)
     assert rows["INCEPTIONN, figure 15: WA, 4 workers"]["value"] == 1
-    figures = json.loads((tmp_path / "smart-nic.json").read_text())
-    for figure in figures:
-        assert list(figure["series"]) == ["smart NIC with BFP", "smart NIC", "conventional NIC", "ideal"]
-        for points in figure["series"].values():
-            assert [nodes for nodes, _ in points] == list(ring.NODES)
+    data = json.loads((tmp_path / "smart-nic.json").read_text())
+    for curves in data["4b"].values():
+        assert list(curves) == ["smart NIC with BFP", "smart NIC", "conventional NIC", "ideal"]
+        for points in curves.values():
+            assert [nodes for nodes, _ in points] == list(figures.NODES)
             assert points[0] == [1, 1]
             assert [y for _, y in points] == sorted(y for _, y in points)
-    assert (tmp_path / "smart-nic.png").read_bytes().startswith(b"\x89PNG")
+    assert list(data["2b"]) == ["default", "ring", "Rabenseifner", "binomial gather, scatter", "ideal"]
+    for figure in ("2", "3b", "4"):
+        assert (tmp_path / f"smart-nic-{figure}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_bars_are_the_iteration_cut_into_parts():
+    inputs = smart_nic_paper.fitted()
+    for bars, spans in (
+        (figures.figure_2a(inputs)["naive"], smart_nic_paper.naive(inputs, 1792, 6)),
+        (figures.figure_4a(inputs)["conventional NIC"], smart_nic_paper.conventional(inputs, 448, 6)),
+        (figures.figure_4a(inputs)["smart NIC"], smart_nic_paper.smart(inputs, 448, 6)),
+    ):
+        assert sum(bars.values()) == pytest.approx(1e3 * makespan(spans))
+        assert min(bars.values()) >= 0
+
+
+def test_what_a_library_chooses_is_the_fastest_scheme():
+    curves = {name: dict(points) for name, points in figures.figure_2b(smart_nic_paper.fitted()).items()}
+    for nodes in figures.SCHEME_NODES:
+        schemes = [curves[name][nodes] for name in ("ring", "Rabenseifner", "binomial gather, scatter")]
+        assert curves["default"][nodes] == max(schemes)
 
 
 def test_a_published_figure_that_is_predicted_badly_is_a_missed_limit():
