@@ -90,8 +90,6 @@ class Host:
         self.board.run(self.node, program, lambda reads: self._answer(reads[first:]))
 
     def _answer(self, reads: list[int]) -> None:
-        if self.node in self.hosts.dead:
-            return
         driver = self.hosts.driver
         status = driver.status_of(driver.wait().results(reads))
         if status.failed:
@@ -102,6 +100,8 @@ class Host:
 
     def _failure(self, cause: Failure) -> str:
         where = self.hosts.name(self._fetched)
+        if cause is Failure.TIMEOUT and self.node in self.hosts.dead:
+            return f"node {self.node} has stopped answering: its link is cut in {where}"
         if cause is Failure.TIMEOUT:
             silent = (self.node + 1) % self.hosts.nodes
             return f"node {silent} has stopped answering: node {self.node} gives up {where}"
@@ -149,7 +149,7 @@ class HostsResult:
 class Hosts:
     """All of them, as live hosts; made in the simulator's process.
 
-    ``stops`` says which links are cut, and when, in seconds: these nodes' hosts report nothing any more.
+    ``stops`` says which links are cut, and when, in seconds.
     ``reduce`` is the golden model, one ring of all unless given.
     """
 

@@ -81,8 +81,8 @@ class _Posted:
 class Rounds:
     """Exchanges of a plan, one after the other; each begins when all workers have posted it.
 
-    ``name`` says what an exchange is, by its number, where it fails; ``dead`` whether a node's link is cut,
-    whose host says nothing any more. Callbacks may raise CheckFailed.
+    ``name`` says what an exchange is, by its number, where it fails; ``dead`` whether a node's link is cut.
+    Raises CheckFailed, in callbacks, when a job fails.
     """
 
     def __init__(
@@ -157,8 +157,6 @@ class Rounds:
         self._board.run(node, program, partial(self._end_job, ring, node))
 
     def _end_job(self, ring: Ring, node: int, reads: list[int]) -> None:
-        if self._dead(node):
-            return
         self._check(ring, node, reads[1:])  # the first one is the status that has changed
         if node in ring.takes:
             self._held[node] = self._vector(node).copy()
@@ -174,6 +172,8 @@ class Rounds:
         """That the job is complete."""
         status = self._driver.status_of(self._driver.wait().results(reads))
         where = f"round {self._round} ({self._plan.rounds[self._round].level}) of {self._name(self._exchanges)}"
+        if status.cause is Failure.TIMEOUT and self._dead(node):
+            raise CheckFailed(f"node {node} has stopped answering: the other hosts wait for it behind {where}")
         if status.cause is Failure.TIMEOUT:
             silent = ring.members[(ring.members.index(node) + 1) % len(ring.members)]
             raise CheckFailed(f"node {silent} has stopped answering: node {node} gives up {where}")
@@ -198,8 +198,10 @@ class Rounds:
         program = HostProgram().extend(batch.operations)
 
         def note(node: int, reads: list[int]) -> None:
-            frames, beats = (int(value) for value in batch.results(reads))  # type: ignore[arg-type]
-            sent = (frames + beats) * self._driver.config.width // 8
+            frames, beats = batch.results(reads)
+            assert isinstance(frames, int)
+            assert isinstance(beats, int)
+            sent = (frames + beats) * self._driver.config.width // 8  # a header is a beat
             figures.data_bytes += sent - self._sent[node]
             self._sent[node] = sent
             self._unread -= 1
