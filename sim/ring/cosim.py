@@ -164,11 +164,12 @@ class RingCosim:
         start = Phase("start", [self._start(member, flow) for member in members])
         reduce, outcome = self._reduce(layout) * nodes, self._outcome()
         whole = [program.extend(outcome) for program in self._reduce(layout)] * nodes
-        hosts = functools.partial(FlowHosts, flow=flow, reduce=reduce, last=HostProgram().extend(outcome))
+        last = HostProgram().extend(outcome)
+        hosts = functools.partial(FlowHosts, flow=flow, reduce=reduce, last=last) if flow else None
         raw = self._cluster.run(
             memories=([layout.fill(own)] for own in vectors),
             phases=[start] if flow else [start, Phase("reduce", whole)],
-            hosts=hosts if flow else None,
+            hosts=hosts,
             longest_wait=4 * timeout,
             nodes_per_memory=self.engines,
             seed=seed,

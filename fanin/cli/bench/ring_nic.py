@@ -7,17 +7,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from fanin.cli.bench.result import Result, number
-from fanin.cli.bench.ring_rtl import LINK, TIMEOUT, wrong_values
+from fanin.cli.bench.ring_rtl import TIMEOUT, wrong_values
 from fanin.golden.ring import all_reduce
 from fanin.hdl.ring.share import OVERHEAD
 from fanin.ring import RingConfig
 from fanin.sim.cosim.clock import mac_rate
+from fanin.sim.network import LinkConfig
 from fanin.sim.ring.cosim import RingCosim, RingRun
 from fanin.sim.ring.flow import Flow
 
 NODES = 3
 COUNT = 10**7  # values
 FLOW = Flow(gbps=10)
+LINK = LinkConfig()
 MIN_RING = 98.0  # % of what the other traffic leaves
 
 
