@@ -85,7 +85,8 @@ class LinkShare(wiring.Component):
         """What a beat takes of the link, in bytes: a frame's last one all that is beside the frame, too."""
         beat_bytes = self.width // 8
         least = [MIN_FRAME_BYTES - n * beat_bytes for n in range(-(-MIN_FRAME_BYTES // beat_bytes))]
-        beat, held = Signal.like(self.beat), Signal.like(self.beat)
+        beat = Signal.like(self.beat)
+        held = Signal.like(self.beat)
         number = Signal(range(len(least) + 1))  # of the beat in its frame, as far as it matters
         held_number = Signal.like(number)
         count = Signal(range(beat_bytes + 1))

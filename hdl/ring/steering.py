@@ -53,7 +53,9 @@ class ReceiveSteering(wiring.Component):
         """A register, and beside it where its frame goes."""
         m = Module()
         i = self.i
-        valid, first, is_ring = Signal(), Signal(init=1), Signal()
+        valid = Signal()
+        first = Signal(init=1)
+        is_ring = Signal()
         beat = Signal(packet_layout(self.width, error=True), reset_less=True)
         ethertype = swap_bytes(i.p.data[8 * (_END - 2) : 8 * _END])
         m.d.comb += i.ready.eq(1)

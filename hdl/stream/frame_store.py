@@ -89,14 +89,17 @@ class FrameStore(wiring.Component):
         # The lowest bit of ``keep`` is always one. Without it a beat of 512 bits fits eight block RAMs of 72.
         shape = data.StructLayout({"data": self.width, "keep": self.width // 8 - 1, "last": 1})
         m.submodules.storage = storage = Memory(shape=shape, depth=self.capacity, init=[])
-        self._take(m, storage.write_port(), place, end, fetch)
-        self._give(m, storage.read_port(), end, fetch)
+        write = storage.write_port()
+        read = storage.read_port()
+        self._take(m, write, place, end, fetch)
+        self._give(m, read, end, fetch)
         m.d.sync += self.level.eq((end - fetch)[: len(fetch)])
         return m
 
     def _take(self, m: Module, write: Any, place: Signal, end: Signal, fetch: Signal) -> None:
         """Write beats as they come; at a frame's end keep them, or go back to where it began."""
-        i, used = self.i, Signal.like(place)
+        i = self.i
+        used = Signal.like(place)
         full = Signal()
         number = Signal(range(self._beats))  # beats of the frame so far
         long = Signal()  # as many as the longest frame has, and it goes on
@@ -139,7 +142,8 @@ class FrameStore(wiring.Component):
     def _give(self, m: Module, read: Any, end: Signal, fetch: Signal) -> None:
         """Read what is kept; the memory's output is the stream's."""
         o = self.o
-        free, more = Signal(), Signal()
+        free = Signal()
+        more = Signal()
         m.d.comb += [
             free.eq(~o.valid | o.ready),
             more.eq(fetch != end),

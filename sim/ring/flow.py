@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 
@@ -94,7 +94,7 @@ class FlowHosts:
     def start(self) -> None:
         """All begin at once."""
         for node, program in enumerate(self.programs):
-            self.board.on_frame(node, partial(self._received, (node - 1) % self.nodes))
+            self.board.on_frame(node, functools.partial(self._received, (node - 1) % self.nodes))
             self.board.stall(node, self.flow.stall)
             self.board.run(node, program, self._reduced)
             self._send(node, self.board.now)
@@ -137,4 +137,4 @@ class FlowHosts:
 
     def _read(self) -> None:
         for node in range(self.nodes):
-            self.board.run(node, self.last, partial(self.reads.__setitem__, node))
+            self.board.run(node, self.last, functools.partial(self.reads.__setitem__, node))
