@@ -61,7 +61,7 @@ def bars(axes: Any, stacks: Bars, notes: Mapping[str, str], measured: Mapping[st
         )
     for x, (name, parts) in enumerate(stacks.items()):
         axes.text(
-            x, sum(parts.values()) + 0.03 * top, notes.get(name, ""), ha="center", va="bottom", fontsize=8
+            x, sum(parts.values()) + 0.055 * top, notes.get(name, ""), ha="center", va="bottom", fontsize=8
         )
         if name in measured:
             axes.plot(x + 0.36, measured[name], **_RTL)
@@ -88,9 +88,8 @@ def curves(axes: Any, lines: Curves, measured: Curves, notes: Sequence[tuple[flo
     axes.legend(frameon=False, fontsize=8, loc="upper left")
 
 
-def trace(axes: Any, spans: Sequence[Span], title: str) -> None:
-    """Figure 3b: what worker and NIC do over time."""
-    end = makespan(spans)
+def trace(axes: Any, spans: Sequence[Span], title: str, end: float) -> None:
+    """Figure 3b: what worker and NIC do over time; the axis goes to ``end``, in seconds."""
     for span in spans:
         row = {WORKER: 1, NIC: 0}[span.task.resource]
         name = span.task.name
@@ -100,7 +99,7 @@ def trace(axes: Any, spans: Sequence[Span], title: str) -> None:
         if span.end - span.begin > _SHARE_OF_LABEL * end:
             axes.text(begin + seconds / 2, row, name, ha="center", va="center", fontsize=7)
     axes.set_yticks([0, 1], [NIC, WORKER])
-    axes.set(title=title, xlabel="ms", xlim=(0, 1e3 * end), ylim=(-0.5, 1.5))
+    axes.set(title=title, xlim=(0, 1e3 * end), ylim=(-0.5, 1.5))
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -141,9 +140,11 @@ def _figure_3b(drawing: Any, inputs: Inputs, measured: Measured) -> None:
     panels: dict[str, Sequence[Span]] = {"3b: the model, six layers, 6 nodes, B = 448": figures.trace(inputs)}
     if measured.trace:
         panels["RTL, scaled to 2048 wide"] = measured.trace
+    end = max(makespan(spans) for spans in panels.values())
     rows = drawing.subplots(len(panels), 1, squeeze=False)[:, 0]
     for axes, (title, spans) in zip(rows, panels.items(), strict=True):
-        trace(axes, spans, title)
+        trace(axes, spans, title, end)
+    rows[-1].set_xlabel("ms")
 
 
 def _figure_4(drawing: Any, inputs: Inputs, measured: Measured) -> None:
