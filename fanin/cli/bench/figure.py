@@ -98,5 +98,5 @@ def _draw(figure: Figure, axes: Any) -> None:
     if figure.log_y:
         axes.set_yscale("log")
     else:
-        axes.set_ylim(bottom=figure.y_from)
+        axes.set_ylim(bottom=figure.y_from, auto=None)  # its top may yet rise with the next figure
     axes.grid(alpha=0.3)
