@@ -46,7 +46,7 @@ def snappy() -> HostCodec:
     def decompress(data: Any, count: int) -> Float32:
         return np.frombuffer(memoryview(library.decompress_raw(data)), np.float32, count)
 
-    return HostCodec(lambda values: library.compress_raw(memoryview(values).cast("B")), decompress)
+    return HostCodec(lambda values: library.compress_raw(values.data.cast("B")), decompress)
 
 
 def sz() -> HostCodec:
