@@ -1,8 +1,7 @@
 """Generated images of many classes, which need no download: a smooth random template a class, seen distorted.
 
-Hard on purpose for codecs that cut bits off. Of many classes a worker sees few in an iteration, so that a value
-of the gradient is large at one worker and small, of the other sign, at the others
-(docs/systems/gradient-training.md, "A task that truncation hurts").
+Hard on purpose for codecs that cut bits off: with many classes and few epochs a training has no rate to spare,
+and truncation shortens what it sums (docs/systems/gradient-training.md, "A task that truncation hurts").
 """
 
 from __future__ import annotations
