@@ -13,7 +13,7 @@ P4_SHELL := .venv-p4-shell
 FILES ?= hdl/stream hdl/arith hdl/aggregation hdl/bus
 N ?= 20
 
-.PHONY: help demo test test-all mutate lint verilog p4 plan bench p4-shell clean
+.PHONY: help demo demo-ring test test-all mutate lint verilog p4 plan bench p4-shell clean
 .DELETE_ON_ERROR:
 
 help:
@@ -21,6 +21,9 @@ help:
 
 demo: $(VENV)/.user ## train on real data through generated RTL; the report is runs/demo/report.html
 	$(BIN)/fanin train breast_cancer -o runs/demo
+
+demo-ring: $(VENV)/.user ## train over the ring of NICs, in RTL; the report is runs/ring/report.html
+	$(BIN)/fanin ring train digits -o runs/ring
 
 test: $(VENV)/.developer ## every test that is not marked slow
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow"
@@ -65,6 +68,7 @@ bench: $(VENV)/.user ## speed and area, each figure beside its limit (hours)
 	$(BIN)/fanin bench switch
 	$(BIN)/fanin bench plan
 	$(BIN)/fanin bench codec
+	$(BIN)/fanin bench codec-training
 	$(BIN)/fanin bench ring -o runs
 	$(BIN)/fanin bench ring-training -o runs
 	$(BIN)/fanin bench rdma

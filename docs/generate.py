@@ -10,7 +10,7 @@ from fanin.glm import PRESETS
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.hdl.param_server.registers import param_server_registers
 from fanin.hdl.rdma.registers import rdma_registers
-from fanin.hdl.ring.registers import ring_registers
+from fanin.hdl.ring.registers import ring_nic_registers, ring_registers
 from fanin.layers.layer import Parallelism, Storage
 from fanin.p4.aggregation import ProgramConfig, Target, controls
 from fanin.p4.emit import program_text
@@ -61,6 +61,14 @@ RING_REGISTERS = """# Registers of a ring node
 Generated from `hdl/ring/registers.py` by `docs/generate.py`; the map is the same for every configuration.
 32-bit words on AXI4-Lite. How a host uses them: [the ring](../systems/ring.md#jobs-and-failures),
 `fanin/host/ring.py`.
+
+"""
+
+RING_NIC_REGISTERS = """# Registers of a smart NIC
+
+Generated from `hdl/ring/registers.py` by `docs/generate.py`; the map is the same for every configuration: that
+of [a ring node](ring-registers.md), with the host's share and counters. 32-bit words on AXI4-Lite. How a host
+uses them: [the smart NIC](../systems/smart-nic.md), `fanin/host/ring.py`.
 
 """
 
@@ -194,6 +202,11 @@ def ring_registers_page() -> str:
     return RING_REGISTERS + ring_registers(RingConfig()).markdown().rstrip() + "\n"
 
 
+def ring_nic_registers_page() -> str:
+    """docs/reference/ring-nic-registers.md."""
+    return RING_NIC_REGISTERS + ring_nic_registers(RingConfig()).markdown().rstrip() + "\n"
+
+
 def rdma_registers_page() -> str:
     """docs/reference/rdma-registers.md."""
     return RDMA_REGISTERS + rdma_registers(RdmaConfig()).markdown().rstrip() + "\n"
@@ -282,6 +295,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "rdma-packet.md": rdma_packet_page,
     "glm-registers.md": registers_page,
     "ring-registers.md": ring_registers_page,
+    "ring-nic-registers.md": ring_nic_registers_page,
     "rdma-registers.md": rdma_registers_page,
     "param-server-registers.md": param_server_registers_page,
     "switch-tables.md": switch_tables_page,

@@ -20,6 +20,8 @@ MIN_BOUND, MAX_BOUND = 1, 15  # error bound 2^-b
 GROUPS = (8, 16)  # values of a group: a 256-bit and a 512-bit burst
 BLOCKS = (4, 8, 16, 32, 64)  # values of a BFP block
 MIN_MANTISSA, MAX_MANTISSA = 3, 15  # bits of a BFP magnitude, its leading one among them
+MIN_EXPONENT, MAX_EXPONENT = 1, EXPONENT_BITS  # bits of a BFP block's exponent
+MAX_OFFSET = 31  # powers of two by which the range of a narrow exponent lies lower than IEEE 754's
 
 MAX_FRAME = 9216  # bytes, of INCEPTIONN's NIC by default: a longer frame is dropped, restored ones among them
 
@@ -38,6 +40,7 @@ class Tag(IntEnum):
 
 TAG_BITS = 2
 _LARGE_GROUP = 0x80  # bit of the mode's byte
+_OFFSET_AT, _NARROWER_AT = 3, 4  # bits of BFP's bytes of parameters
 TAG_BYTES = {Tag.ZERO: 0, Tag.BITS8: 1, Tag.BITS16: 2, Tag.RAW: 4}  # of the value behind the tag
 SHORT_FRACTION = {Tag.BITS8: 7, Tag.BITS16: 15}  # fraction bits that a short form keeps
 
@@ -121,34 +124,55 @@ class Inceptionn:
 
 @dataclass(frozen=True)
 class Bfp:
-    """Parameters of block floating point: ``block`` values share an exponent, ``mantissa`` bits of magnitude.
+    """Parameters of block floating point: ``block`` values share an exponent of ``exponent`` bits, and each
+    has ``mantissa`` bits of magnitude.
 
-    Raises ValueError that names the parameter, the value and the limit.
+    Code F of an exponent stands for the scale 2^(F - bias) with IEEE 754's bias, 2^(exponent - 1) - 1, plus
+    ``offset``. An exponent of 8 bits is binary32's and has no offset. Raises ValueError that names the
+    parameter, the value and the limit.
     """
 
     kind: ClassVar[Codec] = Codec.BFP
 
     block: int = 16
     mantissa: int = 7
+    exponent: int = EXPONENT_BITS
+    offset: int = 0
 
     def __post_init__(self) -> None:
         if self.block not in BLOCKS:
             raise ValueError(f"block must be one of {', '.join(map(str, BLOCKS))}, not {self.block!r}")
         if self.mantissa not in range(MIN_MANTISSA, MAX_MANTISSA + 1):
             raise ValueError(f"mantissa must be {MIN_MANTISSA} to {MAX_MANTISSA} bits, not {self.mantissa!r}")
+        if self.exponent not in range(MIN_EXPONENT, MAX_EXPONENT + 1):
+            raise ValueError(f"exponent must be {MIN_EXPONENT} to {MAX_EXPONENT} bits, not {self.exponent!r}")
+        if not self.is_narrow and self.offset != 0:
+            raise ValueError(f"offset must be 0 with an exponent of {MAX_EXPONENT} bits, not {self.offset!r}")
+        if self.offset not in range(MAX_OFFSET + 1):
+            raise ValueError(f"offset must be 0 to {MAX_OFFSET}, not {self.offset!r}")
 
     def __str__(self) -> str:
-        return f"{self.kind}, block {self.block}, mantissa {self.mantissa}"
+        narrow = f", exponent {self.exponent}, offset {self.offset}" if self.is_narrow else ""
+        return f"{self.kind}, block {self.block}, mantissa {self.mantissa}{narrow}"
 
     def pack(self) -> bytes:
-        """The two bytes of parameters in a file's header and in the ring's."""
-        return bytes([self.block, self.mantissa])
+        """The two bytes of parameters in a file's header and in the ring's.
+
+        The second has the mantissa below and, above, by how many bits the exponent is narrower than 8. The
+        first is the block; of a narrow exponent it has the block's logarithm below and the offset above.
+        """
+        first = self.offset << _OFFSET_AT | self.block.bit_length() - 1 if self.is_narrow else self.block
+        return bytes([first, MAX_EXPONENT - self.exponent << _NARROWER_AT | self.mantissa])
 
     @classmethod
     def unpack(cls, parameters: Sequence[int]) -> Bfp:
         """The codec that two such bytes say. Raises ValueError for what no codec has."""
-        block, mantissa = parameters
-        return cls(block=block, mantissa=mantissa)
+        first, second = parameters
+        mantissa, narrower = second & (1 << _NARROWER_AT) - 1, second >> _NARROWER_AT
+        if narrower == 0:
+            return cls(block=first, mantissa=mantissa)
+        block, offset = 1 << (first & (1 << _OFFSET_AT) - 1), first >> _OFFSET_AT
+        return cls(block=block, mantissa=mantissa, exponent=MAX_EXPONENT - narrower, offset=offset)
 
     def stream_limits(self, count: int) -> tuple[int, int]:
         """Least and most bytes of the stream of ``count`` values: it has but one size."""
@@ -172,7 +196,27 @@ class Bfp:
     @property
     def block_bits(self) -> int:
         """Bits of a block: its exponent and its values."""
-        return EXPONENT_BITS + self.block * self.code_bits
+        return self.exponent + self.block * self.code_bits
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the exponent has fewer bits than binary32's, and so another range."""
+        return self.exponent < EXPONENT_BITS
+
+    @property
+    def lowest(self) -> int:
+        """What code 0 stands for, as an exponent of binary32, whose bias is 127."""
+        return (1 << EXPONENT_BITS - 1) - (1 << self.exponent - 1) - self.offset
+
+    @property
+    def highest(self) -> int:
+        """What the largest code of finite blocks stands for, likewise."""
+        return self.lowest + self.special - 1
+
+    @property
+    def special(self) -> int:
+        """The code of a block with infinities or NaN."""
+        return (1 << self.exponent) - 1
 
     @property
     def ratio(self) -> float:

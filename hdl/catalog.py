@@ -37,8 +37,9 @@ from fanin.hdl.param_server.node import ParamServerNode
 from fanin.hdl.param_server.registers import param_server_registers
 from fanin.hdl.rdma.node import RdmaNode
 from fanin.hdl.rdma.registers import rdma_registers
+from fanin.hdl.ring.nic import MAX_FRAME as MAX_HOST_FRAME
+from fanin.hdl.ring.nic import RingNic
 from fanin.hdl.ring.node import RingNode
-from fanin.hdl.ring.registers import ring_registers
 from fanin.rdma import PRESETS as RDMA_PRESETS
 from fanin.rdma import RdmaConfig
 from fanin.ring import PRESETS as RING_PRESETS
@@ -110,11 +111,20 @@ def _ring_parameters(config: GlmConfig) -> Parameters:
     return vars(sizes) | {"codec": Codec.NONE} | vars(Bfp())
 
 
-def _ring_node(*, codec: Codec, block: int, mantissa: int, **sizes: int) -> RingNode:
-    chosen: CodecConfig | None = Bfp(block, mantissa) if codec is Codec.BFP else None
+def _ring_config(*, codec: Codec, **parameters: int) -> RingConfig:
+    bfp = {name: parameters.pop(name) for name in vars(Bfp())}
+    chosen: CodecConfig | None = Bfp(**bfp) if codec is Codec.BFP else None
     if codec is Codec.INCEPTIONN:
-        chosen = Inceptionn(group=sizes["lanes"])
-    return RingNode(config=RingConfig(**sizes, codec=chosen))
+        chosen = Inceptionn(group=parameters["lanes"])
+    return RingConfig(**parameters, codec=chosen)
+
+
+def _ring_node(**settings: Any) -> RingNode:
+    return RingNode(config=_ring_config(**settings))
+
+
+def _ring_nic(*, max_frame: int, **settings: Any) -> RingNic:
+    return RingNic(config=_ring_config(**settings), max_frame=max_frame)
 
 
 def _rdma_parameters(config: GlmConfig) -> Parameters:
@@ -168,7 +178,13 @@ CATALOG: dict[str, Entry] = {
         _param_server_node,
         lambda node: param_server_registers(node.config),
     ),
-    "ring-node": Entry(RingNode, _ring_parameters, _ring_node, lambda node: ring_registers(node.config)),
+    "ring-node": Entry(RingNode, _ring_parameters, _ring_node, lambda node: node.register_map),
+    "ring-nic": Entry(
+        RingNic,
+        lambda config: _ring_parameters(config) | {"max_frame": MAX_HOST_FRAME},
+        _ring_nic,
+        lambda node: node.register_map,
+    ),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO
 from fanin.errors import InputError
 
 RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE = "run.json", "report.html", "frames.pcap", "model.npy"
-JOB_FILE, PROGRAM_FILE = "job.json", "aggregation.p4"
+JOB_FILE, PROGRAM_FILE, STATE_FILE = "job.json", "aggregation.p4", "state.npz"
 _SCRATCH = ".fanin-"  # prefix of what is not whole yet
 
 
@@ -34,6 +35,7 @@ class Kind:
 
 RUN = Kind("run", RUN_FILE, "options", (REPORT_FILE, PCAP_FILE, MODEL_FILE, JOB_FILE, PROGRAM_FILE))
 PARAM_SERVER_RUN = Kind("run", "metrics.json", "gradients_pushed", (REPORT_FILE, MODEL_FILE))
+RING_RUN = Kind("run", RUN_FILE, "all_reduces", (REPORT_FILE, STATE_FILE))
 PLAN = Kind("plan", "plan.json", "layers", (REPORT_FILE, "connections.json", "devices"))
 SWEEP = Kind("sweep", "sweep.json", "plans", (REPORT_FILE, "plans"))
 
@@ -108,6 +110,24 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def check_capture(path: Path, output: Path, kind: Kind) -> None:
+    """Raise InputError where frames cannot be written to ``path`` beside a directory of this kind."""
+    check_writable(path)
+    place, folder = path.resolve(), output.resolve()
+    if place == folder or place in folder.parents:
+        raise InputError(f"{path}: cannot be a file and the folder of others")
+    if place in [folder / name for name in (kind.mark, *kind.others)]:
+        raise InputError(f"{path}: cannot be {PCAP_FILE} and {path.name} at once")
+
+
+def keep_capture(capture: Path | None, path: Path) -> None:
+    """Frames that were written to ``capture``, if there are any, go to where they were asked for."""
+    if capture and capture.exists():
+        with output_file(path) as file, capture.open("rb") as frames:
+            shutil.copyfileobj(frames, file)
+        capture.unlink()
+
+
 def is_kind(path: Path, kind: Kind) -> bool:
     """Whether a directory's mark is one that we have written, and not somebody else's of that name."""
     try:
@@ -135,6 +155,15 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def finite(value: Any) -> Any:
+    """A JSON value, with null for every number that is not finite, which JSON has not."""
+    if isinstance(value, dict):
+        return {name: finite(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_json(value: Any) -> None:

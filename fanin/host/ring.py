@@ -12,6 +12,8 @@ from fanin.hdl.ring.registers import (
     TIMEOUT,
     Failure,
     ring_constants,
+    ring_nic_constants,
+    ring_nic_registers,
     ring_registers,
 )
 from fanin.host.driver import BaseDriver, Batch, Value
@@ -70,8 +72,10 @@ class RingDriver(BaseDriver):
     the status is ``finished``.
     """
 
+    register_map, constants = staticmethod(ring_registers), staticmethod(ring_constants)
+
     def __init__(self, config: RingConfig, *, base: int = 0):
-        super().__init__(ring_registers(config), ring_constants(config), base=base)
+        super().__init__(self.register_map(config), self.constants(config), base=base)
         self.config = config
 
     def configure(self, member: RingMember) -> Batch:
@@ -120,3 +124,13 @@ class RingDriver(BaseDriver):
         running, busy, failed = (bool(fields[name]) for name in ("running", "busy", "failed"))
         cause = Failure(fields["cause"]) if failed else Failure.NONE
         return RingStatus(running, busy, failed, cause, posted, completed, refused)
+
+
+class RingNicDriver(RingDriver):
+    """That of a ring node with a host packet port."""
+
+    register_map, constants = staticmethod(ring_nic_registers), staticmethod(ring_nic_constants)
+
+    def share(self, sixteenths: int) -> Batch:
+        """What the host's other traffic has of the link at least, 0 to 15 sixteenths; at any time."""
+        return self.batch().write("host_share", sixteenths)

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import Bfp, CodecConfig, Inceptionn, Mode
+from fanin.codec import EXPONENT_BITS, Bfp, CodecConfig, Inceptionn, Mode
 from fanin.golden.codec import codecs
 from fanin.golden.ring import all_reduce as golden
 from fanin.ring import RingConfig
@@ -43,9 +43,16 @@ def inceptionn(bound: int = 10, mode: Mode = Mode.STRICT, *, config: RingConfig 
     return ring(replace(config, codec=Inceptionn(bound, mode, config.lanes)))
 
 
-def bfp(block: int = 16, mantissa: int = 7, *, config: RingConfig = _DEFAULT) -> Hook:
+def bfp(
+    block: int = 16,
+    mantissa: int = 7,
+    exponent: int = EXPONENT_BITS,
+    offset: int = 0,
+    *,
+    config: RingConfig = _DEFAULT,
+) -> Hook:
     """A hook for a ring whose links compress with block floating point; else as ``inceptionn``."""
-    return ring(replace(config, codec=Bfp(block, mantissa)))
+    return ring(replace(config, codec=Bfp(block, mantissa, exponent, offset)))
 
 
 def ring(config: RingConfig = _DEFAULT, *, hop: Callable[[Float32], Float32] | None = None) -> Hook:

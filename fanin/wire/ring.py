@@ -27,7 +27,11 @@ RING = (
     Field("job", 8, "which ring; a restart takes a new one"),
     Field("nodes", 8, "nodes of the ring"),
     Field("codec", 8, "0 none, 1 INCEPTIONN, 2 BFP"),
-    Field("parameters", 16, "bound and mode; block and mantissa; lanes, as the codec's file header has them"),
+    Field(
+        "parameters",
+        16,
+        "bound and mode; block, mantissa, exponent; lanes, as the codec's file header has them",
+    ),
     Field("operation", 16, "DATA: number of the descriptor"),
     Field("sequence", 32, "DATA: this frame's, 0 first; ACK and NAK: the next one expected"),
     Field("count", 32, "DATA: values of the operation; ACK and NAK: first sequence number without room"),

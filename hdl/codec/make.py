@@ -14,7 +14,7 @@ def make_compressor(config: CodecConfig, width: int) -> Any:
         case Inceptionn():
             return InceptionnCompressor(group=config.group)
         case Bfp():
-            return BfpCompressor(width=width, block=config.block, mantissa=config.mantissa)
+            return BfpCompressor(width=width, **vars(config))
     raise ValueError(f"codec {config.kind} has no compressor")
 
 
@@ -24,5 +24,5 @@ def make_decompressor(config: CodecConfig, width: int) -> Any:
         case Inceptionn():
             return InceptionnDecompressor(group=config.group)
         case Bfp():
-            return BfpDecompressor(width=width, block=config.block, mantissa=config.mantissa)
+            return BfpDecompressor(width=width, **vars(config))
     raise ValueError(f"codec {config.kind} has no decompressor")

@@ -89,7 +89,8 @@ class BytePacker(wiring.Component):
         leftover = Signal(self.width, reset_less=True)
         advance = Signal()
         final = Signal()  # after this cycle the piece has no more words
-        first, second = Signal(self.width), Signal(self.width)
+        first = Signal(self.width)
+        second = Signal(self.width)
         merged = Signal(self.width)
         from_begin = ones_from(piece.begin, size)
         m.d.comb += [

@@ -42,6 +42,8 @@ class RingLink(wiring.Component):
     ``watch`` : In, 1
         Frames from the node before are waited for: a PROBE every ``timeout`` asks whether the next node is
         alive, also while it owes no acknowledgement. So a node that has failed ends the job of all.
+    ``hold`` : In, 1
+        No DATA frame is begun, since others use the link to the MAC as well; control frames are.
     ``reset`` : In, 1
         Pulse: forget everything, sequence number 0 is next. Withdraws a beat that waits on ``rx``, so its
         consumer is reset as well. A frame being sent is finished.
@@ -104,6 +106,7 @@ class RingLink(wiring.Component):
                 "job": In(RingJob),
                 "start": In(1),
                 "watch": In(1),
+                "hold": In(1),
                 "reset": In(1),
                 "status": Out(LinkStatus),
                 "counters": Out(LinkCounters),
@@ -171,7 +174,7 @@ class RingLink(wiring.Component):
             window.taken.eq(replay.taken),
             window.record.eq(replay.record),
             transmitter.offer.eq(window.offer),
-            transmitter.offer.valid.eq(window.offer.valid & running),
+            transmitter.offer.valid.eq(window.offer.valid & running & ~self.hold),
             window.sent.eq(transmitter.data_taken),
         ]
         m.d.sync += [

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out, flipped
 from fanin.codec import Bfp, Inceptionn
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, join_memory, memory_signature
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
+from fanin.hdl.bus.register_map import RegisterMap
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.ring.control import RingControl
 from fanin.hdl.ring.engine import RingEngine, RingEvents
@@ -52,21 +53,29 @@ class RingNode(wiring.Component):
             raise ValueError(f"queue must be from 1 to 255, not {queue!r}")
         self.config = config
         self.queue = queue
-        super().__init__(
-            {
-                "axil": In(AXI4LiteSignature(address_width=ring_registers(config).address_bits)),
-                "memory": Out(memory_signature(data_width=config.width, address_width=config.address_width)),
-                "mac_tx": Out(packet_stream(config.width)),
-                "mac_rx": In(packet_stream(config.width, error=True)),
-                "events": Out(RingEvents),
-            }
-        )
+        super().__init__(self._ports())
+
+    @property
+    def register_map(self) -> RegisterMap:
+        """The node's registers."""
+        return ring_registers(self.config)
+
+    def _ports(self) -> dict[str, Any]:
+        """The members."""
+        config = self.config
+        return {
+            "axil": In(AXI4LiteSignature(address_width=self.register_map.address_bits)),
+            "memory": Out(memory_signature(data_width=config.width, address_width=config.address_width)),
+            "mac_tx": Out(packet_stream(config.width)),
+            "mac_rx": In(packet_stream(config.width, error=True)),
+            "events": Out(RingEvents),
+        }
 
     def elaborate(self, platform: Any) -> Module:
         """Registers above, memory on the left, network on the right, control beside them."""
         m = Module()
         config = self.config
-        m.submodules.registers = registers = RegisterFile(registers=ring_registers(config))
+        m.submodules.registers = registers = RegisterFile(registers=self.register_map)
         m.submodules.control = control = RingControl()
         engine = RingEngine(config=config, queue=self.queue)
         m.submodules.engine = ResetInserter(control.reset)(engine)
@@ -77,17 +86,25 @@ class RingNode(wiring.Component):
             replay_frames=config.replay_frames,
         )
         connect_typed(m, flipped(self.axil), registers.axil)
-        connect_typed(m, link.mac_tx, flipped(self.mac_tx))
-        connect_typed(m, flipped(self.mac_rx), link.mac_rx)
         connect_typed(m, engine.tx, link.tx)
         connect_typed(m, link.rx, engine.rx)
         join_memory(m, read=engine.read, write=engine.write, memory=self.memory)
         self._settings(m, registers, control, engine, link)
         self._control(m, registers, control, engine, link)
         self._status(m, registers, control, engine)
-        self._counters(m, registers, engine, link)
+        self._counters(m, registers, engine, link, self._network(m, registers, link))
         m.d.comb += self.events.eq(engine.events)
         return m
+
+    def _constants(self) -> dict[str, int]:
+        """What the node says of itself, by field."""
+        return ring_constants(self.config) | {"queue": self.queue}
+
+    def _network(self, m: Module, registers: Any, link: Any) -> dict[str, Any]:
+        """What lies between the link and the MAC. Returns the sources of counters by name."""
+        connect_typed(m, link.mac_tx, flipped(self.mac_tx))
+        connect_typed(m, flipped(self.mac_rx), link.mac_rx)
+        return {}
 
     def _settings(self, m: Module, registers: Any, control: Any, engine: Any, link: Any) -> None:
         """What the registers say, to the parts that need it, and whether a ring can be run so."""
@@ -148,7 +165,7 @@ class RingNode(wiring.Component):
 
     def _status(self, m: Module, registers: Any, control: Any, engine: Any) -> None:
         """What the node is, what it does, and what has become of the job's descriptors."""
-        drive_constants(m, registers, ring_constants(self.config) | {"queue": self.queue})
+        drive_constants(m, registers, self._constants())
         m.d.comb += [
             getattr(registers, name).eq(getattr(control, name)) for name in ("running", "failed", "cause")
         ]
@@ -170,7 +187,7 @@ class RingNode(wiring.Component):
         m.d.sync += registers.refused_any.eq(registers.refused.any())
         m.d.comb += registers.completed_low.eq(registers.completed)  # truncated
 
-    def _counters(self, m: Module, registers: Any, engine: Any, link: Any) -> None:
+    def _counters(self, m: Module, registers: Any, engine: Any, link: Any, of_network: dict[str, Any]) -> None:
         """Every counter has a source."""
         sources = {
             "cycles": engine.unfinished.any(),
@@ -178,4 +195,5 @@ class RingNode(wiring.Component):
             "stored": engine.events.stored,
             "sent_beats": engine.events.sent,
         }
-        drive_counters(m, registers, sources | {name: link.counters[name] for name in LINK_COUNTERS})
+        sources |= {name: link.counters[name] for name in LINK_COUNTERS} | of_network
+        drive_counters(m, registers, sources)

@@ -16,15 +16,18 @@ from fanin.hdl.bus.common_registers import (
 )
 from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
 from fanin.hdl.ring.link_job import COUNT_BITS, NODE_BITS, LinkCounters, RingJob
+from fanin.hdl.ring.share import SHARE_BITS
 from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
 
 IDENTITY = 0x464E5247  # "GRNF" in memory order: fanin ring
+NIC_IDENTITY = 0x464E524E  # "NRNF": fanin ring NIC
 VERSION = 1
 
 # What the host asks for unless it says otherwise, and what the registers begin with.
 TIMEOUT = 50_000  # cycles
 RETRIES = 1000
 ACK_DELAY = 500  # cycles
+HOST_SHARE = 2  # of the link, in sixteenths
 
 
 class Failure(IntEnum):
@@ -49,7 +52,7 @@ def _width(name: str) -> int:
 
 def ring_constants(config: RingConfig) -> dict[str, int]:
     """What all nodes of a ring say of themselves, by field; ``queue`` is each node's own."""
-    bfp = config.codec if isinstance(config.codec, Bfp) else None
+    bfp = vars(config.codec) if isinstance(config.codec, Bfp) else dict.fromkeys(vars(Bfp()), 0)
     return {
         "id": IDENTITY,
         "version": VERSION,
@@ -57,15 +60,18 @@ def ring_constants(config: RingConfig) -> dict[str, int]:
         "frame_words": config.frame_words,
         "slice_frames": config.slice_frames,
         "codec_kind": config.codec_kind.id,
-        "block": bfp.block if bfp else 0,
-        "mantissa": bfp.mantissa if bfp else 0,
-    }
+    } | bfp
 
 
-def _identity() -> tuple[Register, ...]:
+def ring_nic_constants(config: RingConfig) -> dict[str, int]:
+    """What all nodes with a host packet port say of themselves; ``max_host_frame`` is each node's own."""
+    return ring_constants(config) | {"id": NIC_IDENTITY}
+
+
+def _identity(identity: int) -> tuple[Register, ...]:
     codecs = ", ".join(f"{codec.id} {codec}" for codec in Codec)
     return (
-        *identity_registers(IDENTITY, VERSION),
+        *identity_registers(identity, VERSION),
         shape_register(
             Field("lanes", 5, "values of a word"),
             Field("frame_words", 8, "words of a frame"),
@@ -77,7 +83,12 @@ def _identity() -> tuple[Register, ...]:
             "block_format",
             Access.RO,
             "of a BFP codec, else 0",
-            (Field("block", 7, "values that share an exponent"), Field("mantissa", 4, "bits of a magnitude")),
+            (
+                Field("block", 7, "values that share an exponent"),
+                Field("mantissa", 4, "bits of a magnitude"),
+                Field("exponent", 4, "bits of an exponent"),
+                Field("offset", 5, "powers of two by which its range lies lower"),
+            ),
         ),
     )
 
@@ -170,8 +181,40 @@ LINK_COUNTERS = {
 assert LINK_COUNTERS.keys() == LinkCounters.as_shape().members.keys()
 
 
+#: And a node with a host packet port of what goes through that.
+HOST_COUNTERS = {
+    "host_tx_frames": "frames of the host sent",
+    "host_tx_dropped": "frames of the host dropped: too long",
+    "host_rx_frames": "frames handed to the host",
+    "host_rx_dropped": "frames for the host dropped: too long, or it had not taken those before",
+    "host_rx_bad_fcs": "frames for the host dropped: the MAC found an error",
+}
+
+
+def _host() -> tuple[Register, ...]:
+    share = "sixteenths of the link that other traffic of the host has at least; 0: what the ring leaves"
+    return (
+        Register("host_share", Access.RW, share, bits=SHARE_BITS, reset=HOST_SHARE),
+        Register("max_host_frame", Access.RO, "bytes of the host's longest frame, without FCS"),
+    )
+
+
 def ring_registers(config: RingConfig) -> RegisterMap:
     """The register map of a ring node; the same for all of them."""
     return node_map(
-        _identity(), _control(), _job(), counter_registers(ENGINE_COUNTERS | LINK_COUNTERS, bits=64)
+        _identity(IDENTITY),
+        _control(),
+        _job(),
+        counter_registers(ENGINE_COUNTERS | LINK_COUNTERS, bits=64),
+    )
+
+
+def ring_nic_registers(config: RingConfig) -> RegisterMap:
+    """The register map of a ring node with a host packet port; the same for all of them."""
+    return node_map(
+        _identity(NIC_IDENTITY),
+        _control(),
+        _job(),
+        _host(),
+        counter_registers(ENGINE_COUNTERS | LINK_COUNTERS | HOST_COUNTERS, bits=64),
     )

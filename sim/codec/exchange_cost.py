@@ -1,4 +1,4 @@
-"""INCEPTIONN's analytic gradient exchange times (section VIII-D) beside its measurements (table II, figure 12).
+"""INCEPTIONN's analytic gradient exchange times (section VIII-D) beside its measurements (table II, figures).
 
 The paper prints model sizes, seconds and reductions, but none of α, β and γ: β and γ are fitted to AlexNet's
 seconds, and α left out, as the paper calls it negligible. The compression ratios follow from table III. A
@@ -94,10 +94,8 @@ def comparisons() -> Iterator[Comparison]:
 
 def _uncompressed(of: Benchmark) -> Iterator[Comparison]:
     fitted = of is ALEXNET
-    byte, add = Link(0, aggregator_link().byte, 0), Link(0, 0, aggregator_link().add)
-    communicate = ITERATIONS * worker_aggregator(WORKERS, of.size, byte)
+    communicate, summing = _aggregator_seconds(of)
     yield Comparison(f"{of.name}: WA, communicate", communicate, of.communicate, "s", fitted)
-    summing = ITERATIONS * worker_aggregator(WORKERS, of.size, add)
     yield Comparison(f"{of.name}: WA, gradient sum", summing, of.sum, "s", fitted)
     left = ITERATIONS * ring(WORKERS, of.size, Link(0, ring_link().byte, 0)) / of.communicate
     name = f"{of.name}: INC, communication saved"
@@ -107,18 +105,57 @@ def _uncompressed(of: Benchmark) -> Iterator[Comparison]:
     yield Comparison(f"{of.name}: INC, time saved", saved, of.saved_total, "%")
 
 
+def _aggregator_seconds(of: Benchmark) -> tuple[float, float]:
+    """What communication and gradient sum take with an aggregator."""
+    byte, add = Link(0, aggregator_link().byte, 0), Link(0, 0, aggregator_link().add)
+    communicate = ITERATIONS * worker_aggregator(WORKERS, of.size, byte)
+    return communicate, ITERATIONS * worker_aggregator(WORKERS, of.size, add)
+
+
+def communication_shares() -> Iterator[Comparison]:
+    """Figure 3(b): per cent of the training time that a worker-aggregator system communicates."""
+    for of in BENCHMARKS:
+        communicate, summing = _aggregator_seconds(of)
+        whole = of.total - of.communicate - of.sum + communicate + summing
+        share = 100 * communicate / whole
+        yield Comparison(of.name, share, 100 * of.communicate / of.total, "%", of is ALEXNET)
+
+
 def _with_compression() -> Iterator[Comparison]:
-    share = fixed_share()
-    left = [(1 - of.saved_communication / 100) * compressed(share, of.ratio) for of in BENCHMARKS]
+    left = [_left(of, of.ratio) for of in BENCHMARKS]
     yield Comparison("INC+C, communication saved, least", 100 * (1 - max(left)), 70.9, "%")
     yield Comparison("INC+C, communication saved, most", 100 * (1 - min(left)), 80.7, "%", True)
-    pairs = zip(BENCHMARKS, left, strict=True)
-    faster = [of.total / _total(of, part * of.communicate) for of, part in pairs]
+    faster = [speedup(of, of.ratio) for of in BENCHMARKS]
     yield Comparison("INC+C, faster, least", min(faster), 2.2, "×")
     yield Comparison("INC+C, faster, most", max(faster), 3.1, "×")
-    legs = worker_aggregator(WORKERS, 1, Link(0, 1, 0))
-    part = (compressed(share, ALEXNET.ratio) * WORKERS + legs - WORKERS) / legs
-    yield Comparison("AlexNet: WA+C, communication saved", 100 * (1 - part), SAVED_BY_WA_C, "%")
+    saved = _upward_share() * (1 - compressed(fixed_share(), ALEXNET.ratio))
+    yield Comparison("AlexNet: WA+C, communication saved", 100 * saved, SAVED_BY_WA_C, "%")
+
+
+def _left(of: Benchmark, ratio: float) -> float:
+    """INC+C's communication over WA's."""
+    return (1 - of.saved_communication / 100) * compressed(fixed_share(), ratio)
+
+
+def speedup(of: Benchmark, ratio: float) -> float:
+    """How much faster INC+C with this compression ratio is than WA, in as many iterations (figure 12)."""
+    return of.total / _total(of, _left(of, ratio) * of.communicate)
+
+
+def _upward_share() -> float:
+    """Share of an aggregator's communication that gradients are; weights are the rest."""
+    return WORKERS / worker_aggregator(WORKERS, 1, Link(0, 1, 0))
+
+
+def with_host_codec(of: Benchmark, ratio: float, compress: float, decompress: float) -> float:
+    """Figure 7: WA's training time over that without a codec, when hosts compress the gradients.
+
+    ``compress`` and ``decompress``: bytes of floats a second; the aggregator decompresses one worker's gradient
+    after another. Packets become fewer with the bytes, as the sockets carry less.
+    """
+    saved = of.communicate * _upward_share() * (1 - 1 / ratio)
+    spent = ITERATIONS * of.size * (1 / compress + WORKERS / decompress)
+    return (of.total - saved + spent) / of.total
 
 
 def _total(of: Benchmark, communicate: float) -> float:

@@ -36,6 +36,17 @@ def gradients(
     return {stage: taken[round(STAGES[stage] * (len(taken) - 1))] for stage in stages}
 
 
+BINS = 64  # of the histogram, from -1 to 1
+
+
+def histogram(values: Float32) -> list[tuple[float, float]]:
+    """Figure 5: middle of each bin of 1/32 from -1 to 1, and per cent of the values in it; no empty bins."""
+    counts, edges = np.histogram(values, BINS, (-1, 1))
+    middles = (edges[:-1] + edges[1:]) / 2
+    shares = 100 * counts / values.size
+    return [(float(at), float(share)) for at, share in zip(middles, shares, strict=True) if share]
+
+
 def save(found: Mapping[str, Float32], folder: Path) -> list[Path]:
     """Write each as ``gradient-STAGE.f32``: little-endian float32, nothing else. Returns the paths."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,12 @@ Float32 = npt.NDArray[np.float32]
 
 FORM_BITS = tuple(TAG_BITS + 8 * TAG_BYTES[tag] for tag in Tag)  # 2, 10, 18, 34
 BOUNDS = (10, 8, 6)
+_EXPONENTS = (
+    (-20, -14),
+    (-9.9, -8.1),
+    (-4.9, -3.1),
+    (0.1, 2),
+)  # of each form, at 2^-10; of 8 times as much, too
 
 # Per cent of the values in each form, for each of BOUNDS (table III).
 TABLE_III: dict[str, tuple[tuple[float, float, float, float], ...]] = {
@@ -38,6 +44,19 @@ def bits(of: Sequence[float]) -> float:
 def ratio(of: Sequence[float]) -> float:
     """Compression ratio with these shares."""
     return FLOAT_BITS / bits(of)
+
+
+def gradients(of: Sequence[float], count: int, workers: int, seed: int = 0) -> list[Float32]:
+    """``count`` values for each of up to 8 workers, of which ``of`` per cent take each form, in published mode.
+
+    At 2^-10, and so do the sums of any of them: at one place all have one form and one sign.
+    """
+    rng = np.random.default_rng(seed)
+    form = rng.choice(len(Tag), size=count, p=np.array(of) / sum(of))
+    sign = rng.choice([-1, 1], size=count)
+    least, most = np.array(_EXPONENTS).T
+    exponents = rng.uniform(least[form], most[form], size=(workers, count))
+    return list((sign * 2.0**exponents).astype(np.float32))
 
 
 def strict(published: Sequence[float], bound: int, within: float | None = None) -> tuple[float, ...]:

@@ -5,17 +5,31 @@ Everything follows from the seed: split, initial weights, who trains on what and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from fanin.sim.codec.exchanges import Exchange
-from fanin.sim.codec.wire import Traffic
-from fanin.sim.learning.mlp import Descent, Mlp, load_digits
+from fanin.sim.codec.wire import AnyCodec, Traffic, transfer
+from fanin.sim.learning.mlp import Descent, Mlp, Samples, load_digits
 
 Float32 = npt.NDArray[np.float32]
+
+
+class Network(Protocol):
+    """A model whose parameters, and the gradient of their loss, are one float32 vector each."""
+
+    def initial(self, seed: int) -> Float32:
+        """The first parameters."""
+
+    def gradient(self, vector: Float32, samples: Samples) -> Float32:
+        """Of the samples' mean loss, at the parameters ``vector``."""
+
+    def accuracy(self, vector: Float32, samples: Samples) -> float:
+        """Share of the samples that are recognised."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +44,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Epoch:
-    """``accuracy`` on the held-out digits after it, and what travelled in its ``iterations``."""
+    """``accuracy`` on the held-out samples after it, and what travelled in its ``iterations``."""
 
     number: int
     iterations: int
@@ -40,39 +54,49 @@ class Epoch:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A run: ``workers`` with a share of the digits each, ``batch`` samples a worker and iteration (table I).
+    """A run: ``workers`` with a share of the samples each, ``batch`` samples a worker and iteration (table I).
 
-    The sum of the gradients is applied at 1/workers of the rate: table I's 0.1 on the sum itself diverges.
+    ``data``: the samples to train on and the held-out ones, by seed. The sum of the gradients is applied at
+    1/workers of the rate: table I's 0.1 on the sum itself diverges. ``weights``: the codec of the weights on
+    their way to the workers after every update; ``traffic`` counts them whole. What arrives is what stays, so
+    that errors add up over iterations (figure 4), unless the aggregator keeps a ``master`` copy.
     """
 
     workers: int = 4
     epochs: int = 20
     batch: int = 25
     seed: int = 0
-    network: Mlp = field(default_factory=Mlp)
+    network: Network = field(default_factory=Mlp)
     descent: Descent = field(default_factory=Descent)
+    data: Callable[[int], tuple[Samples, Samples]] = load_digits
+    weights: AnyCodec = None
+    master: bool = False
 
     def steps(self, exchange: Exchange, traffic: Traffic) -> Iterator[Step]:
         """Train, iteration by iteration; what travels is added to ``traffic``."""
-        samples, _ = load_digits(self.seed)
+        samples, _ = self.data(self.seed)
         rng = np.random.default_rng(self.seed)
         shards = np.array_split(rng.permutation(len(samples)), self.workers)
         iterations = min(map(len, shards)) // self.batch
         parameters = self.network.initial(self.seed)
+        received = transfer(parameters, self.weights).values
         velocity = np.zeros_like(parameters)
         for epoch in range(self.epochs):
             orders = [rng.permutation(shard) for shard in shards]
             for index in range(iterations):
                 batch = slice(index * self.batch, (index + 1) * self.batch)
-                gradients = [self.network.gradient(parameters, samples[order[batch]]) for order in orders]
+                gradients = [self.network.gradient(received, samples[order[batch]]) for order in orders]
                 mean = exchange(gradients, traffic) / np.float32(self.workers)
                 done = (epoch * iterations + index) / (self.epochs * iterations)
                 self.descent.step(parameters, velocity, mean, done)
-                yield Step(epoch + 1, index == iterations - 1, gradients, parameters)
+                received = transfer(parameters, self.weights).values
+                if not self.master:
+                    parameters = received
+                yield Step(epoch + 1, index == iterations - 1, gradients, received)
 
     def run(self, exchange: Exchange) -> Iterator[Epoch]:
         """Train, epoch by epoch."""
-        _, test = load_digits(self.seed)
+        _, test = self.data(self.seed)
         traffic = Traffic()
         iterations = 0
         for step in self.steps(exchange, traffic):

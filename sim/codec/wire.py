@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,36 +34,58 @@ class Truncation:
 AnyCodec = Truncation | CodecConfig | None
 
 
-def transfer(values: Float32, codec: AnyCodec) -> tuple[Float32, int]:
-    """What arrives of a vector of ``values``, and the bytes that carried it: payload, without headers."""
+class Transfer(NamedTuple):
+    """What arrives of a vector, and the bytes that carried it: payload, without headers.
+
+    ``forms``: how many values took each of INCEPTIONN's forms, in the order of ``Tag``; else zeros.
+    """
+
+    values: Float32
+    size: int
+    forms: tuple[int, ...] = (0,) * len(Tag)
+
+
+def transfer(values: Float32, codec: AnyCodec) -> Transfer:
+    """Send a vector of ``values`` once. Raises ValueError for a codec without bytes on the wire."""
     match codec:
         case None:
-            return values, values.nbytes
+            return Transfer(values, values.nbytes)
         case Truncation():
             kept = np.uint32((1 << FLOAT_BITS) - (1 << codec.dropped))
             received = (np.ascontiguousarray(values).view(np.uint32) & kept).view(np.float32)
-            return received, -(-values.size * (FLOAT_BITS - codec.dropped) // 8)
+            return Transfer(received, -(-values.size * (FLOAT_BITS - codec.dropped) // 8))
         case Inceptionn():
-            tags, words = inceptionn.compress(values, codec)
+            received, tags = inceptionn.deliver(values, codec)
+            forms = np.bincount(tags.reshape(-1), minlength=len(Tag))
             groups = -(-values.size // codec.group)
-            return inceptionn.decompress(tags, words), groups * codec.tag_bytes + int(_TAG_BYTES[tags].sum())
+            size = groups * codec.tag_bytes + int(forms @ _TAG_BYTES)
+            return Transfer(received, size, tuple(forms.tolist()))
         case Bfp():
             blocks = -(-values.size // codec.block)
-            return bfp.roundtrip(values, codec), -(-blocks * codec.block_bits // 8)
+            return Transfer(bfp.roundtrip(values, codec), -(-blocks * codec.block_bits // 8))
     raise ValueError(f"codec {codec.kind} has no bytes on the wire")
 
 
 @dataclass
 class Leg:
-    """Bytes of one leg of an exchange: as float32 and as they travelled."""
+    """Bytes of one leg of an exchange: as float32 and as they travelled; and of the values that were sent by
+    INCEPTIONN's codec how many took each form."""
 
     plain: int = 0
     sent: int = 0
+    forms: tuple[int, ...] = field(default=(0,) * len(Tag), compare=False)
 
     @property
     def ratio(self) -> float:
         """Compression ratio; 1 where nothing travelled."""
         return self.plain / self.sent if self.sent else 1.0
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Per cent of the values in each form. Raises ValueError where INCEPTIONN's codec sent none."""
+        if not sum(self.forms):
+            raise ValueError("no value was sent by INCEPTIONN's codec")
+        return tuple(100 * count / sum(self.forms) for count in self.forms)
 
 
 @dataclass
@@ -73,11 +96,11 @@ class Traffic:
 
     def send(self, leg: str, values: Float32, codec: AnyCodec = None, *, times: int = 1) -> Float32:
         """What arrives of a vector that is sent so many ``times``."""
-        received, size = transfer(values, codec)
-        count = self.legs.setdefault(leg, Leg())
-        count.plain += times * values.nbytes
-        count.sent += times * size
-        return received
+        arrived = transfer(values, codec)
+        forms = tuple(times * count for count in arrived.forms)
+        sent = Leg(times * values.nbytes, times * arrived.size, forms)
+        self.legs[leg] = together([self.legs.get(leg, Leg()), sent])
+        return arrived.values
 
     @property
     def total(self) -> Leg:
@@ -87,5 +110,6 @@ class Traffic:
 
 def together(legs: Iterable[Leg]) -> Leg:
     """Several as one."""
-    pairs = [(leg.plain, leg.sent) for leg in legs]
-    return Leg(sum(plain for plain, _ in pairs), sum(sent for _, sent in pairs))
+    whole = list(legs)
+    forms = tuple(map(sum, zip(*(leg.forms for leg in whole), strict=True)))
+    return Leg(sum(leg.plain for leg in whole), sum(leg.sent for leg in whole), forms or Leg().forms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -80,7 +80,7 @@ class InceptionnCosim:
         """Configure the NICs, then let ``hosts`` drive. Raises as ``exchange``."""
         if plan.topology.nodes > self.nodes:
             raise ValueError(f"nodes must be at most {self.nodes}, as built, not {plan.topology.nodes}")
-        options: dict[str, Any] = {"link": LinkConfig(gbps=GBPS)} | settings
+        settings.setdefault("link", LinkConfig(gbps=GBPS))
         raw = self._cluster.run(
             memories=[],
             phases=[Phase("configure", [self._configure(plan.codec)] * self.nodes)],
@@ -89,7 +89,7 @@ class InceptionnCosim:
             hosts=hosts,
             quiet_cycles=_QUIET_CYCLES,
             seed=seed,
-            **options,
+            **settings,
         )
         check_identities(self.driver, raw.phases[0].reads)
         return raw

@@ -38,6 +38,14 @@ class Send:
 
 
 @dataclass(frozen=True)
+class Drain:
+    """Wait until all that was sent to a node on a leg is acknowledged; behind ``Send``, a blocking send."""
+
+    to: int
+    leg: Leg
+
+
+@dataclass(frozen=True)
 class Receive:
     """Wait for a message of ``count`` values."""
 
@@ -55,7 +63,7 @@ class Spend:
     seconds: float = 0.0
 
 
-Step = Send | Receive | Spend
+Step = Send | Drain | Receive | Spend
 Program = Generator[Step, Float32 | None, T]
 
 
@@ -105,7 +113,8 @@ def spread(
 ) -> Program[Float32]:
     """Send ``values`` of the first of ``members`` to all, down a binomial tree: a message for each cut.
 
-    Returns them at each.
+    Returns them at each. Sends block, as those of a broadcast of MPI do: the link is one child's at a time, and
+    the first can pass the message on while the next gets it.
     """
     before, after = relays(members, node)
     whole = np.empty(cuts[-1].stop, np.float32) if values is None else values
@@ -114,6 +123,7 @@ def spread(
             whole[block] = yield from receive(before, leg, block.stop - block.start)
         for to in after:
             yield Send(to, leg, whole[block])
+            yield Drain(to, leg)
     return whole
 
 

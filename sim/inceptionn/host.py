@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -13,7 +13,7 @@ import numpy as np
 from fanin.codec import TOS_COMPRESSIBLE
 from fanin.inceptionn import HEADER_BYTES, VALUE_BYTES, Leg, TransportConfig
 from fanin.job import worker_endpoint
-from fanin.sim.inceptionn.exchange import Program, Receive, Send, Spend, Step, Work
+from fanin.sim.inceptionn.exchange import Drain, Program, Receive, Send, Spend, Step, Work
 from fanin.sim.inceptionn.transport import Connection, Counters, Scheduler
 from fanin.wire.tcp import decode_tcp
 
@@ -26,12 +26,13 @@ class HostCosts:
 
     ``packet``: of its network core, for each segment with payload that it sends or receives, the transport's
     and the driver's work; 0: none. ``sum``, ``update``: of its other cores, for each byte of a gradient that is
-    added, or settled, and of weights that are updated.
+    added, or settled, and of weights that are updated. ``compute``: of forward and backward pass.
     """
 
     packet: float = 1e-6
     sum: float = 0.122e-9
     update: float = 0.0
+    compute: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -67,17 +68,18 @@ class Host:
         self._transport, self._compresses = transport, compresses
         self._connections: dict[tuple[int, Leg], Connection] = {}
         self._core_free = 0
-        self.seconds: Counter[Work] = Counter()
+        self.seconds: defaultdict[Work, float] = defaultdict(float)
         self.waits_for = "nothing"
         board.on_frame(node, self._arrived)
 
     def run(self, program: Program[Any], then: Callable[[Any], None]) -> None:
         """Carry a program out; ``then`` gets what it returns."""
-        self._advance(program, then, None)
+        self._advance(program, then)
 
-    def _advance(self, program: Program[Any], then: Callable[[Any], None], value: Any) -> None:
+    def _advance(self, program: Program[Any], then: Callable[[Any], None], data: bytes | None = None) -> None:
+        """Until the program waits; ``data`` is the message that it has waited for."""
         try:
-            step = program.send(value)
+            step = program.send(None if data is None else np.frombuffer(data, "<f4"))
             while isinstance(step, Send):
                 self._connection(step.to, step.leg).send(step.values.astype("<f4").tobytes())
                 step = program.send(None)
@@ -92,15 +94,18 @@ class Host:
             self.waits_for = f"{step.count} values of node {step.source}, {step.leg.label}"
             connection = self._connection(step.source, step.leg)
             connection.read(VALUE_BYTES * step.count, partial(self._soon, then))
+        elif isinstance(step, Drain):
+            self.waits_for = f"node {step.to} to acknowledge, {step.leg.label}"
+            self._connection(step.to, step.leg).drain(partial(self._soon, then))
         elif isinstance(step, Spend):
             self.waits_for = f"itself: {step.work}"
             seconds = self.costs.seconds(step)
             self.seconds[step.work] += seconds
             self.board.at(self.board.now + round(seconds * _PS), partial(then, None))
 
-    def _soon(self, then: Callable[[Any], None], data: bytes) -> None:
-        """Hand a message over a moment later: what lies there must not be taken inside of the request."""
-        self.board.at(self.board.now, partial(then, np.frombuffer(data, "<f4")))
+    def _soon(self, then: Callable[[Any], None], data: bytes | None = None) -> None:
+        """Go on a moment later: a program must not go on inside of what it has asked for."""
+        self.board.at(self.board.now, partial(then, data))
 
     @property
     def idle(self) -> bool:

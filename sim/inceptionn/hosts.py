@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -70,6 +69,15 @@ class Hosts(ABC):
     def program(self, node: int) -> Program[None]:
         """What a node does."""
 
+    @property
+    @abstractmethod
+    def progress(self) -> int:
+        """How far the run is, in whatever it counts."""
+
+    @abstractmethod
+    def result(self) -> Any:
+        """The run's result; called once done."""
+
     def start(self) -> None:
         """All begin."""
         for node, seconds in self.plan.stops.items():
@@ -111,7 +119,7 @@ class Exchanged:
 
     total: Float32
     ended: list[float]
-    work: list[Counter[Work]]
+    work: list[dict[Work, float]]
     transport: list[Counters]
 
 

@@ -80,12 +80,16 @@ class Meter(Forwarder):
 
     def __init__(self, ports: Mapping[int, int]):
         super().__init__(ports)
-        self._counters = MeterCounters()
+        self._legs: dict[Leg, LegTraffic] = {}
 
     @classmethod
     def of(cls, macs: Sequence[int]) -> Meter:
         """The switch whose port n leads to the n-th of these addresses."""
         return cls({mac: port for port, mac in enumerate(macs)})
+
+    def counters(self) -> MeterCounters:
+        """The forwarder's, and each leg's."""
+        return MeterCounters(**vars(super().counters()), legs=self._legs)
 
     def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:
         """The frame at its destination's port."""
@@ -100,7 +104,7 @@ class Meter(Forwarder):
         if (ethertype, ip["protocol"]) != (ETHERTYPE_IPV4, IP_PROTOCOL_TCP) or leg is None:
             return
         payload = ip["length"] - (HEADER_BYTES - _IP)
-        traffic = self._counters.legs.setdefault(leg, LegTraffic())
+        traffic = self._legs.setdefault(leg, LegTraffic())
         traffic.packets += payload > 0
         traffic.acknowledgements += payload == 0
         traffic.raw += payload > 0 and ip["tos"] == TOS_RAW

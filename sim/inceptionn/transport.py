@@ -83,6 +83,7 @@ class Connection:
         self._unacknowledged = 0  # segments received since the last acknowledgement
         self._stream = bytearray()
         self._wanted: tuple[int, Callable[[bytes], None]] | None = None
+        self._drained: Callable[[], None] | None = None
         self._alarm: int | None = None  # when the next look is due
         self._tries = 0  # times that nothing has come back from the peer
         self._heard = 0  # when the peer was last heard, or waiting for it began
@@ -95,6 +96,17 @@ class Connection:
         parts = [message[at : at + mss] for at in range(0, len(message), mss)]
         self._unsent += [(part, ACK if part is not parts[-1] else ACK | PSH) for part in parts]
         self._pump()
+
+    def drain(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when all that was sent has been acknowledged, perhaps at once; one caller at a time."""
+        assert self._drained is None
+        self._drained = then
+        self._tell_drained()
+
+    def _tell_drained(self) -> None:
+        if self.idle and self._drained is not None:
+            then, self._drained = self._drained, None
+            then()
 
     @property
     def idle(self) -> bool:
@@ -168,6 +180,7 @@ class Connection:
             self._acknowledge()
         self._pump()
         self._hand_over()
+        self._tell_drained()
 
     def _take_acknowledgement(self, segment: Segment) -> None:
         oldest = self._flying[0][0] if self._flying else self._next

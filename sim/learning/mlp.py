@@ -40,6 +40,11 @@ class Samples:
         return Samples(self.images[chosen], self.digits[chosen])
 
 
+def classes_of(*parts: Samples) -> int:
+    """Classes of labelled samples: one more than the greatest label."""
+    return 1 + max(int(part.digits.max()) for part in parts)
+
+
 def load_digits(seed: int) -> tuple[Samples, Samples]:
     """scikit-learn's 1,797 digits: to train on, and a stratified quarter to test with."""
     images, digits = datasets.load_digits(return_X_y=True)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fanin.errors import CheckFailed
 from fanin.golden.mlp import Floats, Mlp, Momentum
 from fanin.sim.learning.learner import Measures, Shards
-from fanin.sim.learning.mlp import Samples
+from fanin.sim.learning.mlp import Samples, classes_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Dataset:
 
     def __init__(self, job: DataParallel, train: Samples, test: Samples):
         widths = job.network.widths
-        features, classes = train.images.shape[1], int(max(train.digits.max(), test.digits.max())) + 1
+        features, classes = train.images.shape[1], classes_of(train, test)
         if widths[0] != features:
             raise ValueError(f"layers must begin with the data's {features} features, not {widths[0]}")
         if widths[-1] < classes:
@@ -169,32 +169,47 @@ def _cross_entropy(scores: Floats, labels: npt.NDArray[np.int64]) -> float:
     return float((total - wide[np.arange(len(labels)), labels]).mean())
 
 
+#: Adds up the nodes' vectors.
+Exchange = Callable[[Sequence[Floats]], Floats]
+
+
 def train(
     job: DataParallel,
     data: Dataset,
-    exchange: Callable[[Sequence[Floats]], Floats],
+    exchange: Exchange,
     *,
     kind: type[np.floating[Any]] = np.float32,
     state: State | None = None,
+    whole: bool = False,
     each_epoch: Callable[[State], None] = lambda state: None,
 ) -> State:
     """Train without any time: ``exchange`` adds up the nodes' gradients of a layer. Returns the last state.
 
     What hardware computes is compared with this; binary64 beside it. All replicas share one state, since they
-    are equal after every step. Goes on from ``state``, which stays as it is. Raises CheckFailed as
-    ``Replica.backward``.
+    are equal after every step. With ``whole`` the gradients of all layers are exchanged as one vector. Goes on
+    from ``state``, which stays as it is. Raises CheckFailed as ``Replica.backward``.
     """
     state = state.copy() if state else State.initial(job, kind)
     replicas = [Replica(job, data, node, state) for node in range(job.nodes)]
+    layers = job.network.layers
     while state.step < job.epochs * data.steps:
         for replica in replicas:
             replica.forward()
-        totals = {}
-        for layer in reversed(range(job.network.layers)):
-            totals[layer] = exchange([replica.backward(layer) for replica in replicas])
-        for layer, total in totals.items():
+        gradients = [[replica.backward(layer) for replica in replicas] for layer in reversed(range(layers))][
+            ::-1
+        ]
+        for layer, total in enumerate(_exchanged(exchange, gradients, whole)):
             replicas[0].update(layer, total)
         state.step += 1
         if state.step % data.steps == 0:
             each_epoch(state)
     return state
+
+
+def _exchanged(exchange: Exchange, gradients: Sequence[Sequence[Floats]], whole: bool) -> list[Floats]:
+    """The sum of each layer, from its gradient of each node."""
+    if not whole:
+        return [exchange(layer) for layer in gradients]
+    nodes = [np.concatenate(layers) for layers in zip(*gradients, strict=True)]
+    cuts = np.cumsum([layer[0].size for layer in gradients])[:-1]
+    return np.split(exchange(nodes), cuts)

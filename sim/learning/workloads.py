@@ -10,19 +10,38 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
-from fanin.sim.learning.mlp import CLASSES, Float64, Floats, Mlp, Samples, Vector, load_digits
+from fanin.errors import InputError
+from fanin.sim.learning.mlp import Float64, Floats, Mlp, Samples, Vector, classes_of, load_digits
 from fanin.sim.learning.mnist import load_mnist
+from fanin.sim.learning.npz import load_npz
 
 MODELS = ("lr", "lr-rff", "fcnn")
 BUNDLED = "digits"  # the name of scikit-learn's, in fanin train, too
 HIDDEN = 128
 PAPER_FEATURES = 10_000
+_ARCHIVE = ".npz"
 GAMMA = 0.2  # of the Gaussian kernel: the digits' 64 pixels from 0 to 1
 
 
+def source_of(data: str) -> Path | None:
+    """The folder or archive that ``data`` names, None for the bundled set. Raises InputError for neither."""
+    if data == BUNDLED:
+        return None
+    path = Path(data)
+    if not path.is_dir() and path.suffix != _ARCHIVE:
+        kinds = f"no folder with MNIST's four idx files, no {_ARCHIVE}"
+        raise InputError(f"{data}: {kinds}; the bundled set is {BUNDLED}")
+    return path
+
+
 def load(source: Path | None, seed: int) -> tuple[Samples, Samples]:
-    """To train on, and held out: MNIST from a folder, or scikit-learn's digits, split by ``seed``."""
-    return load_mnist(source) if source else load_digits(seed)
+    """To train on, and held out: MNIST from a folder, an archive, or scikit-learn's digits, split by ``seed``.
+
+    Raises InputError of one line that names the file and what is wrong with it.
+    """
+    if source is None:
+        return load_digits(seed)
+    return load_npz(source) if source.suffix == _ARCHIVE else load_mnist(source)
 
 
 @dataclass(frozen=True)
@@ -117,6 +136,6 @@ def build(
         transform = RandomFeatures(train.images.shape[1], features, gamma, seed)
         train, test = (Samples(transform(part.images), part.digits) for part in (train, test))
     train, test = (Samples(part.images.astype(dtype), part.digits) for part in (train, test))
-    inputs = train.images.shape[1]
-    widths = (inputs, HIDDEN, CLASSES) if model == "fcnn" else (inputs, CLASSES)
+    inputs, classes = train.images.shape[1], classes_of(train, test)
+    widths = (inputs, HIDDEN, classes) if model == "fcnn" else (inputs, classes)
     return Workload(Mlp(widths), train, test, decay)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Unpack
@@ -12,14 +13,17 @@ import numpy.typing as npt
 
 from fanin.clock import CLOCK_MHZ
 from fanin.errors import InputError
+from fanin.hdl.ring.nic import RingNic
 from fanin.hdl.ring.node import RingNode
-from fanin.host.ring import RingDriver, RingMember, RingStatus
+from fanin.host.driver import Operation
+from fanin.host.ring import RingDriver, RingMember, RingNicDriver, RingStatus
 from fanin.job import worker_endpoint
 from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
 from fanin.sim.cosim.cluster import Cluster, Reads, Settings, check_identities
 from fanin.sim.cosim.program import HostProgram
-from fanin.sim.cosim.run import Bytes, Phase, RunResult
+from fanin.sim.cosim.run import Bytes, Phase, RunResult, Words
 from fanin.sim.cosim.simulator import Group
+from fanin.sim.ring.flow import Carried, Flow, FlowHosts
 
 Float32 = npt.NDArray[np.float32]
 
@@ -38,6 +42,7 @@ class RingRun:
     status: list[RingStatus] = field(default_factory=list)  # per node
     counters: list[dict[str, int]] = field(default_factory=list)  # per node
     intact: bool = True  # memory around the vectors is as it was
+    carried: list[Carried] = field(default_factory=list)  # per host, of the flow beside the all-reduce
     raw: RunResult = field(default_factory=RunResult)
 
     @property
@@ -98,7 +103,8 @@ class RingCosim:
     """N hosts of ``engines`` ring nodes each at a forwarding switch, built once; each ``all_reduce`` is a run.
 
     Engine e of all hosts is ring e; the engines of a host share its memory and each vector. Nodes are numbered
-    host by host. Raises InputError for a missing tool and for sizes out of range.
+    host by host. With ``nic`` they are smart NICs, beside whose ring a flow of other traffic may go. Raises
+    InputError for a missing tool and for sizes out of range.
     """
 
     def __init__(
@@ -107,6 +113,7 @@ class RingCosim:
         *,
         nodes: int,
         engines: int = 1,
+        nic: bool = False,
         clock_mhz: float = CLOCK_MHZ,
         quiet: bool = False,
     ):
@@ -117,12 +124,14 @@ class RingCosim:
         self.config = config
         self.nodes = nodes
         self.engines = engines
-        self.driver = RingDriver(config)
+        node = RingNic if nic else RingNode
+        self.driver = RingNicDriver(config) if nic else RingDriver(config)
         self._cluster = Cluster(
-            lambda: [Group(RingNode(config=config, queue=QUEUE), nodes * engines)],
+            lambda: [Group(node(config=config, queue=QUEUE), nodes * engines)],
             clock_mhz=clock_mhz,
             quiet=quiet,
         )
+        self.period_ps = self._cluster.period_ps
 
     def all_reduce(
         self,
@@ -132,13 +141,15 @@ class RingCosim:
         retries: int = 100,
         seed: int = 0,
         memory_gbps: float | None = None,
+        flow: Flow | None = None,
         **settings: Unpack[Settings],
     ) -> RingRun:
         """Reduce every vector; ``vectors`` are, per node, its float32 arrays, 1 to 8 of them, of equal lengths.
 
         They may be those of fewer nodes than there are: the others keep still. ``timeout`` is in cycles;
-        ``memory_gbps`` and ``settings`` are those of ``Cluster.run``. Raises ValueError for vectors that are
-        not alike, SimulationFailed when the simulation itself cannot go on.
+        ``memory_gbps`` and ``settings`` are those of ``Cluster.run``. ``flow`` goes between the hosts of smart
+        NICs meanwhile. Raises ValueError for vectors that are not alike, and for a flow between nodes that have
+        no host packet port; SimulationFailed when the simulation itself cannot go on.
         """
         layout, nodes = self._layout(vectors), len(vectors)
         rings = [
@@ -150,19 +161,24 @@ class RingCosim:
             for rank in range(nodes)
             for engine, macs in enumerate(rings)
         ]
+        start = Phase("start", [self._start(member, flow) for member in members])
+        reduce, outcome = self._reduce(layout) * nodes, self._outcome()
+        whole = [program.extend(outcome) for program in self._reduce(layout)] * nodes
+        last = HostProgram().extend(outcome)
+        hosts = functools.partial(FlowHosts, flow=flow, reduce=reduce, last=last) if flow else None
         raw = self._cluster.run(
             memories=([layout.fill(own)] for own in vectors),
-            phases=[
-                Phase("start", [self._start(member) for member in members]),
-                Phase("reduce", self._reduce(layout) * nodes),
-            ],
+            phases=[start] if flow else [start, Phase("reduce", whole)],
+            hosts=hosts,
             longest_wait=4 * timeout,
             nodes_per_memory=self.engines,
             seed=seed,
             memory_gbps=memory_gbps,
             **settings,
         )
-        return self._collect(raw, layout, nodes)
+        check_identities(self.driver, raw.phases[0].reads)
+        reads, carried = raw.hosts if flow else (raw.phases[1].reads, [])
+        return self._collect(raw, layout, map(np.array, reads), carried)
 
     def _layout(self, vectors: Sequence[Sequence[Float32]]) -> _Layout:
         counts = {tuple(int(np.size(vector)) for vector in own) for own in vectors}
@@ -180,8 +196,12 @@ class RingCosim:
         """Until the node is idle."""
         return program.poll_field(self.driver.registers, "status", "busy", 0)
 
-    def _start(self, member: RingMember) -> HostProgram:
+    def _start(self, member: RingMember, flow: Flow | None) -> HostProgram:
         driver, program = self.driver, HostProgram()
+        if flow:
+            if not isinstance(driver, RingNicDriver):
+                raise ValueError("flow must be between smart NICs: these nodes have no host packet port")
+            program.extend(driver.share(flow.share).operations)
         for batch in driver.identify(), driver.configure(member), driver.start():
             program.extend(batch.operations)
         return self._wait(program)
@@ -194,19 +214,23 @@ class RingCosim:
         programs = []
         for batches in zip(*posts, strict=True):
             program = HostProgram().extend(driver.command("clear_counters").operations)
-            self._wait(program.extend(chain.from_iterable(batch.operations for batch in batches)))
-            programs.append(program.extend(driver.wait().operations).extend(driver.counters().operations))
+            program.extend(chain.from_iterable(batch.operations for batch in batches))
+            programs.append(self._wait(program))
         return programs
 
-    def _collect(self, raw: RunResult, layout: _Layout, nodes: int) -> RingRun:
-        driver, run = self.driver, RingRun(raw=raw)
-        start, reduce = raw.phases
-        check_identities(driver, start.reads)
-        for words in reduce.reads:
+    def _outcome(self) -> list[Operation]:
+        """Read how it ended."""
+        return [*self.driver.wait().operations, *self.driver.counters().operations]
+
+    def _collect(
+        self, raw: RunResult, layout: _Layout, outcomes: Iterable[Words], carried: list[Carried]
+    ) -> RingRun:
+        driver, run = self.driver, RingRun(raw=raw, carried=carried)
+        for words in outcomes:
             reads = Reads(words)
             run.status.append(driver.status_of(reads.take(driver.wait())))
             run.counters.append(driver.counters_of(reads.take(driver.counters())))
-        for (memory,) in raw.memories[: nodes * self.engines : self.engines]:
+        for (memory,) in raw.memories[: len(run.status) : self.engines]:
             sums, intact = layout.read(memory)
             run.sums.append(sums)
             run.intact &= intact

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from fanin.host.ring import RingDriver
 from fanin.ring import RingConfig
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
+from fanin.sim.ring.rounds import RoundFigures
 from fanin.sim.ring.schedule import Completed, Compute, Fetch, Learners, Post, Program, Request, Times, Worker
 from fanin.sim.ring.sums import Sums
 
@@ -98,11 +99,11 @@ class Host:
         self.advance(status.completed)
 
     def _failure(self, cause: Failure) -> str:
-        nodes, layers = self.hosts.nodes, len(self.hosts.buffers.counts)
-        step, place = divmod(self._fetched, layers)
-        where = f"the all-reduce of layer {layers - 1 - place}, step {self.hosts.first_step + step}"
+        where = self.hosts.name(self._fetched)
+        if cause is Failure.TIMEOUT and self.node in self.hosts.dead:
+            return f"node {self.node} has stopped answering: its link is cut in {where}"
         if cause is Failure.TIMEOUT:
-            silent = (self.node + 1) % nodes
+            silent = (self.node + 1) % self.hosts.nodes
             return f"node {silent} has stopped answering: node {self.node} gives up {where}"
         return f"node {self.node} ended with {cause.name} in {where}"
 
@@ -137,28 +138,42 @@ class Host:
 
 @dataclass
 class HostsResult:
-    """Of all nodes: what they have learnt, their times, and their counters at the end."""
+    """Of all workers: what they have learnt, their times, and their counters at the end; rounds of groups."""
 
     learnt: Any
     times: list[Times]
     counters: list[dict[str, int]]
+    rounds: list[RoundFigures] = field(default_factory=list)
 
 
 class Hosts:
     """All of them, as live hosts; made in the simulator's process.
 
     ``stops`` says which links are cut, and when, in seconds.
+    ``reduce`` is the golden model, one ring of all unless given.
     """
 
+    host_type: type[Host] = Host
+
     def __init__(
-        self, board: Board, *, config: RingConfig, nodes: int, learners: Learners, stops: Mapping[int, float]
+        self,
+        board: Board,
+        *,
+        config: RingConfig,
+        nodes: int,
+        learners: Learners,
+        stops: Mapping[int, float],
+        reduce: Callable[[Sequence[Float32]], Float32] | None = None,
     ):
         self.board, self.nodes, self.first_step = board, nodes, learners.first_step
         self.driver, self.buffers = RingDriver(config), Buffers(config, tuple(learners.counts))
-        self.sums = Sums(partial(all_reduce, config=config), nodes)
+        self.sums = Sums(reduce or partial(all_reduce, config=config), nodes)
+        self.dead: set[int] = set()
         self._learners, self._stops, self._began = learners, stops, board.now
         workers = learners.workers(lambda: self.seconds)
-        self._hosts = [Host(self, node, worker, learners.steps) for node, worker in enumerate(workers)]
+        self._hosts = [
+            self.host_type(self, node, worker, learners.steps) for node, worker in enumerate(workers)
+        ]
 
     @property
     def seconds(self) -> float:
@@ -168,9 +183,19 @@ class Hosts:
     def start(self) -> None:
         """All begin at once."""
         for node, when in self._stops.items():
-            self.board.at(self._began + round(when * _PS), partial(self.board.cut, node))
+            self.board.at(self._began + round(when * _PS), partial(self._stop, node))
         for host in self._hosts:
             host.advance()
+
+    def _stop(self, node: int) -> None:
+        self.board.cut(node)
+        self.dead.add(node)
+
+    def name(self, descriptor: int) -> str:
+        """Which all-reduce a descriptor of the run is."""
+        layers = len(self.buffers.counts)
+        step, place = divmod(descriptor, layers)
+        return f"the all-reduce of layer {layers - 1 - place}, step {self.first_step + step}"
 
     @property
     def done(self) -> bool:

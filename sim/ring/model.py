@@ -6,7 +6,6 @@ model is enough.
 
 from __future__ import annotations
 
-import functools
 import heapq
 import itertools
 import math
@@ -16,7 +15,6 @@ from typing import Any
 
 from fanin.clock import CLOCK_MHZ
 from fanin.golden.mlp import Floats
-from fanin.golden.ring.all_reduce import all_reduce
 from fanin.ring import RingConfig
 from fanin.sim.learning.replica import Dataset, State
 from fanin.sim.network import SWITCH_NS, LinkConfig
@@ -140,7 +138,7 @@ def run_model(
     """
     learning = Learning(job, data, state, progress=progress)
     nodes = job.training.nodes
-    world = World(learning, nodes, Sums(functools.partial(all_reduce, config=job.config), nodes), seconds)
+    world = World(learning, nodes, Sums(job.reducer(job.config), nodes), seconds)
     times = world.run()
     return Outcome(learning.result(), times, [])
 
@@ -169,8 +167,10 @@ def on_cores(job: RingTraining, cores: Cores) -> tuple[RingTraining, Callable[[i
 
     With overlap the communicating threads take every layer as it comes, and update it; the others compute,
     slower, and wait at the end. Without, all wait for one thread after each layer (section III, figure 2a).
-    There is no codec.
+    There is no codec. Raises ValueError for groups.
     """
+    if job.groups is not None:
+        raise ValueError("groups are of ring nodes: hosts that reduce on their own cores are in one ring")
     nodes, alone = job.training.nodes, job.schedule.overlap is Overlap.NONE
     schedule = job.schedule if alone else Schedule(outstanding=job.training.network.layers)
     slowdown = 1.0 if alone else cores.slowdown

@@ -15,6 +15,7 @@ from fanin.hdl.ring.node import RingNode
 from fanin.host.ring import RingDriver, RingMember
 from fanin.job import worker_endpoint
 from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
+from fanin.ring_groups import BARRIER, Groups
 from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
@@ -23,7 +24,9 @@ from fanin.sim.cosim.run import Progress as RunProgress
 from fanin.sim.cosim.simulator import Group
 from fanin.sim.learning.replica import Dataset, State
 from fanin.sim.network import LinkConfig
+from fanin.sim.ring.group_hosts import GroupHosts
 from fanin.sim.ring.hosts import Buffers, Hosts, HostsResult
+from fanin.sim.ring.rounds import JobSettings
 from fanin.sim.ring.schedule import MAX_OUTSTANDING, Learners
 from fanin.sim.ring.training import Learning, Outcome, RingTraining
 
@@ -54,6 +57,8 @@ class RingTrainingCosim:
         learners: Callable[[], Learners],
         counts: list[int],
         *,
+        groups: Groups | None = None,
+        barrier: float = BARRIER,
         stops: dict[int, float] | None = None,
         timeout: int = TIMEOUT,
         retries: int = RETRIES,
@@ -64,16 +69,24 @@ class RingTrainingCosim:
         """Let the hosts train. ``learners`` is pickled, and makes all nodes' models in the simulator's process.
 
         ``counts`` are the values of each layer. ``timeout`` is in cycles. ``pcie``, in bit/s each way, bounds a
-        node's way to its memory. Every sum is compared with the golden model's. Raises SimulationFailed when
-        the run cannot go on, or a check fails.
+        node's way to its memory. With ``groups`` of as many nodes, workers exchange in these, and ``barrier``
+        seconds pass before each round. Every sum is compared with the golden model's. Raises SimulationFailed
+        when the run cannot go on, or a check fails.
         """
         link, stops = settings.get("link") or LinkConfig(), stops or {}
         sends_again = bool(link.drop or link.corrupt or link.reorder or stops)
-        hosts = functools.partial(_hosts, config=self.config, nodes=self.nodes, learners=learners, stops=stops)
+        common: dict[str, Any] = {"learners": learners, "config": self.config, "stops": stops}
+        if groups is None:
+            hosts = functools.partial(_hosts, Hosts, nodes=self.nodes, **common)
+            programs = [self._start(node, timeout, retries) for node in range(self.nodes)]
+        else:
+            jobs = JobSettings(barrier=barrier, timeout=timeout, retries=retries)
+            hosts = functools.partial(_hosts, GroupHosts, plan=groups.plan, jobs=jobs, **common)
+            programs = [HostProgram().extend(self.driver.identify().operations)] * self.nodes
         size = Buffers(self.config, tuple(counts)).size
         raw = self._cluster.run(
             memories=([np.zeros(size, np.uint8)] for _ in range(self.nodes)),
-            phases=[Phase("start", [self._start(node, timeout, retries) for node in range(self.nodes)])],
+            phases=[Phase("start", programs)],
             longest_wait=retries * (timeout + 2) + 4 * timeout,
             hosts=hosts,
             # What is lost is sent again by nodes that count in cycles: until then time must not be skipped.
@@ -94,8 +107,8 @@ class RingTrainingCosim:
         return program.poll_field(driver.registers, "status", "busy", 0)
 
 
-def _hosts(board: Board, learners: Callable[[], Learners], **options: Any) -> Hosts:
-    return Hosts(board, learners=learners(), **options)
+def _hosts(kind: type[Hosts], board: Board, learners: Callable[[], Learners], **options: Any) -> Hosts:
+    return kind(board, learners=learners(), **options)
 
 
 def run_rtl(
@@ -112,7 +125,7 @@ def run_rtl(
 
     Raises InputError for a missing tool, SimulationFailed when the run cannot go on, or a check fails.
     """
-    cosim = RingTrainingCosim(job.config, nodes=job.training.nodes, quiet=quiet)
+    cosim = RingTrainingCosim(job.config, nodes=job.nodes, quiet=quiet)
 
     def report(now: RunProgress) -> None:
         if now.phases:
@@ -121,6 +134,8 @@ def run_rtl(
     found, _ = cosim.run(
         functools.partial(Learning, job, data, state),
         job.training.network.counts,
+        groups=job.groups,
+        barrier=job.barrier,
         stops=dict(job.stops),
         seed=job.training.seed,
         pcie=job.profile.pcie,
@@ -128,4 +143,4 @@ def run_rtl(
         pcap=pcap,
         progress=report,
     )
-    return Outcome(found.learnt, found.times, found.counters)
+    return Outcome(found.learnt, found.times, found.counters, found.rounds)

@@ -7,15 +7,17 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from fanin.errors import CheckFailed
 from fanin.golden.mlp import Floats
 from fanin.golden.ring.all_reduce import all_reduce
+from fanin.golden.ring.groups import exchange
 from fanin.ring import RingConfig
+from fanin.ring_groups import BARRIER, Groups
 from fanin.sim.learning.learner import Measures
-from fanin.sim.learning.replica import DataParallel, Dataset, Replica, State, measure, train
+from fanin.sim.learning.references import References, compare
+from fanin.sim.learning.replica import DataParallel, Dataset, Replica, State, measure
 from fanin.sim.ring.profile import WorkerProfile
+from fanin.sim.ring.rounds import RoundFigures
 from fanin.sim.ring.schedule import Schedule, Times, Worker
 
 
@@ -23,7 +25,9 @@ from fanin.sim.ring.schedule import Schedule, Times, Worker
 class RingTraining:
     """What is trained, on which nodes, and what a host does when.
 
-    ``stops`` says which nodes' links are cut, and when, in simulated seconds.
+    ``stops`` says which nodes' links are cut, and when, in simulated seconds. With ``groups``, whose workers
+    the nodes are, an all-reduce is an exchange of theirs; ``barrier`` is what their hosts take between rounds,
+    in seconds. Raises ValueError for groups of another number of workers.
     """
 
     training: DataParallel
@@ -31,6 +35,26 @@ class RingTraining:
     schedule: Schedule = field(default_factory=Schedule)
     profile: WorkerProfile = field(default_factory=WorkerProfile)
     stops: Mapping[int, float] = field(default_factory=dict)
+    groups: Groups | None = None
+    barrier: float = BARRIER
+
+    def __post_init__(self) -> None:
+        if self.groups and self.groups.workers != self.training.nodes:
+            raise ValueError(
+                f"groups must be of the {self.training.nodes} nodes that train, not {self.groups}: "
+                f"{self.groups.workers} workers"
+            )
+
+    @property
+    def nodes(self) -> int:
+        """Ring nodes: the workers, and the aggregators of groups."""
+        return self.groups.nodes if self.groups else self.training.nodes
+
+    def reducer(self, config: RingConfig) -> Callable[[Sequence[Floats]], Floats]:
+        """The golden model of its all-reduce with these sizes and this codec."""
+        if self.groups is None:
+            return functools.partial(all_reduce, config=config)
+        return functools.partial(exchange, config=config, plan=self.groups.plan)
 
 
 @dataclass(frozen=True)
@@ -45,11 +69,15 @@ class Epoch:
 
 @dataclass
 class Outcome:
-    """What a run leaves; ``times`` and ``counters`` are per node, without counters on a model."""
+    """What a run leaves; ``times`` and ``counters`` are per worker, without counters on a model.
+
+    ``rounds``: of exchanges in groups at simulated nodes, over the whole run.
+    """
 
     epochs: list[Epoch]
     times: list[Times]
     counters: list[dict[str, int]]
+    rounds: list[RoundFigures] = field(default_factory=list)
 
     @property
     def state(self) -> State:
@@ -156,65 +184,8 @@ def _digest(state: State) -> bytes:
     return found.digest()
 
 
-@dataclass(frozen=True)
-class References:
-    """The same training without RTL and without time: measures at the end of each epoch.
-
-    ``codec``: with the ring's arithmetic, which hardware must meet bit for bit; ``binary32``: the same without
-    a codec; ``binary64``: sums of binary64.
-    """
-
-    codec: list[Measures]
-    binary32: list[Measures]
-    binary64: list[Measures]
-    final: State = field(compare=False, repr=False)  #: of ``codec``
-    distance: float = 0.0  #: the greatest difference of a weight to binary64's
-
-
 def references(job: RingTraining, data: Dataset, state: State | None = None) -> References:
     """Train as the job says, in NumPy, three times; on from a state, which binary64 takes as it is."""
-    training, config = job.training, job.config
-    with_codec, codec = _train(training, data, functools.partial(all_reduce, config=config), state)
-    if config.codec is None:
-        plain = codec
-    else:
-        lanes = RingConfig(lanes=config.lanes)
-        _, plain = _train(training, data, functools.partial(all_reduce, config=lanes), state)
-    wide, exact = _train(training, data, _sum, _widened(state), np.float64)
-    pairs = zip(with_codec.parameters, wide.parameters, strict=True)
-    distance = max(float(np.abs(mine - theirs).max()) for mine, theirs in pairs)
-    return References(codec, plain, exact, with_codec, distance)
-
-
-def _train(
-    training: DataParallel,
-    data: Dataset,
-    exchange: Callable[[Sequence[Floats]], Floats],
-    state: State | None,
-    kind: type[np.floating] = np.float32,
-) -> tuple[State, list[Measures]]:
-    found: list[Measures] = []
-    end = train(
-        training,
-        data,
-        exchange,
-        kind=kind,
-        state=state,
-        each_epoch=lambda now: found.append(measure(training, data, now.parameters)),
-    )
-    return end, found
-
-
-def _sum(gradients: Sequence[Floats]) -> Floats:
-    """In the nodes' order."""
-    return functools.reduce(np.add, gradients)
-
-
-def _widened(state: State | None) -> State | None:
-    if state is None:
-        return None
-
-    def wide(part: list[Floats]) -> list[Floats]:
-        return [values.astype(np.float64) for values in part]
-
-    return State(wide(state.parameters), wide(state.velocities), state.step)
+    lanes = RingConfig(lanes=job.config.lanes)
+    plain = None if job.config.codec is None else job.reducer(lanes)
+    return compare(job.training, data, job.reducer(job.config), plain, state=state)

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from fanin.codec import Bfp
 from fanin.errors import InputError
 from fanin.glm import PRESETS
 from fanin.hdl import catalog
@@ -25,6 +26,7 @@ LARGE = (  # nodes, which are emitted for co-simulation, too, and what takes as 
     "loss-unit",
     "param-server",
     "rdma-nic",
+    "ring-nic",
     "ring-node",
 )
 
@@ -67,6 +69,12 @@ def test_settings_replace_what_the_preset_says():
     assert node.config.lanes == PRESETS["tiny"].lanes
 
 
+def test_a_ring_node_takes_the_parameters_of_its_codec():
+    settings = {"codec": "bfp", "mantissa": "8", "exponent": "5", "offset": "8"}
+    node = catalog.CATALOG["ring-node"].build(PRESETS["tiny"], settings)
+    assert node.config.codec == Bfp(16, 8, 5, 8)
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
@@ -74,6 +82,8 @@ def test_settings_replace_what_the_preset_says():
         ("adder-tree", {"nope": "1"}, "no parameter 'nope'; there are inputs, width, radix"),
         ("adder-tree", {"radix": "two"}, "radix: 'two' is not"),
         ("adder-tree", {"radix": "9"}, "radix must be from 2 to 4, not 9"),
+        ("bfp-compressor", {"exponent": "9"}, "exponent must be 1 to 8 bits, not 9"),
+        ("ring-node", {"codec": "bfp", "exponent": "0"}, "exponent must be 1 to 8 bits, not 0"),
         ("glm-node", {"engines": "9"}, "engines must be an integer in 1…8, not 9"),
     ],
 )

@@ -11,7 +11,9 @@ from amaranth.hdl import Value
 from amaranth.lib import wiring
 
 import fanin.hdl
+from fanin.codec import Bfp
 from fanin.glm import PRESETS
+from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.rdma import PRESETS as RDMA_PRESETS
 from fanin.ring import PRESETS as RING_PRESETS
@@ -25,6 +27,7 @@ SMALL = {
     "address_width": 16,
     "banks": 2,
     "burst": 8,
+    "capacity": 64,
     "completions": 4,
     "config": PRESETS["tiny"],
     "count": 4,
@@ -40,6 +43,7 @@ SMALL = {
     "limit": 4,
     "mac_width": 64,
     "max_bytes": 34,
+    "max_frame": 128,
     "max_mini_batch": 16,
     "operand": signed(8),
     "output_width": 16,
@@ -49,12 +53,17 @@ SMALL = {
     "slots": 4,
     "tag": 3,
     "values": 8,
+    "wait": True,
     "width": 256,
     "word_bytes": 8,
     "words": 10,
 }
 # Where a name is not enough: by the parameter's type.
-SMALL_OF_TYPE = {"RingConfig": RING_PRESETS["tiny"], "RdmaConfig": RDMA_PRESETS["tiny"]}
+SMALL_OF_TYPE = {
+    "RingConfig": RING_PRESETS["tiny"],
+    "RdmaConfig": RDMA_PRESETS["tiny"],
+    "Words": Words(256, Bfp(exponent=5)),
+}
 
 
 def _components():
@@ -68,7 +77,7 @@ def _components():
 
 COMPONENTS = _components()
 # These take seconds to elaborate, most as the parts of one another.
-LARGE = ("Backward", "GlmWorker", "GroupCutter", "InceptionnReceiver", "RingNode")
+LARGE = ("Backward", "GlmWorker", "GroupCutter", "InceptionnReceiver", "RingNic", "RingNode")
 every_component = pytest.mark.parametrize("name", sorted(COMPONENTS))
 
 

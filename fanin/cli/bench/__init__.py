@@ -13,8 +13,11 @@ from fanin.errors import CheckFailed
 from fanin.glm import PRESETS
 
 PAPER_FIGURES = (9, 10, 11, 12, 14)
+CODEC_FIGURES = (3, 4, 5, 7, 12, 14)
+NETWORKS = ("hdc", "cnn", "residual", "templates")  # of fanin.sim.codec.tasks, which brings NumPy with it
 AREAS = ("glm", "ring")
-USE_CACHE = "allreduce", "ring", "ring-training", "rdma", "ps", "codec", "area"  # glm times what is made anew
+#: All but glm, which times what is made anew, and what builds nothing.
+USE_CACHE = "allreduce", "ring", "ring-training", "rdma", "ps", "codec", "area", "inceptionn"
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -47,11 +50,16 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     text = "the paper's shape scaled down in width alone, or one iteration of it whole"
     training.add_argument("--part", choices=("scaled", "whole"), help=text)
     _add_output(training)
+    text = "INCEPTIONN's exchanges over RTL NICs, beside its figures 12 and 15"
+    inceptionn = _benchmark(names, "inceptionn", text)
+    inceptionn.add_argument("--values", type=int, default=40_000, metavar="N", help="of a gradient")
+    _add_output(inceptionn)
     _benchmark(names, "rdma", "one-sided writes: link use, latency, area and logic depth")
     text = "the parameter server: rows a second with 15 workers, area and logic depth"
     _benchmark(names, "ps", text, module="param_server")
     codec = _benchmark(names, "codec", "the codecs: latency, throughput, area, RTL against NumPy, table III")
     codec.add_argument("--values", type=int, default=1_000_000, metavar="N", help="values per codec and bound")
+    _add_codec_training(names)
     text = "LUTs, flip-flops and logic depth of one engine and a whole node; the ring node's area by part"
     area = _benchmark(names, "area", text)
     area.add_argument("--part", choices=AREAS, help="this system's nodes alone")
@@ -59,6 +67,18 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     fmax = _benchmark(names, "fmax", "clock by place and route on an ECP5-85, and logic depth, of each part")
     fmax.add_argument("--part", action="append", metavar="NAME", help="this part alone; repeatable")
     fmax.add_argument("--seed", type=int, default=1, metavar="N", help="of the placement")
+
+
+def _add_codec_training(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "what codecs do to training: INCEPTIONN's figures 3, 4, 5, 7, 12 to 14 and its table III"
+    parser = _benchmark(names, "codec-training", text, module="codec_training")
+    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="trainings of each kind")
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, help="these alone")
+    parser.add_argument(
+        "--figure", type=int, action="append", choices=CODEC_FIGURES, help="this alone; repeatable; 14: 13, too"
+    )
+    parser.add_argument("--mnist", type=Path, metavar="DIR", help="MNIST's idx files, for hdc; default: digits")
+    _add_output(parser)
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:

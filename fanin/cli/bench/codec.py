@@ -33,7 +33,7 @@ CODECS: tuple[tuple[CodecConfig, int], ...] = (
     (Bfp(), 256),
     (Bfp(), 512),
 )
-MORE_BFP = ((Bfp(4, 3), 256), (Bfp(64, 15), 512), (Bfp(32, 8), 256))
+MORE_BFP = ((Bfp(4, 3), 256), (Bfp(64, 15), 512), (Bfp(32, 8), 256), (Bfp(4, 7, 5, 8), 512))
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:

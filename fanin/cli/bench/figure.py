@@ -12,6 +12,7 @@ from fanin.cli.bench.result import Result
 from fanin.cli.output import check_writable, write_file
 
 _MARKERS = "osD^vPX*<>" * 2
+_ASIDE = 0.12  # of the distance between two names
 
 
 @dataclass
@@ -28,7 +29,9 @@ class Figure:
     y_label: str
     series: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     log_x: bool = True
+    x_names: list[str] = field(default_factory=list)  # of x = 0, 1, ... that are no numbers: points, no lines
     log_y: bool = False
+    y_from: float = 0.0  # the least y of a linear axis
     note: str = ""
     over: str = ""
 
@@ -75,12 +78,19 @@ def _plot(figures: Sequence[Figure], path: Path) -> None:
 def _draw(figure: Figure, axes: Any) -> None:
     kinds = {name: name.rpartition(", ") if figure.over else (name, "", "") for name in figure.series}
     markers = dict(zip(dict.fromkeys(what for what, *_ in kinds.values()), _MARKERS, strict=False))
+    aside = dict(zip(markers, range(len(markers)), strict=True))  # points of one x stand side by side
     for name, points in figure.series.items():
         what, _, which = kinds[name]
+        if figure.x_names:
+            points = [(x + _ASIDE * (aside[what] - (len(aside) - 1) / 2), y) for x, y in points]
         (line,) = axes.plot(*zip(*points, strict=True), marker=markers[what], label=name, markersize=5)
         if figure.over and which == figure.over:
             line.set(color="black", linestyle=":", markerfacecolor="none", markersize=8)
-    if figure.log_x:
+        if figure.x_names:
+            line.set(linestyle="none")
+    if figure.x_names:
+        axes.set_xticks(range(len(figure.x_names)), figure.x_names)
+    elif figure.log_x:
         ticks = sorted({x for points in figure.series.values() for x, _ in points})
         axes.set_xscale("log", base=2)
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -88,5 +98,5 @@ def _draw(figure: Figure, axes: Any) -> None:
     if figure.log_y:
         axes.set_yscale("log")
     else:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(bottom=figure.y_from, auto=None)  # its top may yet rise with the next figure
     axes.grid(alpha=0.3)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from fanin.cli.bench import ring_rtl
+from fanin.cli.bench import ring_groups, ring_nic, ring_rtl
 from fanin.cli.bench import smart_nic_drawing as drawing
 from fanin.cli.bench import smart_nic_figures as figures
 from fanin.cli.bench.result import Result, number
@@ -38,6 +38,8 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     yield from _exchange_times()
     if not args.models:
         yield from ring_rtl.measure()
+        yield from ring_groups.measure()
+        yield from ring_nic.measure()
 
 
 def _inputs(inputs: Inputs) -> Iterator[Result]:

@@ -78,17 +78,19 @@ def _case(name: str, cosim: RingCosim, gradients: list[Float32], link: LinkConfi
     busy = 100 * min(run.transmit_busy(node) for node in range(len(run.status)))
     limit = MIN_BUSY if model.binds == "link" else None
     yield Result(f"{name}: Tx link busy", busy, "% of time", limit, at_least=True, note="the idlest node's")
-    yield Result(f"{name}: values wrong", _wrong(run, expected), "values", 0, note="all nodes' against NumPy")
+    yield Result(
+        f"{name}: values wrong", wrong_values(run, expected), "values", 0, note="all nodes' against NumPy"
+    )
     lossy = _run(cosim, gradients, replace(link, drop=LOSS))
     note = f"{lossy.cycles / run.cycles:.2f} times the cycles"
-    yield Result(f"{name}, 1 % loss: values wrong", _wrong(lossy, expected), "values", 0, note=note)
+    yield Result(f"{name}, 1 % loss: values wrong", wrong_values(lossy, expected), "values", 0, note=note)
 
 
 def _run(cosim: RingCosim, gradients: list[Float32], link: LinkConfig) -> RingRun:
     return cosim.all_reduce([[gradient] for gradient in gradients], link=link, timeout=TIMEOUT)
 
 
-def _wrong(run: RingRun, expected: Float32) -> int:
+def wrong_values(run: RingRun, expected: Float32) -> int:
     """Values that differ in any bit; all of them for a node that has failed, or has written elsewhere."""
     if run.failed or not run.intact:
         return expected.size

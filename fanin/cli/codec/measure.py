@@ -26,6 +26,8 @@ class Row:
     bound: int | None = None  #: of the error bound 2^-bound
     block: int | None = None
     mantissa: int | None = None
+    exponent: int | None = None
+    offset: int | None = None
     shares: dict[int, float] | None = None  #: of the values, by the bits of INCEPTIONN's forms
     bits: float  #: per value, without what fills up the last group
     bytes: int | None = None  #: of the whole stream
@@ -72,7 +74,7 @@ class Meter:
         )
         if isinstance(config, Bfp):
             bits_each = config.block_bits / config.block
-            return replace(row, block=config.block, mantissa=config.mantissa, bits=bits_each)
+            return replace(row, **vars(config), bits=bits_each)
         return replace(
             row,
             codec="inceptionn",
@@ -107,7 +109,8 @@ def format_rows(rows: Sequence[Row]) -> str:
 
 def _cells(row: Row) -> list[str]:
     shares = [f"{share:.1%}" for share in row.shares.values()] if row.shares else [""] * len(FORM_BITS)
-    parameters = f"2^-{row.bound}" if row.bound else f"{row.block} × {row.mantissa}"
+    parameters = f"2^-{row.bound}" if row.bound else f"{row.block} × {row.mantissa}, {row.exponent}"
+    parameters += f" - {row.offset}" if row.offset else ""
     return [
         *(row.codec, row.mode or "", parameters, *shares, f"{row.bits:.2f}", f"{row.ratio:.2f}×"),
         *("" if error is None else f"{error:.3g}" for error in (row.max_error, row.mean_error)),

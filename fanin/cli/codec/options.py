@@ -12,8 +12,11 @@ from fanin.codec import (
     CONFIGS,
     GROUPS,
     MAX_BOUND,
+    MAX_EXPONENT,
     MAX_MANTISSA,
+    MAX_OFFSET,
     MIN_BOUND,
+    MIN_EXPONENT,
     MIN_MANTISSA,
     Bfp,
     Codec,
@@ -26,34 +29,45 @@ from fanin.errors import InputError
 CODECS = tuple(kind.value for kind in CONFIGS)
 MODES = tuple(mode.name.lower() for mode in Mode)
 _OWNERS = {field.name: kind for kind, config in CONFIGS.items() for field in fields(config)}
+PARAMETERS = tuple(_OWNERS)  #: of all codecs
 
 
-def add_codec(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """Declare ``--codec`` and every codec's parameters; what is not given is None."""
+def add_codec(parser: argparse._ActionsContainer, *, required: bool = False, none: bool = False) -> None:
+    """Declare ``--codec`` and every codec's parameters; what is not given is None.
+
+    With ``none`` it may be none, and is by default.
+    """
     default = Inceptionn()
-    parser.add_argument("--codec", choices=CODECS, required=required, help="which codec")
+    choices = (Codec.NONE.value, *CODECS) if none else CODECS
+    help = f"which codec (default: {Codec.NONE})" if none else "which codec"
+    parser.add_argument("--codec", choices=choices, required=required, help=help)
     add_bound(parser, help=f"error bound (default: 2^-{default.bound})")
     parser.add_argument("--mode", choices=MODES, help=f"INCEPTIONN's (default: {default.mode.name.lower()})")
     add_group(parser)
     add_bfp(parser)
 
 
-def add_group(parser: argparse.ArgumentParser) -> None:
+def add_group(parser: argparse._ActionsContainer) -> None:
     """Declare ``--group``."""
     text = f"values of a group of INCEPTIONN's (default: {Inceptionn().group})"
     parser.add_argument("--group", type=int, choices=GROUPS, help=text)
 
 
-def add_bfp(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--block`` and ``--mantissa``."""
+def add_bfp(parser: argparse._ActionsContainer) -> None:
+    """Declare ``--block``, ``--mantissa``, ``--exponent`` and ``--offset``."""
     default, limits = Bfp(), f"{MIN_MANTISSA} to {MAX_MANTISSA}"
     text = f"values of a BFP block, {_list(BLOCKS)} (default: {default.block})"
     parser.add_argument("--block", type=int, metavar="N", help=text)
     text = f"bits of a BFP magnitude, {limits} (default: {default.mantissa})"
     parser.add_argument("--mantissa", type=int, metavar="M", help=text)
+    text = f"bits of a BFP block's exponent, {MIN_EXPONENT} to {MAX_EXPONENT} (default: {default.exponent})"
+    parser.add_argument("--exponent", type=int, metavar="E", help=text)
+    text = f"powers of two by which an exponent of less than {MAX_EXPONENT} bits counts lower, "
+    text += f"0 to {MAX_OFFSET} (default: {default.offset})"
+    parser.add_argument("--offset", type=int, metavar="O", help=text)
 
 
-def add_bound(parser: argparse.ArgumentParser, *, help: str, repeatable: bool = False) -> None:
+def add_bound(parser: argparse._ActionsContainer, *, help: str, repeatable: bool = False) -> None:
     """Declare ``--bound``: text until ``parse_bound`` has read it."""
     parser.add_argument(
         "--bound", metavar="2^-B", action="append" if repeatable else "store", help=f"INCEPTIONN's {help}"
@@ -102,3 +116,11 @@ def configuration(args: argparse.Namespace) -> CodecConfig:
         return CONFIGS[Codec(args.codec)](**given(args))  # type: ignore[arg-type]
     except ValueError as error:
         raise InputError(str(error)) from error
+
+
+def as_options(config: CodecConfig) -> dict[str, str | int]:
+    """The parameters of a codec by name, as they are written as options."""
+    found = {field.name: getattr(config, field.name) for field in fields(config)}
+    if isinstance(config, Inceptionn):
+        found |= {"bound": f"2^-{config.bound}", "mode": config.mode.name.lower()}
+    return found

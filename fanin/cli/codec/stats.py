@@ -58,7 +58,7 @@ def _configurations(args: argparse.Namespace) -> list[CodecConfig]:
     bounds = dict.fromkeys(map(parse_bound, args.bound)) if args.bound else BOUNDS
     modes = [Mode[args.mode.upper()]] if args.mode != "both" else [Mode.STRICT, Mode.PUBLISHED]
     group = args.group or Inceptionn().group
-    options = {name: getattr(args, name) for name in ("block", "mantissa") if getattr(args, name) is not None}
+    options = {name: getattr(args, name) for name in vars(Bfp()) if getattr(args, name) is not None}
     try:
         return [*(Inceptionn(bound, mode, group) for mode in modes for bound in bounds), Bfp(**options)]
     except ValueError as error:

@@ -6,8 +6,19 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from fanin.cli.doctor import first_packet, gradients
-from fanin.cli.output import PARAM_SERVER_RUN, PLAN, RUN, SWEEP, Kind, print_json, table
+from fanin.cli.doctor import first_packet, gradients, ring
+from fanin.cli.output import (
+    PARAM_SERVER_RUN,
+    PLAN,
+    RING_RUN,
+    RUN,
+    STATE_FILE,
+    SWEEP,
+    Kind,
+    is_kind,
+    print_json,
+    table,
+)
 from fanin.cli.plan.execute import verify
 from fanin.errors import CheckFailed, InputError
 from fanin.records import open_record
@@ -17,11 +28,16 @@ def diagnose(folder: Path, *, as_json: bool) -> int:
     """Say it, and return 0. Raises CheckFailed where the run has failed, InputError where it is no run."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
-    for kind, command in COMMANDS.items():
-        if (folder / kind.mark).is_file():
-            return command(folder, as_json)
-    marks = ", ".join(kind.mark for kind in COMMANDS)
-    raise InputError(f"{folder}: no run of fanin train, ps train or plan: it holds none of {marks}")
+    marked = [kind for kind in COMMANDS if (folder / kind.mark).is_file()]
+    if not marked:
+        marks = ", ".join(dict.fromkeys(kind.mark for kind in COMMANDS))
+        raise InputError(
+            f"{folder}: no run of fanin train, ps train, ring train or plan: it holds none of {marks}"
+        )
+    chosen = next(
+        (kind for kind in marked if is_kind(folder, kind)), marked[0]
+    )  # which says what is wrong with it
+    return COMMANDS[chosen](folder, as_json)
 
 
 def _train(folder: Path, as_json: bool) -> int:
@@ -48,10 +64,26 @@ def _param_server(folder: Path, as_json: bool) -> int:
     return 0
 
 
+def _ring(folder: Path, as_json: bool) -> int:
+    found = ring.diagnose(open_record(folder / RING_RUN.mark))
+    if as_json:
+        print_json(asdict(found))
+    else:
+        print(f"all nodes have made {found.steps:,} of {found.steps_asked:,} steps")
+        if found.nodes:
+            print(table(found.rows(), indent=""))
+        if found.error and (folder / STATE_FILE).exists():
+            print(f"fanin ring train --resume {folder} goes on behind the last whole epoch")
+    if found.error:
+        raise CheckFailed(found.error)
+    return 0
+
+
 #: What is known by its mark, and who says what became of it.
 COMMANDS: dict[Kind, Callable[[Path, bool], int]] = {
     RUN: _train,
     PARAM_SERVER_RUN: _param_server,
+    RING_RUN: _ring,
     PLAN: verify,
     SWEEP: verify,
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,19 @@ from fanin.cli.output import (
     PARAM_SERVER_RUN,
     PCAP_FILE,
     REPORT_FILE,
-    check_writable,
+    check_capture,
+    finite,
+    keep_capture,
     output_directory,
-    output_file,
     print_json,
     table,
 )
 from fanin.cli.param_server.setup import Setup, backend_of, learner_of, setup_of
 from fanin.cli.progress import Remaining, StatusLine
-from fanin.errors import CheckFailed, InputError
-from fanin.report.param_server.charts import Unit, worker_seconds
+from fanin.errors import CheckFailed
+from fanin.report.param_server.charts import worker_seconds
 from fanin.report.param_server.page import param_server_page, stop_lines
+from fanin.report.unit import Unit
 from fanin.sim.learning.workloads import BUNDLED
 from fanin.sim.param_server.training import Outcome
 
@@ -42,16 +43,16 @@ def execute(args: argparse.Namespace) -> int:
     """Carry out the command. Raises CheckFailed where gradients were lost or repeated, or w diverged."""
     output: Path = args.output
     if args.pcap:
-        _check_capture(args.pcap, output)
+        check_capture(args.pcap, output, PARAM_SERVER_RUN)
     setup = setup_of(args)
     with output_directory(output, PARAM_SERVER_RUN) as folder:
         capture = folder / PCAP_FILE if args.pcap else None
         try:
             outcome = _train(setup, capture)
         except CheckFailed:  # when frames are needed most
-            _keep_capture(capture, args.pcap)
+            keep_capture(capture, args.pcap)
             raise
-        _keep_capture(capture, args.pcap)
+        keep_capture(capture, args.pcap)
         metrics = metrics_of(setup, outcome)
         (folder / PARAM_SERVER_RUN.mark).write_text(json.dumps(metrics, indent=2) + "\n")
         (folder / REPORT_FILE).write_text(param_server_page(metrics, outcome.spans))
@@ -63,24 +64,6 @@ def execute(args: argparse.Namespace) -> int:
     if metrics["error"]:
         raise CheckFailed(metrics["error"])
     return 0
-
-
-def _check_capture(path: Path, output: Path) -> None:
-    """Raise InputError where the frames cannot be written."""
-    check_writable(path)
-    place, folder = path.resolve(), output.resolve()
-    if place == folder or place in folder.parents:
-        raise InputError(f"{path}: cannot be a file and the folder of others")
-    if place in [folder / name for name in (PARAM_SERVER_RUN.mark, *PARAM_SERVER_RUN.others)]:
-        raise InputError(f"{path}: cannot be {PCAP_FILE} and {path.name} at once")
-
-
-def _keep_capture(capture: Path | None, path: Path) -> None:
-    """Frames, if there are any, go to where they were asked for."""
-    if capture and capture.exists():
-        with output_file(path) as file, capture.open("rb") as frames:
-            shutil.copyfileobj(frames, file)
-        capture.unlink()
 
 
 def _train(setup: Setup, capture: Path | None) -> Outcome:
@@ -142,7 +125,7 @@ def metrics_of(setup: Setup, outcome: Outcome) -> Metrics:
         "epochs": epochs,
         "configuration": {"data": str(setup.data or BUNDLED), **setup.configuration},
     }
-    return _finite(found)
+    return finite(found)
 
 
 def _workers(setup: Setup, outcome: Outcome) -> list[Metrics]:
@@ -156,14 +139,6 @@ def _workers(setup: Setup, outcome: Outcome) -> list[Metrics]:
         }
         for worker, (pushed, applied) in enumerate(zip(outcome.pushed, outcome.applied, strict=True))
     ]
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _error(outcome: Outcome) -> str | None:

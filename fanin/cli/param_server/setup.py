@@ -9,13 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from fanin.cli.param_server.stragglers import parse_stops, parse_stragglers
+from fanin.cli.param_server.stragglers import parse_stragglers
+from fanin.cli.ranges import Ranges, check_ranges
+from fanin.cli.stops import parse_stops
 from fanin.errors import CheckFailed, InputError
 from fanin.param_server import ParamServerConfig
 from fanin.rdma import MAX_QUEUE_PAIRS
 from fanin.seed import MAX_SEED
 from fanin.sim.learning.learner import Learner, Training
-from fanin.sim.learning.workloads import BUNDLED, build, load
+from fanin.sim.learning.workloads import build, load, source_of
 from fanin.sim.network import LinkConfig
 from fanin.sim.param_server import events, training
 from fanin.sim.param_server.costs import DESIGN, WORD_BITS, Compute
@@ -25,7 +27,7 @@ from fanin.sim.param_server.recipes import recipes_of
 _OF_RANDOM_FEATURES = ("features", "gamma")
 _FEATURE_BYTES = 3 * 8  # float64, and what stands beside it while it is made
 _FAULTS = ("drop", "duplicate", "reorder")
-_RANGES: dict[str, tuple[float, float]] = {
+_RANGES: Ranges = {
     "epochs": (1, 10**6),
     "warm_up": (0, 10**6),
     "rate": (1e-9, 1e9),
@@ -61,7 +63,7 @@ class Backend(Protocol):
 class Setup:
     """A run as it was asked for. ``configuration`` has the options by name, defaults filled in.
 
-    ``data`` is a folder with MNIST, or None for the bundled digits.
+    ``data`` is a folder with MNIST, an archive, or None for the bundled digits.
     """
 
     configuration: dict[str, Any]
@@ -73,12 +75,9 @@ class Setup:
 
 def setup_of(args: argparse.Namespace) -> Setup:
     """What the options say, as far as it can be known without the data. Raises InputError."""
-    data = _source(args.data)
+    data = source_of(args.data)
     values = _filled(args, data)
-    for name, (low, high) in _RANGES.items():
-        if values[name] is not None and not low <= values[name] <= high:
-            limits = f"[{_plain(low)}, {_plain(high)}]"
-            raise InputError(f"{name.replace('_', '-')} must be in {limits}, not {_plain(values[name])}")
+    check_ranges(values, _RANGES)
     if not 1 <= args.workers <= MAX_QUEUE_PAIRS:
         reason = f"a server has a queue pair for each, and a NIC {MAX_QUEUE_PAIRS} at most"
         raise InputError(f"workers must be 1 to {MAX_QUEUE_PAIRS}, not {args.workers}: {reason}")
@@ -103,19 +102,6 @@ def setup_of(args: argparse.Namespace) -> Setup:
     except ValueError as error:  # these name parameter, value and limit
         raise InputError(str(error)) from error
     return Setup({name: values[name] for name in _CONFIGURATION}, data, args.on, job, _link(args))
-
-
-def _plain(value: float) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _source(data: str) -> Path | None:
-    """The folder with MNIST, or None for the bundled set. Raises InputError."""
-    if data == BUNDLED:
-        return None
-    if not Path(data).is_dir():
-        raise InputError(f"{data}: no folder with MNIST's four idx files; the bundled set is {BUNDLED}")
-    return Path(data)
 
 
 def _filled(args: argparse.Namespace, data: Path | None) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="DATA",
         nargs="?",
         default=BUNDLED,
-        help="digits, or a folder with MNIST's idx files",
+        help="digits, a folder with MNIST's idx files, or an .npz by Keras' convention",
     )
     _model_options(parser.add_argument_group("model"))
     _server_options(parser.add_argument_group("parameter server"))

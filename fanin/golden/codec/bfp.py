@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec import EXPONENT_BITS, FRACTION_BITS, QUIET_NAN, SPECIAL_EXPONENT, Bfp
+from fanin.codec import FRACTION_BITS, QUIET_NAN, SPECIAL_EXPONENT, Bfp
 from fanin.errors import InputError
 
 UInt8 = npt.NDArray[np.uint8]
@@ -16,14 +16,21 @@ _FARTHEST = FRACTION_BITS + 2  # a leading one shifted by more rounds to zero
 
 
 def compress(values: Float32, config: Bfp) -> tuple[UInt8, UInt32]:
-    """Exponent of each block and code of each value (sign above the magnitude); zeros fill the last block."""
+    """Exponent's code of each block and code of each value (sign above the magnitude).
+
+    Zeros fill the last block. One whose exponent is out of the codec's range takes the nearest in it: so small
+    values lose bits, and large ones become the largest.
+    """
     flat = np.ascontiguousarray(values, dtype=np.float32).reshape(-1)
     bits = np.pad(flat, (0, -len(flat) % config.block)).view(np.uint32).reshape(-1, config.block)
     exponent = (bits >> FRACTION_BITS & 0xFF).astype(np.int64)
     fraction = (bits & (1 << FRACTION_BITS) - 1).astype(np.int64)
     largest = exponent.max(axis=1, keepdims=True) if bits.size else exponent[:, :1]
+    finite = np.clip(largest, config.lowest, config.highest)
+    shared = np.where(largest == SPECIAL_EXPONENT, SPECIAL_EXPONENT, finite)
     whole = np.where(exponent > 0, 1 << FRACTION_BITS | fraction, 0)  # subnormals are flushed
-    magnitude = _rounded(whole, FRACTION_BITS + 1 - config.mantissa + np.minimum(largest - exponent, _FARTHEST))
+    distance = np.clip(shared - exponent, -1, _FARTHEST)  # a value above the range is too large by far enough
+    magnitude = _rounded(whole, FRACTION_BITS + 1 - config.mantissa + distance)
     infinite = 1 << config.mantissa - 1
     most = np.where(largest == SPECIAL_EXPONENT, infinite - 1, 2 * infinite - 1)
     magnitude = np.minimum(magnitude, most)
@@ -31,7 +38,8 @@ def compress(values: Float32, config: Bfp) -> tuple[UInt8, UInt32]:
     magnitude = np.where(special, np.where(fraction == 0, infinite, 2 * infinite - 1), magnitude)
     sign = np.where(magnitude > 0, bits >> 31, 0).astype(np.int64)
     codes = sign << config.mantissa | magnitude
-    return largest.reshape(-1).astype(np.uint8), codes.reshape(-1).astype(np.uint32)
+    coded = np.where(largest == SPECIAL_EXPONENT, config.special, finite - config.lowest)
+    return coded.reshape(-1).astype(np.uint8), codes.reshape(-1).astype(np.uint32)
 
 
 def _rounded(whole: npt.NDArray[np.int64], shift: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -43,17 +51,21 @@ def _rounded(whole: npt.NDArray[np.int64], shift: npt.NDArray[np.int64]) -> npt.
 
 
 def decompress(exponents: UInt8, codes: UInt32, config: Bfp) -> Float32:
-    """The values of whole blocks; a result that would be subnormal is +0, as every zero is."""
-    largest = exponents.astype(np.int64).reshape(-1, 1)
+    """The values of whole blocks, from the codes of their exponents and of themselves.
+
+    A result that would be subnormal is +0, as every zero is.
+    """
+    coded = exponents.astype(np.int64).reshape(-1, 1)
+    shared = np.where(coded == config.special, SPECIAL_EXPONENT, coded + config.lowest)
     code = codes.astype(np.int64).reshape(-1, config.block)
     magnitude, sign = code & (1 << config.mantissa) - 1, code >> config.mantissa
     place = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)  # of the leading one, from 1; 0: none
-    exponent = largest - config.mantissa + place
+    exponent = shared - config.mantissa + place
     fraction = (magnitude << FRACTION_BITS + 1 - np.maximum(place, 1)) & (1 << FRACTION_BITS) - 1
     bits = sign << 31 | exponent << FRACTION_BITS | fraction
     bits = np.where((magnitude == 0) | (exponent <= 0), 0, bits)
     infinite = 1 << config.mantissa - 1
-    special = largest == SPECIAL_EXPONENT
+    special = shared == SPECIAL_EXPONENT
     bits = np.where(special & (magnitude > infinite), QUIET_NAN, bits)  # == infinite: exponent 255, fraction 0
     return bits.reshape(-1).astype(np.uint32).view(np.float32)
 
@@ -68,7 +80,7 @@ def encode(values: Float32, config: Bfp) -> bytes:
     exponents, codes = compress(values, config)
     blocks = np.concatenate(
         [
-            _bits(exponents.astype(np.uint32).reshape(-1, 1), EXPONENT_BITS),
+            _bits(exponents.astype(np.uint32).reshape(-1, 1), config.exponent),
             _bits(codes.reshape(-1, config.block), config.code_bits),
         ],
         axis=1,
@@ -89,8 +101,8 @@ def decode(stream: bytes, count: int, config: Bfp) -> Float32:
         raise InputError(f"compressed stream: {len(stream)} bytes, but {blocks} blocks take {size}")
     flat = np.unpackbits(np.frombuffer(stream, dtype=np.uint8), bitorder="little")
     bits = flat[: blocks * config.block_bits].reshape(blocks, config.block_bits).astype(np.uint32)
-    exponents = (bits[:, :EXPONENT_BITS] << np.arange(EXPONENT_BITS, dtype=np.uint32)).sum(axis=1)
-    parts = bits[:, EXPONENT_BITS:].reshape(blocks, config.block, config.code_bits)
+    exponents = (bits[:, : config.exponent] << np.arange(config.exponent, dtype=np.uint32)).sum(axis=1)
+    parts = bits[:, config.exponent :].reshape(blocks, config.block, config.code_bits)
     codes = (parts << np.arange(config.code_bits, dtype=np.uint32)).sum(axis=2)
     values = decompress(exponents.astype(np.uint8), codes.astype(np.uint32), config)
     return values[:count]

@@ -53,9 +53,21 @@ def _float(bits: int) -> float:
 
 
 def bfp_compress(block: Sequence[int], config: Bfp) -> tuple[int, list[int]]:
-    """Exponent and codes of one block of values, given as bits."""
-    shared = max(bits >> 23 & 0xFF for bits in block)
+    """The exponent's code and the values' codes of one block of values, given as bits."""
+    largest = max(bits >> 23 & 0xFF for bits in block)
+    special = 2**config.exponent - 1
+    shared = special if largest == 255 else sorted((0, largest - 127 + _bfp_bias(config), special - 1))[1]
     return shared, [_bfp_code(bits, shared, config) for bits in block]
+
+
+def _bfp_bias(config: Bfp) -> int:
+    return int(2 ** (config.exponent - 1) - 1 + config.offset)
+
+
+def _bfp_scale(shared: int, config: Bfp) -> Fraction:
+    """What a magnitude of 1.0 stands for in a block of this exponent's code."""
+    is_special = shared == 2**config.exponent - 1
+    return Fraction(2) ** (128 if is_special else shared - _bfp_bias(config))
 
 
 def _bfp_code(bits: int, shared: int, config: Bfp) -> int:
@@ -66,18 +78,19 @@ def _bfp_code(bits: int, shared: int, config: Bfp) -> int:
     elif exponent == 0:
         magnitude = 0
     else:
-        exact = Fraction(0x800000 | fraction, 0x800000) * Fraction(2) ** (exponent - shared)
-        magnitude = min(round(exact * infinity), infinity - 1 if shared == 255 else most)
+        exact = Fraction(0x800000 | fraction, 0x800000) * Fraction(2) ** (exponent - 127)
+        limit = infinity - 1 if shared == 2**config.exponent - 1 else most
+        magnitude = min(round(exact / _bfp_scale(shared, config) * infinity), limit)
     return magnitude and magnitude | bits >> 31 << config.mantissa
 
 
 def bfp_decompress(shared: int, code: int, config: Bfp) -> int:
-    """The bits of one value from its block's exponent and its code."""
+    """The bits of one value from its block's exponent's code and its own."""
     infinity = 2 ** (config.mantissa - 1)
     magnitude, sign = code % (2 * infinity), code >> config.mantissa
-    if shared == 255 and magnitude >= infinity:
+    if shared == 2**config.exponent - 1 and magnitude >= infinity:
         return 0x7FC00000 if magnitude > infinity else sign << 31 | 0x7F800000
-    value = Fraction(magnitude, infinity) * Fraction(2) ** (shared - 127)
+    value = Fraction(magnitude, infinity) * _bfp_scale(shared, config)
     if value < Fraction(2) ** -126:
         return 0
     (bits,) = struct.unpack("<I", struct.pack("<f", float(value)))
@@ -102,7 +115,7 @@ def bfp_encode(values: Sequence[int], config: Bfp) -> bytes:
     for first in range(0, len(values), config.block):
         block = [*values[first : first + config.block]]
         shared, codes = bfp_compress(block + [0] * (config.block - len(block)), config)
-        text.append(f"{shared:08b}"[::-1])
+        text.append(f"{shared:0{config.exponent}b}"[::-1])
         text += [f"{code:0{config.mantissa + 1}b}"[::-1] for code in codes]
     bits = "".join(text)
     return bytes(int(bits[at : at + 8][::-1], 2) for at in range(0, len(bits), 8))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fanin.report.curves import curves_chart
 from fanin.report.html import Rows, fill
 from fanin.report.param_server import charts
-from fanin.report.param_server.charts import Unit
+from fanin.report.unit import Unit
 from fanin.sim.param_server.training import Span
 
 _ACCURACIES = {"held out": "accuracy", "training": "train_accuracy"}
@@ -141,7 +142,7 @@ def _curves(
             for name, what in series.items()
         }
         if all(len(line) > 1 for line in lines.values()):  # a lone point says no more than the table
-            drawings.append(charts.curves_chart(lines, x_label, label, start=start))
+            drawings.append(curves_chart(lines, x_label, label, start=start))
     return drawings
 
 
@@ -152,7 +153,7 @@ def _convergence(epochs: Sequence[Mapping[str, Any]]) -> list[str]:
         measures = [(float(e["epoch"]), e["convergence"][key]) for e in epochs if e["convergence"]]
         points = [(epoch, value) for epoch, value in measures if value and value > 0]
         if len(points) > 1:
-            chart = charts.curves_chart({name: points}, "epoch", name, start=1.0, log=True)
+            chart = curves_chart({name: points}, "epoch", name, start=1.0, log=True)
             drawings.append(chart)
     return drawings
 

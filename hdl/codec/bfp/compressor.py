@@ -9,6 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.codec import EXPONENT_BITS, FLOAT_BITS, FRACTION_BITS, Bfp
+from fanin.hdl.codec.bfp.aligner import PieceAligner, aligner_latency
 from fanin.hdl.codec.bfp.maximum import BlockMaximum, maximum_latency
 from fanin.hdl.codec.bfp.quantiser import Quantiser, quantiser_latency
 from fanin.hdl.codec.bfp.shapes import Words
@@ -35,35 +36,54 @@ class BfpCompressor(wiring.Component):
     ``width`` : int, bits; 256 or 512
     ``block`` : int, values that share an exponent; 4, 8, 16, 32 or 64
     ``mantissa`` : int, bits of a magnitude; 3 to 15
+    ``exponent`` : int, bits of an exponent; 1 to 8
+    ``offset`` : int, powers of two by which its range lies lower; 0 to 31, 0 with 8 bits
 
     Latency
     -------
     ``latency`` cycles from a word to the word that its piece completes: 10, or 8 for blocks of 4 values, or
-    11 + S for blocks of S > 1 words. One word a cycle. At a frame's end the words that a block of several
-    words lacks take a cycle each, and one is lost when the last piece fills a word and leaves bytes.
+    11 + S for blocks of S > 1 words; one more where a word's exponents are no whole bytes. One word a cycle. At
+    a frame's end the words that a block of several words lacks take a cycle each, and one is lost when the last
+    piece fills a word and leaves bytes.
 
     Source
     ------
     AI Smart NIC, section IV-B; docs/systems/codec.md.
     """
 
-    def __init__(self, *, width: int = 512, block: int = 16, mantissa: int = 7):
+    def __init__(
+        self,
+        *,
+        width: int = 512,
+        block: int = 16,
+        mantissa: int = 7,
+        exponent: int = EXPONENT_BITS,
+        offset: int = 0,
+    ):
         self.width = width
         self.block = block
         self.mantissa = mantissa
-        self.words = Words(width, Bfp(block, mantissa))
-        self.latency = 1 + maximum_latency(self.words) + quantiser_latency(self.words) + PACKER_LATENCY
+        self.exponent = exponent
+        self.offset = offset
+        self.words = Words(width, Bfp(block, mantissa, exponent, offset))
+        parts = maximum_latency, quantiser_latency, aligner_latency
+        self.latency = 1 + sum(latency(self.words) for latency in parts) + PACKER_LATENCY
         super().__init__({"i": In(packet_stream(width)), "o": Out(packet_stream(width))})
 
     def elaborate(self, platform: Any) -> Module:
-        """Reduce the values, complete the block, find its exponent, quantise, pack."""
+        """Reduce the values, complete the block, find its exponent, quantise, align, pack."""
         m = Module()
-        parameters = {"width": self.width, "block": self.block, "mantissa": self.mantissa}
-        m.submodules.maximum = maximum = BlockMaximum(**parameters)
-        m.submodules.quantiser = quantiser = Quantiser(**parameters)
-        m.submodules.packer = packer = BytePacker(width=self.width, max_bytes=self.words.piece_bytes)
+        words = self.words
+        m.submodules.maximum = maximum = BlockMaximum(words=words)
+        m.submodules.quantiser = quantiser = Quantiser(words=words)
+        m.submodules.packer = packer = BytePacker(width=words.width, max_bytes=words.spanned_bytes)
+        pieces = quantiser.o
+        if not words.whole_bytes:
+            m.submodules.aligner = aligner = PieceAligner(words=words)
+            connect_typed(m, quantiser.o, aligner.i)
+            pieces = aligner.o
         connect_typed(m, maximum.o, quantiser.i)
-        connect_typed(m, quantiser.o, packer.i)
+        connect_typed(m, pieces, packer.i)
         connect_typed(m, packer.o, wiring.flipped(self.o))
         self._reduce(m, maximum.i)
         return m
@@ -75,7 +95,7 @@ class BfpCompressor(wiring.Component):
         filling = Signal()
         ends = place == words.per_block - 1
         advance = Signal()
-        block_bytes = self.block * FLOAT_BITS // 8
+        block_bytes = words.config.block * FLOAT_BITS // 8
         m.d.comb += [advance.eq(o.ready | ~o.valid), i.ready.eq(advance & ~filling)]
         with m.If(advance):
             m.d.sync += [
@@ -93,6 +113,6 @@ class BfpCompressor(wiring.Component):
         """A value without the bytes that it lacks; its lower fraction bits as one."""
         keep = self.i.p.keep.word_select(lane, FLOAT_BITS // 8)
         bits = self.i.p.data.word_select(lane, FLOAT_BITS) & Cat((k & present).replicate(8) for k in keep)
-        cut = FRACTION_BITS - self.mantissa
+        cut = FRACTION_BITS - self.words.config.mantissa
         exponent = bits[FRACTION_BITS : FRACTION_BITS + EXPONENT_BITS]
         return Cat(bits[cut:FRACTION_BITS], bits[:cut].any(), exponent, bits[-1])

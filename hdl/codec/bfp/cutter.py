@@ -8,7 +8,6 @@ from amaranth import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import Bfp
 from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.stream.lanes import ones_from, rotated
 from fanin.hdl.stream.packet import packet_layout, packet_stream
@@ -23,8 +22,13 @@ def cut_layout(words: Words) -> data.StructLayout:
     ``tail`` is the number of the last byte in the frame's last word, and with it ``missing`` says that the
     frame does not have all that this word needs.
     """
-    members = {"data": 8 * words.piece_bytes, "first": 1, "last": 1, "missing": 1}
+    members = {"data": words.piece_bits, "first": 1, "last": 1, "missing": 1}
     return data.StructLayout(members | {"tail": range(words.width // 8)})
+
+
+def cutter_latency(words: Words) -> int:
+    """Cycles from a word on a :class:`PieceCutter`'s input to a piece that it completes."""
+    return 3 if words.whole_bytes else 4
 
 
 class PieceCutter(wiring.Component):
@@ -43,30 +47,26 @@ class PieceCutter(wiring.Component):
 
     Parameters
     ----------
-    ``width`` : int, bits of a word of binary32 values; 256 or 512
-    ``block`` : int, values; 4, 8, 16, 32 or 64
-    ``mantissa`` : int, bits; 3 to 15
+    ``words`` : Words
 
     Latency
     -------
-    3 cycles from a word to a piece that it completes, if the length is there; 3 from the length. One piece a
-    cycle; between two frames at most one cycle is lost, when the last piece began in one word and ended in
-    the next, and those of the surplus words.
+    :func:`cutter_latency` cycles from a word to a piece that it completes, if the length is there, and from the
+    length: 3, or 4 where a word's exponents are no whole bytes. One piece a cycle; between two frames at most
+    one cycle is lost, when the last piece began in one word and ended in the next, and those of the surplus
+    words.
 
     Source
     ------
     docs/systems/codec.md.
     """
 
-    def __init__(self, *, width: int = 512, block: int = 16, mantissa: int = 7):
-        self.width = width
-        self.block = block
-        self.mantissa = mantissa
-        self.words = Words(width, Bfp(block, mantissa))
+    def __init__(self, *, words: Words):
+        self.words = words
         super().__init__(
             {
                 "length": In(stream.Signature(LENGTH_BITS)),
-                "i": In(packet_stream(width)),
+                "i": In(packet_stream(words.width)),
                 "o": Out(stream.Signature(cut_layout(self.words))),
             }
         )
@@ -79,7 +79,7 @@ class PieceCutter(wiring.Component):
         nevertheless; one that has a ``surplus`` goes on after its last piece, and is dropped up to its end.
         """
         m = Module()
-        current = Signal(packet_layout(self.width), reset_less=True)
+        current = Signal(packet_layout(self.words.width), reset_less=True)
         full = Signal()  # there is a current word
         exhausted = Signal()
         surplus = Signal()
@@ -108,7 +108,7 @@ class PieceCutter(wiring.Component):
 
     def _countdown(self, m: Module, cut: Signal) -> tuple[Signal, Any, Signal]:
         """Whether pieces are to be cut, whether the next one is the last, and that one's last byte."""
-        length, tail_bits = self.length, (self.width // 8 - 1).bit_length()
+        length, tail_bits = self.length, (self.words.width // 8 - 1).bit_length()
         busy = Signal()
         left = Signal(signed(LENGTH_BITS + 1 - tail_bits), reset_less=True)  # pieces after the next one, less 1
         tail = Signal(tail_bits, reset_less=True)
@@ -118,24 +118,26 @@ class PieceCutter(wiring.Component):
         with m.If(~busy | cut):
             m.d.sync += [busy.eq(~starts | length.valid), left.eq(left - 1)]
             with m.If(starts):
-                m.d.sync += Cat(tail, left).eq(length.payload - (1 + self.width // 8))
+                m.d.sync += Cat(tail, left).eq(length.payload - (1 + self.words.width // 8))
         return busy, final, tail
 
     def _positions(self, m: Module, cut: Signal, final: Any, crosses: Signal, closes: Signal) -> Any:
-        """Where the next piece begins, the current word's bytes from there on, and if it begins its block."""
-        size, words = self.width // 8, self.words
-        begin = Signal(range(size))  # a byte before the piece if that has no exponent: so all codes lie alike
-        from_begin = Signal(size, init=-1)
+        """At which grain the next piece begins, the current word's bytes from it on, and if a block begins."""
+        words, size = self.words, self.words.width // self.words.grain
+        begin = Signal(range(size))  # a piece without an exponent begins before it: so all codes lie alike
+        from_begin = Signal(words.width // 8, init=-1)
         number = Signal(range(words.per_block))  # of the word in its block
-        end = Signal(range(2 * size), init=words.piece_bytes)  # of the piece
+        end = Signal(range(2 * size), init=words.piece_bits // words.grain)  # of the piece
         next_end = Signal.like(end)
         block_ends = number == words.per_block - 1
-        next_bytes = Mux(block_ends, words.piece_bytes, words.code_bytes)
-        m.d.comb += next_end.eq(Mux(final, words.piece_bytes, end[:-1] + next_bytes))
+        whole, codes, exponent = (
+            bits // words.grain for bits in (words.piece_bits, words.code_bits, words.exponent_bits)
+        )
+        m.d.comb += next_end.eq(Mux(final, whole, end[:-1] + Mux(block_ends, whole, codes)))
         with m.If(cut):
             m.d.sync += [
-                begin.eq(Mux(final, 0, Mux(block_ends, end[:-1], end[:-1] - 1))),
-                from_begin.eq(Mux(final, -1, ones_from(end[:-1], size))),
+                begin.eq(Mux(final, 0, Mux(block_ends, end[:-1], end[:-1] - exponent))),
+                from_begin.eq(Mux(final, -1, ones_from(end[words.phase_bits : -1], len(from_begin)))),
                 number.eq(Mux(final, 0, number + 1)),
                 end.eq(next_end),
                 crosses.eq(next_end[-1] & next_end[:-1].any()),
@@ -145,7 +147,7 @@ class PieceCutter(wiring.Component):
 
     def _merged(self, m: Module, current: Any, from_begin: Signal, exhausted: Signal) -> Signal:
         """The current word from the piece's first byte on, the next one below it, each byte with its keep."""
-        size = self.width // 8
+        size = self.words.width // 8
         merged = Signal(UNIT * size)
         for n in range(size):
             here, ahead = (word.data.word_select(n, 8) for word in (current, self.i.p))
@@ -156,24 +158,41 @@ class PieceCutter(wiring.Component):
     def _align(
         self, m: Module, advance: Signal, cut: Signal, merged: Any, begin: Signal, flags: dict[str, Any]
     ) -> None:
-        """Rotate the piece down to its first byte: by quarters of a word, then by the rest."""
-        words, o = self.words, self.o
+        """Rotate the piece down to its first byte: by quarters of a word, then by the rest; then its grains."""
+        words, o, phase_bits = self.words, self.o, self.words.phase_bits
         coarse = Signal.like(merged, reset_less=True)
         rest = Signal(len(begin) - 2, reset_less=True)
-        coarse_valid = Signal()
-        coarse_flags = Signal(data.StructLayout({"first": 1, "last": 1, "tail": len(begin)}), reset_less=True)
-        piece = Signal(UNIT * words.piece_bytes, reset_less=True)
-        m.d.comb += advance.eq(o.ready | ~o.valid)
+        valid = Signal(2 if words.whole_bytes else 3)
+        layout = data.StructLayout({"first": 1, "last": 1, "tail": range(words.width // 8)})
+        coarse_flags = Signal(layout, reset_less=True)
+        fine_flags = Signal(layout, reset_less=True)
+        piece = Signal(UNIT * words.spanned_bytes, reset_less=True)
+        phase = Signal(phase_bits, reset_less=True)
+        m.d.comb += [advance.eq(o.ready | ~o.valid), o.valid.eq(valid[-1])]
         with m.If(advance):
-            m.d.sync += [coarse_valid.eq(cut), o.valid.eq(coarse_valid), rest.eq(begin[:-2])]
-            m.d.sync += coarse.eq(rotated(merged, begin[-2:], unit=-UNIT * self.width // 32))
+            m.d.sync += [valid.eq(Cat(cut, valid)), rest.eq(begin[:-2]), phase.eq(rest[:phase_bits])]
+            m.d.sync += coarse.eq(rotated(merged, begin[-2:], unit=-UNIT * words.width // 32))
             m.d.sync += [coarse_flags[name].eq(value) for name, value in flags.items()]
-            m.d.sync += [o.payload[name].eq(coarse_flags[name]) for name in flags]
-            m.d.sync += piece.eq(rotated(coarse, rest, unit=-UNIT)[: len(piece)])
-        m.d.comb += o.payload.data.eq(Cat(piece.word_select(n, UNIT)[:8] for n in range(words.piece_bytes)))
-        keep = Cat(piece.word_select(n, UNIT)[8] for n in range(words.piece_bytes))
-        last_block = o.payload.tail[-(words.blocks - 1).bit_length() :] if words.blocks > 1 else 0
-        last_bytes = [words.bytes_of(count) - 1 for count in range(1, words.blocks + 1)]
-        m.d.comb += o.payload.missing.eq(
-            o.payload.last & ~Cat(keep[n] for n in last_bytes).bit_select(last_block, 1)
-        )
+            m.d.sync += fine_flags.eq(coarse_flags)
+            m.d.sync += piece.eq(rotated(coarse, rest[phase_bits:], unit=-UNIT)[: len(piece)])
+        out = self._from_phase(piece, phase, fine_flags)
+        if words.whole_bytes:
+            m.d.comb += out
+        else:
+            with m.If(advance):
+                m.d.sync += out
+
+    def _from_phase(self, piece: Any, phase: Any, flags: Any) -> list[Any]:
+        """The piece from the grain on with which it begins, and whether the frame has all of its last one."""
+        words, o = self.words, self.o.payload
+        units = [piece.word_select(n, UNIT) for n in range(words.spanned_bytes)]
+        begun = Cat(unit[:8] for unit in units) >> phase * words.grain
+        keep = Cat(unit[8].replicate(8 // words.grain) for unit in units) >> phase
+        last_block = flags.tail[-(words.blocks - 1).bit_length() :] if words.blocks > 1 else 0
+        last_grains = [words.grains_of(count) - 1 for count in range(1, words.blocks + 1)]
+        missing = flags.last & ~Cat(keep[n] for n in last_grains).bit_select(last_block, 1)
+        return [
+            o.data.eq(begun),
+            o.missing.eq(missing),
+            *(o[name].eq(flags[name]) for name in flags.shape().members),
+        ]

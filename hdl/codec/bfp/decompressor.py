@@ -11,7 +11,8 @@ from amaranth.lib.wiring import In, Out
 from fanin.codec import EXPONENT_BITS, FRACTION_BITS, QUIET_NAN, SPECIAL_EXPONENT, Bfp
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.arith.select import leading_zeros
-from fanin.hdl.codec.bfp.cutter import LENGTH_BITS, PieceCutter
+from fanin.hdl.codec.bfp.cutter import LENGTH_BITS, PieceCutter, cutter_latency
+from fanin.hdl.codec.bfp.exponents import exponent_of
 from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.lanes import ones_through
@@ -40,23 +41,36 @@ class BfpDecompressor(wiring.Component):
     ``width`` : int, bits; 256 or 512
     ``block`` : int, values that share an exponent; 4, 8, 16, 32 or 64
     ``mantissa`` : int, bits of a magnitude; 3 to 15
+    ``exponent`` : int, bits of an exponent; 1 to 8
+    ``offset`` : int, powers of two by which its range lies lower; 0 to 31, 0 with 8 bits
 
     Latency
     -------
-    6 cycles from a word to the last word of values that it completes, if the length is there; 6 from the
-    length. One word of values a cycle; between two frames at most one cycle is lost, and those of surplus
-    words.
+    ``latency`` cycles from a word to the last word of values that it completes, if the length is there, and
+    from the length: 6, or 7 where a word's exponents are no whole bytes. One word of values a cycle; between
+    two frames at most one cycle is lost, and those of surplus words.
 
     Source
     ------
     AI Smart NIC, section IV-B; docs/systems/codec.md.
     """
 
-    def __init__(self, *, width: int = 512, block: int = 16, mantissa: int = 7):
+    def __init__(
+        self,
+        *,
+        width: int = 512,
+        block: int = 16,
+        mantissa: int = 7,
+        exponent: int = EXPONENT_BITS,
+        offset: int = 0,
+    ):
         self.width = width
         self.block = block
         self.mantissa = mantissa
-        self.words = Words(width, Bfp(block, mantissa))
+        self.exponent = exponent
+        self.offset = offset
+        self.words = Words(width, Bfp(block, mantissa, exponent, offset))
+        self.latency = cutter_latency(self.words) + STAGES
         super().__init__(
             {
                 "length": In(stream.Signature(LENGTH_BITS)),
@@ -68,7 +82,7 @@ class BfpDecompressor(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Cut, then lanes that stall as one: leading zeros, shift, special values."""
         m = Module()
-        m.submodules.cutter = cutter = PieceCutter(width=self.width, block=self.block, mantissa=self.mantissa)
+        m.submodules.cutter = cutter = PieceCutter(words=self.words)
         connect_typed(m, wiring.flipped(self.length), cutter.length)
         connect_typed(m, wiring.flipped(self.i), cutter.i)
         piece, o = cutter.o.payload, self.o
@@ -80,7 +94,7 @@ class BfpDecompressor(wiring.Component):
             tail, last, missing = (
                 delayed(m, piece[name], STAGES - 1, name=name)[-1] for name in ("tail", "last", "missing")
             )
-            keep = Mux(last, ones_through(tail, self.width // 8), -1)
+            keep = Mux(last, ones_through(tail, self.words.width // 8), -1)
             m.d.sync += [o.p.keep.eq(keep), o.p.last.eq(last), o.p.error.eq(missing)]
             exponents = self._exponents(m, cutter.o)
             for n, code in enumerate(self._codes(piece.data)):
@@ -91,24 +105,33 @@ class BfpDecompressor(wiring.Component):
     def _exponents(self, m: Module, piece: Any) -> list[Any]:
         """The exponents of a piece, or, if it has none, of its block's first piece."""
         words = self.words
+        codes = [piece.payload.data[at : at + words.config.exponent] for at in self._block_starts()]
         if words.per_block == 1:
-            step = 8 * words.piece_bytes // words.blocks
-            return [piece.payload.data[k * step :][:EXPONENT_BITS] for k in range(words.blocks)]
+            return [exponent_of(code, words.config) for code in codes]
         held = Signal(EXPONENT_BITS, reset_less=True)
-        now = Mux(piece.payload.first, piece.payload.data[:EXPONENT_BITS], held)
+        now = Mux(piece.payload.first, exponent_of(codes[0], words.config), held)
         with m.If(piece.valid):
             m.d.sync += held.eq(now)
         return [now]
 
+    def _block_starts(self) -> list[int]:
+        """Bit of a piece with which each of its blocks begins."""
+        words = self.words
+        return [k * words.piece_bits // words.blocks for k in range(words.blocks)]
+
     def _codes(self, bits: Any) -> list[Any]:
         words, width = self.words, self.words.config.code_bits
-        per_exponent = words.lanes // words.blocks
-        starts = [EXPONENT_BITS * (1 + n // per_exponent) + n * width for n in range(words.lanes)]
+        per_block = words.lanes // words.blocks
+        starts = [
+            start + words.config.exponent + n * width
+            for start in self._block_starts()
+            for n in range(per_block)
+        ]
         return [bits[start : start + width] for start in starts]
 
     def _lane(self, m: Module, code: Any, block_exponent: Any, name: str) -> Any:
         """A value, of the magnitude's leading one and the distance of that from the top."""
-        bits = self.mantissa
+        bits = self.words.config.mantissa
         magnitude, sign = code[:-1], code[-1]
         zeros = Signal(range(bits), name=f"zeros_{name}", reset_less=True)  # above the leading one
         first = Signal(

@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.codec import EXPONENT_BITS, Bfp
 from fanin.hdl.arith.delay import delayed
+from fanin.hdl.codec.bfp.exponents import in_range
 from fanin.hdl.codec.bfp.shapes import Words, scaled_layout, word_layout
 from fanin.hdl.stream.fifo import StreamFIFO
 
@@ -31,7 +32,7 @@ def maximum_latency(words: Words) -> int:
 
 
 class BlockMaximum(wiring.Component):
-    """Give every word the exponents of its blocks.
+    """Give every word the exponents of its blocks, those out of the format's range as the nearest in it.
 
     A block of several words waits in a queue of two blocks until its last word has come.
 
@@ -43,9 +44,7 @@ class BlockMaximum(wiring.Component):
 
     Parameters
     ----------
-    ``width`` : int, bits of a word of binary32 values; 256 or 512
-    ``block`` : int, values; 4, 8, 16, 32 or 64
-    ``mantissa`` : int, bits; 3 to 15
+    ``words`` : Words
 
     Latency
     -------
@@ -57,11 +56,8 @@ class BlockMaximum(wiring.Component):
     docs/systems/codec.md; AI Smart NIC, section IV-B.
     """
 
-    def __init__(self, *, width: int = 512, block: int = 16, mantissa: int = 7):
-        self.width = width
-        self.block = block
-        self.mantissa = mantissa
-        self.words = Words(width, Bfp(block, mantissa))
+    def __init__(self, *, words: Words):
+        self.words = words
         super().__init__(
             {
                 "i": In(stream.Signature(word_layout(self.words))),
@@ -93,9 +89,13 @@ class BlockMaximum(wiring.Component):
         return m
 
     def _level(self, m: Module, values: list[Any], level: int, outputs: int | None) -> list[Any]:
-        """The maxima of neighbours, ``RADIX`` at a time or as few as give so many ``outputs``."""
+        """The maxima of neighbours, ``RADIX`` at a time, or in the format's range so many ``outputs``."""
         size = RADIX if outputs is None else len(values) // outputs
-        return [_maximum(m, values[k : k + size], f"largest_{level}_{k}") for k in range(0, len(values), size)]
+        config = None if outputs is None else self.words.config
+        return [
+            _maximum(m, values[k : k + size], f"largest_{level}_{k}", config)
+            for k in range(0, len(values), size)
+        ]
 
     def _over_words(self, m: Module, valid: Any, ready: Signal, word: Any, largest: Signal) -> None:
         """Words wait in one queue for exponents, which come through another, or past it when it is empty."""
@@ -123,8 +123,11 @@ class BlockMaximum(wiring.Component):
             m.d.sync += so_far.eq(largest)
 
 
-def _maximum(m: Module, values: list[Any], name: str) -> Signal:
-    """The largest, :data:`LEVEL_LATENCY` cycles later: all pairs are compared, then the winner is taken."""
+def _maximum(m: Module, values: list[Any], name: str, config: Bfp | None) -> Signal:
+    """The largest, :data:`LEVEL_LATENCY` cycles later: all pairs are compared, then the winner is taken.
+
+    With ``config`` each is brought into its range meanwhile, which does not change which one is the largest.
+    """
     less = {}
     for j, k in combinations(range(len(values)), 2):
         less[j, k] = Signal(name=f"{name}_less_{j}_{k}", reset_less=True)
@@ -132,7 +135,9 @@ def _maximum(m: Module, values: list[Any], name: str) -> Signal:
     candidates = []
     for k, value in enumerate(values):
         wins = [less[j, k] for j in range(k)] + [~less[k, j] for j in range(k + 1, len(values))]
-        candidates.append(Mux(Cat(wins).all(), delayed(m, value, 1, name=f"{name}_value_{k}")[-1], 0))
+        candidate = Signal(EXPONENT_BITS, name=f"{name}_value_{k}_1", reset_less=True)
+        m.d.sync += candidate.eq(in_range(value, config) if config else value)
+        candidates.append(Mux(Cat(wins).all(), candidate, 0))
     largest = Signal(EXPONENT_BITS, name=name, reset_less=True)
     m.d.sync += largest.eq(reduce(or_, candidates))
     return largest

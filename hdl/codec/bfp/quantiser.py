@@ -10,10 +10,10 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec import SPECIAL_EXPONENT, Bfp
+from fanin.codec import SPECIAL_EXPONENT
 from fanin.hdl.arith.delay import delayed
-from fanin.hdl.codec.bfp.shapes import Words, scaled_layout
-from fanin.hdl.codec.packer import piece_layout
+from fanin.hdl.codec.bfp.exponents import code_of
+from fanin.hdl.codec.bfp.shapes import Words, coded_layout, scaled_layout
 
 STAGES = 3
 
@@ -32,14 +32,12 @@ class Quantiser(wiring.Component):
     -------
     ``i`` : In, stream of :func:`scaled_layout`
         ``ready`` follows ``o.ready`` within the cycle.
-    ``o`` : Out, stream of :func:`piece_layout`
+    ``o`` : Out, stream of :func:`coded_layout`
         The last piece has only the blocks that are present.
 
     Parameters
     ----------
-    ``width`` : int, bits of a word of binary32 values; 256 or 512
-    ``block`` : int, values; 4, 8, 16, 32 or 64
-    ``mantissa`` : int, bits; 3 to 15
+    ``words`` : Words
 
     Latency
     -------
@@ -51,15 +49,12 @@ class Quantiser(wiring.Component):
     docs/systems/codec.md; AI Smart NIC, section IV-B.
     """
 
-    def __init__(self, *, width: int = 512, block: int = 16, mantissa: int = 7):
-        self.width = width
-        self.block = block
-        self.mantissa = mantissa
-        self.words = Words(width, Bfp(block, mantissa))
+    def __init__(self, *, words: Words):
+        self.words = words
         super().__init__(
             {
                 "i": In(stream.Signature(scaled_layout(self.words))),
-                "o": Out(stream.Signature(piece_layout(self.words.piece_bytes))),
+                "o": Out(stream.Signature(coded_layout(self.words))),
             }
         )
 
@@ -77,7 +72,8 @@ class Quantiser(wiring.Component):
         codes = []
         with m.If(advance):
             m.d.sync += arrived.eq(Cat(self.i.valid, arrived))
-            exponents = delayed(m, i.exponents, STAGES, name="exponents")[-1]
+            codes_of_blocks = Cat(code_of(exponent, words.config) for exponent in i.exponents)
+            exponents = delayed(m, codes_of_blocks, STAGES, name="exponents")[-1]
             place = Cat(i.word.present, i.word.first, i.word.last)
             place = delayed(m, place, len(arrived) - 1, name="place")[-1]
             for n, value in enumerate(i.word.values):
@@ -89,12 +85,13 @@ class Quantiser(wiring.Component):
 
     def _lane(self, m: Module, value: Any, block_exponent: Any, name: str) -> Any:
         """Sign and magnitude of a value. Below it a guard bit is kept, and ``sticky`` for the rest."""
-        bits = self.mantissa
-        distance = Signal(len(block_exponent), name=f"distance_{name}", reset_less=True)
+        bits = self.words.config.mantissa
+        distance = Signal(len(block_exponent) + 1, name=f"distance_{name}", reset_less=True)
         whole = Signal(bits + 1, name=f"whole_{name}", reset_less=True)
         sticky = Signal(2, name=f"sticky_{name}", reset_less=True)  # in the first stage, in the second
         special = value.exponent == SPECIAL_EXPONENT
-        flags = data.StructLayout({"sign": 1, "nan": 1, "bounded": 1, "zero": 1})
+        # ``full`` has a magnitude of ones; ``bounded`` is finite, and stays below the magnitude of infinity.
+        flags = data.StructLayout({"sign": 1, "full": 1, "bounded": 1, "zero": 1})
         flag = Signal(flags, name=f"flag_{name}", reset_less=True)
         m.d.sync += [
             distance.eq(block_exponent - value.exponent),
@@ -102,43 +99,54 @@ class Quantiser(wiring.Component):
             flag.zero.eq(value.exponent == 0),  # or flushed to it
             sticky[0].eq(value.sticky),
             flag.sign.eq(value.sign),
-            flag.nan.eq(special & (value.fraction.any() | value.sticky)),
+            flag.full.eq(special & (value.fraction.any() | value.sticky)),
             flag.bounded.eq((block_exponent == SPECIAL_EXPONENT) & ~special),
         ]
         shifted = Signal(bits + 1, name=f"shifted_{name}", reset_less=True)
-        near = (distance <= bits) & ~flag.zero  # else all is shifted away
+        near = (distance[:-1] <= bits) & ~flag.zero  # else all is shifted away, or the value is above the range
         places = distance[: bits.bit_length()]
         lost = reduce(or_, (whole[k] & (places > k) for k in range(bits)))
         m.d.sync += [shifted.eq(Mux(near, whole >> places, 0)), sticky[1].eq(sticky[0] | lost)]
-        return self._round(m, shifted, sticky[1], delayed(m, flag, 1, name=f"flag_{name}")[-1], name)
+        above = distance[-1] if self.words.config.is_narrow else 0  # such a value becomes the largest
+        later = Signal.like(flag, name=f"flag_{name}_1")
+        m.d.sync += [
+            later.sign.eq(flag.sign),
+            later.full.eq(flag.full | above),
+            later.bounded.eq(flag.bounded),
+        ]
+        return self._round(m, shifted, sticky[1], later, name)
 
     def _round(self, m: Module, shifted: Signal, sticky: Any, flag: Any, name: str) -> Signal:
         """Nearest, ties to even; too large becomes the largest, in a special block the largest finite one."""
-        bits = self.mantissa
+        bits = self.words.config.mantissa
         kept, guard = shifted[1:], shifted[0]
         up = guard & (kept[0] | sticky)
         total = Signal(bits + 1, name=f"total_{name}")
         m.d.comb += total.eq(kept + up)
         largest_finite = (1 << bits - 1) - 1
-        magnitude = Mux(total[-1] | flag.nan, (1 << bits) - 1, total[:-1])
+        magnitude = Mux(total[-1] | flag.full, (1 << bits) - 1, total[:-1])
         magnitude = Mux(flag.bounded & total[bits - 1], largest_finite, magnitude)
         code = Signal(bits + 1, name=f"code_{name}", reset_less=True)
-        m.d.sync += code.eq(Cat(magnitude[:bits], flag.sign & (kept.any() | up | flag.nan)))
+        m.d.sync += code.eq(Cat(magnitude[:bits], flag.sign & (kept.any() | up | flag.full)))
         return code
 
     def _piece(self, m: Module, exponents: Any, present: Any, first: Any, last: Any, codes: list[Any]) -> Any:
-        """Exponents and codes in their order, which are returned; the bytes of the blocks that are present."""
+        """Exponents and codes in their order, which are returned; the grains of the blocks that are present."""
         words, piece = self.words, self.o.payload
         per_exponent = words.lanes // words.blocks
-        parts = [Cat(exponents[k], codes[k * per_exponent :][:per_exponent]) for k in range(words.blocks)]
-        m.d.sync += [piece.last.eq(last), piece.count.eq(words.piece_bytes)]
+        bits = words.config.exponent
+        parts = [
+            Cat(exponents.word_select(k, bits), codes[k * per_exponent :][:per_exponent])
+            for k in range(words.blocks)
+        ]
+        m.d.sync += [piece.last.eq(last), piece.count.eq(words.piece_bits // words.grain)]
         for count in range(1, words.blocks):
             with m.If(last & ~present[count] & present[count - 1]):
-                m.d.sync += piece.count.eq(words.bytes_of(count))
+                m.d.sync += piece.count.eq(words.grains_of(count))
         if words.per_block == 1:
             return Cat(parts)
         data = Signal.like(piece.data)
         m.d.sync += data.eq(Cat(parts))
         with m.If(~first):
-            m.d.sync += [piece.count.eq(words.code_bytes), data.eq(Cat(codes))]
+            m.d.sync += [piece.count.eq(words.code_bits // words.grain), data.eq(Cat(codes))]
         return data

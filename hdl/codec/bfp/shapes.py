@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from amaranth.lib import data
 
@@ -16,8 +17,8 @@ class Words:
     """Words of ``width`` bits of binary32 values, and the pieces of the compressed stream that they become.
 
     A word of whole blocks becomes a piece of their exponents and codes. A block of several words begins with
-    a piece of its exponent and the first word's codes; the other words' pieces have codes only. Every piece
-    is a whole number of bytes.
+    a piece of its exponent and the first word's codes; the other words' pieces have codes only. Every piece,
+    but the last of a frame, is a whole number of grains, which are bytes or parts of them.
 
     Raises ValueError that names the parameter, the value and the limit.
     """
@@ -45,20 +46,44 @@ class Words:
         return max(1, self.config.block // self.lanes)
 
     @property
-    def code_bytes(self) -> int:
-        """Bytes of a word's codes."""
-        return self.lanes * self.config.code_bits // 8
+    def exponent_bits(self) -> int:
+        """Bits of a word's exponents."""
+        return self.blocks * self.config.exponent
 
     @property
-    def piece_bytes(self) -> int:
-        """Bytes of a piece with its exponents."""
-        return self.blocks + self.code_bytes
+    def code_bits(self) -> int:
+        """Bits of a word's codes: whole bytes."""
+        return self.lanes * self.config.code_bits
 
-    def bytes_of(self, blocks: int) -> int:
-        """Bytes of a frame's last piece when its word has only so many blocks."""
-        if self.per_block > 1:
-            return self.piece_bytes
-        return -(-blocks * self.config.block_bits // 8)
+    @property
+    def piece_bits(self) -> int:
+        """Bits of a piece with its exponents."""
+        return self.exponent_bits + self.code_bits
+
+    @property
+    def grain(self) -> int:
+        """Bits: 8, or 4, 2 or 1 where exponents are no whole bytes."""
+        return gcd(8, self.exponent_bits)
+
+    @property
+    def whole_bytes(self) -> bool:
+        """Whether every piece begins with a byte."""
+        return self.grain == 8
+
+    @property
+    def phase_bits(self) -> int:
+        """Bits that say at which grain of a byte a piece begins: 0 to 3."""
+        return (8 // self.grain - 1).bit_length()
+
+    @property
+    def spanned_bytes(self) -> int:
+        """Most bytes in which a piece has a part."""
+        return -(-(8 - self.grain + self.piece_bits) // 8)
+
+    def grains_of(self, blocks: int) -> int:
+        """Grains of a frame's last piece when its word has only so many blocks."""
+        bits = self.piece_bits if self.per_block > 1 else blocks * self.config.block_bits
+        return -(-bits // self.grain)
 
 
 def reduced_layout(mantissa: int) -> data.StructLayout:
@@ -76,3 +101,12 @@ def scaled_layout(words: Words) -> data.StructLayout:
     """A word and the exponents of its blocks."""
     exponents = data.ArrayLayout(EXPONENT_BITS, words.blocks)
     return data.StructLayout({"word": word_layout(words), "exponents": exponents})
+
+
+def coded_layout(words: Words) -> data.StructLayout:
+    """A piece of a frame: the lowest ``count`` grains of ``data``, the first lowest; ``last`` ends the frame.
+
+    Of whole bytes it is a piece of ``fanin.hdl.codec.packer``. Of a last piece what is beyond is zero.
+    """
+    members = {"data": words.piece_bits, "count": range(words.piece_bits // words.grain + 1), "last": 1}
+    return data.StructLayout(members)

@@ -56,6 +56,8 @@ def _same(a, b):
         ),
         (["--codec", "bfp"], Bfp(), "46414e43 01 02 10 07"),
         (["--codec", "bfp", "--block", "4", "--mantissa", "12"], Bfp(4, 12), "46414e43 01 02 04 0c"),
+        (["--codec", "bfp", "--exponent", "5"], Bfp(16, 7, 5), "46414e43 01 02 04 37"),
+        (["--codec", "bfp", "--exponent", "4", "--offset", "7"], Bfp(16, 7, 4, 7), "46414e43 01 02 3c 47"),
     ],
 )
 def test_a_file_goes_there_and_back_as_its_header_says(capsys, values, tmp_path, options, config, header):
@@ -104,6 +106,11 @@ def test_bounds_are_powers_of_two():
         (["--codec", "bfp", "--mode", "strict"], "--mode is a parameter of inceptionn, not of bfp"),
         (["--codec", "bfp", "--block", "5"], "block must be one of 4, 8, 16, 32, 64, not 5"),
         (["--codec", "bfp", "--mantissa", "2"], "mantissa must be 3 to 15 bits, not 2"),
+        (["--codec", "bfp", "--exponent", "0"], "exponent must be 1 to 8 bits, not 0"),
+        (["--codec", "bfp", "--exponent", "9"], "exponent must be 1 to 8 bits, not 9"),
+        (["--codec", "bfp", "--exponent", "5", "--offset", "32"], "offset must be 0 to 31, not 32"),
+        (["--codec", "bfp", "--offset", "3"], "offset must be 0 with an exponent of 8 bits, not 3"),
+        (["--codec", "inceptionn", "--exponent", "5"], "--exponent is a parameter of bfp, not of inceptionn"),
     ],
 )
 def test_bad_options_are_refused(capsys, values, tmp_path, options, complaint):
@@ -160,6 +167,8 @@ def test_bad_compressed_files_are_refused(capsys, values, tmp_path):
     assert refused(patched(6, 16)).startswith("has parameters that no codec has: bound must be from")
     assert refused(patched(7, 2)).startswith("has parameters that no codec has: 2 is not a valid Mode")
     assert refused(patched(5, 2, 17)).startswith("has parameters that no codec has: block must be one of")
+    assert refused(patched(5, 2, 4, 0x87)).endswith("exponent must be 1 to 8 bits, not 0")
+    assert refused(patched(5, 2, 7, 0x37)).endswith("block must be one of 4, 8, 16, 32, 64, not 128")
     assert refused(patched(8, 0, 0)) == "holds no values"
     size = len(good) - 16
     assert refused(patched(8, *[255] * 8)).startswith(f"has {size:,} bytes behind its header, but 18,446,744,")
@@ -196,7 +205,9 @@ def test_statistics_as_a_table(capsys, values):
     assert lines[0] == f"{values[0]}: 1,000 values, 4,000 bytes"
     assert lines[1].split()[:3] == ["codec", "mode", "parameters"]
     assert [line.split()[0] for line in lines[2:]] == ["inceptionn"] * 3 + ["bfp"] + ["paper,"] * 3
-    assert "8 × 5" in lines[5]
+    assert "8 × 5, 8" in lines[5]
+    _, out, _ = _run(capsys, "stats", values[0], "--exponent", "5", "--offset", "8")
+    assert "16 × 7, 5 - 8" in out
     assert "11.59×" in lines[6]
     assert _refused(capsys, "stats", values[0], "--bound", "3").startswith("--bound 3: must be")
 

@@ -336,8 +336,9 @@ def test_no_cache_uses_nothing_that_was_kept_and_keeps_nothing(capsys, monkeypat
 @pytest.mark.parametrize(
     "command",
     [
-        *("train x", "ps train", "verilog x", "codec verify --codec bfp"),
+        *("train x", "ps train", "ring train", "verilog x", "codec verify --codec bfp"),
         *("bench allreduce", "bench ring", "bench rdma", "bench ps", "bench codec", "bench area"),
+        "bench inceptionn",
     ],
 )
 def test_commands_that_emit_or_build_can_do_without_the_cache(command):
@@ -355,7 +356,10 @@ def test_the_doctor_says_what_is_missing(capsys, monkeypatch, tmp_path):
 def test_the_doctor_refuses_a_folder_that_is_no_run(capsys, tmp_path):
     (tmp_path / "gradient-early.f32").write_bytes(bytes(8))
     refused = _refused(capsys, "doctor", tmp_path)
-    assert f"{tmp_path}: no run of fanin train, ps train or plan: it holds none of run.json, " in refused
+    assert (
+        f"{tmp_path}: no run of fanin train, ps train, ring train or plan: it holds none of run.json, "
+        in refused
+    )
     assert "absent: no such folder" in _refused(capsys, "doctor", tmp_path / "absent")
 
 

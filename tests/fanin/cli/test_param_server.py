@@ -10,8 +10,9 @@ import pytest
 
 from fanin import param_server
 from fanin.cli.main import main
-from fanin.cli.param_server.stragglers import Stragglers, parse_stops, parse_stragglers
+from fanin.cli.param_server.stragglers import Stragglers, parse_stragglers
 from fanin.cli.param_server.train import ALGORITHMS, BUNDLED, MODELS, WIDTHS
+from fanin.cli.stops import parse_stops
 from fanin.report.param_server.page import TABLES
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.glm import data
@@ -356,7 +357,7 @@ def test_an_interrupted_run_leaves_nothing(capsys, tmp_path, monkeypatch):
         ("--width 64 --on rtl", "argument --width: invalid choice: 64"),
         ("--warm-up -1", "warm-up must be in [0, 1000000], not -1"),
         ("--on rtl --drop 2", "drop must be a probability, not 2.0"),
-        ("nowhere", "nowhere: no folder with MNIST's four idx files; the bundled set is digits"),
+        ("nowhere", "nowhere: no folder with MNIST's four idx files, no .npz; the bundled set is digits"),
     ],
 )
 def test_bad_input_takes_one_line_and_writes_nothing(capsys, tmp_path, monkeypatch, arguments, cause):
@@ -427,6 +428,18 @@ def test_mnist_is_read_from_a_folder(capsys, tmp_path, mnist):
     assert found["configuration"]["data"] == str(mnist)
     assert found["accuracy"] > 0.95
     assert np.load(tmp_path / "run" / "model.npy").shape == ((4 * 5 + 1) * 10,)
+
+
+def test_an_archive_is_read_and_has_as_many_classes_as_its_labels(capsys, tmp_path):
+    rng, path = np.random.default_rng(1), tmp_path / "set.npz"
+    labels = np.arange(60) % 3
+    images = rng.integers(0, 60, (60, 2, 2)).astype(np.uint8)
+    images[np.arange(60), labels // 2, labels % 2] = 255
+    np.savez(path, x_train=images, y_train=labels, x_test=images[:9], y_test=labels[:9])
+    found = _json(capsys, tmp_path / "run", f"{SMALL} --epochs 20 --batch 5 {path}")
+    assert found["configuration"]["data"] == str(path)
+    assert found["accuracy"] == 1
+    assert np.load(tmp_path / "run" / "model.npy").shape == (5 * 3,)
 
 
 @pytest.mark.parametrize("model", MODELS)

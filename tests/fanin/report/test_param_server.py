@@ -6,10 +6,9 @@ from itertools import pairwise
 
 import pytest
 
+from fanin.report.curves import curves_chart
 from fanin.report.param_server.charts import (
     WINDOW,
-    Unit,
-    curves_chart,
     staleness_chart,
     window,
     worker_seconds,
@@ -17,6 +16,7 @@ from fanin.report.param_server.charts import (
 )
 from fanin.report.param_server.page import param_server_page, stopped_line
 from fanin.report.svg import Axis, number
+from fanin.report.unit import Unit
 from fanin.sim.param_server.training import Span
 from tests.fanin.report.plans import elements, numbers, titles
 

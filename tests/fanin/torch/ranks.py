@@ -23,6 +23,7 @@ HOOKS = {
     "published": inceptionn(6, Mode.PUBLISHED, config=SMALL),
     "bfp": bfp(),
     "bfp, 8 and 5": bfp(8, 5, config=SMALL),
+    "bfp, 4 bits of exponent": bfp(8, 7, 4, 10, config=SMALL),
     "half": ring(SMALL, hop=lambda values: values / np.float32(2)),
 }
 SETS = [(2, 1), (2, 33), (2, 1000), (3, 7), (3, 500), (3, 1537), (4, 2), (4, 64), (4, 4096), (4, 4100)]

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,7 @@ CONFIGS = {
         RingConfig(lanes=8, frame_words=2, slice_frames=2, buffer_frames=4, codec=Bfp(8, 5)),
         None,
     ),
+    "bfp, 4 bits of exponent": (replace(SMALL, codec=Bfp(8, 7, 4, 10)), None),
     "half": (SMALL, lambda values: values / np.float32(2)),
 }
 
@@ -65,7 +67,7 @@ def test_every_rank_gets_the_rings_mean_bit_for_bit(results, name, number):
 
 @pytest.mark.slow
 @pytest.mark.verilator
-@pytest.mark.parametrize("name", ["none, small", "published", "bfp, 8 and 5"])
+@pytest.mark.parametrize("name", ["none, small", "published", "bfp, 8 and 5", "bfp, 4 bits of exponent"])
 def test_the_simulated_rings_nodes_get_the_same_bits(results, name):
     config, _ = CONFIGS[name]
     cosim = RingCosim(config, nodes=torch_ranks.RANKS, quiet=True)
@@ -92,7 +94,9 @@ def test_ddp_trains_with_what_the_ring_yields(results, name):
         assert _same(np.sort(result[f"ddp/{name}"]), np.sort(mean))  # the bucket's order is DDP's
 
 
-@pytest.mark.parametrize("codec", [Inceptionn(), Inceptionn(3, Mode.PUBLISHED, 16), Bfp(), Bfp(4, 15), None])
+@pytest.mark.parametrize(
+    "codec", [Inceptionn(), Inceptionn(3, Mode.PUBLISHED, 16), Bfp(), Bfp(4, 15), Bfp(16, 7, 3), None]
+)
 def test_round_trips_are_numpys_and_keep_the_shape(codec):
     own = samples(240, 4).reshape(4, 3, 20)
     golden = {Inceptionn: inceptionn.roundtrip, Bfp: bfp.roundtrip}.get(type(codec), lambda values, _: values)
@@ -117,6 +121,8 @@ def test_other_types_are_refused():
         torch_hooks.inceptionn(16)
     with pytest.raises(ValueError, match="mantissa must be 3 to 15"):
         torch_hooks.bfp(mantissa=2)
+    with pytest.raises(ValueError, match="exponent must be 1 to 8"):
+        torch_hooks.bfp(exponent=9)
 
 
 def test_without_pytorch_the_import_says_what_is_missing():

@@ -15,14 +15,23 @@ from tests.support import new_seed, simulate, slow
 
 SHAPES = [(256, 4, 3), (256, 8, 8), (256, 16, 7), (256, 32, 15), (256, 64, 3), (256, 4, 8)]
 SHAPES += [(512, 4, 15), (512, 8, 3), (512, 16, 7), (512, 32, 8), (512, 64, 7), (512, 4, 8)]
-CASES = [(shape, 0.4) for shape in SHAPES] + [((256, 4, 15), 0.0), ((256, 16, 8), 0.0), ((512, 16, 7), 0.0)]
+# With exponents of less than 8 bits: grains of 8 bits, 4, 2 and 1, blocks of several words, and an offset.
+SHAPES += [(256, 4, 7, 5, 8), (256, 16, 7, 5), (256, 64, 3, 4, 7), (256, 4, 8, 4), (256, 16, 7, 1, 9)]
+SHAPES += [(512, 4, 8, 5), (512, 16, 7, 5), (512, 64, 7, 5), (512, 64, 15, 1), (512, 8, 3, 7), (512, 16, 3, 4)]
+SHAPES += [(512, 4, 8, 1), (512, 4, 15, 6), (256, 8, 7, 2, 31), (256, 8, 4, 3)]
+CASES = [(shape, 0.4) for shape in SHAPES] + [
+    ((256, 4, 15), 0.0),
+    ((256, 16, 8), 0.0),
+    ((512, 16, 7), 0.0),
+    ((256, 16, 7, 5), 0.0),
+]
 SPECIAL = [0x7F800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x3F800000, 0x7FC00000, 0xFF7FFFFF, 0x807FFFFF, 0xFFC00001]
 SPECIAL += [0x00000000, 0x80000000, 0x00000001, 0x807FFFFF, 0x00800000, 0xBF7FFFFF, 0x33800000, 0xFF800000]
 
 
 def gradients(rng, count):
     """Bytes of values a few powers of two apart, so that they round and tie, with special ones among them."""
-    base, spread = rng.randrange(1, 255), rng.choice([1, 6, 20])
+    base, spread = rng.choice([rng.randrange(1, 255), rng.randrange(100, 135)]), rng.choice([1, 6, 20])
     values = []
     for _ in range(count):
         exponent = min(254, max(0, base + rng.randrange(-spread, spread)))
@@ -55,11 +64,13 @@ def bytes_needed(length, shape):
     if 32 * config.block <= width:
         return -(-length // (4 * config.block) * config.block_bits // 8)
     blocks, words = divmod(-(-length * 8 // width), 32 * config.block // width)
-    return blocks * config.block_bits // 8 + bool(words) + words * width // 32 * config.code_bits // 8
+    bits = blocks * config.block_bits + bool(words) * config.exponent + words * width // 32 * config.code_bits
+    return -(-bits // 8)
 
 
 def parameters(shape):
-    return dict(zip(("width", "block", "mantissa"), shape, strict=True))
+    names = ("width", "block", "mantissa", "exponent", "offset")
+    return dict(zip(names, shape, strict=False))
 
 
 def compress(shape, sent, *, stall=0.0, seed=None):
@@ -111,6 +122,9 @@ def test_decompressor_gives_the_golden_values(shape, stall):
         ((256, 4, 4), 0.0),
         ((256, 32, 7), 0.0),
         ((512, 8, 3), 0.4),
+        ((256, 4, 7, 5), 0.4),
+        ((256, 16, 7, 5), 0.0),
+        ((512, 64, 3, 1), 0.4),
         *slow(((256, 8, 15), 0.4), ((512, 64, 7), 0.4), ((512, 16, 7), 0.4), ((512, 4, 8), 0.0)),
     ],
     ids=str,
@@ -139,12 +153,18 @@ def test_a_stream_that_is_too_short_is_an_error_and_one_too_long_is_cut(shape, s
 
 @pytest.mark.parametrize(
     ("shape", "cycles"),
-    [((256, 8, 7), 10), ((256, 16, 7), 13), *slow(((512, 16, 7), 10), ((256, 4, 15), 8), ((512, 64, 3), 15))],
+    [
+        ((256, 8, 7), 10),
+        ((256, 16, 7), 13),
+        ((256, 8, 7, 5), 11),
+        ((256, 16, 7, 5), 14),
+        *slow(((512, 16, 7), 10), ((256, 4, 15), 8), ((512, 64, 3), 15)),
+    ],
 )
 def test_compressor_latency_and_rate(shape, cycles):
     """Of a frame of one block, whose last piece ends the only word; behind it a long frame, a word a cycle."""
     block = 4 * shape[1]
-    log = compress(shape, [bytes(block), bytes(5 * shape[0])])
+    log = compress(shape, [bytes(block), bytes(5 * shape[0])])  # 40 words
     taken = [cycle for cycle, _ in log["i"]]
     first = -(-block * 8 // shape[0])  # words
     assert log["o"][0][0] - taken[first - 1] == cycles == BfpCompressor(**parameters(shape)).latency
@@ -166,7 +186,9 @@ def test_words_that_a_block_lacks_take_a_cycle_each():
 
 
 @pytest.mark.parametrize(
-    "shape", [(256, 8, 7), (256, 64, 15), *slow(((512, 16, 7),), ((512, 4, 15),))], ids=str
+    "shape",
+    [(256, 8, 7), (256, 64, 15), (256, 8, 7, 5), (256, 16, 7, 3), *slow(((512, 16, 7),), ((512, 4, 15),))],
+    ids=str,
 )
 def test_decompressor_latency_and_rate(shape):
     config = Bfp(*shape[1:])
@@ -175,7 +197,8 @@ def test_decompressor_latency_and_rate(shape):
     given = [cycle for cycle, _ in log["o"]]
     gaps = [b - a for a, b in pairwise(given)]
     each = len(frame) * 8 // shape[0]
-    assert given[0] - log["i"][0][0] == 6
+    cycles = 6 if len(shape) == 3 else 7
+    assert given[0] - log["i"][0][0] == cycles == BfpDecompressor(**parameters(shape)).latency
     assert all(gap == 1 for n, gap in enumerate(gaps, 1) if n % each)
     assert all(gap <= 2 for n, gap in enumerate(gaps, 1) if n % each == 0)
 
@@ -186,6 +209,10 @@ def test_bad_parameters_are_refused(component):
         ({"width": 128}, "width must be 256 or 512 bits, not 128"),
         ({"block": 12}, "block must be one of 4, 8, 16, 32, 64, not 12"),
         ({"mantissa": 2}, "mantissa must be 3 to 15 bits, not 2"),
+        ({"exponent": 0}, "exponent must be 1 to 8 bits, not 0"),
+        ({"exponent": 9}, "exponent must be 1 to 8 bits, not 9"),
+        ({"exponent": 5, "offset": 32}, "offset must be 0 to 31, not 32"),
+        ({"offset": 1}, "offset must be 0 with an exponent of 8 bits, not 1"),
     ]:
         with pytest.raises(ValueError, match=message):
             component(**bad)

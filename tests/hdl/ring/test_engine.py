@@ -100,6 +100,7 @@ def run(parameters, nodes, counts, *, codec=None, stall=0.2, latency=5):
         pytest.param(2, None, marks=pytest.mark.slow),  # quickly, in co-simulation
         pytest.param(2, Inceptionn(bound=6), marks=pytest.mark.slow),
         pytest.param(3, Bfp(), marks=pytest.mark.slow),
+        pytest.param(3, Bfp(4, 7, 5, 8), marks=pytest.mark.slow),
         pytest.param(3, Inceptionn(bound=10, mode=Mode.PUBLISHED), marks=pytest.mark.slow),
         pytest.param(4, Bfp(block=4, mantissa=3), marks=pytest.mark.slow),
         pytest.param(5, None, marks=pytest.mark.slow),

@@ -74,7 +74,7 @@ def test_a_command_shows_as_busy_in_the_very_next_read_and_until_it_is_carried_o
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("codec", [None, Inceptionn(), Bfp()], ids=["none", "inceptionn", "bfp"])
+@pytest.mark.parametrize("codec", [None, Inceptionn(), Bfp(), Bfp(4, 7, 5, 8)], ids=str)
 def test_four_nodes_end_with_the_sum_and_nothing_else_changes(codec):
     config = replace(SMALL, codec=codec)
     whole = config.lanes * config.slice_words * 4
@@ -87,6 +87,7 @@ MACS = [mac_of(n) for n in range(3)]
 OPINIONS = {
     "nodes": {"members": {1: {"macs": MACS}}},
     "codec": {"configs": {1: replace(SMALL, codec=Inceptionn())}},
+    "exponent": {"configs": {n: replace(SMALL, codec=Bfp(exponent=bits)) for n, bits in enumerate((8, 5))}},
     "count": {"counts": {1: -1}},
 }
 
@@ -140,15 +141,28 @@ def test_ports_are_those_of_one_memory_one_mac_and_one_register_file():
     assert {"mac_tx_tdata", "mac_rx_tuser", "axil_awaddr"} < names
 
 
+NO_BLOCKS = {"block": 0, "mantissa": 0, "exponent": 0, "offset": 0}
+
+
 def test_the_driver_refuses_a_node_that_is_made_otherwise():
     driver = RingDriver(SMALL)
     good = [IDENTITY, VERSION, {"lanes": 8, "frame_words": 2, "slice_frames": 2, "codec_kind": 0, "queue": 8}]
-    driver.check_identity([*good, {"block": 0, "mantissa": 0}])
+    driver.check_identity([*good, NO_BLOCKS])
     for name, value in {"lanes": 16, "frame_words": 3, "slice_frames": 1, "codec_kind": 2}.items():
         with pytest.raises(ValueError, match=f"the node's {name} must be"):
-            driver.check_identity([*good[:2], good[2] | {name: value}, {"block": 0, "mantissa": 0}])
+            driver.check_identity([*good[:2], good[2] | {name: value}, NO_BLOCKS])
     with pytest.raises(ValueError, match="the node's id must be"):
-        driver.check_identity([IDENTITY + 1, *good[1:], {"block": 0, "mantissa": 0}])
+        driver.check_identity([IDENTITY + 1, *good[1:], NO_BLOCKS])
+
+
+@pytest.mark.parametrize(("name", "value"), [("block", 8), ("mantissa", 6), ("exponent", 8), ("offset", 0)])
+def test_the_driver_refuses_a_node_of_another_block_format(name, value):
+    driver = RingDriver(replace(SMALL, codec=Bfp(16, 7, 4, 7)))
+    good = [IDENTITY, VERSION, {"lanes": 8, "frame_words": 2, "slice_frames": 2, "codec_kind": 2, "queue": 8}]
+    blocks = {"block": 16, "mantissa": 7, "exponent": 4, "offset": 7}
+    driver.check_identity([*good, blocks])
+    with pytest.raises(ValueError, match=f"the node's {name} must be"):
+        driver.check_identity([*good, blocks | {name: value}])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from fanin.sim.codec import cosim as codec
 from fanin.sim.codec.cosim import CodecRtl, cut, decode_frame, encode_frame
 from fanin.sim.cosim.stream_file import StreamRun
 
-CONFIGS = [Inceptionn(6, Mode.PUBLISHED, 16), Inceptionn(), Bfp(8, 4)]
+CONFIGS = [Inceptionn(6, Mode.PUBLISHED, 16), Inceptionn(), Bfp(8, 4), Bfp(8, 7, 5, 8)]
 
 
 class _Numpy:
@@ -22,7 +22,7 @@ class _Numpy:
     def __init__(self, component, quiet=False):
         component._MustUse__used = True
         self.fault = lambda frame: frame
-        self.config = Bfp(component.block, component.mantissa) if hasattr(component, "block") else None
+        self.config = component.words.config if hasattr(component, "words") else None
         self.group = getattr(component, "group", 8)
 
     def run(self, frames, *, lengths=(), registers=None, stalls=(0, 0), seed=0):
@@ -139,7 +139,9 @@ def test_the_bench_adds_latencies_and_divides_groups_by_cycles(rtl):
 
 @pytest.mark.slow
 @pytest.mark.verilator
-@pytest.mark.parametrize("config", [Inceptionn(), Inceptionn(group=16), Bfp(), Bfp(4, 3), Bfp(64, 15)])
+@pytest.mark.parametrize(
+    "config", [Inceptionn(), Inceptionn(group=16), Bfp(), Bfp(4, 3), Bfp(64, 15), Bfp(4, 7, 5, 8)]
+)
 def test_rtl_is_numpy_bit_for_bit(config):
     pair = CodecRtl(config, quiet=True)
     configs = [config]

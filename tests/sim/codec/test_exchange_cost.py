@@ -51,3 +51,33 @@ def test_with_the_ring_every_worker_sums_a_share_and_updates_on_its_gpu():
     """AlexNet's 52 % of figure 12 come out to a tenth of a per cent so, and in no other way that was tried."""
     (saved,) = (each for each in exchange_cost.comparisons() if each.name == "AlexNet: INC, time saved")
     assert saved.model == pytest.approx(52, abs=0.1)
+
+
+def test_communication_takes_the_share_of_table_ii_but_for_vgg():
+    shares = {each.name: (each.model, each.published) for each in exchange_cost.communication_shares()}
+    assert {name: round(published, 1) for name, (_, published) in shares.items()} == {
+        "AlexNet": 75.7,
+        "HDC": 80.0,
+        "ResNet-50": 80.2,
+        "VGG-16": 70.9,
+    }
+    for name in ("AlexNet", "HDC", "ResNet-50"):
+        assert shares[name][0] == pytest.approx(shares[name][1], abs=3)
+    assert shares["VGG-16"][0] == pytest.approx(58, abs=1)
+
+
+def test_a_codec_on_the_host_saves_gradients_on_the_wire_and_costs_its_own_time():
+    never = float("inf")
+    free = exchange_cost.with_host_codec(ALEXNET, never, never, never)
+    legs = 4 / 6  # gradients up, of p + lg p in all
+    assert 1 - free == pytest.approx(legs * ALEXNET.communicate / ALEXNET.total)
+    assert exchange_cost.with_host_codec(ALEXNET, 1, never, never) == 1
+    slow = exchange_cost.with_host_codec(ALEXNET, 1, 1e9, 1e9)
+    assert slow - 1 == pytest.approx(100 * 5 * ALEXNET.size / 1e9 / ALEXNET.total)
+
+
+def test_a_higher_ratio_is_faster_but_not_beyond_what_is_fixed():
+    ratios = (1, 2, 10, 1e9)
+    speedups = [exchange_cost.speedup(ALEXNET, ratio) for ratio in ratios]
+    assert speedups == sorted(speedups)
+    assert speedups[-1] < 1.2 * speedups[-2]

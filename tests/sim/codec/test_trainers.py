@@ -1,5 +1,7 @@
 """Distributed training: reproducible, the same for all exact exchanges, and it learns with every codec."""
 
+from itertools import islice
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,6 @@ from fanin.codec import Bfp, Inceptionn, Mode
 from fanin.sim.codec import gradients as stages
 from fanin.sim.codec import tags
 from fanin.sim.codec.exchanges import Ring, RingOfRings, WorkerAggregator
-from fanin.sim.codec.figure14 import CODECS, accuracies, traffic
 from fanin.sim.codec.trainers import Training
 from fanin.sim.codec.wire import Traffic, Truncation
 from fanin.sim.learning.mlp import Mlp, load_digits
@@ -94,12 +95,37 @@ def test_gradients_of_three_stages_shrink_and_are_saved_as_they_are(tmp_path):
     assert "| the paper's HDC | 2^-10 | published | 92.0 % | 6.5 % | 1.5 % | 0.0 % | 2.76 |" in rows
 
 
-def test_tables_of_codecs_and_legs():
-    short = {name: CODECS[name] for name in ("none", "16 LSBs truncated")}
-    rows = list(accuracies(short, [SHORT]))
-    assert [row.split(" | ")[1] for row in rows[2:]] == ["1.00", "2.00"]
-    rows = list(traffic({"WA": WorkerAggregator()}, SHORT))
-    assert [row.split(" | ")[1] for row in rows[2:]] == ["gradients up", "weights down"]
+def test_a_histogram_has_the_share_of_each_bin_and_no_empty_ones():
+    values = np.array([0.01, 0.02, 0.02, -0.99], np.float32)
+    assert stages.histogram(values) == [(-63 / 64, 25.0), (1 / 64, 75.0)]
+
+
+def test_without_a_codec_the_ring_trains_as_plain_descent_on_all_samples():
+    """Momentum and decay, written on their own, with everyone's samples."""
+    samples, _ = load_digits(0)
+    rng = np.random.default_rng(0)
+    shards = np.array_split(rng.permutation(len(samples)), 4)
+    orders = [rng.permutation(shard) for shard in shards]
+    vector = NETWORK.initial(0)
+    velocity = np.zeros_like(vector)
+    for at in range(0, 75, 25):
+        chosen = np.concatenate([order[at : at + 25] for order in orders])
+        gradient = NETWORK.gradient(vector, samples[chosen]) + np.float32(5e-5) * vector
+        velocity = np.float32(0.9) * velocity - np.float32(0.1) * gradient
+        vector = vector + velocity
+    *_, last = islice(SHORT.steps(Ring(), Traffic()), 3)
+    np.testing.assert_allclose(last.parameters, vector, atol=2e-6)
+
+
+@pytest.mark.parametrize("master", [False, True])
+def test_truncated_weights_stay_truncated_unless_a_whole_copy_is_kept(master):
+    """Most updates are less than the last bit that is sent: without a whole copy they are lost."""
+    training = Training(network=NETWORK, epochs=2, weights=Truncation(20), master=master)
+    for step in training.steps(WorkerAggregator(), Traffic()):
+        assert not (step.parameters.view(np.uint32) & 0xFFFFF).any()
+    exact = _final(SHORT, WorkerAggregator())
+    distance = np.linalg.norm(_final(training, WorkerAggregator()) - exact) / np.linalg.norm(exact)
+    assert bool(distance < 0.2) is master
 
 
 def test_shares_bits_and_ratios_of_tags():

@@ -14,7 +14,7 @@ class EventBoard:
 
     def __init__(self, nodes, link=None, codec=None, seed=0, capture=None):
         self.now, self._order, self._events = 0, itertools.count(), []
-        self._codec, self._hosts, self._cut = codec, {}, set()
+        self._codec, self._hosts = codec, {}
         switch = Forwarder.of([worker_endpoint(node).mac for node in range(nodes)])
         self.network = Network(
             switch=switch, ports=nodes, link=link or LinkConfig(gbps=10), seed=seed, capture=capture
@@ -29,6 +29,9 @@ class EventBoard:
 
     def on_frame(self, node, then):
         self._hosts[node] = then
+
+    def cut(self, node):
+        self.network.cut(node)
 
     def run(self, until, limit_ps=10**13):
         """Until ``until`` says so; AssertionError if nothing is left to happen, or after ``limit_ps``."""

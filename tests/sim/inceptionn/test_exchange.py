@@ -157,6 +157,14 @@ def test_the_ring_takes_what_its_formula_says_where_hosts_cost_nothing():
     assert cluster.board.now / 1e3 == pytest.approx(2 * (workers - 1) * step, rel=0.03)
 
 
+@pytest.mark.parametrize(("workers", "rounds"), [(3, 2), (4, 3), (8, 4)])
+def test_an_aggregator_takes_p_gradients_and_lg_p_rounds_of_weights(workers, rounds):
+    count = 20_000
+    cluster = Cluster(Topology(workers, AGGREGATOR), None, count, costs=HostCosts(0.0, 0.0)).run()
+    vector = (4 * count + -(-4 * count // 1460) * 78) * 0.8  # ns on a link
+    assert cluster.board.now / 1e3 == pytest.approx((workers + rounds) * vector, rel=0.05)
+
+
 @pytest.mark.parametrize("topology", [Topology(3), Topology(3, AGGREGATOR)], ids=lambda t: t.name)
 @pytest.mark.parametrize("dies", [0, 1])
 def test_a_node_that_dies_is_named(topology, dies):

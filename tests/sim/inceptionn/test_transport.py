@@ -3,6 +3,7 @@
 import heapq
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 from scapy.layers.inet import IP, TCP
@@ -12,7 +13,7 @@ from fanin.errors import CheckFailed
 from fanin.inceptionn import TransportConfig
 from fanin.job import worker_endpoint
 from fanin.sim.inceptionn.transport import Connection, _distance
-from fanin.wire.tcp import ACK, PSH, decode_tcp
+from fanin.wire.tcp import ACK, PSH, Segment, decode_tcp
 from tests.support import new_seed
 
 MICROSECOND = 10**6
@@ -202,6 +203,41 @@ def test_a_peer_that_is_waited_for_and_gone_is_named():
     with pytest.raises(CheckFailed, match=r"^node 1: node 0 has not answered after 3 retries, 0\.001 s apart$"):
         pipe.run()
     assert pipe.now == 4_000 * MICROSECOND
+
+
+def test_a_segment_is_sent_again_in_time_by_a_node_that_waits_for_bytes_too():
+    """Its next look at the peer was due after the longer time of a probe."""
+    lost = iter([True])
+    pipe = Pipe(fate=lambda s: [] if s.payload and next(lost, False) else [MICROSECOND])
+    pipe.ends[0].read(1, lambda data: None)
+    assert pipe.ends[0]._alarm == 1_000 * MICROSECOND
+    pipe.ends[0].send(bytes(8))
+    pipe.ends[1].read(8, lambda data: pipe.ends[1].send(b"!"))
+    pipe.run()
+    again = next(time for time, end, segment in pipe.sent[1:] if end == 0 and segment.payload)
+    assert again == 100 * MICROSECOND
+
+
+def test_what_lies_beyond_the_window_is_not_taken():
+    pipe = Pipe()
+    own, peer = worker_endpoint(1), worker_endpoint(0)
+    early = Segment(peer, own, 40, 0, payload=b"12345678")
+    pipe.ends[1].receive(replace(early, sequence=48))
+    assert pipe.sent == []
+    pipe.ends[1].receive(early)
+    assert [segment.acknowledgement for segment in pipe.of(1, not_)] == [0]
+
+
+def test_a_blocking_send_waits_for_the_last_acknowledgement():
+    lost, drained = iter([True]), []
+    pipe = Pipe(fate=lambda s: [] if s.flags & PSH and next(lost, False) else [MICROSECOND])
+    pipe.ends[0].drain(lambda: drained.append(pipe.now))
+    assert drained == [0]
+    pipe.ends[0].send(bytes(80))
+    pipe.ends[0].drain(lambda: drained.append(pipe.now))
+    pipe.run()
+    assert drained[1] == pipe.sent[-1][0] + MICROSECOND > 100 * MICROSECOND
+    assert pipe.ends[0].idle
 
 
 def test_sequence_numbers_go_round():

@@ -53,6 +53,18 @@ def test_nodes_train_as_one_with_all_their_samples():
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
 
 
+def test_all_layers_may_be_exchanged_as_one_vector():
+    job = job_of()
+    data, sizes = data_of(job), set()
+
+    def exchange(vectors):
+        sizes.update(vector.size for vector in vectors)
+        return sum(vectors)
+
+    assert train(job, data, exchange, whole=True).equals(train(job, data, sum))
+    assert sizes == {65 * 16 + 17 * 10}
+
+
 def test_a_training_goes_on_from_a_state_bit_for_bit():
     job = job_of(epochs=3)
     data, ends = data_of(job), []

@@ -45,6 +45,12 @@ def test_block_floating_point_takes_18_beats_and_a_header_for_64_words():
     assert data == 4 * 6 * 16 * (18 + 0.25)
 
 
+def test_a_narrow_exponent_saves_its_bits():
+    # 64 words are 256 blocks of 5 + 4 * 4 bits, 672 bytes: 11 beats, and the header's
+    data = time(codec=Bfp(4, 3, 5), gbps=float("inf")).on_link
+    assert data == 4 * 6 * 16 * (12 + 0.25)
+
+
 def test_what_a_word_takes_may_be_given():
     codec = Inceptionn(group=16)
     assert time(codec=codec, word_bytes=16.0, gbps=1e9).on_link == 4 * 6 * 16 * (17 + 0.25)

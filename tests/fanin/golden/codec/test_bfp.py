@@ -91,7 +91,7 @@ def test_a_block_that_is_flushed_is_all_zeros():
     assert bfp.encode(tiny, Bfp(4, 7)) == bytes(5)
 
 
-@pytest.mark.parametrize("config", [Bfp(4, 4), Bfp(16, 7), Bfp(64, 3)], ids=str)
+@pytest.mark.parametrize("config", [Bfp(4, 4), Bfp(16, 7), Bfp(64, 3), Bfp(4, 6, 5), Bfp(16, 7, 1, 9)], ids=str)
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 17, 64, 100])
 def test_the_stream_decodes_to_the_round_trip(config, count):
     rng = random.Random(new_seed())
@@ -99,6 +99,51 @@ def test_the_stream_decodes_to_the_round_trip(config, count):
     stream = bfp.encode(values, config)
     assert len(stream) == -(-(-(-count // config.block) * config.block_bits) // 8)
     assert bfp.decode(stream, count, config).tobytes() == bfp.roundtrip(values, config).tobytes()
+
+
+def roundtrip_of(values, config):
+    return bfp.roundtrip(np.array(values, dtype=np.float32), config).tolist()
+
+
+def test_five_bits_have_the_scales_of_half_precision():
+    """2^-15 to 2^15; below, a block is as fixed point; above, values become the largest one."""
+    config = Bfp(4, 7, 5)
+    assert (config.lowest - 127, config.highest - 127) == (-15, 15)
+    unit, largest = 2.0**-21, 127 / 64 * 2.0**15
+    assert roundtrip_of([2.0**-15, unit, 1.5 * unit, 0.5 * unit], config) == [2.0**-15, unit, 2 * unit, 0]
+    assert roundtrip_of([-3 * unit, unit, 1.5 * unit, 0.4 * unit], config) == [-3 * unit, unit, 2 * unit, 0]
+    assert roundtrip_of([65280, -(2.0**40), 1000, 300], config) == [largest, -largest, 1024, 512]
+
+
+@pytest.mark.parametrize("exponent", range(1, 8))
+@pytest.mark.parametrize("offset", [0, 5, 31])
+def test_error_is_at_most_a_unit_in_range_and_half_a_unit_below_it(exponent, offset):
+    """As docs/systems/codec.md states it, on blocks of every scale."""
+    rng = np.random.default_rng(new_seed())
+    config = Bfp(4, 7, exponent, offset)
+    lowest, highest = 2.0 ** (config.lowest - 127), 2.0 ** (config.highest - 127)
+    scales = np.exp2(rng.uniform(np.log2(lowest) - 12, np.log2(highest) + 1, (500, 1)))
+    values = (rng.uniform(-1, 1, (500, 4)) * scales).astype(np.float32)
+    received = bfp.roundtrip(values, config).astype(np.float64)
+    scale = np.exp2(np.floor(np.log2(np.abs(values).max(axis=1, keepdims=True))))
+    unit = np.maximum(scale, lowest) * 2.0**-6
+    error = np.abs(received - values)
+    assert (error < unit).all()
+    below = (scale < lowest).reshape(-1)
+    assert below.any()
+    assert (error[below] <= unit[below] / 2).all()
+
+
+@pytest.mark.parametrize("exponent", range(1, 9))
+def test_specials_have_the_last_code_and_zeros_none_but_zeros(exponent):
+    config = Bfp(4, 7, exponent)
+    special = np.array([INFINITY, NAN, 1 << 31 | INFINITY, 0x40000000], dtype=np.uint32).view(np.float32)
+    assert bfp.compress(special, config)[0].tolist() == [2**exponent - 1]
+    assert bfp.roundtrip(special, config).view(np.uint32).tolist() == [INFINITY, NAN, 1 << 31 | INFINITY, 0]
+    finite = np.array([3e38, -3e38, 0, 0], dtype=np.float32)
+    assert bfp.compress(finite, config)[0].tolist() == [2**exponent - 2]
+    tiny = np.array([1, 0x807FFFFF, 1 << 31, 0], dtype=np.uint32).view(np.float32)
+    assert not any(bfp.encode(tiny, config))
 
 
 @pytest.mark.parametrize("change", [-1, 1])

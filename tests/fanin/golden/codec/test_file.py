@@ -6,7 +6,20 @@ import io
 import numpy as np
 import pytest
 
-from fanin.codec import BLOCKS, GROUPS, MAX_BOUND, MAX_MANTISSA, MIN_BOUND, MIN_MANTISSA, Bfp, Inceptionn, Mode
+from fanin.codec import (
+    BLOCKS,
+    GROUPS,
+    MAX_BOUND,
+    MAX_EXPONENT,
+    MAX_MANTISSA,
+    MAX_OFFSET,
+    MIN_BOUND,
+    MIN_EXPONENT,
+    MIN_MANTISSA,
+    Bfp,
+    Inceptionn,
+    Mode,
+)
 from fanin.errors import InputError
 from fanin.golden.codec import file
 from fanin.golden.codec.codecs import decode, encode
@@ -16,8 +29,23 @@ from fanin.golden.codec.samples import samples
 ALL = [
     *(Inceptionn(b, mode, group) for b in range(MIN_BOUND, MAX_BOUND + 1) for mode in Mode for group in GROUPS),
     *(Bfp(block, mantissa) for block in BLOCKS for mantissa in range(MIN_MANTISSA, MAX_MANTISSA + 1)),
+    *(
+        Bfp(b, 7, e, o)
+        for b in BLOCKS
+        for e in range(MIN_EXPONENT, MAX_EXPONENT)
+        for o in range(MAX_OFFSET + 1)
+    ),
+    *(Bfp(16, mantissa, 5) for mantissa in range(MIN_MANTISSA, MAX_MANTISSA + 1) if mantissa != 7),
 ]
-SOME = [Inceptionn(), Inceptionn(3, Mode.PUBLISHED, 16), Bfp(), Bfp(4, 4), Bfp(64, 15)]
+SOME = [
+    Inceptionn(),
+    Inceptionn(3, Mode.PUBLISHED, 16),
+    Bfp(),
+    Bfp(4, 4),
+    Bfp(64, 15),
+    Bfp(4, 6, 5),
+    Bfp(16, 7, 3, 8),
+]
 
 
 def test_every_header_is_read_as_it_was_written():

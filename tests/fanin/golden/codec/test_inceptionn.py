@@ -86,6 +86,15 @@ def test_a_stream_decodes_to_the_round_trip_of_its_values(bits, bound, mode, gro
     assert got.tobytes() == inceptionn.roundtrip(values, config).tobytes()
 
 
+@given(st.lists(near_1 | words, min_size=1, max_size=50), bounds, st.sampled_from(Mode))
+def test_what_is_delivered_has_the_tags_of_the_compressor(bits, bound, mode):
+    config = Inceptionn(bound=bound, mode=mode)
+    tags, sent = inceptionn.compress(floats(bits), config)
+    received, found = inceptionn.deliver(floats(bits), config)
+    assert found.tolist() == tags.tolist()
+    assert received.tobytes() == inceptionn.decompress(tags, sent).tobytes()
+
+
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_worked_stream(group):
     values = floats([0x3F800000, 0x3F000000, 0, 0xBF000001])  # 1, 0.5, 0, just below -0.5

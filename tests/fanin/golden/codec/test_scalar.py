@@ -3,7 +3,18 @@
 import numpy as np
 import pytest
 
-from fanin.codec import BLOCKS, GROUPS, MAX_BOUND, MIN_BOUND, Bfp, Inceptionn, Mode
+from fanin.codec import (
+    BLOCKS,
+    GROUPS,
+    MAX_BOUND,
+    MAX_EXPONENT,
+    MAX_OFFSET,
+    MIN_BOUND,
+    MIN_EXPONENT,
+    Bfp,
+    Inceptionn,
+    Mode,
+)
 from fanin.golden.codec import bfp, inceptionn, scalar
 from fanin.golden.codec.samples import samples
 
@@ -28,6 +39,23 @@ def test_numpy_is_the_scalar_reading_of_bfp(block, mantissa):
     bits = own.view(np.uint32).tolist()
     assert bfp.encode(own, config) == scalar.bfp_encode(bits, config)
     assert bfp.roundtrip(own, config).view(np.uint32).tolist() == scalar.bfp_roundtrip(bits, config)
+
+
+@pytest.mark.parametrize("offset", [0, 7, MAX_OFFSET])
+@pytest.mark.parametrize("exponent", range(MIN_EXPONENT, MAX_EXPONENT))
+def test_numpy_is_the_scalar_reading_of_narrow_exponents(exponent, offset):
+    """Values of all exponents, so that most blocks are above the range or below it."""
+    for block, mantissa in ((4, 7), (4, 15), (16, 3)):
+        config = Bfp(block, mantissa, exponent, offset)
+        scales = np.exp2(np.random.default_rng(exponent).uniform(-50, 20, 2003)).astype(np.float32)
+        own = np.concatenate([samples(3000, exponent), scales])
+        bits = own.view(np.uint32).tolist()
+        assert bfp.encode(own, config) == scalar.bfp_encode(bits, config)
+        assert bfp.roundtrip(own, config).view(np.uint32).tolist() == scalar.bfp_roundtrip(bits, config)
+        assert (
+            bfp.decode(bfp.encode(own, config), len(own), config).tobytes()
+            == bfp.roundtrip(own, config).tobytes()
+        )
 
 
 def test_samples_have_what_they_promise():

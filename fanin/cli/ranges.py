@@ -1,0 +1,23 @@
+"""Options that are numbers within limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fanin.errors import InputError
+
+#: The least and the greatest value of options, by their names.
+Ranges = Mapping[str, tuple[float, float]]
+
+
+def check_ranges(values: Mapping[str, Any], ranges: Ranges) -> None:
+    """Raise InputError for the first value that is out of its range; None is in every one."""
+    for name, (low, high) in ranges.items():
+        if values[name] is not None and not low <= values[name] <= high:
+            limits = f"[{_plain(low)}, {_plain(high)}]"
+            raise InputError(f"{name.replace('_', '-')} must be in {limits}, not {_plain(values[name])}")
+
+
+def _plain(value: float) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,78 @@
+"""What ``fanin ring train`` runs on, as the command sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from fanin.sim.learning.learner import Measures
+from fanin.sim.learning.references import References
+from fanin.sim.learning.replica import DataParallel, Dataset, State
+from fanin.sim.ring.schedule import Times
+
+#: Is told how many steps of the run all nodes have made.
+Progress = Callable[[int], None]
+
+
+class Epoch(Protocol):
+    """The end of an epoch."""
+
+    @property
+    def number(self) -> int:
+        """From 1 on."""
+
+    @property
+    def seconds(self) -> float:
+        """Simulated, since the start."""
+
+    @property
+    def measures(self) -> Measures:
+        """How good the model was then."""
+
+
+@dataclass
+class Result:
+    """What a run leaves. ``iteration``: the seconds of the mean one, by what they were spent on.
+
+    ``seconds``: of the whole run, simulated. ``times`` are of each host, ``counters`` of each node,
+    ``traffic`` of each round or leg; each may be empty.
+    """
+
+    epochs: Sequence[Epoch]
+    state: State
+    seconds: float
+    iteration: dict[str, float]
+    times: Sequence[Times] = ()
+    counters: Sequence[dict[str, int]] = ()
+    traffic: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Backend(Protocol):
+    """A job, and what carries it out."""
+
+    @property
+    def training(self) -> DataParallel:
+        """What is trained."""
+
+    @property
+    def nodes(self) -> int:
+        """Those that train, and aggregators."""
+
+    @property
+    def exchanges(self) -> int:
+        """Of a step."""
+
+    def references(self, data: Dataset) -> References:
+        """The same training in NumPy, from its first step on. Raises CheckFailed where it diverges."""
+
+    def golden(self, data: Dataset, epochs: int, state: State) -> State:
+        """The state behind so many epochs, on from one before."""
+
+    def run(self, data: Dataset, state: State, *, pcap: Path | None, progress: Progress) -> Result:
+        """Carry it out, on from a state; all frames go to ``pcap``.
+
+        Raises CheckFailed of one line where the run cannot be ended: with the node that is silent, with where a
+        gradient is not finite, or with the sum or the weights that differ.
+        """

@@ -1,0 +1,99 @@
+"""What ``fanin ring train`` does with its options: train, compare, write the run's folder, tell."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from fanin.cli.output import (
+    PCAP_FILE,
+    REPORT_FILE,
+    RING_RUN,
+    STATE_FILE,
+    check_capture,
+    keep_capture,
+    output_directory,
+    print_json,
+)
+from fanin.cli.progress import Remaining, StatusLine
+from fanin.cli.ring.metrics import Metrics, failure_of, metrics_of
+from fanin.cli.ring.resume import save_state
+from fanin.cli.ring.setup import Setup, setup_of
+from fanin.cli.ring.summary import summary
+from fanin.errors import CheckFailed
+from fanin.report.ring.page import ring_page
+from fanin.sim.learning.replica import State
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Carry out the command. Raises CheckFailed where the run cannot be ended, or its bits differ.
+
+    The folder of a run that has failed says why, and has the state behind its last whole epoch.
+    """
+    output: Path = args.output
+    if args.pcap:
+        check_capture(args.pcap, output, RING_RUN)
+    with StatusLine() as status:
+        status.show("reading the samples")
+        setup = setup_of(args)
+        with output_directory(output, RING_RUN) as folder:
+            metrics = _fill(folder, setup, args.pcap, status)
+    if args.json:
+        print_json(metrics)
+    elif not metrics["error"]:
+        print(summary(metrics, output))
+    if metrics["error"]:
+        raise CheckFailed(f"{metrics['error']} (fanin doctor {output} says more)")
+    return 0
+
+
+def _fill(folder: Path, setup: Setup, pcap: Path | None, status: StatusLine) -> Metrics:
+    """Train, and write the run's files. Raises CheckFailed where the golden model itself cannot train so."""
+    status.show("training in NumPy, to compare with")
+    # From the first epoch on: a state to resume from is checked, too.
+    beside = setup.backend.references(setup.data)
+    capture = folder / PCAP_FILE if pcap else None
+    steps = _Steps(setup, status)
+    state: State | None
+    try:
+        result = setup.backend.run(setup.data, setup.state, pcap=capture, progress=steps)
+    except CheckFailed as failure:
+        metrics, state = failure_of(setup, str(failure), steps.made), _last_epoch(setup, steps.made)
+    else:
+        metrics, state = metrics_of(setup, result, beside), result.state
+        (folder / REPORT_FILE).write_text(ring_page(metrics, result.times))
+    if pcap:
+        keep_capture(capture, pcap)
+    if state:
+        save_state(folder / STATE_FILE, state)
+    (folder / RING_RUN.mark).write_text(json.dumps(metrics, indent=2) + "\n")
+    return metrics
+
+
+class _Steps:
+    """Shows the steps that all nodes have made, and keeps their number."""
+
+    def __init__(self, setup: Setup, status: StatusLine):
+        self.made = 0
+        self._setup, self._status, self._left = setup, status, Remaining(setup.steps)
+        status.show("building the simulator")
+
+    def __call__(self, steps: int) -> None:
+        self.made = steps
+        setup = self._setup
+        epochs = setup.backend.training.epochs
+        epoch = min((setup.state.step + steps) // setup.data.steps + 1, epochs)
+        text = f"epoch {epoch}/{epochs}: {steps:,} of {setup.steps:,} steps{self._left.after(steps)}"
+        self._status.show(text)
+
+
+def _last_epoch(setup: Setup, steps: int) -> State | None:
+    """The state behind the last whole epoch of a run of so many steps, if it has one.
+
+    It is the golden model's: every sum that a node has used was compared with that.
+    """
+    epochs = (setup.state.step + steps) // setup.data.steps
+    if not epochs:
+        return None
+    return setup.backend.golden(setup.data, epochs, setup.state)

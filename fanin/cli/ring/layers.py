@@ -1,0 +1,34 @@
+"""What ``--layers`` says: widths, or a file with them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from fanin.errors import InputError
+
+_LIST = re.compile(r"\d+(,\d+)*", re.ASCII)
+_WIDTH = re.compile(r"\d{1,9}", re.ASCII)
+
+
+def parse_layers(text: str) -> tuple[int, ...]:
+    """``64,128,10``, or a file with such widths, apart by commas, blanks or lines.
+
+    Raises InputError that names what is none, in a file with its line.
+    """
+    if _LIST.fullmatch(text):
+        return _widths(text, f"--layers {text}")
+    try:
+        lines = Path(text).read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError as error:
+        raise InputError(f"--layers {text}: neither widths, such as 64,128,10, nor a file") from error
+    except OSError as error:
+        raise InputError(f"{text}: cannot be read: {error.strerror or error}") from error
+    return tuple(width for number, line in enumerate(lines, 1) for width in _widths(line, f"{text}:{number}"))
+
+
+def _widths(text: str, where: str) -> tuple[int, ...]:
+    words = text.replace(",", " ").split()
+    if wrong := [word for word in words if not _WIDTH.fullmatch(word)]:
+        raise InputError(f"{where}: {wrong[0]!r} is no width")
+    return tuple(map(int, words))

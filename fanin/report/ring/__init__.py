@@ -1,0 +1,1 @@
+"""Page and charts of ``fanin ring train``."""

@@ -1,0 +1,87 @@
+"""Pieces that begin within a byte become pieces of whole bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.codec.bfp.shapes import Words, coded_layout
+from fanin.hdl.codec.packer import piece_layout
+
+
+def aligner_latency(words: Words) -> int:
+    """Cycles that a :class:`PieceAligner` takes; none where every piece is whole bytes, and needs none."""
+    return 0 if words.whole_bytes else 1
+
+
+class PieceAligner(wiring.Component):
+    """Let every piece of a frame begin at the grain at which the one before it ended.
+
+    Grains that do not fill a byte wait for the next piece; a frame's last byte is filled up with zeros.
+
+    Members
+    -------
+    ``i`` : In, stream of :func:`coded_layout`
+        Only the last piece of a frame may lack blocks. ``ready`` follows ``o.ready`` within the cycle.
+    ``o`` : Out, stream of :func:`piece_layout`
+
+    Parameters
+    ----------
+    ``words`` : Words
+        Whose pieces are not all whole bytes.
+
+    Latency
+    -------
+    1 cycle; one piece a cycle.
+
+    Source
+    ------
+    docs/systems/codec.md.
+    """
+
+    def __init__(self, *, words: Words):
+        if words.whole_bytes:
+            raise ValueError(f"words must have pieces that are no whole bytes, not those of {words.config}")
+        self.words = words
+        super().__init__(
+            {
+                "i": In(stream.Signature(coded_layout(words))),
+                "o": Out(stream.Signature(piece_layout(words.spanned_bytes))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Shift a piece up by its phase; what is above its whole bytes is the ``rest``."""
+        m = Module()
+        words, i, o = self.words, self.i, self.o
+        bits = words.phase_bits
+        phase = Signal(bits)  # grains of the next piece's first byte that are taken
+        rest = Signal(8 - words.grain)  # and what is in them
+        advance = Signal()
+        following = Signal(bits)
+        carry = Signal()  # the grains of both make one byte more
+        m.d.comb += [
+            advance.eq(o.ready | ~o.valid),
+            i.ready.eq(advance),
+            Cat(following, carry).eq(i.p.count[:bits] + phase),
+        ]
+        shifted = Cat(i.p.data, Const(0, len(o.p.data) - len(i.p.data))) << phase * words.grain
+        shifted = Cat(shifted[: len(o.p.data)])
+        with m.If(advance):
+            m.d.sync += [
+                o.valid.eq(i.valid),
+                o.p.data.eq(shifted | rest),
+                o.p.count.eq(i.p.count[bits:] + carry + (i.p.last & following.any())),
+                o.p.last.eq(i.p.last),
+            ]
+            with m.If(i.valid):
+                whole = words.piece_bits // 8 * 8
+                above = Mux(carry, Cat(shifted[whole + 8 :], Const(0, 8)), shifted[whole : whole + 8])
+                m.d.sync += [
+                    phase.eq(Mux(i.p.last, 0, following)),
+                    rest.eq(Mux(i.p.last, 0, above)),
+                ]
+        return m

@@ -1,0 +1,39 @@
+"""A block's exponent: into the format's range, to its code, and back. With 8 bits all three are wires."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fanin.codec import EXPONENT_BITS, SPECIAL_EXPONENT, Bfp
+from fanin.hdl.arith.select import lookup
+
+_ALL = range(1 << EXPONENT_BITS)
+
+
+def _nearest(exponent: int, config: Bfp) -> int:
+    return exponent if exponent == SPECIAL_EXPONENT else min(max(exponent, config.lowest), config.highest)
+
+
+def _code(exponent: int, config: Bfp) -> int:
+    return config.special if exponent == SPECIAL_EXPONENT else exponent - config.lowest
+
+
+def in_range(exponent: Any, config: Bfp) -> Any:
+    """The nearest exponent that has a code: each bit a function of 8. It keeps the order of exponents."""
+    if not config.is_narrow:
+        return exponent
+    return lookup([_nearest(value, config) for value in _ALL], exponent)
+
+
+def code_of(exponent: Any, config: Bfp) -> Any:
+    """The code of the nearest exponent that has one, likewise."""
+    if not config.is_narrow:
+        return exponent
+    return lookup([_code(_nearest(value, config), config) for value in _ALL], exponent)
+
+
+def exponent_of(code: Any, config: Bfp) -> Any:
+    """What a code stands for: each bit a function of at most 7."""
+    if not config.is_narrow:
+        return code
+    return lookup([*range(config.lowest, config.highest + 1), SPECIAL_EXPONENT], code)

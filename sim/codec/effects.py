@@ -1,0 +1,197 @@
+"""What codecs do to training, over seeds: INCEPTIONN's figures 13 and 14 and its table III.
+
+All trainings of a seed begin with the same weights and see the same samples in the same order: a codec is
+compared with none seed by seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.codec import Bfp, Inceptionn, Mode
+from fanin.sim.codec.exchanges import (
+    AggregatorTree,
+    Exchange,
+    Ring,
+    RingOfRings,
+    RingsUnderAggregator,
+    WorkerAggregator,
+)
+from fanin.sim.codec.tags import BOUNDS
+from fanin.sim.codec.trainers import Training
+from fanin.sim.codec.wire import AnyCodec, Leg, Traffic, Truncation, together
+
+Float64 = npt.NDArray[np.float64]
+
+NONE = "none"
+TRUNCATIONS = (16, 22, 24)
+CODECS: dict[str, AnyCodec] = {
+    NONE: None,
+    **{f"INCEPTIONN 2^-{b}, {mode.name.lower()}": Inceptionn(b, mode) for b in BOUNDS for mode in Mode},
+    **{f"{dropped} LSBs truncated": Truncation(dropped) for dropped in TRUNCATIONS},
+    "BFP16": Bfp(),
+}
+STRICT = Inceptionn()
+EXCHANGES: dict[str, Exchange] = {
+    "WA": WorkerAggregator(),
+    "WA+C": WorkerAggregator(STRICT),
+    "INC": Ring(),
+    "INC+C": Ring(STRICT),
+    "figure 1(a), +C": AggregatorTree(2, STRICT),
+    "figure 1(b), +C": RingsUnderAggregator(2, STRICT),
+    "figure 1(c), +C": RingOfRings(2, STRICT),
+}
+TOLERANCE = 0.5  # percentage points: an accuracy is equal to another from so far below it
+MORE = (1, 2, 4, 8)  # epochs that a training is given beyond its own number, one after another
+SAMPLED = 20  # each so many iterations a sum is compared with the exact one
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation of a measure over seeds; of one seed, the deviation is 0."""
+
+    mean: float
+    deviation: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:z.1f} ± {self.deviation:.1f}"
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """Of at least one value."""
+    found = list(values)
+    return Spread(float(np.mean(found)), float(np.std(found, ddof=1)) if len(found) > 1 else 0.0)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training: accuracy after each epoch in per cent, and all that travelled."""
+
+    accuracies: tuple[float, ...]
+    traffic: Leg
+
+    @property
+    def last(self) -> float:
+        """Accuracy after the last epoch."""
+        return self.accuracies[-1]
+
+
+def run(training: Training, exchange: Exchange) -> Run:
+    """Train once."""
+    epochs = list(training.run(exchange))
+    whole = together(epoch.traffic.total for epoch in epochs)
+    return Run(tuple(100 * epoch.accuracy for epoch in epochs), whole)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The runs of a codec and those without any, seed by seed."""
+
+    runs: Sequence[Run]
+    base: Sequence[Run]
+
+    @property
+    def accuracy(self) -> Spread:
+        """After the last epoch."""
+        return spread(run.last for run in self.runs)
+
+    @property
+    def lost(self) -> Spread:
+        """Percentage points of accuracy that the codec costs after the same number of epochs."""
+        return spread(base.last - run.last for run, base in zip(self.runs, self.base, strict=True))
+
+    @property
+    def ratio(self) -> Spread:
+        """Compression ratio of all bytes, headers left out."""
+        return spread(run.traffic.ratio for run in self.runs)
+
+    @property
+    def shares(self) -> tuple[Spread, ...]:
+        """Per cent of the values in each of INCEPTIONN's forms. Raises ValueError for another codec."""
+        return tuple(spread(of) for of in zip(*(run.traffic.shares for run in self.runs), strict=True))
+
+
+def effects(
+    training: Training,
+    seeds: int,
+    codecs: Mapping[str, AnyCodec] = CODECS,
+    ran: Callable[[], None] = lambda: None,
+) -> Iterator[tuple[str, Effect]]:
+    """The effect of each codec on a ring's training, over seeds 0 to ``seeds`` - 1; ``ran`` after each run."""
+
+    def runs(codec: AnyCodec) -> list[Run]:
+        found = []
+        for seed in range(seeds):
+            found.append(run(replace(training, seed=seed), Ring(codec)))
+            ran()
+        return found
+
+    base = runs(None)
+    for name, codec in codecs.items():
+        yield name, Effect(base if codec is None else runs(codec), base)
+
+
+def more_epochs(training: Training, codec: AnyCodec, effect: Effect) -> list[int | None]:
+    """For each seed, how many epochs more the codec needs to end as accurate as without one (figure 13).
+
+    The rate's reductions are spread over the longer training. Of 0 and the numbers in ``MORE`` it is the least
+    that is enough; None where none of them is.
+    """
+
+    def enough(seed: int, goal: float) -> int | None:
+        for more in MORE:
+            longer = replace(training, seed=seed, epochs=training.epochs + more)
+            if run(longer, Ring(codec)).last >= goal:
+                return more
+        return None
+
+    goals = [base.last - TOLERANCE for base in effect.base]
+    ends = [run.last for run in effect.runs]
+    return [
+        0 if end >= goal else enough(seed, goal)
+        for seed, (end, goal) in enumerate(zip(ends, goals, strict=True))
+    ]
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """Of sums over a ring with a codec: their length over the exact sums', and the cosine between both."""
+
+    length: Spread
+    cosine: Spread
+
+
+def fidelities(training: Training, codecs: Mapping[str, AnyCodec] = CODECS) -> dict[str, Fidelity]:
+    """Of each codec, over iterations of a training without any."""
+    steps = training.steps(Ring(), Traffic())
+    gradients = [step.gradients for index, step in enumerate(steps) if index % SAMPLED == 0]
+    exact = [np.asarray(np.sum(of, axis=0, dtype=np.float64)) for of in gradients]
+    found = {}
+    for name, codec in codecs.items():
+        sums = [Ring(codec)(of, Traffic()).astype(np.float64) for of in gradients]
+        lengths = [float(np.linalg.norm(a) / np.linalg.norm(b)) for a, b in zip(sums, exact, strict=True)]
+        cosines = [_cosine(a, b) for a, b in zip(sums, exact, strict=True)]
+        found[name] = Fidelity(spread(lengths), spread(cosines))
+    return found
+
+
+def _cosine(a: Float64, b: Float64) -> float:
+    """0 where one of them is 0."""
+    size = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / size if size else 0.0
+
+
+def legs(
+    training: Training, exchanges: Mapping[str, Exchange] = EXCHANGES
+) -> Iterator[tuple[str, str, float, float]]:
+    """Exchange, leg, MB of all nodes in an average iteration, and ratio."""
+    for name, exchange in exchanges.items():
+        epochs = list(training.run(exchange))
+        iterations = sum(epoch.iterations for epoch in epochs)
+        for leg in epochs[0].traffic.legs:
+            whole = together(epoch.traffic.legs[leg] for epoch in epochs)
+            yield name, leg, whole.sent / iterations / 1e6, whole.ratio

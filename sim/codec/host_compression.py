@@ -1,0 +1,107 @@
+"""What compressing gradients costs a host (INCEPTIONN, figure 7): Snappy, SZ, and dropping whole bytes, timed.
+
+Snappy is cramjam's, SZ pysz's (SZ3, which followed the paper's SZ); both are optional: pip install
+'fanin[compressors]'.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.sim.codec.wire import Truncation, transfer
+
+Float32 = npt.NDArray[np.float32]
+
+BOUND = 2.0**-10  # SZ's absolute error bound, INCEPTIONN's default
+REPEATS = 7
+
+
+@dataclass(frozen=True)
+class HostCodec:
+    """A compressor: values to bytes, and so many values back."""
+
+    compress: Callable[[Float32], Any]
+    decompress: Callable[[Any, int], Float32]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Compression ratio, and bytes of floats that a core compresses and decompresses in a second."""
+
+    ratio: float
+    compress: float
+    decompress: float
+
+
+def snappy() -> HostCodec:
+    """Google's, lossless. Raises ImportError without cramjam."""
+    from cramjam import snappy as library
+
+    def decompress(data: Any, count: int) -> Float32:
+        return np.frombuffer(memoryview(library.decompress_raw(data)), np.float32, count)
+
+    return HostCodec(lambda values: library.compress_raw(values.tobytes()), decompress)
+
+
+def sz() -> HostCodec:
+    """SZ3 with an absolute error bound. Raises ImportError without pysz."""
+    import pysz
+
+    config = pysz.szConfig()
+    config.errorBoundMode = pysz.szErrorBoundMode.ABS
+    config.absErrorBound = BOUND
+    return HostCodec(
+        lambda values: pysz.sz.compress(values, config)[0],
+        lambda data, count: pysz.sz.decompress(data, np.float32, (count,))[0],
+    )
+
+
+def truncation(dropped: int) -> HostCodec:
+    """The upper bytes of each value: two or one, as ``dropped`` is 16 or 24. Whole bytes are cheapest."""
+    size = 4 - dropped // 8
+    kind, step = np.dtype(f"<u{size}"), 4 // size
+
+    def decompress(data: npt.NDArray[Any], count: int) -> Float32:
+        whole = np.zeros(count * step, kind)
+        whole[step - 1 :: step] = data
+        return whole.view("<f4")
+
+    return HostCodec(lambda values: values.view(kind)[step - 1 :: step].copy(), decompress)
+
+
+CODECS: dict[str, Callable[[], HostCodec]] = {
+    "Snappy": snappy,
+    "SZ3, 2^-10": sz,
+    "16 LSBs truncated": lambda: truncation(16),
+    "24 LSBs truncated": lambda: truncation(24),
+}
+
+
+def cost(codec: HostCodec, values: Float32, repeats: int = REPEATS) -> Cost:
+    """Time both ways on one core, the best of some repetitions. Raises ValueError where too much is lost."""
+    data = codec.compress(values)
+    arrived = codec.decompress(data, values.size)
+    lost = float(np.abs(arrived - values).max())
+    if lost > max(BOUND, float(np.abs(transfer(values, Truncation(24)).values - values).max())):
+        raise ValueError(f"a compressor that loses {lost:g} of a value")
+    seconds = (
+        _best(lambda: codec.compress(values), repeats),
+        _best(lambda: codec.decompress(data, values.size), repeats),
+    )
+    return Cost(values.nbytes / memoryview(data).nbytes, values.nbytes / seconds[0], values.nbytes / seconds[1])
+
+
+def _best(work: Callable[[], object], repeats: int) -> float:
+    """The least CPU seconds of some repetitions."""
+    found = []
+    for _ in range(repeats):
+        begin = time.process_time()
+        work()
+        found.append(time.process_time() - begin)
+    return min(found)

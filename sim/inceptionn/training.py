@@ -1,0 +1,246 @@
+"""Training over the exchange: workers compute gradients, add them up, and update, each or by the aggregator."""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.clock import CLOCK_MHZ
+from fanin.errors import CheckFailed
+from fanin.golden.codec.exchange import Wire, exchange, hand_down
+from fanin.inceptionn import VALUE_BYTES, Leg
+from fanin.sim.cosim.run import Progress as RunProgress
+from fanin.sim.cosim.run import RunResult
+from fanin.sim.inceptionn.cosim import GBPS, InceptionnCosim
+from fanin.sim.inceptionn.exchange import Program, Spend, Work
+from fanin.sim.inceptionn.host import HostCosts
+from fanin.sim.inceptionn.hosts import Board, Hosts, Plan
+from fanin.sim.inceptionn.meter import LegTraffic, legs_of
+from fanin.sim.inceptionn.transport import Counters
+from fanin.sim.learning.learner import Measures
+from fanin.sim.learning.references import References, compare
+from fanin.sim.learning.replica import DataParallel, Dataset, Exchange, Replica, State, measure
+from fanin.sim.network import LinkConfig
+from fanin.sim.ring.profile import WorkerProfile
+
+Float32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """Where an iteration's time went, in seconds, as the paper's table II has it.
+
+    ``total`` is the slowest worker's. ``compute``: forward and backward pass. ``sum``, ``update``: of each
+    level of the groups, workers or aggregators, the slowest one's. ``communicate`` is what is left.
+    """
+
+    total: float
+    compute: float
+    sum: float
+    update: float
+
+    @property
+    def communicate(self) -> float:
+        """The rest."""
+        return self.total - self.compute - self.sum - self.update
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What an epoch ended with, and when, in simulated seconds."""
+
+    number: int
+    seconds: float
+    measures: Measures
+
+
+@dataclass
+class Trained:
+    """What came out of a training: the last state, equal at all nodes, and each epoch and iteration.
+
+    ``golden``: packets and payload bytes of each leg where nothing is lost. ``transport``: of each node.
+    """
+
+    state: State
+    epochs: list[Epoch]
+    iterations: list[Iteration]
+    golden: Wire
+    transport: list[Counters]
+    seconds: float  # simulated
+    legs: dict[Leg, LegTraffic] = field(default_factory=dict)
+    raw: RunResult = field(default_factory=RunResult)
+
+
+def costs_of(job: DataParallel, profile: WorkerProfile, costs: HostCosts | None = None) -> HostCosts:
+    """``costs``, with the time that a worker of ``profile`` takes for its passes and its updates."""
+    passes = sum(
+        profile.forward(count, job.batch) + profile.backward(count, job.batch) for count in job.network.counts
+    )
+    return replace(costs or HostCosts(), compute=passes, update=profile.update(1) / VALUE_BYTES)
+
+
+def flat(layers: Sequence[npt.NDArray]) -> Float32:
+    """The vectors of all layers as one, in their order."""
+    return np.concatenate(layers).astype(np.float32, copy=False)
+
+
+class TrainingHosts(Hosts):
+    """Live hosts that train. Raises CheckFailed where a node's weights differ from the golden model's.
+
+    The golden model takes the same gradients: up to a step, all weights that they come from were its own.
+    """
+
+    def __init__(self, board: Board, *, plan: Plan, job: DataParallel, data: Dataset, state: State):
+        super().__init__(board, plan)
+        self.job, self.data, self.state = job, data, state.copy()  # the golden one
+        self._first = state.step
+        self._steps = job.epochs * data.steps
+        self._cuts = np.cumsum(job.network.counts)[:-1]
+        self._wire = Wire(plan.packets)
+        self._gradients: dict[int, dict[int, Float32]] = defaultdict(dict)  # by step and worker
+        self._weights: dict[int, bytes] = {}  # the golden ones, behind each step, until all nodes have them
+        self._seconds: dict[int, list[float]] = defaultdict(list)  # by step: of each worker
+        self._work: dict[int, dict[int, dict[Work, float]]] = defaultdict(dict)  # by step and node
+        self._epochs: list[Epoch] = []
+
+    def program(self, node: int) -> Program[None]:
+        """Each step of a worker or an aggregator."""
+        topology, count = self.plan.topology, sum(self.job.network.counts)
+        replica = Replica(self.job, self.data, node, self.state.copy())  # an aggregator's has no samples
+        part = self.parts[node]
+        while replica.state.step < self._steps:
+            began, before = self.seconds, self.hosts[node].seconds.copy()
+            own = None
+            if node < topology.workers:
+                own = self._gradient(replica)
+                yield Spend(Work.COMPUTE, seconds=self.plan.costs.compute)
+            total = yield from part.add_up(own, count)
+            if total is not None:
+                yield Spend(Work.UPDATE, total.nbytes)
+                self._update(replica, total)
+            if topology.aggregator is not None:
+                weights = flat(replica.state.parameters) if node == topology.aggregator else None
+                weights = yield from part.hand_down(weights, count)
+                replica.state.parameters = np.split(weights, self._cuts)
+            self._end_step(node, replica, began, before)
+
+    def _gradient(self, replica: Replica) -> Float32:
+        """A worker's gradient of its next mini-batch, all layers together: it is exchanged as a whole."""
+        replica.forward()
+        layers = [replica.backward(layer) for layer in reversed(range(self.job.network.layers))]
+        gradient = flat(layers[::-1])
+        self._gradients[replica.state.step][replica.node] = gradient
+        return gradient
+
+    def _update(self, replica: Replica, total: Float32) -> None:
+        for layer, part in enumerate(np.split(total, self._cuts)):
+            replica.update(layer, part)
+
+    def _end_step(self, node: int, replica: Replica, began: float, before: dict[Work, float]) -> None:
+        step = replica.state.step
+        replica.end_step()
+        if step not in self._weights:
+            self._step_golden(step)
+        if flat(replica.state.parameters).tobytes() != self._weights[step]:
+            raise CheckFailed(f"node {node}, step {step}: the weights differ from the golden model's")
+        now = self.hosts[node].seconds
+        self._work[step][node] = {kind: now[kind] - before[kind] for kind in Work}
+        if node < self.plan.topology.workers:
+            self._seconds[step].append(self.seconds - began)
+        if len(self._work[step]) == len(self.hosts):
+            del self._weights[step]
+
+    def _step_golden(self, step: int) -> None:
+        """The first node is through: all gradients of the step are there."""
+        topology, gradients = self.plan.topology, self._gradients.pop(step)
+        total = exchange(topology, [gradients[worker] for worker in range(topology.workers)], self._wire)
+        golden = Replica(self.job, self.data, 0, self.state)
+        self._update(golden, total)
+        golden.end_step()
+        weights = flat(self.state.parameters)
+        if topology.aggregator is not None:
+            hand_down(topology, weights, self._wire)
+        self._weights[step] = weights.tobytes()
+        if self.state.step % self.data.steps == 0:
+            measures = measure(self.job, self.data, self.state.parameters)
+            self._epochs.append(Epoch(self.state.step // self.data.steps, self.seconds, measures))
+
+    @property
+    def progress(self) -> int:
+        """Steps that a node has ended."""
+        return self.state.step - self._first
+
+    def _iteration(self, step: int) -> Iteration:
+        topology, work = self.plan.topology, self._work[step]
+        levels = [
+            range(topology.workers),
+            range(topology.workers, topology.nodes - 1),
+            range(topology.nodes)[-1:],
+        ]
+        if topology.aggregator is None:
+            levels = levels[:1]
+
+        def slowest(kind: Work) -> float:
+            return sum(max((work[node][kind] for node in level), default=0.0) for level in levels)
+
+        total = max(self._seconds[step])
+        return Iteration(total, slowest(Work.COMPUTE), slowest(Work.SUM), slowest(Work.UPDATE))
+
+    def result(self) -> Trained:
+        """The run's result."""
+        iterations = [self._iteration(step) for step in sorted(self._work)]
+        return Trained(self.state, self._epochs, iterations, self._wire, self.counters, self.seconds)
+
+
+def run(
+    job: DataParallel,
+    data: Dataset,
+    plan: Plan,
+    *,
+    state: State | None = None,
+    clock_mhz: float = CLOCK_MHZ,
+    quiet: bool = True,
+    link: LinkConfig | None = None,
+    pcap: Path | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Trained:
+    """Train on simulated NICs, from ``state`` on, which stays as it is.
+
+    Links have 10 Gb/s unless ``link`` says otherwise. All frames go to ``pcap``; ``progress`` is called with
+    the steps that are done.
+
+    Raises ValueError for a job of another number of workers than the plan's, InputError for a missing tool, and
+    SimulationFailed when it cannot go on: weights differ from the golden model's, a gradient is not finite, or
+    a node does not answer.
+    """
+    if job.nodes != plan.topology.workers:
+        raise ValueError(f"nodes must be the {plan.topology.workers} workers, not {job.nodes}")
+    cosim = InceptionnCosim(nodes=plan.topology.nodes, clock_mhz=clock_mhz, quiet=quiet)
+
+    def report(now: RunProgress) -> None:
+        if progress and now.phases:
+            progress(now.operations)
+
+    hosts = functools.partial(TrainingHosts, plan=plan, job=job, data=data, state=state or State.initial(job))
+    link = link or LinkConfig(gbps=GBPS)
+    raw = cosim.run(plan, hosts, seed=job.seed, link=link, pcap=pcap, progress=report)
+    trained: Trained = raw.hosts
+    trained.legs, trained.raw = legs_of(raw.switch), raw
+    return trained
+
+
+def reducer(plan: Plan) -> Exchange:
+    """The golden exchange of a plan, of the gradients of all layers as one vector."""
+    return lambda gradients: exchange(plan.topology, gradients, Wire(plan.packets))
+
+
+def references(job: DataParallel, data: Dataset, plan: Plan) -> References:
+    """Train as the plan says, in NumPy, three times."""
+    plain = None if plan.codec is None else reducer(replace(plan, codec=None))
+    return compare(job, data, reducer(plan), plain, whole=True)

@@ -1,0 +1,134 @@
+"""Two small convolutional networks with flat float32 gradients, by PyTorch: a plain one and a residual one.
+
+The same seed gives the same bits on one machine with one thread (``torch.set_num_threads(1)``). Importing this
+without PyTorch raises ImportError.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.sim.learning.mlp import CLASSES, Samples
+
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise ImportError("convolutional networks need PyTorch: pip install 'fanin[torch]'") from error
+
+from torch import Tensor, nn
+from torch.func import functional_call
+
+Float32 = npt.NDArray[np.float32]
+
+
+class Convolutions(nn.Sequential):
+    """Two convolutions of 3 × 3, each halved by a maximum over 2 × 2, and a linear layer."""
+
+    def __init__(self, side: int, classes: int, channels: int):
+        super().__init__(
+            nn.Conv2d(1, channels, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(channels, 2 * channels, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(2 * channels * (side // 4) ** 2, classes),
+        )
+
+
+class ResidualBlock(nn.Module):
+    """x + convolution(ReLU(norm(convolution(ReLU(norm(x)))))).
+
+    The norm is over a sample's own channels and pixels: it needs no statistics of a batch.
+    """
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.branch = nn.Sequential(*(layer for _ in range(2) for layer in _normalised(channels)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Of the same shape as ``x``."""
+        return x + self.branch(x)
+
+
+def _normalised(channels: int) -> tuple[nn.Module, ...]:
+    return nn.GroupNorm(1, channels), nn.ReLU(), nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+
+
+class Residual(nn.Sequential):
+    """A convolution that halves the image, ``blocks`` residual blocks, a norm, and a linear layer."""
+
+    def __init__(self, side: int, classes: int, channels: int, blocks: int = 3):
+        half = (side + 1) // 2
+        super().__init__(
+            nn.Conv2d(1, channels, 3, stride=2, padding=1),
+            *(ResidualBlock(channels) for _ in range(blocks)),
+            nn.GroupNorm(1, channels),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(channels * half**2, classes),
+        )
+
+
+@dataclass(frozen=True)
+class FlatNetwork:
+    """A module of ``kind`` whose parameters and gradients are one vector: tensor after tensor, as the module
+    lists them. Images are squares of ``side`` pixels, one per row of the samples; the loss is cross-entropy, in
+    the type of the vector.
+    """
+
+    kind: type[Convolutions] | type[Residual]
+    side: int = 8
+    classes: int = CLASSES
+    channels: int = 16
+
+    @cached_property
+    def _module(self) -> nn.Module:
+        return self.kind(self.side, self.classes, self.channels)
+
+    @property
+    def count(self) -> int:
+        """Values of the vector."""
+        return sum(parameter.numel() for parameter in self._module.parameters())
+
+    def initial(self, seed: int) -> Float32:
+        """PyTorch's own initialisation of each layer, by ``seed``."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module = self.kind(self.side, self.classes, self.channels)
+        return torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()]).numpy()
+
+    def _scores(self, flat: Tensor, samples: Samples) -> Tensor:
+        named = dict(self._module.named_parameters())
+        pieces = flat.split([parameter.numel() for parameter in named.values()])
+        views = {
+            name: piece.view_as(parameter)
+            for (name, parameter), piece in zip(named.items(), pieces, strict=True)
+        }
+        images = torch.from_numpy(samples.images).to(flat.dtype).view(-1, 1, self.side, self.side)
+        return functional_call(self._module, views, images)
+
+    def loss(self, vector: Float32, samples: Samples) -> float:
+        """Mean cross-entropy of the samples."""
+        with torch.no_grad():
+            return self._loss(torch.from_numpy(vector), samples).item()
+
+    def _loss(self, flat: Tensor, samples: Samples) -> Tensor:
+        return nn.functional.cross_entropy(self._scores(flat, samples), torch.from_numpy(samples.digits))
+
+    def gradient(self, vector: Float32, samples: Samples) -> Float32:
+        """Of the samples' mean loss, at the parameters ``vector``."""
+        flat = torch.from_numpy(vector).detach().requires_grad_()
+        (found,) = torch.autograd.grad(self._loss(flat, samples), flat)
+        return found.numpy()
+
+    def accuracy(self, vector: Float32, samples: Samples) -> float:
+        """Share of the samples that are recognised."""
+        with torch.no_grad():
+            guesses = self._scores(torch.from_numpy(vector), samples).argmax(dim=1).numpy()
+        return float((guesses == samples.digits).mean())

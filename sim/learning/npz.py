@@ -1,0 +1,83 @@
+"""Labelled images in a NumPy archive, by Keras' convention: x_train, y_train, x_test, y_test."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.errors import InputError
+from fanin.sim.learning.mlp import Samples
+
+PARTS = ("train", "test")
+NAMES = tuple(f"{axis}_{part}" for part in PARTS for axis in "xy")
+MAX_CLASSES = 1 << 16
+_WHITE = 255
+
+Array = npt.NDArray[Any]
+
+
+def load_npz(path: Path) -> tuple[Samples, Samples]:
+    """The samples to train on and the held-out ones: bytes become shares of 255, floats stay, images are rows.
+
+    Raises InputError of one line that names the file and what is wrong with it.
+    """
+    arrays = _arrays(path)
+    train, test = (_samples(path, part, arrays) for part in PARTS)
+    if train.images.shape[1] != test.images.shape[1]:
+        sizes = f"{test.images.shape[1]} values, one to train on {train.images.shape[1]}"
+        raise InputError(f"{path}: a sample of x_test has {sizes}")
+    return train, test
+
+
+def _arrays(path: Path) -> dict[str, Array]:
+    try:
+        with path.open("rb") as file:
+            if not zipfile.is_zipfile(file):  # NumPy would take it for an array, or for a pickle
+                raise InputError(f"{path}: no NumPy archive of {', '.join(NAMES)}")
+        with np.load(path, allow_pickle=False) as archive:
+            if missing := [name for name in NAMES if name not in archive]:
+                raise InputError(f"{path}: no {missing[0]}; {', '.join(NAMES)} are expected in it")
+            return {name: archive[name] for name in NAMES}
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path}: no NumPy archive of numbers: {error}") from error
+
+
+def _samples(path: Path, part: str, arrays: dict[str, Array]) -> Samples:
+    images, labels = (arrays[f"{axis}_{part}"] for axis in "xy")
+    if not images.ndim or not len(images) or labels.size != len(images) or labels.shape[:1] != images.shape[:1]:
+        found = f"{_shape(labels)} labels for {_shape(images)} values"
+        raise InputError(f"{path}: y_{part} must have a label for each sample of x_{part}, not {found}")
+    return Samples(_images(path, part, images), _labels(path, part, labels))
+
+
+def _shape(array: Array) -> str:
+    return " × ".join(map(str, array.shape)) or "1"
+
+
+def _images(path: Path, part: str, images: Array) -> Array:
+    rows = images.reshape(len(images), -1)
+    if not rows.size:
+        raise InputError(f"{path}: samples of x_{part} have no values")
+    if rows.dtype == np.uint8:
+        return rows.astype(np.float32) / np.float32(_WHITE)
+    if rows.dtype.kind != "f":
+        raise InputError(f"{path}: x_{part} must be of uint8 or floats, not of {rows.dtype}")
+    if not np.isfinite(rows).all():
+        raise InputError(f"{path}: x_{part} has values that are not finite")
+    return rows
+
+
+def _labels(path: Path, part: str, labels: Array) -> npt.NDArray[np.int64]:
+    if labels.dtype.kind not in "iu":
+        raise InputError(f"{path}: y_{part} must be of integers, not of {labels.dtype}")
+    if labels.min() < 0 or labels.max() >= MAX_CLASSES:
+        wrong = labels.min() if labels.min() < 0 else labels.max()
+        raise InputError(f"{path}: y_{part} has label {wrong}; labels are 0 to {MAX_CLASSES - 1}")
+    return labels.reshape(-1).astype(np.int64)

@@ -1,0 +1,140 @@
+"""Other traffic of the hosts beside an all-reduce: from every node's host to the next one's."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from fanin.hdl.ring.share import OVERHEAD
+from fanin.job import worker_endpoint
+from fanin.sim.cosim.live import Board
+from fanin.sim.cosim.program import HostProgram
+from fanin.wire.ethernet import ETHERNET
+from fanin.wire.fields import byte_length, pack_fields
+
+ETHERTYPE = 0x88B7  # IEEE 802 OUI extended: no protocol that a node knows
+NUMBER_BYTES = 8
+LEAST = byte_length(ETHERNET) + NUMBER_BYTES
+WINDOW = 8  # frames that a host has offered and its node has not taken: then it leaves one out
+_GRACE_PS = 50_000_000  # after the all-reduce, in which frames on their way arrive
+_PS = 8000  # in which a byte leaves at 1 Gb/s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flow:
+    """Frames of ``size`` bytes that each host sends to the next one, at a rate of ``gbps`` of the link.
+
+    The rate counts what a frame takes of the link: preamble, FCS and gap, too. A host sends fewer frames where
+    its node does not take as many. ``share`` is the host's, in sixteenths; a receiving host takes nothing in a
+    share ``stall`` of the cycles. Raises ValueError for a size too small and a rate of 0.
+    """
+
+    gbps: float
+    size: int = 1500
+    share: int = 2
+    stall: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.size < LEAST:
+            raise ValueError(f"size must be at least {LEAST}, not {self.size!r}")
+        if not self.gbps > 0:
+            raise ValueError(f"gbps must be above 0, not {self.gbps!r}")
+
+    @property
+    def interval(self) -> Fraction:
+        """ps from one frame to the next."""
+        return (self.size + OVERHEAD) * _PS / Fraction(self.gbps)
+
+    def frame(self, node: int, nodes: int, number: int) -> bytes:
+        """A host's frame of that number: random bytes behind it."""
+        header = {
+            "destination": worker_endpoint((node + 1) % nodes).mac,
+            "source": worker_endpoint(node).mac,
+            "ethertype": ETHERTYPE,
+        }
+        rest = np.random.default_rng((node, number)).bytes(self.size - LEAST)
+        return pack_fields(ETHERNET, header) + number.to_bytes(NUMBER_BYTES, "big") + rest
+
+
+@dataclass
+class Carried:
+    """What has become of a host's frames."""
+
+    sent: int = 0
+    received: int = 0
+    wrong: int = 0  #: changed on the way, repeated, or out of order
+
+
+class FlowHosts:
+    """Live hosts that post their descriptors, and send until all are finished; see LiveHosts.
+
+    ``result`` is what the programs ``last`` have read, per node, and what has become of its frames.
+    """
+
+    def __init__(self, board: Board, *, flow: Flow, reduce: list[HostProgram], last: HostProgram):
+        self.board, self.flow, self.programs, self.last = board, flow, reduce, last
+        self.nodes = len(reduce)
+        self.carried = [Carried() for _ in reduce]
+        self.expected = [0] * self.nodes  # the number of a host's next frame, at its receiver
+        self.reducing, self.reads = self.nodes, dict[int, list[int]]()
+
+    @property
+    def done(self) -> bool:
+        """Every host has read what it wanted."""
+        return len(self.reads) == self.nodes
+
+    @property
+    def progress(self) -> int:
+        """Frames received."""
+        return sum(carried.received for carried in self.carried)
+
+    def start(self) -> None:
+        """All begin at once."""
+        for node, program in enumerate(self.programs):
+            self.board.on_frame(node, functools.partial(self._received, (node - 1) % self.nodes))
+            self.board.stall(node, self.flow.stall)
+            self.board.run(node, program, self._reduced)
+            self._send(node, self.board.now)
+
+    def may_skip(self) -> bool:
+        """Nothing is counted in cycles once the all-reduce is over."""
+        return not self.reducing
+
+    def waiting(self) -> str:
+        """For the message of a run that cannot go on."""
+        return f"{self.reducing} of {self.nodes} nodes reduce"
+
+    def result(self) -> tuple[list[list[int]], list[Carried]]:
+        """Words read, and frames, per node."""
+        return [self.reads[node] for node in range(self.nodes)], self.carried
+
+    def _send(self, node: int, start: int) -> None:
+        def send(time: int) -> None:
+            if not self.reducing:
+                return
+            if self.board.unsent(node) < WINDOW:
+                carried = self.carried[node]
+                self.board.send(node, self.flow.frame(node, self.nodes, carried.sent))
+                carried.sent += 1
+            self.board.at(start + int((time + 1) * self.flow.interval), lambda: send(time + 1))
+
+        send(0)
+
+    def _received(self, sender: int, frame: bytes) -> None:
+        carried, number = self.carried[sender], int.from_bytes(frame[LEAST - NUMBER_BYTES : LEAST], "big")
+        carried.received += 1
+        if number < self.expected[sender] or frame != self.flow.frame(sender, self.nodes, number):
+            carried.wrong += 1
+        self.expected[sender] = number + 1
+
+    def _reduced(self, reads: list[int]) -> None:
+        self.reducing -= 1
+        if not self.reducing:
+            self.board.at(self.board.now + _GRACE_PS, self._read)
+
+    def _read(self) -> None:
+        for node in range(self.nodes):
+            self.board.run(node, self.last, functools.partial(self.reads.__setitem__, node))

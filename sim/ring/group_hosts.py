@@ -1,0 +1,78 @@
+"""Hosts of ring nodes that train in groups: a layer's all-reduce is an exchange of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from fanin.golden.ring.groups import exchange
+from fanin.ring import RingConfig
+from fanin.ring_groups import Plan
+from fanin.sim.cosim.live import Board
+from fanin.sim.ring.hosts import Float32, Host, Hosts, HostsResult
+from fanin.sim.ring.rounds import JobSettings, Rounds
+from fanin.sim.ring.schedule import Learners
+
+
+class GroupHost(Host):
+    """A worker's host: what it posts waits for the exchanges before, and for the other workers."""
+
+    hosts: GroupHosts
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self._complete = 0  # exchanges
+        self._above: int | None = None  # it waits until more are complete
+
+    def _post(self, layer: int, gradient: Float32) -> None:
+        self.hosts.sums.post(self._posted, self.node, gradient)
+        self._posted += 1
+        self.hosts.rounds.post(self.node, self.hosts.buffers.addresses[layer], gradient, self._end_exchange)
+        self.advance()
+
+    def _ask(self, above: int | None) -> None:
+        self._above = -1 if above is None else above
+        self._wake()
+
+    def _end_exchange(self) -> None:
+        self._complete += 1
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._above is not None and self._complete > self._above:
+            self._above = None
+            self.advance(self._complete)
+
+
+class GroupHosts(Hosts):
+    """All of them, those of aggregators included, which have no program of their own."""
+
+    host_type = GroupHost
+
+    def __init__(
+        self,
+        board: Board,
+        *,
+        config: RingConfig,
+        plan: Plan,
+        learners: Learners,
+        stops: Mapping[int, float],
+        jobs: JobSettings,
+    ):
+        reduce = partial(exchange, config=config, plan=plan)
+        super().__init__(
+            board, config=config, nodes=plan.workers, learners=learners, stops=stops, reduce=reduce
+        )
+        self.rounds = Rounds(board, self.driver, plan, jobs, name=self.name, dead=self.dead.__contains__)
+
+    @property
+    def done(self) -> bool:
+        """All hosts have come to the end of their programs, and the exchanges, too."""
+        return super().done and self.rounds.idle
+
+    def result(self) -> HostsResult:
+        """With the figures of the rounds."""
+        found = super().result()
+        found.rounds = self.rounds.figures
+        return found

@@ -1,0 +1,151 @@
+"""One exchange in groups on simulated ring nodes: vectors in, every worker's sum out, figures of each round."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.clock import CLOCK_MHZ
+from fanin.errors import InputError
+from fanin.hdl.ring.node import RingNode
+from fanin.host.ring import RingDriver
+from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
+from fanin.ring_groups import Plan
+from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
+from fanin.sim.cosim.live import Board
+from fanin.sim.cosim.program import HostProgram
+from fanin.sim.cosim.run import Phase, RunResult
+from fanin.sim.cosim.simulator import Group
+from fanin.sim.ring.rounds import JobSettings, RoundFigures, Rounds
+
+Float32 = npt.NDArray[np.float32]
+
+_PS = 1e12
+
+
+@dataclass
+class GroupsRun:
+    """What an exchange leaves; ``seconds`` until the last worker has its sum, barriers among them."""
+
+    sums: list[Float32]  # per worker
+    seconds: float
+    rounds: list[RoundFigures]
+    counters: list[dict[str, int]]  # per node
+    raw: RunResult = field(default_factory=RunResult, repr=False)
+
+
+class GroupsCosim:
+    """Ring nodes at a forwarding switch, built once; each ``exchange`` is a run of some or all of them.
+
+    Raises InputError for a missing tool and for sizes out of range.
+    """
+
+    def __init__(self, config: RingConfig, *, nodes: int, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
+        if nodes not in range(MIN_NODES, MAX_NODES + 1):
+            raise InputError(f"nodes must be {MIN_NODES} to {MAX_NODES}, not {nodes}")
+        self.config, self.nodes = config, nodes
+        self.driver = RingDriver(config)
+        self._cluster = Cluster(
+            lambda: [Group(RingNode(config=config, queue=1), nodes)], clock_mhz=clock_mhz, quiet=quiet
+        )
+
+    def exchange(
+        self,
+        vectors: Sequence[Float32],
+        plan: Plan,
+        *,
+        jobs: JobSettings | None = None,
+        seed: int = 0,
+        **settings: Unpack[Settings],
+    ) -> GroupsRun:
+        """Add up the workers' vectors, of one length; all post at once.
+
+        ``settings`` are those of ``Cluster.run``. Raises ValueError for vectors or a plan that do not fit,
+        SimulationFailed when the run cannot go on, or a node fails.
+        """
+        given, jobs = [np.ravel(vector).astype(np.float32) for vector in vectors], jobs or JobSettings()
+        sizes = {vector.size for vector in given}
+        if len(given) != plan.workers or len(sizes) != 1 or 0 in sizes:
+            raise ValueError(
+                f"vectors must be {plan.workers} of one length, at least 1, not {len(given)} of {sorted(sizes)}"
+            )
+        if plan.nodes > self.nodes:
+            raise ValueError(f"plan must have at most {self.nodes} nodes, not {plan.nodes}")
+        size = self.config.words(given[0].size) * self.config.width // 8
+        identify = HostProgram().extend(self.driver.identify().operations)
+        raw = self._cluster.run(
+            memories=([np.zeros(size, np.uint8)] for _ in range(plan.nodes)),
+            phases=[Phase("identify", [identify] * plan.nodes)],
+            longest_wait=jobs.retries * (jobs.timeout + 2) + 4 * jobs.timeout,
+            hosts=functools.partial(_Workers, config=self.config, plan=plan, jobs=jobs, vectors=given),
+            seed=seed,
+            **settings,
+        )
+        check_identities(self.driver, raw.phases[0].reads)
+        run: GroupsRun = raw.hosts
+        run.raw = raw
+        return run
+
+
+class _Workers:
+    """Live hosts of one exchange."""
+
+    def __init__(
+        self, board: Board, *, config: RingConfig, plan: Plan, jobs: JobSettings, vectors: Sequence[Float32]
+    ):
+        self._board, self._plan, self._vectors = board, plan, vectors
+        self._driver = RingDriver(config)
+        self._rounds = Rounds(board, self._driver, plan, jobs, name=lambda number: "the exchange")
+        self._began, self._ended = board.now, 0
+        self._sums: dict[int, Float32] = {}
+        self._counters: dict[int, dict[str, int]] = {}
+
+    def start(self) -> None:
+        """All workers post."""
+        for worker, vector in enumerate(self._vectors):
+            self._rounds.post(worker, 0, vector, functools.partial(self._complete, worker))
+
+    def _complete(self, worker: int) -> None:
+        found = self._board.memory(worker)[: self._vectors[worker].nbytes]
+        self._sums[worker] = found.copy().view("<f4")
+        if len(self._sums) == self._plan.workers:
+            self._ended = self._board.now
+            counters = HostProgram().extend(self._driver.counters().operations)
+            for node in range(self._plan.nodes):
+                self._board.run(node, counters, functools.partial(self._note, node))
+
+    def _note(self, node: int, reads: list[int]) -> None:
+        self._counters[node] = self._driver.counters_of(self._driver.counters().results(reads))
+
+    @property
+    def done(self) -> bool:
+        """All counters have been read."""
+        return len(self._counters) == self._plan.nodes and self._rounds.idle
+
+    @property
+    def progress(self) -> int:
+        """Workers that have their sum."""
+        return len(self._sums)
+
+    def may_skip(self) -> bool:
+        """Always: hosts poll while a job is under way, and there is nothing to send between jobs."""
+        return True
+
+    def waiting(self) -> str:
+        """How many workers are through."""
+        return f"{len(self._sums)} of {self._plan.workers} workers have their sum"
+
+    def result(self) -> GroupsRun:
+        """Without the run around it."""
+        workers, nodes = range(self._plan.workers), range(self._plan.nodes)
+        return GroupsRun(
+            [self._sums[worker] for worker in workers],
+            (self._ended - self._began) / _PS,
+            self._rounds.figures,
+            [self._counters[node] for node in nodes],
+        )

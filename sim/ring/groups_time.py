@@ -1,0 +1,66 @@
+"""How long an exchange in groups takes, by the model of its rings (docs/systems/ring-groups.md, "Time")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fanin.clock import CLOCK_MHZ
+from fanin.host.ring import RingDriver, RingMember
+from fanin.ring import RingConfig
+from fanin.ring_groups import BARRIER, Plan
+from fanin.sim.network import SWITCH_NS, LinkConfig
+from fanin.sim.ring.rounds import job_program
+from fanin.sim.ring.time import RingTime
+
+_ACCESS = 4  # cycles of a register access
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupsTime:
+    """The time of an exchange of ``count`` values; ``barrier`` in seconds. The rest is as RingTime has it."""
+
+    config: RingConfig
+    plan: Plan
+    count: int
+    barrier: float = BARRIER
+    link: LinkConfig = field(default_factory=LinkConfig)
+    switch_ns: float = SWITCH_NS
+    clock_mhz: float = CLOCK_MHZ
+    word_bytes: float | None = None
+
+    @property
+    def accesses(self) -> int:
+        """Register accesses of a job."""
+        member = RingMember(id=0, macs=[0, 1], rank=0)
+        return len(job_program(RingDriver(self.config), member, 0, self.count))
+
+    def _ring(self, nodes: int) -> float:
+        return RingTime(
+            config=self.config,
+            nodes=nodes,
+            count=self.count,
+            link=self.link,
+            switch_ns=self.switch_ns,
+            clock_mhz=self.clock_mhz,
+            word_bytes=self.word_bytes,
+        ).total
+
+    @property
+    def rounds(self) -> list[float]:
+        """Seconds of each round, without the barrier before it: of the largest of its rings."""
+        sizes = [max(len(ring.members) for ring in each.rings) for each in self.plan.rounds]
+        cycles = {size: self._ring(size) + _ACCESS * self.accesses for size in set(sizes)}
+        return [cycles[size] / (self.clock_mhz * 1e6) for size in sizes]
+
+    @property
+    def total(self) -> float:
+        """Seconds from the last worker's post until all workers have the sum."""
+        return sum(self.rounds) + len(self.plan.rounds) * self.barrier
+
+
+def exchange_seconds(
+    config: RingConfig, plan: Plan, link: LinkConfig, *, barrier: float = BARRIER
+) -> Callable[[int], float]:
+    """The time of an exchange by its number of values, for ``run_model``; INCEPTIONN's words do not shrink."""
+    return lambda count: GroupsTime(config=config, plan=plan, count=count, link=link, barrier=barrier).total
