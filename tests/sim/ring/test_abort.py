@@ -25,7 +25,7 @@ class AbortedFirst(RingCosim):
     accesses = 0  # of the host, some 10 cycles each
     stopped = True  # by ``stop``, else by the next ``start``
 
-    def _start(self, member):
+    def _start(self, member, flow):
         driver, program = self.driver, HostProgram()
         for batch in driver.configure(replace(member, id=member.id + 1)), driver.start():
             program.extend(batch.operations)
