@@ -60,7 +60,7 @@ class Run:
             stall=stall,
             seed=seed,
             limit=limit,
-            idle=idle or 200 + 4 * latency,
+            idle=idle or 2000 + 4 * latency,  # the slowest phase of a stall ends meanwhile
             processes=[self.memory.process, watch],
         )
         self.bursts = [bursts_of(*command[:2], step) if command[1] else [] for command in kept(commands)]

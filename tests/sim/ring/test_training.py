@@ -100,10 +100,8 @@ def test_what_is_not_finite_is_named():
 
 def test_a_dead_node_is_named_and_ends_the_run():
     job = job_of(stops={1: 30e-6}, epochs=3)
-    with pytest.raises(
-        SimulationFailed,
-        match=r"node 1 has stopped answering: node 0 gives up the all-reduce of layer \d, step \d",
-    ):
+    text = "node 1 has stopped answering: (node 0 gives up|its link is cut in) the all-reduce of layer"
+    with pytest.raises(SimulationFailed, match=text):
         run(job)
 
 

@@ -20,7 +20,7 @@ def test_the_command_trains_in_rtl_as_on_the_model(capsys, tmp_path):
     dying = f"{HARDWARE} {faults} --epochs 9 --stop 1:5e-4 --pcap {frames}"
     status, out, err = run(capsys, folder, dying)
     assert (status, out) == (1, "")
-    assert "node 1 has stopped answering: node 0 gives up the all-reduce of layer" in err
+    assert "node 1 has stopped answering: " in err
     kinds = {bytes(frame)[12:14] for frame in rdpcap(str(frames))}
     assert kinds == {ETHERTYPE_RING.to_bytes(2)}
     left = json.loads((folder / "run.json").read_text())
