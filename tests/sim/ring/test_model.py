@@ -94,14 +94,13 @@ def test_hosts_that_reduce_themselves_are_the_papers_baseline():
         (Schedule(), smart_nic_paper.conventional),
         (Schedule(Overlap.NONE), smart_nic_paper.naive),
     ):
-        job = job_of(profile=WorkerProfile(flops=flops), schedule=schedule)
-        changed, _ = on_cores(job, inputs.cores())
-        plan = changed.schedule if schedule.overlap is Overlap.NONE else Schedule(outstanding=layers)
-        seconds = inputs.cores().seconds(counts[0], 6, alone=schedule.overlap is Overlap.NONE)
+        training = DataParallel(network=Mlp((1,) * (layers + 1)), nodes=6)
+        job = replace(job_of(profile=WorkerProfile(flops=flops), schedule=schedule), training=training)
+        changed, seconds = on_cores(job, inputs.cores())
         stretched = replace(changed.profile, flops=flops * 4 / counts[0])  # layers of 4 values
-        timed = Timed(counts=[4] * layers, nodes=6, batch=batch, profile=stretched, schedule=plan)
+        timed = Timed(counts=[4] * layers, nodes=6, batch=batch, profile=stretched, schedule=changed.schedule)
         sums = Sums(lambda gradients: np.add.reduce(gradients), 6)
-        found = World(timed, 6, sums, lambda values, seconds=seconds: seconds).run()[0].steps[0]
+        found = World(timed, 6, sums, lambda values, seconds=seconds: seconds(counts[0])).run()[0].steps[0]
         assert found == pytest.approx(makespan(paper(inputs, batch, 6)), rel=1e-9)
 
 
@@ -115,7 +114,9 @@ def test_a_gradient_that_is_not_finite_ends_the_run():
 
 def test_cores_cost_what_the_model_says():
     cores = Cores(Link(1e-6, 1e-9, 2e-10), 1e-9, 1.5)
-    assert cores.seconds(1000, 2, alone=True) > cores.seconds(1000, 2, alone=False)
+    on_the_link = 2 * 1e-6 + 4000 * 1e-9  # two steps, and half of 4,000 bytes there and back
+    assert cores.seconds(1000, 2, alone=False) == pytest.approx(on_the_link + 2000 * 2e-10)
+    assert cores.seconds(1000, 2, alone=True) == pytest.approx(on_the_link + 2000 * 1e-9)
     with pytest.raises(ValueError, match="flops must be above 0"):
         WorkerProfile(flops=0)
     with pytest.raises(ValueError, match="outstanding must be 1 without overlap"):

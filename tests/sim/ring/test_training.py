@@ -7,10 +7,11 @@ import pytest
 
 from fanin.codec import Bfp, Inceptionn
 from fanin.golden.mlp import Mlp
+from fanin.golden.ring.all_reduce import all_reduce
 from fanin.ring import RingConfig
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.learning.mlp import load_digits
-from fanin.sim.learning.replica import DataParallel, Dataset, State
+from fanin.sim.learning.replica import DataParallel, Dataset, State, measure, train
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.profile import WorkerProfile
 from fanin.sim.ring.schedule import Overlap, Schedule
@@ -74,6 +75,16 @@ def test_faults_on_every_link_change_no_bit(name):
     assert sum(counters["bad_fcs"] for counters in outcome.counters) > 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("nodes", [4, 5, 6])
+def test_more_nodes_train_bit_for_bit_over_a_bad_network(nodes, name):
+    job = job_of(CODECS[name], nodes=nodes, batch=32)
+    golden = references(job, data_of(job)).final
+    for link in LinkConfig(), FAULTS:
+        assert run(job, link=link).state.equals(golden)
+
+
 def test_schedules_differ_in_time_alone():
     schedules = [Schedule(Overlap.NONE), Schedule(), Schedule(outstanding=8)]
     outcomes = [run(job_of(schedule=schedule)) for schedule in schedules]
@@ -125,7 +136,9 @@ def test_replicas_that_differ_are_named():
 def test_references_in_wider_numbers_are_near():
     job = job_of(epochs=3)
     found = references(job, data_of(job))
-    assert found.codec == found.binary32
+    alone = train(job.training, data_of(job), functools.partial(all_reduce, config=job.config))
+    assert found.final.equals(alone)
+    assert found.binary32[-1] == measure(job.training, data_of(job), alone.parameters)
     assert 0 < found.distance < 1e-4
     assert abs(found.binary64[-1].loss - found.binary32[-1].loss) < 1e-4
     with_codec = references(job_of(Inceptionn(bound=6, group=8), epochs=3), data_of(job))
