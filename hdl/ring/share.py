@@ -21,8 +21,8 @@ class LinkShare(wiring.Component):
 
     A frame counts 24 bytes more than it has, and 84 at least: its time on the link. The host's count
     (16 − ``share``)-fold, the ring's ``share``-fold, with the other sign. So their sum stands still where the
-    host has its share. The sum has bounds: a side that was idle has saved 16 of the longest frames of the host,
-    by weight, and no more.
+    host has its share. The sum has bounds, the power of two above 16 of the longest frames of the host by
+    weight: a side that was idle has saved that much and no more.
 
     Members
     -------
