@@ -140,6 +140,22 @@ def test_a_gradient_that_is_not_finite_ends_it_with_node_layer_and_step():
         train_on_events(Plan(topology), job)
 
 
+@each_topology
+def test_progress_is_of_the_node_that_has_ended_the_fewest_steps(topology, monkeypatch):
+    ended, ahead, end_step = [0] * topology.nodes, [], TrainingHosts._end_step
+
+    def count(hosts, node, *rest):
+        end_step(hosts, node, *rest)
+        ended[node] += 1
+        assert hosts.progress == min(ended)
+        ahead.append(max(ended) - hosts.progress)
+
+    monkeypatch.setattr(TrainingHosts, "_end_step", count)
+    _, data = train_on_events(Plan(topology, None, costs=COSTS), job_of(topology))
+    assert ended == [data.steps] * topology.nodes
+    assert max(ahead) > 0
+
+
 def test_a_worker_that_dies_is_named():
     topology = Topology(3, AGGREGATOR)
     plan = Plan(topology, None, costs=COSTS, stops={1: 2.5e-3})
