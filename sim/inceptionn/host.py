@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -58,14 +58,22 @@ class Board(Scheduler, Protocol):
 class Host:
     """A node's host: connections to others by leg, and one program at a time.
 
-    ``compresses``: whether segments with gradients ask the NIC for its codec.
+    ``compresses``: whether segments with gradients ask the NIC for its codec. ``dead``: nodes whose
+    links are cut.
     """
 
     def __init__(
-        self, board: Board, node: int, *, transport: TransportConfig, costs: HostCosts, compresses: bool
+        self,
+        board: Board,
+        node: int,
+        *,
+        transport: TransportConfig,
+        costs: HostCosts,
+        compresses: bool,
+        dead: Container[int] = (),
     ):
         self.board, self.node, self.costs = board, node, costs
-        self._transport, self._compresses = transport, compresses
+        self._transport, self._compresses, self._dead = transport, compresses, dead
         self._connections: dict[tuple[int, Leg], Connection] = {}
         self._core_free = 0
         self.seconds: defaultdict[Work, float] = defaultdict(float)
@@ -131,6 +139,7 @@ class Host:
                 transmit=self._transmit,
                 tos=TOS_COMPRESSIBLE if leg.gradients and self._compresses else 0,
                 names=(f"node {self.node}", f"node {peer}"),
+                cut=lambda: self.node in self._dead,
             )
         return self._connections[peer, leg]
 

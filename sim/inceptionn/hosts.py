@@ -58,9 +58,16 @@ class Hosts(ABC):
         self._began = board.now
         nodes = range(plan.topology.nodes)
         self.parts = [Part(plan.topology, node, plan.packets) for node in nodes]
-        compresses = plan.codec is not None
+        self.dead: set[int] = set()
         self.hosts = [
-            Host(board, node, transport=plan.transport, costs=plan.costs, compresses=compresses)
+            Host(
+                board,
+                node,
+                transport=plan.transport,
+                costs=plan.costs,
+                compresses=plan.codec is not None,
+                dead=self.dead,
+            )
             for node in nodes
         ]
         self._running = set(nodes)
@@ -81,9 +88,13 @@ class Hosts(ABC):
     def start(self) -> None:
         """All begin."""
         for node, seconds in self.plan.stops.items():
-            self.board.at(self._began + round(seconds * _PS), partial(self.board.cut, node))
+            self.board.at(self._began + round(seconds * _PS), partial(self._stop, node))
         for each in self.hosts:
             each.run(self.program(each.node), partial(self._ended, each.node))
+
+    def _stop(self, node: int) -> None:
+        self.board.cut(node)
+        self.dead.add(node)
 
     def _ended(self, node: int, result: None) -> None:
         self._running.remove(node)

@@ -99,8 +99,8 @@ class TrainingHosts(Hosts):
     def __init__(self, board: Board, *, plan: Plan, job: DataParallel, data: Dataset, state: State):
         super().__init__(board, plan)
         self.job, self.data, self.state = job, data, state.copy()  # the golden one
-        self._first = state.step
         self._steps = job.epochs * data.steps
+        self._ended_by_all = 0  # steps
         self._cuts = np.cumsum(job.network.counts)[:-1]
         self._wire = Wire(plan.packets)
         self._gradients: dict[int, dict[int, Float32]] = defaultdict(dict)  # by step and worker
@@ -155,6 +155,7 @@ class TrainingHosts(Hosts):
             self._seconds[step].append(self.seconds - began)
         if len(self._work[step]) == len(self.hosts):
             del self._weights[step]
+            self._ended_by_all += 1
 
     def _step_golden(self, step: int) -> None:
         """The first node is through: all gradients of the step are there."""
@@ -173,8 +174,8 @@ class TrainingHosts(Hosts):
 
     @property
     def progress(self) -> int:
-        """Steps that a node has ended."""
-        return self.state.step - self._first
+        """Steps that all nodes have ended."""
+        return self._ended_by_all
 
     def _iteration(self, step: int) -> Iteration:
         topology, work = self.plan.topology, self._work[step]

@@ -54,9 +54,9 @@ def _distance(sequence: int, base: int) -> int:
 class Connection:
     """One end of a connection, which is established: both streams begin at byte 0.
 
-    ``names``: own node and peer, for messages. ``tos`` is that of segments with payload. Bytes arrive in order,
-    each once: ``read`` hands them over. Raises CheckFailed, from the scheduler's call, if the peer has not
-    answered after all retries.
+    ``names``: own node and peer, for messages. ``cut``: whether the own link is cut, which is then named as the
+    cause. ``tos`` is that of segments with payload. Bytes arrive in order, each once: ``read`` hands them over.
+    Raises CheckFailed, from the scheduler's call, if the peer has not answered after all retries.
     """
 
     def __init__(
@@ -69,9 +69,10 @@ class Connection:
         transmit: Callable[[bytes], None],
         tos: int = 0,
         names: tuple[str, str] = ("this end", "the other end"),
+        cut: Callable[[], bool] = lambda: False,
     ):
         self._own, self._peer, self._config, self._tos, self._names = own, peer, config, tos, names
-        self._scheduler, self._transmit = scheduler, transmit
+        self._scheduler, self._transmit, self._cut = scheduler, transmit, cut
         self.counters = Counters()
         self._unsent: deque[tuple[bytes, int]] = deque()  # payload and flags
         self._flying: deque[tuple[int, bytes, int]] = deque()  # first byte, payload and flags
@@ -255,6 +256,10 @@ class Connection:
 
     def _lost(self) -> CheckFailed:
         own, peer = self._names
-        config, what = self._config, f"acknowledged byte {self._flying[0][0]}" if self._flying else "answered"
-        seconds = config.timeout if self._flying else config.probe
-        return CheckFailed(f"{own}: {peer} has not {what} after {config.retries} retries, {seconds:g} s apart")
+        if self._cut():
+            return CheckFailed(f"{own} has stopped answering: its link is cut")
+        config, what, seconds = self._config, "answer", self._config.probe
+        if self._flying:
+            what, seconds = f"acknowledgement of byte {self._flying[0][0]}", config.timeout
+        tries = f"after {config.retries} retries, {seconds:g} s apart"
+        return CheckFailed(f"{peer} has stopped answering: {own} has no {what} {tries}")
