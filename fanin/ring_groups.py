@@ -95,6 +95,13 @@ class Groups:
     def __str__(self) -> str:
         return f"{self.groups}x{self.members}"
 
+    def check_workers(self, nodes: int) -> None:
+        """Raise ValueError unless these are groups of so many workers."""
+        if self.workers != nodes:
+            raise ValueError(
+                f"groups must be of the {nodes} nodes that train, not {self}: {self.workers} workers"
+            )
+
     @property
     def workers(self) -> int:
         """Of all groups."""

@@ -39,11 +39,8 @@ class RingTraining:
     barrier: float = BARRIER
 
     def __post_init__(self) -> None:
-        if self.groups and self.groups.workers != self.training.nodes:
-            raise ValueError(
-                f"groups must be of the {self.training.nodes} nodes that train, not {self.groups}: "
-                f"{self.groups.workers} workers"
-            )
+        if self.groups:
+            self.groups.check_workers(self.training.nodes)
 
     @property
     def nodes(self) -> int:

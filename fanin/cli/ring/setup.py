@@ -208,9 +208,11 @@ def _inceptionn(
 
     if codec is not None and not isinstance(codec, Inceptionn):
         raise InputError(f"--codec {values['codec']}: INCEPTIONN's NIC has its own codec, or none")
-    groups = _groups(values).groups if values["groups"] else 1
-    above = Scheme(values["above"]) if values["groups"] else None
-    topology = Topology(training.nodes, Scheme(values["exchange"]), groups, above)
+    groups = _groups(values) if values["groups"] else None
+    if groups:
+        groups.check_workers(training.nodes)
+    above = Scheme(values["above"]) if groups else None
+    topology = Topology(training.nodes, Scheme(values["exchange"]), groups.groups if groups else 1, above)
     stops = parse_stops(values["stop"], topology.nodes, "node")
     plan = Plan(topology, codec, costs=costs_of(training, profile), stops=stops)
     _ = plan.packets  # which knows the codecs that the NIC does not have

@@ -99,7 +99,8 @@ def test_bad_input_takes_one_line_and_writes_nothing(capsys, tmp_path, monkeypat
         ("--all-reduce nic", "--all-reduce: of smart NICs, not of --system inceptionn"),
         ("--codec bfp", "--codec bfp: INCEPTIONN's NIC has its own codec, or none"),
         ("--codec inceptionn --group 16", "group must be 8, the NIC's, not 16"),
-        ("--groups 3x2", "groups must divide the 4 workers, not be 3"),
+        ("--groups 3x2", "groups must be of the 4 nodes that train, not 3x2: 6 workers"),
+        ("--groups 2x2 --nodes 8", "groups must be of the 8 nodes that train, not 2x2: 4 workers"),
         (
             "--groups 2x2 --exchange aggregator --above ring",
             "above must be aggregator where groups have aggreg",
