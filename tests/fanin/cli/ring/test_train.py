@@ -91,6 +91,17 @@ def test_a_faster_link_and_more_outstanding_change_no_bit(capsys, tmp_path):
     assert all(state_of(tmp_path / name).equals(state_of(tmp_path / "one")) for name in runs)
 
 
+@pytest.mark.parametrize("nodes", ["--nodes 4", "--groups 2x2"])
+def test_a_slow_pcie_binds_on_the_model(capsys, tmp_path, nodes):
+    sizes = f"{SMALL.replace('--nodes 3', nodes)} --epochs 1"
+    exposed = {
+        pcie: run_json(capsys, tmp_path / pcie, f"{sizes} --pcie {pcie}")["iteration"]["exposed"]
+        for pcie in ("1e9", "51e9")
+    }
+    bits = 32 * (65 * 16 + 17 * 10)
+    assert exposed["1e9"] > max(bits / 1e9, 1.2 * exposed["51e9"])
+
+
 @pytest.mark.parametrize(
     ("options", "rounds"), [("", 3), ("--above aggregator", 2 + 2 * 2), ("--exchange aggregator", 2 * (2 + 2))]
 )
