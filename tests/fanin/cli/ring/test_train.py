@@ -74,6 +74,9 @@ def test_hosts_that_reduce_themselves_take_longer_and_the_same_bits(capsys, tmp_
     nic = run_json(capsys, tmp_path / "nic")
     host = run_json(capsys, tmp_path / "host", f"{SMALL} --all-reduce host")
     assert host["configuration"]["on"] == "model"
+    unused = {"outstanding", "memory_bandwidth", "pcie", "gbps"}
+    assert {name for name in unused if host["configuration"][name] is None} == unused
+    assert "memory bandwidth" not in (tmp_path / "host" / "report.html").read_text()
     assert host["loss"] == nic["loss"]
     assert state_of(tmp_path / "host").equals(state_of(tmp_path / "nic"))
     assert host["iteration"]["seconds"] > nic["iteration"]["seconds"]
