@@ -28,6 +28,7 @@ class GroupsTime:
     switch_ns: float = SWITCH_NS
     clock_mhz: float = CLOCK_MHZ
     word_bytes: float | None = None
+    memory_gbps: float | None = None
 
     @property
     def accesses(self) -> int:
@@ -44,6 +45,7 @@ class GroupsTime:
             switch_ns=self.switch_ns,
             clock_mhz=self.clock_mhz,
             word_bytes=self.word_bytes,
+            memory_gbps=self.memory_gbps,
         ).total
 
     @property
@@ -60,7 +62,19 @@ class GroupsTime:
 
 
 def exchange_seconds(
-    config: RingConfig, plan: Plan, link: LinkConfig, *, barrier: float = BARRIER
+    config: RingConfig,
+    plan: Plan,
+    link: LinkConfig,
+    *,
+    barrier: float = BARRIER,
+    memory_gbps: float | None = None,
 ) -> Callable[[int], float]:
     """The time of an exchange by its number of values, for ``run_model``; INCEPTIONN's words do not shrink."""
-    return lambda count: GroupsTime(config=config, plan=plan, count=count, link=link, barrier=barrier).total
+
+    def seconds(values: int) -> float:
+        time = GroupsTime(
+            config=config, plan=plan, count=values, link=link, barrier=barrier, memory_gbps=memory_gbps
+        )
+        return time.total
+
+    return seconds

@@ -150,12 +150,19 @@ def nic_seconds(
     *,
     switch_ns: float = SWITCH_NS,
     clock_mhz: float = CLOCK_MHZ,
+    memory_gbps: float | None = None,
 ) -> Callable[[int], float]:
     """The time of the NIC's model. What INCEPTIONN makes of words depends on them: here they do not shrink."""
 
     def seconds(values: int) -> float:
         time = RingTime(
-            config=config, nodes=nodes, count=values, link=link, switch_ns=switch_ns, clock_mhz=clock_mhz
+            config=config,
+            nodes=nodes,
+            count=values,
+            link=link,
+            switch_ns=switch_ns,
+            clock_mhz=clock_mhz,
+            memory_gbps=memory_gbps,
         )
         return time.total / (clock_mhz * 1e6)
 

@@ -34,7 +34,8 @@ class RingTime:
 
     Of ``engines`` that share the vector the first one has the longest stripe: figures are those of its ring.
     ``word_bytes`` is what a word takes on the link, as far as the data say that (INCEPTIONN); otherwise the
-    codec's own. Loss is not modelled.
+    codec's own. ``memory_gbps`` is what memory gives, and what it takes, at most; None: a word a cycle. Loss is
+    not modelled.
     """
 
     config: RingConfig
@@ -45,6 +46,7 @@ class RingTime:
     switch_ns: float = SWITCH_NS
     clock_mhz: float = 250.0
     word_bytes: float | None = None
+    memory_gbps: float | None = None
 
     @classmethod
     def of(cls, vectors: Sequence[Float32], config: RingConfig, **network: Any) -> RingTime:
@@ -137,7 +139,10 @@ class RingTime:
     @property
     def in_memory(self) -> float:
         """T_mem: every word read once and written once, on channels of their own."""
-        return self.config.words(self.stripe)
+        words = self.config.words(self.stripe)
+        if self.memory_gbps is None:
+            return words
+        return words * max(1.0, self.config.width * self.clock_mhz / (self.memory_gbps * 1000))
 
     @property
     def hop(self) -> float:

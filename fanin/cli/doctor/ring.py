@@ -1,4 +1,4 @@
-"""How far a training over the ring got, and what its links lost."""
+"""How far a training over the ring got, and what its links lost if it came to its end."""
 
 from __future__ import annotations
 

@@ -49,3 +49,5 @@ OF_MODEL = (
 )
 #: Options that INCEPTIONN's nodes have nothing for.
 OF_SMART_NIC = ("lanes", "all_reduce", "on", "overlap", "outstanding", "pcie")
+#: Options that hosts that add up themselves do not use: α, β and γ of their ring have these times in them.
+OF_REDUCING_NIC = ("outstanding", "memory_bandwidth", "pcie", "gbps")

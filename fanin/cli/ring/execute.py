@@ -29,7 +29,8 @@ from fanin.sim.learning.replica import State
 def execute(args: argparse.Namespace) -> int:
     """Carry out the command. Raises CheckFailed where the run cannot be ended, or its bits differ.
 
-    The folder of a run that has failed says why, and has the state behind its last whole epoch.
+    The folder of a run that has failed says why, and has the state behind its last whole epoch, unless
+    its last weights are not the golden model's.
     """
     output: Path = args.output
     if args.pcap:
@@ -61,7 +62,9 @@ def _fill(folder: Path, setup: Setup, pcap: Path | None, status: StatusLine) -> 
     except CheckFailed as failure:
         metrics, state = failure_of(setup, str(failure), steps.made), _last_epoch(setup, steps.made)
     else:
-        metrics, state = metrics_of(setup, result, beside), result.state
+        metrics = metrics_of(setup, result, beside)
+        # Nothing goes on from weights that are not the golden model's: its end would differ, too.
+        state = result.state if metrics["bit_exact"] else None
         (folder / REPORT_FILE).write_text(ring_page(metrics, result.times))
     if pcap:
         keep_capture(capture, pcap)

@@ -42,7 +42,7 @@ class Earlier:
         """Behind the run's last whole epoch. Raises InputError."""
         path = self.folder / STATE_FILE
         if not path.exists():
-            raise InputError(f"{path}: no such file: the run has made no whole epoch to go on from")
+            raise InputError(f"{path}: no such file: the run has left no state to go on from")
         return load_state(path, network)
 
 

@@ -12,7 +12,15 @@ from typing import Any
 from fanin.cli.codec.options import PARAMETERS, as_options, configuration, parse_bound
 from fanin.cli.ranges import Ranges, check_ranges
 from fanin.cli.ring.backend import Backend
-from fanin.cli.ring.defaults import AGGREGATOR, DEFAULTS, GBPS, OF_MODEL, OF_SMART_NIC, SMART_NIC
+from fanin.cli.ring.defaults import (
+    AGGREGATOR,
+    DEFAULTS,
+    GBPS,
+    OF_MODEL,
+    OF_REDUCING_NIC,
+    OF_SMART_NIC,
+    SMART_NIC,
+)
 from fanin.cli.ring.inceptionn import InceptionnRtl
 from fanin.cli.ring.layers import parse_layers
 from fanin.cli.ring.resume import Earlier, open_run
@@ -105,12 +113,22 @@ def _filled(args: argparse.Namespace, earlier: Earlier | None) -> dict[str, Any]
     elif values["above"]:
         raise InputError(f"--above {values['above']}: needs --groups")
     values["gbps"] = GBPS[values["system"]] if values["gbps"] is None else values["gbps"]
+    unused, owner = _unused(values)
+    if strange := [name for name in unused if name in given and name not in before]:
+        raise InputError(f"{_option(strange[0])}: of {owner}")
     if values["system"] != SMART_NIC:
-        if strange := [name for name in OF_SMART_NIC if name in given and name not in before]:
-            raise InputError(f"{_option(strange[0])}: of smart NICs, not of --system {values['system']}")
         return values | {"on": "rtl"}
     values["on"] = values["on"] or ("model" if values["all_reduce"] == "host" else "rtl")
     return values
+
+
+def _unused(values: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    """The options that such a run has no use for, and what they are of."""
+    if values["system"] != SMART_NIC:
+        return OF_SMART_NIC, f"smart NICs, not of --system {values['system']}"
+    if values["all_reduce"] == "host":
+        return OF_REDUCING_NIC, "nodes whose NICs add up, not of --all-reduce host"
+    return (), ""
 
 
 def _option(name: str) -> str:
@@ -139,9 +157,8 @@ def _setup(values: dict[str, Any], earlier: Earlier | None) -> Setup:
     state = earlier.state(network) if earlier else State.initial(training)
     if earlier:
         _check_epochs(training, data, state, earlier)
-    shown = {name: values[name] for name in DEFAULTS} | {"layers": _text(network.widths)}
-    if values["system"] != SMART_NIC:
-        shown |= dict.fromkeys(OF_SMART_NIC) | {"on": "rtl"}
+    shown = {name: values[name] for name in DEFAULTS} | dict.fromkeys(_unused(values)[0])
+    shown |= {"layers": _text(network.widths), "on": values["on"]}
     if codec:
         shown |= as_options(codec)
     return Setup(shown, backend, data, state, earlier.folder if earlier else None)
@@ -191,8 +208,6 @@ def _smart_nic(
         raise InputError(
             f"--codec {values['codec']}: a NIC has a codec, and hosts of --all-reduce host have none"
         )
-    if values["outstanding"] != 1:
-        raise InputError("--outstanding: of a NIC's queue, which --all-reduce host does not use")
     return cores(job)
 
 

@@ -106,10 +106,14 @@ class Model(_Ring):
 
 
 def nic_model(job: RingTraining, link: LinkConfig) -> Model:
-    """In the time of the NICs' model."""
+    """In the time of the NICs' model; PCIe gives and takes their memory's words."""
+    config, memory_gbps = job.config, job.profile.pcie / 1e9
     if job.groups:
-        return Model(job, exchange_seconds(job.config, job.groups.plan, link, barrier=job.barrier))
-    return Model(job, nic_seconds(job.config, job.training.nodes, link))
+        plan = job.groups.plan
+        seconds = exchange_seconds(config, plan, link, barrier=job.barrier, memory_gbps=memory_gbps)
+    else:
+        seconds = nic_seconds(config, job.training.nodes, link, memory_gbps=memory_gbps)
+    return Model(job, seconds)
 
 
 def cores(job: RingTraining) -> Model:

@@ -31,6 +31,14 @@ def test_lanes_and_memory():
     assert (time().in_lanes, time().in_memory) == (6 * 4 * 1024, 16_384)
 
 
+def test_a_slow_memory_binds():
+    # a word of 512 bits in 128 cycles of 4 ns is 1 Gb/s
+    slow = time(memory_gbps=1.0)
+    assert (slow.in_memory, slow.binds) == (128 * 16_384, "memory")
+    assert slow.total == 130 + 128 * 16_384 + 80  # its way to memory, and the last word's
+    assert time(memory_gbps=1e6).total == time().total
+
+
 @pytest.mark.parametrize(
     ("codec", "gbps", "binds"),
     [(None, 100, "link"), (Bfp(), 100, "lanes"), (Bfp(), 25, "link"), (None, 1e9, "link")],

@@ -58,7 +58,7 @@ def test_what_contradicts_the_run_that_is_resumed_is_refused(capsys, tmp_path, a
     [
         ("run.json", "{}", "FOLDER: no run of fanin ring train to go on from"),
         ("run.json", '{"all_reduces": 1}', '"configuration" is missing'),
-        ("state.npz", None, "no such file: the run has made no whole epoch to go on from"),
+        ("state.npz", None, "no such file: the run has left no state to go on from"),
         ("state.npz", "text", "no state of such a network"),
     ],
 )
@@ -100,6 +100,11 @@ def test_a_state_that_was_changed_is_no_golden_one(capsys, tmp_path):
     status, _, err = run(capsys, tmp_path / "out", f"--on model --resume {folder} --epochs 4")
     assert status == 1
     assert "the weights are not the golden model's" in err
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.html", "run.json"]
+    found = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert (found["bit_exact"], found["error"]) == (False, "the weights are not the golden model's")
+    err = refused(capsys, tmp_path, f"--on model --resume {tmp_path / 'out'} --epochs 5")
+    assert "state.npz: no such file" in err
 
 
 @pytest.fixture

@@ -74,6 +74,9 @@ def test_hosts_that_reduce_themselves_take_longer_and_the_same_bits(capsys, tmp_
     nic = run_json(capsys, tmp_path / "nic")
     host = run_json(capsys, tmp_path / "host", f"{SMALL} --all-reduce host")
     assert host["configuration"]["on"] == "model"
+    unused = {"outstanding", "memory_bandwidth", "pcie", "gbps"}
+    assert {name for name in unused if host["configuration"][name] is None} == unused
+    assert "memory bandwidth" not in (tmp_path / "host" / "report.html").read_text()
     assert host["loss"] == nic["loss"]
     assert state_of(tmp_path / "host").equals(state_of(tmp_path / "nic"))
     assert host["iteration"]["seconds"] > nic["iteration"]["seconds"]
@@ -89,6 +92,17 @@ def test_a_faster_link_and_more_outstanding_change_no_bit(capsys, tmp_path):
     assert seconds["fast"] < 0.9 * seconds["one"]
     assert seconds["eight"] <= seconds["one"]
     assert all(state_of(tmp_path / name).equals(state_of(tmp_path / "one")) for name in runs)
+
+
+@pytest.mark.parametrize("nodes", ["--nodes 4", "--groups 2x2"])
+def test_a_slow_pcie_binds_on_the_model(capsys, tmp_path, nodes):
+    sizes = f"{SMALL.replace('--nodes 3', nodes)} --epochs 1"
+    exposed = {
+        pcie: run_json(capsys, tmp_path / pcie, f"{sizes} --pcie {pcie}")["iteration"]["exposed"]
+        for pcie in ("1e9", "51e9")
+    }
+    bits = 32 * (65 * 16 + 17 * 10)
+    assert exposed["1e9"] > max(bits / 1e9, 1.2 * exposed["51e9"])
 
 
 @pytest.mark.parametrize(
