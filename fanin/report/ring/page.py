@@ -14,6 +14,14 @@ from fanin.sim.ring.schedule import TRACED_STEPS, Times
 Metrics = Mapping[str, Any]
 
 _CODECS = {"none": "no codec", "bfp": "BFP", "inceptionn": "INCEPTIONN's codec"}
+#: INCEPTIONN's hosts, by what adds up in a group, or in all, and above the groups.
+_INCEPTIONN = {
+    ("ring", None): "hosts in a ring",
+    ("aggregator", None): "workers and aggregator",
+    ("ring", "ring"): "hosts in a ring of rings",
+    ("ring", "aggregator"): "rings of hosts and an aggregator",
+    ("aggregator", "aggregator"): "workers and aggregators",
+}
 _RUNS = {"the run": None, "binary32": "binary32", "binary64": "binary64"}
 _TABLES = {
     "Training": ("data", "layers", "epochs", "batch", "rate", "momentum", "decay", "seed"),
@@ -86,7 +94,7 @@ def title(metrics: Metrics) -> str:
 def _who(options: Metrics) -> str:
     """What adds up."""
     if options["system"] == "inceptionn":
-        return "hosts in a ring" if options["exchange"] == "ring" else "workers and aggregator"
+        return _INCEPTIONN[options["exchange"], options["above"]]
     return "hosts reduce" if options["all_reduce"] == "host" else f"{options['lanes']} lanes"
 
 

@@ -6,7 +6,7 @@ from html import escape
 import pytest
 
 from fanin.report.ring.charts import NODES, PARTS, split_chart, trace_chart
-from fanin.report.ring.page import exact_line, ring_page
+from fanin.report.ring.page import exact_line, ring_page, title
 from fanin.sim.ring.schedule import Span, Times
 from tests.fanin.report.plans import elements, numbers, titles
 
@@ -120,8 +120,8 @@ def test_worker_and_nic_have_lanes_of_their_own():
     chart = trace_chart(_times(NODES + 2), "NIC")
     rows = {}
     for bar in elements(chart, "rect", "bar"):
-        title = titles([bar])[0]
-        rows.setdefault((int(title[5]), "all-reduce" in title), set()).add(numbers(bar, "y")[0])
+        label = titles([bar])[0]
+        rows.setdefault((int(label[5]), "all-reduce" in label), set()).add(numbers(bar, "y")[0])
     assert sorted(rows) == [(node, nic) for node in range(NODES) for nic in (False, True)]
     assert all(len(ys) == 1 for ys in rows.values())
     assert [y for _, (y,) in sorted(rows.items())] == sorted(y for (y,) in rows.values())
@@ -199,6 +199,17 @@ def test_inceptionns_iteration_legs_and_transport_are_shown():
     for text in ("37.5 %", "777", "9,000", "50.0 %", "What travelled", "communication"):
         assert text in page
     assert "yes: the weights of all nodes, after each of 30 steps" in page
+
+
+def test_a_title_says_how_inceptionns_groups_add_up():
+    def who(exchange, above):
+        options = {"system": "inceptionn", "exchange": exchange, "above": above, "groups": above and "2x2"}
+        return title(_metrics(options=options)).split(", ")[1]
+
+    assert who("aggregator", None) == "workers and aggregator"
+    assert who("ring", "ring") == "hosts in a ring of rings"
+    assert who("ring", "aggregator") == "rings of hosts and an aggregator"
+    assert who("aggregator", "aggregator") == "workers and aggregators"
 
 
 def test_the_rounds_of_groups_are_shown():
