@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import Enum
 from itertools import pairwise
 
 from fanin.codec import MAX_FRAME
+from fanin.scheme import Scheme
 from fanin.wire.ethernet import ETHERNET, IPV4, TCP
 from fanin.wire.fields import byte_length
 
@@ -18,13 +19,6 @@ VALUE_BYTES = 4
 HEADER_BYTES = byte_length(ETHERNET) + byte_length(IPV4) + byte_length(TCP)
 MAX_WINDOW_BYTES = (1 << 16) - 1  # of TCP's field, which is not scaled
 MIN_WORKERS, MAX_WORKERS = 2, 64
-
-
-class Scheme(StrEnum):
-    """How the members of a group add their gradients up."""
-
-    RING = "ring"  # INC, algorithm 1
-    AGGREGATOR = "aggregator"  # WA
 
 
 class Leg(Enum):

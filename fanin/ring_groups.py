@@ -5,18 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from fanin.ring import MAX_NODES, MIN_NODES
+from fanin.scheme import Scheme
 
 BARRIER = 10e-6  # seconds in which hosts synchronise between rounds, unless given
-
-
-class Level(StrEnum):
-    """How the members of a group, or the groups, exchange."""
-
-    RING = "ring"
-    AGGREGATOR = "aggregator"
 
 
 @dataclass(frozen=True)
@@ -74,8 +67,8 @@ class Groups:
 
     groups: int
     members: int
-    below: Level = Level.RING
-    above: Level = Level.RING
+    below: Scheme = Scheme.RING
+    above: Scheme = Scheme.RING
 
     def __post_init__(self) -> None:
         for name in ("groups", "members"):
@@ -85,12 +78,12 @@ class Groups:
             raise ValueError(f"groups must have at most {MAX_NODES} nodes, aggregators too, not {self.nodes}")
 
     @classmethod
-    def parse(cls, text: str, *, below: str = Level.RING, above: str = Level.RING) -> Groups:
+    def parse(cls, text: str, *, below: str = Scheme.RING, above: str = Scheme.RING) -> Groups:
         """From ``4x4``: groups, workers of each. Raises ValueError for anything else."""
         sizes = re.fullmatch(r"(\d{1,6})x(\d{1,6})", text)
         if not sizes:
             raise ValueError(f"groups must be like 4x4, groups and workers of each, not {text!r}")
-        return cls(int(sizes[1]), int(sizes[2]), Level(below), Level(above))
+        return cls(int(sizes[1]), int(sizes[2]), Scheme(below), Scheme(above))
 
     def __str__(self) -> str:
         return f"{self.groups}x{self.members}"
@@ -110,23 +103,23 @@ class Groups:
     @property
     def nodes(self) -> int:
         """Workers, then the groups' aggregators, then the one above."""
-        return self._root + (self.above is Level.AGGREGATOR)
+        return self._root + (self.above is Scheme.AGGREGATOR)
 
     @property
     def _root(self) -> int:
-        return self.workers + (self.below is Level.AGGREGATOR) * self.groups
+        return self.workers + (self.below is Scheme.AGGREGATOR) * self.groups
 
     @property
     def plan(self) -> Plan:
         """The rounds of an exchange."""
         teams = [tuple(range(first, first + self.members)) for first in range(0, self.workers, self.members)]
-        if self.below is Level.RING:
+        if self.below is Scheme.RING:
             hubs = tuple(team[0] for team in teams)
         else:
             hubs = tuple(range(self.workers, self.workers + self.groups))
         pairs = list(zip(hubs, teams, strict=True))
         rounds = _rounds("groups, up", [_up(hub, team) for hub, team in pairs])
-        if self.above is Level.RING:
+        if self.above is Scheme.RING:
             rounds.append(Round("above", (Ring(hubs, gives=hubs, takes=hubs),)))
         else:
             rounds += _rounds("above, up", [_up(self._root, hubs)])

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.golden.codec.exchange import Packets
-from fanin.inceptionn import Leg, Scheme, Topology, blocks, relays
+from fanin.inceptionn import Leg, Topology, blocks, relays
+from fanin.scheme import Scheme
 
 Float32 = npt.NDArray[np.float32]
 T = TypeVar("T")

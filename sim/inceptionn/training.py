@@ -107,6 +107,7 @@ class TrainingHosts(Hosts):
         self._weights: dict[int, bytes] = {}  # the golden ones, behind each step, until all nodes have them
         self._seconds: dict[int, list[float]] = defaultdict(list)  # by step: of each worker
         self._work: dict[int, dict[int, dict[Work, float]]] = defaultdict(dict)  # by step and node
+        self._measures: dict[int, Measures] = {}  # behind an epoch's last step, until all nodes have made it
         self._epochs: list[Epoch] = []
 
     def program(self, node: int) -> Program[None]:
@@ -154,8 +155,15 @@ class TrainingHosts(Hosts):
         if node < self.plan.topology.workers:
             self._seconds[step].append(self.seconds - began)
         if len(self._work[step]) == len(self.hosts):
-            del self._weights[step]
-            self._ended_by_all += 1
+            self._close_step(step)
+
+    def _close_step(self, step: int) -> None:
+        """All nodes have made the step."""
+        del self._weights[step]
+        self._ended_by_all += 1
+        if step in self._measures:
+            number = (step + 1) // self.data.steps
+            self._epochs.append(Epoch(number, self.seconds, self._measures.pop(step)))
 
     def _step_golden(self, step: int) -> None:
         """The first node is through: all gradients of the step are there."""
@@ -169,8 +177,7 @@ class TrainingHosts(Hosts):
             hand_down(topology, weights, self._wire)
         self._weights[step] = weights.tobytes()
         if self.state.step % self.data.steps == 0:
-            measures = measure(self.job, self.data, self.state.parameters)
-            self._epochs.append(Epoch(self.state.step // self.data.steps, self.seconds, measures))
+            self._measures[step] = measure(self.job, self.data, self.state.parameters)
 
     @property
     def progress(self) -> int:

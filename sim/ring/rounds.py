@@ -25,6 +25,8 @@ from fanin.wire.ring import RING
 
 Float32 = npt.NDArray[np.float32]
 
+TIMEOUT = 4000  # cycles: some hops there and back
+RETRIES = 50  # a silent node ends the run after 200,000 cycles
 JOBS = 1 << field_bits(RING, "job")
 _PS = 1e12
 
@@ -37,8 +39,8 @@ class JobSettings:
     """
 
     barrier: float = BARRIER
-    timeout: int = 4000
-    retries: int = 50
+    timeout: int = TIMEOUT
+    retries: int = RETRIES
 
     def __post_init__(self) -> None:
         if not self.barrier >= 0:

@@ -26,13 +26,11 @@ from fanin.sim.learning.replica import Dataset, State
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.group_hosts import GroupHosts
 from fanin.sim.ring.hosts import Buffers, Hosts, HostsResult
-from fanin.sim.ring.rounds import JobSettings
+from fanin.sim.ring.rounds import RETRIES, TIMEOUT, JobSettings
 from fanin.sim.ring.schedule import MAX_OUTSTANDING, Learners
 from fanin.sim.ring.training import Learning, Outcome, RingTraining
 
 JOB_ID = 1
-TIMEOUT = 4000  # cycles: some hops there and back
-RETRIES = 50  # a silent node ends the run after 200,000 cycles
 
 
 class RingTrainingCosim:

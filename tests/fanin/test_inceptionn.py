@@ -2,7 +2,8 @@
 
 import pytest
 
-from fanin.inceptionn import Scheme, Topology, TransportConfig, blocks, relays
+from fanin.inceptionn import Topology, TransportConfig, blocks, relays
+from fanin.scheme import Scheme
 
 RING, AGGREGATOR = Scheme
 

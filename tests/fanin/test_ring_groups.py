@@ -6,12 +6,13 @@ from itertools import product
 import pytest
 
 from fanin.ring import MAX_NODES
-from fanin.ring_groups import Groups, Level, one_ring
+from fanin.ring_groups import Groups, one_ring
+from fanin.scheme import Scheme
 
 SHAPES = [
     Groups(groups, members, *levels)
     for groups, members in ((2, 2), (4, 4), (3, 5))
-    for levels in product(Level, Level)
+    for levels in product(Scheme, Scheme)
 ]
 
 
@@ -106,5 +107,5 @@ def test_sizes_out_of_range_are_refused(text, message):
 
 
 def test_a_level_that_there_is_not_is_refused():
-    with pytest.raises(ValueError, match="'star' is not a valid Level"):
+    with pytest.raises(ValueError, match="'star' is not a valid Scheme"):
         Groups.parse("4x4", above="star")

@@ -17,7 +17,8 @@ from fanin.cli.bench.figure import Figure, outputs, write
 from fanin.cli.bench.result import Result, number
 from fanin.codec import Inceptionn, Mode
 from fanin.errors import InputError
-from fanin.inceptionn import Leg, Scheme, Topology
+from fanin.inceptionn import Leg, Topology
+from fanin.scheme import Scheme
 from fanin.sim.codec import exchange_cost, tags
 from fanin.sim.codec.exchange_cost import BENCHMARKS, ITERATIONS, WORKERS, Benchmark
 from fanin.sim.inceptionn.cosim import ExchangeRun, InceptionnCosim

@@ -12,7 +12,8 @@ from fanin.cli.bench.result import Result, number
 from fanin.codec import Bfp, CodecConfig
 from fanin.golden.ring import groups as golden
 from fanin.ring import PRESETS, RingConfig
-from fanin.ring_groups import Groups, Level, Plan, one_ring
+from fanin.ring_groups import Groups, Plan, one_ring
+from fanin.scheme import Scheme
 from fanin.sim.ring.groups import GroupsCosim
 from fanin.sim.ring.groups_time import GroupsTime
 
@@ -27,7 +28,7 @@ Float32 = npt.NDArray[np.float32]
 
 def plans() -> dict[str, Plan]:
     """What is compared, by name: figure 1 of the INCEPTIONN paper, and the two that it leaves out."""
-    ring, aggregator = Level.RING, Level.AGGREGATOR
+    ring, aggregator = Scheme.RING, Scheme.AGGREGATOR
     shapes = {
         "(c) ring of rings": (ring, ring),
         "(b) rings below an aggregator": (ring, aggregator),

@@ -29,9 +29,10 @@ from fanin.cli.stops import parse_stops
 from fanin.codec import Codec, CodecConfig, Inceptionn
 from fanin.errors import InputError
 from fanin.golden.mlp import Mlp
-from fanin.inceptionn import Scheme, Topology
+from fanin.inceptionn import Topology
 from fanin.ring import MAX_NODES, MIN_NODES, PRESETS
 from fanin.ring_groups import Groups
+from fanin.scheme import Scheme
 from fanin.seed import MAX_SEED
 from fanin.sim.inceptionn.hosts import Plan
 from fanin.sim.learning.mlp import Samples, classes_of

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from fanin.codec import TAG_BYTES, Inceptionn, Tag
 from fanin.golden.codec import inceptionn
 from fanin.golden.codec.packet import LENGTH_BYTES
-from fanin.inceptionn import VALUE_BYTES, Leg, Scheme, Topology, blocks
+from fanin.inceptionn import VALUE_BYTES, Leg, Topology, blocks
+from fanin.scheme import Scheme
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]

@@ -14,7 +14,8 @@ from fanin.codec import Inceptionn
 from fanin.errors import InputError
 from fanin.golden.codec.exchange import Wire, exchange, hand_down
 from fanin.golden.mlp import Mlp
-from fanin.inceptionn import Leg, Scheme, Topology
+from fanin.inceptionn import Leg, Topology
+from fanin.scheme import Scheme
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.inceptionn import training
 from fanin.sim.inceptionn.cosim import InceptionnCosim

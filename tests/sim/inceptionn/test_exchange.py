@@ -6,7 +6,8 @@ import pytest
 from fanin.codec import Inceptionn, Mode
 from fanin.errors import CheckFailed
 from fanin.golden.codec.exchange import Packets, Wire, exchange, hand_down
-from fanin.inceptionn import Leg, Scheme, Topology, TransportConfig
+from fanin.inceptionn import Leg, Topology, TransportConfig
+from fanin.scheme import Scheme
 from fanin.sim.inceptionn.exchange import Part, Work
 from fanin.sim.inceptionn.host import Host, HostCosts
 from fanin.sim.network import LinkConfig

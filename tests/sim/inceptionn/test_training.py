@@ -7,7 +7,8 @@ from fanin.codec import Inceptionn
 from fanin.errors import CheckFailed
 from fanin.golden.codec.exchange import Wire, exchange
 from fanin.golden.mlp import Mlp
-from fanin.inceptionn import Leg, Scheme, Topology
+from fanin.inceptionn import Leg, Topology
+from fanin.scheme import Scheme
 from fanin.sim.inceptionn import exchange as programs
 from fanin.sim.inceptionn.host import HostCosts
 from fanin.sim.inceptionn.hosts import Plan
@@ -79,6 +80,7 @@ def test_it_learns_and_goes_on_from_where_it_was():
     whole, _ = train_on_events(plan, job_of(topology, epochs=12))
     assert whole.epochs[-1].measures.accuracy > 0.8
     assert [epoch.seconds for epoch in whole.epochs] == sorted(epoch.seconds for epoch in whole.epochs)
+    assert whole.epochs[-1].seconds == pytest.approx(whole.seconds)  # when the last node has its weights
     half, _ = train_on_events(plan, job_of(topology, epochs=6))
     again, _ = train_on_events(plan, job_of(topology, epochs=12), state=half.state)
     assert half.state.step * 2 == whole.state.step

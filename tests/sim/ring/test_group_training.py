@@ -7,7 +7,8 @@ import pytest
 from fanin.codec import Bfp, Inceptionn
 from fanin.golden.mlp import Mlp
 from fanin.ring import PRESETS
-from fanin.ring_groups import Groups, Level
+from fanin.ring_groups import Groups
+from fanin.scheme import Scheme
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.learning.mlp import load_digits
 from fanin.sim.learning.replica import DataParallel, Dataset, State
@@ -21,7 +22,7 @@ from fanin.sim.ring.training import RingTraining, references
 from tests.support import slow
 
 RINGS = Groups(2, 2)
-TREE = Groups(2, 2, Level.AGGREGATOR, Level.AGGREGATOR)
+TREE = Groups(2, 2, Scheme.AGGREGATOR, Scheme.AGGREGATOR)
 BAD = LinkConfig(drop=0.02, duplicate=0.1, reorder=0.02, corrupt=0.02)
 
 
@@ -64,7 +65,7 @@ def test_schedules_differ_in_time_alone():
     ("groups", "codec"),
     slow(
         (RINGS, Inceptionn(bound=10, group=8)),
-        (Groups(2, 2, above=Level.AGGREGATOR), Bfp()),
+        (Groups(2, 2, above=Scheme.AGGREGATOR), Bfp()),
         (TREE, None),
         (Groups(4, 4), None),
     ),
@@ -99,7 +100,7 @@ def test_a_dead_node_is_named_and_ends_the_run(node):
 
 
 def test_a_model_of_it_has_the_same_bits():
-    job = job_of(Groups(4, 4, above=Level.AGGREGATOR), batch=32)
+    job = job_of(Groups(4, 4, above=Scheme.AGGREGATOR), batch=32)
     data = data_of(job)
     seconds = exchange_seconds(job.config, job.groups.plan, LinkConfig(), barrier=job.barrier)
     outcome = run_model(job, data, State.initial(job.training), seconds=seconds)

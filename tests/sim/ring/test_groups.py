@@ -10,7 +10,8 @@ from fanin.codec import Bfp, Inceptionn
 from fanin.errors import InputError
 from fanin.golden.ring import groups as golden
 from fanin.ring import PRESETS, RingConfig
-from fanin.ring_groups import Groups, Level, one_ring
+from fanin.ring_groups import Groups, one_ring
+from fanin.scheme import Scheme
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.groups import GroupsCosim
@@ -20,7 +21,7 @@ from tests.support import new_seed
 
 pytestmark = pytest.mark.verilator
 
-LEVELS = list(product(Level, Level))
+LEVELS = list(product(Scheme, Scheme))
 CODECS = {"none": None, "bfp": Bfp(), "inceptionn": Inceptionn(bound=10, group=8)}
 #: Copies come so late that many find their node in another job; barriers are short.
 BAD = LinkConfig(drop=0.02, duplicate=0.3, reorder=0.02, corrupt=0.02, late_ns=50_000)
@@ -50,7 +51,7 @@ def check_links(run):
 @pytest.fixture(scope="module")
 def small():
     return GroupsCosim(
-        PRESETS["tiny"], nodes=Groups(2, 2, Level.AGGREGATOR, Level.AGGREGATOR).nodes, quiet=True
+        PRESETS["tiny"], nodes=Groups(2, 2, Scheme.AGGREGATOR, Scheme.AGGREGATOR).nodes, quiet=True
     )
 
 
@@ -107,7 +108,7 @@ def test_vectors_and_plans_that_do_not_fit_are_refused(small):
 @pytest.fixture(scope="module", params=CODECS)
 def large(request):
     config = replace(PRESETS["tiny"], codec=CODECS[request.param])
-    return GroupsCosim(config, nodes=Groups(4, 4, Level.AGGREGATOR, Level.AGGREGATOR).nodes, quiet=True)
+    return GroupsCosim(config, nodes=Groups(4, 4, Scheme.AGGREGATOR, Scheme.AGGREGATOR).nodes, quiet=True)
 
 
 @pytest.mark.slow
@@ -133,7 +134,7 @@ def test_time_is_that_of_the_model():
     """With slices that are longer than a hop, which the presets for tests are not."""
     config = RingConfig(lanes=8, frame_words=16, slice_frames=20, buffer_frames=32, replay_frames=32)
     cosim, given = GroupsCosim(config, nodes=5, quiet=True), vectors(4, 1 << 15)
-    for plan in Groups(2, 2).plan, Groups(2, 2, above=Level.AGGREGATOR).plan, one_ring(4):
+    for plan in Groups(2, 2).plan, Groups(2, 2, above=Scheme.AGGREGATOR).plan, one_ring(4):
         run = cosim.exchange(given, plan)
         model = GroupsTime(config=config, plan=plan, count=1 << 15)
         assert run.seconds == pytest.approx(model.total, rel=0.03)

@@ -9,7 +9,8 @@ import pytest
 from fanin.cli.bench import inceptionn
 from fanin.cli.main import main
 from fanin.codec import Inceptionn, Mode
-from fanin.inceptionn import Leg, Scheme
+from fanin.inceptionn import Leg
+from fanin.scheme import Scheme
 from fanin.sim.codec import tags
 from fanin.sim.inceptionn.cosim import ExchangeRun
 from fanin.sim.inceptionn.hosts import Exchanged

@@ -11,8 +11,9 @@ from fanin.cli.ring import smart_nic
 from fanin.cli.ring.defaults import DEFAULTS, EXCHANGES, OF_MODEL, OF_SMART_NIC
 from fanin.cli.ring.train import OVERLAPS
 from fanin.errors import CheckFailed
-from fanin.inceptionn import Scheme, Topology
-from fanin.ring_groups import BARRIER, Level
+from fanin.inceptionn import Topology
+from fanin.ring_groups import BARRIER
+from fanin.scheme import Scheme
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.inceptionn import training as inceptionn_training
 from fanin.sim.inceptionn.training import reducer
@@ -165,7 +166,7 @@ def test_the_progress_says_epoch_and_steps(capsys, tmp_path, monkeypatch):
 
 def test_what_argparse_knows_is_what_the_schedule_has():
     assert {each.value for each in Overlap} == set(OVERLAPS)
-    assert {each.value for each in Scheme} == {each.value for each in Level} == set(EXCHANGES)
+    assert {each.value for each in Scheme} == set(EXCHANGES)
     assert set(OF_MODEL) - set(PARAMETERS) | set(OF_SMART_NIC) < set(DEFAULTS)
 
 

@@ -6,8 +6,9 @@ import pytest
 from fanin.codec import Inceptionn, Mode
 from fanin.golden.codec import packet
 from fanin.golden.codec.exchange import Packets, Wire, exchange, hand_down
-from fanin.inceptionn import Leg, Scheme, Topology
+from fanin.inceptionn import Leg, Topology
 from fanin.job import worker_endpoint
+from fanin.scheme import Scheme
 from fanin.wire.tcp import Segment, decode_tcp, encode_tcp
 from tests.fp32_values import SPECIAL
 

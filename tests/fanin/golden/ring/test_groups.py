@@ -9,10 +9,11 @@ from fanin.codec import Bfp, Inceptionn
 from fanin.golden.ring import groups
 from fanin.golden.ring.all_reduce import all_reduce
 from fanin.ring import RingConfig
-from fanin.ring_groups import Groups, Level, one_ring
+from fanin.ring_groups import Groups, one_ring
+from fanin.scheme import Scheme
 
 CODECS = {"none": None, "bfp": Bfp(), "inceptionn": Inceptionn(bound=6, group=8)}
-LEVELS = list(product(Level, Level))
+LEVELS = list(product(Scheme, Scheme))
 
 
 def config_of(codec=None):
@@ -65,7 +66,7 @@ def test_an_aggregator_adds_one_after_the_other_and_sends_each_the_same(codec):
     total = up([up(given[:2]), up(given[2:])])
     at_aggregator = all_reduce([total, zeros], config)
     at_worker = all_reduce([at_aggregator, zeros], config)
-    plan = Groups(2, 2, Level.AGGREGATOR, Level.AGGREGATOR).plan
+    plan = Groups(2, 2, Scheme.AGGREGATOR, Scheme.AGGREGATOR).plan
     assert groups.exchange(given, config, plan).tobytes() == at_worker.tobytes()
 
 
