@@ -125,6 +125,15 @@ class Layer:
         return 0
 
     @property
+    def state_words(self) -> int:
+        """Words of a checkpoint: parameters and their velocities, and state that is no parameter."""
+        return 2 * self.parameters
+
+    def save_lanes(self, p: Parallelism) -> int:
+        """Words a cycle of what is saved; consecutive words, as the frame has them."""
+        return p.po
+
+    @property
     def delay(self) -> Fraction:
         """Frames between the first word in and the first word out."""
         return Fraction(0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import gcd
 from typing import ClassVar
 
 from fanin.layers.family import Memory
-from fanin.layers.layer import Layer, Parallelism, Storage, memory
+from fanin.layers.layer import Layer, Parallelism, Shape, Storage, divisors, memory
 
 NORM_STATE = 9  # words a channel: μ, σ², 1/σ, two sums forward; two control terms and their sums backward
 
@@ -60,15 +62,53 @@ class Add(Layer):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Concat(Layer):
+    """The channels of all inputs side by side, in their order."""
+
+    kind: ClassVar[str] = "concat"
+
+    def check(self) -> None:
+        """Raise ValueError where the inputs differ in rows or columns."""
+        if len({(shape.h, shape.w) for shape in self.inputs}) > 1:
+            raise ValueError(f"its inputs differ in rows or columns: {' and '.join(map(str, self.inputs))}")
+
+    @property
+    def output(self) -> Shape:
+        """As the inputs, with all channels."""
+        return Shape(self.input.h, self.input.w, sum(shape.c for shape in self.inputs))
+
+    def parallelisms(self) -> Iterator[Parallelism]:
+        """Every width that divides the channels of each input."""
+        for lanes in divisors(gcd(*(shape.c for shape in self.inputs))):
+            yield Parallelism(pi=lanes, po=lanes)
+
+
+@dataclass(frozen=True, kw_only=True)
 class OnlineNorm(Layer):
     """Online normalisation by channel, in place of batch normalisation (Chiley et al., NeurIPS 2019)."""
 
     kind: ClassVar[str] = "online_norm"
+    forward_decay: float = 0.999  #: α_fwd, of the running mean and variance
+    backward_decay: float = 0.99  #: α_bwd, of the control terms
+    epsilon: float = 1e-5
+
+    def check(self) -> None:
+        """Raise ValueError for decays outside (0, 1), or an epsilon that is not above 0."""
+        for name, value in (("forward_decay", self.forward_decay), ("backward_decay", self.backward_decay)):
+            if not 0 < value < 1:
+                raise ValueError(f"{name} must lie between 0 and 1, not {value!r}")
+        if not 0 < self.epsilon < 1:
+            raise ValueError(f"epsilon must lie between 0 and 1, not {self.epsilon!r}")
 
     @property
     def saved(self) -> int:
-        """Its output, which the gradient is made of."""
-        return self.output.words if self.gradient else 0
+        """Its output and, behind it, a frame's 1/σ of every channel: what the gradient is made of."""
+        return self.output.words + self.output.c if self.gradient else 0
+
+    @property
+    def state_words(self) -> int:
+        """Mean, variance, 1/σ and the two control terms of every channel."""
+        return 5 * self.input.c
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """State of every channel."""

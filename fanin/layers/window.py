@@ -132,6 +132,10 @@ class Conv(Window):
         """The input, for the weights' gradient."""
         return self.input.words
 
+    def save_lanes(self, p: Parallelism) -> int:
+        """As the input comes."""
+        return p.pi
+
     def compute_cycles(self, p: Parallelism) -> int:
         """⌈(ic/g)/pic⌉·g·⌈(oc/g)/poc⌉·oh·⌈ow/ph⌉·kh·kw."""
         ic, oc = self.group
@@ -231,6 +235,24 @@ class Im2col(Window):
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """Lines; on the way back the same, in which overlapping windows are added."""
         return (1 + self.gradient) * (memory(self.line_words(p), p.pi),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxPool(Window):
+    """The largest word of every window, by channel; of equals the first in raster order."""
+
+    kind: ClassVar[str] = "max_pool"
+
+    @property
+    def saved(self) -> int:
+        """Where in its window each output was found: row · kernel width + column, a word each."""
+        return self.output.words if self.gradient else 0
+
+    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """The windows that a row touches, as words and places; on the way back, the rows being added."""
+        row = self.output.w * self.output.c
+        rows = -(-self.kernel[0] // self.stride[0]) + 1
+        return 2 * (memory(rows * row, p.po),) + self.gradient * (memory(self.line_words(p), p.pi),)
 
 
 @dataclass(frozen=True, kw_only=True)

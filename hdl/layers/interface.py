@@ -1,0 +1,67 @@
+"""What every layer's component looks like from outside: streams of words, and control (NADA, table II)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.lib import data, enum, stream
+from amaranth.lib.wiring import In, Out
+
+from fanin.layers.ends import SoftCrossLoss
+from fanin.layers.family import WORD_BITS
+from fanin.layers.layer import Layer, Parallelism
+
+FRAME_BITS = 24  #: of a number of frames
+
+
+class Mode(enum.Enum, shape=2):
+    """What a job does, from ``start`` on."""
+
+    EVALUATE = 0  #: frames go forward; nothing is saved, nothing learned
+    TRAIN = 1  #: frames go forward and back; parameters are updated after each batch
+    LOAD = 2  #: parameters and state come in
+    DUMP = 3  #: parameters and state go out
+
+
+class LayerControl(data.Struct):
+    """A job. All but ``start`` stand still from ``start`` until the job is done."""
+
+    mode: Mode
+    start: 1  #: a pulse; the job begins in the next cycle
+    frames: FRAME_BITS  #: of the job
+    batch: FRAME_BITS  #: frames of a batch; the last one has what is left
+    eta: WORD_BITS  #: −learning rate / batch, binary32
+    last_eta: WORD_BITS  #: the same of the last batch
+    momentum: WORD_BITS  #: binary32
+
+
+def word_stream(lanes: int) -> stream.Signature:
+    """``lanes`` consecutive channels of one position a transfer."""
+    return stream.Signature(data.ArrayLayout(WORD_BITS, lanes))
+
+
+def layer_members(layer: Layer, p: Parallelism) -> dict[str, Any]:
+    """The members of a layer's component, as docs/systems/cluster.md, "Interface of a layer", has them.
+
+    A loss has no ``gradients``, and its labels get none.
+    """
+    loss = isinstance(layer, SoftCrossLoss)
+    count = len(layer.inputs)
+    members: dict[str, Any] = {
+        "features": In(word_stream(p.pi)).array(count),
+        "outputs": Out(word_stream(p.po)),
+        "control": In(LayerControl),
+    }
+    if layer.trains and not loss:
+        members["gradients"] = In(word_stream(p.po))
+    if layer.gradient:
+        members["input_gradients"] = Out(word_stream(p.pi)).array(1 if loss else count)
+    if layer.saved:
+        members["save"] = Out(word_stream(layer.save_lanes(p)))
+        members["replay"] = In(word_stream(layer.save_lanes(p)))
+    if layer.state_words:
+        members["load"] = In(stream.Signature(WORD_BITS))
+        members["dump"] = Out(stream.Signature(WORD_BITS))
+    if layer.parameters:
+        members["done"] = Out(1)
+    return members
