@@ -8,6 +8,7 @@ from typing import Any
 
 from fanin import __version__
 from fanin.layers.layer import Shape
+from fanin.layers.pointwise import OnlineNorm
 from fanin.layers.window import Conv, Window
 from fanin.planner.cluster import Device
 from fanin.planner.model.graph import Edge, Node
@@ -119,6 +120,12 @@ def _layer(plan: Plan, number: int, node: Node) -> dict[str, Any]:
         entry |= {"kernel": list(layer.kernel), "stride": list(layer.stride), "padding": list(layer.padding)}
     if isinstance(layer, Conv):
         entry |= {"output_channels": layer.output_channels, "groups": layer.groups}
+    if isinstance(layer, OnlineNorm):
+        entry |= {
+            "forward_decay": layer.forward_decay,
+            "backward_decay": layer.backward_decay,
+            "epsilon": layer.epsilon,
+        }
     names = [ram.name for ram in device.part.family.ram]
     return entry | {
         "gradient": layer.gradient,
