@@ -25,7 +25,7 @@ MAX_FRAMES = (1 << 24) - 1  # of a job: fanin.hdl.layers.interface.FRAME_BITS
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images to train on and held out, binary32 of axes frame, row, column, channel; ``name``: as it was given."""
+    """Images to train on and held out, axes frame, row, column, channel; ``name``: as it was given."""
 
     name: str
     train: Samples
