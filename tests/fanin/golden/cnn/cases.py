@@ -1,4 +1,4 @@
-"""Layers of every kind, with parallelisms whose trees are odd and even, and words that arithmetic goes wrong on."""
+"""Layers of every kind, with parallelisms whose trees are odd and even, and words that arithmetic trips on."""
 
 import numpy as np
 
