@@ -1,10 +1,10 @@
 """When words leave the stages of a network: what FIFOs at joins and rings of saved maps have to hold.
 
-Every stage is a deterministic process on streams, so whether a node stops depends on the sizes of its FIFOs alone,
-never on timing. Branches that meet differ in delay: what comes first has to be held. The model gives each position
-(row, column) of each map the cycle in which it has left its stage, while a frame enters every ``period`` cycles;
-a FIFO that holds what such a schedule leaves in it neither stops the node nor slows it. See
-docs/systems/cluster.md, "What FIFOs hold".
+Every stage is a deterministic process on streams, so whether a node stops depends on the sizes of its FIFOs
+alone, never on timing. Branches that meet differ in delay: what comes first has to be held. The model gives
+each position (row, column) of each map the cycle in which it has left its stage, while a frame enters every
+``period`` cycles; a FIFO that holds what such a schedule leaves in it neither stops the node nor slows it.
+See docs/systems/cluster.md, "What FIFOs hold".
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _latest(times: list[Cycles]) -> Cycles:
 
 
 def _paced(ready: Cycles, each: float) -> Cycles:
-    """When positions have left that are there at ``ready``, in order, ``each`` so many cycles after the last."""
+    """When positions have left that are there at ``ready``, in order, ``each`` cycles apart at least."""
     steps = np.arange(1, len(ready) + 1) * each
     return np.maximum.accumulate(ready - steps + each) + steps
 
