@@ -45,6 +45,7 @@ class Raster:
     groups: int
     lanes: int
     columns: int  #: of a position
+    positions: int  #: of an output row
     steps: int
     step_rows: int = 1
     kernel: Pair = (1, 1)
@@ -291,6 +292,7 @@ class Schedule:
             groups=self.groups * self.igs,
             lanes=self.lanes_in,
             columns=self.p.ph,
+            positions=self.row_positions * self.row_blocks,
             steps=self.blocks // self.row_blocks,
             step_rows=self.block.rows,
             kernel=layer.kernel,
@@ -308,6 +310,7 @@ class Schedule:
             groups=self.groups * self.ogs,
             lanes=self.lanes_out,
             columns=self.p.ph,
+            positions=self.block.positions,
             steps=self.blocks,
         )
 

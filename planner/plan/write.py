@@ -12,11 +12,10 @@ from fanin.layers.pointwise import OnlineNorm
 from fanin.layers.window import Conv, Window
 from fanin.planner.cluster import Device
 from fanin.planner.model.graph import Edge, Node
+from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, DIGEST, PLAN_FILE, plan_digest
 from fanin.planner.plan.plan import Plan, bottleneck
 from fanin.planner.search.instance import Load
 from fanin.planner.search.priorities import cut_edges
-
-PLAN_FILE, CONNECTIONS_FILE = "plan.json", "connections.json"
 
 
 def plan_files(plan: Plan) -> dict[str, str]:
@@ -24,7 +23,8 @@ def plan_files(plan: Plan) -> dict[str, str]:
     values: dict[str, Any] = {PLAN_FILE: plan_json(plan), CONNECTIONS_FILE: connections_json(plan)}
     for number, device in enumerate(plan.instance.cluster.devices):
         if number in plan.placement.devices:
-            values[f"devices/{device.name}.json"] = device_json(plan, number)
+            values[f"{DEVICES}/{device.name}.json"] = device_json(plan, number)
+    values[PLAN_FILE][DIGEST] = plan_digest(values)
     return {name: json.dumps(value, indent=2, ensure_ascii=False) + "\n" for name, value in values.items()}
 
 

@@ -34,9 +34,10 @@ from fanin.planner.check.plan import check_plan
 from fanin.planner.cluster import Cluster, load_cluster
 from fanin.planner.model.graph import Model
 from fanin.planner.model.load import load_model
+from fanin.planner.plan.digest import CONNECTIONS_FILE, PLAN_FILE
 from fanin.planner.plan.plan import Plan
 from fanin.planner.plan.sweep import Say, sweep
-from fanin.planner.plan.write import CONNECTIONS_FILE, PLAN_FILE, plan_files
+from fanin.planner.plan.write import plan_files
 from fanin.planner.search.limits import Limits
 from fanin.planner.search.search import SIDE_BY_SIDE
 from fanin.records import open_record
