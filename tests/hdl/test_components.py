@@ -52,6 +52,7 @@ SMALL = {
     "shape": 8,
     "slots": 4,
     "tag": 3,
+    "trees": (((0, 0), (1, 1)),),
     "values": 8,
     "wait": True,
     "width": 256,
