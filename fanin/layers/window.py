@@ -10,7 +10,17 @@ from itertools import product
 from typing import ClassVar
 
 from fanin.layers.family import Memory
-from fanin.layers.layer import Layer, Parallelism, Shape, Storage, check_sizes, divisors, memory
+from fanin.layers.layer import (
+    REUSE,
+    Layer,
+    Parallelism,
+    Shape,
+    Storage,
+    ceil_div,
+    check_sizes,
+    divisors,
+    memory,
+)
 
 Pair = tuple[int, int]
 Padding = str | int | tuple[int, int, int, int]
@@ -284,6 +294,10 @@ class GlobalAvgPool(Layer):
         """A whole frame."""
         return Fraction(1)
 
+    def compute_cycles(self, p: Parallelism) -> int:
+        """h·w·max(c/po, 8): every position uses each channel's sum."""
+        return self.input.h * self.input.w * max(ceil_div(self.input.c, p.po), REUSE)
+
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """A sum per channel, twice: one is filled while one is handed on; the same on the way back."""
-        return (1 + self.gradient) * (memory(2 * self.input.c, p.po),)
+        """A sum per channel; on the way back two shares per channel: one comes in while one is handed on."""
+        return (memory(self.input.c, p.po),) + self.gradient * (memory(2 * self.input.c, p.po),)
