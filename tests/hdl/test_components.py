@@ -65,7 +65,7 @@ SMALL = {
     "wait": True,
     "width": 256,
     "word_bytes": 8,
-    "words": 10,
+    "words": 20,
 }
 FRAME = Shape(2, 3, 2)
 # Where a name is not enough: by the parameter's type.
