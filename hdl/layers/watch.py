@@ -46,8 +46,8 @@ class Watch(wiring.Component):
     ----------
     ``lanes`` : int
         Words of a transfer.
-    ``words`` : int
-        Of a frame, a multiple of ``lanes``.
+    ``transfers`` : int, at least 1
+        Of a frame.
 
     Latency
     -------
@@ -58,10 +58,10 @@ class Watch(wiring.Component):
     docs/systems/cluster.md, "Layers without multipliers".
     """
 
-    def __init__(self, *, lanes: int, words: int):
-        if lanes < 1 or words % lanes:
-            raise ValueError(f"lanes must divide the {words} words of a frame, not {lanes!r}")
-        self.lanes, self.words = lanes, words
+    def __init__(self, *, lanes: int, transfers: int):
+        if transfers < 1:
+            raise ValueError(f"transfers must be at least 1, not {transfers!r}")
+        self.lanes, self.transfers = lanes, transfers
         cycles = Out(COUNTER_BITS)
         super().__init__(
             {
@@ -103,12 +103,13 @@ class Watch(wiring.Component):
             with m.Else():
                 m.d.sync += self.busy.eq(self.busy + 1)
 
-        transfers = self.words // self.lanes
-        left = Signal(range(transfers), init=transfers - 1)  # transfers of the frame after the next one
+        left = Signal(
+            range(self.transfers), init=self.transfers - 1
+        )  # transfers of the frame after the next one
         with m.If(leaves):
             m.d.sync += left.eq(left - 1)
             with m.If(left == 0):
-                m.d.sync += [left.eq(transfers - 1), self.frames.eq(self.frames + 1)]
+                m.d.sync += [left.eq(left.init), self.frames.eq(self.frames + 1)]
             with m.If(special.any() & ~self.nonfinite):
                 m.d.sync += [self.nonfinite.eq(1), self.nonfinite_frame.eq(self.frames)]
         with m.If(self.clear):

@@ -61,11 +61,12 @@ SMALL = {
     "slots": 4,
     "tag": 3,
     "trees": (((0, 0), (1, 1)),),
+    "transfers": 3,
     "values": 8,
     "wait": True,
     "width": 256,
     "word_bytes": 8,
-    "words": 20,
+    "words": 10,
 }
 FRAME = Shape(2, 3, 2)
 # Where a name is not enough: by the parameter's type.

@@ -9,7 +9,7 @@ from fanin.hdl.layers.watch import Watch
 from tests.support import new_seed, simulate
 
 FINITE, ODD = (0, 0x80000000, 0x7F7FFFFF, 0x00000001), (0x7F800000, 0xFF800000, 0x7FC00000)
-LANES, WORDS = 2, 6
+LANES, TRANSFERS = 2, 3
 
 
 class Expected:
@@ -21,7 +21,7 @@ class Expected:
 
     def see(self, enable, taken, given, odd):
         """A cycle: (valid, ready) of input and output, and whether the payload is not finite."""
-        frame = self.transfers // (WORDS // LANES)
+        frame = self.transfers // TRANSFERS
         if enable:
             if given == (1, 0):
                 self.blocked += 1
@@ -40,7 +40,7 @@ class Expected:
             "busy": self.busy,
             "starved": self.starved,
             "blocked": self.blocked,
-            "frames": self.transfers // (WORDS // LANES),
+            "frames": self.transfers // TRANSFERS,
             "nonfinite": self.first is not None,
             "nonfinite_frame": self.first or 0,
         }
@@ -48,7 +48,7 @@ class Expected:
 
 def test_every_cycle_counts_once_and_the_first_bad_frame_is_kept():
     rng = random.Random(new_seed())
-    dut = Watch(lanes=LANES, words=WORDS)
+    dut = Watch(lanes=LANES, transfers=TRANSFERS)
     checked = []
 
     async def process(ctx):
@@ -88,6 +88,6 @@ def _drive(ctx, dut, enable, taken, given):
         ctx.set(getattr(dut, f"{name}_ready"), ready)
 
 
-def test_a_frame_of_no_whole_transfers_is_refused():
-    with pytest.raises(ValueError, match="lanes must divide the 6 words of a frame, not 4"):
-        Watch(lanes=4, words=6)
+def test_a_frame_of_no_transfers_is_refused():
+    with pytest.raises(ValueError, match="transfers must be at least 1, not 0"):
+        Watch(lanes=4, transfers=0)
