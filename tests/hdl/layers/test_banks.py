@@ -12,13 +12,28 @@ from fanin.layers.schedule import Raster
 
 # Of a row of 8 columns and 12 channels: lanes, columns, stride, padding.
 RASTERS = {
-    "one": Raster(height=3, width=8, groups=12, lanes=1, columns=1, steps=3),
-    "lanes": Raster(height=3, width=8, groups=3, lanes=4, columns=1, steps=3, kernel=(3, 3), left=1),
-    "columns": Raster(height=3, width=8, groups=6, lanes=2, columns=4, steps=3, kernel=(3, 3), left=1),
-    "stride": Raster(
-        height=3, width=8, groups=3, lanes=4, columns=2, steps=3, kernel=(3, 5), stride=(1, 2), left=2
+    "one": Raster(height=3, width=8, groups=12, lanes=1, columns=1, positions=1, steps=3),
+    "lanes": Raster(
+        height=3, width=8, groups=3, lanes=4, columns=1, positions=1, steps=3, kernel=(3, 3), left=1
     ),
-    "odd": Raster(height=3, width=7, groups=4, lanes=3, columns=3, steps=3, kernel=(3, 2), stride=(2, 3)),
+    "columns": Raster(
+        height=3, width=8, groups=6, lanes=2, columns=4, positions=1, steps=3, kernel=(3, 3), left=1
+    ),
+    "stride": Raster(
+        height=3,
+        width=8,
+        groups=3,
+        lanes=4,
+        columns=2,
+        positions=1,
+        steps=3,
+        kernel=(3, 5),
+        stride=(1, 2),
+        left=2,
+    ),
+    "odd": Raster(
+        height=3, width=7, groups=4, lanes=3, columns=3, positions=1, steps=3, kernel=(3, 2), stride=(2, 3)
+    ),
 }
 ROWS = 3
 
