@@ -12,11 +12,10 @@ from fanin.layers.pointwise import OnlineNorm
 from fanin.layers.window import Conv, Window
 from fanin.planner.cluster import Device
 from fanin.planner.model.graph import Edge, Node
+from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, DIGEST, PLAN_FILE, plan_digest
 from fanin.planner.plan.plan import Plan, bottleneck
 from fanin.planner.search.instance import Load
 from fanin.planner.search.priorities import cut_edges
-
-PLAN_FILE, CONNECTIONS_FILE = "plan.json", "connections.json"
 
 
 def plan_files(plan: Plan) -> dict[str, str]:
@@ -24,7 +23,8 @@ def plan_files(plan: Plan) -> dict[str, str]:
     values: dict[str, Any] = {PLAN_FILE: plan_json(plan), CONNECTIONS_FILE: connections_json(plan)}
     for number, device in enumerate(plan.instance.cluster.devices):
         if number in plan.placement.devices:
-            values[f"devices/{device.name}.json"] = device_json(plan, number)
+            values[f"{DEVICES}/{device.name}.json"] = device_json(plan, number)
+    values[PLAN_FILE][DIGEST] = plan_digest(values)
     return {name: json.dumps(value, indent=2, ensure_ascii=False) + "\n" for name, value in values.items()}
 
 
@@ -65,6 +65,7 @@ def _device(device: Device) -> dict[str, Any]:
         "name": device.name,
         "family": part.family.name,
         "dsp": part.dsp,
+        "luts": part.luts,
         "ram_bits": part.ram_bits,
         "ram": [
             {
@@ -88,6 +89,7 @@ def _utilisation(plan: Plan, device: Device, load: Load) -> dict[str, float | No
     blocks = max((_share(n, there) for n, there in counts), default=None)
     return {
         "dsp": _share(load.dsp, part.dsp),
+        "luts": None if part.luts is None else _share(load.luts, part.luts),
         "ram_bits": None if part.ram_bits is None else _share(load.ram_bits, part.ram_bits),
         "ram_blocks": blocks,
         "dram_read": _share(load.dram_read * rate, part.dram),
@@ -134,6 +136,7 @@ def _layer(plan: Plan, number: int, node: Node) -> dict[str, Any]:
         "parallelism": {"pic": p.pic, "poc": p.poc, "ph": p.ph, "pi": p.pi, "po": p.po},
         "cycles": cost.cycles,
         "dsp": cost.dsp,
+        "luts": cost.luts,
         "ram_bits": cost.ram_bits,
         "ram_blocks": sum(cost.ram_blocks),
         "ram_blocks_by_kind": dict(zip(names, cost.ram_blocks, strict=True)),

@@ -20,7 +20,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "throughput, say how good it is, and draw it. With --check, verify plans that were written before.",
     )
     parser.add_argument(
-        "model", metavar="MODEL", nargs="?", help="example_cnn, mobilenet_v2, listing1, a .py or .onnx file"
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        help="example_cnn, mobilenet_v2, listing1, digits_cnn, a .py or .onnx file",
     )
     parser.add_argument(
         "cluster", metavar="CLUSTER", nargs="?", help="arria10xN, u280xN, ecp5-85xN or a .toml file"
