@@ -44,9 +44,9 @@ def _names(layer: Layer) -> tuple[str, ...]:
 
 
 def _blocks(layer: Layer, p: Parallelism) -> tuple[int, ...] | None:
-    """Axes of a convolution's weights, channels split into (ig, i), g, (og, o). None: memory has them as they are.
+    """Axes of a convolution's weights, channels split into (ig, i), g, (og, o).
 
-    So it has those of a depthwise convolution: its lanes are groups.
+    None where memory has the words as they are; of a depthwise convolution, too, since its lanes are groups.
     """
     if not isinstance(layer, Conv) or isinstance(layer, DepthwiseConv):
         return None

@@ -32,7 +32,10 @@ def _window(kind, kernel, stride, padding=(0, 0, 0, 0)):
 CASES = {
     "conv": (_conv((3, 3), (1, 1), (1, 1, 1, 1), 4), Parallelism(pic=3, poc=2, ph=3)),
     "conv_strides": (_conv((3, 2), (2, 3), (1, 0, 2, 1), 10), Parallelism(pic=6, poc=5, ph=1)),
-    "conv_groups": (_conv((2, 3), (1, 2), (0, 1, 0, 0), 9, groups=3), Parallelism(pic=2, poc=3, ph=3)),
+    "conv_groups": (
+        _conv((2, 3), (1, 2), (0, 1, 0, 0), 12, groups=2, shape=Shape(4, 6, 8)),
+        Parallelism(pic=2, poc=3, ph=3),
+    ),
     "conv_wide_stride": (_conv((1, 1), (2, 2), (0, 0, 0, 0), 7), Parallelism(pic=2, poc=7, ph=3)),
     "conv_first": (
         _conv((3, 3), (1, 1), (1, 1, 1, 1), 5, shape=Shape(5, 5, 1), gradient=False),
