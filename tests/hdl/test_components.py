@@ -15,7 +15,7 @@ from fanin.codec import Bfp
 from fanin.glm import PRESETS
 from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
-from fanin.layers import pointwise, window
+from fanin.layers import ends, pointwise, window
 from fanin.layers.layer import Parallelism, Shape
 from fanin.rdma import PRESETS as RDMA_PRESETS
 from fanin.ring import PRESETS as RING_PRESETS
@@ -35,14 +35,18 @@ SMALL = {
     "consumers": 3,
     "count": 4,
     "depth": 264,
+    "drain": 5,
     "encap": Encap.L2,
     "engines": 2,
     "fifo_depth": 16,
     "frac": 24,
     "frame_beats": 4,
+    "groups": 2,
     "i": 2,
     "input_width": 8,
     "inputs": 4,
+    "interval": 5,
+    "kinds": 2,
     "lanes": 4,
     "latency": 3,
     "layer": None,
@@ -53,10 +57,14 @@ SMALL = {
     "max_mini_batch": 16,
     "o": 5,
     "operand": signed(8),
+    "operands": 2,
     "output_width": 16,
     "parallelism": Parallelism(),
+    "positions": 3,
     "receive": True,
     "registers": node_registers(PRESETS["tiny"]),
+    "results": 1,
+    "scales_pass": True,
     "shape": 8,
     "slots": 4,
     "tag": 3,
@@ -74,8 +82,10 @@ SMALL_OF_TYPE = {
     "RingConfig": RING_PRESETS["tiny"],
     "RdmaConfig": RDMA_PRESETS["tiny"],
     "Words": Words(256, Bfp(exponent=5)),
+    "ends.SoftCrossLoss": ends.SoftCrossLoss(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Add": pointwise.Add(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Bias": pointwise.Bias(inputs=(FRAME,), gradient=True),
+    "pointwise.OnlineNorm": pointwise.OnlineNorm(inputs=(FRAME,), gradient=True),
     "pointwise.Relu": pointwise.Relu(inputs=(FRAME,), gradient=True),
     "pointwise.Relu6": pointwise.Relu6(inputs=(FRAME,), gradient=True),
     "window.GlobalAvgPool": window.GlobalAvgPool(inputs=(FRAME,), gradient=True),
