@@ -1,7 +1,5 @@
 """What every layer's component looks like from outside: streams of words, and control (NADA, table II)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from amaranth.lib import data, enum, stream

@@ -11,6 +11,7 @@ from amaranth.hdl import Value
 from amaranth.lib import wiring
 
 import fanin.hdl
+from fanin.cnn_memory import Frames, StoreConfig
 from fanin.codec import Bfp
 from fanin.glm import PRESETS
 from fanin.hdl.codec.bfp.shapes import Words
@@ -26,6 +27,7 @@ SECTIONS = ("Members", "Parameters", "Latency", "Source")
 SMALL = {
     "address_width": 16,
     "banks": 2,
+    "beats": 4,
     "burst": 8,
     "capacity": 64,
     "completions": 4,
@@ -36,11 +38,12 @@ SMALL = {
     "engines": 2,
     "fifo_depth": 16,
     "frac": 24,
+    "frame": 48,
     "frame_beats": 4,
     "input_width": 8,
     "inputs": 4,
     "lanes": 4,
-    "limit": 4,
+    "limit": 16,
     "mac_width": 64,
     "max_bytes": 34,
     "max_frame": 128,
@@ -48,10 +51,13 @@ SMALL = {
     "operand": signed(8),
     "output_width": 16,
     "receive": True,
+    "sections": (3, 2),
     "registers": node_registers(PRESETS["tiny"]),
     "shape": 8,
     "slots": 4,
+    "source": 3,
     "tag": 3,
+    "target": 16,
     "values": 8,
     "wait": True,
     "width": 256,
@@ -62,6 +68,7 @@ SMALL = {
 SMALL_OF_TYPE = {
     "RingConfig": RING_PRESETS["tiny"],
     "RdmaConfig": RDMA_PRESETS["tiny"],
+    "StoreConfig": StoreConfig(readers=(Frames(6, 2),), writers=(Frames(6, 2),), sections=(3, 2)),
     "Words": Words(256, Bfp(exponent=5)),
 }
 
