@@ -1,0 +1,22 @@
+"""Which component a layer becomes."""
+
+from __future__ import annotations
+
+from amaranth.lib import wiring
+
+from fanin.cnn import Stage
+from fanin.layers.ends import Input, Output
+from fanin.layers.layer import Layer
+
+#: What is no component: the store stands there.
+ENDS: tuple[type[Layer], ...] = (Input, Output)
+
+COMPONENTS: dict[type[Layer], type[wiring.Component]] = {}
+
+
+def component_of(stage: Stage) -> wiring.Component:
+    """The component of a stage that is not one of the ends. Raises ValueError for a layer that has none."""
+    kind = type(stage.layer)
+    if kind not in COMPONENTS:
+        raise ValueError(f"{stage.name}: there is no hardware for layers of kind {stage.layer.kind}")
+    return COMPONENTS[kind](layer=stage.layer, parallelism=stage.parallelism)  # type: ignore[call-arg]
