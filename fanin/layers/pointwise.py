@@ -93,12 +93,11 @@ class OnlineNorm(Layer):
     epsilon: float = 1e-5
 
     def check(self) -> None:
-        """Raise ValueError for decays outside (0, 1), or an epsilon that is not above 0."""
-        for name, value in (("forward_decay", self.forward_decay), ("backward_decay", self.backward_decay)):
-            if not 0 < value < 1:
-                raise ValueError(f"{name} must lie between 0 and 1, not {value!r}")
-        if not 0 < self.epsilon < 1:
-            raise ValueError(f"epsilon must lie between 0 and 1, not {self.epsilon!r}")
+        """Raise ValueError for decays or an epsilon that are no numbers between 0 and 1."""
+        for name in ("forward_decay", "backward_decay", "epsilon"):
+            value = getattr(self, name)
+            if not isinstance(value, float) or not 0 < value < 1:
+                raise ValueError(f"{name} must be a number between 0 and 1, not {value!r}")
 
     @property
     def saved(self) -> int:

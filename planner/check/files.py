@@ -15,11 +15,13 @@ from fanin.records import MAX_SIZE, Record, open_record
 
 Shape = tuple[int, ...]  # rows, columns, channels
 INPUTS = {
-    "input": 0, "conv": 1, "dwconv": 1, "dense": 1, "im2col": 1, "avg_pool": 1, "global_avg_pool": 1, "bias": 1,
-    "relu": 1, "relu6": 1, "online_norm": 1, "add": 2, "soft_cross_loss": 2, "output": 1,
-}  # fmt: skip
+    "input": 0, "conv": 1, "dwconv": 1, "dense": 1, "im2col": 1, "max_pool": 1, "avg_pool": 1,
+    "global_avg_pool": 1, "bias": 1, "relu": 1, "relu6": 1, "online_norm": 1, "add": 2, "concat": None,
+    "soft_cross_loss": 2, "output": 1,
+}  # None: two or more  # fmt: skip
+CONSTANTS = ("forward_decay", "backward_decay", "epsilon")  # of an online normalisation
 CONVOLUTIONS = ("conv", "dwconv", "dense")
-WINDOWS = (*CONVOLUTIONS, "im2col", "avg_pool")
+WINDOWS = (*CONVOLUTIONS, "im2col", "max_pool", "avg_pool")
 FIGURES = (
     "parameter_words", "saved_words", "cycles", "dsp", "ram_bits", "ram_blocks", "dram_read", "dram_write"
 )  # fmt: skip
@@ -66,6 +68,7 @@ class LayerEntry:
     padding: tuple[int, ...]
     output_channels: int
     groups: int
+    constants: Mapping[str, float]  #: by CONSTANTS
     gradient: bool
     parallelism: Mapping[str, int]
     figures: Mapping[str, int]  #: by FIGURES
@@ -249,6 +252,7 @@ def _layer(item: Record) -> LayerEntry:
         padding=item.integers("padding", 4, 0) if window else (0, 0, 0, 0),
         output_channels=item.integer("output_channels", 1, MAX_SIZE + 1) if convolution else 1,
         groups=item.integer("groups", 1, MAX_SIZE + 1) if convolution else 1,
+        constants={field: float(item.number(field)) for field in CONSTANTS if kind == "online_norm"},
         gradient=item.flag("gradient"),
         parallelism={field: parallelism.integer(field, 1) for field in ("pic", "poc", "ph", "pi", "po")},
         figures={field: item.integer(field) for field in FIGURES},
@@ -324,7 +328,7 @@ _NUMBERS = ("induced_delay_frames", "target_throughput", "actual_throughput")
 def _required(kind: str) -> set[str]:
     """What a specification must say; it may say all that the plan does."""
     fields = {"parallel_io", "output_shape", *_NUMBERS}
-    if INPUTS[kind]:
+    if kind != "input":
         fields.add("input_shape")
     if kind in WINDOWS and kind != "dense":
         fields |= {"kernel_shape", "stride", "padding"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from fanin.layers import ends, pointwise, window
@@ -21,8 +21,16 @@ WORD_BITS = 32  # FP32; said again here, as the other constants of the rules
 _CLASSES: dict[str, type[Layer]] = {
     cls.kind: cls
     for cls in (
-        *(window.Conv, window.DepthwiseConv, window.Dense, window.Im2col, window.AvgPool, window.GlobalAvgPool),
-        *(pointwise.Bias, pointwise.Relu, pointwise.Relu6, pointwise.Add, pointwise.OnlineNorm),
+        *(window.Conv, window.DepthwiseConv, window.Dense, window.Im2col),
+        *(window.MaxPool, window.AvgPool, window.GlobalAvgPool),
+        *(
+            pointwise.Bias,
+            pointwise.Relu,
+            pointwise.Relu6,
+            pointwise.Add,
+            pointwise.Concat,
+            pointwise.OnlineNorm,
+        ),
         *(ends.Input, ends.SoftCrossLoss, ends.Output),
     )
 }
@@ -71,10 +79,15 @@ def derive(plan: Plan) -> tuple[dict[str, Facts], list[str]]:
 
 def _impossible(layer: LayerEntry, inputs: tuple[Shape, ...], sources: list[str]) -> Iterator[str]:
     """Why no such layer can be built behind such sources."""
-    if len(set(inputs)) > 1:
-        yield "its inputs differ in shape: " + " and ".join(
-            f"{by(shape)} by {source}" for shape, source in zip(inputs, sources, strict=True)
+    sizes = {shape[:2] for shape in inputs} if layer.kind == "concat" else set(inputs)
+    if len(sizes) > 1:
+        yield (
+            f"its inputs differ in {'rows or columns' if layer.kind == 'concat' else 'shape'}: "
+            + " and ".join(f"{by(shape)} by {source}" for shape, source in zip(inputs, sources, strict=True))
         )
+    for field, value in layer.constants.items():
+        if not 0 < value < 1:
+            yield f"{field} is {value}, and must lie between 0 and 1"
     if layer.kind not in WINDOWS:
         return
     height, width, channels = inputs[0]
@@ -137,7 +150,11 @@ def _output(layer: LayerEntry, inputs: tuple[Shape, ...]) -> Shape:
     if layer.kind == "global_avg_pool":
         return (1, 1, channels)
     top, left, bottom, right = layer.padding  # all others, too: theirs is a window of 1×1
-    made = {"conv": layer.output_channels, "im2col": prod(layer.kernel) * channels}
+    made = {
+        "conv": layer.output_channels,
+        "im2col": prod(layer.kernel) * channels,
+        "concat": sum(shape[2] for shape in inputs),
+    }
     return (
         (top + height + bottom - layer.kernel[0]) // layer.stride[0] + 1,
         (left + width + right - layer.kernel[1]) // layer.stride[1] + 1,
@@ -157,7 +174,10 @@ def _parameter_words(layer: LayerEntry, inputs: tuple[Shape, ...]) -> int:
 def _saved_words(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
     if layer.kind in CONVOLUTIONS:
         return prod(inputs[0])
-    return prod(output) if gradient and layer.kind in ("relu", "relu6", "online_norm") else 0
+    if not gradient:
+        return 0
+    scales = output[2] if layer.kind == "online_norm" else 0  # 1/σ of every channel
+    return prod(output) + scales if layer.kind in ("relu", "relu6", "max_pool", "online_norm") else 0
 
 
 def _cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape) -> int:
@@ -185,9 +205,11 @@ def dimensions(layer: LayerEntry, facts: Facts) -> dict[str, tuple[int, str]]:
     """What each parallelism that the kind has is to divide, and what that is called."""
     found = {"po": (facts.output[2], "output channels")}
     if facts.inputs:
-        channels = prod(facts.inputs[0]) if layer.kind == "dense" else facts.inputs[0][2]
+        channels = prod(facts.inputs[0]) if layer.kind == "dense" else gcd(*(s[2] for s in facts.inputs))
         found["pi"] = (channels, "input channels")
-    if layer.kind == "dwconv":
+    if layer.kind == "concat":
+        found["po"] = found["pi"]
+    elif layer.kind == "dwconv":
         found |= {"poc": found["po"], "ph": (facts.output[1], "columns")}
     elif layer.kind in CONVOLUTIONS:
         group = " of a group" if layer.groups > 1 else ""
@@ -204,6 +226,7 @@ def component(layer: LayerEntry, inputs: tuple[Shape, ...], gradient: bool) -> L
         fields["shape"] = LayerShape(*layer.output)
     if layer.kind in WINDOWS:
         fields |= {"kernel": layer.kernel, "stride": layer.stride, "padding": layer.padding}
+    fields |= layer.constants
     if layer.kind in CONVOLUTIONS:
         fields |= {"output_channels": layer.output_channels, "groups": layer.groups}
     return _CLASSES[layer.kind](**fields)

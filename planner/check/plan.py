@@ -49,8 +49,9 @@ def _graph(plan: Plan) -> Iterator[str]:
         if layer.device not in devices:
             yield f"{layer.name}: there is no device {layer.device}"
         found = len(plan.into[layer.name])
-        if found != INPUTS[layer.kind]:
-            yield f"{layer.name}: {found} edges lead to it, and {layer.kind} has {INPUTS[layer.kind]} inputs"
+        inputs = INPUTS[layer.kind]
+        if found < 2 if inputs is None else found != inputs:
+            yield f"{layer.name}: {found} edges lead to it, and {layer.kind} has {inputs or '2 or more'} inputs"
     for edge in plan.edges:
         missing = [end for end in (edge.source, edge.target) if end not in place]
         yield from (f"{edge}: there is no layer {end}" for end in missing)

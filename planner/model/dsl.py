@@ -135,6 +135,13 @@ def im2col(
     return _window(window.Im2col, kernel, stride, padding, source, name)
 
 
+def max_pool(
+    kernel: object, stride: object, source: Tensor, *, padding: Padding = "valid", name: str | None = None
+) -> Tensor:
+    """The largest word of every window."""
+    return _window(window.MaxPool, kernel, stride, padding, source, name)
+
+
 def avg_pool(
     kernel: object, stride: object, source: Tensor, *, padding: Padding = "valid", name: str | None = None
 ) -> Tensor:
@@ -178,9 +185,24 @@ def add(first: Tensor, second: Tensor, *, name: str | None = None) -> Tensor:
     return _add(pointwise.Add, [first, second], name)
 
 
-def online_norm(source: Tensor, *, name: str | None = None) -> Tensor:
-    """Online normalisation, by channel."""
-    return _add(pointwise.OnlineNorm, [source], name)
+def concat(first: Tensor, second: Tensor, *others: Tensor, name: str | None = None) -> Tensor:
+    """The channels of feature maps of one height and width, side by side."""
+    return _add(pointwise.Concat, [first, second, *others], name)
+
+
+def online_norm(
+    source: Tensor,
+    *,
+    forward: float = pointwise.OnlineNorm.forward_decay,
+    backward: float = pointwise.OnlineNorm.backward_decay,
+    name: str | None = None,
+) -> Tensor:
+    """Online normalisation, by channel.
+
+    ``forward``: the decay of the running mean and variance; ``backward``: that of the control terms.
+    """
+    make = partial(pointwise.OnlineNorm, forward_decay=forward, backward_decay=backward)
+    return _add(make, [source], name)
 
 
 def soft_cross_loss(source: Tensor, labels: Tensor, *, name: str | None = None) -> Tensor:

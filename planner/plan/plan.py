@@ -143,6 +143,7 @@ def _statistics(
         ("seconds", round(seconds, 1)),
         ("effort", round(search.found.effort + settled.effort, 1)),
         ("climbs", search.found.tries),
+        ("stopped_by", str(search.found.stopped_by)),
         ("stopped_by_clock", search.found.clock_stopped),
         ("fewest_devices_proved", settled.devices),
         ("least_cut_bits_proved", settled.cut_bits),
@@ -150,6 +151,7 @@ def _statistics(
         ("time_limit", limits.seconds),
         ("workers", limits.workers),
         ("seed", limits.seed),
+        ("gap", limits.gap),
     )
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from fanin import __version__
 from fanin.layers.layer import Shape
+from fanin.layers.pointwise import OnlineNorm
 from fanin.layers.window import Conv, Window
 from fanin.planner.cluster import Device
 from fanin.planner.model.graph import Edge, Node
+from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, DIGEST, PLAN_FILE, plan_digest
 from fanin.planner.plan.plan import Plan, bottleneck
 from fanin.planner.search.instance import Load
 from fanin.planner.search.priorities import cut_edges
-
-PLAN_FILE, CONNECTIONS_FILE = "plan.json", "connections.json"
 
 
 def plan_files(plan: Plan) -> dict[str, str]:
@@ -23,7 +23,8 @@ def plan_files(plan: Plan) -> dict[str, str]:
     values: dict[str, Any] = {PLAN_FILE: plan_json(plan), CONNECTIONS_FILE: connections_json(plan)}
     for number, device in enumerate(plan.instance.cluster.devices):
         if number in plan.placement.devices:
-            values[f"devices/{device.name}.json"] = device_json(plan, number)
+            values[f"{DEVICES}/{device.name}.json"] = device_json(plan, number)
+    values[PLAN_FILE][DIGEST] = plan_digest(values)
     return {name: json.dumps(value, indent=2, ensure_ascii=False) + "\n" for name, value in values.items()}
 
 
@@ -119,6 +120,12 @@ def _layer(plan: Plan, number: int, node: Node) -> dict[str, Any]:
         entry |= {"kernel": list(layer.kernel), "stride": list(layer.stride), "padding": list(layer.padding)}
     if isinstance(layer, Conv):
         entry |= {"output_channels": layer.output_channels, "groups": layer.groups}
+    if isinstance(layer, OnlineNorm):
+        entry |= {
+            "forward_decay": layer.forward_decay,
+            "backward_decay": layer.backward_decay,
+            "epsilon": layer.epsilon,
+        }
     names = [ram.name for ram in device.part.family.ram]
     return entry | {
         "gradient": layer.gradient,

@@ -27,13 +27,14 @@ LEAST_GAIN = 2000  # a balancing gains at least one part in so many
 
 @dataclass(frozen=True)
 class Climb:
-    """What one climb is given. ``aim``, ``least``: periods in ticks, to begin with and that none is below."""
+    """What one climb is given. Periods in ticks: ``aim`` to begin with, ``least`` that none is below."""
 
     instance: Instance
     start: Placement  #: anything, if need be no placement at all
     known: bool  #: whether it is a placement
     aim: int
     least: int
+    enough: int  #: a period at which it may stop
     seed: int
     end: float  #: of ``time.monotonic``, when the wall clock stops it
 
@@ -55,7 +56,7 @@ def climb(given: Climb) -> tuple[Placement | None, float]:
     best, spent = _balance(given, best or given.start)
     effort += spent
     failed = 0
-    while failed < WARM_TRIES and _ticks(given.instance, best) > given.least and time.monotonic() < given.end:
+    while failed < WARM_TRIES and _ticks(given.instance, best) > given.enough and time.monotonic() < given.end:
         period = _ticks(given.instance, best)
         aim = period - max(int((period - given.least) * NEARER), 1)
         hot = WARM[failed % len(WARM)]
@@ -84,7 +85,7 @@ def _balance(given: Climb, best: Placement) -> tuple[Placement, float]:
     effort = 0.0
     for _ in range(MOST_PAIRS):
         periods = _periods(given.instance, best)
-        if max(periods) <= given.least or time.monotonic() >= given.end:
+        if max(periods) <= given.enough or time.monotonic() >= given.end:
             break
         pairs = [p for p in itertools.combinations(devices, 2) if tried.get(p) != _on(best, p)]
         if not pairs:

@@ -12,11 +12,15 @@ LEAST_EFFORT = 0.5  # CP-SAT's interleaved search does not start with less
 
 @dataclass(frozen=True)
 class Limits:
-    """``seconds`` is nominal: the deterministic effort of so long, and the wall clock behind it."""
+    """``seconds`` is nominal: the deterministic effort of so long, and the wall clock behind it.
+
+    ``gap``: how much better the best plan may still be, as a share of the throughput, when the search ends.
+    """
 
     seconds: float = 100.0
     workers: int = 2
     seed: int = 0
+    gap: float = 0.0
 
     @property
     def effort(self) -> float:

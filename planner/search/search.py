@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from ortools.sat.python import cp_model
 
@@ -29,6 +30,14 @@ EXACT_EFFORT = 0.15  # share of the effort that CP-SAT has first, and again at t
 SAME = 1e-6  # gaps below are the rounding of odd rates to ticks
 
 
+class Stop(StrEnum):
+    """Why a search ended."""
+
+    PROOF = "proof"  #: there is no better placement
+    GAP = "gap"  #: none is better by more than the gap that was asked for
+    TIME = "time"  #: the effort was spent, or the wall clock ended it
+
+
 @dataclass
 class Found:
     """What a search knows: the best placement, and the least period (ticks) that there could be."""
@@ -39,6 +48,7 @@ class Found:
     effort: float = 0.0
     tries: int = 0
     clock_stopped: bool = False
+    stopped_by: Stop = Stop.TIME
 
 
 Say = Callable[[float, float], None]  #: told the best throughput and its bound
@@ -59,11 +69,17 @@ class Search:
         self._priorities = False  # whether CP-SAT has to choose them, as they cannot be chosen afterwards
 
     def run(self, start: Placement | None = None) -> Found:
-        """Search until the best is proved or the effort is spent."""
+        """Search until the best is near enough to its bound, or the effort is spent."""
+        self._search(start)
+        if self.found.placement is not None and self.gap <= self._enough:
+            self.found.stopped_by = Stop.PROOF if self.gap <= SAME else Stop.GAP
+        return self.found
+
+    def _search(self, start: Placement | None) -> None:
         least = least_period(self.instance)
         if least is None:
             self.found.feasible = False
-            return self.found
+            return
         self.found.least = least
         for candidate in (start, None if start else first_placement(self.instance, least)):
             if candidate is not None:
@@ -80,7 +96,6 @@ class Search:
             self._exactly(self._left())
             if self.found.effort - before < 1e-3:
                 break
-        return self.found
 
     @property
     def period(self) -> int:
@@ -99,11 +114,16 @@ class Search:
         """Bound over throughput, less one."""
         return self.period / max(self.found.least, 1) - 1
 
+    @property
+    def _enough(self) -> float:
+        """The gap at which the search ends."""
+        return max(self.limits.gap, SAME)
+
     def _left(self) -> float:
         return self.limits.effort * (1 - SETTLING) - self.found.effort
 
     def _going_on(self) -> bool:
-        if not self.found.feasible or (self.found.placement is not None and self.gap <= SAME):
+        if not self.found.feasible or (self.found.placement is not None and self.gap <= self._enough):
             return False
         if time.monotonic() >= self.end:
             self.found.clock_stopped = True
@@ -130,6 +150,7 @@ class Search:
         if self.found.placement is not None:
             problem.hint(self.found.placement)
         solver = cp_model.CpSolver()
+        solver.parameters.relative_gap_limit = self.limits.gap
         configure(solver, self.limits, effort, self.end)
         status = solver.solve(problem.cp)
         self.found.effort += max(solver.response_proto.deterministic_time, 1e-4)
@@ -160,6 +181,7 @@ class Search:
                     known,
                     int(least * (1 + aim)),
                     least,
+                    int(least * (1 + self._enough)),
                     1000 * self.limits.seed + number + k,
                     self.end,
                 )

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +23,7 @@ from fanin.errors import InputError, ToolFailed
 EXECUTABLE = "simulation"
 _JOBS = min(8, os.cpu_count() or 1)
 _LEAST_VERSION = (5, 36)  # cocotb 2.1 needs it
-_MODEL_FLAGS = ("-O3", "-fno-table", "--x-assign", "fast", "--x-initial", "fast", "--noassert")
+MODEL_FLAGS = ("-O3", "-fno-table", "--x-assign", "fast", "--x-initial", "fast", "--noassert")
 
 
 def _vector_flags() -> str:
@@ -35,9 +35,9 @@ def _vector_flags() -> str:
     return " -mavx2 -mbmi -mbmi2" if {"avx2", "bmi1", "bmi2"} <= features else ""
 
 
-_COMPILER_FLAGS = "-std=gnu++20 -fcoroutines" + _vector_flags()  # the wheel does not say the first two
+COMPILER_FLAGS = "-std=gnu++20 -fcoroutines" + _vector_flags()  # the wheel does not say the first two
 _MAKE_FLAGS = "CXX=g++ LINK=g++ OPT_FAST=-O2 OPT_SLOW=-O0"
-_WARNINGS_OFF = ("-Wno-fatal", "-Wno-lint", "-Wno-style")
+WARNINGS_OFF = ("-Wno-fatal", "-Wno-lint", "-Wno-style")
 _ERROR_LINES = 12
 
 
@@ -110,37 +110,43 @@ def build(
 
     ``models`` are modules that are Verilated on their own, each from the sources given with it, as classes
     ``V<module>`` whose headers the top's C++ may include. The result's ``EXECUTABLE`` runs under cocotb; with
-    ``own_main``, it is a ``main()`` among the sources that drives the class ``Vtop``. When two processes want
-    the same at once, one builds in a directory of its own and renames it; the other waits. Raises InputError
-    for a missing tool, ToolFailed with the tool's last lines when a build fails.
+    ``own_main``, it is a ``main()`` among the sources that drives the class ``Vtop``. Raises InputError for a
+    missing tool, ToolFailed with the tool's last lines when a build fails, else as ``kept_build``.
     """
     check_build()
     verilator = find_verilator()
     jobs = [_Job(name, part, _model_arguments(name, part, verilator)) for name, part in models.items()]
     arguments = _own_arguments(sources, verilator) if own_main else _top_arguments(sources, models, verilator)
     jobs.append(_Job("", sources, arguments))
-    place = cache_directory() / BUILDS / _digest(jobs, verilator)
+    return kept_build(_digest(jobs, verilator), lambda work: _carry_out_all(jobs, work, verilator), quiet=quiet)
+
+
+def kept_build(name: str, make: Callable[[Path], None], *, quiet: bool = False) -> Path:
+    """Directory of the build ``name``, with ``EXECUTABLE`` in it: ``make`` makes it in a directory, once.
+
+    When two processes want the same at once, one builds in a directory of its own and renames it; the other
+    waits. Raises InputError for a folder that keeps nothing, ToolFailed where ``make`` leaves no executable.
+    """
+    place = cache_directory() / BUILDS / name
     if (place / EXECUTABLE).exists():
         return place
     with sole_maker(place, lambda: _say(quiet, "another process builds the simulator; waiting for it …")):
         if not (place / EXECUTABLE).exists():
-            _build(jobs, place, verilator, quiet)
+            _build(place, make, quiet)
     return place
 
 
-def _build(jobs: Sequence[_Job], place: Path, verilator: Verilator, quiet: bool) -> None:
+def _build(place: Path, make: Callable[[Path], None], quiet: bool) -> None:
     started = time.monotonic()
     _say(quiet, "building the simulator (the result is kept) …")
     with contextlib.ExitStack() as stack:
         with _kept_builds():
             work = stack.enter_context(making(place.parent)) / "build"
             work.mkdir()
-        runtime = cache_directory() / RUNTIME / _runtime_digest(verilator)
-        for job in jobs:
-            _carry_out(job, work, runtime, verilator)
+        make(work)
         if not (work / EXECUTABLE).exists():
-            raise ToolFailed(f"the simulator cannot be built: {verilator.program} made no {EXECUTABLE}")
-        _keep(work, jobs, place)
+            raise ToolFailed(f"the simulator cannot be built: the tools made no {EXECUTABLE}")
+        _keep(work, place)
     _say(quiet, f"simulator built in {time.monotonic() - started:.0f} s")
 
 
@@ -163,13 +169,21 @@ class _Job:
     arguments: Sequence[str]
 
 
+def _carry_out_all(jobs: Sequence[_Job], work: Path, verilator: Verilator) -> None:
+    runtime = cache_directory() / RUNTIME / _runtime_digest(verilator)
+    for job in jobs:
+        _carry_out(job, work, runtime, verilator)
+    for job in jobs:
+        shutil.rmtree(work / job.directory / "obj")
+
+
 def _carry_out(job: _Job, work: Path, runtime: Path, verilator: Verilator) -> None:
     place = work / job.directory
     place.mkdir(exist_ok=True)
     for name, text in job.sources.items():
         (place / name).write_text(text)
     _take_runtime(runtime, place / "obj")
-    _run(place, job.arguments, verilator)
+    run_verilator(place, job.arguments, verilator)
     _keep_runtime(place / "obj", runtime)
 
 
@@ -182,9 +196,9 @@ def _common_arguments(top: str, prefix: str, verilator: Verilator, compiler_flag
     return [
         *("--cc", "--build", "--timing", "--vpi", "--prefix", prefix, "--top-module", top),
         *("-Mdir", "obj", "-j", str(_JOBS)),
-        *_MODEL_FLAGS,
-        *_WARNINGS_OFF,
-        *("-CFLAGS", f"{_COMPILER_FLAGS} {compiler_flags}".strip()),
+        *MODEL_FLAGS,
+        *WARNINGS_OFF,
+        *("-CFLAGS", f"{COMPILER_FLAGS} {compiler_flags}".strip()),
         *("-MAKEFLAGS", f"{_MAKE_FLAGS} {verilator.make_flags}".strip()),
     ]
 
@@ -217,25 +231,31 @@ def _main() -> Path:
     return cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp"
 
 
-def _compiler() -> str:
+def compiler_version() -> str:
+    """What g++ says of itself."""
     return subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
 
 
 def _runtime_digest(verilator: Verilator) -> str:
-    return digest([verilator.version, _compiler(), _COMPILER_FLAGS, _MAKE_FLAGS])
+    return digest([verilator.version, compiler_version(), COMPILER_FLAGS, _MAKE_FLAGS])
 
 
 def _digest(jobs: Sequence[_Job], verilator: Verilator) -> str:
-    parts = [verilator.version, _compiler(), _main().read_text()]
+    parts = [verilator.version, compiler_version(), _main().read_text()]
     for job in jobs:
         parts += [job.directory, *job.arguments, *(f"{k}\0{v}" for k, v in job.sources.items())]
     return digest(parts)
 
 
-def _run(work: Path, arguments: Sequence[str], verilator: Verilator) -> None:
+def run_verilator(work: Path, arguments: Sequence[str], verilator: Verilator) -> None:
+    """Run it in ``work``. Raises ToolFailed."""
     environment = os.environ | dict(verilator.environment)
     environment.pop("MAKEFLAGS", None)  # a surrounding make's job server is not ours
-    command = [str(verilator.program), *arguments]
+    run_tool(work, [str(verilator.program), *arguments], environment)
+
+
+def run_tool(work: Path, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    """Run a tool of a build in ``work``. Raises ToolFailed with its errors."""
     done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True)
     if done.returncode:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
@@ -261,10 +281,8 @@ def _keep_runtime(objects: Path, runtime: Path) -> None:
             temporary.rename(runtime / path.name)
 
 
-def _keep(work: Path, jobs: Iterable[_Job], place: Path) -> None:
+def _keep(work: Path, place: Path) -> None:
     """Put a finished build in place, unless another process that did not wait was faster."""
-    for job in jobs:
-        shutil.rmtree(work / job.directory / "obj")
     try:
         work.rename(place)
     except OSError:

@@ -58,6 +58,7 @@ SMALL = {
     "source": 3,
     "tag": 3,
     "target": 16,
+    "trees": (((0, 0), (1, 1)),),
     "values": 8,
     "wait": True,
     "width": 256,

@@ -26,6 +26,8 @@ def _window(kernel, stride, side):
     return {"kernel": [kernel, kernel], "stride": [stride, stride], "padding": 4 * [side]}
 
 
+_DECAYS = {"forward_decay": 0.999, "backward_decay": 0.99, "epsilon": 1e-5}
+
 # name: kind, device, sources, what the kind has, parallelism, where parameters lie
 _LAYERS = {
     "image": ("input", "fpga0", [], {"shape": [8, 8, 4]}, {"po": 4}, "chip"),
@@ -34,7 +36,7 @@ _LAYERS = {
         *("conv", "fpga0", ["image"], {"output_channels": 16, "groups": 1, **_window(3, 1, 1)}),
         *({"pic": 2, "poc": 4, "ph": 4, "pi": 2, "po": 4}, "chip"),
     ),
-    "norm1": ("online_norm", "fpga0", ["conv1"], {}, {"pi": 4, "po": 4}, "chip"),
+    "norm1": ("online_norm", "fpga0", ["conv1"], _DECAYS, {"pi": 4, "po": 4}, "chip"),
     "relu1": ("relu", "fpga0", ["norm1"], {}, {"pi": 4, "po": 4}, "chip"),
     "dwconv1": (
         *("dwconv", "fpga1", ["relu1"], {"output_channels": 16, "groups": 16, **_window(3, 1, 1)}),
@@ -58,7 +60,7 @@ _LAYERS = {
     "classes": ("output", "fpga0", ["loss1"], {}, {"pi": 1, "po": 1}, "chip"),
     "features": ("output", "fpga0", ["mean1"], {}, {"pi": 1, "po": 1}, "chip"),
 }
-_HAS = ("output_channels", "groups", "kernel", "stride", "padding")
+_HAS = ("output_channels", "groups", "kernel", "stride", "padding", *_DECAYS)
 _CLASSES = {
     cls.kind: cls
     for cls in (

@@ -15,11 +15,13 @@ from fanin.planner import (
     add_output,
     avg_pool,
     bias,
+    concat,
     conv,
     dense,
     dwconv,
     global_avg_pool,
     im2col,
+    max_pool,
     online_norm,
     relu,
     relu6,
@@ -72,6 +74,8 @@ def refusal(call):
         (lambda x: dwconv(3, 2, x), "dwconv", (5, 6, 4), 4 * 9),
         (lambda x: dwconv(3, 1, x, padding="valid"), "dwconv", (7, 10, 4), 4 * 9),
         (lambda x: im2col(3, 2, x), "im2col", (5, 6, 36), 0),
+        (lambda x: max_pool(3, 2, x), "max_pool", (4, 5, 4), 0),
+        (lambda x: max_pool((2, 3), 1, x, padding="same"), "max_pool", (9, 12, 4), 0),
         (lambda x: avg_pool(3, 3, x), "avg_pool", (3, 4, 4), 0),
         (lambda x: avg_pool((2, 3), 1, x, padding="same"), "avg_pool", (9, 12, 4), 0),
         (lambda x: global_avg_pool(x), "global_avg_pool", (1, 1, 4), 0),
@@ -81,6 +85,8 @@ def refusal(call):
         (lambda x: relu6(x), "relu6", (9, 12, 4), 0),
         (lambda x: online_norm(x), "online_norm", (9, 12, 4), 0),
         (lambda x: add(x, x), "add", (9, 12, 4), 0),
+        (lambda x: concat(x, x), "concat", (9, 12, 8), 0),
+        (lambda x: concat(x, x, x), "concat", (9, 12, 12), 0),
     ],
 )
 def test_a_function_adds_its_layer(x, finish, call, kind, shape, parameters):
@@ -104,10 +110,26 @@ def test_every_layer_may_have_a_name(x, finish):
     y = dwconv(1, 1, y, name="b")
     y = im2col(1, 1, y, name="c")
     y = avg_pool(1, 1, y, name="d")
+    y = max_pool(1, 1, concat(y, y, name="n"), name="o")
     y = relu6(relu(bias(online_norm(y, name="e"), name="f"), name="g"), name="h")
     y = dense(3, global_avg_pool(add(y, y, name="i"), name="j"), name="k")
     add_output("m", soft_cross_loss(y, add_input("labels", [3]), name="l"))
-    assert [node.name for node in finish().nodes] == ["x", *"abcdefghijk", "labels", "l", "m"]
+    assert [node.name for node in finish().nodes] == ["x", *"abcdnoefghijk", "labels", "l", "m"]
+
+
+def test_online_normalisation_decays_as_it_is_told(x, finish):
+    add_output("y", online_norm(online_norm(x), forward=0.99, backward=0.9))
+    first, second = (node.layer for node in finish().nodes[1:3])
+    assert (first.forward_decay, first.backward_decay) == (0.999, 0.99)
+    assert (second.forward_decay, second.backward_decay) == (0.99, 0.9)
+
+
+def test_channels_are_joined_in_the_order_of_the_sources(x, finish):
+    y = concat(conv(8, 1, 1, x), x, conv(2, 1, 1, x))
+    add_output("y", y)
+    model = finish()
+    assert y.shape == Shape(9, 12, 14)
+    assert [model.nodes[source].name for source in model.nodes[y.index].sources] == ["conv1", "x", "conv2"]
 
 
 def test_other_layers_are_numbered_after_their_kind_around_names_that_are_taken(x, finish):
@@ -226,6 +248,20 @@ def test_a_join_of_different_shapes_names_file_line_and_layer(x):
         (lambda x: dwconv(3, 0, x, name="d"), "d: stride must be an integer in 1…1048576, not 0"),
         (lambda x: im2col(0, 1, x), "im2col1: kernel must be an integer in 1…1048576, not 0"),
         (lambda x: avg_pool(10, 1, x), "avg_pool1: a window of 10×10 does not fit 9×12 (padding included)"),
+        (lambda x: max_pool(10, 1, x), "max_pool1: a window of 10×10 does not fit 9×12 (padding included)"),
+        (lambda x: concat(x, x, 3), "concat: its source must be a layer's result, not 3"),
+        (
+            lambda x: concat(x, avg_pool(3, 3, x)),
+            "concat1: its inputs differ in rows or columns: 9×12×4 and 3×4×4",
+        ),
+        (
+            lambda x: online_norm(x, forward=1),
+            "online_norm1: forward_decay must be a number between 0 and 1, not 1",
+        ),
+        (
+            lambda x: online_norm(x, backward="a"),
+            "online_norm1: backward_decay must be a number between 0 and 1, ",
+        ),
         (lambda x: dense(0, x), "dense1: outputs must be an integer in 1…1048576, not 0"),
         (lambda x: dense(1.0, x), "dense1: outputs must be an integer in 1…1048576, not 1.0"),
         (lambda x: relu(None), "relu: its source must be a layer's result, not None"),
@@ -356,6 +392,8 @@ def test_any_call_is_a_layer_or_refused_in_one_line():
             function = getattr(planner, rng.choice(planner.__all__))
             arguments = {}
             for parameter in inspect.signature(function).parameters.values():
+                if parameter.kind is parameter.VAR_POSITIONAL:
+                    continue
                 likely = {"kernel": [1, 3], "stride": [1, 2], "output_channels": [4], "outputs": [4]}
                 usual = likely.get(parameter.name, ["n"] if parameter.name == "name" else tensors)
                 arguments[parameter.name] = rng.choice(junk if rng.random() < 0.3 else usual)

@@ -165,6 +165,16 @@ def test_the_example_cnn_has_the_feature_maps_of_table_v():
     assert others == ["112×112×27", "1×1×1024"]
 
 
+def test_the_digits_cnn_is_small_and_has_one_residual_join():
+    model = load_model("digits_cnn")
+    assert operations(model) == 2 * 3 * 153_840
+    assert model.parameters == 9_482
+    layers = [node.layer for node in model.nodes]
+    assert [layer.kind for layer in layers].count("add") == 1
+    norms = [layer for layer in layers if layer.kind == "online_norm"]
+    assert [(norm.forward_decay, norm.backward_decay) for norm in norms] == [(0.99, 0.9)] * 3
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_model_is_the_same_every_time(name):
     first, second = load_model(name), load_model(name)
@@ -212,7 +222,7 @@ def test_a_model_that_fails_leaves_nothing_to_the_next(write):
 
 
 def test_an_unknown_layer_is_refused_with_those_that_there_are(refuse):
-    layers = "; layers are add, add_input, add_output, avg_pool, bias, conv, dense, dwconv, global_avg_pool, "
+    layers = "; layers are add, add_input, add_output, avg_pool, bias, concat, conv, dense, dwconv, "
     assert refuse(IMPORT + "\nconv3d(1)").startswith(f":3: NameError: name 'conv3d' is not defined{layers}")
     assert refuse("import fanin.planner as p\np.conv3d(1)").startswith(":2: AttributeError: module")
     assert layers in refuse("import fanin.planner as p\np.conv3d(1)")
@@ -299,7 +309,7 @@ def _said(name):
 
 
 def test_a_name_that_is_no_model(tmp_path):
-    kinds = "is no .py or .onnx file, nor one of example_cnn, mobilenet_v2, listing1"
+    kinds = "is no .py or .onnx file, nor one of example_cnn, mobilenet_v2, listing1, digits_cnn"
     for name in ("mobilenet", "model.txt", "", ".py", "models/", str(tmp_path)):
         assert _said(name) == f"{name}: {kinds}"
     assert _said(f"{tmp_path}/none.py") == f"{tmp_path}/none.py: no such file"

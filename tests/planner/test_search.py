@@ -17,6 +17,7 @@ from fanin.planner.check.plan import check_plan
 from fanin.planner.cluster import Cluster, Device, load_cluster
 from fanin.planner.model import dsl
 from fanin.planner.model.graph import Edge
+from fanin.planner.model.load import load_model
 from fanin.planner.plan.plan import make_plan
 from fanin.planner.plan.write import plan_files
 from fanin.planner.search import anneal, kernel
@@ -24,6 +25,7 @@ from fanin.planner.search.instance import Instance, Placement, paths_apart
 from fanin.planner.search.limits import Limits
 from fanin.planner.search.priorities import choose_priorities
 from fanin.planner.search.relax import least_period
+from fanin.planner.search.search import SAME as SAME_RATE
 from fanin.planner.search.start import first_placement
 from tests.planner.exhaustive import (
     Exhaustive,
@@ -61,6 +63,22 @@ def test_throughput_is_that_of_exhaustive_search_and_the_checker_finds_nothing(s
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     assert check_plan(tmp_path) == []
+
+
+def test_a_gap_ends_the_search_and_the_plan_says_why():
+    instance = Instance(load_model("example_cnn"), load_cluster("arria10x3"))
+    plan = make_plan(instance, Limits(seconds=60, workers=1, gap=0.02))
+    statistics = dict(plan.statistics)
+    assert statistics["stopped_by"] == "gap"
+    assert SAME_RATE < plan.gap <= 0.02
+    assert statistics["seconds"] < 40
+
+
+def test_a_search_without_a_gap_ends_with_a_proof_or_with_its_time():
+    assert dict(_plan(0).statistics)["stopped_by"] == "proof"
+    instance = Instance(load_model("example_cnn"), load_cluster("arria10x3"))
+    plan = make_plan(instance, Limits(seconds=1, workers=1))
+    assert dict(plan.statistics)["stopped_by"] == "time"
 
 
 def test_the_random_cases_are_limited_by_everything():

@@ -20,7 +20,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "throughput, say how good it is, and draw it. With --check, verify plans that were written before.",
     )
     parser.add_argument(
-        "model", metavar="MODEL", nargs="?", help="example_cnn, mobilenet_v2, listing1, a .py or .onnx file"
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        help="example_cnn, mobilenet_v2, listing1, digits_cnn, a .py or .onnx file",
     )
     parser.add_argument(
         "cluster", metavar="CLUSTER", nargs="?", help="arria10xN, u280xN, ecp5-85xN or a .toml file"
@@ -34,6 +37,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--devices", metavar="A..B", help="a plan for every number of the cluster's devices")
     parser.add_argument("--batch", type=int, default=256, metavar="N", help="frames from update to update")
     parser.add_argument("--time-limit", type=float, metavar="S", help="of one search (100; in a sweep 12)")
+    parser.add_argument(
+        "--gap",
+        type=float,
+        default=0.5,
+        metavar="%",
+        help="end the search when no plan is better by more than this (0.5; 0: search for a proof)",
+    )
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="searches side by side")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the search")
     parser.set_defaults(run=run)
@@ -56,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
         ("--workers", args.workers, 1, 64),
         ("--seed", args.seed, 0, 1_000_000),
         ("--time-limit", seconds, 0.1, 1_000_000),
+        ("--gap", args.gap, 0, 100),
     ):
         if not least <= value <= most:
             raise InputError(f"{option} must be in {least}…{most:,}, not {value:g}")

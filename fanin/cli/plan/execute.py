@@ -34,9 +34,10 @@ from fanin.planner.check.plan import check_plan
 from fanin.planner.cluster import Cluster, load_cluster
 from fanin.planner.model.graph import Model
 from fanin.planner.model.load import load_model
+from fanin.planner.plan.digest import CONNECTIONS_FILE, PLAN_FILE
 from fanin.planner.plan.plan import Plan
 from fanin.planner.plan.sweep import Say, sweep
-from fanin.planner.plan.write import CONNECTIONS_FILE, PLAN_FILE, plan_files
+from fanin.planner.plan.write import plan_files
 from fanin.planner.search.limits import Limits
 from fanin.planner.search.search import SIDE_BY_SIDE
 from fanin.records import open_record
@@ -59,7 +60,7 @@ def execute(args: argparse.Namespace, factors: list[int], counts: list[int] | No
     kind = SWEEP if many else PLAN
     check_directory(args.output, kind)
     seconds = args.time_limit or (SWEEP_SECONDS if many else SECONDS)
-    limits = Limits(seconds=seconds, workers=args.workers, seed=args.seed)
+    limits = Limits(seconds=seconds, workers=args.workers, seed=args.seed, gap=args.gap / 100)
     counts = counts or [len(cluster.devices)]
     cluster.first(max(counts))  # said before the search for fewer
     plans: list[Found] = []
@@ -225,6 +226,7 @@ def _show(output: Path, plan: Plan) -> None:
         + table(
             [
                 ["with updates", f"{plan.throughput_with_update:,.2f} frames/s (batch {plan.batch})"],
+                ["search ended", ENDED[values["solver"]["stopped_by"]]],
                 ["limit", f"{resource}{layer} on {limit['device']}"],
                 ["verified", f"yes: fanin plan --check {output}"],
                 ["report", str(output / "report.html")],
@@ -236,6 +238,13 @@ def _show(output: Path, plan: Plan) -> None:
 def _rate(plan: Plan) -> str:
     proof = "optimal" if plan.optimal else f"at most {float(plan.bound):,.2f}, a gap of {100 * plan.gap:.2f} %"
     return f"{float(plan.throughput):,.2f} frames/s, {proof}"
+
+
+ENDED = {
+    "proof": "no plan is better",
+    "gap": "no plan is better by more than --gap",
+    "time": "its time was spent; --time-limit gives it more",
+}
 
 
 def _show_sweep(output: Path, what: str, plans: list[Found]) -> None:

@@ -394,6 +394,7 @@ class TestBadInput:
             ("listing1 arria10x2 -o x --workers 0", "--workers must be in 1…64, not 0"),
             ("listing1 arria10x2 -o x --workers 65", "--workers must be in 1…64, not 65"),
             ("listing1 arria10x2 -o x --seed -1", "--seed must be in 0…1,000,000, not -1"),
+            ("listing1 arria10x2 -o x --gap -1", "--gap must be in 0…100, not -1"),
             ("listing1 arria10x2 -o x --time-limit nan", "--time-limit must be in 0.1…1,000,000, not nan"),
             ("listing1 arria10x2 -o x --time-limit 0", "--time-limit must be"),
             ("listing1 arria10x2 -o x --time-limit s", "--time-limit: invalid float value: 's'"),

@@ -104,7 +104,7 @@ def test_a_dense_layer():
 
 def test_online_normalisation():
     # 2 lanes: forward 2 adders, 1 multiplier, 1 MAC; backward 2, 1, 2; per layer 2, 3, 3. State: 9 × 24 words.
-    layer, dram = OnlineNorm(inputs=(Shape(7, 7, 24),), gradient=True), 32 * 7 * 7 * 24
+    layer, dram = OnlineNorm(inputs=(Shape(7, 7, 24),), gradient=True), 32 * (7 * 7 * 24 + 24)
     assert taken(layer, pi=2, po=2) == {
         "arria10": (10 + 7 + 9, 6912 + 2 * 32768, (2 + 2 * 13,), dram, dram),
         "ultrascale": (10 * 2 + 7 * 3 + 9 * 5, 6912 + 2 * 32768, (2, 0), dram, dram),

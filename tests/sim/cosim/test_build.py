@@ -27,7 +27,7 @@ def builds(tmp_path, monkeypatch):
         done.append(work)
         (work / EXECUTABLE).write_text("built")
 
-    monkeypatch.setattr(module, "_run", run)
+    monkeypatch.setattr(module, "run_verilator", run)
     return done
 
 
@@ -54,7 +54,7 @@ def test_a_build_that_fails_leaves_nothing_behind(builds, monkeypatch):
         (work / EXECUTABLE).write_text("half")
         raise RuntimeError("no")
 
-    monkeypatch.setattr(module, "_run", fail)
+    monkeypatch.setattr(module, "run_verilator", fail)
     with pytest.raises(RuntimeError, match="no"):
         build(SOURCES, quiet=True)
     assert list((cache_directory() / "verilated").iterdir()) == []
@@ -67,7 +67,7 @@ def test_two_may_want_the_same_build_at_once(builds, monkeypatch, capsys, patien
         time.sleep(0.5)
         (work / EXECUTABLE).write_text("built")
 
-    monkeypatch.setattr(module, "_run", run)
+    monkeypatch.setattr(module, "run_verilator", run)
     monkeypatch.setattr(cache, "PATIENCE", patience)
     with ThreadPoolExecutor(2) as pool:
         one, two = pool.map(lambda _: build(SOURCES), range(2))
@@ -115,7 +115,7 @@ def test_a_build_error_shows_the_compilers_words(tmp_path, monkeypatch):
 
 
 def test_a_build_without_a_program_is_an_error(builds, monkeypatch):
-    monkeypatch.setattr(module, "_run", lambda work, arguments, verilator: None)
+    monkeypatch.setattr(module, "run_verilator", lambda work, arguments, verilator: None)
     with pytest.raises(RuntimeError, match=f"made no {EXECUTABLE}$"):
         build(SOURCES, quiet=True)
     assert list((cache_directory() / "verilated").iterdir()) == []

@@ -1,0 +1,31 @@
+"""Sums in the order that the hardware has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.golden.fp32 import Float32, add
+
+
+def tree(terms: Sequence[Float32]) -> Float32:
+    """T: neighbours are added pairwise, level by level; an odd last one passes to the next level."""
+    while len(terms) > 1:
+        odd = terms[len(terms) // 2 * 2 :]
+        terms = [*map(add, terms[::2], terms[1::2]), *odd]
+    return terms[0]
+
+
+def fold(terms: Float32, start: npt.ArrayLike = 0.0) -> Float32:
+    """((start ⊕ terms[0]) ⊕ terms[1]) …, along the first axis."""
+    total = np.broadcast_to(np.asarray(start, np.float32), terms.shape[1:])
+    for term in terms:
+        total = add(total, term)
+    return total
+
+
+def inverse(count: int) -> np.float32:
+    """RN(1 / count), by which means are taken; count is at most 2^24."""
+    return np.float32(1) / np.float32(count)

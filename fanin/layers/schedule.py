@@ -1,0 +1,351 @@
+"""When a convolution multiplies what: its blocks, its loops, and the rows that it keeps on chip.
+
+Pure numbers: RTL, cost model and tests read them (docs/systems/cluster.md, "The convolution").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from functools import cached_property
+from itertools import product
+from math import ceil, prod
+
+from fanin.layers.layer import Parallelism, ceil_div, divisors
+from fanin.layers.window import Conv, DepthwiseConv, Pair
+
+REUSE = 8  #: cycles until an accumulator may be read again: FP32Adder's 7 and the write
+HAND_OVER = (
+    12  #: cycles, at most, between a row's last word, the block that waits for it, and the row's next use
+)
+
+
+class Way(Enum):
+    """The three products of a convolution."""
+
+    FORWARD = "forward"
+    INPUT_GRADIENT = "input gradient"
+    WEIGHT_GRADIENT = "weight gradient"
+
+
+@dataclass(frozen=True)
+class Raster:
+    """A map that passes through a ring of rows, and the windows that blocks of whole output rows see of it.
+
+    A frame has ``steps`` of ``step_rows`` output rows each. Channels come in ``groups`` of ``lanes``. Column x,
+    channel i lie in memory (x div stride + i div lanes) mod ``columns``, lane i mod lanes. So ``columns``
+    columns at the stride by ``lanes`` channels of a group, and up to ``columns`` neighbouring groups of one
+    column, touch every memory at most once.
+    """
+
+    height: int
+    width: int
+    groups: int
+    lanes: int
+    columns: int  #: of a position
+    positions: int  #: of an output row
+    steps: int
+    step_rows: int = 1
+    kernel: Pair = (1, 1)
+    stride: Pair = (1, 1)
+    top: int = 0  #: rows of padding
+    left: int = 0  #: columns of padding
+
+    def first(self, step: int) -> int:
+        """The first row that this step or a later one reads; ``height`` after the last step."""
+        if step == self.steps:
+            return self.height
+        return min(max(step * self.step_rows * self.stride[0] - self.top, 0), self.height)
+
+    def last(self, step: int) -> int:
+        """The last row that this step waits for; the frame's last step waits for all of them."""
+        if step == self.steps - 1:
+            return self.height - 1
+        row = ((step + 1) * self.step_rows - 1) * self.stride[0] - self.top + self.kernel[0] - 1
+        return min(max(row, self.first(step) - 1), self.height - 1)
+
+    @property
+    def span(self) -> int:
+        """Rows that a step's windows cover, padding included."""
+        return (self.step_rows - 1) * self.stride[0] + self.kernel[0]
+
+    @property
+    def column_step(self) -> int:
+        """Addresses from a column to the one ``columns`` · stride further."""
+        return self.stride[1] * self.groups
+
+    @property
+    def row_step(self) -> int:
+        """Addresses of a row."""
+        return ceil_div(ceil_div(self.width, self.stride[1]), self.columns) * self.column_step
+
+    def address(self, row: int, column: int, group: int) -> int:
+        """Where a group of channels of a column lies, in its memory; ``row`` counts in the ring."""
+        q, phase = divmod(column, self.stride[1])
+        return row * self.row_step + q // self.columns * self.column_step + phase * self.groups + group
+
+    def memory(self, column: int, group: int) -> int:
+        """In which of the ``columns`` memories a group of channels of a column lies."""
+        return (column // self.stride[1] + group) % self.columns
+
+    def tap(self, kx: int) -> tuple[int, int]:
+        """Of position 0 at column ``kx`` of the kernel: address, perhaps negative, and q mod ``columns``."""
+        q, phase = divmod(kx - self.left, self.stride[1])
+        return q // self.columns * self.column_step + phase * self.groups, q % self.columns
+
+    def ring(self, period: int) -> int:
+        """Rows that the ring needs so that a frame every ``period`` cycles stops neither writer nor reader.
+
+        It is shown by one schedule that keeps every promise: words come evenly, and steps begin evenly, as
+        early as no step waits for its rows. As soon as possible is never later.
+        """
+        row, step = Fraction(period, self.height), Fraction(period, self.steps)
+        begin = min(k * step - (self.last(k) + 1) * row for k in range(self.steps))  # of the first row's words
+        freed = [(k + 1) * step for k in range(self.steps) for _ in range(self.first(k), self.first(k + 1))]
+        needed = max(ceil((time + HAND_OVER - begin) / row - j) for j, time in enumerate(freed))
+        return max(needed, self.span, 2)
+
+
+@dataclass(frozen=True)
+class Block:
+    """What runs from its first step to its last without a stall.
+
+    ``positions`` of ``ph`` columns each, neighbours in raster order: of one row, or ``rows`` whole rows.
+    """
+
+    positions: int
+    rows: int = 1
+
+
+@dataclass(frozen=True)
+class Step:
+    """Indices of one step: p counts positions of the block, in raster order."""
+
+    ky: int
+    kx: int
+    g: int
+    ig: int
+    og: int
+    p: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Loops of the three ways of ``layer`` built with ``p``.
+
+    Raises ValueError for parallelism that does not fit the layer. A 1×1 window of stride 1 without padding has
+    no rows: its map is taken as rows of one block each, whatever the width. A depthwise convolution has
+    groups of ``poc`` channels that are worked on side by side, an input channel each.
+
+    Innermost right: forward ky↑ kx↑ ig g og p; input gradient ky↓ kx↓ og g ig p; weight gradient p ky kx g ig
+    og.
+    A way uses an accumulator again after :data:`REUSE` cycles or more, if need be by waiting at the end of a
+    round.
+    """
+
+    layer: Conv
+    p: Parallelism
+
+    def __post_init__(self) -> None:
+        ic, oc = self.layer.group
+        limits = {"pic": ic, "poc": oc, "ph": self.layer.output.w}
+        if self.depthwise:
+            limits |= {"pic": 1, "poc": self.layer.input.c}
+        for name, size in limits.items():
+            value = getattr(self.p, name)
+            if size % value:
+                raise ValueError(f"{name} must divide {size}, not {value}")
+        for name, channels, lanes in (
+            ("pi", self.layer.input.c, self.lanes_in),
+            ("po", self.layer.output.c, self.lanes_out),
+        ):
+            width = getattr(self.p, name)
+            if channels % width or not stream_fits(width, lanes, self.p.ph):
+                raise ValueError(
+                    f"{name} must divide {channels} and {lanes} or be 1…{self.p.ph} times {lanes}, not {width}"
+                )
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether every output channel sees one input channel."""
+        return isinstance(self.layer, DepthwiseConv)
+
+    @property
+    def lanes_in(self) -> int:
+        """Input channels of a step."""
+        return self.p.poc if self.depthwise else self.p.pic
+
+    @property
+    def lanes_out(self) -> int:
+        """Output channels of a step."""
+        return self.p.poc
+
+    @cached_property
+    def groups(self) -> int:
+        """Groups g of the loops."""
+        return self.layer.input.c // self.p.poc if self.depthwise else self.layer.groups
+
+    @cached_property
+    def igs(self) -> int:
+        """Input groups ig of ``lanes_in`` channels, of a group."""
+        return 1 if self.depthwise else self.layer.group[0] // self.p.pic
+
+    @cached_property
+    def ogs(self) -> int:
+        """Output groups og of ``lanes_out`` channels, of a group."""
+        return 1 if self.depthwise else self.layer.group[1] // self.p.poc
+
+    @cached_property
+    def weight_words(self) -> int:
+        """Words of the weights' memory: (ky, kx, g, ig, og)."""
+        return prod(self.layer.kernel) * self.groups * self.igs * self.ogs
+
+    @cached_property
+    def weight_lanes(self) -> int:
+        """Weights of such a word: (i, o), of a depthwise convolution (o)."""
+        return self.p.poc if self.depthwise else self.p.pic * self.p.poc
+
+    @cached_property
+    def flat(self) -> bool:
+        """Whether the map has no rows: the window is one position of the input."""
+        return self.layer.kernel == self.layer.stride == (1, 1) and not any(self.layer.padding)
+
+    @cached_property
+    def block(self) -> Block:
+        """The smallest that gives every accumulator its time, or the largest."""
+        output, each = self.layer.output, self.layer.output.w // self.p.ph
+        if self.flat:
+            choices = [Block(n) for n in divisors(output.h * each)]
+        else:
+            choices = [Block(n) for n in divisors(each)]
+            choices += [Block(each * rows, rows) for rows in divisors(output.h)[1:]]
+        least = self.groups * min(self.ogs, self.igs if self.layer.gradient else self.ogs)
+        return next((b for b in choices if b.positions * least >= REUSE), choices[-1])
+
+    @cached_property
+    def row_positions(self) -> int:
+        """Positions of a block that lie in one row."""
+        return self.block.positions // self.block.rows
+
+    @cached_property
+    def blocks(self) -> int:
+        """Blocks of a frame."""
+        return self.layer.output.h * self.layer.output.w // (self.p.ph * self.block.positions)
+
+    @cached_property
+    def row_blocks(self) -> int:
+        """Blocks that lie side by side in a row."""
+        if self.flat or self.block.rows > 1:
+            return 1
+        return self.layer.output.w // (self.p.ph * self.block.positions)
+
+    def round_steps(self, way: Way) -> int:
+        """Steps after which the loops come back to the same accumulators."""
+        if way is Way.WEIGHT_GRADIENT:
+            return self.weight_words
+        return self.groups * (self.ogs if way is Way.FORWARD else self.igs) * self.block.positions
+
+    def rounds(self, way: Way) -> int:
+        """Rounds of a block."""
+        if way is Way.WEIGHT_GRADIENT:
+            return self.block.positions
+        return prod(self.layer.kernel) * (self.igs if way is Way.FORWARD else self.ogs)
+
+    def round_cycles(self, way: Way) -> int:
+        """Cycles of a round: its steps, and those that it waits for the adders."""
+        return max(self.round_steps(way), REUSE)
+
+    def block_cycles(self, way: Way) -> int:
+        """Cycles of a block."""
+        return self.rounds(way) * self.round_cycles(way)
+
+    @cached_property
+    def ways(self) -> tuple[Way, ...]:
+        """Those that the layer has."""
+        return tuple(way for way in Way if way is not Way.INPUT_GRADIENT or self.layer.gradient)
+
+    @cached_property
+    def cycles(self) -> int:
+        """Cycles of a frame, streams apart: ``layer.compute_cycles(p)`` wherever nothing waits."""
+        return self.blocks * max(map(self.block_cycles, self.ways))
+
+    @cached_property
+    def period(self) -> int:
+        """Cycles of a frame, streams included."""
+        words = ((self.layer.input.words, self.p.pi), (self.layer.output.words, self.p.po))
+        return max(self.cycles, *(ceil_div(count, lanes) for count, lanes in words))
+
+    @cached_property
+    def features(self) -> Raster:
+        """The input, as a row of blocks sees it; dx has the same place."""
+        layer, shape = self.layer, self.layer.input
+        height, width = shape.h, shape.w
+        if self.flat:
+            width = self.block.positions * self.p.ph
+            height = shape.h * shape.w // width
+        top, left, _, _ = layer.padding
+        return Raster(
+            height=height,
+            width=width,
+            groups=self.groups * self.igs,
+            lanes=self.lanes_in,
+            columns=self.p.ph,
+            positions=self.row_positions * self.row_blocks,
+            steps=self.blocks // self.row_blocks,
+            step_rows=self.block.rows,
+            kernel=layer.kernel,
+            stride=layer.stride,
+            top=top,
+            left=left,
+        )
+
+    @cached_property
+    def outputs(self) -> Raster:
+        """The output or its gradient: a block is a row, since its positions are neighbours in raster order."""
+        return Raster(
+            height=self.blocks,
+            width=self.block.positions * self.p.ph,
+            groups=self.groups * self.ogs,
+            lanes=self.lanes_out,
+            columns=self.p.ph,
+            positions=self.block.positions,
+            steps=self.blocks,
+        )
+
+    def weight_address(self, ky: int, kx: int, g: int, ig: int, og: int) -> int:
+        """The word in the weights' memory."""
+        tap = ky * self.layer.kernel[1] + kx
+        return ((tap * self.groups + g) * self.igs + ig) * self.ogs + og
+
+    def buffers(self, latency: int) -> int:
+        """Blocks of results that have room, so that none waits for its predecessors' words to leave.
+
+        ``latency``: cycles from a block's last step until its first word can be read, and from its last word's
+        read until a block may begin because of it.
+        """
+        words = ceil_div(self.block.positions * self.p.ph * self.layer.output.c, self.p.po)
+        return 1 + ceil(Fraction((latency + words) * self.blocks, self.period))
+
+    def steps(self, way: Way) -> Iterator[tuple[int, Step]]:
+        """(cycle, indices) of every step of a block."""
+        kernel = self.layer.kernel
+        ky, kx = range(kernel[0]), range(kernel[1])
+        if way is Way.INPUT_GRADIENT:
+            ky, kx = ky[::-1], kx[::-1]
+        g, ig, og, p = map(range, (self.groups, self.igs, self.ogs, self.block.positions))
+        if way is Way.FORWARD:
+            order = (Step(*s[:2], s[3], s[2], *s[4:]) for s in product(ky, kx, ig, g, og, p))
+        elif way is Way.INPUT_GRADIENT:
+            order = (Step(*s[:2], s[3], s[4], s[2], s[5]) for s in product(ky, kx, og, g, ig, p))
+        else:
+            order = (Step(*s[1:], s[0]) for s in product(p, ky, kx, g, ig, og))
+        for index, step in enumerate(order):
+            done, left = divmod(index, self.round_steps(way))
+            yield done * self.round_cycles(way) + left, step
+
+
+def stream_fits(width: int, lanes: int, columns: int) -> bool:
+    """Whether memories of ``columns`` by ``lanes`` words take ``width`` neighbouring channels a cycle."""
+    return lanes % width == 0 or (width % lanes == 0 and width // lanes <= columns)

@@ -1,0 +1,187 @@
+"""Memories that take a map by pixels and hand it out by blocks, or the other way round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.stream.lanes import rotated
+from fanin.layers.family import WORD_BITS
+from fanin.layers.schedule import Raster, stream_fits
+
+BLOCK = 0  #: instead of a pixel port's words: the port is a block port
+
+
+def place_layout(raster: Raster, rows: int, words: int) -> data.StructLayout:
+    """Where a port of ``words`` (or BLOCK) reads or writes, in a ring of ``rows`` rows.
+
+    ``address``: :meth:`Raster.address` of the first column and group (modulo its range, where that column does
+    not exist). ``rotate``: its :meth:`Raster.memory`. Block port: ``wrap``, q mod ``columns`` of the first
+    column (the last ``wrap`` columns lie ``column_step`` further), and ``mask``, a bit per column that exists.
+    Pixel port: ``part``, which ``words`` of a group's lanes, where they are fewer than those.
+    """
+    fields: dict[str, Any] = {
+        "address": ceil_log2(rows * raster.row_step),
+        "rotate": range(raster.columns),
+    }
+    if words == BLOCK:
+        fields |= {"wrap": range(raster.columns), "mask": raster.columns}
+    else:
+        fields |= {"part": range(max(raster.lanes // words, 1))}
+    return data.StructLayout(fields)
+
+
+def read_port(raster: Raster, rows: int, words: int) -> wiring.Signature:
+    """``place`` out, ``data`` in, as the reader sees them."""
+    return wiring.Signature(
+        {"place": Out(place_layout(raster, rows, words)), "data": In(_data_layout(raster, words))}
+    )
+
+
+def write_port(raster: Raster, rows: int, words: int) -> wiring.Signature:
+    """``en``, ``place`` and ``data``, as the writer sees them."""
+    place, written = place_layout(raster, rows, words), _data_layout(raster, words)
+    return wiring.Signature({"en": Out(1), "place": Out(place), "data": Out(written)})
+
+
+def _data_layout(raster: Raster, words: int) -> data.ArrayLayout:
+    return data.ArrayLayout(WORD_BITS, words or raster.columns * raster.lanes)
+
+
+class Banks(wiring.Component):
+    """A ring of rows in ``columns`` memories of ``lanes`` words, as :class:`Raster` lays them out.
+
+    A block port carries ``lanes`` channels of ``columns`` columns at the stride: word column · lanes + lane. A
+    pixel port carries neighbouring channels of one column. Neither meets a memory twice. Columns that are not
+    in a block's ``mask`` read as +0 and are not written. Nothing stalls.
+
+    Members
+    -------
+    ``write`` : In, :func:`write_port`
+    ``read0``, ``read1`` : In, :func:`read_port`
+        One for each of ``reads``, and so on.
+
+    Parameters
+    ----------
+    ``raster`` : Raster
+    ``rows`` : int
+        Of the ring.
+    ``writes`` : int
+        Words of the pixel port that writes, or BLOCK.
+    ``reads`` : tuple of int
+        The same of each read port; each beyond the first costs the memories once more.
+
+    Latency
+    -------
+    ``READ``, 4 cycles from ``place`` to ``data``. A read sees what was written with a place of an earlier
+    cycle.
+
+    Source
+    ------
+    docs/systems/cluster.md, "The convolution".
+    """
+
+    READ = 4
+
+    def __init__(self, *, raster: Raster, rows: int, writes: int, reads: tuple[int, ...]):
+        for words in (writes, *reads):
+            if words != BLOCK and not stream_fits(words, raster.lanes, raster.columns):
+                raise ValueError(
+                    f"a port of {words} words does not fit {raster.columns} memories of {raster.lanes}"
+                )
+        self.raster, self.rows, self.writes, self.reads = raster, rows, writes, reads
+        members: dict[str, Any] = {"write": In(write_port(raster, rows, writes))}
+        for index, words in enumerate(reads):
+            members[f"read{index}"] = In(read_port(raster, rows, words))
+        super().__init__(members)
+
+    def elaborate(self, platform: Any) -> Module:
+        """A place goes to all memories, rotated; what comes out is rotated back."""
+        m = Module()
+        memories = []
+        for column in range(self.raster.columns):
+            memory = Memory(shape=data.ArrayLayout(WORD_BITS, self.raster.lanes), depth=self._depth, init=[])
+            m.submodules[f"memory{column}"] = memory
+            memories.append(memory)
+        self._write(m, memories)
+        for index, words in enumerate(self.reads):
+            self._read(m, memories, getattr(self, f"read{index}"), words, f"read{index}")
+        return m
+
+    @property
+    def _depth(self) -> int:
+        return self.rows * self.raster.row_step
+
+    def _located(self, m: Module, place: Any, words: int, name: str) -> list[tuple[Value, Value]]:
+        """(address, whether it is meant) of every memory, two cycles after ``place``."""
+        columns = self.raster.columns
+        if words == BLOCK:
+            codes = [Cat(place.mask[j], place.wrap >= columns - j) for j in range(columns)]
+        else:
+            groups = max(words // self.raster.lanes, 1)
+            width = ceil_log2(groups)
+            codes = [Cat(Const(j < groups, 1), Const(j % groups, width)) for j in range(columns)]
+        unit = len(codes[0])
+        code = Signal(columns * unit, name=f"{name}_code")
+        address = Signal.like(place.address, name=f"{name}_address", reset_less=True)
+        m.d.sync += [code.eq(rotated(Cat(*codes), place.rotate, unit=unit)), address.eq(place.address)]
+
+        located = []
+        for column in range(columns):
+            meant, distance = code.word_select(column, unit)[0], code.word_select(column, unit)[1:]
+            if words == BLOCK:
+                distance = Mux(distance, self.raster.column_step, 0)
+            at = Signal.like(address, name=f"{name}_address_{column}", reset_less=True)
+            is_meant = Signal(name=f"{name}_meant_{column}", reset_less=True)
+            m.d.sync += [at.eq(address + distance), is_meant.eq(meant)]
+            located.append((at, is_meant))
+        return located
+
+    def _write(self, m: Module, memories: list[Memory]) -> None:
+        words, lanes = self.writes, self.raster.lanes
+        place, written = self.write.place, Value.cast(self.write.data)
+        part = words if words != BLOCK and words < lanes else lanes
+        if words == BLOCK or words > lanes:
+            padding = Const(0, WORD_BITS * self.raster.columns * lanes - len(written))
+            written = rotated(Cat(written, padding), place.rotate, unit=WORD_BITS * lanes)
+        else:  # any memory may have it
+            written = written.replicate(self.raster.columns * lanes // words)
+        data_at = delayed(m, written, 2, name="written")[2]
+        enabled = delayed(m, self.write.en, 2, name="en", reset_less=False)[2]
+        if part < lanes:
+            chosen = Cat(place.part == n for n in range(lanes // part))
+            parts = delayed(m, chosen, 2, name="part")[2]
+        else:
+            parts = Const(1, 1)
+        for column, (address, meant) in enumerate(self._located(m, place, words, "write")):
+            port = memories[column].write_port(granularity=part)
+            m.d.comb += [
+                port.addr.eq(address),
+                port.data.eq(data_at.word_select(column, WORD_BITS * lanes)),
+                port.en.eq(Mux(enabled & meant, parts, 0)),
+            ]
+
+    def _read(self, m: Module, memories: list[Memory], bus: Any, words: int, name: str) -> None:
+        lanes = self.raster.lanes
+        located = self._located(m, bus.place, words, name)
+        found = []
+        for memory, (address, _) in zip(memories, located, strict=True):
+            port = memory.read_port()
+            m.d.comb += port.addr.eq(address)
+            found.append(Value.cast(port.data))
+        rotate = delayed(m, bus.place.rotate, 3, name=f"{name}_rotate")[3]
+        straight = rotated(Cat(*found), rotate, unit=-WORD_BITS * lanes)
+        if words == BLOCK:
+            mask = delayed(m, bus.place.mask, 3, name=f"{name}_mask")[3]
+            kept = Cat(bit.replicate(WORD_BITS * lanes) for bit in mask)
+            straight &= kept
+        elif words < lanes:
+            part = delayed(m, bus.place.part, 3, name=f"{name}_part")[3]
+            straight = straight[: WORD_BITS * lanes].word_select(part, WORD_BITS * words)
+        m.d.sync += Value.cast(bus.data).eq(straight)  # a pixel port takes the first words

@@ -1,0 +1,176 @@
+"""The forward way of a convolution."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+from amaranth import Module, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.arith.array import LaneArray
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.emit import shared
+from fanin.hdl.layers.fold import Fold
+from fanin.hdl.layers.interface import word_stream
+from fanin.hdl.layers.lines import Lines, Results
+from fanin.hdl.layers.nest import Loops, Nest
+from fanin.hdl.layers.places import window_steps
+from fanin.hdl.stream.connect import connect_typed
+from fanin.layers.family import WORD_BITS
+from fanin.layers.schedule import Schedule, Way
+
+Trees = tuple[tuple[tuple[int, int], ...], ...]
+
+
+def forward_trees(schedule: Schedule) -> Trees:
+    """Products (word of the block, weight) of each output, column · lanes_out + lane."""
+    columns, inputs, outputs = range(schedule.p.ph), schedule.lanes_in, schedule.lanes_out
+    if schedule.depthwise:
+        return tuple(((j * inputs + o, o),) for j, o in product(columns, range(outputs)))
+    return tuple(
+        tuple((j * inputs + i, i * outputs + o) for i in range(inputs))
+        for j, o in product(columns, range(outputs))
+    )
+
+
+class Forward(wiring.Component):
+    """Lines of the input, products with the weights, folds, and blocks of results: y = x ∗ w.
+
+    A block begins when its rows are there and its results have room; then it runs to its end.
+
+    Members
+    -------
+    ``features`` : In, stream of pi words
+    ``outputs`` : Out, stream of po words
+    ``admit`` : In(1)
+        The next frame may begin.
+    ``admitted`` : Out(1)
+        Pulse: it begins; ``admit`` is for the frame after it within 8 cycles.
+    ``weight_address`` : Out, range(weight_words)
+    ``weights`` : In, ``weight_lanes`` words
+        One cycle after their address.
+
+    Parameters
+    ----------
+    ``schedule`` : Schedule
+
+    Latency
+    -------
+    ``latency`` cycles from the last word that the first block waits for to the first word on ``outputs``.
+    A frame takes ``schedule.cycles``, or as long as its words take in or out.
+
+    Source
+    ------
+    docs/systems/cluster.md, "The convolution"; NADA, section III.
+    """
+
+    def __init__(self, *, schedule: Schedule):
+        self.schedule = schedule
+        self._array = LaneArray(trees=forward_trees(schedule))
+        super().__init__(
+            {
+                "features": In(word_stream(schedule.p.pi)),
+                "outputs": Out(word_stream(schedule.p.po)),
+                "admit": In(1),
+                "admitted": Out(1),
+                "weight_address": Out(range(schedule.weight_words)),
+                "weights": In(data.ArrayLayout(WORD_BITS, schedule.weight_lanes)),
+            }
+        )
+
+    @property
+    def _steps_to_results(self) -> int:
+        """Cycles from a step to its sum."""
+        return Lines.LATENCY + self._array.latency + Fold.LATENCY
+
+    @property
+    def latency(self) -> int:
+        """Cycles between the last word that the first block waits for and the first word of its results."""
+        begin = 3  # until the first step: the row is written, counted, the block is taken
+        cycles, idle = self.schedule.block_cycles(Way.FORWARD), self._idle
+        return begin + cycles - idle - 1 + self._steps_to_results + Results.LATENCY
+
+    @property
+    def _idle(self) -> int:
+        return self.schedule.round_cycles(Way.FORWARD) - self.schedule.round_steps(Way.FORWARD)
+
+    def elaborate(self, platform: Any) -> Module:
+        """Loops, and everything else at a fixed distance behind them."""
+        m = Module()
+        schedule = self.schedule
+        raster, p = schedule.features, schedule.p
+        rows, buffers = raster.ring(schedule.period), schedule.buffers(self._steps_to_results + 16)
+        m.submodules.lines = lines = Lines(raster=raster, rows=rows, words=p.pi)
+        m.submodules.results = results = Results(raster=schedule.outputs, rows=buffers, words=p.po)
+        connect_typed(m, wiring.flipped(self.features), lines.i)
+        connect_typed(m, results.o, wiring.flipped(self.outputs))
+
+        go = Signal()
+        frame = {"row": raster.steps, "block": schedule.row_blocks}
+        loops = self._loops(m, frame, go)
+        nest = loops.nest
+        coming = Nest(m, frame, loops.start, name="coming")  # the block that is to start
+        row_begins, frame_begins = Signal(init=1), Signal(init=1)
+        with m.If(loops.start):
+            m.d.sync += [row_begins.eq(coming.ends(("block",))), frame_begins.eq(coming.ends(frame))]
+        m.d.comb += [
+            go.eq(results.room & (lines.ready | ~row_begins) & (self.admit | ~frame_begins)),
+            results.begin.eq(loops.start),
+            lines.begin.eq(loops.start & row_begins),
+            self.admitted.eq(loops.start & frame_begins),
+            lines.end.eq(loops.ends & nest.ends(("block",))),
+        ]
+        groups = {"g": schedule.igs, "ig": 1}
+        position = {"c": 1, "block": schedule.row_positions}
+        for name, walk in window_steps(nest, raster, groups, position=position).items():
+            m.d.comb += lines.window[name].eq(walk)
+        self._datapath(m, loops, lines, results)
+        return m
+
+    def _loops(self, m: Module, frame: dict[str, int], go: Signal) -> Loops:
+        schedule = self.schedule
+        rows, columns = schedule.layer.kernel
+        taps = {"ky": rows, "kx": columns, "ig": schedule.igs}
+        inner = {
+            "g": schedule.groups,
+            "og": schedule.ogs,
+            "r": schedule.block.rows,
+            "c": schedule.row_positions,
+        }
+        return Loops(
+            m,
+            frame | taps | inner,
+            block=(*taps, *inner),
+            inner=tuple(inner),
+            idle=self._idle,
+            go=go,
+            name="loop",
+        )
+
+    def _datapath(self, m: Module, loops: Loops, lines: Lines, results: Results) -> None:
+        schedule = self.schedule
+        m.submodules.array = array = shared(self._array)
+        m.submodules.fold = fold = Fold(
+            lanes=schedule.p.ph * schedule.lanes_out, depth=schedule.round_steps(Way.FORWARD)
+        )
+        strides = {
+            name: schedule.weight_address(*(int(name == level) for level in ("ky", "kx", "g", "ig", "og")))
+            for name in ("ky", "kx", "g", "ig", "og")
+        }
+        address = loops.nest.walk(strides, name="weight_address")
+        to_fold = Lines.LATENCY + array.latency
+        step = delayed(m, loops.step, to_fold, name="step", reset_less=False)
+        m.d.comb += [
+            self.weight_address.eq(delayed(m, address, Lines.LATENCY - 1, name="weight")[-1]),
+            array.valid.eq(step[Lines.LATENCY]),
+            array.a.eq(lines.data),
+            array.b.eq(self.weights),
+            fold.valid.eq(step[to_fold]),
+            fold.first.eq(delayed(m, loops.first, to_fold, name="first")[-1]),
+            fold.last.eq(delayed(m, loops.last, to_fold, name="last")[-1]),
+            fold.i.eq(array.o),
+            results.valid.eq(fold.o_valid),
+            results.data.eq(fold.o),
+        ]

@@ -1,0 +1,321 @@
+"""Rows of maps on chip: a stream in by pixel and out by block, or in by block and out as a stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.layers.banks import BLOCK, Banks, read_port, write_port
+from fanin.hdl.layers.interface import word_stream
+from fanin.hdl.layers.nest import Nest
+from fanin.hdl.layers.places import PixelPlaces, WindowPlaces, table, window_layout
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.credits import Credits
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.layers.family import WORD_BITS
+from fanin.layers.schedule import Raster
+
+READ_AHEAD = 8  # words between a bank's place and the stream's end: 6 cycles from credit to credit
+
+
+def row_gate(m: Module, *, rows: int, initial: int, more: Any, ends: Any, name: str) -> Signal:
+    """Whether a row may be worked on, a register: there are rows to take, or the one that was taken goes on.
+
+    ``more``: rows that come in this cycle; ``ends``: the row that was taken ends.
+    """
+    opened = Signal(name=f"{name}_open")
+    left = Signal(range(rows + 1), init=initial, name=f"{name}_left")
+    take = Signal(name=f"{name}_take")
+    m.d.comb += take.eq((ends | ~opened) & (left != 0))
+    m.d.sync += left.eq(left + more - take)
+    with m.If(take):
+        m.d.sync += opened.eq(1)
+    with m.Elif(ends):
+        m.d.sync += opened.eq(0)
+    return opened
+
+
+class LineWriter(wiring.Component):
+    """A stream, written to a ring of rows as far as they have room.
+
+    Members
+    -------
+    ``i`` : In, stream of ``words`` words
+        A frame in raster order, after the other.
+    ``freed`` : In, range(rows + 1)
+        Rows that are free again.
+    ``wrote`` : Out(1)
+        A row has been written: reads with a place of a later cycle see all of it.
+    ``write`` : Out, :func:`write_port`
+
+    Parameters
+    ----------
+    ``raster`` : Raster
+    ``rows`` : int
+        Of the ring.
+    ``words`` : int
+        Of a transfer.
+
+    Latency
+    -------
+    1 cycle to ``write`` and ``wrote``; a transfer a cycle. 2 cycles from ``freed`` to ``i.ready``.
+
+    Source
+    ------
+    docs/systems/cluster.md, "The convolution".
+    """
+
+    def __init__(self, *, raster: Raster, rows: int, words: int):
+        self.raster, self.rows, self.words = raster, rows, words
+        super().__init__(
+            {
+                "i": In(word_stream(words)),
+                "freed": In(range(rows + 1)),
+                "wrote": Out(1),
+                "write": Out(write_port(raster, rows, words)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A gate for rows, and places that follow the transfers."""
+        m = Module()
+        m.submodules.places = places = PixelPlaces(raster=self.raster, rows=self.rows, words=self.words)
+        taken = Signal()
+        ends = Signal()
+        opened = row_gate(m, rows=self.rows, initial=self.rows, more=self.freed, ends=ends, name="row")
+        m.d.comb += [
+            self.i.ready.eq(opened),
+            taken.eq(self.i.valid & opened),
+            ends.eq(taken & places.last),
+            places.step.eq(taken),
+        ]
+        m.d.sync += [
+            self.write.en.eq(taken),
+            self.write.place.eq(places.place),
+            self.write.data.eq(self.i.payload),
+            self.wrote.eq(ends),
+        ]
+        return m
+
+
+class LineReader(wiring.Component):
+    """Rows of a ring as a stream.
+
+    Members
+    -------
+    ``filled`` : In(1)
+        A row more can be read, with places of later cycles.
+    ``freed`` : Out(1)
+        A row has been read: writes with a place of this cycle or a later one do not change what was read.
+    ``read`` : Out, :func:`read_port`
+    ``o`` : Out, stream of ``words`` words
+
+    Parameters
+    ----------
+    ``raster`` : Raster
+    ``rows`` : int
+        Of the ring.
+    ``words`` : int
+        Of a transfer.
+
+    Latency
+    -------
+    ``LATENCY``, 7 cycles from ``filled`` to the first word on ``o``; a transfer a cycle.
+
+    Source
+    ------
+    docs/systems/cluster.md, "The convolution".
+    """
+
+    LATENCY = 2 + Banks.READ + 1
+
+    def __init__(self, *, raster: Raster, rows: int, words: int):
+        self.raster, self.rows, self.words = raster, rows, words
+        super().__init__(
+            {
+                "filled": In(1),
+                "freed": Out(1),
+                "read": Out(read_port(raster, rows, words)),
+                "o": Out(word_stream(words)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Every read has a place in the queue before it begins."""
+        m = Module()
+        layout = data.ArrayLayout(WORD_BITS, self.words)
+        m.submodules.places = places = PixelPlaces(raster=self.raster, rows=self.rows, words=self.words)
+        m.submodules.queue = queue = StreamFIFO(shape=layout, depth=READ_AHEAD)
+        m.submodules.credits = credits = Credits(limit=READ_AHEAD, full=True)
+        ends = Signal()
+        opened = row_gate(m, rows=self.rows, initial=0, more=self.filled, ends=ends, name="row")
+        coming = delayed(m, places.step, Banks.READ, name="coming", reset_less=False)[-1]
+        connect_typed(m, queue.o, wiring.flipped(self.o))
+        m.d.comb += [
+            places.step.eq(opened & credits.ok),
+            ends.eq(places.step & places.last),
+            credits.take.eq(places.step),
+            credits.give.eq(self.o.valid & self.o.ready),
+            self.read.place.eq(places.place),
+            queue.i.valid.eq(coming),
+            queue.i.payload.eq(self.read.data),
+        ]
+        m.d.sync += self.freed.eq(ends)
+        return m
+
+
+class Lines(wiring.Component):
+    """A map's rows for windows: written as a stream, read by block.
+
+    Members
+    -------
+    ``i`` : In, stream of ``words`` words
+    ``ready`` : Out(1)
+        All rows are there that the next row of blocks reads; registered.
+    ``begin`` : In(1)
+        That row of blocks begins, the first step comes in the next cycle or later; only while ``ready``.
+    ``window`` : In, :func:`window_layout`
+        A step.
+    ``end`` : In(1)
+        This is the last step of a row of blocks.
+    ``data`` : Out, ``columns`` · ``lanes`` words: column · lanes + lane
+
+    Parameters
+    ----------
+    ``raster`` : Raster
+    ``rows`` : int
+        Of the ring.
+    ``words`` : int
+        Of a transfer.
+
+    Latency
+    -------
+    ``LATENCY``, 7 cycles from ``window`` to ``data``. 2 cycles from a row's last word to ``ready``, 3
+    from ``end`` to ``i.ready``; ``ready`` is for the next row of blocks one cycle after ``begin``.
+
+    Source
+    ------
+    docs/systems/cluster.md, "The convolution".
+    """
+
+    LATENCY = WindowPlaces.LATENCY + Banks.READ
+
+    def __init__(self, *, raster: Raster, rows: int, words: int):
+        self.raster, self.rows, self.words = raster, rows, words
+        super().__init__(
+            {
+                "i": In(word_stream(words)),
+                "ready": Out(1),
+                "begin": In(1),
+                "window": In(window_layout(raster)),
+                "end": In(1),
+                "data": Out(data.ArrayLayout(WORD_BITS, raster.columns * raster.lanes)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Rows are counted when they are written, when a row of blocks begins, and when it ends."""
+        m = Module()
+        raster, rows = self.raster, self.rows
+        m.submodules.writer = writer = LineWriter(raster=raster, rows=rows, words=self.words)
+        m.submodules.places = places = WindowPlaces(raster=raster, rows=rows)
+        m.submodules.banks = banks = Banks(raster=raster, rows=rows, writes=self.words, reads=(BLOCK,))
+        connect_typed(m, wiring.flipped(self.i), writer.i)
+        connect_typed(m, writer.write, banks.write)
+        m.d.comb += [
+            places.window.eq(self.window),
+            places.end.eq(self.end),
+            banks.read0.place.eq(places.place),
+            self.data.eq(banks.read0.data),
+        ]
+
+        steps = range(raster.steps)
+        waits = [raster.last(k) + 1 for k in steps]  # rows of the frame
+        freed = [raster.first(k + 1) - raster.first(k) for k in steps]
+        begun = Nest(m, {"step": raster.steps}, self.begin, name="begun").walk({"step": 1}, name="index")
+        ended = Nest(m, {"step": raster.steps}, self.end, name="ended").walk({"step": 1}, name="index")
+        more = [b - a for a, b in zip(waits, [*waits[1:], raster.height + waits[0]], strict=True)]
+        spare = Signal(range(-max(*more, waits[0]), rows + 1), init=-waits[0])  # beyond those that are awaited
+        m.d.sync += [
+            spare.eq(spare + writer.wrote - Mux(self.begin, table(begun, more), 0)),
+            writer.freed.eq(Mux(self.end, table(ended, freed), 0)),
+        ]
+        m.d.comb += self.ready.eq(spare >= 0)
+        return m
+
+
+class Results(wiring.Component):
+    """Blocks of results, as a stream.
+
+    Members
+    -------
+    ``room`` : Out(1)
+        A block's results have room; registered.
+    ``begin`` : In(1)
+        Reserve it; only while ``room``.
+    ``valid`` : In(1)
+    ``data`` : In, ``columns`` · ``lanes`` words: column · lanes + lane
+        A position's channel group: all positions of the first group, then of the next.
+    ``o`` : Out, stream of ``words`` words
+
+    Parameters
+    ----------
+    ``raster`` : Raster
+        A block is a row.
+    ``rows`` : int
+        Blocks that have room.
+    ``words`` : int
+        Of a transfer.
+
+    Latency
+    -------
+    ``LATENCY``, 8 cycles from a block's last ``data`` to its first word on ``o``; a transfer a cycle. 2 cycles
+    from the last word's read to ``room``.
+
+    Source
+    ------
+    docs/systems/cluster.md, "The convolution".
+    """
+
+    LATENCY = 1 + LineReader.LATENCY
+
+    def __init__(self, *, raster: Raster, rows: int, words: int):
+        self.raster, self.rows, self.words = raster, rows, words
+        super().__init__(
+            {
+                "room": Out(1),
+                "begin": In(1),
+                "valid": In(1),
+                "data": In(data.ArrayLayout(WORD_BITS, raster.columns * raster.lanes)),
+                "o": Out(word_stream(words)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """The writer needs no gate: a block has its room before it begins."""
+        m = Module()
+        raster, rows = self.raster, self.rows
+        m.submodules.banks = banks = Banks(raster=raster, rows=rows, writes=BLOCK, reads=(self.words,))
+        m.submodules.reader = reader = LineReader(raster=raster, rows=rows, words=self.words)
+        m.submodules.credits = credits = Credits(limit=rows, full=True)
+        connect_typed(m, reader.read, banks.read0)
+        connect_typed(m, reader.o, wiring.flipped(self.o))
+        levels = {"row": rows, "group": raster.groups, "position": raster.positions}
+        nest = Nest(m, levels, self.valid, name="result")
+        strides = {"row": raster.row_step, "group": 1, "position": raster.column_step}
+        m.d.comb += [
+            self.room.eq(credits.ok),
+            credits.take.eq(self.begin),
+            credits.give.eq(reader.freed),
+            banks.write.en.eq(self.valid),
+            banks.write.data.eq(self.data),
+            banks.write.place.address.eq(nest.walk(strides, name="address")),
+            banks.write.place.rotate.eq(nest.walk({"group": 1}, modulo=raster.columns, name="rotate")),
+            banks.write.place.mask.eq(-1),
+        ]
+        m.d.sync += reader.filled.eq(self.valid & nest.ends(("group", "position")))
+        return m

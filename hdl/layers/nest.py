@@ -1,0 +1,134 @@
+"""Nested counters: the loops of a schedule, and addresses that follow them by one addition a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from amaranth import Const, Module, Mux, Signal, Value
+
+
+class Nest:
+    """Loops around one another, the innermost last; all of them move on by a step where ``advance`` is high.
+
+    ``levels``: how often each goes round. After the last step of all, or one with ``restart``, they begin anew.
+    Every flag is a register, so that what follows them sees one LUT and one carry chain.
+    """
+
+    def __init__(self, m: Module, levels: dict[str, int], advance: Any, *, restart: Any = None, name: str):
+        self.m, self.levels, self.advance, self.restart, self.name = m, levels, advance, restart, name
+        self._at_end: dict[str, Value] = {}
+        for level, count in levels.items():
+            self._at_end[level] = Signal(name=f"{name}_{level}_end") if count > 1 else Const(1, 1)
+        for level, count in levels.items():
+            if count > 1:
+                index = Signal(range(count), name=f"{name}_{level}")
+                with m.If(advance & self.ends(self._inside(level))):
+                    m.d.sync += self._at_end[level].eq(index == count - 2)
+                    m.d.sync += index.eq(Mux(self._at_end[level], 0, index + 1))
+                if restart is not None:
+                    with m.If(advance & restart):
+                        m.d.sync += [self._at_end[level].eq(0), index.eq(0)]
+
+    def ends(self, levels: Iterable[str]) -> Value:
+        """Whether each of these loops goes through its last round."""
+        total: Value = Const(1, 1)
+        for level in levels:
+            if self.levels[level] > 1:
+                total = total & self._at_end[level]
+        return total
+
+    def _inside(self, level: str) -> tuple[str, ...]:
+        names = tuple(self.levels)
+        return names[names.index(level) + 1 :]
+
+    def walk(
+        self,
+        strides: dict[str, int],
+        *,
+        base: int = 0,
+        modulo: int | None = None,
+        drift: int = 0,
+        name: str,
+    ) -> Signal:
+        """``base`` + Σ index · stride, a register.
+
+        With ``modulo`` it is taken modulo that, and then each pass of all levels may add ``drift``.
+        """
+        deltas, span = {}, 0
+        for level, count in reversed(self.levels.items()):
+            deltas[level] = strides.get(level, 0) - span
+            span += strides.get(level, 0) * (count - 1)
+        ends = [(self.levels[level] - 1) * stride for level, stride in strides.items()]
+        least, most = base + sum(min(e, 0) for e in ends), base + sum(max(e, 0) for e in ends)
+        shape = range(modulo) if modulo else range(least, most + 1)
+        value = Signal(shape, init=base % modulo if modulo else base, name=f"{self.name}_{name}")
+        following = value + self._chosen(deltas, drift - span, modulo)
+        if modulo:
+            less = value + self._chosen(deltas, drift - span, modulo, less=modulo)
+            following = Mux(less >= 0, less, following)
+        with self.m.If(self.advance):
+            self.m.d.sync += value.eq(following)
+            if self.restart is not None:
+                with self.m.If(self.restart):
+                    self.m.d.sync += value.eq(value.init)
+        return value
+
+    def _chosen(self, deltas: dict[str, int], restart: int, modulo: int | None, less: int = 0) -> Value:
+        def constant(delta: int) -> Const:
+            return Const((delta % modulo if modulo else delta) - less)
+
+        chosen: Value = constant(restart)
+        for level, count in self.levels.items():
+            if count > 1:
+                chosen = Mux(self._at_end[level], chosen, constant(deltas[level]))
+        return chosen
+
+
+class Loops:
+    """A nest whose ``block`` levels run through without a stall, a step a cycle, from where ``go`` allows it.
+
+    ``levels``: outermost first; those not in ``block`` go on from block to block. After every round, which is a
+    pass of the ``inner`` levels, it waits ``idle`` cycles. The next block follows the last cycle of its
+    predecessor at once, where ``go`` is high.
+
+    ``start``: a block is taken now, and its first step is in the next cycle. ``step``: the nest holds a step.
+    ``first``, ``last``: it belongs to the first, the last round of its block. ``ends``: it is a block's last.
+    """
+
+    def __init__(
+        self,
+        m: Module,
+        levels: dict[str, int],
+        *,
+        block: tuple[str, ...],
+        inner: tuple[str, ...],
+        idle: int,
+        go: Any,
+        name: str,
+    ):
+        self.start = Signal(name=f"{name}_start")
+        self.step = Signal(name=f"{name}_step")
+        self.first = Signal(name=f"{name}_first")
+        self.nest = Nest(m, levels, self.step, name=name)
+        self.last = self.nest.ends(level for level in block if level not in inner)
+        ends = self.nest.ends(block)  # the block's last step
+        self.ends = self.step & ends
+        round_ends = self.step & self.nest.ends(inner)
+
+        busy = Signal(name=f"{name}_busy")
+        if idle:
+            over = Signal(name=f"{name}_over")
+            left = Signal(idle, name=f"{name}_left")  # a one that moves down
+            m.d.sync += left.eq(left >> 1)
+            with m.If(round_ends):
+                m.d.sync += [left.eq(1 << (idle - 1)), over.eq(ends)]
+            goes_on, free = left[0] & ~over, ~busy | (left[0] & over)
+        else:
+            goes_on, free = round_ends & ~ends, ~busy | self.ends
+        m.d.comb += self.start.eq(go & free)
+        m.d.sync += busy.eq(self.start | ~free)
+        with m.If(self.start | goes_on):
+            m.d.sync += [self.step.eq(1), self.first.eq(self.start)]
+        with m.Elif(round_ends):
+            m.d.sync += self.step.eq(0)

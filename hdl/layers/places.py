@@ -1,0 +1,222 @@
+"""Where a port of Banks reads or writes: windows by block, rows by pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from amaranth import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.layers.banks import BLOCK, place_layout
+from fanin.hdl.layers.nest import Nest
+from fanin.layers.schedule import Raster
+
+
+def window_layout(raster: Raster) -> data.StructLayout:
+    """One step's part of a window: a tap of the kernel, at ``columns`` columns of one position.
+
+    ``row``: of the windows of the row of blocks, from its first padding row on. ``tap``: kx. ``column``: of the
+    map, for the position's first column; negative in the padding. ``address``: position · ``column_step`` +
+    group. ``rotate``: group mod ``columns``.
+    """
+    last = (raster.positions - 1) * raster.columns * raster.stride[1] + raster.kernel[1] - 1
+    return data.StructLayout(
+        {
+            "row": range(raster.span),
+            "tap": range(raster.kernel[1]),
+            "column": range(-raster.left, last - raster.left + 1),
+            "address": range((raster.positions - 1) * raster.column_step + raster.groups),
+            "rotate": range(raster.columns),
+        }
+    )
+
+
+def window_steps(
+    nest: Nest, raster: Raster, groups: dict[str, int], *, position: dict[str, int], down: bool = False
+) -> dict[str, Signal]:
+    """Fields of a :func:`window_layout` that follow a nest with the levels ky, kx (``down``: falling) and r.
+
+    ``groups`` and ``position``: strides, by level, of the channel group and of the position in its row.
+    """
+    sign = -1 if down else 1
+    rows, columns = raster.kernel
+    across = {level: n * raster.columns * raster.stride[1] for level, n in position.items()}
+    along = {level: n * raster.column_step for level, n in position.items()}
+    edge = columns - 1 if down else 0
+    return {
+        "row": nest.walk({"ky": sign, "r": raster.stride[0]}, base=rows - 1 if down else 0, name="row"),
+        "tap": nest.walk({"kx": sign}, base=edge, name="tap"),
+        "column": nest.walk({"kx": sign, **across}, base=edge - raster.left, name="column"),
+        "address": nest.walk({**along, **groups}, name="window_address"),
+        "rotate": nest.walk(groups, modulo=raster.columns, name="rotate"),
+    }
+
+
+class WindowPlaces(wiring.Component):
+    """Turns steps of windows into places of a block port, row of blocks by row of blocks, frame by frame.
+
+    Members
+    -------
+    ``window`` : In, :func:`window_layout`
+    ``end`` : In(1)
+        This is the last step of the row of blocks.
+    ``place`` : Out, :func:`place_layout` of a block port
+
+    Parameters
+    ----------
+    ``raster`` : Raster
+    ``rows`` : int
+        Of the ring.
+
+    Latency
+    -------
+    ``LATENCY``, 3 cycles; one step a cycle.
+
+    Source
+    ------
+    docs/systems/cluster.md, "The convolution".
+    """
+
+    LATENCY = 3
+
+    def __init__(self, *, raster: Raster, rows: int):
+        self.raster, self.rows = raster, rows
+        super().__init__(
+            {
+                "window": In(window_layout(raster)),
+                "end": In(1),
+                "place": Out(place_layout(raster, rows, BLOCK)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Row and column are found side by side, then added."""
+        m = Module()
+        raster, window = self.raster, self.window
+        ring_row, exists = self._row(m)
+        wrap, mask, partial = (
+            Signal(range(raster.columns)),
+            Signal(raster.columns),
+            Signal.like(self.place.address),
+        )
+        rotate = Signal(range(raster.columns))
+        offset, start = zip(*(raster.tap(kx) for kx in range(raster.kernel[1])), strict=True)
+        tap_offset = Signal.like(self.place.address)
+        address, group = Signal.like(window.address), Signal.like(window.rotate)
+        tap_wrap = Signal.like(wrap)
+        m.d.sync += [
+            tap_offset.eq(table(window.tap, offset)),
+            tap_wrap.eq(table(window.tap, start)),
+            address.eq(window.address),
+            group.eq(window.rotate),
+            mask.eq(
+                Cat(
+                    (window.column >= -j * raster.stride[1])
+                    & (window.column < raster.width - j * raster.stride[1])
+                    for j in range(raster.columns)
+                )
+            ),
+        ]
+        turned = tap_wrap + group
+        later_mask = Signal.like(mask)
+        m.d.sync += [
+            partial.eq(address + tap_offset),
+            rotate.eq(Mux(turned >= raster.columns, turned - raster.columns, turned)),
+            wrap.eq(tap_wrap),
+            later_mask.eq(mask),
+        ]
+        m.d.sync += [
+            self.place.address.eq(partial + ring_row),
+            self.place.rotate.eq(rotate),
+            self.place.wrap.eq(wrap),
+            self.place.mask.eq(Mux(exists, later_mask, 0)),
+        ]
+        return m
+
+    def _row(self, m: Module) -> tuple[Signal, Signal]:
+        """Address of the window's row in the ring, and whether it exists; two cycles after ``window``."""
+        raster, rows = self.raster, self.rows
+        nest = Nest(m, {"step": raster.steps}, self.end, name="row")
+        down = raster.step_rows * raster.stride[0]
+        first = nest.walk({"step": down}, name="first")  # row of the windows' first row, padding included
+        slot = nest.walk({"step": down}, base=-raster.top, modulo=rows, drift=raster.height, name="slot")
+        sums = [slot + self.window.row, slot + self.window.row - rows]
+        at, row = Signal(range(rows)), Signal(range(raster.height + raster.top + raster.span + down))
+        m.d.sync += [at.eq(Mux(sums[1] >= 0, sums[1], sums[0])), row.eq(first + self.window.row)]
+        ring_row, exists = Signal.like(self.place.address), Signal()
+        m.d.sync += [
+            ring_row.eq(table(at, [slot * raster.row_step for slot in range(rows)])),
+            exists.eq((row >= raster.top) & (row < raster.top + raster.height)),
+        ]
+        return ring_row, exists
+
+
+class PixelPlaces(wiring.Component):
+    """Places of a pixel port, in raster order, round and round the ring.
+
+    Members
+    -------
+    ``step`` : In(1)
+        Go on to the next place.
+    ``place`` : Out, :func:`place_layout` of a port of ``words``
+    ``last`` : Out(1)
+        It is the last place of its row.
+
+    Parameters
+    ----------
+    ``raster`` : Raster
+    ``rows`` : int
+        Of the ring.
+    ``words`` : int
+        Neighbouring channels of a place.
+
+    Latency
+    -------
+    1 cycle from ``step`` to the next place.
+
+    Source
+    ------
+    docs/systems/cluster.md, "The convolution".
+    """
+
+    def __init__(self, *, raster: Raster, rows: int, words: int):
+        self.raster, self.rows, self.words = raster, rows, words
+        super().__init__(
+            {
+                "step": In(1),
+                "place": Out(place_layout(raster, rows, words)),
+                "last": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Columns are counted beside their places in the memories, since a row may end inside of those."""
+        m = Module()
+        raster = self.raster
+        groups, parts = max(self.words // raster.lanes, 1), max(raster.lanes // self.words, 1)
+        last = Signal()
+        pixel = {"group": raster.groups // groups, "part": parts}
+        columns = {"set": raster.width, "column": raster.columns, "phase": raster.stride[1]}
+        place = Nest(m, columns | pixel, self.step, restart=last, name="place")
+        pixels = Nest(m, {"row": self.rows, "x": raster.width} | pixel, self.step, name="pixel")
+        m.d.comb += last.eq(pixels.ends(("x", "group", "part")))
+
+        address = place.walk(
+            {"set": raster.column_step, "phase": raster.groups, "group": groups}, name="address"
+        )
+        m.d.comb += [
+            self.last.eq(last),
+            self.place.address.eq(address + pixels.walk({"row": raster.row_step}, name="row_address")),
+            self.place.rotate.eq(
+                place.walk({"column": 1, "group": groups}, modulo=raster.columns, name="rotate")
+            ),
+            self.place.part.eq(place.walk({"part": 1}, name="chosen")),
+        ]
+        return m
+
+
+def table(index: Value, values: Sequence[int]) -> Value:
+    """A constant for each value of ``index``; negative ones wrap where they are assigned."""
+    return Array(Const(value) for value in values)[index]

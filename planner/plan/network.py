@@ -1,0 +1,91 @@
+"""From the folder of a plan to the network that its device trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from fanin.cnn import Network, Stage
+from fanin.errors import InputError
+from fanin.layers.layer import Parallelism, Storage
+from fanin.layers.window import Dense
+from fanin.planner.check.files import LayerEntry, Plan, read_plan
+from fanin.planner.check.layers import component
+from fanin.planner.check.plan import check_plan
+from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, DIGEST, PLAN_FILE, plan_digest
+from fanin.records import open_record
+
+
+@dataclass(frozen=True)
+class PlannedNetwork:
+    """A network, and what the plan promises of it. ``cycles``: of a frame, by stage; ``clock`` in Hz."""
+
+    network: Network
+    device: str
+    clock: int
+    throughput: Fraction  #: frames a second, updates apart
+    cycles: tuple[int, ...]
+    digest: str  #: of the plan
+
+
+def read_network(folder: Path) -> PlannedNetwork:
+    """The network of a plan of one device. Raises InputError of one line for any other plan.
+
+    Refused are a plan that was edited, one that this version's rules do not hold for, several devices,
+    a layer or a place of its parameters that there is no hardware for, and a model that cannot be trained.
+    """
+    plan, path = read_plan(folder), folder / PLAN_FILE
+    digest = _check_unedited(folder)
+    if complaints := check_plan(folder):
+        raise InputError(f"{path}: breaks a rule, plan again: {complaints[0]}")
+    device = _only_device(path, plan)
+    network = Network(open_record(path).text("model"), _stages(path, plan))
+    try:
+        _ = network.loss, network.output, network.images
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
+    cycles = tuple(layer.figures["cycles"] for layer in plan.layers)
+    clock = next(each.clock for each in plan.devices if each.name == device)
+    return PlannedNetwork(network, device, clock, plan.throughput, cycles, digest)
+
+
+def _check_unedited(folder: Path) -> str:
+    """The plan's digest."""
+    names = [
+        PLAN_FILE,
+        CONNECTIONS_FILE,
+        *(f"{DEVICES}/{path.name}" for path in (folder / DEVICES).glob("*.json")),
+    ]
+    files = {name: open_record(folder / name).value for name in names}
+    there, digest = open_record(folder / PLAN_FILE).text(DIGEST), plan_digest(files)
+    if there != digest:
+        raise InputError(f"{folder / PLAN_FILE}: the plan was edited: its {DIGEST} is {digest}, not {there}")
+    return digest
+
+
+def _only_device(path: Path, plan: Plan) -> str:
+    used = [device for device in plan.devices if device.name in set(plan.place.values())]
+    clocks = {device.clock: device.name for device in used}
+    if len(clocks) > 1:
+        said = ", ".join(f"{name} {clock / 1e6:g} MHz" for clock, name in clocks.items())
+        raise InputError(f"{path}: clocks differ ({said}); a cluster runs on one clock")
+    if len(used) > 1:
+        names = ", ".join(device.name for device in used)
+        raise InputError(f"{path}: has layers on {names}; only plans of one device can be built yet")
+    return used[0].name
+
+
+def _stages(path: Path, plan: Plan) -> tuple[Stage, ...]:
+    numbers = {layer.name: number for number, layer in enumerate(plan.layers)}
+    return tuple(_stage(path, plan, entry, numbers) for entry in plan.layers)
+
+
+def _stage(path: Path, plan: Plan, entry: LayerEntry, numbers: Mapping[str, int]) -> Stage:
+    sources = tuple(numbers[edge.source] for edge in plan.into[entry.name])
+    layer = component(entry, tuple(plan.layers[source].output for source in sources), entry.gradient)
+    storage = Storage(entry.parameters)
+    if storage is Storage.DRAM and not isinstance(layer, Dense):
+        raise InputError(f"{path}: {entry.name}: only a dense layer's hardware keeps its parameters in DRAM")
+    return Stage(entry.name, layer, Parallelism(**entry.parallelism), sources, storage)

@@ -1,0 +1,254 @@
+"""Components between streams of words, Verilated: jobs, stalls, and the cycle of each transfer.
+
+Nothing of Python runs per cycle: layer_bench.cpp drives the model. All components of a bench are one program,
+so that a grid of shapes costs one build.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import jinja2
+import numpy as np
+import numpy.typing as npt
+from amaranth.lib import data, wiring
+
+from fanin.errors import CheckFailed
+from fanin.hdl.emission import kept_verilog
+from fanin.hdl.emit import FlatPort, flat_ports, snake_case
+from fanin.hdl.layers.interface import LayerControl, Mode
+from fanin.sim.cosim.program_build import VerilogModel, build_program
+
+UInt32 = npt.NDArray[np.uint32]
+Words = npt.ArrayLike  # of 32 bits
+
+_WORD_BITS = 32
+_STREAM_PARTS = ("payload", "valid", "ready")
+_ODDS_UNITS = 65536
+_NO_LOOP = 2**32 - 1
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a component is to do: control, what enters it, and how much must leave it.
+
+    ``feeds`` are words by input stream, ``expect`` numbers of words by output stream; each transfer has
+    ⌈bits of the payload / 32⌉ of them. ``eta``, ``last_eta`` and ``momentum`` are rounded to binary32. A
+    component without ``control`` gets the streams alone.
+    """
+
+    mode: Mode = Mode.TRAIN
+    frames: int = 0
+    batch: int = 0
+    eta: float = 0.0
+    last_eta: float = 0.0
+    momentum: float = 0.0
+    feeds: Mapping[str, Words] = field(default_factory=dict)
+    expect: Mapping[str, int] = field(default_factory=dict)
+
+    def control(self, *, start: int) -> int:
+        """Bits of a :class:`LayerControl`."""
+        rates = {name: _binary32(getattr(self, name)) for name in ("eta", "last_eta", "momentum")}
+        fields = {"mode": self.mode, "start": start, "frames": self.frames, "batch": self.batch, **rates}
+        return int(LayerControl.const(fields).as_bits())
+
+
+def _binary32(value: float) -> int:
+    return int(np.float32(value).view(np.uint32))
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """What a job yields, by stream, those of loops included. Cycles count from that with ``start``."""
+
+    words: dict[str, UInt32]  #: that left each output
+    cycles_of: dict[str, UInt32]  #: cycle of each transfer
+    cycles: int  #: until the last transfer, and until ``done`` where there is one
+
+
+@dataclass(frozen=True)
+class _Stream:
+    name: str
+    input: bool
+    bits: int  #: of the payload
+
+    @property
+    def words(self) -> int:
+        """32-bit words of a transfer."""
+        return _words(self.bits)
+
+
+def _words(bits: int) -> int:
+    return -(-bits // _WORD_BITS)
+
+
+class _Ports:
+    """A component's ports, sorted into streams, control, ``done`` and registers."""
+
+    def __init__(self, component: wiring.Component):
+        ports = {port.name: port for port in flat_ports(component)}
+        self.streams = {stream.name: stream for stream in _streams(ports)}
+        parts = {f"{name}_{part}" for name in self.streams for part in _STREAM_PARTS}
+        plain = {name: port for name, port in ports.items() if name not in parts}
+        control = plain.pop("control", None)
+        self.control_bits = len(control.value) if control else 0
+        if self.control_bits not in (0, data.Layout.cast(LayerControl).size):
+            raise ValueError(f"{type(component).__name__}: control must be a LayerControl")
+        self.done = "done" in plain
+        self.registers = {name: len(port.value) for name, port in plain.items() if not port.output}
+
+
+def _streams(ports: Mapping[str, FlatPort]) -> Iterator[_Stream]:
+    for name in dict.fromkeys(name.rpartition("_")[0] for name in ports if name.endswith(("_valid", "_ready"))):
+        payload, valid, ready = (ports.get(f"{name}_{part}") for part in _STREAM_PARTS)
+        if valid is None or ready is None:
+            raise ValueError(f"{name} must be a stream with valid and ready")
+        yield _Stream(name, not valid.output, len(payload.value) if payload else 0)
+
+
+class LayerBench:
+    """A built simulation of ``components``, by name; each ``run`` is a new process.
+
+    Streams are those of flat ports ``x_valid x_ready x_payload``; ``control`` is a :class:`LayerControl`;
+    a job ends with ``done``; other inputs are registers. Raises ValueError for other streams and controls, what
+    ``emit_verilog`` raises, InputError for a missing tool, ToolFailed when the build fails.
+    """
+
+    def __init__(self, components: Mapping[str, wiring.Component], *, quiet: bool = True):
+        self._ports = {name: _Ports(component) for name, component in components.items()}
+        self._prefixes = {name: f"Vcomponent{number}" for number, name in enumerate(components)}
+        models = [
+            VerilogModel(self._prefixes[name], snake_case(type(component).__name__), kept_verilog(component))
+            for name, component in components.items()
+        ]
+        folder = files("fanin.sim.cnn")
+        sources = {name: (folder / name).read_text() for name in ("layer_bench.h", "layer_bench.cpp")}
+        sources["components.cpp"] = self._components((folder / "components.cpp.j2").read_text())
+        self._program = build_program(models, sources, quiet=quiet)
+
+    def _components(self, text: str) -> str:
+        environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+        ports = [(self._prefixes[name], ports) for name, ports in self._ports.items()]
+        return environment.from_string(text).render(components=ports)
+
+    def run(
+        self,
+        name: str,
+        jobs: Sequence[Job],
+        *,
+        loops: Mapping[str, str] = _NOTHING,
+        loop_latency: int = 1,
+        registers: Mapping[str, int] = _NOTHING,
+        odds: float | Mapping[str, float] = 0.0,
+        seed: int = 0,
+        patience: int = 10_000,
+    ) -> list[JobResult]:
+        """Carry out ``jobs``, each once all streams of the one before have ended, and its ``done`` is there.
+
+        ``loops`` lead an output stream into an input stream through a queue without limit, a transfer from
+        ``loop_latency`` cycles later on. ``registers`` are the other inputs, 0 unless named. ``odds`` are those
+        that a stream pauses, as ``fanin.sim.rtl.stalls.Stalls`` takes them: 0 for none, phases of fast and
+        nearly stopped sides above, or constant ones by stream.
+
+        Raises CheckFailed, in one line, when a stream breaks its rules (valid stays and the payload holds until
+        ready, valid waits for no ready), when a component offers more than is expected, up to 64 cycles after
+        the job, and when ``patience`` cycles pass without a transfer: then it names the streams that wait.
+        """
+        ports = self._ports[name]
+        header = _header(ports, jobs, loops, loop_latency, registers, odds, seed, patience)
+        request = [*header, *(part for job in jobs for part in _job_words(ports, job, loops))]
+        with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
+            question, answer = Path(folder) / "request", Path(folder) / "result"
+            np.concatenate(request).astype(np.uint32).tofile(question)
+            command = [self._program, self._prefixes[name], question, answer]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise CheckFailed(f"{name}: {done.stderr.strip() or f'status {done.returncode}'}")
+            return _results(ports, len(jobs), np.fromfile(answer, dtype=np.uint32))
+
+
+def _header(
+    ports: _Ports,
+    jobs: Sequence[Job],
+    loops: Mapping[str, str],
+    loop_latency: int,
+    registers: Mapping[str, int],
+    odds: float | Mapping[str, float],
+    seed: int,
+    patience: int,
+) -> Iterator[UInt32]:
+    """What comes before the jobs in a request."""
+    names = list(ports.streams)
+    by_stream = odds if isinstance(odds, Mapping) else dict.fromkeys(names, odds)
+    for what, given in (("odds", by_stream), ("registers", registers)):
+        _check_names(what, given, names if what == "odds" else ports.registers)
+    for output, other in loops.items():
+        _check_names("loops", (output, other), names)
+        if ports.streams[output].input or not ports.streams[other].input:
+            raise ValueError(f"loops must lead an output into an input, not {output} into {other}")
+        if ports.streams[output].bits != ports.streams[other].bits:
+            raise ValueError(f"loops must join streams of one width, not {output} and {other}")
+    phased = bool(odds) and not isinstance(odds, Mapping)
+    yield _array(len(jobs), seed, patience, loop_latency, phased)
+    yield _array(*(round(by_stream.get(stream, 0.0) * _ODDS_UNITS) for stream in names))
+    yield _array(*(names.index(loops[stream]) if stream in loops else _NO_LOOP for stream in names))
+    for register, bits in ports.registers.items():
+        yield _bits(registers.get(register, 0), bits)
+
+
+def _check_names(what: str, given: Iterable[str], names: Iterable[str]) -> None:
+    if unknown := set(given) - set(names):
+        raise ValueError(f"{what} must be among {', '.join(names)}, not {min(unknown)}")
+
+
+def _array(*words: int) -> UInt32:
+    return np.array(words, dtype=np.uint32)
+
+
+def _bits(value: int, bits: int) -> UInt32:
+    """A number as 32-bit words, the least first."""
+    return np.frombuffer(value.to_bytes(_words(bits) * 4, "little"), dtype=np.uint32)
+
+
+def _job_words(ports: _Ports, job: Job, loops: Mapping[str, str]) -> Iterator[UInt32]:
+    """A job in a request: control with and without ``start``, then each stream that is in no loop."""
+    free = {name: stream for name, stream in ports.streams.items() if name not in {*loops, *loops.values()}}
+    _check_names("feeds", job.feeds, [name for name, stream in free.items() if stream.input])
+    _check_names("expect", job.expect, [name for name, stream in free.items() if not stream.input])
+    for start in (1, 0):
+        yield _bits(job.control(start=start) if ports.control_bits else 0, ports.control_bits)
+    for name, stream in free.items():
+        feed = np.asarray(job.feeds.get(name, ()), dtype=np.uint32).ravel()
+        count, rest = divmod(len(feed) if stream.input else job.expect.get(name, 0), stream.words)
+        if rest:
+            raise ValueError(f"{name} must have a multiple of {stream.words} words, not {rest} more")
+        yield _array(count)
+        yield feed
+
+
+def _results(ports: _Ports, jobs: int, words: UInt32) -> list[JobResult]:
+    at = 0
+
+    def take(count: int) -> UInt32:
+        nonlocal at
+        at += count
+        return words[at - count : at]
+
+    results = []
+    for _ in range(jobs):
+        result = JobResult({}, {}, int(take(1)[0]))
+        for name, stream in ports.streams.items():
+            count = int(take(1)[0])
+            result.cycles_of[name] = take(count)
+            if not stream.input:
+                result.words[name] = take(count * stream.words)
+        results.append(result)
+    return results

@@ -1,0 +1,132 @@
+"""Programs that drive Verilated models from C++ of their own: no cocotb, no top module, no Python per cycle.
+
+What Verilator writes is compiled in as few units as there are cores: its headers take a second of each. Its
+library is compiled once and kept.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from fanin.cache import RUNTIME, cache_directory, digest, making, sole_maker
+from fanin.sim.cosim.build import (
+    COMPILER_FLAGS,
+    EXECUTABLE,
+    MODEL_FLAGS,
+    WARNINGS_OFF,
+    Verilator,
+    check_build,
+    compiler_version,
+    find_verilator,
+    kept_build,
+    run_tool,
+    run_verilator,
+)
+
+_UNITS = min(8, os.cpu_count() or 1)
+_MODELS = "models"  # folder of what Verilator writes
+_LIBRARY = ("verilated", "verilated_threads")
+_FLAGS = (
+    *("-O2", "-w", "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE=0"),
+    *COMPILER_FLAGS.split(),
+)
+
+
+@dataclass(frozen=True)
+class VerilogModel:
+    """Verilog with the module ``top``, which C++ finds as the class ``prefix`` in ``prefix``.h."""
+
+    prefix: str
+    top: str
+    verilog: str
+
+
+def build_program(models: Sequence[VerilogModel], sources: Mapping[str, str], *, quiet: bool = False) -> Path:
+    """The executable of ``models`` and C++ ``sources`` (text by file name), built once and kept.
+
+    Raises InputError for a missing tool, ToolFailed with the tool's last lines when a build fails.
+    """
+    check_build()
+    verilator = find_verilator()
+    parts = [verilator.version, compiler_version(), *_FLAGS, *MODEL_FLAGS, str(_UNITS)]
+    parts += [f"{m.prefix}\0{m.top}\0{m.verilog}" for m in models]
+    parts += [f"{name}\0{text}" for name, text in sources.items()]
+    place = kept_build(digest(parts), lambda work: _make(models, sources, work, verilator), quiet=quiet)
+    return place / EXECUTABLE
+
+
+def _make(models: Sequence[VerilogModel], sources: Mapping[str, str], work: Path, verilator: Verilator) -> None:
+    for name, text in sources.items():
+        (work / name).write_text(text)
+    headers = _headers(work, verilator)
+    with ThreadPoolExecutor(_UNITS) as pool:
+        library = pool.submit(_library, headers, verilator)
+        list(pool.map(lambda model: _translate(model, work, verilator), models))
+        units = [work / name for name in sources if name.endswith(".cpp")] + _units(work)
+        objects = list(pool.map(lambda unit: _compile(unit, work, headers), units))
+        run_tool(work, ["g++", *objects, *library.result(), "-pthread", "-o", EXECUTABLE])
+    for path in work.iterdir():
+        if path.name not in (EXECUTABLE, *sources):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _translate(model: VerilogModel, work: Path, verilator: Verilator) -> None:
+    """Verilog to C++, in the folder ``models``, which all share."""
+    name = f"{model.prefix}.v"
+    (work / name).write_text(model.verilog)
+    arguments = ["--cc", "--prefix", model.prefix, "--top-module", model.top, "-Mdir", _MODELS, name]
+    run_verilator(work, [*MODEL_FLAGS, *WARNINGS_OFF, *arguments], verilator)
+
+
+def _units(work: Path) -> list[Path]:
+    """Units that together include all that Verilator wrote, of nearly equal size."""
+    files: list[list[Path]] = [[] for _ in range(_UNITS)]
+    sizes = [0] * _UNITS
+    for path in sorted((work / _MODELS).glob("*.cpp"), key=lambda path: (-path.stat().st_size, path.name)):
+        least = sizes.index(min(sizes))
+        files[least].append(path)
+        sizes[least] += path.stat().st_size
+    units = []
+    for number, own in enumerate(files):
+        units.append(work / f"unit{number}.cpp")
+        # Verilator refuses two models in one unit, for the sake of precompiled headers, of which we have none.
+        units[-1].write_text("".join(f'#undef VL_PCH_INCLUDED\n#include "{path.name}"\n' for path in own))
+    return units
+
+
+def _compile(source: Path, work: Path, headers: Sequence[str]) -> str:
+    target = f"{source.stem}.o"
+    run_tool(work, ["g++", *_FLAGS, *headers, "-c", str(source), "-o", target])
+    return target
+
+
+def _headers(work: Path, verilator: Verilator) -> list[str]:
+    include = _root(verilator) / "include"
+    return [f"-I{path}" for path in (work, work / _MODELS, include, include / "vltstd")]
+
+
+def _root(verilator: Verilator) -> Path:
+    """Where Verilator's library lies."""
+    if own := dict(verilator.environment).get("VERILATOR_ROOT"):
+        return Path(own)
+    command = [verilator.program, "--getenv", "VERILATOR_ROOT"]
+    return Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
+
+
+def _library(headers: Sequence[str], verilator: Verilator) -> list[str]:
+    """Objects of Verilator's own library; compiled where they have not been before."""
+    folder = cache_directory() / RUNTIME / digest([verilator.version, compiler_version(), *_FLAGS])
+    folder.mkdir(parents=True, exist_ok=True)
+    objects = [folder / f"{name}.o" for name in _LIBRARY]
+    with sole_maker(folder), making(folder.parent) as work:
+        for path in objects:
+            if not path.exists():
+                _compile(_root(verilator) / "include" / f"{path.stem}.cpp", work, headers)
+                (work / path.name).replace(path)
+    return list(map(str, objects))

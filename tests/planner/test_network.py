@@ -1,0 +1,132 @@
+"""From a plan's folder to the network that its device trains, and the plans that are refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fanin.errors import InputError
+from fanin.layers.layer import Storage
+from fanin.planner.cluster import load_cluster
+from fanin.planner.model.load import load_model
+from fanin.planner.plan.digest import plan_digest
+from fanin.planner.plan.network import read_network
+from fanin.planner.plan.plan import make_plan
+from fanin.planner.plan.write import plan_files
+from fanin.planner.search.instance import Instance
+from fanin.planner.search.limits import Limits
+
+MHZ = """[[device]]
+name = "first"
+part = "arria10"
+clock_mhz = 100
+[[device]]
+name = "second"
+part = "arria10"
+clock_mhz = {}
+"""
+
+
+def write_plan(folder, model, cluster):
+    plan = make_plan(Instance(load_model(model), load_cluster(str(cluster))), Limits(seconds=20, workers=1))
+    for name, text in plan_files(plan).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return plan
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("digits")
+    return folder, write_plan(folder, "digits_cnn", "arria10x1")
+
+
+@pytest.fixture
+def copy(digits, tmp_path):
+    return Path(shutil.copytree(digits[0], tmp_path / "plan"))
+
+
+def edit(folder, change, name="plan.json", *, sign=False):
+    """Change a file; ``sign``: give the plan the digest that it then has."""
+    content = json.loads((folder / name).read_text())
+    change(content)
+    if sign:
+        names = ["connections.json", "devices/fpga0.json"]
+        files = {each: json.loads((folder / each).read_text()) for each in names}
+        content["sha256"] = plan_digest({name: content, **files})
+    (folder / name).write_text(json.dumps(content))
+
+
+def refusal(folder):
+    with pytest.raises(InputError) as caught:
+        read_network(folder)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_plan_holds_the_model_with_the_parallelism_that_was_chosen(digits):
+    folder, plan = digits
+    planned = read_network(folder)
+    network, nodes, choices = planned.network, plan.model.nodes, plan.placement.choices
+    assert network.name == "digits_cnn"
+    assert [(s.name, s.layer, s.sources) for s in network.stages] == [
+        (n.name, n.layer, n.sources) for n in nodes
+    ]
+    assert [(s.parallelism, s.storage) for s in network.stages] == [(c.parallelism, c.storage) for c in choices]
+    assert planned.cycles == tuple(choice.cost.cycles for choice in choices)
+    assert (planned.device, planned.clock) == ("fpga0", 100_000_000)
+    assert float(planned.throughput) == pytest.approx(float(plan.throughput))
+    assert {s.storage for s in network.stages} == {Storage.CHIP}
+
+
+def test_how_a_plan_was_searched_is_no_part_of_it(digits, copy):
+    edit(copy, lambda plan: plan["solver"].update(seconds=99))
+    assert read_network(copy) == read_network(digits[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("plan.json", lambda plan: plan["layers"][2].update(forward_decay=0.98)),
+        ("plan.json", lambda plan: plan.update(batch=128)),
+        ("connections.json", lambda file: file.update(more=1)),
+        ("devices/fpga0.json", lambda file: file.update(clock_hz=1)),
+    ],
+)
+def test_an_edited_plan_is_refused(copy, name, change):
+    edit(copy, change, name)
+    assert refusal(copy).startswith(f"{copy}/plan.json: the plan was edited: its sha256 is ")
+
+
+def test_a_plan_without_a_digest_is_refused(copy):
+    edit(copy, lambda plan: plan.pop("sha256"))
+    assert refusal(copy) == f'{copy}/plan.json: "sha256" is missing'
+
+
+def test_a_plan_that_breaks_a_rule_is_refused_even_if_its_digest_is_right(copy):
+    edit(copy, lambda plan: plan["layers"][1].update(cycles=1), sign=True)
+    assert refusal(copy).startswith(f"{copy}/plan.json: breaks a rule, plan again: conv1: cycles is 1, not ")
+
+
+def test_plans_of_several_devices_are_refused_and_unequal_clocks_named(tmp_path):
+    for clock, said in (
+        (100, "has layers on first, second; only plans of one device can be built yet"),
+        (90, "clocks differ (first 100 MHz, second 90 MHz); a cluster runs on one clock"),
+    ):
+        (tmp_path / "two.toml").write_text(MHZ.format(clock))
+        folder = tmp_path / f"plan{clock}"
+        write_plan(folder, "listing1", tmp_path / "two.toml")
+        assert refusal(folder) == f"{folder}/plan.json: {said}"
+
+
+def test_parameters_in_dram_are_a_dense_layer_s(tmp_path):
+    write_plan(tmp_path, "digits_cnn", "u280x1")
+    assert refusal(tmp_path).endswith(": only a dense layer's hardware keeps its parameters in DRAM")
+
+
+def test_a_model_without_a_loss_cannot_be_trained(tmp_path):
+    model = tmp_path / "model.py"
+    model.write_text("from fanin.planner import *\nadd_output('y', relu(add_input('x', [4, 4, 2])))")
+    write_plan(tmp_path / "plan", str(model), "arria10x1")
+    assert refusal(tmp_path / "plan").endswith("model has 0 layers of kind loss; training needs one")
