@@ -157,15 +157,10 @@ class Schedule:
             value = getattr(self.p, name)
             if size % value:
                 raise ValueError(f"{name} must divide {size}, not {value}")
-        for name, channels, lanes in (
-            ("pi", self.layer.input.c, self.lanes_in),
-            ("po", self.layer.output.c, self.lanes_out),
-        ):
-            width = getattr(self.p, name)
-            if channels % width or not stream_fits(width, lanes, self.p.ph):
-                raise ValueError(
-                    f"{name} must divide {channels} and {lanes} or be 1…{self.p.ph} times {lanes}, not {width}"
-                )
+        for name, widths in zip(("pi", "po"), self.layer.stream_widths(self.p), strict=True):
+            if getattr(self.p, name) not in widths:
+                allowed = ", ".join(map(str, widths))
+                raise ValueError(f"{name} must be one of {allowed}, not {getattr(self.p, name)}")
 
     @property
     def depthwise(self) -> bool:
@@ -175,12 +170,12 @@ class Schedule:
     @property
     def lanes_in(self) -> int:
         """Input channels of a step."""
-        return self.p.poc if self.depthwise else self.p.pic
+        return self.layer.channel_lanes(self.p)[0]
 
     @property
     def lanes_out(self) -> int:
         """Output channels of a step."""
-        return self.p.poc
+        return self.layer.channel_lanes(self.p)[1]
 
     @cached_property
     def groups(self) -> int:
@@ -344,8 +339,3 @@ class Schedule:
         for index, step in enumerate(order):
             done, left = divmod(index, self.round_steps(way))
             yield done * self.round_cycles(way) + left, step
-
-
-def stream_fits(width: int, lanes: int, columns: int) -> bool:
-    """Whether memories of ``columns`` by ``lanes`` words take ``width`` neighbouring channels a cycle."""
-    return lanes % width == 0 or (width % lanes == 0 and width // lanes <= columns)

@@ -10,7 +10,16 @@ from itertools import product
 from typing import ClassVar
 
 from fanin.layers.family import Memory
-from fanin.layers.layer import Layer, Parallelism, Shape, Storage, check_sizes, divisors, memory
+from fanin.layers.layer import (
+    Layer,
+    Parallelism,
+    Shape,
+    Storage,
+    ceil_div,
+    check_sizes,
+    divisors,
+    memory,
+)
 
 Pair = tuple[int, int]
 Padding = str | int | tuple[int, int, int, int]
@@ -47,6 +56,14 @@ def find_padding(padding: Padding, shape: Shape, kernel: Pair, stride: Pair) -> 
             f'padding must be "same", "valid", a number or (top, left, bottom, right), not {padding!r}'
         )
     return (sides[0], sides[1], sides[2], sides[3])
+
+
+def pixel_fits(width: int, lanes: int, columns: int) -> bool:
+    """Whether ``columns`` memories of ``lanes`` words take ``width`` neighbouring channels of a column at once.
+
+    That is a part of the lanes, or up to ``columns`` times all of them.
+    """
+    return lanes % width == 0 or (width % lanes == 0 and width // lanes <= columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,18 +160,26 @@ class Conv(Window):
         return steps * self.output.h * -(-self.output.w // p.ph) * self.kernel[0] * self.kernel[1]
 
     def parallelisms(self) -> Iterator[Parallelism]:
-        """Every (pic, poc, ph), with the narrowest streams that do not slow it down."""
+        """Every (pic, poc, ph), with streams as ``with_streams`` has them."""
         for pic, poc, ph in product(divisors(self.group[0]), divisors(self.group[1]), divisors(self.output.w)):
             yield self.with_streams(Parallelism(pic=pic, poc=poc, ph=ph))
 
     def with_streams(self, p: Parallelism) -> Parallelism:
-        """``p`` with the narrowest streams that keep up with its multipliers, or the widest."""
-        cycles = self.compute_cycles(p)
-        pi, po = (
-            next((d for d in divisors(shape.c) if shape.words <= d * cycles), shape.c)
-            for shape in (self.input, self.output)
-        )
+        """``p`` with the narrowest streams that slow its multipliers down as little as any do."""
+        ends = tuple(zip((self.input.words, self.output.words), self.stream_widths(p), strict=True))
+        cycles = max(self.compute_cycles(p), *(ceil_div(words, widths[-1]) for words, widths in ends))
+        pi, po = (next(n for n in widths if words <= n * cycles) for words, widths in ends)
         return Parallelism(pic=p.pic, poc=p.poc, ph=p.ph, pi=pi, po=po)
+
+    def stream_widths(self, p: Parallelism) -> tuple[list[int], list[int]]:
+        """What pi and po may be, ascending: divisors of the channels that the memories take in a cycle."""
+        ends = zip((self.input.c, self.output.c), self.channel_lanes(p), strict=True)
+        inputs, outputs = ([n for n in divisors(c) if pixel_fits(n, lanes, p.ph)] for c, lanes in ends)
+        return inputs, outputs
+
+    def channel_lanes(self, p: Parallelism) -> Pair:
+        """Input and output channels of a step."""
+        return p.pic, p.poc
 
     def lanes(self, p: Parallelism) -> int:
         """Multipliers of one way."""
@@ -186,9 +211,13 @@ class DepthwiseConv(Conv):
             raise ValueError(f"{self.input.c} channels are not {self.groups} groups of one each")
 
     def parallelisms(self) -> Iterator[Parallelism]:
-        """Every (poc, ph), with the narrowest streams that do not slow it down."""
+        """Every (poc, ph), with streams as ``with_streams`` has them."""
         for poc, ph in product(divisors(self.input.c), divisors(self.output.w)):
             yield self.with_streams(Parallelism(poc=poc, ph=ph))
+
+    def channel_lanes(self, p: Parallelism) -> Pair:
+        """Channels of a step, each an input and an output."""
+        return p.poc, p.poc
 
     def compute_cycles(self, p: Parallelism) -> int:
         """⌈c/poc⌉·oh·⌈ow/ph⌉·kh·kw."""

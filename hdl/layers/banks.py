@@ -13,7 +13,8 @@ from amaranth.utils import ceil_log2
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.stream.lanes import rotated
 from fanin.layers.family import WORD_BITS
-from fanin.layers.schedule import Raster, stream_fits
+from fanin.layers.schedule import Raster
+from fanin.layers.window import pixel_fits
 
 BLOCK = 0  #: instead of a pixel port's words: the port is a block port
 
@@ -91,7 +92,7 @@ class Banks(wiring.Component):
 
     def __init__(self, *, raster: Raster, rows: int, writes: int, reads: tuple[int, ...]):
         for words in (writes, *reads):
-            if words != BLOCK and not stream_fits(words, raster.lanes, raster.columns):
+            if words != BLOCK and not pixel_fits(words, raster.lanes, raster.columns):
                 raise ValueError(
                     f"a port of {words} words does not fit {raster.columns} memories of {raster.lanes}"
                 )
