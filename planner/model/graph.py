@@ -42,6 +42,7 @@ class Model:
 
     name: str
     nodes: tuple[Node, ...]
+    notes: tuple[str, ...] = ()  #: what a user should know of how it was read
 
     @cached_property
     def edges(self) -> tuple[Edge, ...]:
@@ -123,9 +124,13 @@ class Builder:
         self._nodes.append(Node(name, layer, tuple(sources), where))
         return len(self._nodes) - 1
 
+    def layer(self, index: int) -> Layer:
+        """A node's layer."""
+        return self._nodes[index].layer
+
     def output(self, index: int) -> Shape:
         """What a node makes."""
-        return self._nodes[index].layer.output
+        return self.layer(index).output
 
     def _title(self, name: str | None, kind: str, where: str) -> str:
         if name is None:

@@ -49,6 +49,30 @@ def infer_shapes(path: Path, proto: ModelProto) -> ModelProto:
         raise InputError(f"{path}: its shapes do not fit: {_said(error)}") from None
 
 
+def folded_normalisation(path: Path, graph: GraphProto) -> tuple[str, ...]:
+    """A note where batch normalisation was folded into convolutions, as PyTorch's exporters do; else none.
+
+    The older one renames weights that it has computed to onnx::Conv_N; the newer one says in a node's metadata
+    which of torch's modules and which rules of its own the node comes from.
+    """
+    folded = [
+        node.name or node.output[0]
+        for node in graph.node
+        if node.op_type == "Conv"
+        and (
+            any(name.startswith("onnx::Conv_") for name in node.input[1:2])
+            or any("BatchNorm" in entry.value for entry in node.metadata_props)
+        )
+    ]
+    if not folded:
+        return ()
+    more = f" and {len(folded) - 1} more" if len(folded) > 1 else ""
+    return (
+        f"{path}: batch normalisation is folded into {folded[0]}{more}: the plan is of a network without it; "
+        "docs/reference/onnx.md says how to export it",
+    )
+
+
 def _check_texts(proto: ModelProto) -> None:
     """Raise ValueError for a name that is no UTF-8: protobuf hands it on as bytes."""
     graph = proto.graph

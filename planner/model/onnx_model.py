@@ -1,8 +1,9 @@
 """From an ONNX file to a model: the inference graph of a CNN as PyTorch exports it, frames as NCHW.
 
-The planner places training, so that only shapes count: weights are trained from the start, batch normalisation
-becomes online normalisation and a bias (as in NADA), dropout falls away, and a loss with labels follows the
-output. Nodes that the output does not need are passed over. Errors are InputErrors: file, node, cause.
+The planner places training, so that only shapes count there; ``onnx_weights`` gives the weights, to begin with.
+Batch normalisation becomes online normalisation and a bias (as in NADA), dropout falls away, and a loss with
+labels follows the output. Nodes that the output does not need are passed over. Errors are InputErrors: file,
+node, cause. docs/reference/onnx.md lists the operators.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
@@ -24,17 +27,43 @@ from fanin.layers import ends, pointwise, window
 from fanin.layers.layer import Layer, Shape, check_limits
 from fanin.layers.window import find_padding, pair
 from fanin.planner.model.graph import Builder, Model, kind_of
-from fanin.planner.model.onnx_file import DOMAINS, Sizes, infer_shapes, open_onnx, opset, read_inputs, sizes_of
+from fanin.planner.model.onnx_file import (
+    DOMAINS,
+    Sizes,
+    folded_normalisation,
+    infer_shapes,
+    open_onnx,
+    opset,
+    read_inputs,
+    sizes_of,
+)
 
+Weights = npt.NDArray[np.float32]
 LABELS = "label_one_hot"  #: the input that is added for the loss
 
 
 def load_onnx(path: Path) -> Model:
     """The network in the file, with a loss behind its only output. Raises InputError in one line."""
+    return _read(path)[0]
+
+
+def onnx_weights(path: Path) -> dict[str, Weights]:
+    """What the file has of trained words, by the layer of ``load_onnx``'s model.
+
+    Of a convolution (ky, kx, input channel of the group, output channel), of dense (1, 1, input word, output
+    channel) with input words in the order row, column, channel, of a bias (channel,). A normalisation's scale
+    is not among them: online normalisation has none. Raises InputError as ``load_onnx``.
+    """
+    model, weights = _read(path)
+    return {model.nodes[index].name: values for index, values in weights.items()}
+
+
+def _read(path: Path) -> tuple[Model, dict[int, Weights]]:
     try:
         proto = open_onnx(path)
         frames, batch = read_inputs(path, proto.graph)
-        return _Reader(path, infer_shapes(path, proto), batch).read(frames)
+        reader = _Reader(path, infer_shapes(path, proto), batch)
+        return reader.read(frames), reader.weights
     except InputError as error:
         raise InputError(" ".join(str(error).splitlines())) from None
 
@@ -81,6 +110,7 @@ class _Reader:
         self.path, self.graph, self.opset, self.batch = path, proto.graph, opset(proto), batch
         self.builder = Builder()
         self.values: dict[str, _Value] = {}
+        self.weights: dict[int, Weights] = {}  # by layer
         self.node = NodeProto()  # that is being read
         self.attributes: dict[str, Any] = {}
         self.shapes = {entry.name: sizes_of(entry) for entry in (*self.graph.value_info, *self.graph.output)}
@@ -149,7 +179,8 @@ class _Reader:
         name = self.names.find(NodeProto(), ends.SoftCrossLoss.kind)
         loss = self.builder.add(ends.SoftCrossLoss, sources, name=name, where=file)
         self.builder.add(ends.Output, [loss], name=output, where=file)
-        return self.builder.finish(self.path.stem, file)
+        model = self.builder.finish(self.path.stem, file)
+        return replace(model, notes=folded_normalisation(self.path, self.graph))
 
     @property
     def _where(self) -> str:
@@ -204,6 +235,13 @@ class _Reader:
         except Exception:  # onnx lets through what it stumbles over
             raise ValueError(f"its input {self._name(position)!r} must be numbers in the file") from None
 
+    def _learned(self, y: _Value, position: int, order: Callable[[Weights], Weights]) -> _Value:
+        """``y``, whose layer begins with the constant at ``position``, brought into fanin's ``order``."""
+        value = self.constants.get(self._name(position))
+        if isinstance(value, TensorProto):
+            self.weights[y.index] = order(numpy_helper.to_array(value).astype(np.float32))
+        return y
+
     def _layer(self, make: Callable[..., Layer], *sources: _Value, sizes: Sizes = (), part: str = "") -> _Value:
         """A layer of the node. ``sizes``: of its result in ONNX, where they are not those of an image."""
 
@@ -219,18 +257,18 @@ class _Reader:
         shape = self.builder.output(index)
         return _Value(index, shape, sizes or (shape.c, shape.h, shape.w))
 
-    def _biased(self, x: _Value, sizes: Sizes, part: str = "bias") -> _Value:
-        """A trained word is added to every channel. ``sizes``: of what is added in ONNX."""
+    def _biased(self, x: _Value, position: int, sizes: Sizes, part: str = "bias") -> _Value:
+        """A trained word is added to every channel: the input at ``position``, taken as of ``sizes``."""
         by_channel = (x.shape.c,) + (1,) * (len(x.sizes) - 1)
         if x.sizes[0] != x.shape.c or sizes not in (by_channel, (1, *by_channel)):
             raise ValueError(f"{list(sizes)} is no bias by channel of {x}")
-        return self._layer(pointwise.Bias, x, sizes=x.sizes, part=part)
+        return self._learned(self._layer(pointwise.Bias, x, sizes=x.sizes, part=part), position, np.ravel)
 
     def _channel_biased(self, x: _Value, position: int) -> _Value:
         """The same with an input of one dimension, where the node has it."""
         if not self._name(position):
             return x
-        return self._biased(x, self._weights(position) + (1,) * (len(x.sizes) - 1))
+        return self._biased(x, position, self._weights(position) + (1,) * (len(x.sizes) - 1))
 
     def _window(self, make: Callable[..., Layer], x: _Value, kernel: object, **more: int) -> _Value:
         if any(step != 1 for step in self.attributes.get("dilations", ())):
@@ -261,11 +299,26 @@ class _Reader:
         if (said := self.attributes.get("kernel_shape", kernel)) != kernel:
             raise ValueError(f"its weights are {list(weights)}; kernel_shape is {said}")
         make = window.DepthwiseConv if 1 < groups == x.shape.c == output else window.Conv
-        return self._channel_biased(self._window(make, x, kernel, output_channels=output, groups=groups), 2)
+        y = self._window(make, x, kernel, output_channels=output, groups=groups)
+        return self._channel_biased(self._learned(y, 1, lambda w: w.transpose(2, 3, 1, 0)), 2)
+
+    def max_pool(self) -> _Value:
+        """Without its second output, the places."""
+        if any(self.node.output[1:]):
+            raise ValueError("its second output, the places, is not supported")
+        return self._pool(window.MaxPool)
 
     def avg_pool(self) -> _Value:
-        """`count_include_pad` changes means, and no shapes."""
-        y = self._window(window.AvgPool, self._image(), self.attributes.get("kernel_shape"))
+        """Means are over whole windows, so that padding counts."""
+        y = self._pool(window.AvgPool)
+        layer = self.builder.layer(y.index)
+        assert isinstance(layer, window.AvgPool)
+        if any(layer.padding) and not self.attributes.get("count_include_pad"):
+            raise ValueError("count_include_pad must be 1 where there is padding: means are over whole windows")
+        return y
+
+    def _pool(self, make: type[window.Window]) -> _Value:
+        y = self._window(make, self._image(), self.attributes.get("kernel_shape"))
         if self.attributes.get("ceil_mode") and self.shapes.get(self.node.output[0]) != (self.batch, *y.sizes):
             raise ValueError("ceil_mode is not supported where a window reaches over the edge")
         return y
@@ -293,11 +346,23 @@ class _Reader:
         """Of two feature maps, or a bias."""
         for position in (0, 1):
             if self._name(position) in self.constants:
-                return self._biased(self._value(1 - position), self._weights(position), part="")
+                return self._biased(self._value(1 - position), position, self._weights(position), part="")
         x, y = self._value(0), self._value(1)
         if x.sizes != y.sizes:
             raise ValueError(f"its inputs are {x} and {y}; they must not differ")
         return self._layer(pointwise.Add, x, y, sizes=x.sizes)
+
+    def concat(self) -> _Value:
+        """Of feature maps, by channels."""
+        parts = [self._value(position) for position in range(len(self.node.input))]
+        if (axis := self.attributes.get("axis")) not in (1, -len(parts[0].sizes)):
+            raise ValueError(f"is over axis {axis}; only channels, axis 1, can be put side by side")
+        if any(x.sizes[0] != x.shape.c for x in parts):
+            raise ValueError("only maps with channels can be put side by side, not flattened ones")
+        if len(parts) == 1:
+            return parts[0]
+        sizes = (sum(x.shape.c for x in parts), *parts[0].sizes[1:])
+        return self._layer(pointwise.Concat, *parts, sizes=sizes)
 
     def global_mean(self) -> _Value:
         """Of rows and columns."""
@@ -317,11 +382,20 @@ class _Reader:
         for name, usual in (("alpha", 1), ("beta", 1), ("transA", 0)):
             if self.attributes.get(name, usual) != usual:
                 raise ValueError(f"{name} of {self.attributes[name]:g} is not supported")
-        weights = weights[::-1] if self.attributes.get("transB") else weights
+        turned = bool(self.attributes.get("transB"))
+        weights = weights[::-1] if turned else weights
         if len(weights) != 2 or x.sizes != weights[:1]:
             raise ValueError(f"its weights take {list(weights[:-1])}; its input is {x}")
         y = self._layer(partial(window.Dense, output_channels=weights[1]), x, sizes=weights[1:])
-        return self._biased(y, self._weights(2)) if self._name(2) else y
+
+        def in_raster(w: Weights) -> Weights:
+            """ONNX flattens (channel, row, column)."""
+            c, h, width = x.shape.c, x.shape.h, x.shape.w
+            rows = (w.T if turned else w).reshape(c, h, width, -1).transpose(1, 2, 0, 3)
+            return rows.reshape(1, 1, x.shape.words, -1)
+
+        self._learned(y, 1, in_raster)
+        return self._biased(y, 2, self._weights(2)) if self._name(2) else y
 
     def reshape(self) -> _Value:
         """Any change of shape that leaves a frame's words in one dimension, or everything as it was."""
@@ -353,7 +427,9 @@ OPERATORS: dict[str, Callable[[_Reader], _Value]] = {
     "Relu": _Reader.relu,
     "Clip": _Reader.clip,
     "Add": _Reader.add,
+    "MaxPool": _Reader.max_pool,
     "AveragePool": _Reader.avg_pool,
+    "Concat": _Reader.concat,
     "GlobalAveragePool": _Reader.global_mean,
     "ReduceMean": _Reader.mean,
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _Reader.norm),

@@ -28,7 +28,7 @@ BRIGHTEST = 16  # of scikit-learn's digits
 
 @dataclass(frozen=True)
 class Samples:
-    """Images, one per row, from 0 to 1, or features made of them, and the digits they show."""
+    """Images, from 0 to 1, or features made of them, along the first axis, and the digits they show."""
 
     images: Floats
     digits: Int64
@@ -38,6 +38,11 @@ class Samples:
 
     def __getitem__(self, chosen: slice | Int64) -> Samples:
         return Samples(self.images[chosen], self.digits[chosen])
+
+    @property
+    def flat(self) -> Samples:
+        """The same with an image a row."""
+        return Samples(self.images.reshape(len(self), -1), self.digits)
 
 
 def classes_of(*parts: Samples) -> int:

@@ -18,6 +18,12 @@ _WHITE = 255
 
 
 def load_mnist(folder: Path) -> tuple[Samples, Samples]:
+    """``load_mnist_images``, an image a row."""
+    train, test = (part.flat for part in load_mnist_images(folder))
+    return train, test
+
+
+def load_mnist_images(folder: Path) -> tuple[Samples, Samples]:
     """The samples to train on and the held-out ones, from the four files under their usual names, or with .gz.
 
     Raises InputError of one line that names the file and what is wrong with it.
@@ -25,8 +31,9 @@ def load_mnist(folder: Path) -> tuple[Samples, Samples]:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; MNIST's four idx files are expected in it")
     train, test = _samples(folder, "train"), _samples(folder, "test")
-    if train.images.shape[1] != test.images.shape[1]:
-        sizes = f"{test.images.shape[1]} pixels, those to train on {train.images.shape[1]}"
+    if train.images.shape[1:] != test.images.shape[1:]:
+        sizes, those = (" × ".join(map(str, part.images.shape[1:])) for part in (test, train))
+        sizes = f"{sizes} pixels, those to train on {those}"
         raise InputError(f"{folder}: images to test with have {sizes}")
     return train, test
 
@@ -40,8 +47,7 @@ def _samples(folder: Path, part: str) -> Samples:
         raise InputError(f"{labels_file}: {found} of {images_file.name}")
     if labels.max() >= CLASSES:
         raise InputError(f"{labels_file}: label {labels.max()}; digits are 0 to {CLASSES - 1}")
-    pixels = images.reshape(len(images), -1).astype(np.float32) / np.float32(_WHITE)
-    return Samples(pixels, labels.astype(np.int64))
+    return Samples(images.astype(np.float32) / np.float32(_WHITE), labels.astype(np.int64))
 
 
 def _find(folder: Path, name: str) -> Path:

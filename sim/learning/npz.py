@@ -22,15 +22,21 @@ Array = npt.NDArray[Any]
 
 
 def load_npz(path: Path) -> tuple[Samples, Samples]:
-    """The samples to train on and the held-out ones: bytes become shares of 255, floats stay, images are rows.
+    """``load_npz_images``, an image a row."""
+    train, test = (part.flat for part in load_npz_images(path))
+    if train.images.shape[1] != test.images.shape[1]:
+        sizes = f"{test.images.shape[1]} values, one to train on {train.images.shape[1]}"
+        raise InputError(f"{path}: a sample of x_test has {sizes}")
+    return train, test
+
+
+def load_npz_images(path: Path) -> tuple[Samples, Samples]:
+    """The samples to train on and the held-out ones: bytes become shares of 255, floats and shapes stay.
 
     Raises InputError of one line that names the file and what is wrong with it.
     """
     arrays = _arrays(path)
     train, test = (_samples(path, part, arrays) for part in PARTS)
-    if train.images.shape[1] != test.images.shape[1]:
-        sizes = f"{test.images.shape[1]} values, one to train on {train.images.shape[1]}"
-        raise InputError(f"{path}: a sample of x_test has {sizes}")
     return train, test
 
 
@@ -62,16 +68,15 @@ def _shape(array: Array) -> str:
 
 
 def _images(path: Path, part: str, images: Array) -> Array:
-    rows = images.reshape(len(images), -1)
-    if not rows.size:
+    if not images.size:
         raise InputError(f"{path}: samples of x_{part} have no values")
-    if rows.dtype == np.uint8:
-        return rows.astype(np.float32) / np.float32(_WHITE)
-    if rows.dtype.kind != "f":
-        raise InputError(f"{path}: x_{part} must be of uint8 or floats, not of {rows.dtype}")
-    if not np.isfinite(rows).all():
+    if images.dtype == np.uint8:
+        return images.astype(np.float32) / np.float32(_WHITE)
+    if images.dtype.kind != "f":
+        raise InputError(f"{path}: x_{part} must be of uint8 or floats, not of {images.dtype}")
+    if not np.isfinite(images).all():
         raise InputError(f"{path}: x_{part} has values that are not finite")
-    return rows
+    return images
 
 
 def _labels(path: Path, part: str, labels: Array) -> npt.NDArray[np.int64]:

@@ -19,7 +19,7 @@ MODELS = ("lr", "lr-rff", "fcnn")
 BUNDLED = "digits"  # the name of scikit-learn's, in fanin train, too
 HIDDEN = 128
 PAPER_FEATURES = 10_000
-_ARCHIVE = ".npz"
+ARCHIVE = ".npz"
 GAMMA = 0.2  # of the Gaussian kernel: the digits' 64 pixels from 0 to 1
 
 
@@ -28,8 +28,8 @@ def source_of(data: str) -> Path | None:
     if data == BUNDLED:
         return None
     path = Path(data)
-    if not path.is_dir() and path.suffix != _ARCHIVE:
-        kinds = f"no folder with MNIST's four idx files, no {_ARCHIVE}"
+    if not path.is_dir() and path.suffix != ARCHIVE:
+        kinds = f"no folder with MNIST's four idx files, no {ARCHIVE}"
         raise InputError(f"{data}: {kinds}; the bundled set is {BUNDLED}")
     return path
 
@@ -41,7 +41,7 @@ def load(source: Path | None, seed: int) -> tuple[Samples, Samples]:
     """
     if source is None:
         return load_digits(seed)
-    return load_npz(source) if source.suffix == _ARCHIVE else load_mnist(source)
+    return load_npz(source) if source.suffix == ARCHIVE else load_mnist(source)
 
 
 @dataclass(frozen=True)

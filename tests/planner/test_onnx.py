@@ -1,6 +1,8 @@
 """ONNX files as models: what nodes become, with onnx's own shape inference as the second opinion."""
 
+import re
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -9,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from fanin.errors import InputError
 from fanin.planner.model.load import load_model
-from fanin.planner.model.onnx_model import load_onnx
+from fanin.planner.model.onnx_model import OPERATORS, load_onnx, onnx_weights
 from tests.planner.onnx_net import Net, flattened
 
 # expansion, output channels, how often, stride of the first (Sandler et al., CVPR 2018, table 2)
@@ -218,12 +220,55 @@ def test_average_pool(load):
     for attributes, opset in (
         ({"kernel_shape": [3, 2]}, 7),
         ({"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "count_include_pad": 1}, 17),
-        ({"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_LOWER"}, 19),
+        ({"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_LOWER", "count_include_pad": 1}, 19),
         ({"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}, 19),
     ):
         net = Net("N", 3, 16, 16, opset=opset)
         ended(net, net("AveragePool", net.conv("x", (4, 3, 1, 1)), **attributes), 4)
         assert kinds(load(net)) == "conv avg_pool global_avg_pool dense bias"
+
+
+def test_max_pool_and_concatenated_channels(load):
+    net = Net("N", 3, 16, 16)
+    x = net("MaxPool", net.conv("x", (4, 3, 1, 1)), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    ended(net, net("Concat", x, net.conv(x, (6, 4, 1, 1)), axis=1), 10)
+    model = load(net)
+    assert kinds(model) == "conv max_pool conv concat global_avg_pool dense bias"
+    assert [
+        (node.layer.output.h, node.layer.output.c) for node in model.nodes if node.layer.kind == "concat"
+    ] == [(8, 10)]
+
+
+def test_weights_come_in_the_order_of_fanin(tmp_path):
+    rng = np.random.default_rng(1)
+    net = Net("N", 2, 3, 4)
+    kernel, added = rng.normal(size=(6, 2, 3, 3)), rng.normal(size=6)
+    x = net("Conv", "x", net.constant(kernel), net.constant(added), pads=[1, 1, 1, 1], name="c")
+    matrix = rng.normal(size=(5, 72))
+    net("Gemm", net("Flatten", x), net.constant(matrix), transB=1, name="d")
+    onnx.save(net.proto(), tmp_path / "net.onnx")
+    found = onnx_weights(tmp_path / "net.onnx")
+    assert found["c"][2, 1, 1, 5] == np.float32(kernel[5, 1, 2, 1])
+    assert np.array_equal(found["c/bias"], added.astype(np.float32))
+    row, column, channel = 2, 3, 4
+    word = (row * 4 + column) * 6 + channel
+    assert found["d"][0, 0, word, 3] == np.float32(matrix[3, channel * 12 + row * 4 + column])
+
+
+def test_folded_normalisation_is_noted_and_kept_normalisation_is_not(load):
+    for renamed in (True, False):
+        net = Net("N", 3, 8, 8)
+        x = net.conv("x", (4, 3, 3, 3), name="c")
+        if renamed:
+            net.weights[0].name = net.nodes[0].input[1] = "onnx::Conv_17"
+        else:
+            net.nodes[0].metadata_props.add(key="namespace", value="0: torch.nn.modules.batchnorm.BatchNorm2d")
+        ended(net, x, 4)
+        (note,) = load(net).notes
+        assert "batch normalisation is folded into c:" in note
+    net = Net("N", 3, 8, 8)
+    ended(net, net.bn(net.conv("x", (4, 3, 3, 3)), 4), 4)
+    assert load(net).notes == ()
 
 
 @pytest.mark.parametrize("keepdims", [0, 1])
@@ -328,3 +373,9 @@ def test_what_the_file_says_of_shapes_is_not_needed(load):
     proto = net.proto()
     proto.graph.value_info.append(helper.make_tensor_value_info(x, TensorProto.FLOAT, [3, 77]))
     assert kinds(load(proto, compared=False)) == "dense bias"
+
+
+def test_the_page_lists_the_operators_that_are_read():
+    page = (Path(__file__).parents[2] / "docs/reference/onnx.md").read_text()
+    rows = re.findall(r"^\| ([A-Z][A-Za-z, ]+) \|", page, re.MULTILINE)
+    assert sorted(name for row in rows for name in row.split(", ")) == sorted([*OPERATORS, "Constant"])

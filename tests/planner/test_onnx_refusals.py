@@ -102,7 +102,9 @@ def constant_first():
 @pytest.mark.parametrize(
     ("net", "cause"),
     [
-        (image_net("MaxPool", kernel_shape=[2, 2]), "is not supported; what is: Add, AveragePool, Batch"),
+        (image_net("LpPool", kernel_shape=[2, 2]), "is not supported; what is: Add, AveragePool, Batch"),
+        (image_net("AveragePool", kernel_shape=[2, 2], pads=[1, 1, 1, 1]), "count_include_pad must be 1 where"),
+        (image_net("Concat", "x", "x", axis=2), "is over axis 2; only channels, axis 1"),
         (conv_net(4, 6, 3, 3, dilations=[2, 2]), "dilations [2, 2] are not supported"),
         (conv_net(4, 6, 3), "its weights are [4, 6, 3]; only two-dimensional convolution is supported"),
         (conv_net(4, 6, 3, 3, 3), "its weights are [4, 6, 3, 3, 3]; only two-dim"),

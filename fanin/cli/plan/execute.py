@@ -56,6 +56,8 @@ Work = Callable[[ProcessPoolExecutor | None, Say], Iterator[Found]]
 def execute(args: argparse.Namespace, factors: list[int], counts: list[int] | None) -> int:
     """Plan what the options ask for, and write it."""
     model, cluster = load_model(args.model), load_cluster(args.cluster)
+    for note in model.notes:
+        print(f"fanin: warning: {note}", file=sys.stderr)
     many = counts is not None or len(factors) > 1
     kind = SWEEP if many else PLAN
     check_directory(args.output, kind)
