@@ -1,8 +1,8 @@
 """Where branches of a network meet: how many words wait for those that take longer.
 
 A join takes a word of each branch at a time. What the shorter branch has already must wait somewhere, or the
-fork that feeds both stops, and with it the longer one: then nothing moves any more. On the way back a fork is the
-join.
+fork that feeds both stops, and with it the longer one: then nothing moves any more. On the way back a fork is
+the join.
 """
 
 from __future__ import annotations

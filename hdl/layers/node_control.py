@@ -62,17 +62,18 @@ class JobControl(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Settings are kept and checked, then the job runs until its end. A failure of what runs is for good."""
+        """Settings are kept and checked, then the job runs until it ends. A failure of what runs is for good."""
         m = Module()
         control = self.control
         age = Signal(_SETTLE)  # a one for each cycle of the job
         with m.FSM():
             with m.State("IDLE"), m.If(self.start):
-                m.d.sync += [control.eq(self.settings), self.failed.eq(0), self.cause.eq(Failure.NONE)]
+                m.d.sync += [control.eq(self.settings), self.running.eq(1)]
+                m.d.sync += [self.failed.eq(0), self.cause.eq(Failure.NONE)]
                 m.next = "CHECK"
             with m.State("CHECK"):
                 m.next = "RUN"
-                m.d.sync += [control.start.eq(1), self.running.eq(1)]
+                m.d.sync += control.start.eq(1)
                 trains = control.mode == Mode.TRAIN
                 evaluates = control.mode == Mode.EVALUATE
                 with m.If((trains | evaluates) & ~control.frames.any() | trains & ~control.batch.any()):

@@ -1,0 +1,156 @@
+"""The host's side of a cluster node: jobs in, batches of register accesses out; and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.cnn_memory import BEAT_BYTES, MemoryMap, beats, pack, state_stages, unpack
+from fanin.hdl.layers.interface import Mode
+from fanin.hdl.layers.registers import TIMEOUT, Failure, Way, cluster_registers, network_constants
+from fanin.host.driver import BaseDriver, Batch, Value
+
+Words = npt.NDArray[np.uint32]
+Float32 = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
+
+
+def step_of(learning_rate: float, frames: int) -> np.float32:
+    """η of a batch of so many frames: what its summed gradient is multiplied with."""
+    return np.float32(-learning_rate / frames)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CnnJob:
+    """An epoch: so many frames, in batches; the last one has what is left. Raises ValueError for none."""
+
+    mode: Mode
+    frames: int = 0
+    batch: int = 1
+    learning_rate: float = 0.0
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        needed = self.mode in (Mode.EVALUATE, Mode.TRAIN)
+        for name, value in (("frames", self.frames if needed else 1), ("batch", self.batch)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value!r}")
+
+    @property
+    def last_batch(self) -> int:
+        """Frames of the last batch."""
+        return (self.frames - 1) % self.batch + 1
+
+
+@dataclass(frozen=True)
+class CnnStatus:
+    """What a node does. Where it has failed with TIMEOUT, ``waits`` is the first stream that is not taken."""
+
+    running: bool
+    cause: Failure
+    waits: tuple[int, Way] | None
+
+
+class CnnDriver(BaseDriver):
+    """Batches of register accesses for a node of ``memory_map.network`` whose registers lie at ``base``.
+
+    ``configure``, then for each job ``start``, and ``wait`` until its status is not ``running``. A node that was
+    made for another network is refused: :meth:`check_identity`.
+    """
+
+    def __init__(self, memory_map: MemoryMap, *, base: int = 0):
+        super().__init__(cluster_registers(), network_constants(memory_map.network), base=base)
+        self.memory_map = memory_map
+
+    def configure(self, *, timeout: int = TIMEOUT) -> Batch:
+        """Where everything lies, and after how many cycles without any transfer a job fails."""
+        batch = self.batch().write("timeout", timeout)
+        for name in ("parameters", "images", "labels", "results"):
+            batch.write(name, self.memory_map.region(name).address)
+        return batch
+
+    def start(self, job: CnnJob) -> Batch:
+        """Begin a job. Raises ValueError for more frames than memory has places for."""
+        if job.frames > self.memory_map.frames:
+            raise ValueError(f"frames must be at most {self.memory_map.frames}, not {job.frames}")
+        batch = self.batch().write("mode", job.mode.value)
+        batch.write("frames", job.frames).write("batch", job.batch)
+        rates = {
+            "eta": step_of(job.learning_rate, job.batch),
+            "last_eta": step_of(job.learning_rate, job.last_batch),
+            "momentum": np.float32(job.momentum),
+        }
+        for name, rate in rates.items():
+            batch.write(name, int(rate.view(np.uint32)))
+        batch.operations += self.command("start").operations
+        return batch
+
+    def wait(self) -> Batch:
+        """Read the status, to be repeated until :meth:`status_of` it is not ``running``."""
+        return self.batch().read("status")
+
+    @staticmethod
+    def status_of(values: Sequence[Value]) -> CnnStatus:
+        """The status that was read."""
+        (fields,) = values
+        assert isinstance(fields, dict)
+        cause = Failure(fields["cause"]) if fields["failed"] else Failure.NONE
+        waits = (fields["waits_stage"], Way(fields["waits_way"])) if fields["waits"] else None
+        return CnnStatus(bool(fields["running"]), cause, waits)
+
+    def explain(self, status: CnnStatus) -> str:
+        """Why a job has failed, in one line."""
+        if status.waits is None:
+            return status.cause.name
+        stage, way = status.waits
+        name = self.memory_map.network.stages[stage].name
+        return f"{status.cause.name}: what {name} gives {way.name.lower()} is not taken"
+
+
+class HostMemory:
+    """A node's memory as its host fills and reads it: ``content``, bytes from address 0 on."""
+
+    def __init__(self, memory_map: MemoryMap, content: Bytes):
+        if len(content) < memory_map.end:
+            raise ValueError(f"content must have at least {memory_map.end} bytes, not {len(content)}")
+        self.memory_map = memory_map
+        self._content = content
+
+    def write_parameters(self, states: Sequence[Words]) -> None:
+        """The words of each stage that has state, in their order."""
+        image = [pack([words], len(words)) for words in states]
+        self._write("parameters", np.concatenate([np.zeros(0, np.uint32), *image]))
+
+    def read_parameters(self) -> list[Words]:
+        """The words of each stage that has state, in their order."""
+        network, found, at = self.memory_map.network, [], 0
+        image = self._words("parameters")
+        for stage in state_stages(network):
+            words = network.stages[stage].layer.state_words
+            found.append(image[at : at + words].copy())
+            at += beats(words) * BEAT_BYTES // 4
+        return found
+
+    def write_frames(self, images: Float32, labels: Float32) -> None:
+        """Images and labels of a job: a frame for each index of the first axis."""
+        if len(images) != len(labels) or len(images) > self.memory_map.frames:
+            raise ValueError(f"there must be at most {self.memory_map.frames} images, and as many labels")
+        for name, frames in (("images", images), ("labels", labels)):
+            words = np.ascontiguousarray(frames, dtype=np.float32).reshape(len(frames), -1).view(np.uint32)
+            self._write(name, pack(words, words.shape[1]))
+
+    def read_results(self, frames: int) -> Float32:
+        """A row for each of the first frames."""
+        kind = self.memory_map.results
+        words = self._words("results")[: frames * kind.beats * BEAT_BYTES // 4]
+        return unpack(words, kind.words).view(np.float32).copy()
+
+    def _words(self, name: str) -> Words:
+        region = self.memory_map.region(name)
+        return self._content[region.address : region.end].view("<u4")
+
+    def _write(self, name: str, words: Words) -> None:
+        self._words(name)[: len(words)] = words

@@ -1,0 +1,205 @@
+"""A cluster node trains in co-simulation: RTL and its memory in the engine, a live host that runs jobs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.clock import CLOCK_MHZ
+from fanin.cnn import Network
+from fanin.cnn_memory import BEAT_BYTES, WORD_BYTES, MemoryMap
+from fanin.cnn_skews import Skews
+from fanin.errors import CheckFailed
+from fanin.hdl.layers.interface import Mode
+from fanin.hdl.layers.node import ClusterNode
+from fanin.hdl.layers.registers import TIMEOUT, Failure
+from fanin.host.cnn import CnnDriver, CnnJob, HostMemory
+from fanin.sim.cosim.cluster import Cluster, Reads
+from fanin.sim.cosim.live import Board
+from fanin.sim.cosim.program import HostProgram
+from fanin.sim.cosim.run import MEMORY_LATENCY, Progress, RunResult
+from fanin.sim.cosim.simulator import Group
+
+Words = npt.NDArray[np.uint32]
+Float32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A job on frames: ``images`` and one-hot ``labels``, one each for each index of the first axis."""
+
+    job: CnnJob
+    images: Float32
+    labels: Float32
+    dump: bool = False  #: whether the parameters are read back behind it
+
+
+@dataclass(frozen=True)
+class EpochResult:
+    """What came out of an epoch."""
+
+    results: Float32  #: the loss's softmax, a row for each frame
+    cycles: int  #: that the job was under way
+    written: list[int]  #: of each frame, the cycle in which its result was in memory
+    counters: dict[str, int]  #: since the node's reset
+    states: list[Words] | None = None  #: of each stage that has state, if they were asked for
+
+
+@dataclass
+class NodeRun:
+    """What came out of a run."""
+
+    epochs: list[EpochResult] = field(default_factory=list)
+    raw: RunResult = field(default_factory=RunResult)
+
+
+class NodeCosim:
+    """A node for ``network``, built once; each ``run`` begins anew.
+
+    Raises InputError for a missing tool, ValueError for a network that no node can be made of.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        rings: Mapping[int, int] | None = None,
+        skews: Skews | None = None,
+        clock_mhz: float = CLOCK_MHZ,
+        quiet: bool = False,
+    ):
+        self.network, self.rings = network, rings
+        self._cluster = Cluster(
+            lambda: [Group(ClusterNode(network=network, rings=rings, skews=skews))],
+            clock_mhz=clock_mhz,
+            quiet=quiet,
+        )
+
+    def run(
+        self,
+        states: Sequence[Words],
+        epochs: Sequence[Epoch],
+        *,
+        timeout: int = TIMEOUT,
+        memory_latency: int = MEMORY_LATENCY,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> NodeRun:
+        """Load the words of each stage that has state, then carry out the epochs.
+
+        ``timeout`` is the node's, in cycles; ``progress`` counts epochs. Raises SimulationFailed when the node
+        fails a job, or the run cannot go on.
+        """
+        frames = max(len(epoch.images) for epoch in epochs)
+        memory_map = MemoryMap(self.network, frames=frames, rings=self.rings)
+        content = np.zeros(memory_map.end, np.uint8)
+        HostMemory(memory_map, content).write_parameters(states)
+        raw = self._cluster.run(
+            memories=[[content]],
+            phases=[],
+            longest_wait=2 * timeout,
+            hosts=functools.partial(_NodeHost, memory_map=memory_map, epochs=epochs, timeout=timeout),
+            memory_latency=memory_latency,
+            quiet_cycles=2 * memory_latency,
+            progress=progress,
+        )
+        return NodeRun(raw.hosts, raw)
+
+
+class _NodeHost:
+    """The live host of one node: loads it, then carries out one epoch after the other."""
+
+    def __init__(self, board: Board, *, memory_map: MemoryMap, epochs: Sequence[Epoch], timeout: int):
+        self._board, self._epochs, self._timeout = board, epochs, timeout
+        self._driver = CnnDriver(memory_map)
+        self._memory = HostMemory(memory_map, board.memory(0))
+        self._found: list[EpochResult] = []
+        self._written: list[int] = []  # cycles in which the epoch's results came
+        self._cycles = 0  # that all jobs have taken
+
+    @property
+    def done(self) -> bool:
+        """Whether all epochs have been carried out."""
+        return len(self._found) == len(self._epochs)
+
+    @property
+    def progress(self) -> int:
+        """Epochs that have been carried out."""
+        return len(self._found)
+
+    def may_skip(self) -> bool:
+        """Never: the node is always at work."""
+        return False
+
+    def waiting(self) -> str:
+        """Which epoch is under way."""
+        return f"epoch {len(self._found) + 1} of {len(self._epochs)} is under way"
+
+    def result(self) -> list[EpochResult]:
+        """What came out."""
+        return self._found
+
+    def start(self) -> None:
+        """See that the node is the right one, and load it."""
+        driver, memory_map = self._driver, self._driver.memory_map
+        program = HostProgram().extend(driver.identify().operations)
+        program.extend(driver.configure(timeout=self._timeout).operations)
+        self._board.run(0, program, self._identified)
+        results, size = memory_map.region("results").address, memory_map.results.beats * BEAT_BYTES
+        for frame in range(memory_map.frames):
+            last = results + frame * size + WORD_BYTES * memory_map.results.words - 1
+            self._board.watch(0, last, lambda: self._written.append(self._board.cycle))
+
+    def _identified(self, words: list[int]) -> None:
+        self._driver.check_identity(self._driver.identify().results(words))
+        self._carry_out(CnnJob(mode=Mode.LOAD), lambda counters: self._next())
+
+    def _next(self) -> None:
+        """Begin the next epoch, if there is one."""
+        if not self.done:
+            epoch = self._epochs[len(self._found)]
+            self._memory.write_frames(epoch.images, epoch.labels)
+            self._written = []
+            self._carry_out(epoch.job, functools.partial(self._ended, epoch))
+
+    def _ended(self, epoch: Epoch, counters: dict[str, int]) -> None:
+        """An epoch is over; what it has left is read, and dumped if that is asked for."""
+        result = EpochResult(
+            results=self._memory.read_results(len(epoch.images)),
+            cycles=counters["cycles"] - self._cycles,
+            written=self._written,
+            counters=counters,
+        )
+        self._cycles = counters["cycles"]
+        if not epoch.dump:
+            self._found.append(result)
+            self._next()
+        else:
+            self._carry_out(CnnJob(mode=Mode.DUMP), functools.partial(self._dumped, result))
+
+    def _dumped(self, result: EpochResult, counters: dict[str, int]) -> None:
+        self._cycles = counters["cycles"]
+        self._found.append(replace(result, states=self._memory.read_parameters()))
+        self._next()
+
+    def _carry_out(self, job: CnnJob, then: Callable[[dict[str, int]], None]) -> None:
+        """Have the node do a job; ``then`` gets its counters. Raises CheckFailed if the node fails."""
+        driver = self._driver
+        program = HostProgram().extend(driver.start(job).operations)
+        program.poll_field(driver.registers, "status", "running", 0)
+        program.extend([*driver.wait().operations, *driver.counters().operations])
+
+        def ended(words: list[int]) -> None:
+            reads = Reads(np.array(words, np.uint32))
+            status = driver.status_of(reads.take(driver.wait()))
+            if status.cause is not Failure.NONE:
+                cycle = self._board.cycle
+                raise CheckFailed(
+                    f"the node failed to {job.mode.name.lower()}: {driver.explain(status)}, cycle {cycle}"
+                )
+            then(driver.counters_of(reads.take(driver.counters())))
+
+        self._board.run(0, program, ended)
