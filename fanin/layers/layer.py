@@ -19,6 +19,8 @@ MAX_SIZE = 1 << 20  # of every dimension: far above any frame
 MAX_WORDS = 1 << 32  # of a frame, and
 MAX_CYCLES = 1 << 48  # of a frame on one multiplier: products of costs fit 64 bits
 
+REUSE = 8  #: cycles until an accumulator may be read again: FP32Adder's 7 and the write
+
 
 @dataclass(frozen=True, order=True)
 class Shape:

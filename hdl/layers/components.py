@@ -5,13 +5,22 @@ from __future__ import annotations
 from amaranth.lib import wiring
 
 from fanin.cnn import Stage
+from fanin.hdl.layers.add import Add
+from fanin.hdl.layers.global_pool import GlobalAvgPool
+from fanin.hdl.layers.relu import Relu, Relu6
+from fanin.layers import pointwise, window
 from fanin.layers.ends import Input, Output
 from fanin.layers.layer import Layer
 
 #: What is no component: the store stands there.
 ENDS: tuple[type[Layer], ...] = (Input, Output)
 
-COMPONENTS: dict[type[Layer], type[wiring.Component]] = {}
+COMPONENTS: dict[type[Layer], type[wiring.Component]] = {
+    pointwise.Relu: Relu,
+    pointwise.Relu6: Relu6,
+    pointwise.Add: Add,
+    window.GlobalAvgPool: GlobalAvgPool,
+}
 
 
 def component_of(stage: Stage) -> wiring.Component:

@@ -62,7 +62,7 @@ class JobControl(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Settings are kept and checked, then the job runs until it ends. A failure of what runs is for good."""
+        """Settings are kept and checked, then the job runs until its end. A failure of a job is for good."""
         m = Module()
         control = self.control
         age = Signal(_SETTLE)  # a one for each cycle of the job

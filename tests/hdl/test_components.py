@@ -16,6 +16,8 @@ from fanin.codec import Bfp
 from fanin.glm import PRESETS
 from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
+from fanin.layers import pointwise, window
+from fanin.layers.layer import Parallelism, Shape
 from fanin.rdma import PRESETS as RDMA_PRESETS
 from fanin.ring import PRESETS as RING_PRESETS
 from fanin.wire.aggregation import Encap
@@ -32,6 +34,7 @@ SMALL = {
     "capacity": 64,
     "completions": 4,
     "config": PRESETS["tiny"],
+    "consumers": 3,
     "count": 4,
     "depth": 264,
     "encap": Encap.L2,
@@ -40,16 +43,21 @@ SMALL = {
     "frac": 24,
     "frame": 48,
     "frame_beats": 4,
+    "i": 2,
     "input_width": 8,
     "inputs": 4,
     "lanes": 4,
     "limit": 16,
+    "latency": 3,
+    "layer": None,
     "mac_width": 64,
     "max_bytes": 34,
     "max_frame": 128,
     "max_mini_batch": 16,
+    "o": 5,
     "operand": signed(8),
     "output_width": 16,
+    "parallelism": Parallelism(),
     "receive": True,
     "sections": (3, 2),
     "registers": node_registers(PRESETS["tiny"]),
@@ -65,12 +73,17 @@ SMALL = {
     "word_bytes": 8,
     "words": 10,
 }
+FRAME = Shape(2, 3, 2)
 # Where a name is not enough: by the parameter's type.
 SMALL_OF_TYPE = {
     "RingConfig": RING_PRESETS["tiny"],
     "RdmaConfig": RDMA_PRESETS["tiny"],
     "StoreConfig": StoreConfig(readers=(Frames(6, 2),), writers=(Frames(6, 2),), sections=(3, 2)),
     "Words": Words(256, Bfp(exponent=5)),
+    "pointwise.Add": pointwise.Add(inputs=(FRAME, FRAME), gradient=True),
+    "pointwise.Relu": pointwise.Relu(inputs=(FRAME,), gradient=True),
+    "pointwise.Relu6": pointwise.Relu6(inputs=(FRAME,), gradient=True),
+    "window.GlobalAvgPool": window.GlobalAvgPool(inputs=(FRAME,), gradient=True),
 }
 
 
