@@ -1,0 +1,230 @@
+"""When words leave the stages of a network: what FIFOs at joins and rings of saved maps have to hold.
+
+Every stage is a deterministic process on streams, so whether a node stops depends on the sizes of its FIFOs
+alone, never on timing. Branches that meet differ in delay: what comes first has to be held. The model gives
+each position (row, column) of each map the cycle in which it has left its stage, while a frame enters every
+``period`` cycles; a FIFO that holds what such a schedule leaves in it neither stops the node nor slows it.
+See docs/systems/cluster.md, "What FIFOs hold".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.cnn import Network, Stage
+from fanin.layers.ends import Input, SoftCrossLoss
+from fanin.layers.layer import ceil_div
+from fanin.layers.pointwise import Add, Concat
+from fanin.layers.schedule import HAND_OVER, Raster, Schedule, Way
+from fanin.layers.window import Conv, Dense, GlobalAvgPool, Window
+
+Cycles = npt.NDArray[np.float64]  #: of each position of a map, in raster order
+Edge = tuple[int, int]  #: consuming stage, port
+
+PIPELINE = 24  #: cycles of a layer without rows from a word in to its word out, at most
+ENGINE = 64  #: cycles of a convolution from a block's last step to its first word, at most
+SPARE = 16  #: transfers by which a FIFO is larger than the schedule asks for
+SPARE_FRAMES = 2  #: of a ring: one being written and one being read
+
+
+@dataclass(frozen=True)
+class Flow:
+    """``network`` with a frame every ``period`` cycles; that of its slowest stage where none is given."""
+
+    network: Network
+    least_period: int = 0
+
+    @cached_property
+    def period(self) -> int:
+        """Cycles from frame to frame."""
+        return max(self.least_period, *(s.layer.cycles(s.parallelism) for s in self.network.stages))
+
+    @cached_property
+    def forward(self) -> tuple[Cycles, ...]:
+        """When each position of a stage's output has left, cycles after the frame began to enter."""
+        times: list[Cycles] = []
+        for stage in self.network.stages:
+            if isinstance(stage.layer, Input):
+                positions = stage.layer.shape.h * stage.layer.shape.w
+                times.append(np.arange(1, positions + 1) * (self.period / positions))
+            else:
+                times.append(_onward(stage, [times[source] for source in stage.sources]))
+        return tuple(times)
+
+    @cached_property
+    def backward(self) -> tuple[Cycles | None, ...]:
+        """When the gradient of each position of a stage's output has come to it; None where none comes."""
+        found: list[list[Cycles]] = [[] for _ in self.network.stages]
+        for index in reversed(range(len(self.network.stages))):
+            stage, layer = self.network.stages[index], self.network.stages[index].layer
+            if isinstance(layer, SoftCrossLoss):
+                found[stage.sources[0]].append(self.forward[index])
+            elif found[index] and layer.gradient:
+                for port, source in enumerate(stage.sources):
+                    found[source].append(_back(stage, _latest(found[index]), port))
+        return tuple(_latest(times) if times else None for times in found)
+
+    @cached_property
+    def skews(self) -> dict[Edge, int]:
+        """Transfers that the FIFO in front of a join holds, of each input of a stage that has several.
+
+        A transfer is ``po`` words of the source. Labels wait in memory, not in a FIFO.
+        """
+        found = {}
+        for index, stage in enumerate(self.network.stages):
+            if not isinstance(stage.layer, (Add, Concat)):
+                continue
+            taken = _latest([self.forward[source] for source in stage.sources])
+            for port, source in enumerate(stage.sources):
+                p, shape = self.network.stages[source].parallelism, self.network.stages[source].layer.output
+                found[index, port] = self._held(self.forward[source], taken) * ceil_div(shape.c, p.po) + SPARE
+        return found
+
+    @cached_property
+    def gradient_skews(self) -> dict[Edge, int]:
+        """The same on the way back: of the gradients that several consumers of a stage give it.
+
+        A transfer is ``pi`` words of the consumer.
+        """
+        found = {}
+        for source, consumers in enumerate(self.network.consumers):
+            taken = self.backward[source]
+            if len(consumers) < 2 or taken is None:
+                continue
+            for consumer in consumers:
+                stage = self.network.stages[consumer.stage]
+                given = self._given(consumer.stage, consumer.port)
+                if given is not None:
+                    shape, p = stage.layer.inputs[consumer.port], stage.parallelism
+                    held = self._held(given, taken)
+                    found[consumer.stage, consumer.port] = held * ceil_div(shape.c, p.pi) + SPARE
+        return found
+
+    @cached_property
+    def rings(self) -> dict[int, int]:
+        """Frames that the ring of each saving stage holds: those between its save and its replay."""
+        found = {}
+        for index, stage in enumerate(self.network.stages):
+            came_back = self.backward[index]
+            if stage.layer.saved and came_back is not None:
+                first = min(float(self.forward[source][0]) for source in stage.sources)
+                found[index] = ceil((float(came_back[-1]) - first) / self.period) + SPARE_FRAMES
+        return found
+
+    @property
+    def drain(self) -> int:
+        """Cycles from a frame's first word in until its gradient has gone back through all stages."""
+        return ceil(max(float(times[-1]) for times in (*self.forward, *self.backward) if times is not None))
+
+    def _given(self, index: int, port: int) -> Cycles | None:
+        stage = self.network.stages[index]
+        if isinstance(stage.layer, SoftCrossLoss):
+            return self.forward[index] if port == 0 else None
+        came = self.backward[index]
+        return None if came is None or not stage.layer.gradient else _back(stage, came, port)
+
+    def _held(self, given: Cycles, taken: Cycles) -> int:
+        """Positions that were given and not taken, at most, frame after frame."""
+        moments = np.sort(given)
+        most = 0
+        for frame in range(ceil(float(taken[-1]) / self.period) + 1):
+            at = moments + frame * self.period
+            total = sum(
+                np.searchsorted(given, at - f * self.period, side="right")
+                - np.searchsorted(taken, at - f * self.period, side="right")
+                for f in range(frame + 1)
+            )
+            most = max(most, int(np.max(total)))
+        return most
+
+
+def _latest(times: list[Cycles]) -> Cycles:
+    return np.maximum.reduce(times)
+
+
+def _paced(ready: Cycles, each: float) -> Cycles:
+    """When positions have left that are there at ``ready``, in order, ``each`` cycles apart at least."""
+    steps = np.arange(1, len(ready) + 1) * each
+    return np.maximum.accumulate(ready - steps + each) + steps
+
+
+def _onward(stage: Stage, inputs: list[Cycles]) -> Cycles:
+    """When the positions of the output have left."""
+    layer, p = stage.layer, stage.parallelism
+    each = ceil_div(layer.output.c, p.po)
+    match layer:
+        case Conv():
+            schedule = Schedule(layer, p)
+            ready = inputs[0][-1:] if isinstance(layer, Dense) else inputs[0]
+            ended = _engine(schedule, ready, Way.FORWARD)
+            return _paced(np.repeat(ended, _block_columns(schedule)), each)
+        case Window():
+            last = _last_seen(layer)
+            return _paced(inputs[0][last] + PIPELINE, each)
+        case GlobalAvgPool():
+            return inputs[0][-1:] + PIPELINE + each
+        case SoftCrossLoss():
+            return inputs[0] + layer.cycles(p)
+        case _:
+            return _paced(_latest(inputs) + PIPELINE, each)
+
+
+def _block_columns(schedule: Schedule) -> int:
+    return schedule.block.positions * schedule.p.ph
+
+
+def _engine(schedule: Schedule, ready: Cycles, way: Way) -> Cycles:
+    """When each block's words may begin to leave; ``ready``: of the input's positions, or of the gradient's."""
+    if way is Way.FORWARD:
+        raster: Raster = schedule.features
+        rows = np.array([raster.last(step) for step in range(raster.steps)])
+        begin = ready[np.maximum((rows + 1) * raster.width - 1, 0)]
+        begin = np.repeat(begin, schedule.row_blocks)
+    else:
+        begin = ready[_block_columns(schedule) - 1 :: _block_columns(schedule)]
+    return _paced(begin + HAND_OVER, schedule.cycles / schedule.blocks) + ENGINE
+
+
+def _last_seen(window: Window) -> npt.NDArray[np.int64]:
+    """Of each output position, the last input position in its window."""
+    top, left, _, _ = window.padding
+    rows = (
+        np.minimum(np.arange(window.output.h) * window.stride[0] - top + window.kernel[0], window.input.h) - 1
+    )
+    columns = (
+        np.minimum(np.arange(window.output.w) * window.stride[1] - left + window.kernel[1], window.input.w) - 1
+    )
+    return np.maximum(rows[:, None] * window.input.w + columns, 0).ravel()
+
+
+def _back(stage: Stage, came: Cycles, port: int) -> Cycles:
+    """When the gradient of each position of an input has left; ``came``: of those of the output."""
+    layer, p = stage.layer, stage.parallelism
+    shape = layer.inputs[port]
+    each = ceil_div(shape.c, p.pi)
+    match layer:
+        case Conv():
+            schedule = Schedule(layer, p)
+            ended = _engine(schedule, came, Way.INPUT_GRADIENT)[schedule.row_blocks - 1 :: schedule.row_blocks]
+            raster = schedule.features
+            whole = np.array([raster.first(step + 1) for step in range(raster.steps)])  # rows that are complete
+            step = np.searchsorted(whole, np.arange(raster.height), side="right")
+            ready = np.repeat(ended[np.minimum(step, raster.steps - 1)], raster.width)
+            if isinstance(layer, Dense):  # all of its input is one position
+                ready = np.repeat(ready, shape.h * shape.w)
+            return _paced(ready, each)
+        case Window():
+            top, left, _, _ = layer.padding
+            rows = np.minimum((np.arange(shape.h) + top) // layer.stride[0], layer.output.h - 1)
+            columns = np.minimum((np.arange(shape.w) + left) // layer.stride[1], layer.output.w - 1)
+            last = came[(rows[:, None] * layer.output.w + columns).ravel()]
+            return _paced(np.maximum.accumulate(last) + PIPELINE, each)
+        case GlobalAvgPool():
+            return _paced(np.repeat(came + PIPELINE, shape.h * shape.w), each)
+        case _:
+            return _paced(came + PIPELINE, each)

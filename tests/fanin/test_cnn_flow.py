@@ -1,0 +1,97 @@
+"""What FIFOs at joins and rings have to hold, against what windows need, counted one position at a time."""
+
+import numpy as np
+import pytest
+
+from fanin.cnn import Network, Stage
+from fanin.cnn_flow import SPARE, Flow
+from fanin.layers.layer import ceil_div
+from fanin.planner.model import dsl
+from fanin.planner.model.load import load_model
+
+
+def network_of(model):
+    """Each layer with the parallelism that comes first."""
+    stages = [Stage(n.name, n.layer, next(n.layer.parallelisms()), n.sources) for n in model.nodes]
+    return Network(model.name, tuple(stages))
+
+
+def residual(main, size=12, channels=4):
+    """A network in which ``main`` lies beside nothing; its join."""
+    with dsl.new_model() as builder:
+        x = dsl.relu(dsl.bias(dsl.conv(channels, 3, 1, dsl.add_input("input", [size, size, 1]))), name="fork")
+        y = dsl.add(main(x), x, name="join")
+        y = dsl.dense(3, dsl.global_avg_pool(y))
+        y = dsl.soft_cross_loss(y, dsl.add_input("labels", [3]))
+        dsl.add_output("output", y)
+    return network_of(builder.finish("residual", "test"))
+
+
+def needed(kernels, size):
+    """Positions that the first of same-padded windows must have got before position k leaves the last."""
+    need = np.arange(size * size)
+    for kernel in reversed(kernels):
+        reach = (kernel - 1) // 2
+        row, column = np.divmod(need, size)
+        need = np.minimum(row + reach, size - 1) * size + np.minimum(column + reach, size - 1)
+        need = np.maximum.accumulate(need)
+    return need + 1
+
+
+def held(network, flow, port):
+    """Positions for which the FIFO in front of the join has room, without what is spare."""
+    join = next(i for i, s in enumerate(network.stages) if s.name == "join")
+    source = network.stages[network.stages[join].sources[port]]
+    each = ceil_div(source.layer.output.c, source.parallelism.po)
+    return (flow.skews[join, port] - SPARE) / each
+
+
+@pytest.mark.parametrize("kernels", [(3,), (3, 3), (5, 3), (1, 3, 1), (3, 3, 3, 3)])
+def test_the_fifo_beside_windows_holds_what_they_need_before_they_give(kernels):
+    def main(x):
+        for kernel in kernels:
+            x = dsl.conv(4, kernel, 1, x)
+        return x
+
+    network = residual(main)
+    flow = Flow(network)
+    least = int(np.max(needed(kernels, 12) - np.arange(144)))
+    assert least <= held(network, flow, 1)
+    assert held(network, flow, 1) <= least + 3 * 12 * len(kernels)  # a row in work, one leaving, pipelines
+    assert held(network, flow, 0) == 0  # the slower branch waits for nothing
+
+
+def test_the_way_back_holds_the_gradients_of_the_shorter_branch():
+    network = residual(lambda x: dsl.conv(4, 3, 1, dsl.conv(4, 3, 1, x)))
+    flow = Flow(network)
+    names = {(network.stages[stage].name, port): words for (stage, port), words in flow.gradient_skews.items()}
+    assert names["join", 1] - SPARE >= int(np.max(needed((3, 3), 12) - np.arange(144)))
+    assert names["conv2", 0] == SPARE
+
+
+def test_a_branch_that_is_a_frame_late_holds_a_frame_more():
+    def main(x):
+        for _ in range(12):
+            x = dsl.conv(4, 5, 1, x)
+        return x
+
+    network = residual(main, size=6)
+    flow = Flow(network)
+    join = next(stage for stage in network.stages if stage.name == "join")
+    assert flow.forward[join.sources[0]][0] > flow.period
+    assert held(network, flow, 1) > 36
+
+
+@pytest.mark.parametrize("name", ["digits_cnn", "listing1", "example_cnn", "mobilenet_v2"])
+def test_times_ascend_and_rings_shrink_towards_the_loss(name):
+    network = network_of(load_model(name))
+    flow = Flow(network)
+    for times in (*flow.forward, *flow.backward):
+        assert times is None or np.all(np.diff(times) >= 0)
+    frames = list(flow.rings.values())
+    assert min(frames) >= 3
+    assert frames[0] == max(frames)
+    assert flow.drain <= 2 * len(network.stages) * flow.period
+    slower = Flow(network, 2 * flow.period)
+    assert slower.period == 2 * flow.period
+    assert slower.drain <= 2 * flow.drain
