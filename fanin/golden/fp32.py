@@ -19,23 +19,24 @@ _NAN = np.uint32(QUIET_NAN).view(np.float32)
 def add(a: npt.ArrayLike, b: npt.ArrayLike) -> Float32:
     """a + b, elementwise, broadcast; as FP32Adder adds."""
     with np.errstate(all="ignore"):
-        total = _flushed(a) + _flushed(b)
-        return _canonical(_flushed(total))  # it is exact where it is subnormal
+        total = flushed(a) + flushed(b)
+        return canonical(flushed(total))  # it is exact where it is subnormal
 
 
 def multiply(a: npt.ArrayLike, b: npt.ArrayLike) -> Float32:
     """a · b, elementwise, broadcast; as FP32Multiplier multiplies."""
     with np.errstate(all="ignore"):
-        exact = np.multiply(_flushed(a), _flushed(b), dtype=np.float64)  # has 48 bits
-        return _canonical(np.where(np.abs(exact) < _LEAST, np.copysign(0, exact), exact).astype(np.float32))
+        exact = np.multiply(flushed(a), flushed(b), dtype=np.float64)  # has 48 bits
+        return canonical(np.where(np.abs(exact) < _LEAST, np.copysign(0, exact), exact).astype(np.float32))
 
 
-def _flushed(values: npt.ArrayLike) -> Float32:
+def flushed(values: npt.ArrayLike) -> Float32:
     """Subnormals as zeros of their sign."""
     x = np.asarray(values, dtype=np.float32)
-    return x * (np.abs(x) >= _LEAST)  # a third of the time that np.where takes; NaN · 0 stays NaN
+    with np.errstate(invalid="ignore"):
+        return x * (np.abs(x) >= _LEAST)  # a third of the time that np.where takes; NaN · 0 stays NaN
 
 
-def _canonical(values: Float32) -> Float32:
+def canonical(values: Float32) -> Float32:
     """With the one NaN."""
     return np.where(np.isnan(values), _NAN, values)

@@ -20,6 +20,7 @@ Uint32 = npt.NDArray[np.uint32]
 SEED_BITS = 9  #: of a seed s, which stands for s / 2^9; its leading bit is 1
 SEED_INDEX_BITS = 7  #: of the significand, and for 1/√x of the exponent's parity, that choose a seed
 UPPER_BITS = 6  #: of the significand's upper part, its leading one among them: 6 + 2 · 9 bits are exact in 24
+LOWER_BITS = FRACTION_BITS + 1 - UPPER_BITS  #: of the rest
 
 #: Of 1/m at the middle of each 1/128 of [1, 2).
 RECIPROCAL_SEEDS = tuple(((1 << SEED_BITS + 9) // (257 + 2 * i) + 1) // 2 for i in range(128))
@@ -58,7 +59,7 @@ def reciprocal(x: npt.ArrayLike) -> Float32:
     """
     x = np.asarray(x, dtype=np.float32)
     fraction, exponent = _fields(x)
-    seed = _seeds(RECIPROCAL_SEEDS)[fraction >> FRACTION_BITS - SEED_INDEX_BITS]
+    seed = seed_table(RECIPROCAL_SEEDS)[fraction >> FRACTION_BITS - SEED_INDEX_BITS]
     y = _refined(_significand(fraction), seed, seed, RECIPROCAL_TERMS)
     y = _scaled(y, EXPONENT_BIAS - exponent)
     y = np.where(exponent == 0, _INFINITY, np.where(exponent == SPECIAL_EXPONENT, np.float32(0), y))
@@ -74,7 +75,7 @@ def rsqrt(x: npt.ArrayLike) -> Float32:
     fraction, exponent = _fields(x)
     odd = (exponent - EXPONENT_BIAS) & 1
     index = (odd << SEED_INDEX_BITS - 1) + (fraction >> FRACTION_BITS - SEED_INDEX_BITS + 1)
-    seed = _seeds(RSQRT_SEEDS)[index]
+    seed = seed_table(RSQRT_SEEDS)[index]
     m = _scaled(_significand(fraction), odd)
     y = _scaled(_refined(m, seed, multiply(seed, seed), RSQRT_TERMS), (EXPONENT_BIAS + odd - exponent) >> 1)
     y = np.where(exponent == SPECIAL_EXPONENT, np.float32(0), y)
@@ -95,10 +96,14 @@ def exp(t: npt.ArrayLike) -> Float32:
     return np.where(nan, _NAN, _scaled(power, n.astype(np.int64)))
 
 
+def seed_table(seeds: tuple[int, ...]) -> Float32:
+    """The seeds as numbers."""
+    return np.array(seeds, dtype=np.float32) / np.float32(1 << SEED_BITS)
+
+
 def _refined(m: Float32, seed: Float32, square: Float32, terms: tuple[float, float, float]) -> Float32:
     """seed · (1 + t0·e + t1·e² + t2·e³) of the residual e = 1 − m·square, within 2^-30."""
-    lower_bits = FRACTION_BITS + 1 - UPPER_BITS
-    upper = (m.view(np.uint32) >> lower_bits << lower_bits).view(np.float32)
+    upper = (m.view(np.uint32) >> LOWER_BITS << LOWER_BITS).view(np.float32)
     e = add(add(_ONE, -multiply(upper, square)), -multiply(add(m, -upper), square))
     power = np.full_like(e, terms[-1])
     for term in terms[-2::-1]:
@@ -115,10 +120,6 @@ def _fields(x: Float32) -> tuple[Uint32, npt.NDArray[np.int64]]:
 def _significand(fraction: Uint32) -> Float32:
     """1.fraction."""
     return (fraction | _ONE.view(np.uint32)).view(np.float32)
-
-
-def _seeds(seeds: tuple[int, ...]) -> Float32:
-    return np.array(seeds, dtype=np.float32) / np.float32(1 << SEED_BITS)
 
 
 def _scaled(y: Float32, exponent: npt.NDArray[np.int64]) -> Float32:

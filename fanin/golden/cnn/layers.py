@@ -1,7 +1,7 @@
 """Every layer, forward and backward, bit for bit as its hardware: docs/systems/cluster.md, "Numbers".
 
-Readable and slow; ``fanin.golden.cnn.compiled`` has the same functions, compiled. Frames are float32 of axes
-frame, row, column, channel: a batch, or a part of one, in the order in which the frames come.
+Readable and slow with the kernels of here; those of ``fanin.golden.cnn.compiled`` are fast. Frames are float32
+of axes frame, row, column, channel: a batch, or a part of one, in the order in which the frames come.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.golden.cnn import convolution, normalise, pointwise, windows
+from fanin.golden.cnn.folds import fold
+from fanin.golden.cnn.kernels import Kernels
 from fanin.golden.cnn.state import Frames, Saved, State
 from fanin.golden.fp32 import add, multiply
 from fanin.layers.ends import Input, Output, SoftCrossLoss
@@ -20,11 +22,25 @@ from fanin.layers.layer import Layer, Parallelism
 from fanin.layers.pointwise import Add, Bias, Concat, OnlineNorm, Relu
 from fanin.layers.window import AvgPool, Conv, GlobalAvgPool, Im2col, MaxPool
 
+READABLE = Kernels(
+    outputs=convolution.outputs,
+    input_gradient=convolution.input_gradient,
+    weight_gradient=convolution.weight_gradient,
+    fold=fold,
+    norm_forward=normalise.online_norm,
+    norm_backward=normalise.online_norm_back,
+)
 Array = npt.NDArray[Any]
 
 
 def forward(
-    layer: Layer, parallelism: Parallelism, state: State, inputs: Sequence[Frames], *, train: bool = True
+    layer: Layer,
+    parallelism: Parallelism,
+    state: State,
+    inputs: Sequence[Frames],
+    *,
+    train: bool = True,
+    kernels: Kernels = READABLE,
 ) -> tuple[Frames, Saved]:
     """The output of each frame, and the words that the hardware saves of it: ``layer.saved``, or none.
 
@@ -34,14 +50,20 @@ def forward(
     evaluation, without ``train``, nothing is saved.
     With ``train``, online normalisation's part of ``state`` follows the frames.
     """
-    output, kept = _forward(layer, parallelism, state, inputs, train)
+    output, kept = _forward(layer, parallelism, state, inputs, train, kernels)
     if kept is None or not train or not (layer.saved or isinstance(layer, SoftCrossLoss)):
         return output, np.zeros((len(output), 0), np.uint32)
     return output, np.ascontiguousarray(kept).reshape(len(output), -1).view(np.uint32)
 
 
 def backward(
-    layer: Layer, parallelism: Parallelism, state: State, saved: Saved, gradient: Frames
+    layer: Layer,
+    parallelism: Parallelism,
+    state: State,
+    saved: Saved,
+    gradient: Frames,
+    *,
+    kernels: Kernels = READABLE,
 ) -> tuple[Frames, ...]:
     """The gradient of each input, of frames that went forward together or one by one; none if there is none.
 
@@ -53,13 +75,13 @@ def backward(
     words = np.ascontiguousarray(saved).view(np.float32)
     match layer:
         case Conv():
-            found = convolution.backward(layer, parallelism, state, words, gradient)
+            found = convolution.backward(layer, parallelism, state, words, gradient, kernels)
         case Bias():
-            found = pointwise.bias_back(state, gradient)
+            found = pointwise.bias_back(state, gradient, kernels)
         case Relu():
             found = pointwise.relu_back(layer, words.reshape(gradient.shape), gradient)
         case OnlineNorm():
-            found = normalise.online_norm_back(layer, state, words, gradient)
+            found = kernels.norm_backward(layer, state, words, gradient)
         case MaxPool():
             found = windows.max_pool_back(layer, saved, gradient)
         case AvgPool():
@@ -88,20 +110,25 @@ def update(layer: Layer, state: State, eta: np.float32, momentum: np.float32) ->
 
 
 def _forward(
-    layer: Layer, parallelism: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+    layer: Layer,
+    parallelism: Parallelism,
+    state: State,
+    inputs: Sequence[Frames],
+    train: bool,
+    kernels: Kernels,
 ) -> tuple[Frames, Array | None]:
     """The output, and what a frame's way back needs of it."""
     x = inputs[0]
     match layer:
         case Conv():
-            return convolution.forward(layer, parallelism, state, x), x
+            return convolution.forward(layer, parallelism, state, x, kernels), x
         case Bias():
             return pointwise.bias(state, x), None
         case Relu():
             y = pointwise.relu(layer, x)
             return y, y
         case OnlineNorm():
-            return normalise.online_norm(layer, state, x, train=train)
+            return kernels.norm_forward(layer, state, x, train)
         case MaxPool():
             return windows.max_pool(layer, x)
         case AvgPool():

@@ -34,7 +34,7 @@ def norm_constants(layer: OnlineNorm) -> NormConstants:
     )
 
 
-def online_norm(layer: OnlineNorm, state: State, x: Frames, *, train: bool) -> tuple[Frames, Float32]:
+def online_norm(layer: OnlineNorm, state: State, x: Frames, train: bool) -> tuple[Frames, Float32]:
     """Frame by frame, each with the state that the one before left; in evaluation the state stands still.
 
     Saved is y, and behind it the 1/σ of every channel that it was made with.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fanin.golden.cnn.folds import fold
+from fanin.golden.cnn.kernels import Kernels
 from fanin.golden.cnn.state import Frames, State
 from fanin.golden.fp32 import Float32, add
 from fanin.layers.pointwise import Concat, Relu, Relu6
@@ -24,9 +24,9 @@ def bias(state: State, x: Frames) -> Frames:
     return add(x, state["weights"])
 
 
-def bias_back(state: State, gradient: Frames) -> Frames:
+def bias_back(state: State, gradient: Frames, kernels: Kernels) -> Frames:
     """The gradient itself; the bias' is folded into the velocity."""
-    state["velocity"] = fold(gradient.reshape(-1, gradient.shape[-1]), state["velocity"])
+    state["velocity"] = kernels.fold(gradient.reshape(-1, gradient.shape[-1]), state["velocity"])
     return gradient
 
 

@@ -101,13 +101,17 @@ def test_avg_pool_and_im2col(special):
     same(dx, spread(layer, lambda n, oy, ox, ky, kx, c: parts[n, oy, ox, ky, kx, c], len(x)))
 
 
-@pytest.mark.parametrize("special", [0.0, 0.5])
+@pytest.mark.parametrize("special", SPECIAL)
 def test_global_avg_pool(special):
     layer, _, _, _, (x,), y, _, dy, (dx,) = passed("global_avg_pool", special)
     for n, c in np.ndindex(len(x), layer.input.c):
         same(y[n, 0, 0, c], multiply(scalar.fold(x[n, :, :, c].ravel()), np.float32(1 / 30)))
         share = add(scalar.ZERO, multiply(dy[n, 0, 0, c], np.float32(1 / 30)))
         same(dx[n, :, :, c], np.full((5, 6), share))
+    (dx,) = layers.backward(
+        layer, Parallelism(), {}, np.zeros((len(x), 0), np.uint32), np.float32(-0.0) * np.ones_like(y)
+    )
+    same(dx, np.zeros_like(x))
 
 
 @pytest.mark.parametrize("special", SPECIAL)
