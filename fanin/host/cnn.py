@@ -130,7 +130,7 @@ class HostMemory:
         image = self._words("parameters")
         for stage in state_stages(network):
             words = network.stages[stage].layer.state_words
-            found.append(image[at : at + words].copy())
+            found.append(np.array(image[at : at + words]))
             at += beats(words) * BEAT_BYTES // 4
         return found
 
@@ -146,7 +146,7 @@ class HostMemory:
         """A row for each of the first frames."""
         kind = self.memory_map.results
         words = self._words("results")[: frames * kind.beats * BEAT_BYTES // 4]
-        return unpack(words, kind.words).view(np.float32).copy()
+        return np.array(unpack(words, kind.words)).view(np.float32)
 
     def _words(self, name: str) -> Words:
         region = self.memory_map.region(name)

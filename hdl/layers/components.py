@@ -7,6 +7,7 @@ from amaranth.lib import wiring
 from fanin.cnn import Stage
 from fanin.hdl.layers.add import Add
 from fanin.hdl.layers.global_pool import GlobalAvgPool
+from fanin.hdl.layers.online_norm import OnlineNorm
 from fanin.hdl.layers.relu import Relu, Relu6
 from fanin.layers import pointwise, window
 from fanin.layers.ends import Input, Output
@@ -19,6 +20,7 @@ COMPONENTS: dict[type[Layer], type[wiring.Component]] = {
     pointwise.Relu: Relu,
     pointwise.Relu6: Relu6,
     pointwise.Add: Add,
+    pointwise.OnlineNorm: OnlineNorm,
     window.GlobalAvgPool: GlobalAvgPool,
 }
 

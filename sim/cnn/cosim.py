@@ -18,6 +18,7 @@ from fanin.hdl.layers.interface import Mode
 from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.registers import TIMEOUT, Failure
 from fanin.host.cnn import CnnDriver, CnnJob, HostMemory
+from fanin.sim.cosim.arrays import Arith
 from fanin.sim.cosim.cluster import Cluster, Reads
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
@@ -58,7 +59,7 @@ class NodeRun:
 
 
 class NodeCosim:
-    """A node for ``network``, built once; each ``run`` begins anew.
+    """A node for ``network``, built once; each ``run`` begins anew. Arrays are simulated as ``arith`` says.
 
     Raises InputError for a missing tool, ValueError for a network that no node can be made of.
     """
@@ -69,12 +70,13 @@ class NodeCosim:
         *,
         rings: Mapping[int, int] | None = None,
         skews: Skews | None = None,
+        arith: Arith = Arith.C,
         clock_mhz: float = CLOCK_MHZ,
         quiet: bool = False,
     ):
         self.network, self.rings = network, rings
         self._cluster = Cluster(
-            lambda: [Group(ClusterNode(network=network, rings=rings, skews=skews))],
+            lambda: [Group(ClusterNode(network=network, rings=rings, skews=skews), arith=arith)],
             clock_mhz=clock_mhz,
             quiet=quiet,
         )

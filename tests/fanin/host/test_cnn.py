@@ -1,0 +1,105 @@
+"""The driver of a cluster node, and memory as its host sees it."""
+
+import numpy as np
+import pytest
+
+from fanin.cnn_examples import EXAMPLES
+from fanin.cnn_memory import MemoryMap
+from fanin.hdl.layers.interface import Mode
+from fanin.hdl.layers.registers import Failure, Way, cluster_registers, network_constants
+from fanin.host.cnn import CnnDriver, CnnJob, HostMemory, step_of
+
+MAP = MemoryMap(EXAMPLES["tiny"], frames=5)
+REGISTERS = cluster_registers()
+
+
+def value(batch, name):
+    return dict(batch.operations)[REGISTERS.offset(name)]
+
+
+def bits(number):
+    return int(np.float32(number).view(np.uint32))
+
+
+def test_a_job_is_written_before_it_begins():
+    job = CnnJob(mode=Mode.TRAIN, frames=5, batch=3, learning_rate=0.3, momentum=0.9)
+    batch = CnnDriver(MAP).start(job)
+    assert [value(batch, name) for name in ("mode", "frames", "batch")] == [1, 5, 3]
+    assert value(batch, "eta") == bits(-0.3 / 3)
+    assert value(batch, "last_eta") == bits(-0.3 / 2)
+    assert value(batch, "momentum") == bits(0.9)
+    assert batch.operations[-1] == (REGISTERS.offset("control"), 1)
+
+
+def test_the_step_is_rounded_once():
+    """0.7 rounded first and then divided by 5 is another number."""
+    assert step_of(0.7, 5) == np.float32(-0.7 / 5)
+    assert any(step_of(lr / 10, 3) != -np.float32(lr / 10) / np.float32(3) for lr in range(1, 10))
+
+
+def test_places_are_those_of_the_memory_map():
+    batch = CnnDriver(MAP).configure(timeout=77)
+    for name in ("parameters", "images", "labels", "results"):
+        assert value(batch, name) == MAP.region(name).address
+    assert value(batch, "timeout") == 77
+
+
+def test_more_frames_than_memory_has_places_for_are_refused():
+    with pytest.raises(ValueError, match="frames must be at most 5, not 6"):
+        CnnDriver(MAP).start(CnnJob(mode=Mode.EVALUATE, frames=6))
+
+
+@pytest.mark.parametrize("change", [{"frames": 0}, {"batch": 0}], ids=str)
+def test_a_job_of_nothing_is_refused(change):
+    with pytest.raises(ValueError, match="must be at least 1, not 0"):
+        CnnJob(**{"mode": Mode.TRAIN, "frames": 3, "batch": 1} | change)
+
+
+def test_a_node_of_another_network_is_refused():
+    driver, other = CnnDriver(MAP), CnnDriver(MemoryMap(EXAMPLES["residual"], frames=5))
+    constants = network_constants(MAP.network)
+    reads = [
+        REGISTERS[name].pack({field.name: constants[field.name] for field in REGISTERS[name].parts})
+        for name in ("id", "version", "shape", "digest_high", "digest_low")
+    ]
+    driver.check_identity(driver.identify().results(reads))
+    with pytest.raises(ValueError, match="the node's stages must be 14, not 10"):
+        other.check_identity(other.identify().results(reads))
+
+
+def status(**fields):
+    return CnnDriver.status_of([REGISTERS["status"].unpack(REGISTERS["status"].pack(fields))])
+
+
+def test_a_status_says_who_waits():
+    driver = CnnDriver(MAP)
+    assert status(running=1).running
+    assert status(cause=2).cause is Failure.NONE  # not failed
+    failed = status(failed=1, cause=1, waits=1, waits_stage=4, waits_way=1)
+    assert (failed.cause, failed.waits) == (Failure.TIMEOUT, (4, Way.BACKWARD))
+    assert driver.explain(failed) == "TIMEOUT: what relu gives backward is not taken"
+    assert driver.explain(status(failed=1, cause=2)) == "MEMORY"
+
+
+def test_memory_holds_what_the_host_wrote():
+    content = np.full(MAP.end, 0xAA, np.uint8)
+    memory = HostMemory(MAP, content)
+    rng = np.random.default_rng(1)
+    states = [rng.integers(0, 1 << 32, words, np.uint32) for words in MAP.store.sections]
+    images, labels = rng.random((5, 6, 6, 2), np.float32), rng.random((5, 3), np.float32)
+    memory.write_parameters(states)
+    memory.write_frames(images, labels)
+    assert all(map(np.array_equal, memory.read_parameters(), states))
+    second = MAP.region("images").address + 320
+    assert np.array_equal(content[second : second + 288].view("<f4"), images[1].ravel())
+    region = MAP.region("results")
+    content[region.address : region.end].view("<u4")[16:19] = [1, 2, 3]
+    assert memory.read_results(2)[1].view(np.uint32).tolist() == [1, 2, 3]
+
+
+def test_more_frames_than_fit_are_refused():
+    memory = HostMemory(MAP, np.zeros(MAP.end, np.uint8))
+    with pytest.raises(ValueError, match="at most 5 images"):
+        memory.write_frames(np.zeros((6, 72), np.float32), np.zeros((6, 3), np.float32))
+    with pytest.raises(ValueError, match=f"at least {MAP.end} bytes, not 3"):
+        HostMemory(MAP, np.zeros(3, np.uint8))
