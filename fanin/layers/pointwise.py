@@ -10,6 +10,7 @@ from typing import ClassVar
 from fanin.layers.family import Memory
 from fanin.layers.layer import Layer, Parallelism, Shape, Storage, ceil_div, divisors, memory
 from fanin.layers.schedule import REUSE
+from fanin.layers.layer import REUSE, Layer, Parallelism, Shape, Storage, ceil_div, divisors, memory
 
 NORM_STATE = 7  # words a channel: μ, σ², 1/σ and two sums forward; two control terms
 NORM_STATE_BACK = 3  # more of them with a gradient: 1/σ of the frame that comes back, the control terms' sums
@@ -27,6 +28,10 @@ class Bias(Layer):
     def parameters(self) -> int:
         """One per channel."""
         return self.input.c
+
+    def compute_cycles(self, p: Parallelism) -> int:
+        """h·w·max(c/po, 8): on the way back every position adds to each channel's velocity."""
+        return self.input.h * self.input.w * max(ceil_div(self.input.c, p.po), REUSE)
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """What comes from DRAM stays for the frame, where there is more than one position."""

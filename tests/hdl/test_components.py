@@ -81,6 +81,7 @@ SMALL_OF_TYPE = {
     "StoreConfig": StoreConfig(readers=(Frames(6, 2),), writers=(Frames(6, 2),), sections=(3, 2)),
     "Words": Words(256, Bfp(exponent=5)),
     "pointwise.Add": pointwise.Add(inputs=(FRAME, FRAME), gradient=True),
+    "pointwise.Bias": pointwise.Bias(inputs=(FRAME,), gradient=True),
     "pointwise.Relu": pointwise.Relu(inputs=(FRAME,), gradient=True),
     "pointwise.Relu6": pointwise.Relu6(inputs=(FRAME,), gradient=True),
     "window.GlobalAvgPool": window.GlobalAvgPool(inputs=(FRAME,), gradient=True),

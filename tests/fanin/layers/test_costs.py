@@ -135,8 +135,8 @@ def test_a_bias():
         (Relu(inputs=(Shape(4, 4, 6),)), 3, 0, 0, 0),
         (Relu6(inputs=(Shape(4, 4, 6),), gradient=True), 6, 0, 2 * 32768, 32 * 96),
         (Add(inputs=2 * (Shape(4, 4, 6),), gradient=True), 3, 3, 0, 0),
-        (GlobalAvgPool(inputs=(Shape(4, 4, 6),), gradient=True), 3, 3 + 2, 2 * 12 * 32, 0),
-        (GlobalAvgPool(inputs=(Shape(4, 4, 6),)), 3, 3 + 2, 12 * 32, 0),
+        (GlobalAvgPool(inputs=(Shape(4, 4, 6),), gradient=True), 3, 3 * 2 + 3, (6 + 12) * 32, 0),
+        (GlobalAvgPool(inputs=(Shape(4, 4, 6),)), 3, 3 * 2, 6 * 32, 0),
         # two rows of sums (2×6 words), two of gradients
         (
             AvgPool(inputs=(Shape(4, 4, 6),), kernel=(2, 2), stride=(2, 2), gradient=True),
