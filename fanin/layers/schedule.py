@@ -59,11 +59,11 @@ class Raster:
         return min(max(step * self.step_rows * self.stride[0] - self.top, 0), self.height)
 
     def last(self, step: int) -> int:
-        """The last row that this step waits for; the frame's last step waits for all of them."""
+        """The last row that this step waits for: in the frame's first steps at least row 0, in its last all."""
         if step == self.steps - 1:
             return self.height - 1
         row = ((step + 1) * self.step_rows - 1) * self.stride[0] - self.top + self.kernel[0] - 1
-        return min(max(row, self.first(step) - 1), self.height - 1)
+        return min(max(row, self.first(step) - 1, 0), self.height - 1)
 
     @property
     def span(self) -> int:
