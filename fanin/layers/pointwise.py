@@ -8,8 +8,6 @@ from math import gcd
 from typing import ClassVar
 
 from fanin.layers.family import Memory
-from fanin.layers.layer import Layer, Parallelism, Shape, Storage, ceil_div, divisors, memory
-from fanin.layers.schedule import REUSE
 from fanin.layers.layer import REUSE, Layer, Parallelism, Shape, Storage, ceil_div, divisors, memory
 
 NORM_STATE = 7  # words a channel: μ, σ², 1/σ and two sums forward; two control terms
