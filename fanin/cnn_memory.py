@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil
 
 import numpy as np
 import numpy.typing as npt
 
 from fanin.cnn import Network
+from fanin.cnn_flow import Flow
 from fanin.layers.family import WORD_BITS
 
 BEAT_BITS = 512  # of the memory port
@@ -96,7 +96,7 @@ class MemoryMap:
     """The memory of a device that trains ``network``, with jobs of up to ``frames`` frames.
 
     Parameter image and rings come first, so that their places do not depend on ``frames``. ``rings``: frames
-    that are kept for each stage that saves, by its index; :func:`default_rings` unless given. Raises ValueError
+    that are kept for each stage that saves, by its index; the flow model's unless given. Raises ValueError
     for a map that exceeds ``size`` bytes, and for rings that are not those of the stages that save.
     """
 
@@ -109,7 +109,7 @@ class MemoryMap:
         if self.frames < 1:
             raise ValueError(f"frames must be at least 1, not {self.frames!r}")
         if self.rings is None:
-            object.__setattr__(self, "rings", default_rings(self.network))
+            object.__setattr__(self, "rings", Flow(self.network).rings)
         saving, given = set(saving_stages(self.network)), set(self.rings or {})
         if saving != given:
             raise ValueError(f"rings must be those of the stages {sorted(saving)}, not of {sorted(given)}")
@@ -189,20 +189,6 @@ def saved_frames(network: Network, stage: int) -> Frames:
     """What a stage saves of every frame."""
     layer, parallelism = network.stages[stage].layer, network.stages[stage].parallelism
     return Frames(layer.saved, layer.save_lanes(parallelism))
-
-
-def default_rings(network: Network) -> dict[int, int]:
-    """Frames that can be in flight between a stage and itself, forward to the loss and back.
-
-    Twice the layers' delays on the longest way to the loss, a frame that is being saved, one that is being
-    replayed, and one for the memory's latency. A smaller ring only slows training down.
-    """
-    ahead: dict[int, float] = {network.loss: float(network.stages[network.loss].layer.delay)}
-    for index in reversed(range(network.loss)):
-        behind = [ahead[c.stage] for c in network.consumers[index] if c.stage in ahead]
-        if behind:
-            ahead[index] = float(network.stages[index].layer.delay) + max(behind)
-    return {stage: 3 + ceil(2 * ahead.get(stage, 0)) for stage in saving_stages(network)}
 
 
 def pack(frames: Iterable[Words], words: int) -> Words:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.cnn_memory import BEAT_BYTES, MemoryMap, beats, pack, state_stages, unpack
+from fanin.cnn_training import Job
 from fanin.hdl.layers.interface import Mode
 from fanin.hdl.layers.registers import TIMEOUT, Failure, Way, cluster_registers, network_constants
 from fanin.host.driver import BaseDriver, Batch, Value
@@ -16,33 +17,6 @@ from fanin.host.driver import BaseDriver, Batch, Value
 Words = npt.NDArray[np.uint32]
 Float32 = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
-
-
-def step_of(learning_rate: float, frames: int) -> np.float32:
-    """η of a batch of so many frames: what its summed gradient is multiplied with."""
-    return np.float32(-learning_rate / frames)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CnnJob:
-    """An epoch: so many frames, in batches; the last one has what is left. Raises ValueError for none."""
-
-    mode: Mode
-    frames: int = 0
-    batch: int = 1
-    learning_rate: float = 0.0
-    momentum: float = 0.0
-
-    def __post_init__(self) -> None:
-        needed = self.mode in (Mode.EVALUATE, Mode.TRAIN)
-        for name, value in (("frames", self.frames if needed else 1), ("batch", self.batch)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value!r}")
-
-    @property
-    def last_batch(self) -> int:
-        """Frames of the last batch."""
-        return (self.frames - 1) % self.batch + 1
 
 
 @dataclass(frozen=True)
@@ -57,8 +31,8 @@ class CnnStatus:
 class CnnDriver(BaseDriver):
     """Batches of register accesses for a node of ``memory_map.network`` whose registers lie at ``base``.
 
-    ``configure``, then for each job ``start``, and ``wait`` until its status is not ``running``. A node that
-    was made for another network is refused: :meth:`check_identity`.
+    ``configure``, then for each job ``load``, ``train``, ``evaluate`` or ``dump``, and ``wait`` until its status
+    is not ``running``. A node that was made for another network is refused: :meth:`check_identity`.
     """
 
     def __init__(self, memory_map: MemoryMap, *, base: int = 0):
@@ -72,21 +46,31 @@ class CnnDriver(BaseDriver):
             batch.write(name, self.memory_map.region(name).address)
         return batch
 
-    def start(self, job: CnnJob) -> Batch:
-        """Begin a job. Raises ValueError for more frames than memory has places for."""
-        if job.frames > self.memory_map.frames:
-            raise ValueError(f"frames must be at most {self.memory_map.frames}, not {job.frames}")
-        batch = self.batch().write("mode", job.mode.value)
-        batch.write("frames", job.frames).write("batch", job.batch)
-        rates = {
-            "eta": step_of(job.learning_rate, job.batch),
-            "last_eta": step_of(job.learning_rate, job.last_batch),
-            "momentum": np.float32(job.momentum),
-        }
-        for name, rate in rates.items():
-            batch.write(name, int(rate.view(np.uint32)))
-        batch.operations += self.command("start").operations
-        return batch
+    def load(self) -> Batch:
+        """Have every layer take its words of the parameter image."""
+        return self._start(Mode.LOAD)
+
+    def dump(self) -> Batch:
+        """Have every layer put its words into the parameter image."""
+        return self._start(Mode.DUMP)
+
+    def evaluate(self, frames: int) -> Batch:
+        """Only results of so many images. Raises ValueError for more than memory has places for, or none."""
+        return self._start(Mode.EVALUATE, frames=frames)
+
+    def train(self, job: Job) -> Batch:
+        """Train on ``job.frames`` images, in batches. Raises ValueError as :meth:`evaluate` does."""
+        rates = {name: int(getattr(job, name).view(np.uint32)) for name in ("eta", "last_eta", "momentum")}
+        return self._start(Mode.TRAIN, frames=job.frames, batch=job.batch, **rates)
+
+    def _start(self, mode: Mode, **settings: int) -> Batch:
+        most = self.memory_map.frames
+        if settings.get("frames", 1) not in range(1, most + 1):
+            raise ValueError(f"frames must be 1 to {most}, not {settings['frames']}")
+        batch = self.batch().write("mode", mode.value)
+        for name, value in settings.items():
+            batch.write(name, value)
+        return batch.write("control", start=1)
 
     def wait(self) -> Batch:
         """Read the status, to be repeated until :meth:`status_of` it is not ``running``."""

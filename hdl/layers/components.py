@@ -6,10 +6,12 @@ from amaranth.lib import wiring
 
 from fanin.cnn import Stage
 from fanin.hdl.layers.add import Add
+from fanin.hdl.layers.bias import Bias
 from fanin.hdl.layers.global_pool import GlobalAvgPool
 from fanin.hdl.layers.online_norm import OnlineNorm
 from fanin.hdl.layers.relu import Relu, Relu6
-from fanin.layers import pointwise, window
+from fanin.hdl.layers.softmax_loss import SoftmaxLoss
+from fanin.layers import ends, pointwise, window
 from fanin.layers.ends import Input, Output
 from fanin.layers.layer import Layer
 
@@ -20,7 +22,9 @@ COMPONENTS: dict[type[Layer], type[wiring.Component]] = {
     pointwise.Relu: Relu,
     pointwise.Relu6: Relu6,
     pointwise.Add: Add,
+    pointwise.Bias: Bias,
     pointwise.OnlineNorm: OnlineNorm,
+    ends.SoftCrossLoss: SoftmaxLoss,
     window.GlobalAvgPool: GlobalAvgPool,
 }
 

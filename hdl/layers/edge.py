@@ -8,14 +8,13 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.cnn_skews import Skew
 from fanin.hdl.layers.interface import word_stream
 from fanin.hdl.layers.resize import Resize
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 
 
-class Edge(wiring.Component):
+class EdgeLink(wiring.Component):
     """Carry feature maps to a consumer, and its gradients back.
 
     Members
@@ -28,54 +27,51 @@ class Edge(wiring.Component):
     ----------
     ``words`` : int, of a frame
     ``source``, ``target`` : int, words of a transfer of the two stages; they divide ``words``
-    ``skew`` : Skew, words that wait here at most, each way
     ``trains`` : bool, whether gradients come back
+    ``waiting``, ``returning`` : int
+        Transfers of the source, and of the target, that wait here at most, before their width changes.
 
     Latency
     -------
-    Each way 0 cycles, 1 more with a skew, and that of Resize where the widths differ.
+    Each way 0 cycles, 1 more where words may wait, and that of Resize where the widths differ.
 
     Source
     ------
     docs/systems/cluster.md, "The node".
     """
 
-    def __init__(self, *, words: int, source: int, target: int, skew: Skew, trains: bool):
+    def __init__(
+        self, *, words: int, source: int, target: int, trains: bool, waiting: int = 0, returning: int = 0
+    ):
         self.words = words
         self.source = source
         self.target = target
-        self.skew = skew
         self.trains = trains
+        self.waiting = waiting
+        self.returning = returning
         members = {"features": In(word_stream(source)), "outputs": Out(word_stream(target))}
         if trains:
             members |= {"gradients": In(word_stream(target)), "input_gradients": Out(word_stream(source))}
         super().__init__(members)
 
     def elaborate(self, platform: Any) -> Module:
-        """Words wait on the side of the source, both ways."""
+        """Both ways are alike."""
         m = Module()
-        waiting = self._queue(m, "forward_skew", flipped(self.features), self.skew.forward)
-        connect_typed(m, self._resized(m, "forward", waiting, self.source, self.target), flipped(self.outputs))
+        forward = self.waiting, self.source, self.target
+        self._way(m, "forward", flipped(self.features), flipped(self.outputs), *forward)
         if self.trains:
-            back = self._resized(m, "backward", flipped(self.gradients), self.target, self.source)
-            waiting = self._queue(m, "backward_skew", back, self.skew.backward)
-            connect_typed(m, waiting, flipped(self.input_gradients))
+            backward = self.returning, self.target, self.source
+            self._way(m, "backward", flipped(self.gradients), flipped(self.input_gradients), *backward)
         return m
 
-    def _queue(self, m: Module, name: str, source: Any, words: int) -> Any:
-        """``source``, behind a queue of so many words."""
-        if not words:
-            return source
-        queue = StreamFIFO(shape=source.payload.shape(), depth=-(-words // self.source))
-        m.submodules[name] = queue
-        connect_typed(m, source, queue.i)
-        return queue.o
-
-    def _resized(self, m: Module, name: str, source: Any, width: int, target: int) -> Any:
-        """``source``, in transfers of ``target`` words."""
-        if width == target:
-            return source
-        resize = Resize(words=self.words, i=width, o=target)
-        m.submodules[name] = resize
-        connect_typed(m, source, resize.input)
-        return resize.output
+    def _way(self, m: Module, name: str, i: Any, o: Any, depth: int, width: int, other: int) -> None:
+        """From a stream of one width to one of another, behind a queue."""
+        if depth:
+            m.submodules[f"{name}_queue"] = queue = StreamFIFO(shape=i.payload.shape(), depth=depth)
+            connect_typed(m, i, queue.i)
+            i = queue.o
+        if width != other:
+            m.submodules[f"{name}_resize"] = resize = Resize(words=self.words, i=width, o=other)
+            connect_typed(m, i, resize.input)
+            i = resize.output
+        connect_typed(m, i, o)

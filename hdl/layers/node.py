@@ -10,14 +10,14 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.cnn import Consumer, Network, Stage
+from fanin.cnn_flow import Edge, Flow
 from fanin.cnn_memory import ADDRESS_BITS, BEAT_BITS, BEAT_BYTES, MemoryMap, saving_stages, state_stages
-from fanin.cnn_skews import Skew, Skews, check_network, default_skews
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, memory_signature
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.register_map import RegisterMap
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.layers.components import ENDS, component_of
-from fanin.hdl.layers.edge import Edge
+from fanin.hdl.layers.edge import EdgeLink
 from fanin.hdl.layers.fork import Fork
 from fanin.hdl.layers.interface import Mode
 from fanin.hdl.layers.node_control import JobControl
@@ -40,8 +40,9 @@ class ClusterNode(wiring.Component):
     ----------
     ``network`` : Network
         Its output is the loss's.
-    ``rings`` : frames that are kept for each stage that saves, by its index; ``default_rings`` unless given
-    ``skews`` : words that edges hold; ``default_skews`` unless given
+    ``rings`` : frames that are kept for each stage that saves, by its index
+    ``skews``, ``gradient_skews`` : transfers that edges hold, on the way forward and back
+        By the consuming stage and its port. All three are those of ``fanin.cnn_flow.Flow`` unless given.
 
     Latency
     -------
@@ -52,13 +53,22 @@ class ClusterNode(wiring.Component):
     NADA, section II; docs/systems/cluster.md.
     """
 
-    def __init__(self, *, network: Network, rings: Mapping[int, int] | None = None, skews: Skews | None = None):
-        check_network(network)
+    def __init__(
+        self,
+        *,
+        network: Network,
+        rings: Mapping[int, int] | None = None,
+        skews: Mapping[Edge, int] | None = None,
+        gradient_skews: Mapping[Edge, int] | None = None,
+    ):
+        if network.stages[network.output].sources != (network.loss,):
+            raise ValueError(f"the output of {network.name} must be that of its loss")
+        flow = Flow(network)
         self.network = network
-        self.rings = rings
-        self.skews = skews
-        self._memory_map = MemoryMap(network, frames=1, rings=rings)
-        self._skews = default_skews(network) if skews is None else skews
+        self.rings = flow.rings if rings is None else rings
+        self.skews = flow.skews if skews is None else skews
+        self.gradient_skews = flow.gradient_skews if gradient_skews is None else gradient_skews
+        self._memory_map = MemoryMap(network, frames=1, rings=self.rings)
         super().__init__(
             {
                 "axil": In(AXI4LiteSignature(address_width=self.register_map.address_bits)),
@@ -146,12 +156,14 @@ class ClusterNode(wiring.Component):
         layer = layers.get(consumer.stage)
         sink = layer.features[consumer.port] if layer else streams(store.writers)[0]
         returned = layer.input_gradients if layer and "input_gradients" in layer.signature.members else ()
-        edge = Edge(
+        place = consumer.stage, consumer.port
+        edge = EdgeLink(
             words=source.layer.output.words,
             source=source.parallelism.po,
             target=target.parallelism.pi,
-            skew=self._skews.get(consumer, Skew()),
             trains=back is not None,
+            waiting=self.skews.get(place, 0),
+            returning=self.gradient_skews.get(place, 0),
         )
         m.submodules[f"edge{consumer.stage}_{consumer.port}"] = edge
         connect_typed(m, features, edge.features)

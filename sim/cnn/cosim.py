@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from fanin.clock import CLOCK_MHZ
-from fanin.cnn import Network
 from fanin.cnn_memory import BEAT_BYTES, WORD_BYTES, MemoryMap
-from fanin.cnn_skews import Skews
+from fanin.cnn_training import Job
 from fanin.errors import CheckFailed
-from fanin.hdl.layers.interface import Mode
 from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.registers import TIMEOUT, Failure
-from fanin.host.cnn import CnnDriver, CnnJob, HostMemory
+from fanin.host.cnn import CnnDriver, HostMemory
+from fanin.host.driver import Batch
 from fanin.sim.cosim.arrays import Arith
 from fanin.sim.cosim.cluster import Cluster, Reads
 from fanin.sim.cosim.live import Board
@@ -31,9 +30,12 @@ Float32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Epoch:
-    """A job on frames: ``images`` and one-hot ``labels``, one each for each index of the first axis."""
+    """Frames, and what is done with them: they train as ``job`` says, or are evaluated.
 
-    job: CnnJob
+    ``images`` and one-hot ``labels``: one each for each index of the first axis.
+    """
+
+    job: Job | None
     images: Float32
     labels: Float32
     dump: bool = False  #: whether the parameters are read back behind it
@@ -59,27 +61,21 @@ class NodeRun:
 
 
 class NodeCosim:
-    """A node for ``network``, built once; each ``run`` begins anew. Arrays are simulated as ``arith`` says.
+    """A node, built once; each ``run`` begins anew. Arrays are simulated as ``arith`` says.
 
-    Raises InputError for a missing tool, ValueError for a network that no node can be made of.
+    Raises InputError for a missing tool.
     """
 
     def __init__(
         self,
-        network: Network,
+        node: ClusterNode,
         *,
-        rings: Mapping[int, int] | None = None,
-        skews: Skews | None = None,
         arith: Arith = Arith.C,
         clock_mhz: float = CLOCK_MHZ,
         quiet: bool = False,
     ):
-        self.network, self.rings = network, rings
-        self._cluster = Cluster(
-            lambda: [Group(ClusterNode(network=network, rings=rings, skews=skews), arith=arith)],
-            clock_mhz=clock_mhz,
-            quiet=quiet,
-        )
+        self._node = node
+        self._cluster = Cluster(lambda: [Group(node, arith=arith)], clock_mhz=clock_mhz, quiet=quiet)
 
     def run(
         self,
@@ -96,7 +92,7 @@ class NodeCosim:
         fails a job, or the run cannot go on.
         """
         frames = max(len(epoch.images) for epoch in epochs)
-        memory_map = MemoryMap(self.network, frames=frames, rings=self.rings)
+        memory_map = MemoryMap(self._node.network, frames=frames, rings=self._node.rings)
         content = np.zeros(memory_map.end, np.uint8)
         HostMemory(memory_map, content).write_parameters(states)
         raw = self._cluster.run(
@@ -157,7 +153,7 @@ class _NodeHost:
 
     def _identified(self, words: list[int]) -> None:
         self._driver.check_identity(self._driver.identify().results(words))
-        self._carry_out(CnnJob(mode=Mode.LOAD), lambda counters: self._next())
+        self._carry_out(self._driver.load(), lambda counters: self._next())
 
     def _next(self) -> None:
         """Begin the next epoch, if there is one."""
@@ -165,7 +161,9 @@ class _NodeHost:
             epoch = self._epochs[len(self._found)]
             self._memory.write_frames(epoch.images, epoch.labels)
             self._written = []
-            self._carry_out(epoch.job, functools.partial(self._ended, epoch))
+            job, driver = epoch.job, self._driver
+            batch = driver.train(job) if job else driver.evaluate(len(epoch.images))
+            self._carry_out(batch, functools.partial(self._ended, epoch))
 
     def _ended(self, epoch: Epoch, counters: dict[str, int]) -> None:
         """An epoch is over; what it has left is read, and dumped if that is asked for."""
@@ -180,17 +178,17 @@ class _NodeHost:
             self._found.append(result)
             self._next()
         else:
-            self._carry_out(CnnJob(mode=Mode.DUMP), functools.partial(self._dumped, result))
+            self._carry_out(self._driver.dump(), functools.partial(self._dumped, result))
 
     def _dumped(self, result: EpochResult, counters: dict[str, int]) -> None:
         self._cycles = counters["cycles"]
         self._found.append(replace(result, states=self._memory.read_parameters()))
         self._next()
 
-    def _carry_out(self, job: CnnJob, then: Callable[[dict[str, int]], None]) -> None:
+    def _carry_out(self, job: Batch, then: Callable[[dict[str, int]], None]) -> None:
         """Have the node do a job; ``then`` gets its counters. Raises CheckFailed if the node fails."""
         driver = self._driver
-        program = HostProgram().extend(driver.start(job).operations)
+        program = HostProgram().extend(job.operations)
         program.poll_field(driver.registers, "status", "running", 0)
         program.extend([*driver.wait().operations, *driver.counters().operations])
 
@@ -198,10 +196,7 @@ class _NodeHost:
             reads = Reads(np.array(words, np.uint32))
             status = driver.status_of(reads.take(driver.wait()))
             if status.cause is not Failure.NONE:
-                cycle = self._board.cycle
-                raise CheckFailed(
-                    f"the node failed to {job.mode.name.lower()}: {driver.explain(status)}, cycle {cycle}"
-                )
+                raise CheckFailed(f"the node failed by cycle {self._board.cycle}: {driver.explain(status)}")
             then(driver.counters_of(reads.take(driver.counters())))
 
         self._board.run(0, program, ended)

@@ -5,9 +5,10 @@ import pytest
 
 from fanin.cnn_examples import EXAMPLES
 from fanin.cnn_memory import MemoryMap
+from fanin.cnn_training import Job
 from fanin.hdl.layers.interface import Mode
 from fanin.hdl.layers.registers import Failure, Way, cluster_registers, network_constants
-from fanin.host.cnn import CnnDriver, CnnJob, HostMemory, step_of
+from fanin.host.cnn import CnnDriver, HostMemory
 
 MAP = MemoryMap(EXAMPLES["tiny"], frames=5)
 REGISTERS = cluster_registers()
@@ -22,8 +23,7 @@ def bits(number):
 
 
 def test_a_job_is_written_before_it_begins():
-    job = CnnJob(mode=Mode.TRAIN, frames=5, batch=3, learning_rate=0.3, momentum=0.9)
-    batch = CnnDriver(MAP).start(job)
+    batch = CnnDriver(MAP).train(Job.of(5, 3, 0.3, 0.9))
     assert [value(batch, name) for name in ("mode", "frames", "batch")] == [1, 5, 3]
     assert value(batch, "eta") == bits(-0.3 / 3)
     assert value(batch, "last_eta") == bits(-0.3 / 2)
@@ -31,10 +31,11 @@ def test_a_job_is_written_before_it_begins():
     assert batch.operations[-1] == (REGISTERS.offset("control"), 1)
 
 
-def test_the_step_is_rounded_once():
-    """0.7 rounded first and then divided by 5 is another number."""
-    assert step_of(0.7, 5) == np.float32(-0.7 / 5)
-    assert any(step_of(lr / 10, 3) != -np.float32(lr / 10) / np.float32(3) for lr in range(1, 10))
+@pytest.mark.parametrize(("name", "mode"), [("load", Mode.LOAD), ("dump", Mode.DUMP)])
+def test_moving_parameters_needs_nothing_else(name, mode):
+    batch = getattr(CnnDriver(MAP), name)()
+    assert value(batch, "mode") == mode.value
+    assert len(batch.operations) == 2
 
 
 def test_places_are_those_of_the_memory_map():
@@ -44,15 +45,10 @@ def test_places_are_those_of_the_memory_map():
     assert value(batch, "timeout") == 77
 
 
-def test_more_frames_than_memory_has_places_for_are_refused():
-    with pytest.raises(ValueError, match="frames must be at most 5, not 6"):
-        CnnDriver(MAP).start(CnnJob(mode=Mode.EVALUATE, frames=6))
-
-
-@pytest.mark.parametrize("change", [{"frames": 0}, {"batch": 0}], ids=str)
-def test_a_job_of_nothing_is_refused(change):
-    with pytest.raises(ValueError, match="must be at least 1, not 0"):
-        CnnJob(**{"mode": Mode.TRAIN, "frames": 3, "batch": 1} | change)
+@pytest.mark.parametrize("frames", [0, 6])
+def test_frames_that_memory_has_no_places_for_are_refused(frames):
+    with pytest.raises(ValueError, match=f"frames must be 1 to 5, not {frames}"):
+        CnnDriver(MAP).evaluate(frames)
 
 
 def test_a_node_of_another_network_is_refused():

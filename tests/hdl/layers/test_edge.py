@@ -1,12 +1,11 @@
 # amaranth: UnusedElaboratable=no
-"""Edge: words in order both ways, and as many of them wait as it says."""
+"""EdgeLink: words in order both ways, and as many of them wait as it says."""
 
 import random
 
 import pytest
 
-from fanin.cnn_skews import Skew
-from fanin.hdl.layers.edge import Edge
+from fanin.hdl.layers.edge import EdgeLink
 from tests.support import new_seed, simulate
 
 
@@ -14,14 +13,14 @@ def payloads(words, lanes):
     return [words[at : at + lanes] for at in range(0, len(words), lanes)]
 
 
-@pytest.mark.parametrize("skew", [Skew(), Skew(forward=24, backward=5)], ids=["direct", "skew"])
+@pytest.mark.parametrize("depths", [{}, {"waiting": 12, "returning": 5}], ids=["direct", "queues"])
 @pytest.mark.parametrize(("source", "target"), [(2, 2), (2, 6), (6, 1)])
-def test_words_go_forward_and_gradients_back(source, target, skew):
+def test_words_go_forward_and_gradients_back(source, target, depths):
     seed = new_seed()
     rng = random.Random(seed)
     there, back = ([rng.getrandbits(32) for _ in range(60)] for _ in range(2))
     log = simulate(
-        Edge(words=12, source=source, target=target, skew=skew, trains=True),
+        EdgeLink(words=12, source=source, target=target, trains=True, **depths),
         drive={"features": payloads(there, source), "gradients": payloads(back, target)},
         collect={"outputs": 60 // target, "input_gradients": 60 // source},
         seed=seed,
@@ -30,10 +29,9 @@ def test_words_go_forward_and_gradients_back(source, target, skew):
     assert [list(p) for _, p in log["input_gradients"]] == payloads(back, source)
 
 
-@pytest.mark.parametrize("way", ["forward", "backward"])
-def test_as_many_words_wait_as_it_says(way):
-    stream = {"forward": "features", "backward": "gradients"}[way]
-    dut = Edge(words=12, source=2, target=2, skew=Skew(**{way: 24}), trains=True)
+@pytest.mark.parametrize(("stream", "queue"), [("features", "waiting"), ("gradients", "returning")])
+def test_as_many_transfers_wait_as_it_says(stream, queue):
+    dut = EdgeLink(words=12, source=2, target=2, trains=True, **{queue: 24})
     taken = 0
 
     async def offer(ctx):
@@ -42,7 +40,7 @@ def test_as_many_words_wait_as_it_says(way):
         ctx.set(port.valid, 1)
         for _ in range(100):
             _, _, ready = await ctx.tick().sample(port.ready)
-            taken += 2 * ready
+            taken += ready
 
     simulate(dut, processes=[offer], idle=120)
     assert taken == 24
