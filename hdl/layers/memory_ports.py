@@ -101,15 +101,15 @@ class ReadPort(wiring.Component):
         m.submodules.claims = claims = StreamFIFO(shape=_claim_layout(self.count), depth=OUTSTANDING)
         for outer, inner in zip(self.requests, arbiter.requests, strict=True):
             wiring.connect(m, wiring.flipped(outer), inner)
-        axi, granted = self.axi, arbiter.o
+        axi, grant = self.axi, arbiter.o
         go, free = Signal(), Signal()
-        _address(m, axi, "ar", granted.payload.request, go=go, free=free)
+        _address(m, axi, "ar", grant.payload.request, go=go, free=free)
         m.d.comb += [
-            go.eq(granted.valid & free & claims.i.ready),
-            granted.ready.eq(free & claims.i.ready),
-            claims.i.valid.eq(granted.valid & free),
-            claims.i.payload.channel.eq(granted.payload.channel),
-            claims.i.payload.last.eq(granted.payload.request.last),
+            go.eq(grant.valid & free & claims.i.ready),
+            grant.ready.eq(free & claims.i.ready),
+            claims.i.valid.eq(grant.valid & free),
+            claims.i.payload.channel.eq(grant.payload.channel),
+            claims.i.payload.last.eq(grant.payload.request.last),
             claims.o.ready.eq(axi.rvalid & axi.rlast),
             axi.rready.eq(1),
         ]
@@ -172,17 +172,17 @@ class WritePort(wiring.Component):
         m.submodules.claims = claims = StreamFIFO(shape=_claim_layout(self.count), depth=OUTSTANDING)
         for outer, inner in zip(self.requests, arbiter.requests, strict=True):
             wiring.connect(m, wiring.flipped(outer), inner)
-        granted = arbiter.o
+        grant = arbiter.o
         go, free = Signal(), Signal()
-        _address(m, self.axi, "aw", granted.payload.request, go=go, free=free)
+        _address(m, self.axi, "aw", grant.payload.request, go=go, free=free)
         m.d.comb += [
-            go.eq(granted.valid & free & bursts.i.ready & claims.i.ready),
-            granted.ready.eq(free & bursts.i.ready & claims.i.ready),
-            bursts.i.valid.eq(granted.valid & free & claims.i.ready),
-            bursts.i.payload.eq(granted.payload),
-            claims.i.valid.eq(granted.valid & free & bursts.i.ready),
-            claims.i.payload.channel.eq(granted.payload.channel),
-            claims.i.payload.last.eq(granted.payload.request.last),
+            go.eq(grant.valid & free & bursts.i.ready & claims.i.ready),
+            grant.ready.eq(free & bursts.i.ready & claims.i.ready),
+            bursts.i.valid.eq(grant.valid & free & claims.i.ready),
+            bursts.i.payload.eq(grant.payload),
+            claims.i.valid.eq(grant.valid & free & bursts.i.ready),
+            claims.i.payload.channel.eq(grant.payload.channel),
+            claims.i.payload.last.eq(grant.payload.request.last),
         ]
         self._words(m, bursts.o)
         self._responses(m, claims.o)

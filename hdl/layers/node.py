@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from amaranth import Cat, Module
+from amaranth import Array, Cat, Const, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
@@ -21,7 +21,8 @@ from fanin.hdl.layers.edge import EdgeLink
 from fanin.hdl.layers.fork import Fork
 from fanin.hdl.layers.interface import Mode
 from fanin.hdl.layers.node_control import JobControl
-from fanin.hdl.layers.registers import cluster_registers, network_constants
+from fanin.hdl.layers.progress import Progress
+from fanin.hdl.layers.registers import STAGE_BITS, Way, cluster_registers, network_constants
 from fanin.hdl.layers.store import Store, streams
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fork import StreamFork
@@ -92,6 +93,7 @@ class ClusterNode(wiring.Component):
         layers = self._layers(m, control, store)
         self._edges(m, layers, store)
         self._settings(m, registers, control, store)
+        self._progress(m, registers, control, self._taps(layers, store))
         return m
 
     def _layers(self, m: Module, control: JobControl, store: Store) -> dict[int, Any]:
@@ -173,6 +175,32 @@ class ClusterNode(wiring.Component):
             connect_typed(m, edge.input_gradients, back)
         elif consumer.port < len(returned):  # nobody learns from it
             m.d.comb += returned[consumer.port].ready.eq(1)
+
+    def _taps(self, layers: dict[int, Any], store: Store) -> list[tuple[int, Way, Any]]:
+        """Every stream that leaves a stage: of which stage, which way, and the stream."""
+        readers = dict(zip((self.network.images, self.network.labels), streams(store.readers), strict=True))
+        taps = [(index, Way.FORWARD, reader) for index, reader in readers.items()]
+        for index, layer in layers.items():
+            taps.append((index, Way.FORWARD, layer.outputs))
+            taps += [(index, Way.BACKWARD, back) for back in getattr(layer, "input_gradients", ())]
+        return sorted(taps, key=lambda tap: tap[:2])
+
+    def _progress(
+        self, m: Module, registers: Any, control: JobControl, taps: list[tuple[int, Way, Any]]
+    ) -> None:
+        """Whether anything moves, and who waits if nothing does."""
+        m.submodules.progress = progress = Progress(count=len(taps))
+        names = Array(Const(stage << 1 | way, STAGE_BITS + 1) for stage, way, _ in taps)
+        m.d.comb += [
+            progress.valid.eq(Cat(tap.valid for *_, tap in taps)),
+            progress.ready.eq(Cat(tap.ready for *_, tap in taps)),
+        ]
+        m.d.sync += control.moves.eq(progress.moves | registers.read_beats | registers.written_beats)
+        with m.If(control.expired):
+            m.d.sync += [
+                registers.waits.eq(progress.waits),
+                Cat(registers.waits_way, registers.waits_stage).eq(names[progress.number]),
+            ]
 
     def _settings(self, m: Module, registers: Any, control: JobControl, store: Store) -> None:
         """What the registers say, and what they show."""
