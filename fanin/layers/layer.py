@@ -172,7 +172,7 @@ class Layer:
         total = {"mac": 0, "mul": 0, "add": 0}
         parts = [("forward", self.lanes(p)), ("fixed", 1)]
         if self.gradient:
-            parts.append(("input_gradient", self.lanes(p)))
+            parts += [("input_gradient", self.lanes(p)), ("fixed_gradient", 1)]
         if self.parameters:
             parts += [("weight_gradient", self.lanes(p)), ("update", 1)]
         for part, times in parts:

@@ -108,8 +108,8 @@ class ExpUpdate(ChannelUpdate):
 
     Members
     -------
-    As those of ``ChannelUpdate``: ``start``, ``busy``, ``done``, ``read_group``, ``rows`` (x, max in all lanes),
-    ``write``, ``write_group``, ``write_lane``, ``words``.
+    As those of ``ChannelUpdate``: ``start``, ``busy``, ``done``, ``read_group``, ``rows`` (x; max in
+    all lanes), ``write``, ``write_group``, ``write_lane``, ``words``.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ class SoftmaxLoss(wiring.Component):
 
     Latency
     -------
-    ``layer.cycles`` a frame; the first p leaves 7 cycles, the first gradient 14 cycles behind its label.
+    ``layer.cycles`` a frame; p leaves 8 cycles behind its label, the gradient 15.
 
     Source
     ------
@@ -280,7 +280,7 @@ class SoftmaxLoss(wiring.Component):
         return total
 
     def _results(self, m: Module, issue: Value, row: Any, scale: Value) -> Value:
-        """p and gradient of the row that stands there a cycle after ``issue``. Returns whether both have room."""
+        """p and gradient of the row that stands there a cycle after ``issue``; whether both have room."""
         m.submodules.scale = scaled = shared(products(self.lanes))
         ages = delayed(m, issue, _P + FP32Adder.LATENCY, name="issue", reset_less=False)
         m.d.comb += [scaled.a.eq(row), scaled.b.eq(scale.replicate(self.lanes)), scaled.valid.eq(ages[1])]
@@ -300,7 +300,7 @@ class SoftmaxLoss(wiring.Component):
 
     @staticmethod
     def _queue(m: Module, name: str, port: Any, take: Value, push: Value, words: Any) -> Value:
-        """A queue of results that lead to ``port``, each with a place reserved. Returns whether it has room."""
+        """A queue of results in front of ``port``, each with a place reserved; whether it has room."""
         m.submodules[name] = queue = StreamFIFO(shape=port.payload.shape(), depth=RESULTS)
         m.submodules[f"{name}_room"] = room = Credits(limit=RESULTS, full=True)
         connect_typed(m, queue.o, wiring.flipped(port))

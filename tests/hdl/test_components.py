@@ -67,6 +67,7 @@ SMALL = {
     "tag": 3,
     "target": 16,
     "trees": (((0, 0), (1, 1)),),
+    "transfers": 3,
     "values": 8,
     "wait": True,
     "width": 256,

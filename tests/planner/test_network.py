@@ -121,7 +121,7 @@ def test_plans_of_several_devices_are_refused_and_unequal_clocks_named(tmp_path)
 
 
 def test_parameters_in_dram_are_a_dense_layer_s(tmp_path):
-    write_plan(tmp_path, "digits_cnn", "u280x1")
+    write_plan(tmp_path, "listing1", "u280x1")
     assert refusal(tmp_path).endswith(": only a dense layer's hardware keeps its parameters in DRAM")
 
 

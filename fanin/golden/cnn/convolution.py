@@ -30,13 +30,13 @@ def backward(
     layer: Conv, p: Parallelism, state: State, saved: Float32, gradient: Frames, kernels: Kernels
 ) -> Frames | None:
     """The gradient of the input, if it has one. That of the weights is folded into the velocity."""
+    _, poc = _lanes(layer, p)
     x, dy = _input(layer, saved), gradient.reshape(*gradient.shape[:3], layer.groups, layer.group[1])
     velocity = state["velocity"]
     folded = kernels.weight_gradient(layer, p.ph, x, dy, _by_group(layer, velocity))
     state["velocity"] = folded.reshape(velocity.shape)
     if not layer.gradient:
         return None
-    _, poc = _lanes(layer, p)
     dx = kernels.input_gradient(layer, poc, _by_group(layer, state["weights"]), dy, np.zeros_like(x))
     shape = layer.inputs[0]
     return crop(layer, dx).reshape(len(dx), shape.h, shape.w, shape.c)
@@ -74,8 +74,15 @@ def weight_gradient(layer: Conv, ph: int, x: Float32, dy: Float32, v: Float32) -
 
 
 def _lanes(layer: Conv, p: Parallelism) -> tuple[int, int]:
-    """Input and output channels of a tree: a depthwise convolution has only one of each in a sum."""
-    return (1, 1) if isinstance(layer, DepthwiseConv) else (p.pic, p.poc)
+    """Input and output channels of a tree: a depthwise convolution has only one of each in a sum.
+
+    Raises ValueError where lanes or columns do not divide what they work on.
+    """
+    pic, poc = (1, 1) if isinstance(layer, DepthwiseConv) else (p.pic, p.poc)
+    ic, oc = layer.group
+    if ic % pic or oc % poc or layer.output.w % p.ph:
+        raise ValueError(f"{p} does not divide {ic} → {oc} channels and {layer.output.w} columns")
+    return pic, poc
 
 
 def _input(layer: Conv, x: Float32) -> Float32:

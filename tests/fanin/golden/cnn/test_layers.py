@@ -1,5 +1,7 @@
 """The golden models of layers, against the page read word by word, and against the reals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -50,6 +52,16 @@ def test_convolutions_add_in_the_stated_order(name, special):
         same(gradients[0], np.array(expected).reshape(x.shape))
     else:
         assert gradients == ()
+
+
+@pytest.mark.parametrize("wrong", [{"pic": 4}, {"poc": 3}, {"ph": 4}])
+def test_lanes_that_do_not_divide_are_refused(wrong):
+    layer, p = CASES["conv"]
+    x, y = cases.inputs(np.random.default_rng(0), layer), cases.gradient(np.random.default_rng(0), layer)
+    with pytest.raises(ValueError, match="does not divide 6 → 4 channels and 6 columns"):
+        layers.forward(layer, replace(p, **wrong), cases.state(np.random.default_rng(0), layer), x)
+    with pytest.raises(ValueError, match="does not divide"):
+        layers.backward(layer, replace(p, **wrong), {}, x[0].reshape(3, -1).view(np.uint32), y)
 
 
 def spread(layer, term, frames):
