@@ -18,6 +18,9 @@ from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.layers import pointwise, window
 from fanin.layers.layer import Parallelism, Shape
+from fanin.layers.layer import Parallelism, Shape
+from fanin.layers.schedule import Raster, Schedule
+from fanin.layers.window import Conv
 from fanin.rdma import PRESETS as RDMA_PRESETS
 from fanin.ring import PRESETS as RING_PRESETS
 from fanin.wire.aggregation import Encap
@@ -58,9 +61,16 @@ SMALL = {
     "operand": signed(8),
     "output_width": 16,
     "parallelism": Parallelism(),
+    "raster": Raster(height=2, width=4, groups=2, lanes=20, columns=2, positions=2, steps=2),
+    "reads": (0, 0),
     "receive": True,
     "sections": (3, 2),
     "registers": node_registers(PRESETS["tiny"]),
+    "rows": 3,
+    "schedule": Schedule(
+        Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
+        Parallelism(),
+    ),
     "shape": 8,
     "slots": 4,
     "source": 3,
@@ -73,6 +83,7 @@ SMALL = {
     "width": 256,
     "word_bytes": 8,
     "words": 10,
+    "writes": 0,
 }
 FRAME = Shape(2, 3, 2)
 # Where a name is not enough: by the parameter's type.
