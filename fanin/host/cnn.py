@@ -31,8 +31,8 @@ class CnnStatus:
 class CnnDriver(BaseDriver):
     """Batches of register accesses for a node of ``memory_map.network`` whose registers lie at ``base``.
 
-    ``configure``, then for each job ``load``, ``train``, ``evaluate`` or ``dump``, and ``wait`` until its status
-    is not ``running``. A node that was made for another network is refused: :meth:`check_identity`.
+    ``configure``, then for each job ``load``, ``train``, ``evaluate`` or ``dump``, and ``wait`` until its
+    status is not ``running``. A node that was made for another network is refused: :meth:`check_identity`.
     """
 
     def __init__(self, memory_map: MemoryMap, *, base: int = 0):

@@ -7,6 +7,7 @@ from amaranth.lib import wiring
 from fanin.cnn import Stage
 from fanin.hdl.layers.add import Add
 from fanin.hdl.layers.bias import Bias
+from fanin.hdl.layers.convolution import Convolution
 from fanin.hdl.layers.global_pool import GlobalAvgPool
 from fanin.hdl.layers.online_norm import OnlineNorm
 from fanin.hdl.layers.relu import Relu, Relu6
@@ -25,6 +26,9 @@ COMPONENTS: dict[type[Layer], type[wiring.Component]] = {
     pointwise.Bias: Bias,
     pointwise.OnlineNorm: OnlineNorm,
     ends.SoftCrossLoss: SoftmaxLoss,
+    window.Conv: Convolution,
+    window.DepthwiseConv: Convolution,
+    window.Dense: Convolution,
     window.GlobalAvgPool: GlobalAvgPool,
 }
 

@@ -18,7 +18,6 @@ from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.layers import pointwise, window
 from fanin.layers.layer import Parallelism, Shape
-from fanin.layers.layer import Parallelism, Shape
 from fanin.layers.schedule import Raster, Schedule
 from fanin.layers.window import Conv
 from fanin.rdma import PRESETS as RDMA_PRESETS
