@@ -10,8 +10,18 @@ import numpy.typing as npt
 
 from fanin.cnn_memory import BEAT_BYTES, MemoryMap, beats, pack, state_stages, unpack
 from fanin.cnn_training import Job
-from fanin.hdl.layers.interface import Mode
-from fanin.hdl.layers.registers import TIMEOUT, Failure, Way, cluster_registers, network_constants
+from fanin.hdl.bus.register_map import WORD_BITS
+from fanin.hdl.layers.interface import FRAME_BITS, Mode
+from fanin.hdl.layers.registers import (
+    TIMEOUT,
+    Failure,
+    StageStream,
+    StreamWord,
+    Way,
+    cluster_registers,
+    network_constants,
+    stage_streams,
+)
 from fanin.host.driver import BaseDriver, Batch, Value
 
 Words = npt.NDArray[np.uint32]
@@ -21,11 +31,27 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class CnnStatus:
-    """What a node does. Where it has failed with TIMEOUT, ``waits`` is the first stream that is not taken."""
+    """What a node does. ``nonfinite``: an infinity or a NaN has left a stage in the last job.
+
+    Where the job has failed with TIMEOUT, ``waits`` is the first stream that is not taken.
+    """
 
     running: bool
     cause: Failure
-    waits: tuple[int, Way] | None
+    nonfinite: bool
+    waits: StageStream | None
+
+
+@dataclass(frozen=True)
+class StreamCounters:
+    """What a stage did for one of its streams in the last job: cycles by kind, and frames that have left."""
+
+    stream: StageStream
+    busy: int
+    starved: int
+    blocked: int
+    frames: int
+    nonfinite: int | None  #: the first frame with an infinity or a NaN
 
 
 class CnnDriver(BaseDriver):
@@ -38,6 +64,7 @@ class CnnDriver(BaseDriver):
     def __init__(self, memory_map: MemoryMap, *, base: int = 0):
         super().__init__(cluster_registers(), network_constants(memory_map.network), base=base)
         self.memory_map = memory_map
+        self._streams = stage_streams(memory_map.network)
 
     def configure(self, *, timeout: int = TIMEOUT) -> Batch:
         """Where everything lies, and after how many cycles without any transfer a job fails."""
@@ -76,22 +103,55 @@ class CnnDriver(BaseDriver):
         """Read the status, to be repeated until :meth:`status_of` it is not ``running``."""
         return self.batch().read("status")
 
-    @staticmethod
-    def status_of(values: Sequence[Value]) -> CnnStatus:
+    def status_of(self, values: Sequence[Value]) -> CnnStatus:
         """The status that was read."""
         (fields,) = values
         assert isinstance(fields, dict)
         cause = Failure(fields["cause"]) if fields["failed"] else Failure.NONE
-        waits = (fields["waits_stage"], Way(fields["waits_way"])) if fields["waits"] else None
-        return CnnStatus(bool(fields["running"]), cause, waits)
+        waits = self._streams[fields["waiting_stream"]] if fields["waits"] else None
+        return CnnStatus(bool(fields["running"]), cause, bool(fields["nonfinite"]), waits)
 
     def explain(self, status: CnnStatus) -> str:
         """Why a job has failed, in one line."""
         if status.waits is None:
             return status.cause.name
-        stage, way = status.waits
-        name = self.memory_map.network.stages[stage].name
-        return f"{status.cause.name}: what {name} gives {way.name.lower()} is not taken"
+        return f"{status.cause.name}: what {self.name_of(status.waits)} is not taken"
+
+    def name_of(self, stream: StageStream) -> str:
+        """The stage, and which way it gives."""
+        return f"{self.memory_map.network.stages[stream.stage].name} gives {stream.way.name.lower()}"
+
+    def streams(self) -> Batch:
+        """Read the counters of all streams; see :meth:`streams_of`."""
+        batch = self.batch()
+        for number in range(len(self._streams)):
+            for word in StreamWord:
+                batch.write("stream", word=word, stream_number=number).read("stream_word")
+        return batch
+
+    def streams_of(self, values: Sequence[Value]) -> list[StreamCounters]:
+        """The counters that were read, in the order of the streams."""
+        found = []
+        for number, stream in enumerate(self._streams):
+            words = [int(value) for value in values[number * len(StreamWord) :][: len(StreamWord)]]  # type: ignore[arg-type]
+            busy, starved, blocked = (
+                low | high << WORD_BITS for low, high in zip(words[:6:2], words[1:6:2], strict=True)
+            )
+            flag = words[StreamWord.NONFINITE]
+            nonfinite = flag & ((1 << FRAME_BITS) - 1) if flag >> (WORD_BITS - 1) else None
+            found.append(StreamCounters(stream, busy, starved, blocked, words[StreamWord.FRAMES], nonfinite))
+        return found
+
+    @staticmethod
+    def first_nonfinite(counters: Sequence[StreamCounters]) -> StreamCounters | None:
+        """Where an infinity or a NaN came first: by frame, forward before backward, then on the way."""
+
+        def order(one: StreamCounters) -> tuple[int, int, int, int]:
+            stream = one.stream
+            stage = stream.stage if stream.way is Way.FORWARD else -stream.stage
+            return one.nonfinite or 0, stream.way, stage, stream.port
+
+        return min((one for one in counters if one.nonfinite is not None), key=order, default=None)
 
 
 class HostMemory:

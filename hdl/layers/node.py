@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from amaranth import Array, Cat, Const, Module
+from amaranth import Cat, Const, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
@@ -14,7 +14,7 @@ from fanin.cnn_flow import Edge, Flow
 from fanin.cnn_memory import ADDRESS_BITS, BEAT_BITS, BEAT_BYTES, MemoryMap, saving_stages, state_stages
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, memory_signature
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
-from fanin.hdl.bus.register_map import RegisterMap
+from fanin.hdl.bus.register_map import WORD_BITS, RegisterMap
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.layers.components import ENDS, component_of
 from fanin.hdl.layers.edge import EdgeLink
@@ -22,8 +22,10 @@ from fanin.hdl.layers.fork import Fork
 from fanin.hdl.layers.interface import Mode
 from fanin.hdl.layers.node_control import JobControl
 from fanin.hdl.layers.progress import Progress
-from fanin.hdl.layers.registers import STAGE_BITS, Way, cluster_registers, network_constants
+from fanin.hdl.layers.registers import Way, cluster_registers, network_constants, stage_streams
 from fanin.hdl.layers.store import Store, streams
+from fanin.hdl.layers.watch import Watch
+from fanin.hdl.layers.word_select import WordSelect
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fork import StreamFork
 
@@ -93,7 +95,9 @@ class ClusterNode(wiring.Component):
         layers = self._layers(m, control, store)
         self._edges(m, layers, store)
         self._settings(m, registers, control, store)
-        self._progress(m, registers, control, self._taps(layers, store))
+        leaving = self._streams(layers, store)
+        self._progress(m, registers, control, leaving)
+        self._watches(m, registers, control, layers, leaving)
         return m
 
     def _layers(self, m: Module, control: JobControl, store: Store) -> dict[int, Any]:
@@ -176,31 +180,62 @@ class ClusterNode(wiring.Component):
         elif consumer.port < len(returned):  # nobody learns from it
             m.d.comb += returned[consumer.port].ready.eq(1)
 
-    def _taps(self, layers: dict[int, Any], store: Store) -> list[tuple[int, Way, Any]]:
-        """Every stream that leaves a stage: of which stage, which way, and the stream."""
+    def _streams(self, layers: dict[int, Any], store: Store) -> list[Any]:
+        """The streams that leave stages, in the order of their numbers."""
         readers = dict(zip((self.network.images, self.network.labels), streams(store.readers), strict=True))
-        taps = [(index, Way.FORWARD, reader) for index, reader in readers.items()]
-        for index, layer in layers.items():
-            taps.append((index, Way.FORWARD, layer.outputs))
-            taps += [(index, Way.BACKWARD, back) for back in getattr(layer, "input_gradients", ())]
-        return sorted(taps, key=lambda tap: tap[:2])
+        return [
+            readers[one.stage]
+            if one.stage in readers
+            else layers[one.stage].outputs
+            if one.way is Way.FORWARD
+            else layers[one.stage].input_gradients[one.port]
+            for one in stage_streams(self.network)
+        ]
 
-    def _progress(
-        self, m: Module, registers: Any, control: JobControl, taps: list[tuple[int, Way, Any]]
-    ) -> None:
+    def _progress(self, m: Module, registers: Any, control: JobControl, leaving: list[Any]) -> None:
         """Whether anything moves, and who waits if nothing does."""
-        m.submodules.progress = progress = Progress(count=len(taps))
-        names = Array(Const(stage << 1 | way, STAGE_BITS + 1) for stage, way, _ in taps)
+        m.submodules.progress = progress = Progress(count=len(leaving))
         m.d.comb += [
-            progress.valid.eq(Cat(tap.valid for *_, tap in taps)),
-            progress.ready.eq(Cat(tap.ready for *_, tap in taps)),
+            progress.valid.eq(Cat(port.valid for port in leaving)),
+            progress.ready.eq(Cat(port.ready for port in leaving)),
         ]
         m.d.sync += control.moves.eq(progress.moves | registers.read_beats | registers.written_beats)
         with m.If(control.expired):
-            m.d.sync += [
-                registers.waits.eq(progress.waits),
-                Cat(registers.waits_way, registers.waits_stage).eq(names[progress.number]),
+            m.d.sync += [registers.waits.eq(progress.waits), registers.waiting_stream.eq(progress.number)]
+
+    def _watches(
+        self, m: Module, registers: Any, control: JobControl, layers: dict[int, Any], leaving: list[Any]
+    ) -> None:
+        """A watch on each stream that leaves a stage, beside the stream that this comes from."""
+        words: list[Any] = []
+        nonfinite = []
+        for number, (one, port) in enumerate(zip(stage_streams(self.network), leaving, strict=True)):
+            frame = self.network.stages[one.stage].layer
+            shape = frame.output if one.way is Way.FORWARD else frame.inputs[one.port]
+            lanes = len(port.payload)
+            watch = Watch(lanes=lanes, transfers=shape.words // lanes)
+            m.submodules[f"watch{number}"] = watch
+            valid, ready = _source(layers.get(one.stage), one.way)
+            m.d.comb += [
+                watch.clear.eq(control.control.start),
+                watch.enable.eq(control.running),
+                watch.input_valid.eq(valid),
+                watch.input_ready.eq(ready),
+                watch.output_valid.eq(port.valid),
+                watch.output_ready.eq(port.ready),
+                watch.payload.eq(port.payload),
             ]
+            for cycles in (watch.busy, watch.starved, watch.blocked):
+                words += [cycles[:WORD_BITS], cycles[WORD_BITS:]]
+            words += [watch.frames, Cat(watch.nonfinite_frame, Const(0, 7), watch.nonfinite)]
+            nonfinite.append(watch.nonfinite)
+        m.submodules.select = select = WordSelect(count=len(words))
+        m.d.comb += [
+            *(port.eq(word) for port, word in zip(select.words, words, strict=True)),
+            select.index.eq(Cat(registers.word, registers.stream_number)),
+            registers.stream_word.eq(select.o),
+        ]
+        m.d.sync += registers.nonfinite.eq(Cat(nonfinite).any())
 
     def _settings(self, m: Module, registers: Any, control: JobControl, store: Store) -> None:
         """What the registers say, and what they show."""
@@ -234,3 +269,19 @@ class ClusterNode(wiring.Component):
                 "written_beats": store.events.written,
             },
         )
+
+
+def _source(layer: Any, way: Way) -> tuple[Any, Any]:
+    """Whether what a stage needs for a stream is offered, and whether it would take it.
+
+    Where there are several inputs, it always would: it waits for the one that is not there.
+    """
+    if layer is None:
+        return Const(1), Const(0)
+    if way is Way.FORWARD:
+        ports = layer.features
+    else:
+        ports = [layer.gradients] if "gradients" in layer.signature.members else []
+    if len(ports) == 1:
+        return ports[0].valid, ports[0].ready
+    return Cat(port.valid for port in ports).all(), Const(len(ports) > 1)

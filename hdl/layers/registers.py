@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 from fanin.cnn import Network
@@ -17,11 +18,13 @@ from fanin.hdl.bus.common_registers import (
 )
 from fanin.hdl.bus.register_map import WORD_BITS, Access, Field, Register, RegisterMap
 from fanin.hdl.layers.interface import FRAME_BITS, Mode
+from fanin.layers.ends import Output, SoftCrossLoss
 
 IDENTITY = 0x464E4E43  # "CNNF" in memory order: fanin CNN
 VERSION = 1
 TIMEOUT = 1 << 20  # cycles; more than the longest update of parameters
 STAGE_BITS = 12
+STREAM_BITS = 13  # of a stream's number
 
 
 class Failure(IntEnum):
@@ -34,7 +37,7 @@ class Failure(IntEnum):
 
 
 class Way(IntEnum):
-    """Of a stage: its streams to the stages behind it, and to those before it."""
+    """Of a stage's streams: to the stages behind it, and to those before it."""
 
     FORWARD = 0
     BACKWARD = 1
@@ -46,8 +49,38 @@ NODE_COUNTERS = {
     "written_beats": "and written to it",
 }
 
-#: Of each way of each stage.
-STREAM_COUNTERS = ("transfers", "starved", "blocked")
+
+class StreamWord(IntEnum):
+    """What the register ``stream_word`` shows of a stream, since the last job has begun."""
+
+    BUSY = 0  #: cycles, bits 31…0; likewise the others
+    BUSY_HIGH = 1  #: bits 47…32
+    STARVED = 2  #: the stage waited for what comes before it
+    STARVED_HIGH = 3
+    BLOCKED = 4  #: it waited for what comes behind it
+    BLOCKED_HIGH = 5
+    FRAMES = 6  #: that have left in full
+    NONFINITE = 7  #: bit 31: there was an infinity or a NaN; bits 23…0: the first frame with one
+
+
+@dataclass(frozen=True)
+class StageStream:
+    """A stream that leaves a stage: its outputs, or the gradients of the input ``port``."""
+
+    stage: int
+    way: Way
+    port: int = 0
+
+
+def stage_streams(network: Network) -> tuple[StageStream, ...]:
+    """All streams that leave stages, in the order of their numbers."""
+    found = []
+    for index, stage in enumerate(network.stages):
+        if not isinstance(stage.layer, Output):
+            found.append(StageStream(index, Way.FORWARD))
+            ports = 1 if isinstance(stage.layer, SoftCrossLoss) else len(stage.layer.inputs)
+            found += [StageStream(index, Way.BACKWARD, port) for port in range(ports * stage.layer.gradient)]
+    return tuple(found)
 
 
 def network_constants(network: Network) -> dict[str, int]:
@@ -80,9 +113,9 @@ def _control() -> tuple[Register, ...]:
         status_register(
             Field("running", 1, "a job is under way"),
             *failure_fields(Failure, "the last job has failed"),
-            Field("waits", 1, "of TIMEOUT: a stream is offered and not taken, the first one of these:"),
-            Field("waits_stage", STAGE_BITS, "its stage"),
-            Field("waits_way", 1, ", ".join(f"{way.value} {way.name.lower()}" for way in Way)),
+            Field("nonfinite", 1, "an infinity or a NaN has left a stage"),
+            Field("waits", 1, "of TIMEOUT: a stream is offered and not taken"),
+            Field("waiting_stream", STREAM_BITS, "the number of the first one of these"),
         ),
     )
 
@@ -110,6 +143,22 @@ def _job() -> tuple[Register, ...]:
     )
 
 
+def _streams() -> tuple[Register, ...]:
+    words = ", ".join(f"{word.value} {word.name.lower()}" for word in StreamWord)
+    return (
+        Register(
+            "stream",
+            Access.RW,
+            "which word of which stream `stream_word` shows; streams are numbered by the network",
+            (
+                Field("word", max(StreamWord).bit_length(), words),
+                Field("stream_number", STREAM_BITS, "forward and backward of stage 0, of stage 1, …"),
+            ),
+        ),
+        Register("stream_word", Access.RO, "that word, of the last job"),
+    )
+
+
 def cluster_registers() -> RegisterMap:
     """The register map of a cluster node; the same for all networks."""
-    return node_map(_identity(), _control(), _job(), counter_registers(NODE_COUNTERS, bits=64))
+    return node_map(_identity(), _control(), _job(), _streams(), counter_registers(NODE_COUNTERS, bits=64))

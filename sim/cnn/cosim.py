@@ -15,7 +15,7 @@ from fanin.cnn_training import Job
 from fanin.errors import CheckFailed
 from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.registers import TIMEOUT, Failure
-from fanin.host.cnn import CnnDriver, HostMemory
+from fanin.host.cnn import CnnDriver, HostMemory, StreamCounters
 from fanin.host.driver import Batch
 from fanin.sim.cosim.arrays import Arith
 from fanin.sim.cosim.cluster import Cluster, Reads
@@ -46,9 +46,9 @@ class EpochResult:
     """What came out of an epoch."""
 
     results: Float32  #: the loss's softmax, a row for each frame
-    cycles: int  #: that the job was under way
     written: list[int]  #: of each frame, the cycle in which its result was in memory
-    counters: dict[str, int]  #: since the node's reset
+    counters: dict[str, int]  #: of the node, in this epoch but the first also of loading
+    streams: list[StreamCounters]  #: of the epoch
     states: list[Words] | None = None  #: of each stage that has state, if they were asked for
 
 
@@ -116,7 +116,7 @@ class _NodeHost:
         self._memory = HostMemory(memory_map, board.memory(0))
         self._found: list[EpochResult] = []
         self._written: list[int] = []  # cycles in which the epoch's results came
-        self._cycles = 0  # that all jobs have taken
+        self._counters: dict[str, int] = {}  # as they were read last
 
     @property
     def done(self) -> bool:
@@ -153,50 +153,56 @@ class _NodeHost:
 
     def _identified(self, words: list[int]) -> None:
         self._driver.check_identity(self._driver.identify().results(words))
-        self._carry_out(self._driver.load(), lambda counters: self._next())
+        self._carry_out(self._driver.load(), lambda reads: self._next())
 
     def _next(self) -> None:
         """Begin the next epoch, if there is one."""
         if not self.done:
-            epoch = self._epochs[len(self._found)]
+            epoch, driver = self._epochs[len(self._found)], self._driver
             self._memory.write_frames(epoch.images, epoch.labels)
             self._written = []
-            job, driver = epoch.job, self._driver
-            batch = driver.train(job) if job else driver.evaluate(len(epoch.images))
-            self._carry_out(batch, functools.partial(self._ended, epoch))
+            job = driver.train(epoch.job) if epoch.job else driver.evaluate(len(epoch.images))
+            self._carry_out(job, functools.partial(self._ended, epoch), driver.streams())
 
-    def _ended(self, epoch: Epoch, counters: dict[str, int]) -> None:
+    def _ended(self, epoch: Epoch, reads: Reads) -> None:
         """An epoch is over; what it has left is read, and dumped if that is asked for."""
+        driver = self._driver
+        before = self._counters
+        self._counters = driver.counters_of(reads.take(driver.counters()))
         result = EpochResult(
             results=self._memory.read_results(len(epoch.images)),
-            cycles=counters["cycles"] - self._cycles,
             written=self._written,
-            counters=counters,
+            counters={name: count - before.get(name, 0) for name, count in self._counters.items()},
+            streams=driver.streams_of(reads.take(driver.streams())),
         )
-        self._cycles = counters["cycles"]
-        if not epoch.dump:
+        if epoch.dump:
+            self._carry_out(driver.dump(), functools.partial(self._dumped, result))
+        else:
             self._found.append(result)
             self._next()
-        else:
-            self._carry_out(self._driver.dump(), functools.partial(self._dumped, result))
 
-    def _dumped(self, result: EpochResult, counters: dict[str, int]) -> None:
-        self._cycles = counters["cycles"]
+    def _dumped(self, result: EpochResult, reads: Reads) -> None:
+        self._counters = self._driver.counters_of(reads.take(self._driver.counters()))
         self._found.append(replace(result, states=self._memory.read_parameters()))
         self._next()
 
-    def _carry_out(self, job: Batch, then: Callable[[dict[str, int]], None]) -> None:
-        """Have the node do a job; ``then`` gets its counters. Raises CheckFailed if the node fails."""
+    def _carry_out(self, job: Batch, then: Callable[[Reads], None], behind: Batch | None = None) -> None:
+        """Have the node do a job; ``then`` gets what counters read, and ``behind``.
+
+        Raises CheckFailed if the node fails.
+        """
         driver = self._driver
         program = HostProgram().extend(job.operations)
         program.poll_field(driver.registers, "status", "running", 0)
         program.extend([*driver.wait().operations, *driver.counters().operations])
+        if behind:
+            program.extend(behind.operations)
 
         def ended(words: list[int]) -> None:
             reads = Reads(np.array(words, np.uint32))
             status = driver.status_of(reads.take(driver.wait()))
             if status.cause is not Failure.NONE:
                 raise CheckFailed(f"the node failed by cycle {self._board.cycle}: {driver.explain(status)}")
-            then(driver.counters_of(reads.take(driver.counters())))
+            then(reads)
 
         self._board.run(0, program, ended)

@@ -11,6 +11,7 @@ from amaranth.hdl import Value
 from amaranth.lib import wiring
 
 import fanin.hdl
+from fanin.cnn_examples import EXAMPLES
 from fanin.cnn_memory import Frames, StoreConfig
 from fanin.codec import Bfp
 from fanin.glm import PRESETS
@@ -56,6 +57,7 @@ SMALL = {
     "max_bytes": 34,
     "max_frame": 128,
     "max_mini_batch": 16,
+    "network": EXAMPLES["tiny"],
     "o": 5,
     "operand": signed(8),
     "output_width": 16,
@@ -76,6 +78,7 @@ SMALL = {
     "tag": 3,
     "target": 16,
     "trees": (((0, 0), (1, 1)),),
+    "trains": True,
     "transfers": 3,
     "values": 8,
     "wait": True,
@@ -110,7 +113,7 @@ def _components():
 
 COMPONENTS = _components()
 # These take seconds to elaborate, most as the parts of one another.
-LARGE = ("Backward", "GlmWorker", "GroupCutter", "InceptionnReceiver", "RingNic", "RingNode")
+LARGE = ("Backward", "ClusterNode", "GlmWorker", "GroupCutter", "InceptionnReceiver", "RingNic", "RingNode")
 every_component = pytest.mark.parametrize("name", sorted(COMPONENTS))
 
 

@@ -7,8 +7,16 @@ from fanin.cnn_examples import EXAMPLES
 from fanin.cnn_memory import MemoryMap
 from fanin.cnn_training import Job
 from fanin.hdl.layers.interface import Mode
-from fanin.hdl.layers.registers import Failure, Way, cluster_registers, network_constants
-from fanin.host.cnn import CnnDriver, HostMemory
+from fanin.hdl.layers.registers import (
+    Failure,
+    StageStream,
+    StreamWord,
+    Way,
+    cluster_registers,
+    network_constants,
+    stage_streams,
+)
+from fanin.host.cnn import CnnDriver, HostMemory, StreamCounters
 
 MAP = MemoryMap(EXAMPLES["tiny"], frames=5)
 REGISTERS = cluster_registers()
@@ -63,18 +71,55 @@ def test_a_node_of_another_network_is_refused():
         other.check_identity(other.identify().results(reads))
 
 
+DRIVER = CnnDriver(MAP)
+
+
 def status(**fields):
-    return CnnDriver.status_of([REGISTERS["status"].unpack(REGISTERS["status"].pack(fields))])
+    return DRIVER.status_of([REGISTERS["status"].unpack(REGISTERS["status"].pack(fields))])
 
 
 def test_a_status_says_who_waits():
-    driver = CnnDriver(MAP)
     assert status(running=1).running
+    assert status(nonfinite=1).nonfinite
     assert status(cause=2).cause is Failure.NONE  # not failed
-    failed = status(failed=1, cause=1, waits=1, waits_stage=4, waits_way=1)
-    assert (failed.cause, failed.waits) == (Failure.TIMEOUT, (4, Way.BACKWARD))
-    assert driver.explain(failed) == "TIMEOUT: what relu gives backward is not taken"
-    assert driver.explain(status(failed=1, cause=2)) == "MEMORY"
+    failed = status(failed=1, cause=1, waits=1, waiting_stream=5)
+    assert (failed.cause, failed.waits) == (Failure.TIMEOUT, StageStream(4, Way.FORWARD))
+    assert DRIVER.explain(failed) == "TIMEOUT: what relu gives forward is not taken"
+    assert DRIVER.explain(status(failed=1, cause=2)) == "MEMORY"
+
+
+def read_streams(changes):
+    """All counters, each its number, and nothing that is not finite, but for ``changes``."""
+    count = len(stage_streams(MAP.network))
+    words = [8 * number + word if word < 7 else 0 for number in range(count) for word in range(8)]
+    for number, frame in changes.items():
+        words[8 * number + StreamWord.NONFINITE] = 1 << 31 | frame
+    return DRIVER.streams_of(DRIVER.streams().results(words))
+
+
+def test_counters_of_streams_are_put_together():
+    relu = read_streams({5: 9})[5]
+    assert relu == StreamCounters(
+        StageStream(4, Way.FORWARD), 40 | 41 << 32, 42 | 43 << 32, 44 | 45 << 32, frames=46, nonfinite=9
+    )
+    writes = [data for _, data in DRIVER.streams().operations if data is not None]
+    assert writes[8 * 5 + 3] == 5 << 3 | 3
+
+
+@pytest.mark.parametrize(
+    ("nonfinite", "first"),
+    [
+        ({}, None),
+        ({5: 3, 4: 2}, (3, Way.BACKWARD)),  # an earlier frame
+        ({6: 2, 5: 2}, (4, Way.FORWARD)),  # forward before backward
+        ({5: 2, 3: 2}, (3, Way.FORWARD)),  # nearer to the images
+        ({6: 2, 4: 2}, (4, Way.BACKWARD)),  # nearer to the loss
+        ({0: 0}, (0, Way.FORWARD)),
+    ],
+)
+def test_the_first_place_that_is_not_finite_is_found(nonfinite, first):
+    found = DRIVER.first_nonfinite(read_streams(nonfinite))
+    assert (found and (found.stream.stage, found.stream.way)) == first
 
 
 def test_memory_holds_what_the_host_wrote():
