@@ -19,6 +19,8 @@ MAX_SIZE = 1 << 20  # of every dimension: far above any frame
 MAX_WORDS = 1 << 32  # of a frame, and
 MAX_CYCLES = 1 << 48  # of a frame on one multiplier: products of costs fit 64 bits
 
+REUSE = 8  #: cycles until an accumulator may be read again: FP32Adder's 7 and the write
+
 
 @dataclass(frozen=True, order=True)
 class Shape:
@@ -61,6 +63,7 @@ class Cost:
 
     cycles: int  #: per frame
     dsp: int
+    luts: int
     ram_bits: int
     ram_blocks: tuple[int, ...]  #: per kind of the family
     dram_read: int
@@ -141,7 +144,7 @@ class Layer:
     @property
     def storages(self) -> tuple[Storage, ...]:
         """Where its parameters may lie."""
-        return tuple(Storage) if self.parameters else (Storage.CHIP,)
+        return (Storage.CHIP,)
 
     def parallelisms(self) -> Iterator[Parallelism]:
         """Every choice that could be worth building."""
@@ -170,7 +173,7 @@ class Layer:
         total = {"mac": 0, "mul": 0, "add": 0}
         parts = [("forward", self.lanes(p)), ("fixed", 1)]
         if self.gradient:
-            parts.append(("input_gradient", self.lanes(p)))
+            parts += [("input_gradient", self.lanes(p)), ("fixed_gradient", 1)]
         if self.parameters:
             parts += [("weight_gradient", self.lanes(p)), ("update", 1)]
         for part, times in parts:
@@ -208,6 +211,7 @@ class Layer:
         return Cost(
             cycles=self.cycles(p),
             dsp=family.dsp_blocks(self.operations(p)),
+            luts=family.luts(self.operations(p)),
             ram_bits=sum(m.bits for m in memories),
             ram_blocks=family.ram_blocks(memories),
             # Weights are read forward and for the input gradient, the velocity is read and written.

@@ -13,10 +13,9 @@ from functools import cached_property
 from itertools import product
 from math import ceil, prod
 
-from fanin.layers.layer import Parallelism, ceil_div, divisors
+from fanin.layers.layer import REUSE, Parallelism, ceil_div, divisors
 from fanin.layers.window import Conv, DepthwiseConv, Pair
 
-REUSE = 8  #: cycles until an accumulator may be read again: FP32Adder's 7 and the write
 HAND_OVER = (
     12  #: cycles, at most, between a row's last word, the block that waits for it, and the row's next use
 )
@@ -60,11 +59,11 @@ class Raster:
         return min(max(step * self.step_rows * self.stride[0] - self.top, 0), self.height)
 
     def last(self, step: int) -> int:
-        """The last row that this step waits for; the frame's last step waits for all of them."""
+        """The last row that this step waits for: in the frame's first steps at least row 0, in its last all."""
         if step == self.steps - 1:
             return self.height - 1
         row = ((step + 1) * self.step_rows - 1) * self.stride[0] - self.top + self.kernel[0] - 1
-        return min(max(row, self.first(step) - 1), self.height - 1)
+        return min(max(row, self.first(step) - 1, 0), self.height - 1)
 
     @property
     def span(self) -> int:
@@ -105,6 +104,17 @@ class Raster:
         begin = min(k * step - (self.last(k) + 1) * row for k in range(self.steps))  # of the first row's words
         freed = [(k + 1) * step for k in range(self.steps) for _ in range(self.first(k), self.first(k + 1))]
         needed = max(ceil((time + HAND_OVER - begin) / row - j) for j, time in enumerate(freed))
+        return max(needed, self.span, 2)
+
+    def ring_back(self, period: int, latency: int) -> int:
+        """The same of a map to which windows add, and whose rows leave when the last window has added.
+
+        ``latency``: cycles from a step's end until a row that is complete begins to leave.
+        """
+        row, step = Fraction(period, self.height), Fraction(period, self.steps)
+        complete = [(k + 1) * step for k in range(self.steps) for _ in range(self.first(k), self.first(k + 1))]
+        begin = latency + max(time - j * row for j, time in enumerate(complete))  # of row 0's words
+        needed = max(ceil(self.last(k) + 1 - (k * step - HAND_OVER - begin) / row) for k in range(self.steps))
         return max(needed, self.span, 2)
 
 

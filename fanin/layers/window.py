@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from fanin.layers.family import Memory
 from fanin.layers.layer import (
+    REUSE,
     Layer,
     Parallelism,
     Shape,
@@ -145,6 +146,11 @@ class Conv(Window):
         return self.kernel[0] * self.kernel[1] * self.group[0] * self.output_channels
 
     @property
+    def storages(self) -> tuple[Storage, ...]:
+        """The chip: a weight is needed again for every position."""
+        return (Storage.CHIP,)
+
+    @property
     def saved(self) -> int:
         """The input, for the weights' gradient."""
         return self.input.words
@@ -240,6 +246,11 @@ class Dense(Conv):
     stride: Pair = (1, 1)
 
     @property
+    def storages(self) -> tuple[Storage, ...]:
+        """Chip or DRAM: a weight is needed once a frame and way."""
+        return tuple(Storage)
+
+    @property
     def input(self) -> Shape:
         """The input, flattened."""
         return Shape(1, 1, self.inputs[0].words)
@@ -313,6 +324,10 @@ class GlobalAvgPool(Layer):
         """A whole frame."""
         return Fraction(1)
 
+    def compute_cycles(self, p: Parallelism) -> int:
+        """h·w·max(c/po, 8): every position uses each channel's sum."""
+        return self.input.h * self.input.w * max(ceil_div(self.input.c, p.po), REUSE)
+
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """A sum per channel, twice: one is filled while one is handed on; the same on the way back."""
-        return (1 + self.gradient) * (memory(2 * self.input.c, p.po),)
+        """A sum per channel; on the way back two shares per channel: one comes in while one is handed on."""
+        return (memory(self.input.c, p.po),) + self.gradient * (memory(2 * self.input.c, p.po),)

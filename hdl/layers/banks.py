@@ -112,37 +112,12 @@ class Banks(wiring.Component):
             memories.append(memory)
         self._write(m, memories)
         for index, words in enumerate(self.reads):
-            self._read(m, memories, getattr(self, f"read{index}"), words, f"read{index}")
+            connect_read(m, self.raster, memories, getattr(self, f"read{index}"), words, f"read{index}")
         return m
 
     @property
     def _depth(self) -> int:
         return self.rows * self.raster.row_step
-
-    def _located(self, m: Module, place: Any, words: int, name: str) -> list[tuple[Value, Value]]:
-        """(address, whether it is meant) of every memory, two cycles after ``place``."""
-        columns = self.raster.columns
-        if words == BLOCK:
-            codes = [Cat(place.mask[j], place.wrap >= columns - j) for j in range(columns)]
-        else:
-            groups = max(words // self.raster.lanes, 1)
-            width = ceil_log2(groups)
-            codes = [Cat(Const(j < groups, 1), Const(j % groups, width)) for j in range(columns)]
-        unit = len(codes[0])
-        code = Signal(columns * unit, name=f"{name}_code")
-        address = Signal.like(place.address, name=f"{name}_address", reset_less=True)
-        m.d.sync += [code.eq(rotated(Cat(*codes), place.rotate, unit=unit)), address.eq(place.address)]
-
-        located = []
-        for column in range(columns):
-            meant, distance = code.word_select(column, unit)[0], code.word_select(column, unit)[1:]
-            if words == BLOCK:
-                distance = Mux(distance, self.raster.column_step, 0)
-            at = Signal.like(address, name=f"{name}_address_{column}", reset_less=True)
-            is_meant = Signal(name=f"{name}_meant_{column}", reset_less=True)
-            m.d.sync += [at.eq(address + distance), is_meant.eq(meant)]
-            located.append((at, is_meant))
-        return located
 
     def _write(self, m: Module, memories: list[Memory]) -> None:
         words, lanes = self.writes, self.raster.lanes
@@ -160,7 +135,7 @@ class Banks(wiring.Component):
             parts = delayed(m, chosen, 2, name="part")[2]
         else:
             parts = Const(1, 1)
-        for column, (address, meant) in enumerate(self._located(m, place, words, "write")):
+        for column, (address, meant) in enumerate(located(m, self.raster, place, words, "write")):
             port = memories[column].write_port(granularity=part)
             m.d.comb += [
                 port.addr.eq(address),
@@ -168,21 +143,48 @@ class Banks(wiring.Component):
                 port.en.eq(Mux(enabled & meant, parts, 0)),
             ]
 
-    def _read(self, m: Module, memories: list[Memory], bus: Any, words: int, name: str) -> None:
-        lanes = self.raster.lanes
-        located = self._located(m, bus.place, words, name)
-        found = []
-        for memory, (address, _) in zip(memories, located, strict=True):
-            port = memory.read_port()
-            m.d.comb += port.addr.eq(address)
-            found.append(Value.cast(port.data))
-        rotate = delayed(m, bus.place.rotate, 3, name=f"{name}_rotate")[3]
-        straight = rotated(Cat(*found), rotate, unit=-WORD_BITS * lanes)
+
+def located(m: Module, raster: Raster, place: Any, words: int, name: str) -> list[tuple[Value, Value]]:
+    """(address, whether it is meant) of every memory, two cycles after ``place``."""
+    columns = raster.columns
+    if words == BLOCK:
+        codes = [Cat(place.mask[j], place.wrap >= columns - j) for j in range(columns)]
+    else:
+        groups = max(words // raster.lanes, 1)
+        width = ceil_log2(groups)
+        codes = [Cat(Const(j < groups, 1), Const(j % groups, width)) for j in range(columns)]
+    unit = len(codes[0])
+    code = Signal(columns * unit, name=f"{name}_code")
+    address = Signal.like(place.address, name=f"{name}_address", reset_less=True)
+    m.d.sync += [code.eq(rotated(Cat(*codes), place.rotate, unit=unit)), address.eq(place.address)]
+
+    places = []
+    for column in range(columns):
+        meant, distance = code.word_select(column, unit)[0], code.word_select(column, unit)[1:]
         if words == BLOCK:
-            mask = delayed(m, bus.place.mask, 3, name=f"{name}_mask")[3]
-            kept = Cat(bit.replicate(WORD_BITS * lanes) for bit in mask)
-            straight &= kept
-        elif words < lanes:
-            part = delayed(m, bus.place.part, 3, name=f"{name}_part")[3]
-            straight = straight[: WORD_BITS * lanes].word_select(part, WORD_BITS * words)
-        m.d.sync += Value.cast(bus.data).eq(straight)  # a pixel port takes the first words
+            distance = Mux(distance, raster.column_step, 0)
+        at = Signal.like(address, name=f"{name}_address_{column}", reset_less=True)
+        is_meant = Signal(name=f"{name}_meant_{column}", reset_less=True)
+        m.d.sync += [at.eq(address + distance), is_meant.eq(meant)]
+        places.append((at, is_meant))
+    return places
+
+
+def connect_read(m: Module, raster: Raster, memories: list[Memory], bus: Any, words: int, name: str) -> None:
+    """Let ``bus``, a :func:`read_port`, read the memories of its raster, ``Banks.READ`` cycles later."""
+    lanes = raster.lanes
+    found = []
+    for memory, (address, _) in zip(memories, located(m, raster, bus.place, words, name), strict=True):
+        port = memory.read_port()
+        m.d.comb += port.addr.eq(address)
+        found.append(Value.cast(port.data))
+    rotate = delayed(m, bus.place.rotate, 3, name=f"{name}_rotate")[3]
+    straight = rotated(Cat(*found), rotate, unit=-WORD_BITS * lanes)
+    if words == BLOCK:
+        mask = delayed(m, bus.place.mask, 3, name=f"{name}_mask")[3]
+        kept = Cat(bit.replicate(WORD_BITS * lanes) for bit in mask)
+        straight &= kept
+    elif words < lanes:
+        part = delayed(m, bus.place.part, 3, name=f"{name}_part")[3]
+        straight = straight[: WORD_BITS * lanes].word_select(part, WORD_BITS * words)
+    m.d.sync += Value.cast(bus.data).eq(straight)  # a pixel port takes the first words

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -37,6 +38,27 @@ def row_gate(m: Module, *, rows: int, initial: int, more: Any, ends: Any, name: 
     with m.Elif(ends):
         m.d.sync += opened.eq(0)
     return opened
+
+
+def rows_suffice(m: Module, raster: Raster, rows: int, *, begin: Value, initial: int, more: Value) -> Value:
+    """Whether all rows that the next row of blocks waits for are among ``initial`` and those that came since.
+
+    ``more``: rows that come in this cycle. ``begin``: that row of blocks begins.
+    """
+    waits = [raster.last(k) + 1 for k in range(raster.steps)]  # rows of the frame
+    waits.append(raster.height + waits[0])
+    deltas = [b - a for a, b in pairwise(waits)]
+    begun = Nest(m, {"step": raster.steps}, begin, name="begun").walk({"step": 1}, name="index")
+    spare = Signal(range(-max(*deltas, waits[0]), rows + 1), init=initial - waits[0])  # beyond those awaited
+    m.d.sync += spare.eq(spare + more - Mux(begin, table(begun, deltas), 0))
+    return spare >= 0
+
+
+def rows_left(m: Module, raster: Raster, end: Value) -> Value:
+    """Rows that no later row of blocks sees, in the cycle of a row's ``end``; else 0."""
+    ended = Nest(m, {"step": raster.steps}, end, name="ended").walk({"step": 1}, name="index")
+    left = [raster.first(k + 1) - raster.first(k) for k in range(raster.steps)]
+    return Mux(end, table(ended, left), 0)
 
 
 class LineWriter(wiring.Component):
@@ -107,8 +129,8 @@ class LineReader(wiring.Component):
 
     Members
     -------
-    ``filled`` : In(1)
-        A row more can be read, with places of later cycles.
+    ``filled`` : In, range(rows + 1)
+        Rows more that can be read, with places of later cycles.
     ``freed`` : Out(1)
         A row has been read: writes with a place of this cycle or a later one do not change what was read.
     ``read`` : Out, :func:`read_port`
@@ -137,7 +159,7 @@ class LineReader(wiring.Component):
         self.raster, self.rows, self.words = raster, rows, words
         super().__init__(
             {
-                "filled": In(1),
+                "filled": In(range(rows + 1)),
                 "freed": Out(1),
                 "read": Out(read_port(raster, rows, words)),
                 "o": Out(word_stream(words)),
@@ -233,18 +255,8 @@ class Lines(wiring.Component):
             self.data.eq(banks.read0.data),
         ]
 
-        steps = range(raster.steps)
-        waits = [raster.last(k) + 1 for k in steps]  # rows of the frame
-        freed = [raster.first(k + 1) - raster.first(k) for k in steps]
-        begun = Nest(m, {"step": raster.steps}, self.begin, name="begun").walk({"step": 1}, name="index")
-        ended = Nest(m, {"step": raster.steps}, self.end, name="ended").walk({"step": 1}, name="index")
-        more = [b - a for a, b in zip(waits, [*waits[1:], raster.height + waits[0]], strict=True)]
-        spare = Signal(range(-max(*more, waits[0]), rows + 1), init=-waits[0])  # beyond those that are awaited
-        m.d.sync += [
-            spare.eq(spare + writer.wrote - Mux(self.begin, table(begun, more), 0)),
-            writer.freed.eq(Mux(self.end, table(ended, freed), 0)),
-        ]
-        m.d.comb += self.ready.eq(spare >= 0)
+        m.d.sync += writer.freed.eq(rows_left(m, raster, self.end))
+        m.d.comb += self.ready.eq(rows_suffice(m, raster, rows, begin=self.begin, initial=0, more=writer.wrote))
         return m
 
 

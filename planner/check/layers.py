@@ -18,6 +18,7 @@ from fanin.layers.layer import Shape as LayerShape
 from fanin.planner.check.files import CONVOLUTIONS, WINDOWS, Device, LayerEntry, Plan, Shape
 
 WORD_BITS = 32  # FP32; said again here, as the other constants of the rules
+FOLD_CYCLES = 8  # until an accumulator may be read again
 _CLASSES: dict[str, type[Layer]] = {
     cls.kind: cls
     for cls in (
@@ -130,6 +131,7 @@ def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], gradient: bool, hops: i
             "saved_words": saved,
             "cycles": _cycles(layer, inputs, output),
             "dsp": cost.dsp,
+            "luts": cost.luts,
             "ram_bits": cost.ram_bits,
             "ram_blocks": sum(cost.ram_blocks),
             "dram_read": WORD_BITS * (saved + 3 * spilled),
@@ -186,6 +188,9 @@ def _cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape) -> int:
 
 
 def _compute(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape) -> int:
+    if layer.kind in ("bias", "global_avg_pool"):
+        height, width, channels = inputs[0]
+        return height * width * max(_ceil(channels, layer.parallelism["po"]), FOLD_CYCLES)
     if layer.kind not in CONVOLUTIONS:
         return 0
     p = layer.parallelism

@@ -24,6 +24,7 @@ from fanin.errors import CheckFailed
 from fanin.hdl.emission import kept_verilog
 from fanin.hdl.emit import FlatPort, flat_ports, snake_case
 from fanin.hdl.layers.interface import LayerControl, Mode
+from fanin.sim.cosim.arrays import Arith, arrays_source, with_arrays
 from fanin.sim.cosim.program_build import VerilogModel, build_program
 
 UInt32 = npt.NDArray[np.uint32]
@@ -118,20 +119,25 @@ class LayerBench:
     """A built simulation of ``components``, by name; each ``run`` is a new process.
 
     Streams are those of flat ports ``x_valid x_ready x_payload``; ``control`` is a :class:`LayerControl`;
-    a job ends with ``done``; other inputs are registers. Raises ValueError for other streams and controls, what
-    ``emit_verilog`` raises, InputError for a missing tool, ToolFailed when the build fails.
+    a job ends with ``done``; other inputs are registers. ``arith``, the value of an
+    :class:`~fanin.sim.cosim.arrays.Arith`, is what arrays of binary32 operators are simulated as. Raises
+    ValueError for other streams and controls, what ``emit_verilog`` raises, InputError for a missing tool,
+    ToolFailed when the build fails.
     """
 
-    def __init__(self, components: Mapping[str, wiring.Component], *, quiet: bool = True):
+    def __init__(self, components: Mapping[str, wiring.Component], *, arith: str = Arith.C, quiet: bool = True):
         self._ports = {name: _Ports(component) for name, component in components.items()}
         self._prefixes = {name: f"Vcomponent{number}" for number, name in enumerate(components)}
-        models = [
-            VerilogModel(self._prefixes[name], snake_case(type(component).__name__), kept_verilog(component))
-            for name, component in components.items()
-        ]
+        models, arrays = [], []
+        for name, component in components.items():
+            verilog, found = with_arrays(kept_verilog(component), Arith(arith))
+            arrays += found
+            models.append(VerilogModel(self._prefixes[name], snake_case(type(component).__name__), verilog))
         folder = files("fanin.sim.cnn")
         sources = {name: (folder / name).read_text() for name in ("layer_bench.h", "layer_bench.cpp")}
         sources["components.cpp"] = self._components((folder / "components.cpp.j2").read_text())
+        if arrays:
+            sources["arrays.cpp"] = arrays_source(arrays)
         self._program = build_program(models, sources, quiet=quiet)
 
     def _components(self, text: str) -> str:

@@ -20,6 +20,7 @@ from amaranth.lib import wiring
 
 from fanin.hdl.emission import kept_verilog
 from fanin.hdl.emit import snake_case
+from fanin.sim.cosim.arrays import Arith, Array, arrays_source, with_arrays
 from fanin.sim.cosim.blocks import Block, BlockPort, cut
 from fanin.sim.cosim.build import EXECUTABLE, build
 from fanin.sim.cosim.ports import NodePorts
@@ -71,11 +72,13 @@ class Group:
     """Nodes of one kind: ``count`` copies of a component.
 
     ``apart`` names, by class, components inside that occur several times: they are Verilated apart, once.
+    ``arith`` says what arrays of binary32 operators are simulated as.
     """
 
     component: wiring.Component
     count: int = 1
     apart: Collection[str] = ()
+    arith: Arith = Arith.RTL
 
 
 def _modules(groups: Sequence[Group]) -> list[str]:
@@ -101,9 +104,12 @@ def simulation_sources(groups: Sequence[Group]) -> Sources:
     parts: dict[str, str] = {}  # of the top
     nodes: list[dict[str, object]] = []
     texts: list[str] = []
+    arrays: list[Array] = []
     for group, name in zip(groups, _modules(groups), strict=True):
         texts.append(kept_verilog(group.component, name=name))
-        *blocks, whole = cut(texts[-1], name, group.apart)
+        text, found = with_arrays(texts[-1], group.arith)
+        arrays += found
+        *blocks, whole = cut(text, name, group.apart)
         nodes += [{"ports": NodePorts.of(group.component), "module": whole.module}] * group.count
         if several:
             blocks.append(whole)
@@ -116,6 +122,8 @@ def simulation_sources(groups: Sequence[Group]) -> Sources:
             stubs[f"{module}.sv"] = block_sv.render(values)
             parts[f"{module}.cpp"] = block_cpp.render(values)
         parts |= stubs
+    if arrays:
+        parts["arrays.cpp"] = arrays_source(arrays)
     top = environment.from_string(_text("top.sv.j2")).render(nodes=nodes, hold=_hold)
     fixed = {name: _text(name) for name in ("top.vlt", "parts.sv", "dpi.cpp")}
     return Sources(top={**fixed, "top.sv": top, **parts}, models=models, verilog=texts)

@@ -15,6 +15,10 @@ from fanin.codec import Bfp
 from fanin.glm import PRESETS
 from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
+from fanin.layers import pointwise, window
+from fanin.layers.layer import Parallelism, Shape
+from fanin.layers.schedule import Raster, Schedule
+from fanin.layers.window import Conv
 from fanin.rdma import PRESETS as RDMA_PRESETS
 from fanin.ring import PRESETS as RING_PRESETS
 from fanin.wire.aggregation import Encap
@@ -30,6 +34,7 @@ SMALL = {
     "capacity": 64,
     "completions": 4,
     "config": PRESETS["tiny"],
+    "consumers": 3,
     "count": 4,
     "depth": 264,
     "encap": Encap.L2,
@@ -37,33 +42,54 @@ SMALL = {
     "fifo_depth": 16,
     "frac": 24,
     "frame_beats": 4,
+    "i": 2,
     "input_width": 8,
     "inputs": 4,
     "lanes": 4,
+    "latency": 3,
+    "layer": None,
     "limit": 4,
     "mac_width": 64,
     "max_bytes": 34,
     "max_frame": 128,
     "max_mini_batch": 16,
+    "o": 5,
     "operand": signed(8),
     "output_width": 16,
+    "raster": Raster(height=2, width=4, groups=2, lanes=20, columns=2, positions=2, steps=2),
+    "reads": (0, 0),
+    "parallelism": Parallelism(),
     "receive": True,
     "registers": node_registers(PRESETS["tiny"]),
+    "rows": 3,
+    "schedule": Schedule(
+        Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
+        Parallelism(),
+    ),
     "shape": 8,
     "slots": 4,
     "tag": 3,
     "trees": (((0, 0), (1, 1)),),
+    "transfers": 3,
     "values": 8,
     "wait": True,
     "width": 256,
     "word_bytes": 8,
     "words": 10,
+    "writes": 0,
 }
+FRAME = Shape(2, 3, 2)
 # Where a name is not enough: by the parameter's type.
 SMALL_OF_TYPE = {
     "RingConfig": RING_PRESETS["tiny"],
     "RdmaConfig": RDMA_PRESETS["tiny"],
     "Words": Words(256, Bfp(exponent=5)),
+    "pointwise.Add": pointwise.Add(inputs=(FRAME, FRAME), gradient=True),
+    "pointwise.Bias": pointwise.Bias(inputs=(FRAME,), gradient=True),
+    "pointwise.Concat": pointwise.Concat(inputs=(FRAME, FRAME), gradient=True),
+    "pointwise.Relu": pointwise.Relu(inputs=(FRAME,), gradient=True),
+    "pointwise.Relu6": pointwise.Relu6(inputs=(FRAME,), gradient=True),
+    "window.GlobalAvgPool": window.GlobalAvgPool(inputs=(FRAME,), gradient=True),
 }
 
 

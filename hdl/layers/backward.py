@@ -1,0 +1,112 @@
+"""The two ways back of a convolution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.layers.input_gradient import InputGradient
+from fanin.hdl.layers.interface import word_stream
+from fanin.hdl.layers.weight_gradient import WeightGradient
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.credits import Credits
+from fanin.hdl.stream.fork import StreamFork
+from fanin.layers.family import WORD_BITS
+from fanin.layers.schedule import Schedule
+
+
+class Backward(wiring.Component):
+    """Weight gradient and, if the layer has one, input gradient, each with blocks of its own of ``gradients``.
+
+    Neither waits for the other, but for what comes in together.
+
+    Members
+    -------
+    ``gradients`` : In, stream of po words
+        Of the output.
+    ``replay`` : In, stream of pi words
+        The input that was saved.
+    ``input_gradients`` : Out, stream of pi words
+        If the layer has a gradient of the input; so ``weight_address`` and ``weights``.
+    ``weight_address`` : Out, range(weight_words)
+    ``weights`` : In, ``weight_lanes`` words
+        One cycle after their address.
+    ``velocity_address``, ``write_address`` : Out, range(weight_words)
+    ``velocities`` : In, ``weight_lanes`` words
+        One cycle after their address; what is written in the cycle of the address is seen.
+    ``write`` : Out(1)
+        ``new_velocities`` go to ``write_address``.
+    ``new_velocities`` : Out, ``weight_lanes`` words
+    ``finished`` : Out(1)
+        Pulse: a frame's last weights have been read, and its last velocities are being written, or have been.
+
+    Parameters
+    ----------
+    ``schedule`` : Schedule
+
+    Latency
+    -------
+    A frame takes ``schedule.cycles``, or as long as its words take in or out.
+
+    Source
+    ------
+    docs/systems/cluster.md, "The convolution"; NADA, section III.
+    """
+
+    def __init__(self, *, schedule: Schedule):
+        self.schedule = schedule
+        words, address = data.ArrayLayout(WORD_BITS, schedule.weight_lanes), range(schedule.weight_words)
+        members: dict[str, Any] = {
+            "gradients": In(word_stream(schedule.p.po)),
+            "replay": In(word_stream(schedule.p.pi)),
+            "velocity_address": Out(address),
+            "velocities": In(words),
+            "write": Out(1),
+            "write_address": Out(address),
+            "new_velocities": Out(words),
+            "finished": Out(1),
+        }
+        if schedule.layer.gradient:
+            members["input_gradients"] = Out(word_stream(schedule.p.pi))
+            members |= {"weight_address": Out(address), "weights": In(words)}
+        super().__init__(members)
+
+    def elaborate(self, platform: Any) -> Module:
+        """Two ways, or one."""
+        m = Module()
+        m.submodules.weight_gradient = weights = WeightGradient(schedule=self.schedule)
+        connect_typed(m, wiring.flipped(self.replay), weights.replay)
+        m.d.comb += [
+            self.velocity_address.eq(weights.velocity_address),
+            weights.velocities.eq(self.velocities),
+            self.write.eq(weights.write),
+            self.write_address.eq(weights.write_address),
+            self.new_velocities.eq(weights.new_velocities),
+        ]
+        if not self.schedule.layer.gradient:
+            connect_typed(m, wiring.flipped(self.gradients), weights.gradients)
+            m.d.comb += self.finished.eq(weights.finished)
+            return m
+
+        m.submodules.input_gradient = inputs = InputGradient(schedule=self.schedule)
+        m.submodules.fork = fork = StreamFork(shape=self.gradients.payload.shape())
+        connect_typed(m, wiring.flipped(self.gradients), fork.i)
+        connect_typed(m, fork.o[0], weights.gradients)
+        connect_typed(m, fork.o[1], inputs.gradients)
+        connect_typed(m, inputs.input_gradients, wiring.flipped(self.input_gradients))
+        m.d.comb += [self.weight_address.eq(inputs.weight_address), inputs.weights.eq(self.weights)]
+        self._join(m, weights.finished, inputs.finished)
+        return m
+
+    def _join(self, m: Module, *finished: Any) -> None:
+        """One way is ahead by the frames of which the other still has blocks, at most."""
+        ahead = self.schedule.outputs.ring(self.schedule.period) + 2
+        counts = []
+        for name, pulse in zip(("weights", "inputs"), finished, strict=True):
+            m.submodules[f"{name}_finished"] = count = Credits(limit=ahead)
+            m.d.comb += [count.give.eq(pulse), count.take.eq(self.finished)]
+            counts.append(count.ok)
+        m.d.comb += self.finished.eq(counts[0] & counts[1])

@@ -1,0 +1,113 @@
+"""When a layer with parameters lets frames in, and when it updates itself: exactly synchronous SGD."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.layers.interface import FRAME_BITS, LayerControl, Mode
+from fanin.hdl.stream.credits import Credits
+from fanin.layers.family import WORD_BITS
+
+
+class BatchControl(wiring.Component):
+    """Counts the frames of a job: admits those of a batch, awaits their gradients, then orders the update.
+
+    A frame of the next batch is admitted only after ``updated``, so that no frame sees weights that are older
+    or newer than its batch's. The job's last batch has what frames are left, and ``last_eta``, whatever its
+    size. In evaluate mode every frame is admitted; in the modes that move parameters none is.
+
+    Members
+    -------
+    ``control`` : In, ``LayerControl``
+    ``admit`` : Out(1)
+        The next frame may go forward; it holds until ``admitted``.
+    ``admitted`` : In(1)
+        Pulse: a frame begins to go forward. Only with ``admit``.
+    ``finished`` : In(1)
+        Pulse: the last gradient of a frame is in the velocities.
+    ``update`` : Out(1)
+        Pulse: update all parameters with ``eta``.
+    ``eta`` : Out(32)
+        −learning rate / frames of the batch; stable from ``update`` to ``updated``.
+    ``updated`` : In(1)
+        Pulse: the last parameter is written; from the next cycle on all may be read.
+    ``done`` : Out(1)
+        High from the job's last ``updated`` to the next ``start``, and in all modes but TRAIN.
+
+    Parameters
+    ----------
+    None.
+
+    Latency
+    -------
+    The first frame is admitted 3 cycles after ``start`` (evaluate: 1), and 3 after ``updated``; then one a
+    cycle. ``update`` follows the last ``finished`` of the batch by a cycle.
+
+    Source
+    ------
+    NADA, section IV-C: weights are updated after the batch; docs/systems/cluster.md, "Training".
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "control": In(LayerControl),
+                "admit": Out(1),
+                "admitted": In(1),
+                "finished": In(1),
+                "update": Out(1),
+                "eta": Out(WORD_BITS),
+                "updated": In(1),
+                "done": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Two counters of a batch: frames to admit, and frames whose gradients are awaited."""
+        m = Module()
+        control = self.control
+        m.submodules.waiting = waiting = Credits(limit=(1 << FRAME_BITS) - 1)
+        m.submodules.unfinished = unfinished = Credits(limit=(1 << FRAME_BITS) - 1)
+        evaluating = Signal()
+        remaining = Signal(FRAME_BITS)  # frames of the job that belong to no batch yet
+        size = Signal(FRAME_BITS)  # of the batch
+        begin = Signal()
+        m.d.comb += [
+            self.admit.eq(evaluating | waiting.ok),
+            waiting.take.eq(self.admitted & ~evaluating),
+            unfinished.take.eq(self.finished),
+        ]
+        for counter in waiting, unfinished:
+            m.d.comb += [counter.restart.eq(begin), counter.initial.eq(size)]
+
+        with m.FSM():
+            with m.State("job done"):
+                m.d.comb += self.done.eq(1)
+                m.d.sync += remaining.eq(control.frames)
+                with m.If(control.start):
+                    m.d.sync += evaluating.eq(control.mode == Mode.EVALUATE)
+                    with m.If(control.mode == Mode.TRAIN):
+                        m.next = "next batch"
+            with m.State("next batch"):
+                last = remaining <= control.batch
+                m.d.sync += [
+                    size.eq(Mux(last, remaining, control.batch)),
+                    self.eta.eq(Mux(last, control.last_eta, control.eta)),
+                    remaining.eq(Mux(last, 0, remaining - control.batch)),
+                ]
+                m.next = "begin"
+                with m.If(remaining == 0):
+                    m.next = "job done"
+            with m.State("begin"):
+                m.d.comb += begin.eq(1)
+                m.next = "frames"
+            with m.State("frames"), m.If(~unfinished.ok):
+                m.d.comb += self.update.eq(1)
+                m.next = "update"
+            with m.State("update"), m.If(self.updated):
+                m.next = "next batch"
+        return m

@@ -1,0 +1,213 @@
+"""The gradient of a map: sums of what windows add to it, by block, and out of it as a stream, by pixel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Const, Module, Mux, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.arith.array import AdderArray
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.arith.fp32 import FP32Adder
+from fanin.hdl.emit import shared
+from fanin.hdl.layers.banks import BLOCK, connect_read, located, place_layout, read_port
+from fanin.hdl.layers.interface import word_stream
+from fanin.hdl.layers.lines import LineReader, rows_left, rows_suffice
+from fanin.hdl.layers.nest import Nest
+from fanin.hdl.layers.places import WindowPlaces, table, window_layout
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.lanes import rotated
+from fanin.layers.family import WORD_BITS
+from fanin.layers.schedule import Raster
+
+
+class SumBanks(wiring.Component):
+    """Memories as ``Banks`` has them, into which a block port adds, and which a pixel port reads.
+
+    Terms are turned to their memories before they are added, so that a sum may take its next term ``REUSE``
+    cycles later. Nothing stalls. The pixel port costs the memories once more.
+
+    Members
+    -------
+    ``add`` : In(1)
+    ``place`` : In, :func:`place_layout` of a block port
+    ``terms`` : In, ``columns`` · ``lanes`` words: column · lanes + lane
+    ``first`` : In(columns)
+        The column's terms are the first of their sums, which begin at +0.
+    ``read`` : In, :func:`read_port`
+
+    Parameters
+    ----------
+    ``raster`` : Raster
+    ``rows`` : int
+        Of the ring.
+    ``words`` : int
+        Of the pixel port.
+
+    Latency
+    -------
+    ``Banks.READ`` cycles from ``read.place`` to data; a read sees a term whose place came ``SEEN``, 9 cycles
+    before its own, or earlier.
+
+    Source
+    ------
+    docs/systems/cluster.md, "The convolution".
+    """
+
+    SEEN = FP32Adder.LATENCY + 2
+
+    def __init__(self, *, raster: Raster, rows: int, words: int):
+        self.raster, self.rows, self.words = raster, rows, words
+        super().__init__(
+            {
+                "add": In(1),
+                "place": In(place_layout(raster, rows, BLOCK)),
+                "terms": In(data.ArrayLayout(WORD_BITS, raster.columns * raster.lanes)),
+                "first": In(raster.columns),
+                "read": In(read_port(raster, rows, words)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Place and terms meet at the memories; a sum that is being written is seen."""
+        m = Module()
+        raster = self.raster
+        word, bits = data.ArrayLayout(WORD_BITS, raster.lanes), WORD_BITS * raster.lanes
+        m.submodules.sums = sums = shared(AdderArray(lanes=raster.columns * raster.lanes))
+        terms = delayed(m, rotated(Value.cast(self.terms), self.place.rotate, unit=bits), 3, name="terms")
+        first = delayed(m, rotated(self.first, self.place.rotate, unit=1), 3, name="first")[-1]
+        add = delayed(m, self.add, 3 + sums.latency, name="add", reset_less=False)
+        m.d.comb += [sums.b.eq(terms[-1]), sums.valid.eq(add[3])]
+        memories = []
+        for column, (address, meant) in enumerate(located(m, raster, self.place, BLOCK, "add")):
+            memory = Memory(shape=word, depth=self.rows * raster.row_step, init=[])
+            m.submodules[f"memory{column}"] = memory
+            memories.append(memory)
+            write = memory.write_port()
+            read = memory.read_port(transparent_for=(write,))
+            old = Value.cast(sums.a).word_select(column, bits)
+            is_meant = delayed(m, meant, 1 + sums.latency, name=f"meant_{column}")[-1]
+            m.d.comb += [
+                read.addr.eq(address),
+                old.eq(Mux(first[column], 0, read.data)),
+                write.addr.eq(delayed(m, address, 1 + sums.latency, name=f"address_{column}")[-1]),
+                write.data.eq(Value.cast(sums.o).word_select(column, bits)),
+                write.en.eq(add[-1] & is_meant),
+            ]
+        connect_read(m, raster, memories, self.read, self.words, "read")
+        return m
+
+
+class GradientRows(wiring.Component):
+    """Rows of a gradient, summed by block of windows; a row leaves when no window to come sees it.
+
+    What no window has seen is +0.
+
+    Members
+    -------
+    ``ready`` : Out(1)
+        All rows that the next row of blocks adds to have room; registered.
+    ``begin`` : In(1)
+        That row of blocks begins, the first step comes in the next cycle or later; only while ``ready``.
+    ``add`` : In(1)
+        A step.
+    ``window`` : In, :func:`window_layout`
+        Where.
+    ``end`` : In(1)
+        This is the last step of a row of blocks.
+    ``terms`` : In, ``columns`` · ``lanes`` words: column · lanes + lane
+        What is added, ``WindowPlaces.LATENCY`` cycles after its window.
+    ``first`` : In(columns)
+        With ``terms``: the column's terms are the first that their places get.
+    ``o`` : Out, stream of ``words`` words
+
+    Parameters
+    ----------
+    ``raster`` : Raster
+    ``rows`` : int
+        Of the ring.
+    ``words`` : int
+        Of a transfer.
+
+    Latency
+    -------
+    ``LATENCY``, 19 cycles from ``end`` to the first word on ``o``; a transfer a cycle. 2 cycles from a row's
+    last read to ``ready``, which is for the next row of blocks one cycle after ``begin``.
+
+    Source
+    ------
+    docs/systems/cluster.md, "The convolution".
+    """
+
+    _TO_READER = WindowPlaces.LATENCY + SumBanks.SEEN
+    LATENCY = _TO_READER + LineReader.LATENCY
+
+    def __init__(self, *, raster: Raster, rows: int, words: int):
+        self.raster, self.rows, self.words = raster, rows, words
+        place = data.ArrayLayout(WORD_BITS, raster.columns * raster.lanes)
+        super().__init__(
+            {
+                "ready": Out(1),
+                "begin": In(1),
+                "add": In(1),
+                "window": In(window_layout(raster)),
+                "end": In(1),
+                "terms": In(place),
+                "first": In(raster.columns),
+                "o": Out(word_stream(words)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Rows are counted when a row of blocks begins and ends, and when they have left."""
+        m = Module()
+        raster, rows = self.raster, self.rows
+        m.submodules.places = places = WindowPlaces(raster=raster, rows=rows)
+        m.submodules.banks = banks = SumBanks(raster=raster, rows=rows, words=self.words)
+        m.submodules.reader = reader = LineReader(raster=raster, rows=rows, words=self.words)
+        connect_typed(m, reader.read, banks.read)
+        m.d.comb += [
+            places.window.eq(self.window),
+            places.end.eq(self.end),
+            banks.add.eq(delayed(m, self.add, WindowPlaces.LATENCY, name="add", reset_less=False)[-1]),
+            banks.place.eq(places.place),
+            banks.terms.eq(self.terms),
+            banks.first.eq(self.first),
+        ]
+        left = rows_left(m, raster, self.end)
+        m.d.comb += [
+            self.ready.eq(rows_suffice(m, raster, rows, begin=self.begin, initial=rows, more=reader.freed)),
+            reader.filled.eq(delayed(m, left, self._TO_READER, name="left", reset_less=False)[-1]),
+        ]
+        self._hand_out(m, reader)
+        return m
+
+    def _hand_out(self, m: Module, reader: LineReader) -> None:
+        """Zeros instead of what no window has seen: there the memories hold anything."""
+        raster = self.raster
+        seen_rows = _seen(
+            raster.height, raster.steps * raster.step_rows, raster.kernel[0], raster.stride[0], raster.top
+        )
+        outputs = raster.positions * raster.columns
+        seen_columns = _seen(raster.width, outputs, raster.kernel[1], raster.stride[1], raster.left)
+        transfer = reader.o.valid & reader.o.ready
+        words = raster.groups * raster.lanes // self.words  # of a pixel
+        nest = Nest(m, {"y": raster.height, "x": raster.width, "word": words}, transfer, name="out")
+        seen: Value = Const(1, 1)
+        for level, flags in ("y", seen_rows), ("x", seen_columns):
+            if not all(flags):
+                seen &= table(nest.walk({level: 1}, name=f"at_{level}"), flags)
+        m.d.comb += [
+            self.o.valid.eq(reader.o.valid),
+            self.o.payload.eq(Mux(seen, reader.o.payload, 0)),
+            reader.o.ready.eq(self.o.ready),
+        ]
+
+
+def _seen(size: int, outputs: int, kernel: int, stride: int, before: int) -> list[int]:
+    """Of each row, or column, whether any of the ``outputs`` windows sees it."""
+    found = {place * stride + k - before for place in range(outputs) for k in range(kernel)}
+    return [int(at in found) for at in range(size)]

@@ -1,0 +1,227 @@
+"""One parameter after the other: to update them, and to take them in or hand them out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.hdl.arith.array import AdderArray, LaneArray
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
+from fanin.hdl.arith.select import select
+from fanin.hdl.emit import shared
+from fanin.hdl.layers.interface import LayerControl, Mode
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.credits import Credits
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.layers.family import WORD_BITS
+
+_SELECTED_BITS = 3  # of a lane's number that a cycle decodes: one of eight lanes
+_FIFO_WORDS = 16  # more than there are between a memory's address and the FIFO
+
+
+def read_latency(lanes: int) -> int:
+    """Cycles from an address to a lane: the memory's, and one or more to choose among eight."""
+    return 1 + max(1, -(-(lanes - 1).bit_length() // _SELECTED_BITS))
+
+
+def update_latency(lanes: int) -> int:
+    """Cycles of an update besides one for each parameter: to begin, read, multiply, add, and write."""
+    return 1 + read_latency(lanes) + FP32Multiplier.LATENCY + FP32Adder.LATENCY
+
+
+class _Place:
+    """A place in the memories, a lane further with ``step``. If ``both`` are walked, velocities come second."""
+
+    def __init__(self, m: Module, *, lanes: int, depth: int, step: Value, both: Value, name: str):
+        self.lane = Signal(range(lanes), name=f"{name}_lane")
+        self.address = Signal(range(depth), name=f"{name}_address")
+        self.velocities = Signal(name=f"{name}_velocities")  # the second memory
+        last_lane, last_address = self.lane == lanes - 1, self.address == depth - 1
+        self.last = last_lane & last_address & (self.velocities | ~both)
+        with m.If(step):
+            m.d.sync += self.lane.eq(Mux(last_lane, 0, self.lane + 1))
+            with m.If(last_lane):
+                m.d.sync += self.address.eq(Mux(last_address, 0, self.address + 1))
+                with m.If(last_address):
+                    m.d.sync += self.velocities.eq(~self.velocities & both)
+
+
+class ParameterWalk(wiring.Component):
+    """Walks over all parameters of a layer, one a cycle, when they are updated, loaded or dumped.
+
+    An update makes of every weight w ⊕ (``eta`` ⊗ v) and of its velocity μ ⊗ v. A job of mode LOAD takes all
+    weights in the order of the memory, lane by lane, then all velocities; one of mode DUMP hands them out so.
+
+    Members
+    -------
+    ``control`` : In, ``LayerControl``
+    ``update`` : In(1)
+        Pulse; not during a load or dump.
+    ``eta`` : In(32)
+        Stable from ``update`` to ``updated``.
+    ``updated`` : Out(1)
+        Pulse: the last parameter is being written.
+    ``load``, ``dump`` : In, Out, streams of words of 32 bits
+    ``done`` : Out(1)
+        No load or dump is under way.
+    ``reading`` : Out(1)
+        The words at ``read_address`` are needed, a cycle later.
+    ``read_address`` : Out, range(depth)
+    ``weights``, ``velocities`` : In, ``ArrayLayout(32, lanes)``
+    ``writing`` : Out(1)
+        ``new`` is written at ``write_address``, of each memory the lanes named.
+    ``write_address`` : Out, range(depth)
+    ``weight_lanes``, ``velocity_lanes`` : Out(lanes)
+        Never more than one.
+    ``new`` : Out, ``StructLayout`` of ``weight`` and ``velocity``, 32 bits each
+
+    Parameters
+    ----------
+    ``lanes`` : int, at least 1
+    ``depth`` : int, at least 1
+
+    Latency
+    -------
+    ``updated`` follows ``update`` by ``depth`` · ``lanes`` + ``update_latency(lanes)`` cycles. Load and dump
+    move a word a cycle.
+
+    Source
+    ------
+    NADA, section IV-C and table I: momentum; docs/systems/cluster.md, "Numbers", "Training".
+    """
+
+    def __init__(self, *, lanes: int, depth: int):
+        for name, value in ("lanes", lanes), ("depth", depth):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value!r}")
+        self.lanes = lanes
+        self.depth = depth
+        word = data.ArrayLayout(WORD_BITS, lanes)
+        super().__init__(
+            {
+                "control": In(LayerControl),
+                "update": In(1),
+                "eta": In(WORD_BITS),
+                "updated": Out(1),
+                "load": In(stream.Signature(WORD_BITS)),
+                "dump": Out(stream.Signature(WORD_BITS)),
+                "done": Out(1),
+                "reading": Out(1),
+                "read_address": Out(range(depth)),
+                "weights": In(word),
+                "velocities": In(word),
+                "writing": Out(1),
+                "write_address": Out(range(depth)),
+                "weight_lanes": Out(lanes),
+                "velocity_lanes": Out(lanes),
+                "new": Out(data.StructLayout({"weight": WORD_BITS, "velocity": WORD_BITS})),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A place where parameters are read or taken in and, behind it, one where they are written."""
+        m = Module()
+        step, ended, store = Signal(), Signal(), Signal()
+        updating, loading, dumping = Signal(), Signal(), Signal()
+        m.submodules.room = room = Credits(limit=_FIFO_WORDS, full=True)
+        size = {"lanes": self.lanes, "depth": self.depth, "both": ~updating}
+        read = _Place(m, step=step, name="read", **size)
+        write = _Place(m, step=store, name="write", **size)
+        stored = store & write.last
+        with m.FSM():
+            with m.State("rest"):
+                m.d.comb += self.done.eq(1)
+                m.d.sync += ended.eq(0)
+                with m.If(self.update):
+                    m.next = "update"
+                with m.Elif(self.control.start):
+                    with m.If(self.control.mode == Mode.LOAD):
+                        m.next = "load"
+                    with m.If(self.control.mode == Mode.DUMP):
+                        m.next = "dump"
+            with m.State("update"):
+                m.d.comb += [updating.eq(1), self.done.eq(1), self.updated.eq(stored)]
+                with m.If(stored):
+                    m.next = "rest"
+            with m.State("load"):
+                m.d.comb += loading.eq(1)
+                with m.If(stored):
+                    m.next = "rest"
+            with m.State("dump"):
+                m.d.comb += dumping.eq(1)
+                with m.If(ended & (room.count == _FIFO_WORDS)):
+                    m.next = "rest"
+        with m.If(step & read.last):
+            m.d.sync += ended.eq(1)
+        m.d.comb += [
+            step.eq(~ended & (updating | loading & self.load.valid | dumping & room.ok)),
+            self.load.ready.eq(loading & ~ended),
+            self.reading.eq(updating | dumping),
+            self.read_address.eq(read.address),
+            self.writing.eq(updating | loading),
+            self.write_address.eq(write.address),
+            self.weight_lanes.eq(Mux(store & ~write.velocities, 1 << write.lane, 0)),
+            self.velocity_lanes.eq(Mux(store & (write.velocities | updating), 1 << write.lane, 0)),
+        ]
+        weight, velocity = self._lane_read(m, read.lane)
+        second = delayed(m, read.velocities, read_latency(self.lanes), name="second")[-1]
+        self._dump(m, room, dumping & step, Mux(second, velocity, weight))
+        self._renew(m, store, updating & step, loading & step, weight, velocity)
+        return m
+
+    def _lane_read(self, m: Module, lane: Signal) -> tuple[Value, Value]:
+        """Weight and velocity at the place that is being read, ``read_latency`` cycles later."""
+        left: Any = delayed(m, lane, 1, name="lane")[-1]
+        lanes: list[Any] = [Cat(self.weights[k], self.velocities[k]) for k in range(self.lanes)]
+        for level in range(1, read_latency(self.lanes)):
+            index, left = left[:_SELECTED_BITS], left[_SELECTED_BITS:]
+            lanes += [Const(0, 2 * WORD_BITS)] * (-len(lanes) % (1 << len(index)))
+            groups = [lanes[k : k + (1 << len(index))] for k in range(0, len(lanes), 1 << len(index))]
+            lanes = [
+                delayed(m, select(group, index), 1, name=f"lane_{level}_{k}")[-1]
+                for k, group in enumerate(groups)
+            ]
+            left = delayed(m, left, 1, name=f"lane_{level}")[-1]
+        (chosen,) = lanes
+        return chosen[:WORD_BITS], chosen[WORD_BITS:]
+
+    def _dump(self, m: Module, room: Credits, read: Value, parameter: Value) -> None:
+        """To the FIFO, in which every parameter that is ``read`` has its room."""
+        m.submodules.fifo = fifo = StreamFIFO(shape=WORD_BITS, depth=_FIFO_WORDS)
+        connect_typed(m, fifo.o, flipped(self.dump))
+        m.d.comb += [
+            room.take.eq(read),
+            room.give.eq(self.dump.valid & self.dump.ready),
+            fifo.i.valid.eq(delayed(m, read, read_latency(self.lanes), name="dumped", reset_less=False)[-1]),
+            fifo.i.payload.eq(parameter),
+        ]
+
+    def _renew(
+        self, m: Module, store: Signal, updated: Value, loaded: Value, weight: Value, velocity: Value
+    ) -> None:
+        """Drive ``store`` and ``new``: what was loaded, or a product and a sum of what was read."""
+        m.submodules.products = products = shared(LaneArray(trees=(((0, 0),), ((0, 1),))))  # v ⊗ η, v ⊗ μ
+        m.submodules.sum = total = shared(AdderArray(lanes=1))
+        cycles = read_latency(self.lanes) + products.latency + total.latency
+        valid = delayed(m, updated, cycles, name="updated", reset_less=False)
+        decayed = delayed(m, products.o[1], total.latency, name="decayed")[-1]
+        m.d.comb += [
+            products.a[0].eq(velocity),
+            products.b[0].eq(self.eta),
+            products.b[1].eq(self.control.momentum),
+            products.valid.eq(valid[read_latency(self.lanes)]),
+            total.a[0].eq(delayed(m, weight, products.latency, name="weight")[-1]),
+            total.b[0].eq(products.o[0]),
+            total.valid.eq(valid[read_latency(self.lanes) + products.latency]),
+        ]
+        m.d.sync += [
+            store.eq(valid[-1] | loaded),
+            self.new.weight.eq(total.o[0]),
+            self.new.velocity.eq(decayed),
+        ]
+        with m.If(loaded):
+            m.d.sync += [self.new.weight.eq(self.load.payload), self.new.velocity.eq(self.load.payload)]

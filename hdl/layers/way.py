@@ -1,0 +1,81 @@
+"""The loops of a way of a convolution, and what follows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Const, Module, Signal, Value
+
+from fanin.hdl.layers.nest import Loops, Nest
+from fanin.layers.schedule import Schedule, Way
+
+# Of a block, outermost first: loops around a round, and those of a round. r counts rows, c positions of a row.
+_LOOPS = {
+    Way.FORWARD: (("ky", "kx", "ig"), ("g", "og", "r", "c")),
+    Way.INPUT_GRADIENT: (("ky", "kx", "og"), ("g", "ig", "r", "c")),
+    Way.WEIGHT_GRADIENT: (("r", "c"), ("ky", "kx", "g", "ig", "og")),
+}
+_WEIGHT_LOOPS = ("ky", "kx", "g", "ig", "og")
+
+
+class WayLoops(Loops):
+    """Loops over frame after frame: rows of blocks, the blocks of such a row, and the steps of a block.
+
+    ``row_begins``, ``frame_begins``: of the block that is to start. ``row_ends``, ``frame_ends``: this is the
+    last step of a row of blocks, of a frame.
+    """
+
+    def __init__(self, m: Module, schedule: Schedule, way: Way, *, go: Any):
+        self.schedule, self.way = schedule, way
+        rounds, inner = _LOOPS[way]
+        rows, columns = schedule.layer.kernel
+        sizes = {"ky": rows, "kx": columns, "g": schedule.groups, "ig": schedule.igs, "og": schedule.ogs}
+        sizes |= {"r": schedule.block.rows, "c": schedule.row_positions}
+        block = (*rounds, *inner)
+        frame = {"row": schedule.features.steps, "block": schedule.row_blocks}
+        super().__init__(
+            m,
+            frame | {level: sizes[level] for level in block},
+            block=block,
+            inner=inner,
+            idle=schedule.round_cycles(way) - schedule.round_steps(way),
+            go=go,
+            name="loop",
+        )
+        coming = Nest(m, frame, self.start, name="coming")
+        self.row_begins, self.frame_begins = Signal(init=1), Signal(init=1)
+        with m.If(self.start):
+            m.d.sync += [
+                self.row_begins.eq(coming.ends(("block",))),
+                self.frame_begins.eq(coming.ends(frame)),
+            ]
+        self.row_ends = self.ends & self.nest.ends(("block",))
+        self.frame_ends = self.ends & self.nest.ends(frame)
+
+    def weight_address(self) -> Signal:
+        """Address of the step's weights; the input gradient's loops over the kernel go down."""
+        unit = {
+            level: self.schedule.weight_address(*(int(level == other) for other in _WEIGHT_LOOPS))
+            for level in _WEIGHT_LOOPS
+        }
+        base = 0
+        if self.way is Way.INPUT_GRADIENT:
+            for level in "ky", "kx":
+                base += (self.nest.levels[level] - 1) * unit[level]
+                unit[level] = -unit[level]
+        return self.nest.walk(unit, base=base, name="weight_address")
+
+    def output_window(self) -> dict[str, Value]:
+        """Fields of a ``window_layout`` of ``schedule.outputs``, whose window is one position."""
+        raster = self.schedule.outputs
+        position = {"r": self.schedule.row_positions, "c": 1}
+        groups = {"g": self.schedule.ogs, "og": 1}
+        columns = {level: n * raster.columns for level, n in position.items()}
+        along = {level: n * raster.column_step for level, n in position.items()}
+        return {
+            "row": Const(0),
+            "tap": Const(0),
+            "column": self.nest.walk(columns, name="output_column"),
+            "address": self.nest.walk(along | groups, name="output_address"),
+            "rotate": self.nest.walk(groups, modulo=raster.columns, name="output_rotate"),
+        }

@@ -1,0 +1,142 @@
+"""The weight gradient of a convolution."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from amaranth import Module, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.arith.array import AdderArray, LaneArray, Trees
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.arith.fp32 import FP32Adder
+from fanin.hdl.emit import shared
+from fanin.hdl.layers.interface import word_stream
+from fanin.hdl.layers.lines import Lines
+from fanin.hdl.layers.places import window_steps
+from fanin.hdl.layers.way import WayLoops
+from fanin.hdl.stream.connect import connect_typed
+from fanin.layers.family import WORD_BITS
+from fanin.layers.schedule import Schedule, Way
+
+
+def weight_gradient_trees(schedule: Schedule) -> Trees:
+    """Products (word of the input's block, word of the output's gradient) of each weight of a word."""
+    columns, inputs, outputs = range(schedule.p.ph), schedule.lanes_in, schedule.lanes_out
+    if schedule.depthwise:
+        pairs = [(o, o) for o in range(outputs)]
+    else:
+        pairs = list(product(range(inputs), range(outputs)))
+    return tuple(tuple((j * inputs + i, j * outputs + o) for j in columns) for i, o in pairs)
+
+
+class WeightGradient(wiring.Component):
+    """Adds to the velocities what the input and the gradient of the output give: v = v + x · dy, by position.
+
+    A block begins when its rows of the input and its gradients are there; then it runs to its end.
+
+    Members
+    -------
+    ``replay`` : In, stream of pi words
+        The input that was saved.
+    ``gradients`` : In, stream of po words
+        Of the output.
+    ``velocity_address`` : Out, range(weight_words)
+    ``velocities`` : In, ``weight_lanes`` words
+        One cycle after their address; what is written in the cycle of the address is seen.
+    ``write`` : Out(1)
+        ``new_velocities`` go to ``write_address``.
+    ``write_address`` : Out, range(weight_words)
+    ``new_velocities`` : Out, ``weight_lanes`` words
+    ``finished`` : Out(1)
+        Pulse: the last velocities of a frame are being written.
+
+    Parameters
+    ----------
+    ``schedule`` : Schedule
+
+    Latency
+    -------
+    A frame takes ``schedule.blocks`` · ``schedule.block_cycles(Way.WEIGHT_GRADIENT)`` cycles, or as long as its
+    words take to come in; ``finished`` follows the last step by ``latency`` cycles.
+
+    Source
+    ------
+    docs/systems/cluster.md, "The convolution"; NADA, section III.
+    """
+
+    def __init__(self, *, schedule: Schedule):
+        self.schedule = schedule
+        word = data.ArrayLayout(WORD_BITS, schedule.weight_lanes)
+        address = range(schedule.weight_words)
+        super().__init__(
+            {
+                "replay": In(word_stream(schedule.p.pi)),
+                "gradients": In(word_stream(schedule.p.po)),
+                "velocity_address": Out(address),
+                "velocities": In(word),
+                "write": Out(1),
+                "write_address": Out(address),
+                "new_velocities": Out(word),
+                "finished": Out(1),
+            }
+        )
+
+    @cached_property
+    def _products(self) -> LaneArray:
+        return LaneArray(trees=weight_gradient_trees(self.schedule))
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a step to the write of its velocities."""
+        return Lines.LATENCY + self._products.latency + FP32Adder.LATENCY
+
+    def elaborate(self, platform: Any) -> Module:
+        """Loops, and everything else at a fixed distance behind them."""
+        m = Module()
+        schedule, p = self.schedule, self.schedule.p
+        inputs, outputs = schedule.features, schedule.outputs
+        period = schedule.period
+        m.submodules.lines = lines = Lines(raster=inputs, rows=inputs.ring(period), words=p.pi)
+        m.submodules.blocks = blocks = Lines(raster=outputs, rows=outputs.ring(period), words=p.po)
+        connect_typed(m, wiring.flipped(self.replay), lines.i)
+        connect_typed(m, wiring.flipped(self.gradients), blocks.i)
+
+        go = Signal()
+        loops = WayLoops(m, schedule, Way.WEIGHT_GRADIENT, go=go)
+        m.d.comb += [
+            go.eq(blocks.ready & (lines.ready | ~loops.row_begins)),
+            lines.begin.eq(loops.start & loops.row_begins),
+            lines.end.eq(loops.row_ends),
+            blocks.begin.eq(loops.start),
+            blocks.end.eq(loops.ends),
+        ]
+        position = {"c": 1, "block": schedule.row_positions}
+        windows = window_steps(loops.nest, inputs, {"g": schedule.igs, "ig": 1}, position=position)
+        m.d.comb += [lines.window[name].eq(value) for name, value in windows.items()]
+        m.d.comb += [blocks.window[name].eq(value) for name, value in loops.output_window().items()]
+        self._accumulate(m, loops, lines.data, blocks.data)
+        return m
+
+    def _accumulate(self, m: Module, loops: WayLoops, inputs: Any, gradients: Any) -> None:
+        m.submodules.products = products = shared(self._products)
+        m.submodules.sums = sums = shared(AdderArray(lanes=self.schedule.weight_lanes))
+        to_sums = Lines.LATENCY + products.latency
+        step = delayed(m, loops.step, self.latency, name="step", reset_less=False)
+        address = delayed(m, loops.weight_address(), self.latency, name="address")
+        m.d.comb += [
+            products.a.eq(inputs),
+            products.b.eq(gradients),
+            products.valid.eq(step[Lines.LATENCY]),
+            self.velocity_address.eq(address[to_sums - 1]),
+            sums.a.eq(self.velocities),
+            sums.b.eq(products.o),
+            sums.valid.eq(step[to_sums]),
+            self.write.eq(step[-1]),
+            self.write_address.eq(address[-1]),
+            self.new_velocities.eq(sums.o),
+            self.finished.eq(delayed(m, loops.frame_ends, self.latency, name="finished", reset_less=False)[-1]),
+        ]
