@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fanin.cli.cluster.checkpoint import flat
-from fanin.cli.cluster.machine import Labels, Machine, NotFinite, Outputs, Progress, quiet
+from fanin.cli.cluster.machine import GOLDEN, RTL, Labels, Machine, NotFinite, Outputs, Progress, quiet
 from fanin.cli.cluster.setup import Setup
 from fanin.cnn import Network
 from fanin.cnn_training import Stretch
@@ -16,7 +16,6 @@ from fanin.errors import CheckFailed
 from fanin.golden.cnn.state import State
 from fanin.sim.learning.mlp import Samples
 
-RTL, GOLDEN, FLOAT64 = "rtl", "golden", "float64"  #: machines
 _LEAST = 2.0**-126  # of a class in the loss: below that, binary32 has nothing but 0
 
 #: Takes the state behind so many epochs, and frames of the next one.

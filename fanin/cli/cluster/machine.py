@@ -12,6 +12,8 @@ import numpy.typing as npt
 from fanin.cnn_training import Job
 from fanin.golden.cnn.state import Frames, State
 
+RTL, GOLDEN, FLOAT64 = "rtl", "golden", "float64"  #: machines
+
 #: Softmax of each frame, of axes frame, class: binary32, or binary64 of a model in that.
 Outputs = npt.NDArray[np.floating]
 Labels = npt.NDArray[np.int64]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from fanin.cli.cluster.machine import Labels, Machine, NotFinite, Outputs, Progress
+from fanin.cli.cluster.machine import FLOAT64, GOLDEN, Labels, Machine, NotFinite, Outputs, Progress
 from fanin.cli.cluster.setup import Setup
 from fanin.cnn import Network
 from fanin.cnn_training import Job
@@ -17,8 +18,11 @@ from fanin.golden.fp32 import Float32
 
 
 def machines_of(setup: Setup) -> dict[str, Machine]:
-    """What a run trains on, by name, its own machine first."""
-    return {"golden": Golden(setup.network)}
+    """What a run trains on, by name, its own machine first; in binary64 where PyTorch is installed."""
+    found: dict[str, Machine] = {GOLDEN: Golden(setup.network)}
+    if importlib.util.find_spec("torch"):
+        found[FLOAT64] = Float64(setup.network)
+    return found
 
 
 class Golden:
@@ -45,6 +49,40 @@ class Golden:
             if found := self._model.nonfinite:
                 part = "gradient" if found.direction == BACKWARD else "output"
                 raise NotFinite(found.stage, part, first + found.frame)
+            progress(frames.stop)
+        return _by_class(np.concatenate(results))
+
+    def evaluate(self, images: Frames) -> Outputs:
+        """Classify."""
+        return _by_class(self._model.evaluate(images))
+
+
+class Float64:
+    """The same network in binary64, as a ``Machine``."""
+
+    def __init__(self, network: Network):
+        from fanin.torch.cnn import Float64Network  # PyTorch takes seconds to load
+
+        self._network, self._make = network, Float64Network
+        self._model = Float64Network(network, [{} for _ in network.stages])
+
+    def load(self, states: tuple[State, ...]) -> None:
+        """Go on from a state."""
+        self._model = self._make(self._network, states)
+
+    def dump(self) -> tuple[State, ...]:
+        """The state now, rounded."""
+        return tuple(
+            {name: values.detach().numpy().astype(np.float32) for name, values in state.items()}
+            for state in self._model.states
+        )
+
+    def train(self, images: Frames, labels: Labels, job: Job, progress: Progress) -> Outputs:
+        """Train, a batch after the other."""
+        chosen, results = one_hot(self._network, labels), []
+        for first, batch in _batches(job):
+            frames = slice(first, first + batch.frames)
+            results.append(self._model.train(images[frames], chosen[frames], batch))
             progress(frames.stop)
         return _by_class(np.concatenate(results))
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from fanin import __version__
 from fanin.cli.cluster.builds import build_json
-from fanin.cli.cluster.loop import RTL, Loop
+from fanin.cli.cluster.loop import Loop
+from fanin.cli.cluster.machine import RTL
 from fanin.cli.cluster.setup import Setup, training_json
 from fanin.cli.output import finite
 

@@ -47,12 +47,11 @@ def exact_line(metrics: Metrics) -> str:
 def limit_line(metrics: Metrics) -> str:
     """The layer that limits, in a sentence."""
     layers, clock = metrics["build"]["layers"], metrics["build"]["clock_hz"]
-    slowest = max(layers, key=lambda layer: layer["cycles"])
-    equal = sum(layer["cycles"] == slowest["cycles"] for layer in layers) - 1
-    others = f", as {equal} other{'s' * (equal > 1)}" if equal else ""
+    cycles = max(layer["cycles"] for layer in layers)
+    slowest = [layer["name"] for layer in layers if layer["cycles"] == cycles]
     return (
-        f"{slowest['name']} limits by plan: it takes {slowest['cycles']:,} cycles a frame{others}, "
-        f"at {clock / 1e6:g} MHz {clock / slowest['cycles']:,.0f} frames a second"
+        f"{' and '.join(slowest)} limit{'s' * (len(slowest) == 1)} by plan: {cycles:,} cycles a frame, "
+        f"{clock / cycles:,.0f} frames a second at {clock / 1e6:g} MHz"
     )
 
 
