@@ -82,9 +82,9 @@ SMALL = {
     "scales_pass": True,
     "shape": 8,
     "slots": 4,
-    "source": 3,
+    "source": 2,
     "tag": 3,
-    "target": 16,
+    "target": 5,
     "trees": (((0, 0), (1, 1)),),
     "trains": True,
     "transfers": 3,
@@ -98,6 +98,7 @@ SMALL = {
 FRAME = Shape(2, 3, 2)
 # Where a name is not enough: by the parameter's type.
 SMALL_OF_TYPE = {
+    "Conv": Conv(inputs=(FRAME,), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
     "RingConfig": RING_PRESETS["tiny"],
     "RdmaConfig": RDMA_PRESETS["tiny"],
     "StoreConfig": StoreConfig(readers=(Frames(6, 2),), writers=(Frames(6, 2),), sections=(3, 2)),
