@@ -8,7 +8,15 @@ from fractions import Fraction
 from typing import ClassVar
 
 from fanin.layers.family import Memory
-from fanin.layers.layer import Layer, Parallelism, Shape, Storage, divisors, memory
+from fanin.layers.layer import Layer, Parallelism, Shape, Storage, ceil_div, divisors, memory
+
+LOSS_INTERVAL = 8  #: cycles an exponential, and a term of their sum
+LOSS_PAUSE = 199  #: cycles of a frame besides: of one exponential, the last term and the reciprocal
+
+
+def levels(lanes: int) -> int:
+    """Levels of a balanced tree over ``lanes``."""
+    return (lanes - 1).bit_length()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +61,14 @@ class SoftCrossLoss(Layer):
         """A whole frame: the sum comes last."""
         return Fraction(1)
 
+    def compute_cycles(self, p: Parallelism) -> int:
+        """A frame at a time: words come, exponentials are summed one by one, p leaves."""
+        rows = ceil_div(self.input.words, p.po)
+        return 2 * rows + LOSS_INTERVAL * self.input.words + levels(p.po) + LOSS_PAUSE
+
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Exponentials and labels, twice each: one is filled while one is handed on."""
-        return 2 * (memory(2 * self.input.words, p.po),)
+        """The logits, and exponentials in their place."""
+        return (memory(self.input.words, p.po),)
 
 
 @dataclass(frozen=True, kw_only=True)

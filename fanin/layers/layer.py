@@ -19,6 +19,8 @@ MAX_SIZE = 1 << 20  # of every dimension: far above any frame
 MAX_WORDS = 1 << 32  # of a frame, and
 MAX_CYCLES = 1 << 48  # of a frame on one multiplier: products of costs fit 64 bits
 
+REUSE = 8  #: cycles until an accumulator may be read again: FP32Adder's 7 and the write
+
 
 @dataclass(frozen=True, order=True)
 class Shape:
@@ -171,7 +173,7 @@ class Layer:
         total = {"mac": 0, "mul": 0, "add": 0}
         parts = [("forward", self.lanes(p)), ("fixed", 1)]
         if self.gradient:
-            parts.append(("input_gradient", self.lanes(p)))
+            parts += [("input_gradient", self.lanes(p)), ("fixed_gradient", 1)]
         if self.parameters:
             parts += [("weight_gradient", self.lanes(p)), ("update", 1)]
         for part, times in parts:

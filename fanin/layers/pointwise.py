@@ -8,9 +8,12 @@ from math import gcd
 from typing import ClassVar
 
 from fanin.layers.family import Memory
-from fanin.layers.layer import Layer, Parallelism, Shape, Storage, divisors, memory
+from fanin.layers.layer import REUSE, Layer, Parallelism, Shape, Storage, ceil_div, divisors, memory
 
-NORM_STATE = 9  # words a channel: μ, σ², 1/σ, two sums forward; two control terms and their sums backward
+NORM_STATE = 7  # words a channel: μ, σ², 1/σ and two sums forward; two control terms
+NORM_STATE_BACK = 3  # more of them with a gradient: 1/σ of the frame that comes back, the control terms' sums
+NORM_INTERVAL = 5  #: cycles a channel, when state changes after a frame
+NORM_PAUSE = 140  #: cycles besides: until sums are final, and for one channel's mean, variance and 1/σ
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +26,10 @@ class Bias(Layer):
     def parameters(self) -> int:
         """One per channel."""
         return self.input.c
+
+    def compute_cycles(self, p: Parallelism) -> int:
+        """h·w·max(c/po, 8): on the way back every position adds to each channel's velocity."""
+        return self.input.h * self.input.w * max(ceil_div(self.input.c, p.po), REUSE)
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """What comes from DRAM stays for the frame, where there is more than one position."""
@@ -99,10 +106,20 @@ class OnlineNorm(Layer):
             if not isinstance(value, float) or not 0 < value < 1:
                 raise ValueError(f"{name} must be a number between 0 and 1, not {value!r}")
 
+    def groups(self, p: Parallelism) -> int:
+        """Transfers that all channels take."""
+        return ceil_div(self.input.c, p.po)
+
+    def compute_cycles(self, p: Parallelism) -> int:
+        """A channel comes again after ``REUSE`` cycles; 1/σ is saved first; last, state changes."""
+        groups = self.groups(p)
+        steps = self.input.h * self.input.w * max(groups, REUSE)
+        return steps + bool(self.saved) * groups + NORM_INTERVAL * self.input.c + NORM_PAUSE
+
     @property
     def saved(self) -> int:
-        """Its output and, behind it, a frame's 1/σ of every channel: what the gradient is made of."""
-        return self.output.words + self.output.c if self.gradient else 0
+        """A frame's 1/σ of every channel and, behind it, its output: what the gradient is made of."""
+        return self.input.c + self.output.words if self.gradient else 0
 
     @property
     def state_words(self) -> int:
@@ -110,5 +127,6 @@ class OnlineNorm(Layer):
         return 5 * self.input.c
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """State of every channel."""
-        return (memory(NORM_STATE * self.input.c, p.po),)
+        """State of every channel, a memory for each word of it."""
+        kinds = NORM_STATE + NORM_STATE_BACK * self.gradient
+        return kinds * (memory(self.input.c, p.po),)

@@ -13,10 +13,9 @@ from functools import cached_property
 from itertools import product
 from math import ceil, prod
 
-from fanin.layers.layer import Parallelism, ceil_div, divisors
+from fanin.layers.layer import REUSE, Parallelism, ceil_div, divisors
 from fanin.layers.window import Conv, DepthwiseConv, Pair
 
-REUSE = 8  #: cycles until an accumulator may be read again: FP32Adder's 7 and the write
 HAND_OVER = (
     12  #: cycles, at most, between a row's last word, the block that waits for it, and the row's next use
 )

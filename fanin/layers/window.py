@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from fanin.layers.family import Memory
 from fanin.layers.layer import (
+    REUSE,
     Layer,
     Parallelism,
     Shape,
@@ -282,6 +283,13 @@ class MaxPool(Window):
 
     kind: ClassVar[str] = "max_pool"
 
+    def check(self) -> None:
+        """Raise ValueError where a window would see nothing but padding, too."""
+        super().check()
+        if any(side >= size for side, size in zip(self.padding, 2 * self.kernel, strict=True)):
+            window = f"{self.kernel[0]}×{self.kernel[1]}"
+            raise ValueError(f"a window of {window} would see nothing but padding, which is {self.padding}")
+
     @property
     def saved(self) -> int:
         """Where in its window each output was found: row · kernel width + column, a word each."""
@@ -323,6 +331,10 @@ class GlobalAvgPool(Layer):
         """A whole frame."""
         return Fraction(1)
 
+    def compute_cycles(self, p: Parallelism) -> int:
+        """h·w·max(c/po, 8): every position uses each channel's sum."""
+        return self.input.h * self.input.w * max(ceil_div(self.input.c, p.po), REUSE)
+
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """A sum per channel, twice: one is filled while one is handed on; the same on the way back."""
-        return (1 + self.gradient) * (memory(2 * self.input.c, p.po),)
+        """A sum per channel; on the way back two shares per channel: one comes in while one is handed on."""
+        return (memory(self.input.c, p.po),) + self.gradient * (memory(2 * self.input.c, p.po),)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any
 
 from amaranth import Cat, Const, Mux, Value
 
@@ -13,6 +16,12 @@ def select(choices: Sequence[Value], index: Value) -> Value:
         choices = [Mux(bit, odd, even) for even, odd in zip(choices[::2], choices[1::2], strict=True)]
     (choice,) = choices
     return choice
+
+
+def one_hot(choices: Iterable[Any], lines: Value) -> Value:
+    """The choice whose line is high, by ands and ors; zeros without such a line. One line a choice."""
+    values = map(Value.cast, choices)
+    return reduce(or_, (value & line.replicate(len(value)) for value, line in zip(values, lines, strict=True)))
 
 
 def lookup(table: Sequence[int], index: Value) -> Value:

@@ -13,7 +13,7 @@ from fanin.hdl.arith.array import AdderArray
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.emit import shared
 from fanin.layers.family import WORD_BITS
-from fanin.layers.schedule import REUSE
+from fanin.layers.layer import REUSE
 
 
 class Fold(wiring.Component):

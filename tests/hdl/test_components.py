@@ -11,10 +11,13 @@ from amaranth.hdl import Value
 from amaranth.lib import wiring
 
 import fanin.hdl
+from fanin.cnn_examples import EXAMPLES
+from fanin.cnn_memory import Frames, StoreConfig
 from fanin.codec import Bfp
 from fanin.glm import PRESETS
 from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
+from fanin.layers import ends, pointwise, window
 from fanin.layers.layer import Parallelism, Shape
 from fanin.layers.schedule import Raster, Schedule
 from fanin.layers.window import Conv
@@ -29,40 +32,62 @@ SECTIONS = ("Members", "Parameters", "Latency", "Source")
 SMALL = {
     "address_width": 16,
     "banks": 2,
+    "beats": 4,
     "burst": 8,
     "capacity": 64,
     "completions": 4,
     "config": PRESETS["tiny"],
+    "consumers": 3,
     "count": 4,
     "depth": 264,
+    "drain": 5,
     "encap": Encap.L2,
     "engines": 2,
     "fifo_depth": 16,
     "frac": 24,
+    "frame": 48,
     "frame_beats": 4,
+    "groups": 2,
+    "i": 2,
     "input_width": 8,
     "inputs": 4,
+    "interval": 5,
+    "kinds": 2,
     "lanes": 4,
-    "limit": 4,
+    "limit": 16,
+    "latency": 3,
+    "layer": None,
     "mac_width": 64,
     "max_bytes": 34,
     "max_frame": 128,
     "max_mini_batch": 16,
+    "network": EXAMPLES["tiny"],
+    "o": 5,
     "operand": signed(8),
+    "operands": 2,
     "output_width": 16,
     "raster": Raster(height=2, width=4, groups=2, lanes=20, columns=2, positions=2, steps=2),
     "reads": (0, 0),
+    "parallelism": Parallelism(),
+    "positions": 3,
     "receive": True,
+    "sections": (3, 2),
     "registers": node_registers(PRESETS["tiny"]),
     "rows": 3,
     "schedule": Schedule(
         Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
         Parallelism(),
     ),
+    "results": 1,
+    "scales_pass": True,
     "shape": 8,
     "slots": 4,
+    "source": 2,
     "tag": 3,
+    "target": 5,
     "trees": (((0, 0), (1, 1)),),
+    "trains": True,
+    "transfers": 3,
     "values": 8,
     "wait": True,
     "width": 256,
@@ -70,11 +95,22 @@ SMALL = {
     "words": 10,
     "writes": 0,
 }
+FRAME = Shape(2, 3, 2)
 # Where a name is not enough: by the parameter's type.
 SMALL_OF_TYPE = {
+    "Conv": Conv(inputs=(FRAME,), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
     "RingConfig": RING_PRESETS["tiny"],
     "RdmaConfig": RDMA_PRESETS["tiny"],
+    "StoreConfig": StoreConfig(readers=(Frames(6, 2),), writers=(Frames(6, 2),), sections=(3, 2)),
     "Words": Words(256, Bfp(exponent=5)),
+    "ends.SoftCrossLoss": ends.SoftCrossLoss(inputs=(FRAME, FRAME), gradient=True),
+    "pointwise.Add": pointwise.Add(inputs=(FRAME, FRAME), gradient=True),
+    "pointwise.Bias": pointwise.Bias(inputs=(FRAME,), gradient=True),
+    "pointwise.Concat": pointwise.Concat(inputs=(FRAME, FRAME), gradient=True),
+    "pointwise.OnlineNorm": pointwise.OnlineNorm(inputs=(FRAME,), gradient=True),
+    "pointwise.Relu": pointwise.Relu(inputs=(FRAME,), gradient=True),
+    "pointwise.Relu6": pointwise.Relu6(inputs=(FRAME,), gradient=True),
+    "window.GlobalAvgPool": window.GlobalAvgPool(inputs=(FRAME,), gradient=True),
 }
 
 
@@ -89,7 +125,7 @@ def _components():
 
 COMPONENTS = _components()
 # These take seconds to elaborate, most as the parts of one another.
-LARGE = ("Backward", "GlmWorker", "GroupCutter", "InceptionnReceiver", "RingNic", "RingNode")
+LARGE = ("Backward", "ClusterNode", "GlmWorker", "GroupCutter", "InceptionnReceiver", "RingNic", "RingNode")
 every_component = pytest.mark.parametrize("name", sorted(COMPONENTS))
 
 

@@ -18,7 +18,7 @@ from fanin.planner.search.instance import Instance, Placement
 def plan(*, dram=50 * 10**9, storage=Storage.CHIP, batch=10):
     """Everything on one Arria 10, as slow as can be; the dense layer's 15 weights where ``storage`` says."""
     with new_model() as builder:
-        x = global_avg_pool(conv(3, 1, 1, add_input("x", [4, 4, 2])))
+        x = global_avg_pool(conv(3, 1, 1, add_input("x", [4, 4, 3])))
         add_output("y", soft_cross_loss(dense(5, x), add_input("labels", [5])))
     model = builder.finish("small", "small.py")
     part = replace(load_cluster("arria10x1").devices[0].part, dram=dram)
@@ -57,5 +57,5 @@ def test_throughput_with_update_counts_both_once_a_batch():
 
 
 def test_what_sets_the_period_is_named():
-    assert bottleneck(plan()) == {"device": "fpga0", "resource": "cycles", "layer": "conv1"}  # 2·3·16 cycles
+    assert bottleneck(plan()) == {"device": "fpga0", "resource": "cycles", "layer": "conv1"}  # 3·3·16 cycles
     assert bottleneck(plan(dram=10**6, storage=Storage.DRAM)) == {"device": "fpga0", "resource": "dram_read"}

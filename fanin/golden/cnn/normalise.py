@@ -37,14 +37,14 @@ def norm_constants(layer: OnlineNorm) -> NormConstants:
 def online_norm(layer: OnlineNorm, state: State, x: Frames, train: bool) -> tuple[Frames, Float32]:
     """Frame by frame, each with the state that the one before left; in evaluation the state stands still.
 
-    Saved is y, and behind it the 1/σ of every channel that it was made with.
+    Saved is the 1/σ of every channel, and behind it the y that was made with it.
     """
     outputs, saved = [], []
     for frame in x:
         d = add(frame.reshape(-1, layer.input.c), -state["mean"])
         y = multiply(d, state["scale"])
         outputs.append(y.reshape(frame.shape))
-        saved.append(np.concatenate([y.ravel(), state["scale"]]))
+        saved.append(np.concatenate([state["scale"], y.ravel()]))
         if train:
             _follow(norm_constants(layer), state, d)
     return np.array(outputs), np.array(saved)
@@ -64,7 +64,7 @@ def online_norm_back(layer: OnlineNorm, state: State, saved: Float32, gradient: 
     c, channels = norm_constants(layer), layer.input.c
     found = []
     for words, frame in zip(saved, gradient, strict=True):
-        y, scale = words[:-channels].reshape(-1, channels), words[-channels:]
+        scale, y = words[:channels], words[channels:].reshape(-1, channels)
         a = add(frame.reshape(y.shape), -multiply(state["ey"], y))
         dx = add(multiply(a, scale), -state["e1"])
         found.append(dx.reshape(frame.shape))

@@ -1,0 +1,74 @@
+"""What reciprocal, 1/√x and exp share: fields, tables of seeds, a series around a seed, scaling by 2^n."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from amaranth import Cat, Const, Mux, Value
+
+from fanin.codec import EXPONENT_BIAS, FLOAT_BITS, FRACTION_BITS, QUIET_NAN, SPECIAL_EXPONENT
+from fanin.golden.cnn.functions import UPPER_BITS
+from fanin.hdl.arith.datapath import Constant, Datapath, Number
+
+NAN = Const(QUIET_NAN, FLOAT_BITS)
+
+
+def fraction_of(bits: Value) -> Value:
+    """The fraction of a binary32."""
+    return bits[:FRACTION_BITS]
+
+
+def exponent_of(bits: Value) -> Value:
+    """The biased exponent of a binary32."""
+    return bits[FRACTION_BITS : FLOAT_BITS - 1]
+
+
+def is_special(bits: Value) -> Value:
+    """Infinity or NaN."""
+    return exponent_of(bits) == SPECIAL_EXPONENT
+
+
+def is_nan(bits: Value) -> Value:
+    """NaN."""
+    return is_special(bits) & fraction_of(bits).any()
+
+
+def infinity(sign: Value) -> Value:
+    """Infinity of that sign."""
+    return Cat(Const(0, FRACTION_BITS), Const(SPECIAL_EXPONENT, FLOAT_BITS - 1 - FRACTION_BITS), sign)
+
+
+def from_one(fraction: Value, odd: Value) -> Value:
+    """1.fraction · 2^odd."""
+    return Cat(fraction, Mux(odd, EXPONENT_BIAS + 1, EXPONENT_BIAS), Const(0, 1))
+
+
+def table(values: Iterable[float]) -> list[int]:
+    """Bits of values that binary32 has exactly."""
+    return [int(np.float32(value).view(np.uint32)) for value in values]
+
+
+def refined(path: Datapath, m: Number, seed: Number, square: Number, terms: tuple[float, ...]) -> Number:
+    """seed · (1 + t0·e + t1·e² + …), e = 1 − m·square; the product with the upper part of m is exact."""
+    dropped = FRACTION_BITS + 1 - UPPER_BITS
+    upper = path.logic(lambda bits: Cat(Const(0, dropped), bits[dropped:]), m)
+    lower = path.subtract(m, upper)
+    rest = path.subtract(Constant(1), path.multiply(upper, square))
+    e = path.subtract(rest, path.multiply(lower, square))
+    series = path.multiply(path.polynomial(terms, e), e)
+    return path.add(seed, path.multiply(seed, series))
+
+
+def scaled(path: Datapath, y: Number, exponent: Number) -> Number:
+    """y · 2^exponent of a positive, finite y: +0 below 2^-126, infinity from 2^128."""
+    total = path.logic(lambda bits, more: exponent_of(bits) + more, y, exponent)
+    return path.logic(_saturated, total, y)
+
+
+def _saturated(total: Value, y: Value) -> Value:
+    """``y`` with the exponent ``total``, which is signed."""
+    most = total >= SPECIAL_EXPONENT
+    none = total <= 0
+    exponent = Mux(most, SPECIAL_EXPONENT, Mux(none, 0, total[: FLOAT_BITS - 1 - FRACTION_BITS]))
+    return Cat(Mux(most | none, 0, fraction_of(y)), exponent[: FLOAT_BITS - 1 - FRACTION_BITS], Const(0, 1))

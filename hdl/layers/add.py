@@ -1,0 +1,72 @@
+"""The sum of two feature maps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import flipped
+
+from fanin.hdl.arith.array import AdderArray
+from fanin.hdl.emit import shared
+from fanin.hdl.layers.interface import layer_members
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fork import StreamFork
+from fanin.hdl.stream.join import StreamJoin
+from fanin.hdl.stream.pipeline_queue import PipelineQueue
+from fanin.layers import pointwise
+from fanin.layers.layer import Parallelism
+
+
+class Add(wiring.Component):
+    """The sum of two inputs, word by word; both get a copy of the gradient.
+
+    Members
+    -------
+    ``features``, ``outputs``, ``control`` : as ``fanin.hdl.layers.interface`` has them
+    ``gradients``, ``input_gradients`` : likewise, where ``layer.gradient``
+        ``input_gradients`` follow ``gradients`` within the cycle.
+
+    Parameters
+    ----------
+    ``layer`` : ``fanin.layers.pointwise.Add``
+    ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
+
+    Latency
+    -------
+    8 cycles forward, 0 backward; one transfer a cycle.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Numbers".
+    """
+
+    def __init__(self, *, layer: pointwise.Add, parallelism: Parallelism):
+        self.layer, self.parallelism = layer, parallelism
+        super().__init__(layer_members(layer, parallelism))
+
+    def elaborate(self, platform: Any) -> Module:
+        """The adders never wait: two transfers enter when their sum has a place behind them."""
+        m = Module()
+        words = self.outputs.payload.shape()
+        m.submodules.join = join = StreamJoin(shape=words)
+        m.submodules.adders = adders = shared(AdderArray(lanes=self.parallelism.po))
+        m.submodules.queue = queue = PipelineQueue(shape=words, latency=adders.latency)
+        for source, sink in zip(self.features, join.i, strict=True):
+            connect_typed(m, flipped(source), sink)
+        connect_typed(m, queue.o, flipped(self.outputs))
+        m.d.comb += [
+            join.o.ready.eq(queue.ok),
+            queue.enter.eq(join.o.valid & queue.ok),
+            adders.a.eq(join.o.payload[0]),
+            adders.b.eq(join.o.payload[1]),
+            adders.valid.eq(queue.enter),
+            queue.result.eq(adders.o),
+        ]
+        if self.layer.gradient:
+            m.submodules.fork = fork = StreamFork(shape=words)
+            connect_typed(m, flipped(self.gradients), fork.i)
+            for source, sink in zip(fork.o, self.input_gradients, strict=True):
+                connect_typed(m, source, flipped(sink))
+        return m

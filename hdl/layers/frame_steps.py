@@ -1,0 +1,89 @@
+"""The steps of a frame in a layer that has state of every channel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.layers.channels import group_range
+from fanin.layers.layer import REUSE
+
+
+class FrameSteps(wiring.Component):
+    """Counts the words of frames, and waits where a channel would come again too soon for its sum.
+
+    A position takes a step per group of channels, and ``REUSE`` steps at least: those beyond are pauses.
+
+    Members
+    -------
+    ``active`` : In(1)
+        A frame is under way.
+    ``taken`` : In(1)
+        A word is taken; only while ``work`` is high.
+    ``work`` : Out(1)
+        This step takes a word; a pause is no work. Low while not ``active``.
+    ``group`` : Out
+        The word's group of channels; registered.
+    ``first`` : Out(1)
+        It lies in the frame's first position; registered.
+    ``end`` : Out(1)
+        The frame's last step is done in this cycle.
+
+    Parameters
+    ----------
+    ``positions`` : int, at least 1
+        Of a frame.
+    ``groups`` : int, at least 1
+        Words of a position.
+
+    Latency
+    -------
+    None: ``positions`` · max(``groups``, ``REUSE``) cycles a frame if a word is there in each step.
+
+    Source
+    ------
+    docs/systems/cluster.md: an accumulator may be read again after 8 cycles.
+    """
+
+    def __init__(self, *, positions: int, groups: int):
+        self.positions = positions
+        self.groups = groups
+        super().__init__(
+            {
+                "active": In(1),
+                "taken": In(1),
+                "work": Out(1),
+                "group": Out(group_range(groups)),
+                "first": Out(1, init=1),
+                "end": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Steps of a position, positions of a frame; ``pause`` says that a position's words have come."""
+        m = Module()
+        steps = max(self.groups, REUSE)
+        step = Signal(range(steps))
+        position = Signal(range(self.positions))
+        pause = Signal()
+        last_step = step == steps - 1
+        last_position = position == self.positions - 1
+        advance = self.active & (self.taken | pause)
+        m.d.comb += [
+            self.work.eq(self.active & ~pause),
+            self.group.eq(step),
+            self.end.eq(advance & last_step & last_position),
+        ]
+        with m.If(advance):
+            m.d.sync += step.eq(Mux(last_step, 0, step + 1))
+            if self.groups < steps:
+                m.d.sync += pause.eq((step >= self.groups - 1) & ~last_step)
+            with m.If(last_step):
+                m.d.sync += [
+                    position.eq(Mux(last_position, 0, position + 1)),
+                    self.first.eq(last_position),
+                ]
+        return m

@@ -1,0 +1,140 @@
+"""The mean of every channel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import flipped
+
+from fanin.codec import FRACTION_BITS
+from fanin.golden.cnn.folds import inverse
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.layers.fold import Fold
+from fanin.hdl.layers.interface import layer_members
+from fanin.hdl.layers.nest import Nest
+from fanin.hdl.layers.raster import apart, scaled
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.credits import Credits
+from fanin.hdl.stream.pipeline_queue import PipelineQueue
+from fanin.layers import window
+from fanin.layers.family import WORD_BITS
+from fanin.layers.layer import Parallelism
+
+
+class GlobalAvgPool(wiring.Component):
+    """The mean of every channel; every position gets the same share of the gradient.
+
+    The next frame follows its predecessor at once. On the way back a frame's shares are computed once and given
+    for every position, while those of the next frame come in.
+
+    Members
+    -------
+    ``features``, ``outputs``, ``control`` : as ``fanin.hdl.layers.interface`` has them
+    ``gradients``, ``input_gradients`` : likewise, where ``layer.gradient``
+
+    Parameters
+    ----------
+    ``layer`` : ``fanin.layers.window.GlobalAvgPool``
+    ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
+
+    Latency
+    -------
+    15 cycles from a word of the last position to its mean; 8 from the last gradient of a frame to the first
+    of the input. Forward a position takes max(c / po, 8) cycles, backward c / po.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Numbers".
+    """
+
+    def __init__(self, *, layer: window.GlobalAvgPool, parallelism: Parallelism):
+        self.layer, self.parallelism = layer, parallelism
+        super().__init__(layer_members(layer, parallelism))
+        shape = layer.input
+        self._rows = shape.c // parallelism.po
+        self._positions = shape.h * shape.w
+        self._words = self.outputs.payload.shape()
+        self._share = int(inverse(self._positions).view("u4"))
+
+    def elaborate(self, platform: Any) -> Module:
+        """Both ways, which have nothing in common."""
+        m = Module()
+        self._forward(m)
+        if self.layer.gradient:
+            self._backward(m)
+        return m
+
+    def _forward(self, m: Module) -> None:
+        """A fold over the positions; its sums go on to the multipliers, and have a place behind them."""
+        (features,) = self.features
+        enter = features.valid & features.ready
+        nest = Nest(m, {"position": self._positions, "row": self._rows}, enter, name="forward")
+        first, last, row_ends = Signal(init=1), nest.ends(["position"]), enter & nest.ends(["row"])
+        with m.If(row_ends):
+            m.d.sync += first.eq(last)
+        m.submodules.fold = fold = Fold(lanes=self.parallelism.po, depth=self._rows)
+        means, latency = scaled(m, fold.o, self._share, fold.o_valid, name="means")
+        m.submodules.queue = queue = PipelineQueue(shape=self._words, latency=fold.LATENCY + latency)
+        connect_typed(m, queue.o, flipped(self.outputs))
+        m.d.comb += [
+            features.ready.eq(apart(m, row_ends, self._rows) & (queue.ok | ~last)),
+            fold.valid.eq(enter),
+            fold.first.eq(first),
+            fold.last.eq(last),
+            fold.i.eq(features.payload),
+            queue.enter.eq(enter & last),
+            queue.result.eq(means),
+        ]
+
+    def _backward(self, m: Module) -> None:
+        """A memory of two frames' shares: one is given while the other comes in."""
+        frames = {"frame": 2, "row": self._rows}
+        m.submodules.shares = shares = Memory(shape=self._words, depth=2 * self._rows, init=[])
+        m.submodules.free = free = Credits(limit=2, full=True)
+        m.submodules.filled = filled = Credits(limit=2)
+
+        gradients = self.gradients
+        enter = gradients.valid & gradients.ready
+        taken = Nest(m, frames, enter, name="taken")
+        result, latency = scaled(m, gradients.payload, self._share, enter, name="products")
+        write = shares.write_port()
+        address = taken.walk(_addresses(self._rows), name="address")
+        store = delayed(m, enter, latency, name="store", reset_less=False)[-1]
+        ends = delayed(m, taken.ends(["row"]), latency, name="stored_last")[-1]
+        m.d.comb += [
+            gradients.ready.eq(free.ok),
+            free.take.eq(enter & taken.ends(["row"])),
+            write.addr.eq(delayed(m, address, latency, name="to")[-1]),
+            write.data.eq(Cat(Mux(_is_zero(word), 0, word) for word in result)),
+            write.en.eq(store),
+            filled.give.eq(store & ends),
+        ]
+
+        give = self.input_gradients[0]
+        step = filled.ok & (~give.valid | give.ready)
+        given = Nest(m, {"frame": 2, "position": self._positions, "row": self._rows}, step, name="given")
+        read = shares.read_port()
+        done = step & given.ends(["position", "row"])
+        m.d.comb += [
+            read.addr.eq(given.walk(_addresses(self._rows), name="address")),
+            read.en.eq(step),
+            give.payload.eq(read.data),
+            filled.take.eq(done),
+            free.give.eq(done),
+        ]
+        with m.If(step):
+            m.d.sync += give.valid.eq(1)
+        with m.Elif(give.ready):
+            m.d.sync += give.valid.eq(0)
+
+
+def _addresses(rows: int) -> dict[str, int]:
+    return {"frame": rows, "row": 1}
+
+
+def _is_zero(word: Any) -> Any:
+    """Of what arithmetic makes: there are no subnormals."""
+    return ~word[FRACTION_BITS : WORD_BITS - 1].any()

@@ -1,0 +1,212 @@
+"""Online normalisation of frames on their way forward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.codec import FLOAT_BITS
+from fanin.golden.cnn.normalise import norm_constants
+from fanin.hdl.arith.array import AdderArray
+from fanin.hdl.arith.datapath import Constant, Datapath, Number
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
+from fanin.hdl.arith.rsqrt import rsqrt
+from fanin.hdl.emit import shared
+from fanin.hdl.layers.channels import ChannelSums, ChannelUpdate, negated, products
+from fanin.hdl.layers.frame_steps import FrameSteps
+from fanin.hdl.layers.interface import word_stream
+from fanin.hdl.layers.norm_control import NormControl
+from fanin.hdl.layers.norm_state import FORWARD, NormMemories, connect_update, state_access
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.credits import Credits
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.layers import pointwise
+from fanin.layers.layer import Parallelism
+
+_MEAN, _VARIANCE, _SCALE = range(len(FORWARD))
+_D = 1 + FP32Adder.LATENCY  # cycles from a word that is taken to x ⊖ m,
+_Y = _D + FP32Multiplier.LATENCY  # and to y
+RESULTS = 32  #: words that may be under way, or wait to leave: more than the pipeline has stages, for full rate
+
+
+def result_shape(lanes: int) -> data.StructLayout:
+    """Words, and whether they go out and whether they are saved."""
+    return data.StructLayout({"words": data.ArrayLayout(FLOAT_BITS, lanes), "output": 1, "save": 1})
+
+
+class NormForwardUpdate(ChannelUpdate):
+    """Mean, variance and 1/σ of every channel after a frame.
+
+    Members
+    -------
+    As those of ``ChannelUpdate``: ``start``, ``busy``, ``done``, ``read_group``, ``rows`` (mean, variance, sum
+    and sum of squares), ``write``, ``write_group``, ``write_lane``, ``words`` (mean, variance, 1/σ).
+
+    Parameters
+    ----------
+    ``layer`` : fanin.layers.pointwise.OnlineNorm
+    ``parallelism`` : Parallelism
+
+    Latency
+    -------
+    As that of ``ChannelUpdate``.
+
+    Source
+    ------
+    Chiley et al., algorithm 1; docs/systems/cluster.md, "Numbers".
+    """
+
+    multipliers = 3
+    adders = 2
+
+    def __init__(self, *, layer: pointwise.OnlineNorm, parallelism: Parallelism):
+        self.layer = layer
+        self.parallelism = parallelism
+        super().__init__(
+            groups=layer.groups(parallelism),
+            lanes=parallelism.po,
+            operands=4,
+            results=len(FORWARD),
+            interval=pointwise.NORM_INTERVAL,
+        )
+
+    def formula(self, path: Datapath, *operands: Number) -> tuple[Number, ...]:
+        """What the scale needs stands first, so that it waits for nothing else."""
+        mean, variance, total, squares = operands
+        alpha, beta, _, epsilon, share = (Constant(float(c)) for c in norm_constants(self.layer))
+        a = path.multiply(total, share)
+        q = path.multiply(squares, share)
+        excess = path.subtract(q, path.multiply(beta, path.multiply(a, a)))
+        kept = path.multiply(alpha, variance)
+        variance = path.add(kept, path.multiply(beta, excess))
+        scale = rsqrt(path, path.add(variance, epsilon))
+        return path.add(mean, path.multiply(beta, a)), variance, scale
+
+
+class NormForward(wiring.Component):
+    """y = (x ⊖ m) ⊗ r of every word, and after each frame that is trained on the new m, s and r.
+
+    Of a frame that is trained on, r of every channel is saved first, then y, if the layer has a gradient.
+
+    Members
+    -------
+    ``features`` : In, stream of ``po`` words
+    ``results`` : Out, stream of ``result_shape``
+    ``train`` : In(1)
+        The frames that come are trained on; else state stands still and nothing is saved.
+    ``access`` : In, ``state_access``
+        To mean, variance and 1/σ, while no frame is under way.
+    ``idle`` : Out(1)
+        No frame is under way.
+
+    Parameters
+    ----------
+    ``layer`` : fanin.layers.pointwise.OnlineNorm
+    ``parallelism`` : Parallelism
+
+    Latency
+    -------
+    15 cycles from a word to its result. ``layer.cycles`` a frame that is trained on, if nothing stalls; 1 +
+    positions · max(groups of channels, 8) another one.
+
+    Source
+    ------
+    Chiley et al., algorithm 1; docs/systems/cluster.md, "Numbers".
+    """
+
+    def __init__(self, *, layer: pointwise.OnlineNorm, parallelism: Parallelism):
+        self.layer = layer
+        self.parallelism = parallelism
+        self.lanes = parallelism.po
+        self.groups = layer.groups(parallelism)
+        super().__init__(
+            {
+                "features": In(word_stream(self.lanes)),
+                "results": Out(stream.Signature(result_shape(self.lanes))),
+                "train": In(1),
+                "access": In(state_access(self.groups, self.lanes, len(FORWARD))),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A pipeline of words; behind it, once a frame, the update of channels."""
+        m = Module()
+        shape = {"groups": self.groups, "lanes": self.lanes}
+        m.submodules.memories = memories = NormMemories(**shape, kinds=len(FORWARD))
+        m.submodules.total = total = ChannelSums(**shape)
+        m.submodules.squares = squares = ChannelSums(**shape)
+        m.submodules.update = update = NormForwardUpdate(layer=self.layer, parallelism=self.parallelism)
+        m.submodules.steps = steps = FrameSteps(
+            positions=self.layer.input.h * self.layer.input.w, groups=self.groups
+        )
+        m.submodules.control = control = NormControl(
+            groups=self.groups, scales_pass=bool(self.layer.saved), drain=_Y + squares.latency - 1
+        )
+        m.submodules.results = results = StreamFIFO(shape=result_shape(self.lanes), depth=RESULTS)
+        m.submodules.room = room = Credits(limit=RESULTS, full=True)
+        connect_typed(m, wiring.flipped(self.access), memories.access)
+        connect_update(m, memories, update)
+        connect_typed(m, results.o, wiring.flipped(self.results))
+
+        group = delayed(m, steps.group, _Y - 1, name="group")
+        first = delayed(m, steps.first, _Y, name="first")
+        taken = delayed(m, steps.taken, _Y, name="taken", reset_less=False)
+        learnt = [flag & self.train for flag in taken]
+        d, y, square = self._words(m, taken, memories)
+        for sums, value, age in ((total, d, _D), (squares, square, _Y)):
+            m.d.comb += [
+                sums.group.eq(Mux(update.busy, update.read_group, group[age - 1])),
+                sums.value.eq(value),
+                sums.valid.eq(learnt[age]),
+                sums.first.eq(first[age]),
+            ]
+        m.d.comb += [
+            memories.read_groups[_MEAN].eq(Mux(update.busy, update.read_group, steps.group)),
+            memories.read_groups[_VARIANCE].eq(update.read_group),
+            memories.read_groups[_SCALE].eq(Mux(control.scales, control.group, group[_D - 1])),
+            Value.cast(update.rows).eq(Cat(memories.rows[:_SCALE], total.sums, squares.sums)),
+        ]
+
+        passed = delayed(m, control.passed, 1, name="passed", reset_less=False)[-1]
+        m.d.comb += [
+            control.begin.eq(self.features.valid & ~self.access.active),
+            control.learn.eq(self.train),
+            control.passed.eq(control.scales & room.ok),
+            control.end.eq(steps.end),
+            control.updated.eq(update.done),
+            self.idle.eq(control.idle),
+            update.start.eq(control.update),
+            steps.active.eq(control.words),
+            steps.taken.eq(self.features.valid & self.features.ready),
+            self.features.ready.eq(steps.work & room.ok),
+            room.take.eq(steps.taken | control.passed),
+            room.give.eq(results.o.valid & results.o.ready),
+            results.i.valid.eq(taken[_Y] | passed),
+            results.i.payload.words.eq(Mux(passed, memories.rows[_SCALE].as_value(), y.as_value())),
+            results.i.payload.output.eq(~passed),
+            results.i.payload.save.eq(self.train),
+        ]
+        return m
+
+    def _words(self, m: Module, taken: list[Value], memories: Any) -> tuple[Any, Any, Any]:
+        """x ⊖ m, ``_D`` cycles after a word is taken, and that times r and times itself, ``_Y`` after it."""
+        m.submodules.subtract = subtract = shared(AdderArray(lanes=self.lanes))
+        m.submodules.scale = scale = shared(products(self.lanes))
+        m.submodules.square = square = shared(products(self.lanes))
+        m.d.comb += [
+            subtract.a.eq(delayed(m, self.features.payload, 1, name="x")[-1]),
+            subtract.b.eq(negated(memories.rows[_MEAN])),
+            subtract.valid.eq(taken[1]),
+            scale.a.eq(subtract.o),
+            scale.b.eq(memories.rows[_SCALE]),
+            scale.valid.eq(taken[_D]),
+            square.a.eq(subtract.o),
+            square.b.eq(subtract.o),
+            square.valid.eq(taken[_D]),
+        ]
+        return subtract.o, scale.o, square.o

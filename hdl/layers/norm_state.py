@@ -1,0 +1,205 @@
+"""How the state of online normalisation comes in and goes out, a word at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.codec import FLOAT_BITS
+from fanin.golden.cnn.state import NORM_STATE
+from fanin.hdl.arith.select import one_hot
+from fanin.hdl.layers.channels import ChannelCursor, ChannelMemory, group_range
+from fanin.hdl.layers.interface import LayerControl, Mode
+
+FORWARD, BACKWARD = NORM_STATE[:3], NORM_STATE[3:]  #: words of a channel that either way has
+
+
+def state_access(groups: int, lanes: int, kinds: int) -> wiring.Signature:
+    """Access to one channel: ``write`` says which kinds get ``word``; ``read`` has the group a cycle later."""
+    return wiring.Signature(
+        {
+            "active": Out(1),
+            "group": Out(group_range(groups)),
+            "lane": Out(lanes),
+            "write": Out(kinds),
+            "word": Out(FLOAT_BITS),
+            "read": In(data.ArrayLayout(data.ArrayLayout(FLOAT_BITS, lanes), kinds)),
+        }
+    )
+
+
+class NormMemories(wiring.Component):
+    """State of online normalisation: of every channel some words, which an update or a mover changes.
+
+    Members
+    -------
+    ``read_groups`` : In, array
+        The group to read of each kind of word.
+    ``rows`` : Out, ``ArrayLayout`` of rows
+        Its words, a cycle later.
+    ``update`` : In(1)
+        The update writes, and not who has access.
+    ``write``, ``write_group``, ``write_lane``, ``words`` : In
+        The update's: as those of ``ChannelUpdate``.
+    ``access`` : In, ``state_access``
+
+    Parameters
+    ----------
+    ``groups``, ``lanes`` : int, at least 1
+    ``kinds`` : int, at least 1
+
+    Latency
+    -------
+    1 cycle from ``read_groups`` to ``rows``.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Interface of a layer".
+    """
+
+    def __init__(self, *, groups: int, lanes: int, kinds: int):
+        self.groups = groups
+        self.lanes = lanes
+        self.kinds = kinds
+        super().__init__(
+            {
+                "read_groups": In(group_range(groups)).array(kinds),
+                "rows": Out(data.ArrayLayout(data.ArrayLayout(FLOAT_BITS, lanes), kinds)),
+                "update": In(1),
+                "write": In(1),
+                "write_group": In(group_range(groups)),
+                "write_lane": In(lanes),
+                "words": In(data.ArrayLayout(FLOAT_BITS, kinds)),
+                "access": In(state_access(groups, lanes, kinds)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A memory per kind."""
+        m = Module()
+        access = self.access
+        lane = Mux(self.update, self.write_lane, access.lane)
+        m.d.comb += access.read.eq(self.rows)
+        for kind in range(self.kinds):
+            m.submodules[f"memory_{kind}"] = memory = ChannelMemory(groups=self.groups, lanes=self.lanes)
+            word = Mux(self.update, self.words[kind], access.word)
+            m.d.comb += [
+                memory.read_group.eq(Mux(access.active, access.group, self.read_groups[kind])),
+                self.rows[kind].eq(memory.read),
+                memory.write_group.eq(Mux(self.update, self.write_group, access.group)),
+                memory.enables.eq(Mux(Mux(self.update, self.write, access.write[kind]), lane, 0)),
+                memory.write.eq(word.replicate(self.lanes)),
+            ]
+        return m
+
+
+def connect_update(m: Module, memories: Any, update: Any) -> None:
+    """Let the update write."""
+    m.d.comb += [
+        memories.update.eq(update.busy),
+        memories.write.eq(update.write),
+        memories.write_group.eq(update.write_group),
+        memories.write_lane.eq(update.write_lane),
+        memories.words.eq(update.words),
+    ]
+
+
+class NormStateMover(wiring.Component):
+    """Moves the state of online normalisation: of each of ``NORM_STATE`` the words of all channels.
+
+    Members
+    -------
+    ``control`` : In, ``LayerControl``
+        A start in mode LOAD or DUMP begins.
+    ``idle`` : In(1)
+        The layer does nothing that changes state; the mover waits for it.
+    ``load`` : In, stream of 32 bits
+    ``dump`` : Out, stream of 32 bits
+    ``access`` : Out, ``state_access``
+        ``active`` from the first word to the last: the layer reads ``group`` from all its memories, and writes
+        ``word`` to lane ``lane`` of those that ``write`` names.
+
+    Parameters
+    ----------
+    ``groups``, ``lanes`` : int, at least 1
+
+    Latency
+    -------
+    A word a cycle in, a word every 3 cycles out.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Interface of a layer".
+    """
+
+    def __init__(self, *, groups: int, lanes: int):
+        self.groups = groups
+        self.lanes = lanes
+        super().__init__(
+            {
+                "control": In(LayerControl),
+                "idle": In(1),
+                "load": In(stream.Signature(FLOAT_BITS)),
+                "dump": Out(stream.Signature(FLOAT_BITS)),
+                "access": Out(state_access(groups, lanes, len(NORM_STATE))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Channels inside, kinds outside."""
+        m = Module()
+        m.submodules.cursor = cursor = ChannelCursor(groups=self.groups, lanes=self.lanes)
+        kind = Signal(len(NORM_STATE), init=1)
+        access, control = self.access, self.control
+        m.d.comb += [
+            access.group.eq(cursor.group),
+            access.lane.eq(cursor.lane),
+            access.word.eq(self.load.payload),
+        ]
+        loading, row = Signal(), Signal(data.ArrayLayout(FLOAT_BITS, self.lanes), reset_less=True)
+        end = cursor.step & cursor.last & kind[-1]
+        with m.If(cursor.step & cursor.last):
+            m.d.sync += kind.eq(kind.rotate_left(1))
+
+        with m.FSM():
+            with (
+                m.State("IDLE"),
+                m.If(control.start & ((control.mode == Mode.LOAD) | (control.mode == Mode.DUMP))),
+            ):
+                m.d.sync += loading.eq(control.mode == Mode.LOAD)
+                m.next = "WAIT"
+            with m.State("WAIT"), m.If(self.idle):
+                m.next = "LOAD"
+                with m.If(~loading):
+                    m.next = "READ"
+            with m.State("LOAD"):
+                m.d.comb += [
+                    access.active.eq(1),
+                    self.load.ready.eq(1),
+                    cursor.step.eq(self.load.valid),
+                    access.write.eq(Mux(self.load.valid, kind, 0)),
+                ]
+                with m.If(end):
+                    m.next = "IDLE"
+            with m.State("READ"):
+                m.d.comb += access.active.eq(1)
+                m.next = "CHOOSE"
+            with m.State("CHOOSE"):
+                m.d.comb += access.active.eq(1)
+                m.d.sync += row.eq(one_hot(access.read, kind))
+                m.next = "GIVE"
+            with m.State("GIVE"):
+                m.d.comb += [
+                    access.active.eq(1),
+                    self.dump.valid.eq(1),
+                    self.dump.payload.eq(one_hot(row, cursor.lane)),
+                    cursor.step.eq(self.dump.ready),
+                ]
+                with m.If(self.dump.ready):
+                    m.next = "READ"
+                with m.If(end):
+                    m.next = "IDLE"
+        return m

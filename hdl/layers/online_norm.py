@@ -1,0 +1,105 @@
+"""Online normalisation, in place of batch normalisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module
+from amaranth.lib import wiring
+
+from fanin.hdl.layers.interface import Mode, layer_members
+from fanin.hdl.layers.norm_backward import NormBackward
+from fanin.hdl.layers.norm_forward import NormForward
+from fanin.hdl.layers.norm_state import BACKWARD, FORWARD, NormMemories, NormStateMover
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fork import StreamFork
+from fanin.layers import pointwise
+from fanin.layers.layer import Parallelism
+
+
+class OnlineNorm(wiring.Component):
+    """Normalises every channel by a running mean and variance, and gradients by running control terms.
+
+    State changes after each frame; the next frame waits for that. The 1/σ of every channel that a frame uses
+    is saved in front of its y, since the way back needs it with the first word. State is what was loaded last.
+
+    Members
+    -------
+    ``features``, ``outputs``, ``gradients``, ``input_gradients``, ``save``, ``replay``, ``control``, ``load``,
+    ``dump``
+        Those of a layer (docs/systems/cluster.md). A frame's save is 1/σ of every channel, then y.
+
+    Parameters
+    ----------
+    ``layer`` : fanin.layers.pointwise.OnlineNorm
+    ``parallelism`` : Parallelism
+        As wide at the input as at the output; divides the channels.
+
+    Latency
+    -------
+    15 cycles from a word to its y, 28 to its dx. ``layer.cycles`` a frame that is trained on; 1 + positions ·
+    max(groups of channels, 8) one that is not.
+
+    Source
+    ------
+    Chiley et al., "Online Normalization for Training Neural Networks", algorithm 1; docs/systems/cluster.md.
+    """
+
+    def __init__(self, *, layer: pointwise.OnlineNorm, parallelism: Parallelism):
+        if parallelism.pi != parallelism.po or layer.input.c % parallelism.po:
+            raise ValueError(
+                f"pi and po must be one divisor of {layer.input.c} channels, "
+                f"not {parallelism.pi} and {parallelism.po}"
+            )
+        self.layer = layer
+        self.parallelism = parallelism
+        super().__init__(layer_members(layer, parallelism))
+
+    def elaborate(self, platform: Any) -> Module:
+        """Both ways, and what moves their state."""
+        m = Module()
+        parts = {"layer": self.layer, "parallelism": self.parallelism}
+        shape = {"groups": self.layer.groups(self.parallelism), "lanes": self.parallelism.po}
+        m.submodules.mover = mover = NormStateMover(**shape)
+        m.submodules.forward = forward = NormForward(**parts)
+        connect_typed(m, wiring.flipped(self.features[0]), forward.features)
+        connect_typed(m, wiring.flipped(self.load), mover.load)
+        connect_typed(m, mover.dump, wiring.flipped(self.dump))
+        m.d.comb += [mover.control.eq(self.control), forward.train.eq(self.control.mode == Mode.TRAIN)]
+        self._hand_out(m, forward.results)
+        if self.layer.gradient:
+            m.submodules.backward = backward = NormBackward(**parts)
+            connect_typed(m, wiring.flipped(self.gradients), backward.gradients)
+            connect_typed(m, wiring.flipped(self.replay), backward.replay)
+            connect_typed(m, backward.input_gradients, wiring.flipped(self.input_gradients[0]))
+            ways = {FORWARD: forward.access, BACKWARD: backward.access}
+            m.d.comb += mover.idle.eq(forward.idle & backward.idle)
+        else:  # the control terms stand still, and are part of a checkpoint
+            m.submodules.terms = terms = NormMemories(**shape, kinds=len(BACKWARD))
+            ways = {FORWARD: forward.access, BACKWARD: terms.access}
+            m.d.comb += mover.idle.eq(forward.idle)
+        begin = 0
+        for kinds, access in ways.items():
+            part = slice(begin, begin := begin + len(kinds))
+            m.d.comb += [
+                getattr(access, name).eq(getattr(mover.access, name))
+                for name in ("active", "group", "lane", "word")
+            ]
+            m.d.comb += access.write.eq(mover.access.write[part])
+            m.d.comb += [
+                row.eq(source) for row, source in zip(list(mover.access.read)[part], access.read, strict=True)
+            ]
+        return m
+
+    def _hand_out(self, m: Module, results: Any) -> None:
+        """Words to the next layer and to memory, to either as far as they are for it."""
+        outputs = [self.outputs, *([self.save] if self.layer.saved else [])]
+        m.submodules.fork = fork = StreamFork(shape=results.payload.shape(), outputs=len(outputs))
+        connect_typed(m, results, fork.i)
+        for taker, branch, wanted in zip(outputs, fork.o, ("output", "save"), strict=False):
+            is_wanted = branch.payload[wanted]
+            m.d.comb += [
+                taker.payload.eq(branch.payload.words),
+                taker.valid.eq(branch.valid & is_wanted),
+                branch.ready.eq(taker.ready | ~is_wanted),
+            ]

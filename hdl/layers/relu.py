@@ -1,0 +1,144 @@
+"""Rectifiers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Value
+from amaranth.lib import wiring
+
+from fanin.codec import FRACTION_BITS, SPECIAL_EXPONENT
+from fanin.hdl.layers.interface import Mode, layer_members, word_stream
+from fanin.hdl.stream.buffer import RegisterSlice
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fork import StreamFork
+from fanin.hdl.stream.join import StreamJoin
+from fanin.layers import pointwise
+from fanin.layers.family import WORD_BITS
+from fanin.layers.layer import Parallelism
+
+_INFINITY = SPECIAL_EXPONENT << FRACTION_BITS
+_SIX = 0x40C00000
+
+
+class Relu(wiring.Component):
+    """max(x, +0) of every word; a NaN passes. The gradient passes where the output is above 0, or NaN.
+
+    Members
+    -------
+    ``features``, ``outputs``, ``control`` : as ``fanin.hdl.layers.interface`` has them
+    ``gradients``, ``input_gradients``, ``save``, ``replay`` : likewise, where ``layer.gradient``
+        The outputs are saved, in mode TRAIN; what comes back meets its gradient.
+
+    Parameters
+    ----------
+    ``layer`` : ``fanin.layers.pointwise.Relu``
+    ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
+
+    Latency
+    -------
+    1 cycle each way; one transfer a cycle. All outputs are registered.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Numbers".
+    """
+
+    def __init__(self, *, layer: pointwise.Relu, parallelism: Parallelism):
+        self.layer, self.parallelism = layer, parallelism
+        super().__init__(layer_members(layer, parallelism))
+
+    def elaborate(self, platform: Any) -> Module:
+        """Registers behind each way: a register slice per stream that leaves."""
+        m = Module()
+        (features,) = self.features
+        m.submodules.outputs = outputs = RegisterSlice(shape=features.payload.shape())
+        connect_typed(m, outputs.o, wiring.flipped(self.outputs))
+        rectified = [self._rectified(word) for word in features.payload]
+        if not self.layer.saved:
+            m.d.comb += [
+                outputs.i.payload.eq(Cat(rectified)),
+                outputs.i.valid.eq(features.valid),
+                features.ready.eq(outputs.i.ready),
+            ]
+            return m
+        m.submodules.fork = fork = StreamFork(shape=features.payload.shape())
+        m.submodules.save = save = RegisterSlice(shape=features.payload.shape())
+        connect_typed(m, save.o, wiring.flipped(self.save))
+        connect_typed(m, fork.o[0], outputs.i)
+        training = self.control.mode == Mode.TRAIN
+        m.d.comb += [
+            fork.i.payload.eq(Cat(rectified)),
+            fork.i.valid.eq(features.valid),
+            features.ready.eq(fork.i.ready),
+            save.i.payload.eq(fork.o[1].payload),
+            save.i.valid.eq(fork.o[1].valid & training),
+            fork.o[1].ready.eq(save.i.ready | ~training),
+        ]
+        self._backward(m)
+        return m
+
+    def _backward(self, m: Module) -> None:
+        lanes = self.parallelism.po
+        m.submodules.join = join = StreamJoin(shape=word_stream(lanes).members["payload"].shape)
+        m.submodules.passed = passed = RegisterSlice(shape=self.gradients.payload.shape())
+        connect_typed(m, wiring.flipped(self.gradients), join.i[0])
+        connect_typed(m, wiring.flipped(self.replay), join.i[1])
+        connect_typed(m, passed.o, wiring.flipped(self.input_gradients[0]))
+        gradients, outputs = join.o.payload
+        m.d.comb += [
+            passed.i.payload.eq(
+                Cat(Mux(self._passes(y), dy, 0) for dy, y in zip(gradients, outputs, strict=True))
+            ),
+            passed.i.valid.eq(join.o.valid),
+            join.o.ready.eq(passed.i.ready),
+        ]
+
+    @staticmethod
+    def _rectified(x: Value) -> Value:
+        return Mux(x[-1] & ~_is_nan(x), 0, x)
+
+    @staticmethod
+    def _passes(y: Value) -> Value:
+        """``y`` is an output, hence never below 0; a subnormal counts as a zero."""
+        return y[FRACTION_BITS:].any()
+
+
+class Relu6(Relu):
+    """min(max(x, +0), 6) of every word; a NaN passes. The gradient passes where the output is inside, or NaN.
+
+    Members
+    -------
+    ``features``, ``outputs``, ``control`` : as ``fanin.hdl.layers.interface`` has them
+    ``gradients``, ``input_gradients``, ``save``, ``replay`` : likewise, where ``layer.gradient``
+        The outputs are saved, in mode TRAIN; what comes back meets its gradient.
+
+    Parameters
+    ----------
+    ``layer`` : ``fanin.layers.pointwise.Relu6``
+    ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
+
+    Latency
+    -------
+    1 cycle each way; one transfer a cycle. All outputs are registered.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Numbers".
+    """
+
+    def __init__(self, *, layer: pointwise.Relu6, parallelism: Parallelism):
+        super().__init__(layer=layer, parallelism=parallelism)
+
+    @staticmethod
+    def _rectified(x: Value) -> Value:
+        positive = Mux((x[:-1] > _SIX) & ~_is_nan(x), _SIX, x)
+        return Mux(x[-1] & ~_is_nan(x), 0, positive)
+
+    @staticmethod
+    def _passes(y: Value) -> Value:
+        return y[FRACTION_BITS:].any() & (y != _SIX)
+
+
+def _is_nan(x: Value) -> Value:
+    return x[: WORD_BITS - 1] > _INFINITY

@@ -1,0 +1,313 @@
+"""Softmax, and the gradient of its cross-entropy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.codec import FLOAT_BITS
+from fanin.hdl.arith.array import AdderArray
+from fanin.hdl.arith.datapath import Datapath, Number
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.arith.exp import exp
+from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
+from fanin.hdl.arith.reciprocal import reciprocal
+from fanin.hdl.arith.significand import is_nan
+from fanin.hdl.emit import shared
+from fanin.hdl.layers.channels import ChannelMemory, ChannelUpdate, group_range, negated, products
+from fanin.hdl.layers.interface import Mode, layer_members
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.credits import Credits
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.layers import ends
+from fanin.layers.layer import Parallelism
+
+RESULTS = 32  #: words that may be under way, or wait to leave: more than the pipeline has stages, for full rate
+_FOLD = 1 + FP32Adder.LATENCY  # cycles until a sum that was added to is there
+_P = 1 + FP32Multiplier.LATENCY  # cycles from a row's address to e ⊗ 1/Σe
+
+
+class Greatest(wiring.Component):
+    """The greatest of the words of a frame; NaN if there is one.
+
+    Members
+    -------
+    ``restart`` : In(1)
+        Forget; not while words are under way.
+    ``row`` : In, ``ArrayLayout(32, lanes)``
+    ``valid`` : In(1)
+    ``greatest`` : Out(32)
+
+    Parameters
+    ----------
+    ``lanes`` : int, at least 1
+
+    Latency
+    -------
+    ``latency`` cycles, 2 + ⌈log2 lanes⌉.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Numbers".
+    """
+
+    def __init__(self, *, lanes: int):
+        self.lanes = lanes
+        super().__init__(
+            {
+                "restart": In(1),
+                "row": In(data.ArrayLayout(FLOAT_BITS, lanes)),
+                "valid": In(1),
+                "greatest": Out(FLOAT_BITS),
+            }
+        )
+
+    @property
+    def latency(self) -> int:
+        """Cycles from the last row to the result."""
+        return 2 + ends.levels(self.lanes)
+
+    def elaborate(self, platform: Any) -> Module:
+        """Keys, which order as unsigned integers do; a tree, a level a cycle; the greatest so far."""
+        m = Module()
+        keys = [self._register(m, _key(word), f"key_{lane}") for lane, word in enumerate(self.row)]
+        for level in range(ends.levels(self.lanes)):
+            pairs = [keys[k : k + 2] for k in range(0, len(keys), 2)]
+            keys = [
+                self._register(m, _larger(*pair) if len(pair) > 1 else pair[0], f"key_{level}_{index}")
+                for index, pair in enumerate(pairs)
+            ]
+        valid = delayed(m, self.valid, self.latency - 1, name="valid", reset_less=False)[-1]
+        best = Signal(FLOAT_BITS)
+        with m.If(self.restart):
+            m.d.sync += best.eq(0)  # below the key of −∞
+        with m.Elif(valid):
+            m.d.sync += best.eq(_larger(best, keys[0]))
+        m.d.comb += self.greatest.eq(Mux(best[-1], Cat(best[:-1], Const(0, 1)), ~best))
+        return m
+
+    @staticmethod
+    def _register(m: Module, value: Value, name: str) -> Signal:
+        return delayed(m, Value.cast(value), 1, name=name)[-1]
+
+
+def _key(bits: Value) -> Value:
+    """An integer that grows with the number; of NaN all ones, which is a NaN again when it is turned back."""
+    return Mux(is_nan(bits), -1, Mux(bits[-1], ~bits, Cat(bits[:-1], Const(1, 1))))[:FLOAT_BITS]
+
+
+def _larger(a: Value, b: Value) -> Value:
+    return Mux(a < b, b, a)
+
+
+class ExpUpdate(ChannelUpdate):
+    """exp (x ⊖ max) of every word of a frame.
+
+    Members
+    -------
+    As those of ``ChannelUpdate``: ``start``, ``busy``, ``done``, ``read_group``, ``rows`` (x; max in
+    all lanes), ``write``, ``write_group``, ``write_lane``, ``words``.
+
+    Parameters
+    ----------
+    ``groups``, ``lanes`` : int, at least 1
+
+    Latency
+    -------
+    As that of ``ChannelUpdate``.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Numbers".
+    """
+
+    def __init__(self, *, groups: int, lanes: int):
+        super().__init__(groups=groups, lanes=lanes, operands=2, results=1, interval=ends.LOSS_INTERVAL)
+
+    def formula(self, path: Datapath, *operands: Number) -> tuple[Number, ...]:
+        """One multiplier and one adder suffice."""
+        return (exp(path, path.subtract(*operands)),)
+
+
+class ReciprocalUpdate(ChannelUpdate):
+    """The reciprocal of a word.
+
+    Members
+    -------
+    As those of ``ChannelUpdate``: ``start``, ``busy``, ``done``, ``read_group``, ``rows``, ``write``,
+    ``write_group``, ``write_lane``, ``words``.
+
+    Parameters
+    ----------
+    None.
+
+    Latency
+    -------
+    As that of ``ChannelUpdate``.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Numbers".
+    """
+
+    def __init__(self) -> None:
+        super().__init__(groups=1, lanes=1, operands=1, results=1, interval=ends.LOSS_INTERVAL)
+
+    def formula(self, path: Datapath, *operands: Number) -> tuple[Number, ...]:
+        """One multiplier and one adder suffice."""
+        return (reciprocal(path, *operands),)
+
+
+class SoftmaxLoss(wiring.Component):
+    """Softmax of a frame, and p ⊖ label, the gradient of its cross-entropy with a one-hot label.
+
+    A frame at a time: its words come, then e = exp (x ⊖ max) one by one while they are summed, then 1/Σe, then
+    p and gradient leave as the labels come. Labels are taken in evaluate mode, too; then no gradient leaves.
+
+    Members
+    -------
+    ``features`` : In, array of two streams of ``pi`` words
+        Logits; labels.
+    ``outputs``, ``input_gradients``, ``control``
+        Those of a layer (docs/systems/cluster.md); there is one input gradient, that of the logits.
+
+    Parameters
+    ----------
+    ``layer`` : fanin.layers.ends.SoftCrossLoss
+    ``parallelism`` : Parallelism
+        As wide at the input as at the output; divides the channels.
+
+    Latency
+    -------
+    ``layer.cycles`` a frame; p leaves 8 cycles behind its label, the gradient 15.
+
+    Source
+    ------
+    NADA, section II: the loss layer; docs/systems/cluster.md, "Numbers".
+    """
+
+    def __init__(self, *, layer: ends.SoftCrossLoss, parallelism: Parallelism):
+        if parallelism.pi != parallelism.po or layer.input.c % parallelism.po:
+            raise ValueError(
+                f"pi and po must be one divisor of {layer.input.c} channels, "
+                f"not {parallelism.pi} and {parallelism.po}"
+            )
+        self.layer = layer
+        self.parallelism = parallelism
+        self.lanes = parallelism.po
+        self.rows = layer.input.words // parallelism.po
+        super().__init__(layer_members(layer, parallelism))
+
+    def elaborate(self, platform: Any) -> Module:
+        """One memory: x first, and e in its place."""
+        m = Module()
+        m.submodules.memory = memory = ChannelMemory(groups=self.rows, lanes=self.lanes)
+        m.submodules.greatest = greatest = Greatest(lanes=self.lanes)
+        m.submodules.exp = exponentials = ExpUpdate(groups=self.rows, lanes=self.lanes)
+        m.submodules.reciprocal = inverse = ReciprocalUpdate()
+        logits = self.features[0]
+        row = Signal(group_range(self.rows))
+        taken, issue, restart = Signal(), Signal(), Signal()
+        total = self._total(m, exponentials, restart)
+        scale = Signal(FLOAT_BITS, reset_less=True)
+        with m.If(inverse.write):
+            m.d.sync += scale.eq(inverse.words[0])
+        room = self._results(m, issue, memory.read, scale)
+        word = exponentials.words[0].replicate(self.lanes)
+        m.d.comb += [
+            taken.eq(logits.valid & logits.ready),
+            greatest.row.eq(logits.payload),
+            greatest.valid.eq(taken),
+            greatest.restart.eq(restart),
+            memory.read_group.eq(Mux(exponentials.busy, exponentials.read_group, row)),
+            memory.write_group.eq(Mux(exponentials.busy, exponentials.write_group, row)),
+            memory.write.eq(Mux(exponentials.busy, word, Value.cast(logits.payload))),
+            memory.enables.eq(Mux(exponentials.write, exponentials.write_lane, taken.replicate(self.lanes))),
+            exponentials.rows[0].eq(memory.read),
+            exponentials.rows[1].eq(greatest.greatest.replicate(self.lanes)),
+            inverse.rows[0].eq(total),
+        ]
+        with m.If(taken | issue):
+            m.d.sync += row.eq(Mux(row == self.rows - 1, 0, row + 1))
+        last = row == self.rows - 1
+        wait = Signal(range(max(greatest.latency, _FOLD)))
+
+        with m.FSM():
+            with m.State("TAKE"):
+                m.d.comb += logits.ready.eq(1)
+                with m.If(taken & last):
+                    m.next = "GREATEST"
+            with m.State("GREATEST"):
+                m.d.sync += wait.eq(wait + 1)
+                with m.If(wait == greatest.latency - 1):
+                    m.d.comb += exponentials.start.eq(1)
+                    m.d.sync += wait.eq(0)
+                    m.next = "EXP"
+            with m.State("EXP"), m.If(exponentials.done):
+                m.next = "SUM"
+            with m.State("SUM"):
+                m.d.sync += wait.eq(wait + 1)
+                with m.If(wait == _FOLD - 1):
+                    m.d.comb += inverse.start.eq(1)
+                    m.d.sync += wait.eq(0)
+                    m.next = "RECIPROCAL"
+            with m.State("RECIPROCAL"), m.If(inverse.done):
+                m.next = "GIVE"
+            with m.State("GIVE"):
+                m.d.comb += [issue.eq(room & self.features[1].valid), self.features[1].ready.eq(issue)]
+                with m.If(issue & last):
+                    m.d.comb += restart.eq(1)
+                    m.next = "TAKE"
+        return m
+
+    def _total(self, m: Module, exponentials: Any, restart: Value) -> Value:
+        """The sum of exponentials, in the order in which they come."""
+        m.submodules.total = adder = shared(AdderArray(lanes=1))
+        total = Signal(FLOAT_BITS)
+        added = delayed(m, exponentials.write, adder.latency, name="added", reset_less=False)[-1]
+        m.d.comb += [
+            adder.a[0].eq(total),
+            adder.b[0].eq(exponentials.words[0]),
+            adder.valid.eq(exponentials.write),
+        ]
+        with m.If(added):
+            m.d.sync += total.eq(adder.o[0])
+        with m.If(restart):
+            m.d.sync += total.eq(0)
+        return total
+
+    def _results(self, m: Module, issue: Value, row: Any, scale: Value) -> Value:
+        """p and gradient of the row that stands there a cycle after ``issue``; whether both have room."""
+        m.submodules.scale = scaled = shared(products(self.lanes))
+        ages = delayed(m, issue, _P + FP32Adder.LATENCY, name="issue", reset_less=False)
+        m.d.comb += [scaled.a.eq(row), scaled.b.eq(scale.replicate(self.lanes)), scaled.valid.eq(ages[1])]
+        room = self._queue(m, "outputs", self.outputs, issue, ages[_P], scaled.o)
+        if not self.layer.gradient:
+            return room
+        train = self.control.mode == Mode.TRAIN
+        label = delayed(m, self.features[1].payload, _P, name="label")[-1]
+        m.submodules.subtract = subtract = shared(AdderArray(lanes=self.lanes))
+        m.d.comb += [
+            subtract.a.eq(scaled.o),
+            subtract.b.eq(negated(label)),
+            subtract.valid.eq(ages[_P] & train),
+        ]
+        gradient = self.input_gradients[0]
+        return room & self._queue(m, "gradients", gradient, issue & train, ages[-1] & train, subtract.o)
+
+    @staticmethod
+    def _queue(m: Module, name: str, port: Any, take: Value, push: Value, words: Any) -> Value:
+        """A queue of results in front of ``port``, each with a place reserved; whether it has room."""
+        m.submodules[name] = queue = StreamFIFO(shape=port.payload.shape(), depth=RESULTS)
+        m.submodules[f"{name}_room"] = room = Credits(limit=RESULTS, full=True)
+        connect_typed(m, queue.o, wiring.flipped(port))
+        m.d.comb += [
+            queue.i.valid.eq(push),
+            queue.i.payload.eq(words),
+            room.take.eq(take),
+            room.give.eq(queue.o.valid & queue.o.ready),
+        ]
+        return room.ok

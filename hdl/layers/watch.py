@@ -1,0 +1,119 @@
+"""What a layer does with its time, and when its numbers went wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.codec import FRACTION_BITS, SPECIAL_EXPONENT
+from fanin.hdl.layers.interface import FRAME_BITS
+from fanin.layers.family import WORD_BITS
+
+COUNTER_BITS = 48  # weeks
+
+
+class Watch(wiring.Component):
+    """Count the cycles in which one way of a layer works, and those in which it waits; look at what leaves.
+
+    A cycle counts as *blocked* if the layer offers a transfer that is not taken, else as *starved* if it would
+    take one and none is offered, else as *busy*.
+
+    Members
+    -------
+    ``clear`` : In(1)
+        All outputs become 0; the next transfer is the first of frame 0.
+    ``enable`` : In(1)
+        Count cycles.
+    ``input_valid``, ``input_ready`` : In(1)
+        Of the stream that the layer takes.
+    ``output_valid``, ``output_ready`` : In(1)
+        Of the stream that it gives.
+    ``payload`` : In, ``ArrayLayout(32, lanes)``
+        Of the stream that it gives.
+    ``busy``, ``starved``, ``blocked`` : Out(48)
+        Cycles.
+    ``frames`` : Out(24)
+        Frames that have left in full.
+    ``nonfinite`` : Out(1)
+        A word that left was infinite or a NaN.
+    ``nonfinite_frame`` : Out(24)
+        The number of the first frame with such a word, counted from 0.
+
+    Parameters
+    ----------
+    ``lanes`` : int
+        Words of a transfer.
+    ``transfers`` : int, at least 1
+        Of a frame.
+
+    Latency
+    -------
+    All outputs follow 2 cycles after what they count.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Layers without multipliers".
+    """
+
+    def __init__(self, *, lanes: int, transfers: int):
+        if transfers < 1:
+            raise ValueError(f"transfers must be at least 1, not {transfers!r}")
+        self.lanes, self.transfers = lanes, transfers
+        cycles = Out(COUNTER_BITS)
+        super().__init__(
+            {
+                "clear": In(1),
+                "enable": In(1),
+                "input_valid": In(1),
+                "input_ready": In(1),
+                "output_valid": In(1),
+                "output_ready": In(1),
+                "payload": In(data.ArrayLayout(WORD_BITS, lanes)),
+                "busy": cycles,
+                "starved": cycles,
+                "blocked": cycles,
+                "frames": Out(FRAME_BITS),
+                "nonfinite": Out(1),
+                "nonfinite_frame": Out(FRAME_BITS),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Everything is looked at a cycle later, so that the layer's own paths end in a register."""
+        m = Module()
+        blocked, starved, enabled, leaves = (Signal(name=name) for name in ("b", "s", "enabled", "leaves"))
+        special = Signal(self.lanes, reset_less=True)
+        m.d.sync += [
+            blocked.eq(self.output_valid & ~self.output_ready),
+            starved.eq(self.input_ready & ~self.input_valid),
+            enabled.eq(self.enable),
+            leaves.eq(self.output_valid & self.output_ready),
+        ]
+        for bit, word in zip(special, self.payload, strict=True):
+            m.d.sync += bit.eq(word[FRACTION_BITS : WORD_BITS - 1] == SPECIAL_EXPONENT)
+
+        with m.If(enabled):
+            with m.If(blocked):
+                m.d.sync += self.blocked.eq(self.blocked + 1)
+            with m.Elif(starved):
+                m.d.sync += self.starved.eq(self.starved + 1)
+            with m.Else():
+                m.d.sync += self.busy.eq(self.busy + 1)
+
+        left = Signal(
+            range(self.transfers), init=self.transfers - 1
+        )  # transfers of the frame after the next one
+        with m.If(leaves):
+            m.d.sync += left.eq(left - 1)
+            with m.If(left == 0):
+                m.d.sync += [left.eq(left.init), self.frames.eq(self.frames + 1)]
+            with m.If(special.any() & ~self.nonfinite):
+                m.d.sync += [self.nonfinite.eq(1), self.nonfinite_frame.eq(self.frames)]
+        with m.If(self.clear):
+            m.d.sync += [left.eq(left.init), leaves.eq(0), enabled.eq(0), self.nonfinite.eq(0)]
+            m.d.sync += [count.eq(0) for count in (self.busy, self.starved, self.blocked)]
+            m.d.sync += [self.frames.eq(0), self.nonfinite_frame.eq(0)]
+        return m
