@@ -46,7 +46,7 @@ class Job:
     component without ``control`` gets the streams alone.
     """
 
-    mode: Mode = Mode.TRAIN
+    mode: Mode = Mode.TRAIN  # type: ignore[assignment]  # an Amaranth enum, unknown to mypy
     frames: int = 0
     batch: int = 0
     eta: float = 0.0
@@ -174,7 +174,7 @@ class LayerBench:
         with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
             question, answer = Path(folder) / "request", Path(folder) / "result"
             np.concatenate(request).astype(np.uint32).tofile(question)
-            command = [self._program, self._prefixes[name], question, answer]
+            command = [str(self._program), self._prefixes[name], str(question), str(answer)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise CheckFailed(f"{name}: {done.stderr.strip() or f'status {done.returncode}'}")

@@ -131,7 +131,7 @@ def _root(verilator: Verilator) -> Path:
     """Where Verilator's library lies."""
     if own := dict(verilator.environment).get("VERILATOR_ROOT"):
         return Path(own)
-    command = [verilator.program, "--getenv", "VERILATOR_ROOT"]
+    command = [str(verilator.program), "--getenv", "VERILATOR_ROOT"]
     return Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
 
 
