@@ -92,6 +92,7 @@ SMALL_OF_TYPE = {
     "RingConfig": RING_PRESETS["tiny"],
     "RdmaConfig": RDMA_PRESETS["tiny"],
     "Words": Words(256, Bfp(exponent=5)),
+    "Conv": Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
     "ends.SoftCrossLoss": ends.SoftCrossLoss(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Add": pointwise.Add(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Bias": pointwise.Bias(inputs=(FRAME,), gradient=True),
