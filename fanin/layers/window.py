@@ -283,6 +283,13 @@ class MaxPool(Window):
 
     kind: ClassVar[str] = "max_pool"
 
+    def check(self) -> None:
+        """Raise ValueError where a window would see nothing but padding, too."""
+        super().check()
+        if any(side >= size for side, size in zip(self.padding, 2 * self.kernel, strict=True)):
+            window = f"{self.kernel[0]}×{self.kernel[1]}"
+            raise ValueError(f"a window of {window} would see nothing but padding, which is {self.padding}")
+
     @property
     def saved(self) -> int:
         """Where in its window each output was found: row · kernel width + column, a word each."""

@@ -15,7 +15,7 @@ from fanin.codec import Bfp
 from fanin.glm import PRESETS
 from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
-from fanin.layers import pointwise, window
+from fanin.layers import ends, pointwise, window
 from fanin.layers.layer import Parallelism, Shape
 from fanin.layers.schedule import Raster, Schedule
 from fanin.layers.window import Conv
@@ -37,14 +37,18 @@ SMALL = {
     "consumers": 3,
     "count": 4,
     "depth": 264,
+    "drain": 5,
     "encap": Encap.L2,
     "engines": 2,
     "fifo_depth": 16,
     "frac": 24,
     "frame_beats": 4,
+    "groups": 2,
     "i": 2,
     "input_width": 8,
     "inputs": 4,
+    "interval": 5,
+    "kinds": 2,
     "lanes": 4,
     "latency": 3,
     "layer": None,
@@ -55,10 +59,12 @@ SMALL = {
     "max_mini_batch": 16,
     "o": 5,
     "operand": signed(8),
+    "operands": 2,
     "output_width": 16,
     "raster": Raster(height=2, width=4, groups=2, lanes=20, columns=2, positions=2, steps=2),
     "reads": (0, 0),
     "parallelism": Parallelism(),
+    "positions": 3,
     "receive": True,
     "registers": node_registers(PRESETS["tiny"]),
     "rows": 3,
@@ -66,6 +72,8 @@ SMALL = {
         Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
         Parallelism(),
     ),
+    "results": 1,
+    "scales_pass": True,
     "shape": 8,
     "slots": 4,
     "tag": 3,
@@ -84,9 +92,12 @@ SMALL_OF_TYPE = {
     "RingConfig": RING_PRESETS["tiny"],
     "RdmaConfig": RDMA_PRESETS["tiny"],
     "Words": Words(256, Bfp(exponent=5)),
+    "Conv": Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
+    "ends.SoftCrossLoss": ends.SoftCrossLoss(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Add": pointwise.Add(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Bias": pointwise.Bias(inputs=(FRAME,), gradient=True),
     "pointwise.Concat": pointwise.Concat(inputs=(FRAME, FRAME), gradient=True),
+    "pointwise.OnlineNorm": pointwise.OnlineNorm(inputs=(FRAME,), gradient=True),
     "pointwise.Relu": pointwise.Relu(inputs=(FRAME,), gradient=True),
     "pointwise.Relu6": pointwise.Relu6(inputs=(FRAME,), gradient=True),
     "window.GlobalAvgPool": window.GlobalAvgPool(inputs=(FRAME,), gradient=True),
