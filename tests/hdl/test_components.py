@@ -11,6 +11,8 @@ from amaranth.hdl import Value
 from amaranth.lib import wiring
 
 import fanin.hdl
+from fanin.cnn_examples import EXAMPLES
+from fanin.cnn_memory import Frames, StoreConfig
 from fanin.codec import Bfp
 from fanin.glm import PRESETS
 from fanin.hdl.codec.bfp.shapes import Words
@@ -30,6 +32,7 @@ SECTIONS = ("Members", "Parameters", "Latency", "Source")
 SMALL = {
     "address_width": 16,
     "banks": 2,
+    "beats": 4,
     "burst": 8,
     "capacity": 64,
     "completions": 4,
@@ -42,6 +45,7 @@ SMALL = {
     "engines": 2,
     "fifo_depth": 16,
     "frac": 24,
+    "frame": 48,
     "frame_beats": 4,
     "groups": 2,
     "i": 2,
@@ -50,13 +54,14 @@ SMALL = {
     "interval": 5,
     "kinds": 2,
     "lanes": 4,
+    "limit": 16,
     "latency": 3,
     "layer": None,
-    "limit": 4,
     "mac_width": 64,
     "max_bytes": 34,
     "max_frame": 128,
     "max_mini_batch": 16,
+    "network": EXAMPLES["tiny"],
     "o": 5,
     "operand": signed(8),
     "operands": 2,
@@ -66,6 +71,7 @@ SMALL = {
     "parallelism": Parallelism(),
     "positions": 3,
     "receive": True,
+    "sections": (3, 2),
     "registers": node_registers(PRESETS["tiny"]),
     "rows": 3,
     "schedule": Schedule(
@@ -76,8 +82,11 @@ SMALL = {
     "scales_pass": True,
     "shape": 8,
     "slots": 4,
+    "source": 2,
     "tag": 3,
+    "target": 5,
     "trees": (((0, 0), (1, 1)),),
+    "trains": True,
     "transfers": 3,
     "values": 8,
     "wait": True,
@@ -89,8 +98,10 @@ SMALL = {
 FRAME = Shape(2, 3, 2)
 # Where a name is not enough: by the parameter's type.
 SMALL_OF_TYPE = {
+    "Conv": Conv(inputs=(FRAME,), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
     "RingConfig": RING_PRESETS["tiny"],
     "RdmaConfig": RDMA_PRESETS["tiny"],
+    "StoreConfig": StoreConfig(readers=(Frames(6, 2),), writers=(Frames(6, 2),), sections=(3, 2)),
     "Words": Words(256, Bfp(exponent=5)),
     "Conv": Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
     "ends.SoftCrossLoss": ends.SoftCrossLoss(inputs=(FRAME, FRAME), gradient=True),
@@ -115,7 +126,7 @@ def _components():
 
 COMPONENTS = _components()
 # These take seconds to elaborate, most as the parts of one another.
-LARGE = ("Backward", "GlmWorker", "GroupCutter", "InceptionnReceiver", "RingNic", "RingNode")
+LARGE = ("Backward", "ClusterNode", "GlmWorker", "GroupCutter", "InceptionnReceiver", "RingNic", "RingNode")
 every_component = pytest.mark.parametrize("name", sorted(COMPONENTS))
 
 
