@@ -104,6 +104,11 @@ class Window(Layer):
         rows = min(max(self.kernel[0] - self.padding[0], 1), self.input.h)
         return Fraction(rows, self.input.h) + Fraction(2, self.output.h)
 
+    def pool_cycles(self, p: Parallelism) -> int:
+        """kh·kw·max(oh·ow·c/po, 8): each output takes a word of its window at a time, into one accumulator."""
+        outputs = self.output.h * self.output.w * ceil_div(self.input.c, p.po)
+        return self.kernel[0] * self.kernel[1] * max(outputs, REUSE)
+
     def line_words(self, p: Parallelism) -> int:
         """Words that one way keeps of its input: a window's rows but one, and those that come in meanwhile.
 
@@ -291,11 +296,13 @@ class AvgPool(Window):
 
     kind: ClassVar[str] = "avg_pool"
 
+    def compute_cycles(self, p: Parallelism) -> int:
+        """As a depthwise convolution."""
+        return self.pool_cycles(p)
+
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """The windows that a row touches, as sums; on the way back, a row of gradients."""
-        row = self.output.w * self.output.c
-        rows = -(-self.kernel[0] // self.stride[0]) + 1
-        return (memory(rows * row, p.po),) + self.gradient * (memory(2 * row, p.po),)
+        """Lines; on the way back the same, in which overlapping windows are added."""
+        return (1 + self.gradient) * (memory(self.line_words(p), p.po),)
 
 
 @dataclass(frozen=True, kw_only=True)

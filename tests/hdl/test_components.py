@@ -79,6 +79,7 @@ SMALL_OF_TYPE = {
     "pointwise.Concat": pointwise.Concat(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Relu": pointwise.Relu(inputs=(FRAME,), gradient=True),
     "pointwise.Relu6": pointwise.Relu6(inputs=(FRAME,), gradient=True),
+    "window.AvgPool": window.AvgPool(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
     "window.GlobalAvgPool": window.GlobalAvgPool(inputs=(FRAME,), gradient=True),
 }
 
