@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from amaranth import Module
@@ -9,6 +10,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import flipped
 
 from fanin.golden.cnn.folds import inverse
+from fanin.hdl.arith.fp32 import FP32Multiplier
 from fanin.hdl.layers.forward import Forward
 from fanin.hdl.layers.input_gradient import InputGradient
 from fanin.hdl.layers.interface import layer_members
@@ -25,8 +27,8 @@ _ONE = 0x3F800000
 class AvgPool(wiring.Component):
     """The mean of every window, by channel.
 
-    It is a depthwise convolution whose weights are all 1 on the way forward, before the sums are scaled, and 1/n on
-    the way back.
+    It is a depthwise convolution whose weights are all 1 on the way forward, before the sums are scaled, and
+    1/n on the way back.
 
     Members
     -------
@@ -50,13 +52,16 @@ class AvgPool(wiring.Component):
 
     def __init__(self, *, layer: window.AvgPool, parallelism: Parallelism):
         self.layer, self.parallelism = layer, parallelism
-        self._forward = Forward(schedule=pool_schedule(layer, parallelism))
         super().__init__(layer_members(layer, parallelism))
+
+    @cached_property
+    def _forward(self) -> Forward:
+        return Forward(schedule=pool_schedule(self.layer, self.parallelism))
 
     @property
     def latency(self) -> int:
-        """Of ``Forward``, a product and a queue."""
-        return self._forward.latency + 7
+        """That of ``Forward``, a product and a queue."""
+        return self._forward.latency + FP32Multiplier.LATENCY + 1
 
     def elaborate(self, platform: Any) -> Module:
         """The forward way's results are multiplied; the way back is the convolution's."""

@@ -17,6 +17,7 @@ from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.layers import pointwise, window
 from fanin.layers.layer import Parallelism, Shape
+from fanin.layers.schedule import Raster, Schedule
 from fanin.rdma import PRESETS as RDMA_PRESETS
 from fanin.ring import PRESETS as RING_PRESETS
 from fanin.wire.aggregation import Encap
@@ -55,8 +56,16 @@ SMALL = {
     "operand": signed(8),
     "output_width": 16,
     "parallelism": Parallelism(),
+    "raster": Raster(height=2, width=4, groups=2, lanes=20, columns=2, positions=2, steps=2),
+    "reads": (0, 0),
     "receive": True,
     "registers": node_registers(PRESETS["tiny"]),
+    "rounds": 3,
+    "rows": 3,
+    "schedule": Schedule(
+        window.Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
+        Parallelism(),
+    ),
     "shape": 8,
     "slots": 4,
     "tag": 3,
@@ -67,6 +76,7 @@ SMALL = {
     "width": 256,
     "word_bytes": 8,
     "words": 10,
+    "writes": 0,
 }
 FRAME = Shape(2, 3, 2)
 # Where a name is not enough: by the parameter's type.
@@ -80,6 +90,8 @@ SMALL_OF_TYPE = {
     "pointwise.Relu": pointwise.Relu(inputs=(FRAME,), gradient=True),
     "pointwise.Relu6": pointwise.Relu6(inputs=(FRAME,), gradient=True),
     "window.AvgPool": window.AvgPool(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
+    "window.MaxPool": window.MaxPool(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
+    "window.Im2col": window.Im2col(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
     "window.GlobalAvgPool": window.GlobalAvgPool(inputs=(FRAME,), gradient=True),
 }
 
