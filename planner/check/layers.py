@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import product
 from math import gcd, prod
 from typing import Any
 
@@ -129,7 +130,7 @@ def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], gradient: bool, hops: i
         figures={
             "parameter_words": parameters,
             "saved_words": saved,
-            "cycles": _cycles(layer, inputs, output),
+            "cycles": _cycles(layer, inputs, output, gradient),
             "dsp": cost.dsp,
             "ram_bits": cost.ram_bits,
             "ram_blocks": sum(cost.ram_blocks),
@@ -181,15 +182,21 @@ def _saved_words(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gr
     return prod(output) + scales if layer.kind in ("relu", "relu6", "max_pool", "online_norm") else 0
 
 
-def _cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape) -> int:
+def _cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
     streams = [_ceil(prod(shape), layer.parallelism["pi"]) for shape in inputs]
-    return max(_compute(layer, inputs, output), *streams, _ceil(prod(output), layer.parallelism["po"]))
+    streams.append(_ceil(prod(output), layer.parallelism["po"]))
+    return max(_compute(layer, inputs, output, gradient), *streams)
 
 
-def _compute(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape) -> int:
+def _compute(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
     if layer.kind in ("bias", "global_avg_pool"):
         height, width, channels = inputs[0]
         return height * width * max(_ceil(channels, layer.parallelism["po"]), FOLD_CYCLES)
+    if layer.kind in ("avg_pool", "max_pool"):
+        words = output[0] * output[1] * _ceil(output[2], layer.parallelism["po"])
+        return prod(layer.kernel) * max(words, FOLD_CYCLES)
+    if layer.kind == "im2col":
+        return output[0] * output[1] * _window_cycles(layer, inputs, output, gradient)
     if layer.kind not in CONVOLUTIONS:
         return 0
     p = layer.parallelism
@@ -199,6 +206,20 @@ def _compute(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape) -> int
     channels = prod(inputs[0]) if layer.kind == "dense" else inputs[0][2]
     steps = _ceil(channels // layer.groups, p["pic"]) * _ceil(layer.output_channels // layer.groups, p["poc"])
     return steps * layer.groups * positions
+
+
+def _window_cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
+    """Of im2col: a window's words, or longer where a word's sum is needed for a later window."""
+    (height, width), (down, right) = layer.kernel, layer.stride
+    groups = _ceil(inputs[0][2], layer.parallelism["pi"])
+    cycles = height * width * groups
+    reach = min(width, output[1])
+    for rows, columns in product(range(min(height, output[0])), range(1 - reach, reach)) if gradient else ():
+        windows = rows * output[1] + columns  # from one to the other, if they share a word
+        if windows > 0 and rows * down < height and abs(columns) * right < width:
+            earlier = (rows * down * width + columns * right) * groups
+            cycles = max(cycles, _ceil(FOLD_CYCLES + earlier, windows))
+    return cycles
 
 
 def _ceil(a: int, b: int) -> int:
