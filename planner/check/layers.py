@@ -20,6 +20,11 @@ from fanin.planner.check.files import CONVOLUTIONS, WINDOWS, Device, LayerEntry,
 
 WORD_BITS = 32  # FP32; said again here, as the other constants of the rules
 FOLD_CYCLES = 8  # until an accumulator may be read again
+NORM_INTERVAL, NORM_PAUSE = (
+    5,
+    140,
+)  # a channel, and a frame, when a normalisation's state changes behind a frame
+LOSS_PAUSE = 199  # a frame, beside those of its words
 _CLASSES: dict[str, type[Layer]] = {
     cls.kind: cls
     for cls in (
@@ -132,6 +137,7 @@ def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], gradient: bool, hops: i
             "saved_words": saved,
             "cycles": _cycles(layer, inputs, output, gradient),
             "dsp": cost.dsp,
+            "luts": cost.luts,
             "ram_bits": cost.ram_bits,
             "ram_blocks": sum(cost.ram_blocks),
             "dram_read": WORD_BITS * (saved + 3 * spilled),
@@ -185,18 +191,33 @@ def _saved_words(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gr
 def _cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
     streams = [_ceil(prod(shape), layer.parallelism["pi"]) for shape in inputs]
     streams.append(_ceil(prod(output), layer.parallelism["po"]))
-    return max(_compute(layer, inputs, output, gradient), *streams)
+    folded = _folded(layer, inputs[0], gradient) if inputs else 0
+    return max(folded, _windows(layer, inputs, output, gradient), _multiplied(layer, inputs, output), *streams)
 
 
-def _compute(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
-    if layer.kind in ("bias", "global_avg_pool"):
-        height, width, channels = inputs[0]
-        return height * width * max(_ceil(channels, layer.parallelism["po"]), FOLD_CYCLES)
+def _folded(layer: LayerEntry, shape: Shape, gradient: bool) -> int:
+    """Cycles of a layer that folds over a frame's words or positions."""
+    height, width, channels = shape
+    lanes = layer.parallelism["po"]
+    if layer.kind == "soft_cross_loss":
+        words = prod(shape)
+        return 2 * _ceil(words, lanes) + FOLD_CYCLES * words + (lanes - 1).bit_length() + LOSS_PAUSE
+    if layer.kind not in ("bias", "global_avg_pool", "online_norm"):
+        return 0
+    groups = _ceil(channels, lanes)
+    after = gradient * groups + NORM_INTERVAL * channels + NORM_PAUSE if layer.kind == "online_norm" else 0
+    return height * width * max(groups, FOLD_CYCLES) + after
+
+
+def _windows(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
+    """Cycles of a layer that walks over windows without parameters."""
+    positions = output[0] * output[1]
     if layer.kind in ("avg_pool", "max_pool"):
-        words = output[0] * output[1] * _ceil(output[2], layer.parallelism["po"])
-        return prod(layer.kernel) * max(words, FOLD_CYCLES)
-    if layer.kind == "im2col":
-        return output[0] * output[1] * _window_cycles(layer, inputs, output, gradient)
+        return prod(layer.kernel) * max(positions * _ceil(output[2], layer.parallelism["po"]), FOLD_CYCLES)
+    return positions * _window_cycles(layer, inputs, output, gradient) if layer.kind == "im2col" else 0
+
+
+def _multiplied(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape) -> int:
     if layer.kind not in CONVOLUTIONS:
         return 0
     p = layer.parallelism

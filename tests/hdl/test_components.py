@@ -11,11 +11,13 @@ from amaranth.hdl import Value
 from amaranth.lib import wiring
 
 import fanin.hdl
+from fanin.cnn_examples import EXAMPLES
+from fanin.cnn_memory import Frames, StoreConfig
 from fanin.codec import Bfp
 from fanin.glm import PRESETS
 from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
-from fanin.layers import pointwise, window
+from fanin.layers import ends, pointwise, window
 from fanin.layers.layer import Parallelism, Shape
 from fanin.layers.schedule import Raster, Schedule
 from fanin.rdma import PRESETS as RDMA_PRESETS
@@ -29,6 +31,7 @@ SECTIONS = ("Members", "Parameters", "Latency", "Source")
 SMALL = {
     "address_width": 16,
     "banks": 2,
+    "beats": 4,
     "burst": 8,
     "capacity": 64,
     "completions": 4,
@@ -36,29 +39,38 @@ SMALL = {
     "consumers": 3,
     "count": 4,
     "depth": 264,
+    "drain": 5,
     "encap": Encap.L2,
     "engines": 2,
     "fifo_depth": 16,
     "frac": 24,
+    "frame": 48,
     "frame_beats": 4,
+    "groups": 2,
     "i": 2,
     "input_width": 8,
     "inputs": 4,
+    "interval": 5,
+    "kinds": 2,
     "lanes": 4,
+    "limit": 16,
     "latency": 3,
     "layer": None,
-    "limit": 4,
     "mac_width": 64,
     "max_bytes": 34,
     "max_frame": 128,
     "max_mini_batch": 16,
+    "network": EXAMPLES["tiny"],
     "o": 5,
     "operand": signed(8),
+    "operands": 2,
     "output_width": 16,
     "parallelism": Parallelism(),
+    "positions": 3,
     "raster": Raster(height=2, width=4, groups=2, lanes=20, columns=2, positions=2, steps=2),
     "reads": (0, 0),
     "receive": True,
+    "sections": (3, 2),
     "registers": node_registers(PRESETS["tiny"]),
     "rounds": 3,
     "rows": 3,
@@ -66,10 +78,15 @@ SMALL = {
         window.Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
         Parallelism(),
     ),
+    "results": 1,
+    "scales_pass": True,
     "shape": 8,
     "slots": 4,
+    "source": 2,
     "tag": 3,
+    "target": 5,
     "trees": (((0, 0), (1, 1)),),
+    "trains": True,
     "transfers": 3,
     "values": 8,
     "wait": True,
@@ -81,12 +98,16 @@ SMALL = {
 FRAME = Shape(2, 3, 2)
 # Where a name is not enough: by the parameter's type.
 SMALL_OF_TYPE = {
+    "Conv": Conv(inputs=(FRAME,), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
     "RingConfig": RING_PRESETS["tiny"],
     "RdmaConfig": RDMA_PRESETS["tiny"],
+    "StoreConfig": StoreConfig(readers=(Frames(6, 2),), writers=(Frames(6, 2),), sections=(3, 2)),
     "Words": Words(256, Bfp(exponent=5)),
+    "ends.SoftCrossLoss": ends.SoftCrossLoss(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Add": pointwise.Add(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Bias": pointwise.Bias(inputs=(FRAME,), gradient=True),
     "pointwise.Concat": pointwise.Concat(inputs=(FRAME, FRAME), gradient=True),
+    "pointwise.OnlineNorm": pointwise.OnlineNorm(inputs=(FRAME,), gradient=True),
     "pointwise.Relu": pointwise.Relu(inputs=(FRAME,), gradient=True),
     "pointwise.Relu6": pointwise.Relu6(inputs=(FRAME,), gradient=True),
     "window.AvgPool": window.AvgPool(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
@@ -107,7 +128,7 @@ def _components():
 
 COMPONENTS = _components()
 # These take seconds to elaborate, most as the parts of one another.
-LARGE = ("Backward", "GlmWorker", "GroupCutter", "InceptionnReceiver", "RingNic", "RingNode")
+LARGE = ("Backward", "ClusterNode", "GlmWorker", "GroupCutter", "InceptionnReceiver", "RingNic", "RingNode")
 every_component = pytest.mark.parametrize("name", sorted(COMPONENTS))
 
 

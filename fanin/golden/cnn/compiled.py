@@ -222,16 +222,16 @@ def norm_forward(layer: OnlineNorm, state: State, x: Frames, train: bool) -> tup
     if train:
         state |= {"mean": canonical(mean), "variance": canonical(variance), "scale": canonical(scale)}
     y = canonical(y)
-    return y.reshape(x.shape), np.concatenate([y.reshape(len(x), -1), scales], axis=1)
+    return y.reshape(x.shape), np.concatenate([scales, y.reshape(len(x), -1)], axis=1)
 
 
 def norm_backward(layer: OnlineNorm, state: State, saved: Float32, gradient: Frames) -> Frames:
     """As ``normalise.online_norm_back``."""
     channels = layer.input.c
-    y = flushed(saved[:, :-channels]).reshape(len(saved), -1, channels)
+    y = flushed(saved[:, channels:]).reshape(len(saved), -1, channels)
     dy, dx = flushed(gradient).reshape(y.shape), np.empty_like(y)
     ey, e1 = flushed(state["ey"]), flushed(state["e1"])
-    _norm_backward(y, flushed(saved[:, -channels:]), dy, norm_constants(layer), ey, e1, dx)
+    _norm_backward(y, flushed(saved[:, :channels]), dy, norm_constants(layer), ey, e1, dx)
     state |= {"ey": canonical(ey), "e1": canonical(e1)}
     return canonical(dx).reshape(gradient.shape)
 

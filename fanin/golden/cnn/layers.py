@@ -45,7 +45,7 @@ def forward(
     """The output of each frame, and the words that the hardware saves of it: ``layer.saved``, or none.
 
     What is saved, in raster order: a convolution's input, an activation's output, of max_pool the place in the
-    window (row · kernel width + column), of online normalisation y and behind it 1/σ of every channel. A loss
+    window (row · kernel width + column), of online normalisation 1/σ of every channel and then y. A loss
     saves nothing in hardware, since its gradient leaves at once; here that gradient takes the place. In
     evaluation, without ``train``, nothing is saved.
     With ``train``, online normalisation's part of ``state`` follows the frames.
