@@ -98,7 +98,7 @@ SMALL = {
 FRAME = Shape(2, 3, 2)
 # Where a name is not enough: by the parameter's type.
 SMALL_OF_TYPE = {
-    "Conv": Conv(inputs=(FRAME,), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
+    "Conv": window.Conv(inputs=(FRAME,), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
     "RingConfig": RING_PRESETS["tiny"],
     "RdmaConfig": RDMA_PRESETS["tiny"],
     "StoreConfig": StoreConfig(readers=(Frames(6, 2),), writers=(Frames(6, 2),), sections=(3, 2)),
