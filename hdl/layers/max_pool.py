@@ -12,7 +12,6 @@ from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.codec import FRACTION_BITS, SPECIAL_EXPONENT
 from fanin.hdl.arith.delay import delayed
-from fanin.hdl.layers.avg_pool import pool_schedule
 from fanin.hdl.layers.gradient_rows import GradientRows
 from fanin.hdl.layers.input_gradient import add_windows
 from fanin.hdl.layers.interface import layer_members
@@ -25,7 +24,7 @@ from fanin.hdl.stream.join import StreamJoin
 from fanin.layers import window
 from fanin.layers.family import WORD_BITS
 from fanin.layers.layer import REUSE, Parallelism
-from fanin.layers.schedule import Way
+from fanin.layers.schedule import Way, pool_schedule
 
 _INFINITY = SPECIAL_EXPONENT << FRACTION_BITS
 _MINUS_INFINITY = _INFINITY | 1 << WORD_BITS - 1
