@@ -106,6 +106,17 @@ class Raster:
         needed = max(ceil((time + HAND_OVER - begin) / row - j) for j, time in enumerate(freed))
         return max(needed, self.span, 2)
 
+    def ring_back(self, period: int, latency: int) -> int:
+        """The same of a map to which windows add, and whose rows leave when the last window has added.
+
+        ``latency``: cycles from a step's end until a row that is complete begins to leave.
+        """
+        row, step = Fraction(period, self.height), Fraction(period, self.steps)
+        complete = [(k + 1) * step for k in range(self.steps) for _ in range(self.first(k), self.first(k + 1))]
+        begin = latency + max(time - j * row for j, time in enumerate(complete))  # of row 0's words
+        needed = max(ceil(self.last(k) + 1 - (k * step - HAND_OVER - begin) / row) for k in range(self.steps))
+        return max(needed, self.span, 2)
+
 
 @dataclass(frozen=True)
 class Block:

@@ -146,6 +146,11 @@ class Conv(Window):
         return self.kernel[0] * self.kernel[1] * self.group[0] * self.output_channels
 
     @property
+    def storages(self) -> tuple[Storage, ...]:
+        """The chip: a weight is needed again for every position."""
+        return (Storage.CHIP,)
+
+    @property
     def saved(self) -> int:
         """The input, for the weights' gradient."""
         return self.input.words
@@ -239,6 +244,11 @@ class Dense(Conv):
     kind: ClassVar[str] = "dense"
     kernel: Pair = (1, 1)
     stride: Pair = (1, 1)
+
+    @property
+    def storages(self) -> tuple[Storage, ...]:
+        """Chip or DRAM: a weight is needed once a frame and way."""
+        return tuple(Storage)
 
     @property
     def input(self) -> Shape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -9,19 +10,17 @@ from amaranth import Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.arith.array import LaneArray
+from fanin.hdl.arith.array import LaneArray, Trees
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.emit import shared
 from fanin.hdl.layers.fold import Fold
 from fanin.hdl.layers.interface import word_stream
 from fanin.hdl.layers.lines import Lines, Results
-from fanin.hdl.layers.nest import Loops, Nest
 from fanin.hdl.layers.places import window_steps
+from fanin.hdl.layers.way import WayLoops
 from fanin.hdl.stream.connect import connect_typed
 from fanin.layers.family import WORD_BITS
 from fanin.layers.schedule import Schedule, Way
-
-Trees = tuple[tuple[tuple[int, int], ...], ...]
 
 
 def forward_trees(schedule: Schedule) -> Trees:
@@ -68,7 +67,6 @@ class Forward(wiring.Component):
 
     def __init__(self, *, schedule: Schedule):
         self.schedule = schedule
-        self._array = LaneArray(trees=forward_trees(schedule))
         super().__init__(
             {
                 "features": In(word_stream(schedule.p.pi)),
@@ -80,6 +78,10 @@ class Forward(wiring.Component):
             }
         )
 
+    @cached_property
+    def _array(self) -> LaneArray:
+        return LaneArray(trees=forward_trees(self.schedule))
+
     @property
     def _steps_to_results(self) -> int:
         """Cycles from a step to its sum."""
@@ -89,12 +91,9 @@ class Forward(wiring.Component):
     def latency(self) -> int:
         """Cycles between the last word that the first block waits for and the first word of its results."""
         begin = 3  # until the first step: the row is written, counted, the block is taken
-        cycles, idle = self.schedule.block_cycles(Way.FORWARD), self._idle
-        return begin + cycles - idle - 1 + self._steps_to_results + Results.LATENCY
-
-    @property
-    def _idle(self) -> int:
-        return self.schedule.round_cycles(Way.FORWARD) - self.schedule.round_steps(Way.FORWARD)
+        schedule, way = self.schedule, Way.FORWARD
+        idle = schedule.round_cycles(way) - schedule.round_steps(way)  # after the last step
+        return begin + schedule.block_cycles(way) - idle - 1 + self._steps_to_results + Results.LATENCY
 
     def elaborate(self, platform: Any) -> Module:
         """Loops, and everything else at a fixed distance behind them."""
@@ -108,58 +107,27 @@ class Forward(wiring.Component):
         connect_typed(m, results.o, wiring.flipped(self.outputs))
 
         go = Signal()
-        frame = {"row": raster.steps, "block": schedule.row_blocks}
-        loops = self._loops(m, frame, go)
-        nest = loops.nest
-        coming = Nest(m, frame, loops.start, name="coming")  # the block that is to start
-        row_begins, frame_begins = Signal(init=1), Signal(init=1)
-        with m.If(loops.start):
-            m.d.sync += [row_begins.eq(coming.ends(("block",))), frame_begins.eq(coming.ends(frame))]
+        loops = WayLoops(m, schedule, Way.FORWARD, go=go)
         m.d.comb += [
-            go.eq(results.room & (lines.ready | ~row_begins) & (self.admit | ~frame_begins)),
+            go.eq(results.room & (lines.ready | ~loops.row_begins) & (self.admit | ~loops.frame_begins)),
             results.begin.eq(loops.start),
-            lines.begin.eq(loops.start & row_begins),
-            self.admitted.eq(loops.start & frame_begins),
-            lines.end.eq(loops.ends & nest.ends(("block",))),
+            lines.begin.eq(loops.start & loops.row_begins),
+            lines.end.eq(loops.row_ends),
+            self.admitted.eq(loops.start & loops.frame_begins),
         ]
-        groups = {"g": schedule.igs, "ig": 1}
         position = {"c": 1, "block": schedule.row_positions}
-        for name, walk in window_steps(nest, raster, groups, position=position).items():
-            m.d.comb += lines.window[name].eq(walk)
+        windows = window_steps(loops.nest, raster, {"g": schedule.igs, "ig": 1}, position=position)
+        m.d.comb += [lines.window[name].eq(value) for name, value in windows.items()]
         self._datapath(m, loops, lines, results)
         return m
 
-    def _loops(self, m: Module, frame: dict[str, int], go: Signal) -> Loops:
-        schedule = self.schedule
-        rows, columns = schedule.layer.kernel
-        taps = {"ky": rows, "kx": columns, "ig": schedule.igs}
-        inner = {
-            "g": schedule.groups,
-            "og": schedule.ogs,
-            "r": schedule.block.rows,
-            "c": schedule.row_positions,
-        }
-        return Loops(
-            m,
-            frame | taps | inner,
-            block=(*taps, *inner),
-            inner=tuple(inner),
-            idle=self._idle,
-            go=go,
-            name="loop",
-        )
-
-    def _datapath(self, m: Module, loops: Loops, lines: Lines, results: Results) -> None:
+    def _datapath(self, m: Module, loops: WayLoops, lines: Lines, results: Results) -> None:
         schedule = self.schedule
         m.submodules.array = array = shared(self._array)
         m.submodules.fold = fold = Fold(
             lanes=schedule.p.ph * schedule.lanes_out, depth=schedule.round_steps(Way.FORWARD)
         )
-        strides = {
-            name: schedule.weight_address(*(int(name == level) for level in ("ky", "kx", "g", "ig", "og")))
-            for name in ("ky", "kx", "g", "ig", "og")
-        }
-        address = loops.nest.walk(strides, name="weight_address")
+        address = loops.weight_address()
         to_fold = Lines.LATENCY + array.latency
         step = delayed(m, loops.step, to_fold, name="step", reset_less=False)
         m.d.comb += [

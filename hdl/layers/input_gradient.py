@@ -95,7 +95,7 @@ class InputGradient(wiring.Component):
         m = Module()
         schedule, p = self.schedule, self.schedule.p
         inputs, outputs = schedule.features, schedule.outputs
-        ring = inputs.ring(schedule.period)
+        ring = inputs.ring_back(schedule.period, self.latency)
         m.submodules.blocks = blocks = Lines(raster=outputs, rows=outputs.ring(schedule.period), words=p.po)
         m.submodules.rows = rows = GradientRows(raster=inputs, rows=ring, words=p.pi)
         connect_typed(m, wiring.flipped(self.gradients), blocks.i)

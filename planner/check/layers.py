@@ -136,6 +136,7 @@ def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], gradient: bool, hops: i
             "saved_words": saved,
             "cycles": _cycles(layer, inputs, output, gradient),
             "dsp": cost.dsp,
+            "luts": cost.luts,
             "ram_bits": cost.ram_bits,
             "ram_blocks": sum(cost.ram_blocks),
             "dram_read": WORD_BITS * (saved + 3 * spilled),

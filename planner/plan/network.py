@@ -10,7 +10,6 @@ from pathlib import Path
 from fanin.cnn import Network, Stage
 from fanin.errors import InputError
 from fanin.layers.layer import Parallelism, Storage
-from fanin.layers.window import Dense
 from fanin.planner.check.files import LayerEntry, Plan, read_plan
 from fanin.planner.check.layers import component
 from fanin.planner.check.plan import check_plan
@@ -86,6 +85,6 @@ def _stage(path: Path, plan: Plan, entry: LayerEntry, numbers: Mapping[str, int]
     sources = tuple(numbers[edge.source] for edge in plan.into[entry.name])
     layer = component(entry, tuple(plan.layers[source].output for source in sources), entry.gradient)
     storage = Storage(entry.parameters)
-    if storage is Storage.DRAM and not isinstance(layer, Dense):
-        raise InputError(f"{path}: {entry.name}: only a dense layer's hardware keeps its parameters in DRAM")
+    if storage is Storage.DRAM:
+        raise InputError(f"{path}: {entry.name}: there is no hardware yet that keeps parameters in DRAM")
     return Stage(entry.name, layer, Parallelism(**entry.parallelism), sources, storage)

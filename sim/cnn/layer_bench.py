@@ -119,9 +119,10 @@ class LayerBench:
     """A built simulation of ``components``, by name; each ``run`` is a new process.
 
     Streams are those of flat ports ``x_valid x_ready x_payload``; ``control`` is a :class:`LayerControl`;
-    a job ends with ``done``; other inputs are registers. ``arith`` chooses what arrays of binary32 operators are
-    simulated as, the value of an :class:`~fanin.sim.cosim.arrays.Arith`. Raises ValueError for other streams and controls, what
-    ``emit_verilog`` raises, InputError for a missing tool, ToolFailed when the build fails.
+    a job ends with ``done``; other inputs are registers. ``arith``, the value of an
+    :class:`~fanin.sim.cosim.arrays.Arith`, is what arrays of binary32 operators are simulated as. Raises
+    ValueError for other streams and controls, what ``emit_verilog`` raises, InputError for a missing tool,
+    ToolFailed when the build fails.
     """
 
     def __init__(self, components: Mapping[str, wiring.Component], *, arith: str = Arith.C, quiet: bool = True):

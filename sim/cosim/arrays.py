@@ -1,7 +1,7 @@
 """Arrays of binary32 operators with a body in C, for the simulator alone: the same ports, latency and bits.
 
-``LaneArray`` and ``AdderArray`` are found in emitted Verilog by class, and their modules replaced. One call a cycle
-and array costs a fraction of what the registers of the operators cost.
+``LaneArray`` and ``AdderArray`` are found in emitted Verilog by class, and their modules replaced. One call a
+cycle and array costs a fraction of what the registers of the operators cost.
 """
 
 from __future__ import annotations
@@ -84,17 +84,19 @@ def with_arrays(verilog: str, arith: Arith) -> tuple[str, list[Array]]:
     ]
     template = _template("array.sv.j2")
     for array in arrays:
-        text = template.render(array=array)
-        verilog, count = re.subn(
-            rf"^module {array.module}\(.*?^endmodule\n", lambda _: text, verilog, flags=re.MULTILINE | re.DOTALL
-        )
-        assert count == 1, array.module
+        verilog = _replaced(verilog, array.module, template.render(array=array))
     return verilog, arrays
 
 
 def arrays_source(arrays: Iterable[Array]) -> str:
     """C++ of what ``arrays`` call, of each module once."""
     return _template("arrays.cpp.j2").render(arrays={array.module: array for array in arrays}.values())
+
+
+def _replaced(verilog: str, module: str, text: str) -> str:
+    """Verilog with another text of one of its modules."""
+    begin, end = verilog.index(f"\nmodule {module}(") + 1, "\nendmodule\n"
+    return verilog[:begin] + text + verilog[verilog.index(end, begin) + len(end) :]
 
 
 def _component(call: str) -> LaneArray | AdderArray:

@@ -17,6 +17,8 @@ from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.layers import ends, pointwise, window
 from fanin.layers.layer import Parallelism, Shape
+from fanin.layers.schedule import Raster, Schedule
+from fanin.layers.window import Conv
 from fanin.rdma import PRESETS as RDMA_PRESETS
 from fanin.ring import PRESETS as RING_PRESETS
 from fanin.wire.aggregation import Encap
@@ -59,12 +61,19 @@ SMALL = {
     "operand": signed(8),
     "operands": 2,
     "output_width": 16,
+    "raster": Raster(height=2, width=4, groups=2, lanes=20, columns=2, positions=2, steps=2),
+    "reads": (0, 0),
     "parallelism": Parallelism(),
     "positions": 3,
     "receive": True,
     "registers": node_registers(PRESETS["tiny"]),
     "results": 1,
     "scales_pass": True,
+    "rows": 3,
+    "schedule": Schedule(
+        Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
+        Parallelism(),
+    ),
     "shape": 8,
     "slots": 4,
     "tag": 3,
@@ -75,6 +84,7 @@ SMALL = {
     "width": 256,
     "word_bytes": 8,
     "words": 10,
+    "writes": 0,
 }
 FRAME = Shape(2, 3, 2)
 # Where a name is not enough: by the parameter's type.
@@ -86,6 +96,7 @@ SMALL_OF_TYPE = {
     "pointwise.Add": pointwise.Add(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Bias": pointwise.Bias(inputs=(FRAME,), gradient=True),
     "pointwise.OnlineNorm": pointwise.OnlineNorm(inputs=(FRAME,), gradient=True),
+    "pointwise.Concat": pointwise.Concat(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Relu": pointwise.Relu(inputs=(FRAME,), gradient=True),
     "pointwise.Relu6": pointwise.Relu6(inputs=(FRAME,), gradient=True),
     "window.GlobalAvgPool": window.GlobalAvgPool(inputs=(FRAME,), gradient=True),

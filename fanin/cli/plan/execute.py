@@ -210,15 +210,22 @@ def _write_sweep(folder: Path, model: Model, cluster: Cluster, plans: list[Found
 def _show(output: Path, plan: Plan) -> None:
     values = json.loads((output / PLAN_FILE).read_bytes())
     print(f"{values['model']} on {values['cluster']['name']}: {_rate(plan)}\n")
-    heads = ["device", "layers", "DSP", "RAM", "DRAM read", "DRAM write", "network", "connections"]
+    heads = ["device", "layers", "DSP", "LUT", "RAM", "DRAM read", "DRAM write", "network", "connections"]
     rows = [heads]
     for number, device in enumerate(plan.instance.cluster.devices):
         used = values["utilisation"][device.name]
         ram = max(used["ram_bits"] or 0, used["ram_blocks"] or 0)
-        shares = [used["dsp"], ram, used["dram_read"], used["dram_write"], used["network"]]
+        shares = [used["dsp"], used["luts"], ram, used["dram_read"], used["dram_write"], used["network"]]
         layers = plan.placement.devices.count(number)
         links = f"{plan.loads[number].connections} of {device.part.connections}"
-        rows.append([device.name, str(layers), *(f"{100 * share:.1f} %" for share in shares), links])
+        rows.append(
+            [
+                device.name,
+                str(layers),
+                *("–" if share is None else f"{100 * share:.1f} %" for share in shares),
+                links,
+            ]
+        )
     print(table(rows, right=range(1, len(heads))))
     limit = values["limit"]
     resource = limit["resource"].replace("_", " ").replace("dram", "DRAM")

@@ -1,0 +1,84 @@
+"""Arrays of binary32 operators on their own: pairs of numbers through a multiplier and an adder per lane."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from amaranth import Module
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.codec import FLOAT_BITS
+from fanin.hdl.arith.array import AdderArray, LaneArray
+from fanin.hdl.emit import emit_verilog, shared
+from fanin.sim.cosim.arrays import Arith, arrays_source, with_arrays
+from fanin.sim.cosim.program_build import VerilogModel, build_program
+
+UInt32 = npt.NDArray[np.uint32]
+
+
+class Pairs(wiring.Component):
+    """The product and the sum of a pair of numbers per lane, each with the latency of its array."""
+
+    def __init__(self, *, lanes: int):
+        self.lanes = lanes
+        numbers = data.ArrayLayout(FLOAT_BITS, lanes)
+        members = {
+            "a": In(numbers),
+            "b": In(numbers),
+            "valid": In(1),
+            "product": Out(numbers),
+            "sum": Out(numbers),
+        }
+        super().__init__(members)
+
+    def elaborate(self, platform: Any) -> Module:
+        """Both arrays on the same operands."""
+        m = Module()
+        products = shared(LaneArray(trees=tuple(((lane, lane),) for lane in range(self.lanes))))
+        sums = shared(AdderArray(lanes=self.lanes))
+        m.submodules.products, m.submodules.sums = products, sums
+        for array, result in ((products, self.product), (sums, self.sum)):
+            m.d.comb += [array.a.eq(self.a), array.b.eq(self.b), array.valid.eq(self.valid), result.eq(array.o)]
+        return m
+
+
+@dataclass(frozen=True)
+class PairsRun:
+    """Results in the order of the pairs, and how long it took to simulate all repetitions."""
+
+    products: UInt32
+    sums: UInt32
+    cycles: int
+    seconds: float
+
+
+class ArrayBench:
+    """A built simulation of :class:`Pairs`; each ``run`` is a new process."""
+
+    def __init__(self, *, lanes: int, arith: Arith):
+        self.lanes = lanes
+        verilog, arrays = with_arrays(emit_verilog(Pairs(lanes=lanes)), arith)
+        sources = {"main.cpp": (files("fanin.sim.cnn") / "array_bench.cpp").read_text()}
+        if arrays:
+            sources["arrays.cpp"] = arrays_source(arrays)
+        self._program = build_program([VerilogModel("Vpairs", "pairs", verilog)], sources, quiet=True)
+
+    def run(self, a: UInt32, b: UInt32, *, times: int = 1) -> PairsRun:
+        """Send pairs through, ``lanes`` a cycle, ``times`` over. Raises ValueError for lanes without a pair."""
+        if len(a) != len(b) or len(a) % self.lanes:
+            raise ValueError(f"a and b must have equally many numbers, a multiple of {self.lanes}")
+        with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
+            pairs, results = Path(folder) / "pairs", Path(folder) / "results"
+            np.concatenate([a, b]).astype(np.uint32).tofile(pairs)
+            command = [self._program, pairs, str(times), results]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            products, sums = np.fromfile(results, dtype=np.uint32).reshape(2, -1)
+        return PairsRun(products, sums, len(a) // self.lanes * times, float(done.stdout))
