@@ -93,8 +93,8 @@ def test_a_dense_layer():
 
 
 def test_online_normalisation():
-    # 2 lanes: forward 2 adders, 1 multiplier, 1 MAC; backward 2, 1, 2; per layer 2 adders and 3 multipliers, and
-    # one each backward. State: 10 × 24 words, 7 without a gradient. Saved: the frame and a word a channel.
+    # 2 lanes: forward 2 adders, 1 multiplier, 1 MAC; backward 2, 1, 2; per layer 2 adders and 3 multipliers,
+    # and one each backward. State: 10 × 24 words, 7 without a gradient. Saved: the frame and a word a channel.
     layer, dram = OnlineNorm(inputs=(Shape(7, 7, 24),), gradient=True), 32 * (7 * 7 * 24 + 24)
     assert taken(layer, pi=2, po=2) == {
         "arria10": (11 + 8 + 6, 7680 + 2 * 32768, (2 * 13,), dram, dram),
