@@ -27,6 +27,7 @@ class Part:
 
     family: Family
     dsp: int
+    luts: int | None  #: None where they are not limited
     ram_bits: int | None  #: None where blocks are counted alone
     ram_blocks: tuple[int, ...] | None  #: per kind of ``family.ram``; None where bits are counted alone
     dram: int
@@ -140,7 +141,7 @@ def _part(where: str, entry: Mapping[str, Any]) -> Part:
         base = part_tables()[entry["part"]]
     if {"ram", "ram_bits"} & set(entry):  # said anew, both ways of the shipped part
         base = {key: value for key, value in base.items() if key not in ("ram", "ram_bits")}
-    _known(where, "", entry, {*_FIELDS, "ram", "ram_bits", *_PLACE})
+    _known(where, "", entry, {*_FIELDS, "luts", "ram", "ram_bits", *_PLACE})
     table = {**base, **entry}
     for field in _FIELDS:
         if field not in table:
@@ -156,6 +157,7 @@ def _part(where: str, entry: Mapping[str, Any]) -> Part:
     return Part(
         family=found,
         dsp=_integer(where, "dsp", table["dsp"]),
+        luts=_integer(where, "luts", table["luts"]) if "luts" in table else None,
         ram_bits=_integer(where, "ram_bits", table["ram_bits"]) if "ram_bits" in table else None,
         ram_blocks=blocks,
         dram=_scaled(where, "dram_gbps", table["dram_gbps"], GIGA),

@@ -61,7 +61,7 @@ class SoftCrossLoss(Layer):
         """A whole frame: the sum comes last."""
         return Fraction(1)
 
-    def cycles(self, p: Parallelism) -> int:
+    def compute_cycles(self, p: Parallelism) -> int:
         """A frame at a time: words come, exponentials are summed one by one, p leaves."""
         rows = ceil_div(self.input.words, p.po)
         return 2 * rows + LOSS_INTERVAL * self.input.words + levels(p.po) + LOSS_PAUSE

@@ -52,14 +52,18 @@ class Family:
 
     name: str
     dsp: tuple[tuple[str, int], ...]  #: DSP blocks per kind of operation
+    lut: tuple[tuple[str, int], ...]  #: LUTs per kind of operation
     ram: tuple[RamKind, ...]  #: by growing ``from_bits``
     dram_burst: Memory  #: what a DRAM port buffers of one burst
     registers_below: int  #: depth from which a memory takes blocks
 
     def dsp_blocks(self, operations: Operations) -> int:
         """DSP blocks of the operations."""
-        price = dict(self.dsp)
-        return sum(price[kind] * count for kind, count in operations.items())
+        return _total(self.dsp, operations)
+
+    def luts(self, operations: Operations) -> int:
+        """LUTs of the operations."""
+        return _total(self.lut, operations)
 
     def ram_blocks(self, memories: tuple[Memory, ...]) -> tuple[int, ...]:
         """Blocks per kind in ``ram``."""
@@ -69,6 +73,11 @@ class Family:
                 kind = max(i for i, ram in enumerate(self.ram) if memory.bits >= ram.from_bits)
                 blocks[kind] += self.ram[kind].blocks(memory)
         return tuple(blocks)
+
+
+def _total(prices: tuple[tuple[str, int], ...], operations: Operations) -> int:
+    price = dict(prices)
+    return sum(price[kind] * count for kind, count in operations.items())
 
 
 def family(name: str) -> Family:
@@ -86,7 +95,8 @@ def _families() -> Mapping[str, Family]:
     return {
         name: Family(
             name=name,
-            dsp=tuple((kind, table[kind]) for kind in ("mac", "mul", "add")),
+            dsp=tuple((kind, table["dsp"][kind]) for kind in ("mac", "mul", "add")),
+            lut=tuple((kind, table["lut"][kind]) for kind in ("mac", "mul", "add")),
             ram=tuple(
                 RamKind(kind, ram["from_bits"], tuple((depth, width) for depth, width in ram["shapes"]))
                 for kind, ram in table["ram"].items()

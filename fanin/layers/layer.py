@@ -63,6 +63,7 @@ class Cost:
 
     cycles: int  #: per frame
     dsp: int
+    luts: int
     ram_bits: int
     ram_blocks: tuple[int, ...]  #: per kind of the family
     dram_read: int
@@ -143,7 +144,7 @@ class Layer:
     @property
     def storages(self) -> tuple[Storage, ...]:
         """Where its parameters may lie."""
-        return tuple(Storage) if self.parameters else (Storage.CHIP,)
+        return (Storage.CHIP,)
 
     def parallelisms(self) -> Iterator[Parallelism]:
         """Every choice that could be worth building."""
@@ -210,6 +211,7 @@ class Layer:
         return Cost(
             cycles=self.cycles(p),
             dsp=family.dsp_blocks(self.operations(p)),
+            luts=family.luts(self.operations(p)),
             ram_bits=sum(m.bits for m in memories),
             ram_blocks=family.ram_blocks(memories),
             # Weights are read forward and for the input gradient, the velocity is read and written.

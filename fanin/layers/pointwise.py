@@ -110,15 +110,11 @@ class OnlineNorm(Layer):
         """Transfers that all channels take."""
         return ceil_div(self.input.c, p.po)
 
-    def cycles(self, p: Parallelism) -> int:
-        """A channel again after ``REUSE`` cycles; behind a frame, one that is trained on, state changes."""
-        steps = self.input.h * self.input.w * max(self.groups(p), REUSE)
-        return max(steps, super().cycles(p)) + bool(self.saved) * self.groups(p) + self.update_cycles
-
-    @property
-    def update_cycles(self) -> int:
-        """From the last step of a frame to the first of what the next frame does."""
-        return NORM_INTERVAL * self.input.c + NORM_PAUSE
+    def compute_cycles(self, p: Parallelism) -> int:
+        """A channel comes again after ``REUSE`` cycles; 1/σ is saved first; last, state changes."""
+        groups = self.groups(p)
+        steps = self.input.h * self.input.w * max(groups, REUSE)
+        return steps + bool(self.saved) * groups + NORM_INTERVAL * self.input.c + NORM_PAUSE
 
     @property
     def saved(self) -> int:

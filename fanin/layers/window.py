@@ -146,6 +146,11 @@ class Conv(Window):
         return self.kernel[0] * self.kernel[1] * self.group[0] * self.output_channels
 
     @property
+    def storages(self) -> tuple[Storage, ...]:
+        """The chip: a weight is needed again for every position."""
+        return (Storage.CHIP,)
+
+    @property
     def saved(self) -> int:
         """The input, for the weights' gradient."""
         return self.input.words
@@ -241,6 +246,11 @@ class Dense(Conv):
     stride: Pair = (1, 1)
 
     @property
+    def storages(self) -> tuple[Storage, ...]:
+        """Chip or DRAM: a weight is needed once a frame and way."""
+        return tuple(Storage)
+
+    @property
     def input(self) -> Shape:
         """The input, flattened."""
         return Shape(1, 1, self.inputs[0].words)
@@ -272,6 +282,13 @@ class MaxPool(Window):
     """The largest word of every window, by channel; of equals the first in raster order."""
 
     kind: ClassVar[str] = "max_pool"
+
+    def check(self) -> None:
+        """Raise ValueError where a window would see nothing but padding, too."""
+        super().check()
+        if any(side >= size for side, size in zip(self.padding, 2 * self.kernel, strict=True)):
+            window = f"{self.kernel[0]}×{self.kernel[1]}"
+            raise ValueError(f"a window of {window} would see nothing but padding, which is {self.padding}")
 
     @property
     def saved(self) -> int:

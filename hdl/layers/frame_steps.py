@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.layers.channels import group_range
-from fanin.layers.schedule import REUSE
+from fanin.layers.layer import REUSE
 
 
 class FrameSteps(wiring.Component):

@@ -23,10 +23,11 @@ CONSTANTS = ("forward_decay", "backward_decay", "epsilon")  # of an online norma
 CONVOLUTIONS = ("conv", "dwconv", "dense")
 WINDOWS = (*CONVOLUTIONS, "im2col", "max_pool", "avg_pool")
 FIGURES = (
-    "parameter_words", "saved_words", "cycles", "dsp", "ram_bits", "ram_blocks", "dram_read", "dram_write"
+    "parameter_words", "saved_words", "cycles", "dsp", "luts", "ram_bits", "ram_blocks", "dram_read",
+    "dram_write",
 )  # fmt: skip
 RATES = ("dram_read", "dram_write", "network")
-RESOURCES = ("dsp", "ram_bits", "ram_blocks", *RATES, "connections")
+RESOURCES = ("dsp", "luts", "ram_bits", "ram_blocks", *RATES, "connections")
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Device:
     name: str
     family: str
     dsp: int
+    luts: int | None
     ram_bits: int | None
     ram: tuple[Ram, ...]
     dram: int
@@ -223,6 +225,7 @@ def _device(item: Record) -> Device:
         name=name,
         family=item.text("family", family_names()),
         dsp=item.integer("dsp"),
+        luts=item.optional("luts"),
         ram_bits=item.optional("ram_bits"),
         ram=ram,
         dram=item.integer("dram_bits_per_second"),

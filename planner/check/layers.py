@@ -19,6 +19,11 @@ from fanin.planner.check.files import CONVOLUTIONS, WINDOWS, Device, LayerEntry,
 
 WORD_BITS = 32  # FP32; said again here, as the other constants of the rules
 FOLD_CYCLES = 8  # until an accumulator may be read again
+NORM_INTERVAL, NORM_PAUSE = (
+    5,
+    140,
+)  # a channel, and a frame, when a normalisation's state changes behind a frame
+LOSS_PAUSE = 199  # a frame, beside those of its words
 _CLASSES: dict[str, type[Layer]] = {
     cls.kind: cls
     for cls in (
@@ -129,8 +134,9 @@ def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], gradient: bool, hops: i
         figures={
             "parameter_words": parameters,
             "saved_words": saved,
-            "cycles": _cycles(layer, inputs, output),
+            "cycles": _cycles(layer, inputs, output, gradient),
             "dsp": cost.dsp,
+            "luts": cost.luts,
             "ram_bits": cost.ram_bits,
             "ram_blocks": sum(cost.ram_blocks),
             "dram_read": WORD_BITS * (saved + 3 * spilled),
@@ -181,15 +187,29 @@ def _saved_words(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gr
     return prod(output) + scales if layer.kind in ("relu", "relu6", "max_pool", "online_norm") else 0
 
 
-def _cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape) -> int:
+def _cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
     streams = [_ceil(prod(shape), layer.parallelism["pi"]) for shape in inputs]
-    return max(_compute(layer, inputs, output), *streams, _ceil(prod(output), layer.parallelism["po"]))
+    folded = _folded(layer, inputs[0], gradient) if inputs else 0
+    return max(
+        folded, _multiplied(layer, inputs, output), *streams, _ceil(prod(output), layer.parallelism["po"])
+    )
 
 
-def _compute(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape) -> int:
-    if layer.kind in ("bias", "global_avg_pool"):
-        height, width, channels = inputs[0]
-        return height * width * max(_ceil(channels, layer.parallelism["po"]), FOLD_CYCLES)
+def _folded(layer: LayerEntry, shape: Shape, gradient: bool) -> int:
+    """Cycles of a layer that folds over a frame's words or positions."""
+    height, width, channels = shape
+    lanes = layer.parallelism["po"]
+    if layer.kind == "soft_cross_loss":
+        words = prod(shape)
+        return 2 * _ceil(words, lanes) + FOLD_CYCLES * words + (lanes - 1).bit_length() + LOSS_PAUSE
+    if layer.kind not in ("bias", "global_avg_pool", "online_norm"):
+        return 0
+    groups = _ceil(channels, lanes)
+    after = gradient * groups + NORM_INTERVAL * channels + NORM_PAUSE if layer.kind == "online_norm" else 0
+    return height * width * max(groups, FOLD_CYCLES) + after
+
+
+def _multiplied(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape) -> int:
     if layer.kind not in CONVOLUTIONS:
         return 0
     p = layer.parallelism

@@ -21,6 +21,7 @@ class Load:
     """What a device carries. ``rates``: bits per frame by RATES, each way."""
 
     dsp: int
+    luts: int
     ram_bits: int
     blocks: Mapping[str, int]
     rates: Mapping[str, int]
@@ -39,9 +40,12 @@ def _load(plan: Plan, facts: Layers, device: Device) -> Load:
         for edge in plan.edges
         if plan.cut(edge) and device.name in (plan.place[edge.source], plan.place[edge.target])
     ]
-    total = {field: sum(fact.figures[field] for fact in held) for field in ("dsp", "ram_bits", *RATES[:2])}
+    total = {
+        field: sum(fact.figures[field] for fact in held) for field in ("dsp", "luts", "ram_bits", *RATES[:2])
+    }
     return Load(
         dsp=total["dsp"],
+        luts=total["luts"],
         ram_bits=total["ram_bits"],
         blocks={ram.kind: sum(fact.blocks[ram.kind] for fact in held) for ram in device.ram},
         rates={"dram_read": total["dram_read"], "dram_write": total["dram_write"], "network": sum(cut)},
@@ -59,6 +63,7 @@ def _limits(plan: Plan, facts: Layers) -> Iterator[str]:
         load = _load(plan, facts, device)
         counts: list[tuple[str, int, int | None]] = [
             ("DSPs", load.dsp, device.dsp),
+            ("LUTs", load.luts, device.luts),
             ("bits of RAM", load.ram_bits, device.ram_bits),
             *((f"{ram.kind} blocks", load.blocks[ram.kind], ram.blocks) for ram in device.ram),
             ("connections", load.connections, device.connections),
@@ -88,6 +93,7 @@ def _utilisation(plan: Plan, facts: Layers) -> Iterator[str]:
         blocks = [_share(load.blocks[ram.kind], ram.blocks) for ram in device.ram if ram.blocks is not None]
         shares = {
             "dsp": _share(load.dsp, device.dsp),
+            "luts": None if device.luts is None else _share(load.luts, device.luts),
             "ram_bits": None if device.ram_bits is None else _share(load.ram_bits, device.ram_bits),
             "ram_blocks": max(blocks, default=None),
             "connections": _share(load.connections, device.connections),

@@ -10,10 +10,10 @@ from pathlib import Path
 from fanin.cnn import Network, Stage
 from fanin.errors import InputError
 from fanin.layers.layer import Parallelism, Storage
-from fanin.layers.window import Dense
 from fanin.planner.check.files import LayerEntry, Plan, read_plan
 from fanin.planner.check.layers import component
 from fanin.planner.check.plan import check_plan
+from fanin.planner.model.graph import Model
 from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, DIGEST, PLAN_FILE, plan_digest
 from fanin.records import open_record
 
@@ -30,6 +30,12 @@ class PlannedNetwork:
     digest: str  #: of the plan
 
 
+def unplanned(model: Model) -> Network:
+    """The network of a model that has no plan yet: layers as narrow as they can be. Raises InputError."""
+    stages = (Stage(node.name, node.layer, Parallelism(), node.sources) for node in model.nodes)
+    return _checked(model.name, Network(model.name, tuple(stages)))
+
+
 def read_network(folder: Path) -> PlannedNetwork:
     """The network of a plan of one device. Raises InputError of one line for any other plan.
 
@@ -41,14 +47,19 @@ def read_network(folder: Path) -> PlannedNetwork:
     if complaints := check_plan(folder):
         raise InputError(f"{path}: breaks a rule, plan again: {complaints[0]}")
     device = _only_device(path, plan)
-    network = Network(open_record(path).text("model"), _stages(path, plan))
-    try:
-        _ = network.loss, network.output, network.images
-    except ValueError as error:
-        raise InputError(f"{path}: {error}") from None
+    network = _checked(str(path), Network(open_record(path).text("model"), _stages(path, plan)))
     cycles = tuple(layer.figures["cycles"] for layer in plan.layers)
     clock = next(each.clock for each in plan.devices if each.name == device)
     return PlannedNetwork(network, device, clock, plan.throughput, cycles, digest)
+
+
+def _checked(where: str, network: Network) -> Network:
+    """The network, if it can be trained."""
+    try:
+        _ = network.loss, network.output, network.images
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
+    return network
 
 
 def _check_unedited(folder: Path) -> str:
@@ -86,6 +97,6 @@ def _stage(path: Path, plan: Plan, entry: LayerEntry, numbers: Mapping[str, int]
     sources = tuple(numbers[edge.source] for edge in plan.into[entry.name])
     layer = component(entry, tuple(plan.layers[source].output for source in sources), entry.gradient)
     storage = Storage(entry.parameters)
-    if storage is Storage.DRAM and not isinstance(layer, Dense):
-        raise InputError(f"{path}: {entry.name}: only a dense layer's hardware keeps its parameters in DRAM")
+    if storage is Storage.DRAM:
+        raise InputError(f"{path}: {entry.name}: there is no hardware yet that keeps parameters in DRAM")
     return Stage(entry.name, layer, Parallelism(**entry.parallelism), sources, storage)

@@ -178,6 +178,7 @@ def _size(choice: Choice) -> tuple[object, ...]:
     dram = cost.dram_read + cost.dram_write
     return (
         cost.dsp,
+        cost.luts,
         cost.ram_bits,
         cost.ram_blocks,
         dram,

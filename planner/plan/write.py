@@ -65,6 +65,7 @@ def _device(device: Device) -> dict[str, Any]:
         "name": device.name,
         "family": part.family.name,
         "dsp": part.dsp,
+        "luts": part.luts,
         "ram_bits": part.ram_bits,
         "ram": [
             {
@@ -88,6 +89,7 @@ def _utilisation(plan: Plan, device: Device, load: Load) -> dict[str, float | No
     blocks = max((_share(n, there) for n, there in counts), default=None)
     return {
         "dsp": _share(load.dsp, part.dsp),
+        "luts": None if part.luts is None else _share(load.luts, part.luts),
         "ram_bits": None if part.ram_bits is None else _share(load.ram_bits, part.ram_bits),
         "ram_blocks": blocks,
         "dram_read": _share(load.dram_read * rate, part.dram),
@@ -134,6 +136,7 @@ def _layer(plan: Plan, number: int, node: Node) -> dict[str, Any]:
         "parallelism": {"pic": p.pic, "poc": p.poc, "ph": p.ph, "pi": p.pi, "po": p.po},
         "cycles": cost.cycles,
         "dsp": cost.dsp,
+        "luts": cost.luts,
         "ram_bits": cost.ram_bits,
         "ram_blocks": sum(cost.ram_blocks),
         "ram_blocks_by_kind": dict(zip(names, cost.ram_blocks, strict=True)),

@@ -22,10 +22,11 @@ class Choice:
 
 
 def constrained(cost: Cost, part: Part) -> tuple[int, ...]:
-    """What a part has limits for: DSPs, RAM (bits, blocks by kind, or both), DRAM bits read and written."""
+    """What a part has limits for: DSPs, LUTs, RAM (bits, blocks by kind, or both), DRAM bits each way."""
+    luts = (cost.luts,) if part.luts is not None else ()
     ram = (cost.ram_bits,) if part.ram_bits is not None else ()
     blocks = cost.ram_blocks if part.ram_blocks is not None else ()
-    return (cost.dsp, *ram, *blocks, cost.dram_read, cost.dram_write)
+    return (cost.dsp, *luts, *ram, *blocks, cost.dram_read, cost.dram_write)
 
 
 @cache
@@ -43,6 +44,8 @@ def all_choices(layer: Layer, part: Part) -> tuple[Choice, ...]:
 def exceeded(cost: Cost, part: Part) -> list[tuple[str, int, int]]:
     """(resource, needed, there) of what one layer needs more of than the part has, at any throughput."""
     limits = [("DSPs", cost.dsp, part.dsp)]
+    if part.luts is not None:
+        limits.append(("LUTs", cost.luts, part.luts))
     if part.ram_bits is not None:
         limits.append(("bits of RAM", cost.ram_bits, part.ram_bits))
     if part.ram_blocks is not None:

@@ -60,6 +60,8 @@ def _without(instance: Instance, rules: frozenset[str]) -> Instance:
     def rich(part: Part) -> Part:
         if "dsp" in rules:
             part = replace(part, dsp=PLENTY)
+        if "luts" in rules:
+            part = replace(part, luts=None)
         if "ram" in rules:
             part = replace(part, ram_bits=None, ram_blocks=None)
         if "dram" in rules and not part.dram:
@@ -83,6 +85,7 @@ def in_words(instance: Instance, rules: tuple[str, ...]) -> str:
     """The conflict as a sentence."""
     clauses = {
         "dsp": _totals(instance, "DSPs", lambda part: part.dsp, "dsp"),
+        "luts": _totals(instance, "LUTs", lambda part: part.luts or 0, "luts"),
         "ram": _ram(instance),
         "dram": "some devices have no DRAM",
         "network": "some devices have no network",

@@ -29,6 +29,7 @@ class Load:
     """What one device has to carry. DRAM and network in bits per frame, each way."""
 
     dsp: int
+    luts: int
     ram_bits: int
     ram_blocks: tuple[int, ...]
     dram_read: int
@@ -100,6 +101,7 @@ class Instance:
         kinds = len(part.family.ram)
         return Load(
             dsp=sum(cost.dsp for cost in costs),
+            luts=sum(cost.luts for cost in costs),
             ram_bits=sum(cost.ram_bits for cost in costs),
             ram_blocks=tuple(sum(cost.ram_blocks[k] for cost in costs) for k in range(kinds)),
             dram_read=sum(cost.dram_read for cost in costs),

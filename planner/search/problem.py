@@ -16,7 +16,7 @@ Linear = cp_model.LinearExprT
 
 
 # What a placement can break, beside its period.
-RULES = frozenset(("dsp", "ram", "dram", "network", "connections", "hops", "host"))
+RULES = frozenset(("dsp", "luts", "ram", "dram", "network", "connections", "hops", "host"))
 
 
 @dataclass(frozen=True)
@@ -259,6 +259,7 @@ def limits_of(part: Part) -> tuple[tuple[str, int | None], ...]:
     dram = None if part.dram else 0
     return (
         ("dsp", part.dsp),
+        *(("luts", limit) for limit in (part.luts,) if limit is not None),
         *(("ram", r) for r in (*ram, *(part.ram_blocks or ()))),
         ("dram", dram),
         ("dram", dram),

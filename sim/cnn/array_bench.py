@@ -52,7 +52,7 @@ class Pairs(wiring.Component):
 
 @dataclass(frozen=True)
 class PairsRun:
-    """Results in the order of the pairs, and how long it took to simulate all repetitions."""
+    """Results in the order of the pairs; cycles of all repetitions, and their processor time."""
 
     products: UInt32
     sums: UInt32

@@ -17,7 +17,7 @@ from fanin.codec import Bfp
 from fanin.glm import PRESETS
 from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
-from fanin.layers import pointwise, window
+from fanin.layers import ends, pointwise, window
 from fanin.layers.layer import Parallelism, Shape
 from fanin.layers.schedule import Raster, Schedule
 from fanin.layers.window import Conv
@@ -40,15 +40,19 @@ SMALL = {
     "consumers": 3,
     "count": 4,
     "depth": 264,
+    "drain": 5,
     "encap": Encap.L2,
     "engines": 2,
     "fifo_depth": 16,
     "frac": 24,
     "frame": 48,
     "frame_beats": 4,
+    "groups": 2,
     "i": 2,
     "input_width": 8,
     "inputs": 4,
+    "interval": 5,
+    "kinds": 2,
     "lanes": 4,
     "limit": 16,
     "latency": 3,
@@ -60,10 +64,12 @@ SMALL = {
     "network": EXAMPLES["tiny"],
     "o": 5,
     "operand": signed(8),
+    "operands": 2,
     "output_width": 16,
-    "parallelism": Parallelism(),
     "raster": Raster(height=2, width=4, groups=2, lanes=20, columns=2, positions=2, steps=2),
     "reads": (0, 0),
+    "parallelism": Parallelism(),
+    "positions": 3,
     "receive": True,
     "sections": (3, 2),
     "registers": node_registers(PRESETS["tiny"]),
@@ -72,11 +78,13 @@ SMALL = {
         Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
         Parallelism(),
     ),
+    "results": 1,
+    "scales_pass": True,
     "shape": 8,
     "slots": 4,
-    "source": 3,
+    "source": 2,
     "tag": 3,
-    "target": 16,
+    "target": 5,
     "trees": (((0, 0), (1, 1)),),
     "trains": True,
     "transfers": 3,
@@ -90,12 +98,16 @@ SMALL = {
 FRAME = Shape(2, 3, 2)
 # Where a name is not enough: by the parameter's type.
 SMALL_OF_TYPE = {
+    "Conv": Conv(inputs=(FRAME,), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
     "RingConfig": RING_PRESETS["tiny"],
     "RdmaConfig": RDMA_PRESETS["tiny"],
     "StoreConfig": StoreConfig(readers=(Frames(6, 2),), writers=(Frames(6, 2),), sections=(3, 2)),
     "Words": Words(256, Bfp(exponent=5)),
+    "ends.SoftCrossLoss": ends.SoftCrossLoss(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Add": pointwise.Add(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Bias": pointwise.Bias(inputs=(FRAME,), gradient=True),
+    "pointwise.Concat": pointwise.Concat(inputs=(FRAME, FRAME), gradient=True),
+    "pointwise.OnlineNorm": pointwise.OnlineNorm(inputs=(FRAME,), gradient=True),
     "pointwise.Relu": pointwise.Relu(inputs=(FRAME,), gradient=True),
     "pointwise.Relu6": pointwise.Relu6(inputs=(FRAME,), gradient=True),
     "window.GlobalAvgPool": window.GlobalAvgPool(inputs=(FRAME,), gradient=True),

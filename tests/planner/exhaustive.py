@@ -14,7 +14,7 @@ from fanin.layers.family import family
 from fanin.planner.cluster import Cluster, Device, Part, load_cluster
 from fanin.planner.model import dsl
 
-RULES = ("connections", "dram", "dsp", "hops", "host", "network", "ram")
+RULES = ("connections", "dram", "dsp", "hops", "host", "luts", "network", "ram")
 NEVER = float("inf")
 
 
@@ -116,6 +116,7 @@ class Exhaustive:
     def _dram_seconds(self, rows, cycles, part):
         """Least time at the DRAM in which all these layers, each of so many cycles at most, fit the part."""
         limits = [NEVER if "dsp" not in self.rules else part.dsp]
+        limits += [NEVER if "luts" not in self.rules else part.luts] if part.luts is not None else []
         ram = [] if part.ram_bits is None else [part.ram_bits]
         ram += part.ram_blocks or []
         limits += [NEVER if "ram" not in self.rules else there for there in ram]
@@ -136,7 +137,7 @@ class Exhaustive:
         return min((Fraction(max(row[-2:]), part.dram) for row in sums), default=NEVER)
 
     def rows(self, node, part):
-        """Cycles, DSPs, RAM, DRAM reads and writes of every way to build a layer that no other way beats."""
+        """Cycles, DSPs, LUTs, RAM, DRAM reads and writes of each way to build a layer that no other beats."""
         layer = self.model.nodes[node].layer
         if (layer, part) not in self._rows:
             found = set()
@@ -144,7 +145,8 @@ class Exhaustive:
                 cost = layer.cost(parallelism, storage, part.family)
                 ram = () if part.ram_bits is None else (cost.ram_bits,)
                 ram += () if part.ram_blocks is None else cost.ram_blocks
-                found.add((cost.cycles, cost.dsp, *ram, cost.dram_read, cost.dram_write))
+                luts = () if part.luts is None else (cost.luts,)
+                found.add((cost.cycles, cost.dsp, *luts, *ram, cost.dram_read, cost.dram_write))
             self._rows[layer, part] = pareto(found)
         return self._rows[layer, part]
 
@@ -303,7 +305,7 @@ def _random_part(order, model, count):
     def least(of, nodes):
         return sum(min(of(cost) for cost in costs[node]) for node in nodes)
 
-    def some(of):
+    def some(of, order=order):
         """Between too little and plenty, for one device."""
         needed = max(least(of, everything) / count, least(of, pinned), *(least(of, [n]) for n in everything))
         return int(needed * order.choice((0.95, 1.05, 1.1, 1.2, 1.4, 1.7, 2, 3, 5, 20))) + 1
@@ -322,6 +324,7 @@ def _random_part(order, model, count):
     return Part(
         family=found,
         dsp=some(lambda cost: cost.dsp),
+        luts=some(lambda cost: cost.luts, random.Random(bits)) if found.name != "arria10" else None,
         ram_bits=bits if counted < 0.7 else None,
         ram_blocks=blocks if counted > 0.5 else None,
         dram=0 if order.random() < 0.08 else _rate(order, saved / count / period),

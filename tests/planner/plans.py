@@ -19,7 +19,15 @@ URAM = {"kind": "uram", "from_bits": 147456, "shapes": [[4096, 72]], "blocks": 9
 
 def _device(family, ram_bits, *ram):
     rates = {"dram_bits_per_second": 50 * 10**9, "network_bits_per_second": 40 * 10**9, "clock_hz": 92_160_000}
-    return {"family": family, "dsp": 1500, "ram_bits": ram_bits, "ram": list(ram), **rates, "connections": 8}
+    return {
+        "family": family,
+        "dsp": 1500,
+        "luts": 200_000,
+        "ram_bits": ram_bits,
+        "ram": list(ram),
+        **rates,
+        "connections": 8,
+    }
 
 
 def _window(kernel, stride, side):
@@ -93,7 +101,7 @@ def description(throughput=None):
 def description_of(model, rng):
     """A model of the planner's, all on one device that is large enough, each layer built in some way."""
     plan = description()
-    plan["devices"] = {"fpga0": {**plan["devices"]["fpga0"], "dsp": 10**9, "ram_bits": 10**12}}
+    plan["devices"] = {"fpga0": {**plan["devices"]["fpga0"], "dsp": 10**9, "luts": 10**9, "ram_bits": 10**12}}
     plan["layers"] = {}
     for node in model.nodes:
         layer = node.layer
@@ -195,6 +203,7 @@ def _layers(plan):
                 "parallelism": asdict(parallelism),
                 "cycles": cost.cycles,
                 "dsp": cost.dsp,
+                "luts": cost.luts,
                 "ram_bits": cost.ram_bits,
                 "ram_blocks": sum(cost.ram_blocks),
                 "ram_blocks_by_kind": dict(zip(kinds, cost.ram_blocks, strict=True)),
@@ -245,7 +254,10 @@ def _load(name, entries, edges, place):
     held = [entry for entry in entries if entry["device"] == name]
     cut = [e["bits"] for e in edges if (place[e["from"]] == name) != (place[e["to"]] == name)]
     return {
-        **{key: sum(entry[key] for entry in held) for key in ("dsp", "ram_bits", "dram_read", "dram_write")},
+        **{
+            key: sum(entry[key] for entry in held)
+            for key in ("dsp", "luts", "ram_bits", "dram_read", "dram_write")
+        },
         "blocks": [entry["ram_blocks_by_kind"] for entry in held],
         "network": sum(cut),
         "connections": len(cut),
@@ -279,6 +291,7 @@ def _shares(device, load, throughput):
     ]
     return {
         "dsp": load["dsp"] / device["dsp"] if device["dsp"] else 0,
+        "luts": load["luts"] / device["luts"],
         "ram_bits": None if device["ram_bits"] is None else load["ram_bits"] / device["ram_bits"],
         "ram_blocks": max(blocks, default=None),
         "connections": load["connections"] / device["connections"],

@@ -120,9 +120,9 @@ def test_plans_of_several_devices_are_refused_and_unequal_clocks_named(tmp_path)
         assert refusal(folder) == f"{folder}/plan.json: {said}"
 
 
-def test_parameters_in_dram_are_a_dense_layer_s(tmp_path):
-    write_plan(tmp_path, "listing1", "u280x1")
-    assert refusal(tmp_path).endswith(": only a dense layer's hardware keeps its parameters in DRAM")
+def test_parameters_in_dram_have_no_hardware(tmp_path):
+    write_plan(tmp_path, "example_cnn", "u280x1")
+    assert refusal(tmp_path).endswith(": there is no hardware yet that keeps parameters in DRAM")
 
 
 def test_a_model_without_a_loss_cannot_be_trained(tmp_path):

@@ -14,6 +14,7 @@ CROSSED = 0.9  # share from which the 100 % line and the figure above a bar meet
 
 RESOURCES = {
     "dsp": "DSPs",
+    "luts": "LUTs",
     "ram_bits": "RAM bits",
     "ram_blocks": "RAM blocks",
     "dram_read": "DRAM read",

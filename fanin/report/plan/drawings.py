@@ -157,7 +157,7 @@ def layer_title(layer: Layer) -> str:
     )
     return (
         f"{layer['name']} ({layer['kind']}): {layer['cycles']:,} cycles, {layer['dsp']:,} DSPs, "
-        f"{layer['ram_bits']:,} bits of RAM{kept}"
+        f"{layer['luts']:,} LUTs, {layer['ram_bits']:,} bits of RAM{kept}"
     )
 
 

@@ -108,7 +108,7 @@ def _device_table(plan: Mapping[str, Any]) -> Table:
 
 def _layer_table(plan: Mapping[str, Any]) -> Table:
     what = ["layer", "kind", "device", "output", "parallelism"]
-    costs = ["cycles", "DSPs", "RAM, kb", "blocks", "read, Mb", "write, Mb", "parameters"]
+    costs = ["cycles", "DSPs", "LUTs", "RAM, kb", "blocks", "read, Mb", "write, Mb", "parameters"]
     return [[*what, *costs], *(_layer_row(layer) for layer in plan["layers"])]
 
 
@@ -123,6 +123,7 @@ def _layer_row(layer: Mapping[str, Any]) -> list[str]:
         " ".join(parallel) or "–",
         f"{layer['cycles']:,}",
         f"{layer['dsp']:,}",
+        f"{layer['luts']:,}",
         f"{layer['ram_bits'] / 1e3:,.1f}",
         "–" if layer["ram_blocks"] is None else f"{layer['ram_blocks']:,}",
         f"{layer['dram_read'] / 1e6:,.2f}",

@@ -207,4 +207,4 @@ def test_without_parameters_before_it_no_gradient_leaves_a_layer(layer):
 @every_layer
 def test_gradients_are_needed_behind_parameters(layer):
     assert layer.trains == (layer.parameters > 0 or layer.gradient)
-    assert layer.storages == (tuple(Storage) if layer.parameters else (Storage.CHIP,))
+    assert layer.storages == (tuple(Storage) if layer.kind == "dense" else (Storage.CHIP,))

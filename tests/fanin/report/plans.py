@@ -8,7 +8,14 @@ KINDS = ("conv", "online_norm", "bias", "relu6")
 
 def _device(name, **changes):
     ram = [{"kind": "m20k", "from_bits": 0, "shapes": [[512, 40]], "blocks": 2713}]
-    device = {"name": name, "family": "arria10", "dsp": 1500, "ram_bits": 35_000_000, "ram": ram}
+    device = {
+        "name": name,
+        "family": "arria10",
+        "dsp": 1500,
+        "luts": 400_000,
+        "ram_bits": 35_000_000,
+        "ram": ram,
+    }
     rates = {"dram_bits_per_second": RATE, "network_bits_per_second": NETWORK, "clock_hz": CLOCK}
     return device | rates | {"connections": 6} | changes
 
@@ -27,6 +34,7 @@ def _layer(index, kind, device):
         "parallelism": {"pic": 1, "poc": 4, "ph": 1, "pi": 2, "po": 1},
         "cycles": 1000 + index,
         "dsp": 3 + index % 7,
+        "luts": 100 + index,
         "ram_bits": 20_000 * (1 + index % 5),
         "ram_blocks": 1 + index % 5,
         "ram_blocks_by_kind": {"m20k": 1 + index % 5},
@@ -72,9 +80,10 @@ def _utilisation(devices, layers, connections, throughput):
     for device in devices:
         mine = [layer for layer in layers if layer["device"] == device["name"]]
         cut = [c["bits"] for c in connections if device["name"] in (c["from"]["device"], c["to"]["device"])]
-        total = {key: sum(layer[key] for layer in mine) for key in ("dsp", "ram_bits", "ram_blocks")}
+        total = {key: sum(layer[key] for layer in mine) for key in ("dsp", "luts", "ram_bits", "ram_blocks")}
         used[device["name"]] = {
             "dsp": total["dsp"] / device["dsp"],
+            "luts": total["luts"] / device["luts"],
             "ram_bits": total["ram_bits"] / device["ram_bits"] if device["ram_bits"] else None,
             "ram_blocks": total["ram_blocks"] / 2713 if device["ram"][0]["blocks"] else None,
             "dram_read": throughput * sum(layer["dram_read"] for layer in mine) / RATE,

@@ -53,7 +53,7 @@ def test_what_no_device_counts_has_no_bar():
 def test_kinds_share_what_the_cluster_has():
     plan, _ = make_plan(4, 100)
     shares = kind_shares(plan)
-    assert list(shares) == ["dsp", "ram_bits", "ram_blocks", "dram_read", "dram_write"]
+    assert list(shares) == ["dsp", "luts", "ram_bits", "ram_blocks", "dram_read", "dram_write"]
     for key, kinds in shares.items():
         mean = sum(used[key] for used in plan["utilisation"].values()) / 4
         assert sum(kinds.values()) == pytest.approx(mean)

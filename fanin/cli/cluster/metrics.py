@@ -1,0 +1,50 @@
+"""A run of ``fanin cluster run`` as JSON: run.json."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from fanin import __version__
+from fanin.cli.cluster.builds import build_json
+from fanin.cli.cluster.loop import Loop
+from fanin.cli.cluster.machine import RTL
+from fanin.cli.cluster.setup import Setup, training_json
+from fanin.cli.output import finite
+
+Metrics = dict[str, Any]
+
+
+def metrics_of(setup: Setup, loop: Loop, checkpoints: list[str], error: str | None) -> Metrics:
+    """Of a run that has ended, for better or worse. docs/systems/cluster.md, "The command", has the keys."""
+    first = next(iter(loop.machines))
+    epochs = [
+        {
+            "epoch": epoch.number,
+            "lr": epoch.rate,
+            **{name: asdict(each) for name, each in epoch.measures.items()},
+        }
+        for epoch in loop.epochs
+    ]
+    last = epochs[-1][first] if epochs else {}
+    found = {
+        "fanin": __version__,
+        "error": error,
+        "accuracy": last.get("accuracy"),
+        "loss": last.get("loss"),
+        "bit_exact": error is None and loop.exact == loop.frames if first == RTL else None,
+        "on": first,
+        "frames": loop.frames,
+        "frames_compared": loop.exact,
+        "checkpoints": checkpoints,
+        "epochs": epochs,
+        "data": {
+            "name": setup.data.name,
+            "sha256": setup.data.digest,
+            "train": len(setup.data.train),
+            "test": len(setup.data.test),
+        },
+        "training": training_json(setup.training),
+        "build": build_json(setup.build),
+    }
+    return finite(found)

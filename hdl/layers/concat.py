@@ -1,0 +1,78 @@
+"""Channels of several feature maps side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import flipped
+
+from fanin.hdl.layers.interface import layer_members
+from fanin.hdl.stream.buffer import RegisterSlice
+from fanin.hdl.stream.connect import connect_typed
+from fanin.layers import pointwise
+from fanin.layers.layer import Parallelism
+
+
+class Concat(wiring.Component):
+    """The channels of all inputs, position by position; the gradient is split the same way.
+
+    Members
+    -------
+    ``features``, ``outputs``, ``control`` : as ``fanin.hdl.layers.interface`` has them
+    ``gradients``, ``input_gradients`` : likewise, where ``layer.gradient``
+        ``input_gradients`` follow ``gradients`` within the cycle.
+
+    Parameters
+    ----------
+    ``layer`` : ``fanin.layers.pointwise.Concat``
+    ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
+
+    Latency
+    -------
+    1 cycle forward, 0 backward; one transfer a cycle.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Numbers".
+    """
+
+    def __init__(self, *, layer: pointwise.Concat, parallelism: Parallelism):
+        self.layer, self.parallelism = layer, parallelism
+        super().__init__(layer_members(layer, parallelism))
+
+    def elaborate(self, platform: Any) -> Module:
+        """The input whose turn it is goes into a register; the others wait."""
+        m = Module()
+        m.submodules.slice = chosen = RegisterSlice(shape=self.outputs.payload.shape())
+        connect_typed(m, chosen.o, flipped(self.outputs))
+        turn = self._turns(m, chosen.i.valid & chosen.i.ready, name="forward")
+        m.d.comb += chosen.i.valid.eq((Cat(port.valid for port in self.features) & turn).any())
+        for port, has_turn in zip(self.features, turn, strict=True):
+            m.d.comb += port.ready.eq(chosen.i.ready & has_turn)
+            with m.If(has_turn):
+                m.d.comb += chosen.i.payload.eq(port.payload)
+        if self.layer.gradient:
+            gradients = self.gradients
+            turn = self._turns(m, gradients.valid & gradients.ready, name="backward")
+            m.d.comb += gradients.ready.eq((Cat(port.ready for port in self.input_gradients) & turn).any())
+            for port, has_turn in zip(self.input_gradients, turn, strict=True):
+                m.d.comb += [port.payload.eq(gradients.payload), port.valid.eq(gradients.valid & has_turn)]
+        return m
+
+    def _turns(self, m: Module, step: Any, *, name: str) -> Signal:
+        """A one that is at each input for as many steps as it has transfers of a position."""
+        last = [shape.c // self.parallelism.pi - 1 for shape in self.layer.inputs]
+        turn = Signal(len(last), init=1, name=f"{name}_turn")
+        left = Signal(
+            range(max(last) + 1), init=last[0], name=f"{name}_left"
+        )  # steps of the turn after this one
+        with m.If(step):
+            m.d.sync += left.eq(left - 1)
+            with m.If(left == 0):
+                m.d.sync += turn.eq(turn.rotate_left(1))
+                for has_turn, following in zip(turn, [*last[1:], last[0]], strict=True):
+                    with m.If(has_turn):
+                        m.d.sync += left.eq(following)
+        return turn
