@@ -103,6 +103,7 @@ SMALL_OF_TYPE = {
     "RdmaConfig": RDMA_PRESETS["tiny"],
     "StoreConfig": StoreConfig(readers=(Frames(6, 2),), writers=(Frames(6, 2),), sections=(3, 2)),
     "Words": Words(256, Bfp(exponent=5)),
+    "Conv": Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
     "ends.SoftCrossLoss": ends.SoftCrossLoss(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Add": pointwise.Add(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Bias": pointwise.Bias(inputs=(FRAME,), gradient=True),
