@@ -73,6 +73,8 @@ SMALL = {
     "sections": (3, 2),
     "registers": node_registers(PRESETS["tiny"]),
     "rounds": 3,
+    "results": 1,
+    "scales_pass": True,
     "rows": 3,
     "schedule": Schedule(
         window.Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
@@ -109,6 +111,8 @@ SMALL_OF_TYPE = {
     "pointwise.Bias": pointwise.Bias(inputs=(FRAME,), gradient=True),
     "pointwise.Concat": pointwise.Concat(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.OnlineNorm": pointwise.OnlineNorm(inputs=(FRAME,), gradient=True),
+    "pointwise.OnlineNorm": pointwise.OnlineNorm(inputs=(FRAME,), gradient=True),
+    "pointwise.Concat": pointwise.Concat(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Relu": pointwise.Relu(inputs=(FRAME,), gradient=True),
     "pointwise.Relu6": pointwise.Relu6(inputs=(FRAME,), gradient=True),
     "window.AvgPool": window.AvgPool(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
