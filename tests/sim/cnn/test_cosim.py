@@ -71,8 +71,8 @@ TRIALS = [TINY, *slow(Trial("residual"), Trial("tiny", Arith.RTL))]
 
 @pytest.mark.parametrize("trial", TRIALS, ids=str)
 def test_training_is_bit_exact_whatever_the_memorys_latency(trial):
-    """Two epochs, then evaluation, which learns nothing."""
-    jobs = (JOB, JOB, None)
+    """Two epochs, and evaluation between them, which learns nothing."""
+    jobs = (JOB, None, JOB)
     golden = GoldenNetwork(trial.network, trial.states)
     expected = []
     for job in jobs:
@@ -105,6 +105,12 @@ def test_the_first_infinity_or_nan_is_found(frame, value):
     run = TINY.cosim.run(TINY.words(TINY.states), [Epoch(JOB, spoilt, labels)], timeout=20_000)
     first = CnnDriver.first_nonfinite(run.epochs[0].streams)
     assert (first.stream.stage, first.stream.way, first.nonfinite) == (TINY.network.images, Way.FORWARD, frame)
+
+
+def test_a_node_in_which_nothing_moves_for_long_fails():
+    """Here it is memory that answers late."""
+    with pytest.raises(SimulationFailed, match=r"the node failed by cycle \d+: TIMEOUT"):
+        TINY.run([JOB], timeout=200, memory_latency=250)
 
 
 def test_a_node_of_another_network_is_refused():
