@@ -61,8 +61,11 @@ class Float64:
     """The same network in binary64, as a ``Machine``."""
 
     def __init__(self, network: Network):
-        from fanin.torch.cnn import Float64Network  # PyTorch takes seconds to load
+        import torch  # which takes seconds to load
 
+        from fanin.torch.cnn import Float64Network
+
+        torch.set_num_threads(1)  # of a network as small as what is simulated, others only wait
         self._network, self._make = network, Float64Network
         self._model = Float64Network(network, [{} for _ in network.stages])
 
