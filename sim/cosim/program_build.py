@@ -30,6 +30,7 @@ from fanin.sim.cosim.build import (
 )
 
 _CORES = min(8, os.cpu_count() or 1)
+_LEAST_BYTES = 1 << 18  # of a unit beside others: the headers take as long
 _MOST_BYTES = 1 << 23  # of a unit: the compiler's memory grows with it
 _MODELS = "models"  # folder of what Verilator writes
 _LIBRARY = ("verilated", "verilated_threads")
@@ -53,8 +54,8 @@ def build_program(
 ) -> Path:
     """The executable of ``models`` and C++ ``sources`` (text by file name), built once and kept.
 
-    Sources share their units, so that names in them must differ. ``optimise`` is the compiler's option: -O1
-    takes two thirds of the time of -O2, and its program a tenth more.
+    Sources share their units, so that names in them must differ. ``optimise`` is the compiler's option: -Og
+    takes half of the time of -O2, and its program a fifth more.
 
     Raises InputError for a missing tool, ToolFailed with the tool's last lines when a build fails.
     """
@@ -99,11 +100,12 @@ def _translate(model: VerilogModel, work: Path, verilator: Verilator) -> None:
 
 
 def _units(work: Path) -> list[Path]:
-    """Units that together include all C++ there is, of nearly equal size: as many as cores, or more."""
+    """Units that together include all C++ there is, of nearly equal size: as many as cores, or as it takes."""
     paths = [*work.glob("*.cpp"), *(work / _MODELS).glob("*.cpp")]
     total = sum(path.stat().st_size for path in paths)
-    files: list[list[Path]] = [[] for _ in range(max(_CORES, -(-total // _MOST_BYTES)))]
-    sizes = [0] * len(files)
+    count = max(min(_CORES, 1 + total // _LEAST_BYTES), -(-total // _MOST_BYTES))
+    files: list[list[Path]] = [[] for _ in range(count)]
+    sizes = [0] * count
     for path in sorted(paths, key=lambda path: (-path.stat().st_size, path.name)):
         least = sizes.index(min(sizes))
         files[least].append(path)
