@@ -46,9 +46,10 @@ def test_units_are_as_many_as_cores_unless_there_is_little_or_much(
 ):
     for name, value in {"_CORES": 2, "_LEAST_BYTES": least, "_MOST_BYTES": most}.items():
         monkeypatch.setattr(module, name, value)
+    (tmp_path / module._MODELS).mkdir()
     for number, size in enumerate((10, 250, 20, 70)):
-        (tmp_path / f"part{number}.cpp").write_text("x" * size)
-    assert [unit.read_text().count("#include") for unit in module._units(tmp_path)] == included
+        (tmp_path / module._MODELS / f"part{number}.cpp").write_text("x" * size)
+    assert [unit.read_text().count("#include") for unit in module._model_units(tmp_path)] == included
 
 
 def test_the_compilers_words_are_shown():
