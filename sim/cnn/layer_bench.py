@@ -138,7 +138,7 @@ class LayerBench:
         sources["components.cpp"] = self._components((folder / "components.cpp.j2").read_text())
         if arrays:
             sources["arrays.cpp"] = arrays_source(arrays)
-        self._program = build_program(models, sources, optimise="-O1", quiet=quiet)
+        self._program = build_program(models, sources, optimise="-Og", quiet=quiet)
 
     def _components(self, text: str) -> str:
         environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)

@@ -38,17 +38,18 @@ def test_two_models_of_one_name_are_one_program(monkeypatch):
     assert build_program(models(), sources(), quiet=True) == program
 
 
-def test_large_models_take_more_units(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_CORES", 2)
-    monkeypatch.setattr(module, "_MOST_BYTES", 100)
+@pytest.mark.parametrize(
+    ("least", "most", "included"), [(1000, 10_000, [4]), (100, 1000, [1, 3]), (100, 100, [1, 1, 1, 1])]
+)
+def test_units_are_as_many_as_cores_unless_there_is_little_or_much(
+    tmp_path, monkeypatch, least, most, included
+):
+    for name, value in {"_CORES": 2, "_LEAST_BYTES": least, "_MOST_BYTES": most}.items():
+        monkeypatch.setattr(module, name, value)
+    (tmp_path / module._MODELS).mkdir()
     for number, size in enumerate((10, 250, 20, 70)):
-        (tmp_path / f"part{number}.cpp").write_text("x" * size)
-    included = [unit.read_text().count("#include") for unit in module._units(tmp_path)]
-    assert included == [1, 1, 1, 1]
-    monkeypatch.setattr(module, "_MOST_BYTES", 1000)
-    for path in tmp_path.glob("unit*"):
-        path.unlink()
-    assert [unit.read_text().count("#include") for unit in module._units(tmp_path)] == [1, 3]
+        (tmp_path / module._MODELS / f"part{number}.cpp").write_text("x" * size)
+    assert [unit.read_text().count("#include") for unit in module._model_units(tmp_path)] == included
 
 
 def test_the_compilers_words_are_shown():
