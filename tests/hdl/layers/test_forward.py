@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fanin.golden.cnn import convolution as golden
+from fanin.golden.cnn import layers as golden
 from fanin.golden.cnn.image import state_image
 from fanin.golden.cnn.state import zero_state
 from fanin.hdl.layers.forward import Forward
@@ -99,7 +99,8 @@ def run(name, *, stall, odd=0.0):
     image = state_image(layer, p, state)[: layer.parameters].reshape(schedule.weight_words, -1)
     shape = layer.inputs[0]
     x = draw(rng, (FRAMES, shape.h, shape.w, shape.c), odd)
-    expected = words(golden.forward(layer, p, state, x), p.po)
+    output, _ = golden.forward(layer, p, state, [x])
+    expected = words(output, p.po)
     dut = WithWeights(schedule, image.tolist())
     log = simulate(
         dut,
