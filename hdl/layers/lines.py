@@ -205,6 +205,8 @@ class Lines(wiring.Component):
     ``end`` : In(1)
         This is the last step of a row of blocks.
     ``data`` : Out, ``columns`` · ``lanes`` words: column · lanes + lane
+    ``mask`` : Out(columns)
+        Which columns lie in the map, and not in the padding.
 
     Parameters
     ----------
@@ -216,8 +218,8 @@ class Lines(wiring.Component):
 
     Latency
     -------
-    ``LATENCY``, 7 cycles from ``window`` to ``data``. 2 cycles from a row's last word to ``ready``, 3
-    from ``end`` to ``i.ready``; ``ready`` is for the next row of blocks one cycle after ``begin``.
+    ``LATENCY``, 7 cycles from ``window`` to ``data`` and ``mask``. 2 cycles from a row's last word to
+    ``ready``, 3 from ``end`` to ``i.ready``; ``ready`` is for the next row of blocks one cycle after ``begin``.
 
     Source
     ------
@@ -236,6 +238,7 @@ class Lines(wiring.Component):
                 "window": In(window_layout(raster)),
                 "end": In(1),
                 "data": Out(data.ArrayLayout(WORD_BITS, raster.columns * raster.lanes)),
+                "mask": Out(raster.columns),
             }
         )
 
@@ -253,6 +256,7 @@ class Lines(wiring.Component):
             places.end.eq(self.end),
             banks.read0.place.eq(places.place),
             self.data.eq(banks.read0.data),
+            self.mask.eq(delayed(m, places.place.mask, Banks.READ, name="mask")[-1]),
         ]
 
         m.d.sync += writer.freed.eq(rows_left(m, raster, self.end))

@@ -29,11 +29,12 @@ from fanin.sim.cosim.build import (
     run_verilator,
 )
 
-_UNITS = min(8, os.cpu_count() or 1)
+_CORES = min(8, os.cpu_count() or 1)
+_MOST_BYTES = 1 << 23  # of a unit: the compiler's memory grows with it
 _MODELS = "models"  # folder of what Verilator writes
 _LIBRARY = ("verilated", "verilated_threads")
 _FLAGS = (
-    *("-O2", "-w", "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE=0"),
+    *("-w", "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE=0"),
     *COMPILER_FLAGS.split(),
 )
 
@@ -47,29 +48,42 @@ class VerilogModel:
     verilog: str
 
 
-def build_program(models: Sequence[VerilogModel], sources: Mapping[str, str], *, quiet: bool = False) -> Path:
+def build_program(
+    models: Sequence[VerilogModel], sources: Mapping[str, str], *, optimise: str = "-O2", quiet: bool = False
+) -> Path:
     """The executable of ``models`` and C++ ``sources`` (text by file name), built once and kept.
+
+    Sources share their units, so that names in them must differ. ``optimise`` is the compiler's option: -O1
+    takes two thirds of the time of -O2, and its program a tenth more.
 
     Raises InputError for a missing tool, ToolFailed with the tool's last lines when a build fails.
     """
     check_build()
     verilator = find_verilator()
-    parts = [verilator.version, compiler_version(), *_FLAGS, *MODEL_FLAGS, str(_UNITS)]
+    parts = [verilator.version, compiler_version(), optimise, *_FLAGS, *MODEL_FLAGS]
     parts += [f"{m.prefix}\0{m.top}\0{m.verilog}" for m in models]
     parts += [f"{name}\0{text}" for name, text in sources.items()]
-    place = kept_build(digest(parts), lambda work: _make(models, sources, work, verilator), quiet=quiet)
+    place = kept_build(
+        digest(parts), lambda work: _make(models, sources, work, verilator, optimise), quiet=quiet
+    )
     return place / EXECUTABLE
 
 
-def _make(models: Sequence[VerilogModel], sources: Mapping[str, str], work: Path, verilator: Verilator) -> None:
+def _make(
+    models: Sequence[VerilogModel],
+    sources: Mapping[str, str],
+    work: Path,
+    verilator: Verilator,
+    optimise: str,
+) -> None:
     for name, text in sources.items():
         (work / name).write_text(text)
     headers = _headers(work, verilator)
-    with ThreadPoolExecutor(_UNITS) as pool:
+    with ThreadPoolExecutor(_CORES) as pool:
         library = pool.submit(_library, headers, verilator)
         list(pool.map(lambda model: _translate(model, work, verilator), models))
-        units = [work / name for name in sources if name.endswith(".cpp")] + _units(work)
-        objects = list(pool.map(lambda unit: _compile(unit, work, headers), units))
+        flags = [optimise, *headers]
+        objects = list(pool.map(lambda unit: _compile(unit, work, flags), _units(work)))
         run_tool(work, ["g++", *objects, *library.result(), "-pthread", "-o", EXECUTABLE])
     for path in work.iterdir():
         if path.name not in (EXECUTABLE, *sources):
@@ -85,10 +99,12 @@ def _translate(model: VerilogModel, work: Path, verilator: Verilator) -> None:
 
 
 def _units(work: Path) -> list[Path]:
-    """Units that together include all that Verilator wrote, of nearly equal size."""
-    files: list[list[Path]] = [[] for _ in range(_UNITS)]
-    sizes = [0] * _UNITS
-    for path in sorted((work / _MODELS).glob("*.cpp"), key=lambda path: (-path.stat().st_size, path.name)):
+    """Units that together include all C++ there is, of nearly equal size: as many as cores, or more."""
+    paths = [*work.glob("*.cpp"), *(work / _MODELS).glob("*.cpp")]
+    total = sum(path.stat().st_size for path in paths)
+    files: list[list[Path]] = [[] for _ in range(max(_CORES, -(-total // _MOST_BYTES)))]
+    sizes = [0] * len(files)
+    for path in sorted(paths, key=lambda path: (-path.stat().st_size, path.name)):
         least = sizes.index(min(sizes))
         files[least].append(path)
         sizes[least] += path.stat().st_size
@@ -100,9 +116,9 @@ def _units(work: Path) -> list[Path]:
     return units
 
 
-def _compile(source: Path, work: Path, headers: Sequence[str]) -> str:
+def _compile(source: Path, work: Path, flags: Sequence[str]) -> str:
     target = f"{source.stem}.o"
-    run_tool(work, ["g++", *_FLAGS, *headers, "-c", str(source), "-o", target])
+    run_tool(work, ["g++", *_FLAGS, *flags, "-c", str(source), "-o", target])
     return target
 
 
@@ -115,7 +131,7 @@ def _root(verilator: Verilator) -> Path:
     """Where Verilator's library lies."""
     if own := dict(verilator.environment).get("VERILATOR_ROOT"):
         return Path(own)
-    command = [verilator.program, "--getenv", "VERILATOR_ROOT"]
+    command = [str(verilator.program), "--getenv", "VERILATOR_ROOT"]
     return Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
 
 
@@ -127,6 +143,6 @@ def _library(headers: Sequence[str], verilator: Verilator) -> list[str]:
     with sole_maker(folder), making(folder.parent) as work:
         for path in objects:
             if not path.exists():
-                _compile(_root(verilator) / "include" / f"{path.stem}.cpp", work, headers)
+                _compile(_root(verilator) / "include" / f"{path.stem}.cpp", work, ["-O1", *headers])
                 (work / path.name).replace(path)
     return list(map(str, objects))
