@@ -18,6 +18,7 @@ pytestmark = pytest.mark.verilator
 LAYERS = {
     "first": (conv((8, 8, 1), 8, 3, padding=1, gradient=False), parallel(1, 4, 2, 1, 2)),
     "same": (conv((8, 8, 4), 4, 3, padding=1), parallel(2, 2, 2, 1, 1)),
+    "wide": (conv((3, 16, 2), 4, 3, padding=1), parallel(1, 1, 2, 1, 1)),
     "half": (conv((8, 8, 4), 8, 3, stride=2, padding=1), parallel(2, 4, 2, 4, 2)),
     "skip": (conv((8, 8, 4), 8, 1, stride=2), parallel(2, 4, 2, 4, 2)),
     "dense": (dense(16, 10), parallel(2, 5, 1, 2, 1)),
