@@ -119,11 +119,11 @@ class WindowPlaces(wiring.Component):
                 )
             ),
         ]
-        turned = tap_wrap + group
+        rotation = tap_wrap + group
         later_mask = Signal.like(mask)
         m.d.sync += [
             partial.eq(address + tap_offset),
-            rotate.eq(table(turned, [n % raster.columns for n in range(2 * raster.columns - 1)])),
+            rotate.eq(table(rotation, [n % raster.columns for n in range(2 * raster.columns - 1)])),
             wrap.eq(tap_wrap),
             later_mask.eq(mask),
         ]
