@@ -122,7 +122,10 @@ def _components():
     for module in pkgutil.walk_packages(fanin.hdl.__path__, "fanin.hdl."):
         for _, value in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
             if issubclass(value, wiring.Component) and value.__module__ == module.name:
-                found[value.__qualname__] = value
+                name = value.__qualname__
+                if name in found:  # of another system
+                    name = f"{module.name.split('.')[-2]}.{name}"
+                found[name] = value
     return found
 
 
