@@ -71,6 +71,6 @@ def timeline_chart(written: Sequence[int], batch: int) -> str:
         part = written[first : first + batch]
         canvas.polyline([(x(at), y(first + n + 1)) for n, at in enumerate(part)], "series line0")
         for n, at in enumerate(part):
-            title = f"frame {first + n} of batch {first // batch}: cycle {at:,}"
+            title = f"frame {n} of batch {first // batch}: cycle {at:,}"
             canvas.circle((x(at), y(first + n + 1)), 2.2, "dot dot0", title)
     return canvas.svg()
