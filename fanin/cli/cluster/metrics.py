@@ -29,7 +29,7 @@ def metrics_of(setup: Setup, loop: Loop, checkpoints: list[str], error: str | No
         }
         for epoch in loop.epochs
     ]
-    last = epochs[-1][first] if epochs else {}
+    last: Metrics = epochs[-1][first] if epochs else {}
     found = {
         "fanin": __version__,
         "error": error,
