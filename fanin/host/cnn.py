@@ -97,7 +97,7 @@ class CnnDriver(BaseDriver):
         batch = self.batch().write("mode", mode.value)
         for name, value in settings.items():
             batch.write(name, value)
-        return batch.write("control", start=1)
+        return batch.write("control", start=1, clear_counters=1)
 
     def wait(self) -> Batch:
         """Read the status, to be repeated until :meth:`status_of` it is not ``running``."""

@@ -104,6 +104,11 @@ class Window(Layer):
         rows = min(max(self.kernel[0] - self.padding[0], 1), self.input.h)
         return Fraction(rows, self.input.h) + Fraction(2, self.output.h)
 
+    def pool_cycles(self, p: Parallelism) -> int:
+        """kh·kw·max(oh·ow·c/po, 8): each output takes a word of its window at a time, into one accumulator."""
+        outputs = self.output.h * self.output.w * ceil_div(self.input.c, p.po)
+        return self.kernel[0] * self.kernel[1] * max(outputs, REUSE)
+
     def line_words(self, p: Parallelism) -> int:
         """Words that one way keeps of its input: a window's rows but one, and those that come in meanwhile.
 
@@ -272,6 +277,30 @@ class Im2col(Window):
         for pi, po in product(divisors(self.input.c), divisors(self.output.c)):
             yield Parallelism(pi=pi, po=po)
 
+    def compute_cycles(self, p: Parallelism) -> int:
+        """Of its positions."""
+        return self.output.h * self.output.w * self.position_cycles(p)
+
+    def position_cycles(self, p: Parallelism) -> int:
+        """Cycles of a window: pi words a cycle, or more if a sum were used again within 8 on the way back.
+
+        Windows that lie ``down`` rows and ``right`` columns apart share inputs, which come ``earlier`` in the
+        later one by so many steps.
+        """
+        (height, width), (vertical, horizontal) = self.kernel, self.stride
+        groups = ceil_div(self.input.c, p.pi)
+        period = height * width * groups
+        if not self.gradient:
+            return period
+        for down in range(min(ceil_div(height, vertical), self.output.h)):
+            reach = min(ceil_div(width, horizontal), self.output.w)
+            for right in range(1 - reach, reach):
+                positions = down * self.output.w + right
+                earlier = (down * vertical * width + right * horizontal) * groups
+                if positions > 0:
+                    period = max(period, ceil_div(REUSE + earlier, positions))
+        return period
+
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """Lines; on the way back the same, in which overlapping windows are added."""
         return (1 + self.gradient) * (memory(self.line_words(p), p.pi),)
@@ -295,11 +324,13 @@ class MaxPool(Window):
         """Where in its window each output was found: row · kernel width + column, a word each."""
         return self.output.words if self.gradient else 0
 
+    def compute_cycles(self, p: Parallelism) -> int:
+        """As a depthwise convolution."""
+        return self.pool_cycles(p)
+
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """The windows that a row touches, as words and places; on the way back, the rows being added."""
-        row = self.output.w * self.output.c
-        rows = -(-self.kernel[0] // self.stride[0]) + 1
-        return 2 * (memory(rows * row, p.po),) + self.gradient * (memory(self.line_words(p), p.pi),)
+        """Lines; on the way back the same, in which overlapping windows are added."""
+        return (1 + self.gradient) * (memory(self.line_words(p), p.po),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,11 +339,13 @@ class AvgPool(Window):
 
     kind: ClassVar[str] = "avg_pool"
 
+    def compute_cycles(self, p: Parallelism) -> int:
+        """As a depthwise convolution."""
+        return self.pool_cycles(p)
+
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """The windows that a row touches, as sums; on the way back, a row of gradients."""
-        row = self.output.w * self.output.c
-        rows = -(-self.kernel[0] // self.stride[0]) + 1
-        return (memory(rows * row, p.po),) + self.gradient * (memory(2 * row, p.po),)
+        """Lines; on the way back the same, in which overlapping windows are added."""
+        return (1 + self.gradient) * (memory(self.line_words(p), p.po),)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,13 @@ from amaranth.lib import wiring
 
 from fanin.cnn import Stage
 from fanin.hdl.layers.add import Add
+from fanin.hdl.layers.avg_pool import AvgPool
 from fanin.hdl.layers.bias import Bias
+from fanin.hdl.layers.concat import Concat
 from fanin.hdl.layers.convolution import Convolution
 from fanin.hdl.layers.global_pool import GlobalAvgPool
+from fanin.hdl.layers.im2col import Im2col
+from fanin.hdl.layers.max_pool import MaxPool
 from fanin.hdl.layers.online_norm import OnlineNorm
 from fanin.hdl.layers.relu import Relu, Relu6
 from fanin.hdl.layers.softmax_loss import SoftmaxLoss
@@ -23,12 +27,17 @@ COMPONENTS: dict[type[Layer], type[wiring.Component]] = {
     pointwise.Relu: Relu,
     pointwise.Relu6: Relu6,
     pointwise.Add: Add,
+    pointwise.Concat: Concat,
     pointwise.Bias: Bias,
+    pointwise.Concat: Concat,
     pointwise.OnlineNorm: OnlineNorm,
     ends.SoftCrossLoss: SoftmaxLoss,
     window.Conv: Convolution,
     window.DepthwiseConv: Convolution,
     window.Dense: Convolution,
+    window.Im2col: Im2col,
+    window.MaxPool: MaxPool,
+    window.AvgPool: AvgPool,
     window.GlobalAvgPool: GlobalAvgPool,
 }
 

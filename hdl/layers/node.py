@@ -9,7 +9,7 @@ from amaranth import Cat, Const, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.cnn import Consumer, Network, Stage
+from fanin.cnn import Consumer, Network
 from fanin.cnn_flow import Edge, Flow
 from fanin.cnn_memory import ADDRESS_BITS, BEAT_BITS, BEAT_BYTES, MemoryMap, saving_stages, state_stages
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, memory_signature
@@ -23,6 +23,7 @@ from fanin.hdl.layers.interface import Mode
 from fanin.hdl.layers.node_control import JobControl
 from fanin.hdl.layers.progress import Progress
 from fanin.hdl.layers.registers import Way, cluster_registers, network_constants, stage_streams
+from fanin.hdl.layers.stage_ports import StagePorts
 from fanin.hdl.layers.store import Store, streams
 from fanin.hdl.layers.watch import Watch
 from fanin.hdl.layers.word_select import WordSelect
@@ -92,12 +93,12 @@ class ClusterNode(wiring.Component):
         m.submodules.store = store = Store(config=self._memory_map.store)
         connect_typed(m, flipped(self.axil), registers.axil)
         connect_typed(m, store.memory, flipped(self.memory))
-        layers = self._layers(m, control, store)
-        self._edges(m, layers, store)
+        ports = StagePorts(self.network, self._layers(m, control, store), store)
+        for index in range(len(self.network.stages)):
+            self._edges(m, index, ports)
         self._settings(m, registers, control, store)
-        leaving = self._streams(layers, store)
-        self._progress(m, registers, control, leaving)
-        self._watches(m, registers, control, layers, leaving)
+        self._progress(m, registers, control, ports)
+        self._watches(m, registers, control, ports)
         return m
 
     def _layers(self, m: Module, control: JobControl, store: Store) -> dict[int, Any]:
@@ -118,82 +119,51 @@ class ClusterNode(wiring.Component):
         m.d.sync += control.done.eq(Cat(store.done, *ends).all())
         return layers
 
-    def _edges(self, m: Module, layers: dict[int, Any], store: Store) -> None:
-        """From each stage to its consumers, and back."""
-        network = self.network
-        images, labels = streams(store.readers)
-        for index, consumers in enumerate(network.consumers):
-            stage = network.stages[index]
-            layer = layers.get(index)
-            outputs = layer.outputs if layer else {network.images: images, network.labels: labels}.get(index)
-            back = layer.gradients if layer and "gradients" in layer.signature.members else None
-            for consumer, (features, gradients) in zip(
-                consumers, self._forked(m, index, outputs, back), strict=True
-            ):
-                self._edge(m, stage, consumer, features, gradients, layers, store)
-
-    def _forked(self, m: Module, index: int, outputs: Any, back: Any) -> list[tuple[Any, Any]]:
-        """A stage's streams for each of its consumers: features, and what takes gradients, if anything does."""
-        count = len(self.network.consumers[index])
-        if count < 2:
-            return [(outputs, back)] * count
-        lanes = self.network.stages[index].parallelism.po
-        if back is None:
-            m.submodules[f"fork{index}"] = copy = StreamFork(shape=outputs.payload.shape(), outputs=count)
+    def _edges(self, m: Module, index: int, ports: StagePorts) -> None:
+        """From a stage to its consumers, and back: a fork if there are several, and an edge to each."""
+        consumers = self.network.consumers[index]
+        if not consumers:
+            return
+        outputs, gradients = ports.outputs(index), ports.gradients(index)
+        features, returns = [outputs], [gradients]
+        if len(consumers) > 1 and gradients is None:
+            m.submodules[f"fork{index}"] = copy = StreamFork(
+                shape=outputs.payload.shape(), outputs=len(consumers)
+            )
             connect_typed(m, outputs, copy.i)
-            return [(port, None) for port in copy.o]
-        m.submodules[f"fork{index}"] = fork = Fork(lanes=lanes, consumers=count)
-        connect_typed(m, outputs, fork.features)
-        connect_typed(m, fork.input_gradients, back)
-        return list(zip(fork.outputs, fork.gradients, strict=True))
+            features, returns = copy.o, [None] * len(consumers)
+        elif len(consumers) > 1:
+            lanes = self.network.stages[index].parallelism.po
+            m.submodules[f"fork{index}"] = fork = Fork(lanes=lanes, consumers=len(consumers))
+            connect_typed(m, outputs, fork.features)
+            connect_typed(m, fork.input_gradients, gradients)
+            features, returns = fork.outputs, fork.gradients
+        for consumer, forward, back in zip(consumers, features, returns, strict=True):
+            link = self._link(index, consumer, trains=back is not None)
+            m.submodules[f"edge{consumer.stage}_{consumer.port}"] = link
+            connect_typed(m, forward, link.features)
+            connect_typed(m, link.outputs, ports.features(consumer))
+            sent = ports.input_gradients(consumer)
+            if back is not None:
+                connect_typed(m, sent, link.gradients)
+                connect_typed(m, link.input_gradients, back)
+            elif sent is not None:  # nobody learns from it
+                m.d.comb += sent.ready.eq(1)
 
-    def _edge(
-        self,
-        m: Module,
-        source: Stage,
-        consumer: Consumer,
-        features: Any,
-        back: Any,
-        layers: dict[int, Any],
-        store: Store,
-    ) -> None:
-        """From a stage to one of its consumers."""
-        target = self.network.stages[consumer.stage]
-        layer = layers.get(consumer.stage)
-        sink = layer.features[consumer.port] if layer else streams(store.writers)[0]
-        returned = layer.input_gradients if layer and "input_gradients" in layer.signature.members else ()
-        place = consumer.stage, consumer.port
-        edge = EdgeLink(
-            words=source.layer.output.words,
-            source=source.parallelism.po,
-            target=target.parallelism.pi,
-            trains=back is not None,
+    def _link(self, source: int, consumer: Consumer, *, trains: bool) -> EdgeLink:
+        stages, place = self.network.stages, (consumer.stage, consumer.port)
+        return EdgeLink(
+            words=stages[source].layer.output.words,
+            source=stages[source].parallelism.po,
+            target=stages[consumer.stage].parallelism.pi,
+            trains=trains,
             waiting=self.skews.get(place, 0),
             returning=self.gradient_skews.get(place, 0),
         )
-        m.submodules[f"edge{consumer.stage}_{consumer.port}"] = edge
-        connect_typed(m, features, edge.features)
-        connect_typed(m, edge.outputs, sink)
-        if back is not None:
-            connect_typed(m, returned[consumer.port], edge.gradients)
-            connect_typed(m, edge.input_gradients, back)
-        elif consumer.port < len(returned):  # nobody learns from it
-            m.d.comb += returned[consumer.port].ready.eq(1)
 
-    def _streams(self, layers: dict[int, Any], store: Store) -> list[Any]:
-        """The streams that leave stages, in the order of their numbers."""
-        readers = dict(zip((self.network.images, self.network.labels), streams(store.readers), strict=True))
-        return [
-            readers[one.stage]
-            if one.stage in readers
-            else layers[one.stage].outputs
-            if one.way is Way.FORWARD
-            else layers[one.stage].input_gradients[one.port]
-            for one in stage_streams(self.network)
-        ]
-
-    def _progress(self, m: Module, registers: Any, control: JobControl, leaving: list[Any]) -> None:
+    def _progress(self, m: Module, registers: Any, control: JobControl, ports: StagePorts) -> None:
         """Whether anything moves, and who waits if nothing does."""
+        leaving = [ports.leaving(one) for one in stage_streams(self.network)]
         m.submodules.progress = progress = Progress(count=len(leaving))
         m.d.comb += [
             progress.valid.eq(Cat(port.valid for port in leaving)),
@@ -203,24 +173,19 @@ class ClusterNode(wiring.Component):
         with m.If(control.expired):
             m.d.sync += [registers.waits.eq(progress.waits), registers.waiting_stream.eq(progress.number)]
 
-    def _watches(
-        self, m: Module, registers: Any, control: JobControl, layers: dict[int, Any], leaving: list[Any]
-    ) -> None:
-        """A watch on each stream that leaves a stage, beside the stream that this comes from."""
+    def _watches(self, m: Module, registers: Any, control: JobControl, ports: StagePorts) -> None:
+        """A watch on each stream that leaves a stage, beside what it is made from."""
         words: list[Any] = []
         nonfinite = []
-        for number, (one, port) in enumerate(zip(stage_streams(self.network), leaving, strict=True)):
-            frame = self.network.stages[one.stage].layer
-            shape = frame.output if one.way is Way.FORWARD else frame.inputs[one.port]
-            lanes = len(port.payload)
-            watch = Watch(lanes=lanes, transfers=shape.words // lanes)
+        for number, one in enumerate(stage_streams(self.network)):
+            layer, port = self.network.stages[one.stage].layer, ports.leaving(one)
+            shape = layer.output if one.way is Way.FORWARD else layer.inputs[one.port]
+            watch = Watch(lanes=len(port.payload), transfers=shape.words // len(port.payload))
             m.submodules[f"watch{number}"] = watch
-            valid, ready = _source(layers.get(one.stage), one.way)
             m.d.comb += [
                 watch.clear.eq(control.control.start),
                 watch.enable.eq(control.running),
-                watch.input_valid.eq(valid),
-                watch.input_ready.eq(ready),
+                Cat(watch.input_valid, watch.input_ready).eq(Cat(ports.source(one))),
                 watch.output_valid.eq(port.valid),
                 watch.output_ready.eq(port.ready),
                 watch.payload.eq(port.payload),
@@ -269,19 +234,3 @@ class ClusterNode(wiring.Component):
                 "written_beats": store.events.written,
             },
         )
-
-
-def _source(layer: Any, way: Way) -> tuple[Any, Any]:
-    """Whether what a stage needs for a stream is offered, and whether it would take it.
-
-    Where there are several inputs, it always would: it waits for the one that is not there.
-    """
-    if layer is None:
-        return Const(1), Const(0)
-    if way is Way.FORWARD:
-        ports = layer.features
-    else:
-        ports = [layer.gradients] if "gradients" in layer.signature.members else []
-    if len(ports) == 1:
-        return ports[0].valid, ports[0].ready
-    return Cat(port.valid for port in ports).all(), Const(len(ports) > 1)

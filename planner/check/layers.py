@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import product
 from math import gcd, prod
 from typing import Any
 
@@ -189,10 +190,9 @@ def _saved_words(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gr
 
 def _cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
     streams = [_ceil(prod(shape), layer.parallelism["pi"]) for shape in inputs]
+    streams.append(_ceil(prod(output), layer.parallelism["po"]))
     folded = _folded(layer, inputs[0], gradient) if inputs else 0
-    return max(
-        folded, _multiplied(layer, inputs, output), *streams, _ceil(prod(output), layer.parallelism["po"])
-    )
+    return max(folded, _windows(layer, inputs, output, gradient), _multiplied(layer, inputs, output), *streams)
 
 
 def _folded(layer: LayerEntry, shape: Shape, gradient: bool) -> int:
@@ -209,6 +209,14 @@ def _folded(layer: LayerEntry, shape: Shape, gradient: bool) -> int:
     return height * width * max(groups, FOLD_CYCLES) + after
 
 
+def _windows(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
+    """Cycles of a layer that walks over windows without parameters."""
+    positions = output[0] * output[1]
+    if layer.kind in ("avg_pool", "max_pool"):
+        return prod(layer.kernel) * max(positions * _ceil(output[2], layer.parallelism["po"]), FOLD_CYCLES)
+    return positions * _window_cycles(layer, inputs, output, gradient) if layer.kind == "im2col" else 0
+
+
 def _multiplied(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape) -> int:
     if layer.kind not in CONVOLUTIONS:
         return 0
@@ -219,6 +227,20 @@ def _multiplied(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape) -> 
     channels = prod(inputs[0]) if layer.kind == "dense" else inputs[0][2]
     steps = _ceil(channels // layer.groups, p["pic"]) * _ceil(layer.output_channels // layer.groups, p["poc"])
     return steps * layer.groups * positions
+
+
+def _window_cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
+    """Of im2col: a window's words, or longer where a word's sum is needed for a later window."""
+    (height, width), (down, right) = layer.kernel, layer.stride
+    groups = _ceil(inputs[0][2], layer.parallelism["pi"])
+    cycles = height * width * groups
+    reach = min(width, output[1])
+    for rows, columns in product(range(min(height, output[0])), range(1 - reach, reach)) if gradient else ():
+        windows = rows * output[1] + columns  # from one to the other, if they share a word
+        if windows > 0 and rows * down < height and abs(columns) * right < width:
+            earlier = (rows * down * width + columns * right) * groups
+            cycles = max(cycles, _ceil(FOLD_CYCLES + earlier, windows))
+    return cycles
 
 
 def _ceil(a: int, b: int) -> int:

@@ -47,8 +47,8 @@ class EpochResult:
 
     results: Float32  #: the loss's softmax, a row for each frame
     written: list[int]  #: of each frame, the cycle in which its result was in memory
-    counters: dict[str, int]  #: of the node, in this epoch but the first also of loading
-    streams: list[StreamCounters]  #: of the epoch
+    counters: dict[str, int]  #: of the node, in the job
+    streams: list[StreamCounters]  #: likewise, of each stream that leaves a stage
     states: list[Words] | None = None  #: of each stage that has state, if they were asked for
 
 
@@ -84,11 +84,13 @@ class NodeCosim:
         *,
         timeout: int = TIMEOUT,
         memory_latency: int = MEMORY_LATENCY,
+        memory_gbps: float | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> NodeRun:
         """Load the words of each stage that has state, then carry out the epochs.
 
-        ``timeout`` is the node's, in cycles; ``progress`` counts epochs. Raises SimulationFailed when the node
+        ``timeout`` is the node's, in cycles; ``memory_gbps`` bounds the memory each way, if it is given;
+        ``progress`` counts epochs. Raises SimulationFailed when the node
         fails a job, or the run cannot go on.
         """
         frames = max(len(epoch.images) for epoch in epochs)
@@ -101,6 +103,7 @@ class NodeCosim:
             longest_wait=2 * timeout,
             hosts=functools.partial(_NodeHost, memory_map=memory_map, epochs=epochs, timeout=timeout),
             memory_latency=memory_latency,
+            memory_gbps=memory_gbps,
             quiet_cycles=2 * memory_latency,
             progress=progress,
         )
@@ -116,7 +119,6 @@ class _NodeHost:
         self._memory = HostMemory(memory_map, board.memory(0))
         self._found: list[EpochResult] = []
         self._written: list[int] = []  # cycles in which the epoch's results came
-        self._counters: dict[str, int] = {}  # as they were read last
 
     @property
     def done(self) -> bool:
@@ -162,41 +164,33 @@ class _NodeHost:
             self._memory.write_frames(epoch.images, epoch.labels)
             self._written = []
             job = driver.train(epoch.job) if epoch.job else driver.evaluate(len(epoch.images))
-            self._carry_out(job, functools.partial(self._ended, epoch), driver.streams())
+            self._carry_out(job, functools.partial(self._ended, epoch))
 
     def _ended(self, epoch: Epoch, reads: Reads) -> None:
         """An epoch is over; what it has left is read, and dumped if that is asked for."""
         driver = self._driver
-        before = self._counters
-        self._counters = driver.counters_of(reads.take(driver.counters()))
         result = EpochResult(
             results=self._memory.read_results(len(epoch.images)),
             written=self._written,
-            counters={name: count - before.get(name, 0) for name, count in self._counters.items()},
+            counters=driver.counters_of(reads.take(driver.counters())),
             streams=driver.streams_of(reads.take(driver.streams())),
         )
         if epoch.dump:
-            self._carry_out(driver.dump(), functools.partial(self._dumped, result))
+            self._carry_out(driver.dump(), lambda reads: self._keep(result, self._memory.read_parameters()))
         else:
-            self._found.append(result)
-            self._next()
+            self._keep(result, None)
 
-    def _dumped(self, result: EpochResult, reads: Reads) -> None:
-        self._counters = self._driver.counters_of(reads.take(self._driver.counters()))
-        self._found.append(replace(result, states=self._memory.read_parameters()))
+    def _keep(self, result: EpochResult, states: list[Words] | None) -> None:
+        self._found.append(replace(result, states=states))
         self._next()
 
-    def _carry_out(self, job: Batch, then: Callable[[Reads], None], behind: Batch | None = None) -> None:
-        """Have the node do a job; ``then`` gets what counters read, and ``behind``.
-
-        Raises CheckFailed if the node fails.
-        """
+    def _carry_out(self, job: Batch, then: Callable[[Reads], None]) -> None:
+        """Have the node do a job; ``then`` gets what counters read. Raises CheckFailed if the node fails."""
         driver = self._driver
         program = HostProgram().extend(job.operations)
         program.poll_field(driver.registers, "status", "running", 0)
-        program.extend([*driver.wait().operations, *driver.counters().operations])
-        if behind:
-            program.extend(behind.operations)
+        for batch in driver.wait(), driver.counters(), driver.streams():
+            program.extend(batch.operations)
 
         def ended(words: list[int]) -> None:
             reads = Reads(np.array(words, np.uint32))

@@ -20,7 +20,6 @@ from fanin.hdl.glm.node_registers import node_registers
 from fanin.layers import ends, pointwise, window
 from fanin.layers.layer import Parallelism, Shape
 from fanin.layers.schedule import Raster, Schedule
-from fanin.layers.window import Conv
 from fanin.rdma import PRESETS as RDMA_PRESETS
 from fanin.ring import PRESETS as RING_PRESETS
 from fanin.wire.aggregation import Encap
@@ -66,16 +65,17 @@ SMALL = {
     "operand": signed(8),
     "operands": 2,
     "output_width": 16,
-    "raster": Raster(height=2, width=4, groups=2, lanes=20, columns=2, positions=2, steps=2),
-    "reads": (0, 0),
     "parallelism": Parallelism(),
     "positions": 3,
+    "raster": Raster(height=2, width=4, groups=2, lanes=20, columns=2, positions=2, steps=2),
+    "reads": (0, 0),
     "receive": True,
     "sections": (3, 2),
     "registers": node_registers(PRESETS["tiny"]),
+    "rounds": 3,
     "rows": 3,
     "schedule": Schedule(
-        Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
+        window.Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
         Parallelism(),
     ),
     "results": 1,
@@ -98,7 +98,7 @@ SMALL = {
 FRAME = Shape(2, 3, 2)
 # Where a name is not enough: by the parameter's type.
 SMALL_OF_TYPE = {
-    "Conv": Conv(inputs=(FRAME,), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
+    "Conv": window.Conv(inputs=(FRAME,), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
     "RingConfig": RING_PRESETS["tiny"],
     "RdmaConfig": RDMA_PRESETS["tiny"],
     "StoreConfig": StoreConfig(readers=(Frames(6, 2),), writers=(Frames(6, 2),), sections=(3, 2)),
@@ -106,10 +106,13 @@ SMALL_OF_TYPE = {
     "ends.SoftCrossLoss": ends.SoftCrossLoss(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Add": pointwise.Add(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Bias": pointwise.Bias(inputs=(FRAME,), gradient=True),
-    "pointwise.Concat": pointwise.Concat(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.OnlineNorm": pointwise.OnlineNorm(inputs=(FRAME,), gradient=True),
+    "pointwise.Concat": pointwise.Concat(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Relu": pointwise.Relu(inputs=(FRAME,), gradient=True),
     "pointwise.Relu6": pointwise.Relu6(inputs=(FRAME,), gradient=True),
+    "window.AvgPool": window.AvgPool(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
+    "window.MaxPool": window.MaxPool(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
+    "window.Im2col": window.Im2col(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
     "window.GlobalAvgPool": window.GlobalAvgPool(inputs=(FRAME,), gradient=True),
 }
 
@@ -119,7 +122,10 @@ def _components():
     for module in pkgutil.walk_packages(fanin.hdl.__path__, "fanin.hdl."):
         for _, value in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
             if issubclass(value, wiring.Component) and value.__module__ == module.name:
-                found[value.__qualname__] = value
+                name = value.__qualname__
+                if name in found:  # of another system
+                    name = f"{module.name.split('.')[-2]}.{name}"
+                found[name] = value
     return found
 
 
