@@ -58,8 +58,9 @@ def save_checkpoint(path: Path, network: Network, checkpoint: Checkpoint) -> Non
     """Write it whole or not at all. Raises InputError where the file cannot be written."""
     arrays = flat(network, checkpoint.states)
     about = json.dumps({"format": FORMAT, **asdict(checkpoint.about)}, sort_keys=True)
+    texts: Arrays = {_ABOUT: np.array(about), _DIGEST: np.array(_digest(about, arrays))}
     with output_file(path) as file:
-        np.savez(file, **{_ABOUT: np.str_(about), _DIGEST: np.str_(_digest(about, arrays)), **arrays})
+        np.savez(file, allow_pickle=False, **texts, **arrays)
 
 
 def load_checkpoint(path: Path, network: Network) -> Checkpoint:

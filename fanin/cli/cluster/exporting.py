@@ -38,7 +38,7 @@ def _npz(network: Network, states: tuple[State, ...]) -> bytes:
     """LAYER/NAME, as ``fanin cluster init --from`` takes them."""
     arrays = {name: a for name, a in flat(network, states).items() if name.rpartition("/")[2] in LEARNED}
     file = io.BytesIO()
-    np.savez(file, **arrays)
+    np.savez(file, allow_pickle=False, **arrays)
     return file.getvalue()
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fanin import __version__
 from fanin.cli.cluster.builds import build_json
-from fanin.cli.cluster.loop import Loop
+from fanin.cli.cluster.loop import Epoch, Loop
 from fanin.cli.cluster.machine import RTL
 from fanin.cli.cluster.setup import Setup, training_json
 from fanin.cli.output import finite
@@ -21,15 +21,8 @@ Metrics = dict[str, Any]
 def metrics_of(setup: Setup, loop: Loop, checkpoints: list[str], error: str | None) -> Metrics:
     """Of a run that has ended, for better or worse. docs/systems/cluster.md, "The command", has the keys."""
     first = next(iter(loop.machines))
-    epochs = [
-        {
-            "epoch": epoch.number,
-            "lr": epoch.rate,
-            **{name: asdict(each) for name, each in epoch.measures.items()},
-        }
-        for epoch in loop.epochs
-    ]
-    last = epochs[-1][first] if epochs else {}
+    epochs = [_epoch(epoch) for epoch in loop.epochs]
+    last: Metrics = epochs[-1][first] if epochs else {}
     found = {
         "fanin": __version__,
         "error": error,
@@ -52,6 +45,11 @@ def metrics_of(setup: Setup, loop: Loop, checkpoints: list[str], error: str | No
         "build": build_json(setup.build),
     }
     return finite(found)
+
+
+def _epoch(epoch: Epoch) -> Metrics:
+    measured = {name: asdict(measures) for name, measures in epoch.measures.items()}
+    return {"epoch": epoch.number, "lr": epoch.rate, **measured}
 
 
 def _hardware(setup: Setup, loop: Loop) -> Metrics | None:

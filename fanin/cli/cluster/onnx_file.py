@@ -7,10 +7,11 @@ image, and im2col one whose weights pick words; online normalisation takes m awa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from fanin import __version__
 from fanin.cnn import LABELS_PORT, Network, Stage
@@ -102,7 +103,7 @@ class _Writer:
             case _:
                 raise TypeError(f"{layer.kind} has no operator in ONNX")
 
-    def _node(self, operator: str, name: str, inputs: Sequence[str], **attributes: object) -> None:
+    def _node(self, operator: str, name: str, inputs: Sequence[str], **attributes: Any) -> None:
         self.nodes.append(helper.make_node(operator, inputs, [name], name=name, **attributes))
 
     def _convolve(self, name: str, sources: Sequence[str], layer: Window, weights: Words, groups: int) -> None:
@@ -117,7 +118,7 @@ class _Writer:
         return f"{name}/{part}"
 
 
-def _window(layer: Window) -> dict[str, object]:
+def _window(layer: Window) -> dict[str, Any]:
     return {"kernel_shape": layer.kernel, "strides": layer.stride, "pads": layer.padding}
 
 
@@ -128,5 +129,5 @@ def _picking(layer: Im2col) -> Words:
     return np.ascontiguousarray(ones.transpose(0, 3, 1, 2))
 
 
-def _value(name: str, shape: Shape) -> object:
+def _value(name: str, shape: Shape) -> ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", shape.c, shape.h, shape.w])

@@ -61,7 +61,7 @@ def limit_lines(metrics: Metrics) -> list[str]:
         )
         busy = f"{busiest['layer']} {busiest['way']}, {100 * busiest['busy_share']:.0f} % of the time"
         found.append(
-            f"Measured, a frame came every {hardware['cycles_per_frame']:,.1f} cycles within a batch, "
+            f"Measured, a frame came every {hardware['cycles_per_frame']:,.1f} cycles while they stream, "
             f"{100 * hardware['of_planned']:.1f} % of the planned rate; the busiest was {busy}"
         )
     return found

@@ -106,7 +106,7 @@ def test_the_layer_that_limits_is_named():
     planned, measured = limit_lines(run())
     assert planned == "norm1 limits by plan: 800 cycles a frame, 125,000 frames a second at 100 MHz"
     assert measured == (
-        "Measured, a frame came every 820.0 cycles within a batch, 97.6 % of the planned rate; "
+        "Measured, a frame came every 820.0 cycles while they stream, 97.6 % of the planned rate; "
         "the busiest was norm1 forward, 75 % of the time"
     )
     two = [layer | {"cycles": min(layer["cycles"], 400)} for layer in LAYERS]

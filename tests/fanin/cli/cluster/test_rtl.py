@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from fanin.cli.cluster import hardware
 from fanin.cli.cluster.checkpoint import flat
 from fanin.cli.cluster.hardware import hardware_of
 from fanin.cli.cluster.machine import NotFinite, quiet
@@ -91,6 +92,13 @@ class TestNode:
         assert found["written_bytes_per_frame"] >= 4 * words
         assert set(found["rings"]) == {stage.name for stage in tiny.network.stages if stage.layer.saved}
         json.dumps(found)
+
+
+def test_the_rate_is_that_of_frames_that_stream():
+    """A batch's first results come faster, the last batch has one frame only."""
+    batches = [[0, 5, 10, 20, 30, 40], [100, 102, 104, 114, 124, 134], [200]]
+    assert hardware._period([at for batch in batches for at in batch], 6) == 10
+    assert hardware._period([7], 6) is None
 
 
 def test_the_node_is_written_as_verilog_with_its_registers(tiny, tmp_path):
