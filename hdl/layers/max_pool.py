@@ -24,7 +24,8 @@ from fanin.hdl.stream.join import StreamJoin
 from fanin.layers import window
 from fanin.layers.family import WORD_BITS
 from fanin.layers.layer import REUSE, Parallelism
-from fanin.layers.schedule import Way, pool_schedule
+from fanin.layers.schedule import Way
+from fanin.layers.window_schedule import pool_schedule
 
 _INFINITY = SPECIAL_EXPONENT << FRACTION_BITS
 
