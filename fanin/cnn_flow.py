@@ -52,7 +52,7 @@ class Flow:
         for stage in self.network.stages:
             if isinstance(stage.layer, Input):
                 positions = stage.layer.shape.h * stage.layer.shape.w
-                times.append(np.arange(1, positions + 1) * (self.period / positions))
+                times.append(np.linspace(0, self.period, positions + 1)[1:])
             else:
                 times.append(_onward(stage, [times[source] for source in stage.sources]))
         return tuple(times)

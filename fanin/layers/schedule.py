@@ -12,16 +12,58 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import product
 from math import ceil, prod
-from typing import TYPE_CHECKING
+from typing import ClassVar, Protocol
 
-from fanin.layers.layer import REUSE, Parallelism, ceil_div, divisors
+from fanin.layers.layer import REUSE, Parallelism, Shape, ceil_div, divisors
 
-if TYPE_CHECKING:
-    from fanin.layers.window import Conv, Pair  # whose costs come from here
-
+Pair = tuple[int, int]
 HAND_OVER = (
     12  #: cycles, at most, between a row's last word, the block that waits for it, and the row's next use
 )
+
+
+class Convolution(Protocol):
+    """What a schedule asks of its layer: a ``fanin.layers.window.Conv``, whose costs come from here."""
+
+    depthwise: ClassVar[bool]
+
+    @property
+    def kernel(self) -> Pair:
+        """Rows and columns of the window."""
+
+    @property
+    def stride(self) -> Pair:
+        """Rows and columns from window to window."""
+
+    @property
+    def padding(self) -> tuple[int, int, int, int]:
+        """Top, left, bottom, right."""
+
+    @property
+    def groups(self) -> int:
+        """Groups of channels."""
+
+    @property
+    def group(self) -> Pair:
+        """Input and output channels of one."""
+
+    @property
+    def gradient(self) -> bool:
+        """Whether its input has a gradient."""
+
+    @property
+    def input(self) -> Shape:
+        """What comes in."""
+
+    @property
+    def output(self) -> Shape:
+        """What it makes."""
+
+    def channel_lanes(self, p: Parallelism) -> Pair:
+        """Input and output channels of a step."""
+
+    def stream_widths(self, p: Parallelism) -> tuple[list[int], list[int]]:
+        """What pi and po may be."""
 
 
 class Way(Enum):
@@ -158,7 +200,7 @@ class Schedule:
     round.
     """
 
-    layer: Conv
+    layer: Convolution
     p: Parallelism
 
     def check(self) -> None:
