@@ -7,8 +7,8 @@ from collections.abc import Callable
 from fanin.cnn import Network, Stage
 from fanin.layers.ends import Input, Output, SoftCrossLoss
 from fanin.layers.layer import Layer, Parallelism, Shape
-from fanin.layers.pointwise import Add, Bias, OnlineNorm, Relu
-from fanin.layers.window import Conv, Dense, GlobalAvgPool
+from fanin.layers.pointwise import Add, Bias, Concat, OnlineNorm, Relu, Relu6
+from fanin.layers.window import AvgPool, Conv, Dense, GlobalAvgPool, Im2col, MaxPool
 
 _IMAGE = Shape(6, 6, 2)
 _CLASSES = Shape(1, 1, 3)
@@ -46,6 +46,20 @@ class _Builder:
         )
         return self.add(name, layer, layer.with_streams(p), source)
 
+    def window(
+        self,
+        name: str,
+        make: Callable[..., Layer],
+        size: int,
+        padding: tuple[int, int, int, int],
+        p: Parallelism,
+        source: int,
+    ) -> int:
+        """A stage with windows of size × size, 2 apart."""
+        shape = self.stages[source].layer.output
+        layer = make(inputs=(shape,), gradient=True, kernel=(size, size), stride=(2, 2), padding=padding)
+        return self.add(name, layer, p, source)
+
     def finish(self, name: str, source: int) -> Network:
         """Mean, classes, loss and output behind a stage."""
         pool = self.wide("pool", GlobalAvgPool, 2, source)
@@ -74,4 +88,23 @@ def _residual() -> Network:
     return b.finish("residual", b.wide("relu2", Relu, 2, total))
 
 
-EXAMPLES = {network.name: network for network in (_tiny(), _residual())}
+def _pools() -> Network:
+    """A convolution, two pools beside each other, and a convolution by way of im2col."""
+    b = _Builder()
+    relu = b.wide("relu", Relu6, 2, b.conv("conv1", 0, Parallelism(pic=2, poc=2, ph=2)))
+    largest = b.window("max_pool", MaxPool, 3, (1, 1, 0, 0), Parallelism(pi=2, po=2), relu)
+    mean = b.window("avg_pool", AvgPool, 2, (0, 0, 0, 0), Parallelism(pi=4, po=4), relu)
+    both = b.wide("concat", Concat, 2, largest, mean)
+    windows = b.window("im2col", Im2col, 2, (0, 0, 1, 1), Parallelism(pi=4, po=8), both)
+    layer = Conv(
+        inputs=(b.stages[windows].layer.output,),
+        kernel=(1, 1),
+        stride=(1, 1),
+        output_channels=_CHANNELS,
+        gradient=True,
+    )
+    conv = b.add("conv2", layer, layer.with_streams(Parallelism(pic=4, poc=4)), windows)
+    return b.finish("pools", b.wide("bias", Bias, 4, conv))
+
+
+EXAMPLES = {network.name: network for network in (_tiny(), _residual(), _pools())}

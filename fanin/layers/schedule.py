@@ -14,7 +14,7 @@ from itertools import product
 from math import ceil, prod
 
 from fanin.layers.layer import REUSE, Parallelism, ceil_div, divisors
-from fanin.layers.window import Conv, DepthwiseConv, Pair
+from fanin.layers.window import AvgPool, Conv, DepthwiseConv, Im2col, MaxPool, Pair
 
 HAND_OVER = (
     12  #: cycles, at most, between a row's last word, the block that waits for it, and the row's next use
@@ -349,3 +349,35 @@ class Schedule:
         for index, step in enumerate(order):
             done, left = divmod(index, self.round_steps(way))
             yield done * self.round_cycles(way) + left, step
+
+
+def pool_schedule(layer: AvgPool | MaxPool, p: Parallelism) -> Schedule:
+    """That of a depthwise convolution with the window and the streams of a pool, ``po`` channels at once."""
+    channels = layer.input.c
+    convolution = DepthwiseConv(
+        inputs=layer.inputs,
+        gradient=layer.gradient,
+        kernel=layer.kernel,
+        stride=layer.stride,
+        padding=layer.padding,
+        output_channels=channels,
+        groups=channels,
+    )
+    return Schedule(convolution, Parallelism(poc=p.po, pi=p.pi, po=p.po))
+
+
+def im2col_raster(layer: Im2col, p: Parallelism) -> Raster:
+    """The input, as windows see it that are read ``pi`` words at a time."""
+    return Raster(
+        height=layer.input.h,
+        width=layer.input.w,
+        groups=layer.input.c // p.pi,
+        lanes=p.pi,
+        columns=1,
+        positions=layer.output.w,
+        steps=layer.output.h,
+        kernel=layer.kernel,
+        stride=layer.stride,
+        top=layer.padding[0],
+        left=layer.padding[1],
+    )

@@ -19,7 +19,7 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.pipeline_queue import PipelineQueue
 from fanin.layers import window
 from fanin.layers.layer import Parallelism
-from fanin.layers.schedule import Schedule
+from fanin.layers.schedule import pool_schedule
 
 _ONE = 0x3F800000
 
@@ -86,18 +86,3 @@ class AvgPool(wiring.Component):
             connect_typed(m, back.input_gradients, flipped(self.input_gradients[0]))
             m.d.comb += [weight.eq(share) for weight in back.weights]
         return m
-
-
-def pool_schedule(layer: window.Window, p: Parallelism) -> Schedule:
-    """That of a depthwise convolution with the window and the streams of ``layer``, ``po`` channels at once."""
-    channels = layer.input.c
-    convolution = window.DepthwiseConv(
-        inputs=layer.inputs,
-        gradient=layer.gradient,
-        kernel=layer.kernel,
-        stride=layer.stride,
-        padding=layer.padding,
-        output_channels=channels,
-        groups=channels,
-    )
-    return Schedule(convolution, Parallelism(poc=p.po, pi=p.pi, po=p.po))

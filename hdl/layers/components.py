@@ -27,6 +27,7 @@ COMPONENTS: dict[type[Layer], type[wiring.Component]] = {
     pointwise.Relu: Relu,
     pointwise.Relu6: Relu6,
     pointwise.Add: Add,
+    pointwise.Concat: Concat,
     pointwise.Bias: Bias,
     pointwise.Concat: Concat,
     pointwise.OnlineNorm: OnlineNorm,

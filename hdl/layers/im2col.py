@@ -20,7 +20,7 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.pipeline_queue import PipelineQueue
 from fanin.layers import window
 from fanin.layers.layer import Parallelism
-from fanin.layers.schedule import Raster
+from fanin.layers.schedule import im2col_raster
 
 
 class Im2col(wiring.Component):
@@ -52,27 +52,14 @@ class Im2col(wiring.Component):
     def __init__(self, *, layer: window.Im2col, parallelism: Parallelism):
         self.layer, self.parallelism = layer, parallelism
         super().__init__(layer_members(layer, parallelism))
-        groups = layer.input.c // parallelism.pi
-        self._raster = Raster(
-            height=layer.input.h,
-            width=layer.input.w,
-            groups=groups,
-            lanes=parallelism.pi,
-            columns=1,
-            positions=layer.output.w,
-            steps=layer.output.h,
-            kernel=layer.kernel,
-            stride=layer.stride,
-            top=layer.padding[0],
-            left=layer.padding[1],
-        )
+        self._raster = raster = im2col_raster(layer, parallelism)
         self._levels = {
             "row": layer.output.h,
             "c": layer.output.w,
             "r": 1,
             "ky": layer.kernel[0],
             "kx": layer.kernel[1],
-            "g": groups,
+            "g": raster.groups,
         }
 
     def elaborate(self, platform: Any) -> Module:

@@ -156,13 +156,12 @@ class NormForward(wiring.Component):
         group = delayed(m, steps.group, _Y - 1, name="group")
         first = delayed(m, steps.first, _Y, name="first")
         taken = delayed(m, steps.taken, _Y, name="taken", reset_less=False)
-        learnt = [flag & self.train for flag in taken]
         d, y, square = self._words(m, taken, memories)
         for sums, value, age in ((total, d, _D), (squares, square, _Y)):
             m.d.comb += [
                 sums.group.eq(Mux(update.busy, update.read_group, group[age - 1])),
                 sums.value.eq(value),
-                sums.valid.eq(learnt[age]),
+                sums.valid.eq(taken[age]),
                 sums.first.eq(first[age]),
             ]
         m.d.comb += [

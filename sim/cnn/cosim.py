@@ -84,11 +84,13 @@ class NodeCosim:
         *,
         timeout: int = TIMEOUT,
         memory_latency: int = MEMORY_LATENCY,
+        memory_gbps: float | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> NodeRun:
         """Load the words of each stage that has state, then carry out the epochs.
 
-        ``timeout`` is the node's, in cycles; ``progress`` counts epochs. Raises SimulationFailed when the node
+        ``timeout`` is the node's, in cycles; ``memory_gbps`` bounds the memory each way, if it is given;
+        ``progress`` counts epochs. Raises SimulationFailed when the node
         fails a job, or the run cannot go on.
         """
         frames = max(len(epoch.images) for epoch in epochs)
@@ -101,6 +103,7 @@ class NodeCosim:
             longest_wait=2 * timeout,
             hosts=functools.partial(_NodeHost, memory_map=memory_map, epochs=epochs, timeout=timeout),
             memory_latency=memory_latency,
+            memory_gbps=memory_gbps,
             quiet_cycles=2 * memory_latency,
             progress=progress,
         )

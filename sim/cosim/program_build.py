@@ -30,6 +30,7 @@ from fanin.sim.cosim.build import (
 )
 
 _CORES = min(8, os.cpu_count() or 1)
+_LEAST_BYTES = 1 << 18  # of a unit beside others: the headers take as long
 _MOST_BYTES = 1 << 23  # of a unit: the compiler's memory grows with it
 _MODELS = "models"  # folder of what Verilator writes
 _LIBRARY = ("verilated", "verilated_threads")
@@ -53,8 +54,8 @@ def build_program(
 ) -> Path:
     """The executable of ``models`` and C++ ``sources`` (text by file name), built once and kept.
 
-    Sources share their units, so that names in them must differ. ``optimise`` is the compiler's option: -O1
-    takes two thirds of the time of -O2, and its program a tenth more.
+    Sources share a unit, so that names in them must differ. ``optimise`` is the compiler's option for models:
+    -Og takes half of the time of -O2, and its program a fifth more.
 
     Raises InputError for a missing tool, ToolFailed with the tool's last lines when a build fails.
     """
@@ -82,8 +83,9 @@ def _make(
     with ThreadPoolExecutor(_CORES) as pool:
         library = pool.submit(_library, headers, verilator)
         list(pool.map(lambda model: _translate(model, work, verilator), models))
-        flags = [optimise, *headers]
-        objects = list(pool.map(lambda unit: _compile(unit, work, flags), _units(work)))
+        units = [(_unit(work, "sources", sorted(work.glob("*.cpp"))), "-O2")]
+        units += [(unit, optimise) for unit in _model_units(work)]
+        objects = list(pool.map(lambda unit: _compile(unit[0], work, [unit[1], *headers]), units))
         run_tool(work, ["g++", *objects, *library.result(), "-pthread", "-o", EXECUTABLE])
     for path in work.iterdir():
         if path.name not in (EXECUTABLE, *sources):
@@ -98,22 +100,25 @@ def _translate(model: VerilogModel, work: Path, verilator: Verilator) -> None:
     run_verilator(work, [*MODEL_FLAGS, *WARNINGS_OFF, *arguments], verilator)
 
 
-def _units(work: Path) -> list[Path]:
-    """Units that together include all C++ there is, of nearly equal size: as many as cores, or more."""
-    paths = [*work.glob("*.cpp"), *(work / _MODELS).glob("*.cpp")]
+def _model_units(work: Path) -> list[Path]:
+    """Units that together include all that Verilator wrote, of nearly equal sizes."""
+    paths = list((work / _MODELS).glob("*.cpp"))
     total = sum(path.stat().st_size for path in paths)
-    files: list[list[Path]] = [[] for _ in range(max(_CORES, -(-total // _MOST_BYTES)))]
-    sizes = [0] * len(files)
+    count = max(min(_CORES, 1 + total // _LEAST_BYTES), -(-total // _MOST_BYTES))
+    files: list[list[Path]] = [[] for _ in range(count)]
+    sizes = [0] * count
     for path in sorted(paths, key=lambda path: (-path.stat().st_size, path.name)):
         least = sizes.index(min(sizes))
         files[least].append(path)
         sizes[least] += path.stat().st_size
-    units = []
-    for number, own in enumerate(files):
-        units.append(work / f"unit{number}.cpp")
-        # Verilator refuses two models in one unit, for the sake of precompiled headers, of which we have none.
-        units[-1].write_text("".join(f'#undef VL_PCH_INCLUDED\n#include "{path.name}"\n' for path in own))
-    return units
+    return [_unit(work, f"models{number}", own) for number, own in enumerate(files)]
+
+
+def _unit(work: Path, name: str, paths: Sequence[Path]) -> Path:
+    unit = work / f"{name}.unit.cpp"
+    # Verilator refuses two models in one unit, for the sake of precompiled headers, of which we have none.
+    unit.write_text("".join(f'#undef VL_PCH_INCLUDED\n#include "{path.name}"\n' for path in paths))
+    return unit
 
 
 def _compile(source: Path, work: Path, flags: Sequence[str]) -> str:
@@ -131,7 +136,7 @@ def _root(verilator: Verilator) -> Path:
     """Where Verilator's library lies."""
     if own := dict(verilator.environment).get("VERILATOR_ROOT"):
         return Path(own)
-    command = [verilator.program, "--getenv", "VERILATOR_ROOT"]
+    command = [str(verilator.program), "--getenv", "VERILATOR_ROOT"]
     return Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
 
 

@@ -73,13 +73,13 @@ SMALL = {
     "sections": (3, 2),
     "registers": node_registers(PRESETS["tiny"]),
     "rounds": 3,
-    "results": 1,
-    "scales_pass": True,
     "rows": 3,
     "schedule": Schedule(
         window.Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
         Parallelism(),
     ),
+    "results": 1,
+    "scales_pass": True,
     "shape": 8,
     "slots": 4,
     "source": 2,
@@ -106,8 +106,8 @@ SMALL_OF_TYPE = {
     "ends.SoftCrossLoss": ends.SoftCrossLoss(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Add": pointwise.Add(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Bias": pointwise.Bias(inputs=(FRAME,), gradient=True),
-    "pointwise.Concat": pointwise.Concat(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.OnlineNorm": pointwise.OnlineNorm(inputs=(FRAME,), gradient=True),
+    "pointwise.Concat": pointwise.Concat(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Relu": pointwise.Relu(inputs=(FRAME,), gradient=True),
     "pointwise.Relu6": pointwise.Relu6(inputs=(FRAME,), gradient=True),
     "window.AvgPool": window.AvgPool(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
@@ -122,7 +122,10 @@ def _components():
     for module in pkgutil.walk_packages(fanin.hdl.__path__, "fanin.hdl."):
         for _, value in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
             if issubclass(value, wiring.Component) and value.__module__ == module.name:
-                found[value.__qualname__] = value
+                name = value.__qualname__
+                if name in found:  # of another system
+                    name = f"{module.name.split('.')[-2]}.{name}"
+                found[name] = value
     return found
 
 

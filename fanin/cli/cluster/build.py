@@ -22,6 +22,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument(
         "-o", dest="output", type=Path, metavar="BUILD", required=True, help="the build's folder"
     )
+    parser.add_argument("--verilog", action="store_true", help="write the node's Verilog and C header, too")
     parser.add_argument(
         "--arith",
         choices=ARITHMETICS,

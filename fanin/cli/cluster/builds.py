@@ -26,7 +26,7 @@ from fanin.records import open_record
 
 MODEL, CLUSTER = "digits_cnn", "arria10x1"  # where nothing is said
 SECONDS = 20.0  # for the plan of that, which takes one
-PLAN_FOLDER = "plan"
+PLAN_FOLDER, VERILOG_FOLDER = "plan", "verilog"
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,15 @@ class Build:
 
 def execute(args: argparse.Namespace) -> int:
     """Carry out ``fanin cluster build``."""
+    from fanin.cli.cluster.rtl import Rtl, write_verilog  # Amaranth takes a second to load
+
     check_directory(args.output, CLUSTER_BUILD)
     build = Build(read_network(args.plan), args.arith)
     with output_directory(args.output, CLUSTER_BUILD) as folder:
         _copy(args.plan, folder / PLAN_FOLDER, PLAN)
+        machine = Rtl(build.planned, build.arithmetic)  # its simulator is kept, outside of this folder
+        if args.verilog:
+            write_verilog(folder / VERILOG_FOLDER, build.planned.device, machine.node)
         write_build(folder, build)
     print(_summary(build, args.output))
     return 0

@@ -9,8 +9,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fanin.cnn import Network
 from fanin.cnn_training import Job
 from fanin.golden.cnn.state import Frames, State
+from fanin.golden.fp32 import Float32
 
 RTL, GOLDEN, FLOAT64 = "rtl", "golden", "float64"  #: machines
 
@@ -51,3 +53,9 @@ class Machine(Protocol):
 
 def quiet(frames: int) -> None:
     """No progress."""
+
+
+def one_hot(network: Network, labels: Labels) -> Float32:
+    """Of axes frame, class."""
+    classes = network.stages[network.labels].layer.output.words
+    return np.eye(classes, dtype=np.float32)[labels]

@@ -8,18 +8,32 @@ from dataclasses import replace
 
 import numpy as np
 
-from fanin.cli.cluster.machine import FLOAT64, GOLDEN, Labels, Machine, NotFinite, Outputs, Progress
+from fanin.cli.cluster.machine import (
+    FLOAT64,
+    GOLDEN,
+    RTL,
+    Labels,
+    Machine,
+    NotFinite,
+    Outputs,
+    Progress,
+    one_hot,
+)
 from fanin.cli.cluster.setup import Setup
 from fanin.cnn import Network
 from fanin.cnn_training import Job
 from fanin.golden.cnn.network import BACKWARD, GoldenNetwork
 from fanin.golden.cnn.state import Frames, State
-from fanin.golden.fp32 import Float32
 
 
 def machines_of(setup: Setup) -> dict[str, Machine]:
     """What a run trains on, by name, its own machine first; in binary64 where PyTorch is installed."""
-    found: dict[str, Machine] = {GOLDEN: Golden(setup.network)}
+    found: dict[str, Machine] = {}
+    if setup.on == RTL:
+        from fanin.cli.cluster.rtl import Rtl  # Amaranth takes a second to load
+
+        found[RTL] = Rtl(setup.build.planned, setup.build.arithmetic)
+    found[GOLDEN] = Golden(setup.network)
     if importlib.util.find_spec("torch"):
         found[FLOAT64] = Float64(setup.network)
     return found
@@ -61,8 +75,11 @@ class Float64:
     """The same network in binary64, as a ``Machine``."""
 
     def __init__(self, network: Network):
-        from fanin.torch.cnn import Float64Network  # PyTorch takes seconds to load
+        import torch  # which takes seconds to load
 
+        from fanin.torch.cnn import Float64Network
+
+        torch.set_num_threads(1)  # of a network as small as what is simulated, others only wait
         self._network, self._make = network, Float64Network
         self._model = Float64Network(network, [{} for _ in network.stages])
 
@@ -89,12 +106,6 @@ class Float64:
     def evaluate(self, images: Frames) -> Outputs:
         """Classify."""
         return _by_class(self._model.evaluate(images))
-
-
-def one_hot(network: Network, labels: Labels) -> Float32:
-    """Of axes frame, class."""
-    classes = network.stages[network.labels].layer.output.words
-    return np.eye(classes, dtype=np.float32)[labels]
 
 
 def _by_class(softmax: Frames) -> Outputs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fanin import __version__
 from fanin.cli.cluster.builds import build_json
@@ -11,6 +11,9 @@ from fanin.cli.cluster.loop import Loop
 from fanin.cli.cluster.machine import RTL
 from fanin.cli.cluster.setup import Setup, training_json
 from fanin.cli.output import finite
+
+if TYPE_CHECKING:
+    from fanin.cli.cluster.rtl import Rtl
 
 Metrics = dict[str, Any]
 
@@ -38,6 +41,7 @@ def metrics_of(setup: Setup, loop: Loop, checkpoints: list[str], error: str | No
         "frames_compared": loop.exact,
         "checkpoints": checkpoints,
         "epochs": epochs,
+        "hardware": _hardware(setup, loop),
         "data": {
             "name": setup.data.name,
             "sha256": setup.data.digest,
@@ -48,3 +52,13 @@ def metrics_of(setup: Setup, loop: Loop, checkpoints: list[str], error: str | No
         "build": build_json(setup.build),
     }
     return finite(found)
+
+
+def _hardware(setup: Setup, loop: Loop) -> Metrics | None:
+    """What the node counted; null without one."""
+    machine = loop.machines.get(RTL)
+    if machine is None:
+        return None
+    from fanin.cli.cluster.hardware import hardware_of  # Amaranth is loaded by now
+
+    return hardware_of(setup.build.planned, cast("Rtl", machine), setup.training.batch)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
 
-PLACES = ("golden",)
+PLACES = ("rtl", "golden")
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -12,6 +12,7 @@ from fanin.report.html import Rows, fill
 Metrics = Mapping[str, Any]
 
 NAMES = {"rtl": "in RTL", "golden": "in the golden model", "float64": "in binary64"}
+_ENDS = ("input", "output", "soft_cross_loss")  # kinds that wait for the host's data, or for the whole frame
 _TRAINING = {
     "epochs": "epochs",
     "batch": "batch",
@@ -44,20 +45,31 @@ def exact_line(metrics: Metrics) -> str:
     return f"yes: the outputs of all {metrics['frames_compared']:,} frames, and the state {states:,} times"
 
 
-def limit_line(metrics: Metrics) -> str:
-    """The layer that limits, in a sentence."""
-    layers, clock = metrics["build"]["layers"], metrics["build"]["clock_hz"]
+def limit_lines(metrics: Metrics) -> list[str]:
+    """What limits: by plan, and as it was measured; a sentence each."""
+    layers, clock, hardware = metrics["build"]["layers"], metrics["build"]["clock_hz"], metrics["hardware"]
     cycles = max(layer["cycles"] for layer in layers)
     slowest = [layer["name"] for layer in layers if layer["cycles"] == cycles]
-    return (
+    found = [
         f"{' and '.join(slowest)} limit{'s' * (len(slowest) == 1)} by plan: {cycles:,} cycles a frame, "
         f"{clock / cycles:,.0f} frames a second at {clock / 1e6:g} MHz"
-    )
+    ]
+    if hardware and hardware["cycles_per_frame"]:
+        ends = {layer["name"] for layer in layers if layer["kind"] in _ENDS}
+        busiest = max(
+            (way for way in hardware["ways"] if way["layer"] not in ends), key=lambda w: w["busy_share"]
+        )
+        busy = f"{busiest['layer']} {busiest['way']}, {100 * busiest['busy_share']:.0f} % of the time"
+        found.append(
+            f"Measured, a frame came every {hardware['cycles_per_frame']:,.1f} cycles within a batch, "
+            f"{100 * hardware['of_planned']:.1f} % of the planned rate; the busiest was {busy}"
+        )
+    return found
 
 
 def cnn_page(metrics: Metrics) -> str:
     """The run as one HTML document that refers to nothing outside itself. ``metrics``: its run.json."""
-    machines = machines_in(metrics)
+    machines, hardware, batch = machines_in(metrics), metrics["hardware"], metrics["training"]["batch"]
     return fill(
         "cnn.html.j2",
         title=title(metrics),
@@ -70,8 +82,14 @@ def cnn_page(metrics: Metrics) -> str:
             *_curves(metrics, machines, "accuracy, %", "accuracy", 100),
             *_curves(metrics, machines, "loss", "loss", 1),
         ],
-        cycles=charts.cycles_chart(metrics["build"]["layers"]),
-        limit=limit_line(metrics),
+        cycles=charts.cycles_chart(metrics["build"]["layers"], _ways(metrics)),
+        limits=limit_lines(metrics),
+        ways=charts.WAYS,
+        kinds=charts.SHARES,
+        shares=charts.shares_chart(_ways(metrics)) if hardware else "",
+        timeline=charts.timeline_chart(hardware["timeline"], batch) if hardware else "",
+        memory=_memory(hardware) if hardware else [],
+        fifos=_fifos(hardware) if hardware else [],
         configuration=_configuration(metrics),
         epochs=_epoch_table(metrics, machines),
     )
@@ -80,11 +98,42 @@ def cnn_page(metrics: Metrics) -> str:
 def _headline(metrics: Metrics, machines: Sequence[str]) -> Rows:
     last, build = metrics["epochs"][-1], metrics["build"]
     rows = [(f"test accuracy {NAMES[name]}", f"{100 * last[name]['accuracy']:.1f} %") for name in machines]
+    planned = ("planned", f"{build['throughput']:,.0f} frames/s")
+    return [*rows, ("frames trained", f"{metrics['frames']:,}"), planned, *_measured(metrics["hardware"])]
+
+
+def _measured(hardware: Metrics | None) -> Rows:
+    if not hardware or not hardware["frames_per_second"]:
+        return []
     return [
-        *rows,
-        ("frames trained", f"{metrics['frames']:,}"),
-        ("planned", f"{build['throughput']:,.0f} frames/s"),
+        ("measured", f"{hardware['frames_per_second']:,.0f} frames/s"),
+        ("with updates", f"{hardware['frames_per_second_with_updates']:,.0f} frames/s"),
     ]
+
+
+def _ways(metrics: Metrics) -> list[Mapping[str, Any]]:
+    """What was measured of layers between the ends."""
+    ends = {layer["name"] for layer in metrics["build"]["layers"] if layer["kind"] in _ENDS}
+    return [way for way in (metrics["hardware"] or {"ways": []})["ways"] if way["layer"] not in ends]
+
+
+def _memory(hardware: Metrics) -> Rows:
+    """Traffic of the last job."""
+    return [
+        (f"{way}, of the port", f"{hardware[f'{key}_bytes_per_frame']:,.0f} bytes a frame, {100 * share:.1f} %")
+        for way, key, share in (
+            ("read", "read", hardware["read_share"]),
+            ("written", "written", hardware["write_share"]),
+        )
+    ]
+
+
+def _fifos(hardware: Metrics) -> Rows:
+    """What was built to hold feature maps."""
+    joins = [
+        (f"{f['from']} to {f['to']}, {f['way']}", f"{f['transfers']:,} transfers") for f in hardware["fifos"]
+    ]
+    return [*joins, *((f"saved by {name}", f"{frames} frames") for name, frames in hardware["rings"].items())]
 
 
 def _curves(metrics: Metrics, machines: Sequence[str], label: str, key: str, scale: float) -> list[str]:

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.verilator
 LAYERS = {
     "first": (conv((8, 8, 1), 8, 3, padding=1, gradient=False), parallel(1, 4, 2, 1, 2)),
     "same": (conv((8, 8, 4), 4, 3, padding=1), parallel(2, 2, 2, 1, 1)),
+    "wide": (conv((3, 16, 2), 4, 3, padding=1), parallel(1, 1, 2, 1, 1)),
     "half": (conv((8, 8, 4), 8, 3, stride=2, padding=1), parallel(2, 4, 2, 4, 2)),
     "skip": (conv((8, 8, 4), 8, 1, stride=2), parallel(2, 4, 2, 4, 2)),
     "dense": (dense(16, 10), parallel(2, 5, 1, 2, 1)),
@@ -62,13 +63,21 @@ def test_a_frame_takes_the_cycles_of_its_cost(bench, name):
 
 
 def _check_cycles(bench, name, layer, p, *, seed):
-    frames = 8
+    """Of the ways back, that take as many cycles as the slowest way; forward may be ahead, into the loops.
+
+    Full buffers make even cycles, after some frames.
+    """
+    frames, period = 12, Schedule(layer, p).period
     learner = Learner(layer, p, seed=seed)
     learner.train(frames, frames)
     _, result = learner.check(bench, name, loops=LOOPS, seed=seed)
-    for stream in ["outputs", *layer.gradient * ["input_gradients0"]]:
-        ends = result.cycles_of[stream].reshape(frames, -1)[2:, -1]
-        assert np.diff(ends).tolist() == (frames - 3) * [Schedule(layer, p).period]
+
+    def cycles(stream):
+        return np.diff(result.cycles_of[stream].reshape(frames, -1)[6:, -1]).tolist()
+
+    assert max(cycles("outputs")) <= period
+    for stream in ["replay", *layer.gradient * ["input_gradients0"]]:
+        assert cycles(stream) == 5 * [period], stream
 
 
 def test_latency_of_the_input_gradient(bench):

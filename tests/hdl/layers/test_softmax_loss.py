@@ -90,7 +90,7 @@ def check_cycles(component, results, *, frames):
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize(
     "odds",
-    [0.3, {"features0": 0.9}, {"features1": 0.9}, {"outputs": 0.9}, {"input_gradients0": 0.9}],
+    [0.3, {"features0": 0.9}, {"features1": 0.9}, {"outputs": 0.998}, {"input_gradients0": 0.998}],
     ids=["phases", "logits", "labels", "outputs", "gradients"],
 )
 def test_it_equals_the_golden_model_whichever_side_stalls(bench, name, odds):

@@ -5,7 +5,8 @@ import pytest
 
 from fanin.cli.cluster.builds import open_build
 from fanin.cli.cluster.checkpoint import flat
-from fanin.cli.cluster.machines import Golden, one_hot
+from fanin.cli.cluster.machine import one_hot
+from fanin.cli.cluster.machines import Golden
 from fanin.cnn_training import Job
 from fanin.golden.cnn.network import GoldenNetwork, initial_state
 from tests.fanin.cli.cluster.conftest import images

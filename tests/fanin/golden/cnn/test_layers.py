@@ -61,7 +61,7 @@ def test_lanes_that_do_not_divide_are_refused(wrong):
     with pytest.raises(ValueError, match="does not divide 6 → 4 channels and 6 columns"):
         layers.forward(layer, replace(p, **wrong), cases.state(np.random.default_rng(0), layer), x)
     with pytest.raises(ValueError, match="does not divide"):
-        layers.backward(layer, replace(p, **wrong), {}, x[0].reshape(3, -1).view(np.uint32), y)
+        layers.backward(layer, replace(p, **wrong), {}, x[0].reshape(cases.FRAMES, -1).view(np.uint32), y)
 
 
 def spread(layer, term, frames):
