@@ -209,7 +209,9 @@ class SoftmaxLoss(wiring.Component):
         m.submodules.reciprocal = inverse = ReciprocalUpdate()
         logits = self.features[0]
         row = Signal(group_range(self.rows))
-        taken, issue, restart = Signal(), Signal(), Signal()
+        taken = Signal()
+        issue = Signal()
+        restart = Signal()
         total = self._total(m, exponentials, restart)
         scale = Signal(FLOAT_BITS, reset_less=True)
         with m.If(inverse.write):
