@@ -128,7 +128,7 @@ class ParameterWalk(wiring.Component):
         step, ended, store = Signal(), Signal(), Signal()
         updating, loading, dumping = Signal(), Signal(), Signal()
         m.submodules.room = room = Credits(limit=_FIFO_WORDS, full=True)
-        size = {"lanes": self.lanes, "depth": self.depth, "both": ~updating}
+        size: dict[str, Any] = {"lanes": self.lanes, "depth": self.depth, "both": ~updating}
         read = _Place(m, step=step, name="read", **size)
         write = _Place(m, step=store, name="write", **size)
         stored = store & write.last
