@@ -73,6 +73,7 @@ bench: $(VENV)/.user ## speed and area, each figure beside its limit (hours)
 	$(BIN)/fanin bench ring-training -o runs
 	$(BIN)/fanin bench rdma
 	$(BIN)/fanin bench ps
+	$(BIN)/fanin bench cluster
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[fmax]'
 	$(BIN)/fanin bench fmax
 

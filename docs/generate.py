@@ -8,6 +8,7 @@ from typing import Any
 
 from fanin.glm import PRESETS
 from fanin.hdl.glm.node_registers import node_registers
+from fanin.hdl.layers.registers import cluster_registers
 from fanin.hdl.param_server.registers import param_server_registers
 from fanin.hdl.rdma.registers import rdma_registers
 from fanin.hdl.ring.registers import ring_nic_registers, ring_registers
@@ -84,6 +85,13 @@ PARAM_SERVER_REGISTERS = """# Registers of a parameter server's node
 Generated from `hdl/param_server/registers.py` by `docs/generate.py`, for 16 queue pairs. 32-bit words on
 AXI4-Lite. How a host uses them: [the parameter server](../systems/param-server-hardware.md#registers),
 `fanin/host/param_server.py`.
+
+"""
+
+CLUSTER_REGISTERS = """# Registers of a cluster node
+
+Generated from `hdl/layers/registers.py` by `docs/generate.py`; the map is the same for every network. 32-bit
+words on AXI4-Lite. How a host uses them: [CNN training](../systems/cluster.md#the-node), `fanin/host/cnn.py`.
 
 """
 
@@ -207,6 +215,11 @@ def ring_nic_registers_page() -> str:
     return RING_NIC_REGISTERS + ring_nic_registers(RingConfig()).markdown().rstrip() + "\n"
 
 
+def cluster_registers_page() -> str:
+    """docs/reference/cluster-registers.md."""
+    return CLUSTER_REGISTERS + cluster_registers().markdown().rstrip() + "\n"
+
+
 def rdma_registers_page() -> str:
     """docs/reference/rdma-registers.md."""
     return RDMA_REGISTERS + rdma_registers(RdmaConfig()).markdown().rstrip() + "\n"
@@ -298,6 +311,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "ring-nic-registers.md": ring_nic_registers_page,
     "rdma-registers.md": rdma_registers_page,
     "param-server-registers.md": param_server_registers_page,
+    "cluster-registers.md": cluster_registers_page,
     "switch-tables.md": switch_tables_page,
     "planner-listing1.md": listing1_page,
     **{f"p4/aggregation-{target}.p4": _program(target) for target in Target},

@@ -81,10 +81,19 @@ class Network:
             [s.name, s.layer.kind, asdict(s.layer), asdict(s.parallelism), s.sources, s.storage]
             for s in self.stages
         ]
-        return hashlib.sha256(json.dumps(text, sort_keys=True).encode()).hexdigest()
+        return _sha256(text)
+
+    @cached_property
+    def model_digest(self) -> str:
+        """SHA-256 of the layers and how they are connected: the same however the network is built."""
+        return _sha256([[s.name, s.layer.kind, asdict(s.layer), s.sources] for s in self.stages])
 
     def _only(self, kind: type[Layer], title: str) -> int:
         found = [i for i, stage in enumerate(self.stages) if isinstance(stage.layer, kind)]
         if len(found) != 1:
             raise ValueError(f"{self.name} has {len(found)} layers of kind {title}; training needs one")
         return found[0]
+
+
+def _sha256(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

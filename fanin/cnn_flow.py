@@ -18,10 +18,11 @@ import numpy.typing as npt
 
 from fanin.cnn import Network, Stage
 from fanin.layers.ends import Input, SoftCrossLoss
-from fanin.layers.layer import ceil_div
+from fanin.layers.layer import Parallelism, ceil_div
 from fanin.layers.pointwise import Add, Concat
 from fanin.layers.schedule import HAND_OVER, Raster, Schedule, Way
-from fanin.layers.window import Conv, Dense, GlobalAvgPool, Window
+from fanin.layers.window import AvgPool, Conv, Dense, GlobalAvgPool, Im2col, MaxPool
+from fanin.layers.window_schedule import im2col_raster, pool_schedule
 
 Cycles = npt.NDArray[np.float64]  #: of each position of a map, in raster order
 Edge = tuple[int, int]  #: consuming stage, port
@@ -51,7 +52,7 @@ class Flow:
         for stage in self.network.stages:
             if isinstance(stage.layer, Input):
                 positions = stage.layer.shape.h * stage.layer.shape.w
-                times.append(np.arange(1, positions + 1) * (self.period / positions))
+                times.append(np.linspace(0, self.period, positions + 1)[1:])
             else:
                 times.append(_onward(stage, [times[source] for source in stage.sources]))
         return tuple(times)
@@ -158,14 +159,16 @@ def _onward(stage: Stage, inputs: list[Cycles]) -> Cycles:
     layer, p = stage.layer, stage.parallelism
     each = ceil_div(layer.output.c, p.po)
     match layer:
-        case Conv():
-            schedule = Schedule(layer, p)
+        case Conv() | AvgPool() | MaxPool():
+            schedule = _schedule(layer, p)
             ready = inputs[0][-1:] if isinstance(layer, Dense) else inputs[0]
             ended = _engine(schedule, ready, Way.FORWARD)
             return _paced(np.repeat(ended, _block_columns(schedule)), each)
-        case Window():
-            last = _last_seen(layer)
-            return _paced(inputs[0][last] + PIPELINE, each)
+        case Im2col():
+            raster = im2col_raster(layer, p)
+            rows = np.array([raster.last(step) for step in range(raster.steps)])
+            ready = np.repeat(inputs[0][np.maximum((rows + 1) * raster.width - 1, 0)], raster.positions)
+            return _paced(ready + ENGINE, max(each, layer.position_cycles(p)))
         case GlobalAvgPool():
             return inputs[0][-1:] + PIPELINE + each
         case SoftCrossLoss():
@@ -190,16 +193,15 @@ def _engine(schedule: Schedule, ready: Cycles, way: Way) -> Cycles:
     return _paced(begin + HAND_OVER, schedule.cycles / schedule.blocks) + ENGINE
 
 
-def _last_seen(window: Window) -> npt.NDArray[np.int64]:
-    """Of each output position, the last input position in its window."""
-    top, left, _, _ = window.padding
-    rows = (
-        np.minimum(np.arange(window.output.h) * window.stride[0] - top + window.kernel[0], window.input.h) - 1
-    )
-    columns = (
-        np.minimum(np.arange(window.output.w) * window.stride[1] - left + window.kernel[1], window.input.w) - 1
-    )
-    return np.maximum(rows[:, None] * window.input.w + columns, 0).ravel()
+def _schedule(layer: Conv | AvgPool | MaxPool, p: Parallelism) -> Schedule:
+    return Schedule(layer, p) if isinstance(layer, Conv) else pool_schedule(layer, p)
+
+
+def _completed(raster: Raster, ended: Cycles) -> Cycles:
+    """When the gradient of each input position is complete; ``ended``: each row of blocks has added to it."""
+    whole = np.array([raster.first(step + 1) for step in range(raster.steps)])  # rows that are complete
+    step = np.searchsorted(whole, np.arange(raster.height), side="right")
+    return np.repeat(ended[np.minimum(step, raster.steps - 1)], raster.width)
 
 
 def _back(stage: Stage, came: Cycles, port: int) -> Cycles:
@@ -208,22 +210,16 @@ def _back(stage: Stage, came: Cycles, port: int) -> Cycles:
     shape = layer.inputs[port]
     each = ceil_div(shape.c, p.pi)
     match layer:
-        case Conv():
-            schedule = Schedule(layer, p)
+        case Conv() | AvgPool() | MaxPool():
+            schedule = _schedule(layer, p)
             ended = _engine(schedule, came, Way.INPUT_GRADIENT)[schedule.row_blocks - 1 :: schedule.row_blocks]
-            raster = schedule.features
-            whole = np.array([raster.first(step + 1) for step in range(raster.steps)])  # rows that are complete
-            step = np.searchsorted(whole, np.arange(raster.height), side="right")
-            ready = np.repeat(ended[np.minimum(step, raster.steps - 1)], raster.width)
+            ready = _completed(schedule.features, ended)
             if isinstance(layer, Dense):  # all of its input is one position
                 ready = np.repeat(ready, shape.h * shape.w)
             return _paced(ready, each)
-        case Window():
-            top, left, _, _ = layer.padding
-            rows = np.minimum((np.arange(shape.h) + top) // layer.stride[0], layer.output.h - 1)
-            columns = np.minimum((np.arange(shape.w) + left) // layer.stride[1], layer.output.w - 1)
-            last = came[(rows[:, None] * layer.output.w + columns).ravel()]
-            return _paced(np.maximum.accumulate(last) + PIPELINE, each)
+        case Im2col():
+            added = _paced(came, layer.position_cycles(p))[layer.output.w - 1 :: layer.output.w]
+            return _paced(_completed(im2col_raster(layer, p), added + ENGINE), each)
         case GlobalAvgPool():
             return _paced(np.repeat(came + PIPELINE, shape.h * shape.w), each)
         case _:

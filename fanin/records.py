@@ -119,6 +119,15 @@ class Record:
             raise self._must(field, f"a number of at least {low}")
         return Fraction(value)
 
+    def texts(self, field: str) -> tuple[str, ...]:
+        """A list of strings."""
+        value = self._take(field)
+        if not isinstance(value, list) or not all(
+            isinstance(item, str) and item.isprintable() for item in value
+        ):
+            raise self._must(field, "a list of texts of one line")
+        return tuple(value)
+
     def integers(self, field: str, length: int, low: int = 1) -> tuple[int, ...]:
         """A list of so many integers, sizes of something."""
         value = self._take(field)

@@ -10,6 +10,9 @@ from typing import Any
 
 from amaranth.lib import wiring
 
+from fanin.cnn import Network
+from fanin.cnn_examples import EXAMPLES
+from fanin.cnn_memory import MemoryMap
 from fanin.codec import MAX_FRAME, Bfp, Codec, CodecConfig, Inceptionn
 from fanin.errors import InputError
 from fanin.fixed import VALUE_BITS
@@ -33,6 +36,8 @@ from fanin.hdl.glm.node import GlmNode
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.hdl.glm.reducer import ActivationReducer
 from fanin.hdl.glm.worker import GlmWorker
+from fanin.hdl.layers.node import ClusterNode
+from fanin.hdl.layers.store import Store
 from fanin.hdl.param_server.node import ParamServerNode
 from fanin.hdl.param_server.registers import param_server_registers
 from fanin.hdl.rdma.node import RdmaNode
@@ -145,8 +150,23 @@ def _whatever_the_preset(component: type[wiring.Component], **parameters: int) -
     return Entry(component, lambda config: dict(parameters), component)
 
 
+def _network(name: str) -> Network:
+    if name not in EXAMPLES:
+        raise ValueError(f"network must be {' or '.join(EXAMPLES)}, not {name!r}")
+    return EXAMPLES[name]
+
+
+def _cluster_node(*, network: str) -> ClusterNode:
+    return ClusterNode(network=_network(network))
+
+
+def _store(*, network: str) -> Store:
+    return Store(config=MemoryMap(_network(network), frames=1).store)
+
+
 _GROUP = {"group": Inceptionn().group}
 _BLOCKS = {"width": RING_PRESETS["u280"].width, **vars(Bfp())}
+_NETWORK = {"network": "tiny"}
 _WORKER = ("engines", "lanes", "banks", "depth", "frac")
 
 CATALOG: dict[str, Entry] = {
@@ -185,6 +205,10 @@ CATALOG: dict[str, Entry] = {
         _ring_nic,
         lambda node: node.register_map,
     ),
+    "cluster-node": Entry(
+        ClusterNode, lambda config: dict(_NETWORK), _cluster_node, lambda node: node.register_map
+    ),
+    "store": Entry(Store, lambda config: dict(_NETWORK), _store),
 }
 
 

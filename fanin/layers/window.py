@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import ClassVar
 
@@ -21,6 +21,7 @@ from fanin.layers.layer import (
     divisors,
     memory,
 )
+from fanin.layers.schedule import Schedule
 
 Pair = tuple[int, int]
 Padding = str | int | tuple[int, int, int, int]
@@ -104,6 +105,11 @@ class Window(Layer):
         rows = min(max(self.kernel[0] - self.padding[0], 1), self.input.h)
         return Fraction(rows, self.input.h) + Fraction(2, self.output.h)
 
+    def pool_cycles(self, p: Parallelism) -> int:
+        """kh·kw·max(oh·ow·c/po, 8): each output takes a word of its window at a time, into one accumulator."""
+        outputs = self.output.h * self.output.w * ceil_div(self.input.c, p.po)
+        return self.kernel[0] * self.kernel[1] * max(outputs, REUSE)
+
     def line_words(self, p: Parallelism) -> int:
         """Words that one way keeps of its input: a window's rows but one, and those that come in meanwhile.
 
@@ -120,6 +126,7 @@ class Conv(Window):
 
     kind: ClassVar[str] = "conv"
     bursts: ClassVar[int] = 2  #: one is used again and again while the next comes
+    depthwise: ClassVar[bool] = False  #: whether every output channel sees one input channel
     output_channels: int
     groups: int = 1
 
@@ -159,11 +166,13 @@ class Conv(Window):
         """As the input comes."""
         return p.pi
 
+    def schedule(self, p: Parallelism) -> Schedule:
+        """When it multiplies what."""
+        return _schedule(self, p)
+
     def compute_cycles(self, p: Parallelism) -> int:
-        """⌈(ic/g)/pic⌉·g·⌈(oc/g)/poc⌉·oh·⌈ow/ph⌉·kh·kw."""
-        ic, oc = self.group
-        steps = -(-ic // p.pic) * self.groups * -(-oc // p.poc)
-        return steps * self.output.h * -(-self.output.w // p.ph) * self.kernel[0] * self.kernel[1]
+        """A step for every (ic/g/pic)·g·(oc/g/poc)·oh·(ow/ph)·kh·kw, and what rounds wait for the adders."""
+        return self.schedule(p).cycles
 
     def parallelisms(self) -> Iterator[Parallelism]:
         """Every (pic, poc, ph), with streams as ``with_streams`` has them."""
@@ -204,11 +213,17 @@ class Conv(Window):
         return (*ways * (frame,), gradients)
 
 
+@lru_cache(maxsize=1 << 16)
+def _schedule(layer: Conv, p: Parallelism) -> Schedule:
+    return Schedule(layer, p)
+
+
 @dataclass(frozen=True, kw_only=True)
 class DepthwiseConv(Conv):
     """A convolution of every channel by itself: poc × ph multipliers each way."""
 
     kind: ClassVar[str] = "dwconv"
+    depthwise: ClassVar[bool] = True
 
     def check(self) -> None:
         """Raise ValueError where a group is more than one channel, too."""
@@ -224,11 +239,6 @@ class DepthwiseConv(Conv):
     def channel_lanes(self, p: Parallelism) -> Pair:
         """Channels of a step, each an input and an output."""
         return p.poc, p.poc
-
-    def compute_cycles(self, p: Parallelism) -> int:
-        """⌈c/poc⌉·oh·⌈ow/ph⌉·kh·kw."""
-        positions = self.output.h * -(-self.output.w // p.ph)
-        return -(-self.input.c // p.poc) * positions * self.kernel[0] * self.kernel[1]
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """Lines of each way. All positions need all weights, so that those from DRAM stay for the frame."""
@@ -272,6 +282,30 @@ class Im2col(Window):
         for pi, po in product(divisors(self.input.c), divisors(self.output.c)):
             yield Parallelism(pi=pi, po=po)
 
+    def compute_cycles(self, p: Parallelism) -> int:
+        """Of its positions."""
+        return self.output.h * self.output.w * self.position_cycles(p)
+
+    def position_cycles(self, p: Parallelism) -> int:
+        """Cycles of a window: pi words a cycle, or more if a sum were used again within 8 on the way back.
+
+        Windows that lie ``down`` rows and ``right`` columns apart share inputs, which come ``earlier`` in the
+        later one by so many steps.
+        """
+        (height, width), (vertical, horizontal) = self.kernel, self.stride
+        groups = ceil_div(self.input.c, p.pi)
+        period = height * width * groups
+        if not self.gradient:
+            return period
+        for down in range(min(ceil_div(height, vertical), self.output.h)):
+            reach = min(ceil_div(width, horizontal), self.output.w)
+            for right in range(1 - reach, reach):
+                positions = down * self.output.w + right
+                earlier = (down * vertical * width + right * horizontal) * groups
+                if positions > 0:
+                    period = max(period, ceil_div(REUSE + earlier, positions))
+        return period
+
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """Lines; on the way back the same, in which overlapping windows are added."""
         return (1 + self.gradient) * (memory(self.line_words(p), p.pi),)
@@ -283,16 +317,25 @@ class MaxPool(Window):
 
     kind: ClassVar[str] = "max_pool"
 
+    def check(self) -> None:
+        """Raise ValueError where a window would see nothing but padding, too."""
+        super().check()
+        if any(side >= size for side, size in zip(self.padding, 2 * self.kernel, strict=True)):
+            window = f"{self.kernel[0]}×{self.kernel[1]}"
+            raise ValueError(f"a window of {window} would see nothing but padding, which is {self.padding}")
+
     @property
     def saved(self) -> int:
         """Where in its window each output was found: row · kernel width + column, a word each."""
         return self.output.words if self.gradient else 0
 
+    def compute_cycles(self, p: Parallelism) -> int:
+        """As a depthwise convolution."""
+        return self.pool_cycles(p)
+
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """The windows that a row touches, as words and places; on the way back, the rows being added."""
-        row = self.output.w * self.output.c
-        rows = -(-self.kernel[0] // self.stride[0]) + 1
-        return 2 * (memory(rows * row, p.po),) + self.gradient * (memory(self.line_words(p), p.pi),)
+        """Lines; on the way back the same, in which overlapping windows are added."""
+        return (1 + self.gradient) * (memory(self.line_words(p), p.po),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,11 +344,13 @@ class AvgPool(Window):
 
     kind: ClassVar[str] = "avg_pool"
 
+    def compute_cycles(self, p: Parallelism) -> int:
+        """As a depthwise convolution."""
+        return self.pool_cycles(p)
+
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """The windows that a row touches, as sums; on the way back, a row of gradients."""
-        row = self.output.w * self.output.c
-        rows = -(-self.kernel[0] // self.stride[0]) + 1
-        return (memory(rows * row, p.po),) + self.gradient * (memory(2 * row, p.po),)
+        """Lines; on the way back the same, in which overlapping windows are added."""
+        return (1 + self.gradient) * (memory(self.line_words(p), p.po),)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Module
+from amaranth import Module, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -15,7 +15,7 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fork import StreamFork
 from fanin.layers.family import WORD_BITS
-from fanin.layers.schedule import Schedule
+from fanin.layers.schedule import REUSE, Schedule
 
 
 class Backward(wiring.Component):
@@ -98,12 +98,13 @@ class Backward(wiring.Component):
         connect_typed(m, fork.o[1], inputs.gradients)
         connect_typed(m, inputs.input_gradients, wiring.flipped(self.input_gradients))
         m.d.comb += [self.weight_address.eq(inputs.weight_address), inputs.weights.eq(self.weights)]
-        self._join(m, weights.finished, inputs.finished)
+        # One way is ahead by the frames that the other has in its blocks and in its pipeline, at most.
+        ahead = self.schedule.outputs.ring(self.schedule.period) + weights.latency // REUSE + 2
+        self._join(m, ahead, weights.finished, inputs.finished)
         return m
 
-    def _join(self, m: Module, *finished: Any) -> None:
-        """One way is ahead by the frames of which the other still has blocks, at most."""
-        ahead = self.schedule.outputs.ring(self.schedule.period) + 2
+    def _join(self, m: Module, ahead: int, *finished: Value) -> None:
+        """A frame is finished when both ways have; they may differ by ``ahead`` frames."""
         counts = []
         for name, pulse in zip(("weights", "inputs"), finished, strict=True):
             m.submodules[f"{name}_finished"] = count = Credits(limit=ahead)

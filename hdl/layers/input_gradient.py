@@ -115,44 +115,53 @@ class InputGradient(wiring.Component):
 
     def _datapath(self, m: Module, loops: WayLoops, gradients: Any, rows: GradientRows) -> None:
         m.submodules.products = products = shared(self._products)
-        to_terms = self._to_terms
-        to_place = to_terms - WindowPlaces.LATENCY
-        step = delayed(m, loops.step, to_terms, name="step", reset_less=False)
+        step = delayed(m, loops.step, Lines.LATENCY, name="step", reset_less=False)[-1]
         address = delayed(m, loops.weight_address(), Lines.LATENCY - 1, name="weight")
         m.d.comb += [
             self.weight_address.eq(address[-1]),
             products.a.eq(self.weights),
             products.b.eq(gradients),
-            products.valid.eq(step[Lines.LATENCY]),
-            rows.add.eq(step[to_place]),
-            rows.end.eq(delayed(m, loops.row_ends, to_place, name="row_end", reset_less=False)[-1]),
-            rows.terms.eq(products.o),
-            rows.first.eq(delayed(m, self._first(loops), to_terms, name="first")[-1]),
+            products.valid.eq(step),
             self.finished.eq(
                 delayed(m, loops.frame_ends, Lines.LATENCY, name="finished", reset_less=False)[-1]
             ),
         ]
-        groups, position = {"g": self.schedule.igs, "ig": 1}, {"c": 1, "block": self.schedule.row_positions}
-        windows = window_steps(loops.nest, self.schedule.features, groups, position=position, down=True)
-        m.d.comb += [
-            rows.window[name].eq(delayed(m, value, to_place, name=f"window_{name}")[-1])
-            for name, value in windows.items()
-        ]
+        add_windows(m, self.schedule, loops, rows, products.o, self._to_terms)
 
-    def _first(self, loops: WayLoops) -> Value:
-        """Of each column, whether this is the first term that its place gets: whether no output before saw it.
 
-        Before, that is one row further up, or one column further left, or one group of output channels.
-        """
-        schedule, nest = self.schedule, loops.nest
-        down, right = schedule.layer.stride
-        output_row = nest.walk({"row": schedule.block.rows, "r": 1}, name="output_row")
-        position = nest.walk({"block": schedule.row_positions, "c": 1}, name="position")
-        # The loops over the kernel go down: that many of its rows or columns are further down or right.
-        below, beside = nest.walk({"ky": 1}, name="below"), nest.walk({"kx": 1}, name="beside")
-        first_row = (output_row == 0) | (below < down)
-        first_column = beside < right
-        first_group = nest.walk({"og": 1}, name="output_group") == 0
-        first = first_row & first_group
-        columns = [first_column | (position == 0), *(schedule.p.ph - 1) * [first_column]]
-        return Cat(first & column for column in columns)
+def add_windows(
+    m: Module, schedule: Schedule, loops: WayLoops, rows: GradientRows, terms: Any, after: int
+) -> None:
+    """Add ``terms``, which come ``after`` cycles after a step of ``loops``, to ``rows`` at its windows."""
+    to_place = after - WindowPlaces.LATENCY
+    m.d.comb += [
+        rows.add.eq(delayed(m, loops.step, to_place, name="add", reset_less=False)[-1]),
+        rows.end.eq(delayed(m, loops.row_ends, to_place, name="row_end", reset_less=False)[-1]),
+        rows.terms.eq(terms),
+        rows.first.eq(delayed(m, _first(schedule, loops), after, name="first")[-1]),
+    ]
+    groups, position = {"g": schedule.igs, "ig": 1}, {"c": 1, "block": schedule.row_positions}
+    windows = window_steps(loops.nest, schedule.features, groups, position=position, down=True)
+    m.d.comb += [
+        rows.window[name].eq(delayed(m, value, to_place, name=f"window_{name}")[-1])
+        for name, value in windows.items()
+    ]
+
+
+def _first(schedule: Schedule, loops: WayLoops) -> Value:
+    """Of each column, whether this is the first term that its place gets: whether no output before saw it.
+
+    Before, that is one row further up, or one column further left, or one group of output channels.
+    """
+    nest = loops.nest
+    down, right = schedule.layer.stride
+    output_row = nest.walk({"row": schedule.block.rows, "r": 1}, name="output_row")
+    position = nest.walk({"block": schedule.row_positions, "c": 1}, name="position")
+    # The loops over the kernel go down: that many of its rows or columns are further down or right.
+    below, beside = nest.walk({"ky": 1}, name="below"), nest.walk({"kx": 1}, name="beside")
+    first_row = (output_row == 0) | (below < down)
+    first_column = beside < right
+    first_group = nest.walk({"og": 1}, name="output_group") == 0
+    first = first_row & first_group
+    columns = [first_column | (position == 0), *(schedule.p.ph - 1) * [first_column]]
+    return Cat(first & column for column in columns)

@@ -12,7 +12,7 @@ from fanin.layers.layer import Layer, Parallelism
 FRAME_BITS = 24  #: of a number of frames
 
 
-class Mode(enum.Enum, shape=2):
+class Mode(enum.Enum, shape=2):  # type: ignore[call-arg]
     """What a job does, from ``start`` on."""
 
     EVALUATE = 0  #: frames go forward; nothing is saved, nothing learned

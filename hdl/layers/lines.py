@@ -28,16 +28,16 @@ def row_gate(m: Module, *, rows: int, initial: int, more: Any, ends: Any, name: 
 
     ``more``: rows that come in this cycle; ``ends``: the row that was taken ends.
     """
-    opened = Signal(name=f"{name}_open")
+    is_open = Signal(name=f"{name}_open")
     left = Signal(range(rows + 1), init=initial, name=f"{name}_left")
     take = Signal(name=f"{name}_take")
-    m.d.comb += take.eq((ends | ~opened) & (left != 0))
+    m.d.comb += take.eq((ends | ~is_open) & (left != 0))
     m.d.sync += left.eq(left + more - take)
     with m.If(take):
-        m.d.sync += opened.eq(1)
+        m.d.sync += is_open.eq(1)
     with m.Elif(ends):
-        m.d.sync += opened.eq(0)
-    return opened
+        m.d.sync += is_open.eq(0)
+    return is_open
 
 
 def rows_suffice(m: Module, raster: Raster, rows: int, *, begin: Value, initial: int, more: Value) -> Value:
@@ -108,10 +108,10 @@ class LineWriter(wiring.Component):
         m.submodules.places = places = PixelPlaces(raster=self.raster, rows=self.rows, words=self.words)
         taken = Signal()
         ends = Signal()
-        opened = row_gate(m, rows=self.rows, initial=self.rows, more=self.freed, ends=ends, name="row")
+        is_open = row_gate(m, rows=self.rows, initial=self.rows, more=self.freed, ends=ends, name="row")
         m.d.comb += [
-            self.i.ready.eq(opened),
-            taken.eq(self.i.valid & opened),
+            self.i.ready.eq(is_open),
+            taken.eq(self.i.valid & is_open),
             ends.eq(taken & places.last),
             places.step.eq(taken),
         ]
@@ -174,16 +174,16 @@ class LineReader(wiring.Component):
         m.submodules.queue = queue = StreamFIFO(shape=layout, depth=READ_AHEAD)
         m.submodules.credits = credits = Credits(limit=READ_AHEAD, full=True)
         ends = Signal()
-        opened = row_gate(m, rows=self.rows, initial=0, more=self.filled, ends=ends, name="row")
-        coming = delayed(m, places.step, Banks.READ, name="coming", reset_less=False)[-1]
+        is_open = row_gate(m, rows=self.rows, initial=0, more=self.filled, ends=ends, name="row")
+        arrives = delayed(m, places.step, Banks.READ, name="arrives", reset_less=False)[-1]
         connect_typed(m, queue.o, wiring.flipped(self.o))
         m.d.comb += [
-            places.step.eq(opened & credits.ok),
+            places.step.eq(is_open & credits.ok),
             ends.eq(places.step & places.last),
             credits.take.eq(places.step),
             credits.give.eq(self.o.valid & self.o.ready),
             self.read.place.eq(places.place),
-            queue.i.valid.eq(coming),
+            queue.i.valid.eq(arrives),
             queue.i.payload.eq(self.read.data),
         ]
         m.d.sync += self.freed.eq(ends)
@@ -205,6 +205,8 @@ class Lines(wiring.Component):
     ``end`` : In(1)
         This is the last step of a row of blocks.
     ``data`` : Out, ``columns`` · ``lanes`` words: column · lanes + lane
+    ``mask`` : Out(columns)
+        Which columns lie in the map, and not in the padding.
 
     Parameters
     ----------
@@ -216,8 +218,8 @@ class Lines(wiring.Component):
 
     Latency
     -------
-    ``LATENCY``, 7 cycles from ``window`` to ``data``. 2 cycles from a row's last word to ``ready``, 3
-    from ``end`` to ``i.ready``; ``ready`` is for the next row of blocks one cycle after ``begin``.
+    ``LATENCY``, 7 cycles from ``window`` to ``data`` and ``mask``. 2 cycles from a row's last word to
+    ``ready``, 3 from ``end`` to ``i.ready``; ``ready`` is for the next row of blocks one cycle after ``begin``.
 
     Source
     ------
@@ -236,6 +238,7 @@ class Lines(wiring.Component):
                 "window": In(window_layout(raster)),
                 "end": In(1),
                 "data": Out(data.ArrayLayout(WORD_BITS, raster.columns * raster.lanes)),
+                "mask": Out(raster.columns),
             }
         )
 
@@ -253,6 +256,7 @@ class Lines(wiring.Component):
             places.end.eq(self.end),
             banks.read0.place.eq(places.place),
             self.data.eq(banks.read0.data),
+            self.mask.eq(delayed(m, places.place.mask, Banks.READ, name="mask")[-1]),
         ]
 
         m.d.sync += writer.freed.eq(rows_left(m, raster, self.end))

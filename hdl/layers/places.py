@@ -119,11 +119,11 @@ class WindowPlaces(wiring.Component):
                 )
             ),
         ]
-        turned = tap_wrap + group
+        rotation = tap_wrap + group
         later_mask = Signal.like(mask)
         m.d.sync += [
             partial.eq(address + tap_offset),
-            rotate.eq(Mux(turned >= raster.columns, turned - raster.columns, turned)),
+            rotate.eq(table(rotation, [n % raster.columns for n in range(2 * raster.columns - 1)])),
             wrap.eq(tap_wrap),
             later_mask.eq(mask),
         ]
@@ -142,12 +142,12 @@ class WindowPlaces(wiring.Component):
         down = raster.step_rows * raster.stride[0]
         first = nest.walk({"step": down}, name="first")  # row of the windows' first row, padding included
         slot = nest.walk({"step": down}, base=-raster.top, modulo=rows, drift=raster.height, name="slot")
-        sums = [slot + self.window.row, slot + self.window.row - rows]
-        at, row = Signal(range(rows)), Signal(range(raster.height + raster.top + raster.span + down))
-        m.d.sync += [at.eq(Mux(sums[1] >= 0, sums[1], sums[0])), row.eq(first + self.window.row)]
+        at = Signal(range(rows + raster.span - 1))
+        row = Signal(range(raster.height + raster.top + raster.span + down))
+        m.d.sync += [at.eq(slot + self.window.row), row.eq(first + self.window.row)]
         ring_row, exists = Signal.like(self.place.address), Signal()
         m.d.sync += [
-            ring_row.eq(table(at, [slot * raster.row_step for slot in range(rows)])),
+            ring_row.eq(table(at, [n % rows * raster.row_step for n in range(rows + raster.span - 1)])),
             exists.eq((row >= raster.top) & (row < raster.top + raster.height)),
         ]
         return ring_row, exists

@@ -5,18 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import Module, Signal, Value
+from amaranth.lib import wiring
 
 from fanin.hdl.arith.array import LaneArray
 from fanin.hdl.emit import shared
+from fanin.hdl.layers.interface import Mode
+from fanin.hdl.stream.buffer import RegisterSlice
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fork import StreamFork
 from fanin.layers.layer import REUSE
 
 
-def apart(m: Module, used_last: Any, rows: int) -> Value:
+def apart(m: Module, used_last: Any, rows: int, *, period: int = REUSE) -> Value:
     """Whether an accumulator may be used, of ``rows`` that are used in turn; ``used_last``: the last one is.
 
-    Low for as long as it takes that each is used ``REUSE`` cycles after its last use, at the earliest.
+    Low for as long as it takes that each is used ``period`` cycles after its last use, at the earliest.
     """
-    rest = max(REUSE - rows, 0)
+    rest = max(period - rows, 0)
     if not rest:
         return Value.cast(1)
     left = Signal(range(rest + 1), name="rest")
@@ -28,6 +33,33 @@ def apart(m: Module, used_last: Any, rows: int) -> Value:
     with m.Else():
         m.d.sync += left.eq(left - 1)
     return may
+
+
+def give_and_save(m: Module, layer: Any, given: Any, saved: Any, valid: Any) -> Value:
+    """Hand ``given`` to ``layer.outputs`` and, in mode TRAIN, ``saved`` to ``layer.save``; both are registered.
+
+    The result says whether both are taken. A layer without a gradient has no ``save``.
+    """
+    words = layer.outputs.payload.shape()
+    m.submodules.outputs = outputs = RegisterSlice(shape=words)
+    connect_typed(m, outputs.o, wiring.flipped(layer.outputs))
+    m.d.comb += outputs.i.payload.eq(given)
+    if not layer.layer.saved:
+        m.d.comb += outputs.i.valid.eq(valid)
+        return outputs.i.ready
+    m.submodules.save = save = RegisterSlice(shape=words)
+    m.submodules.fork = fork = StreamFork(shape=0)
+    connect_typed(m, save.o, wiring.flipped(layer.save))
+    training = layer.control.mode == Mode.TRAIN
+    m.d.comb += [
+        fork.i.valid.eq(valid),
+        outputs.i.valid.eq(fork.o[0].valid),
+        fork.o[0].ready.eq(outputs.i.ready),
+        save.i.payload.eq(saved),
+        save.i.valid.eq(fork.o[1].valid & training),
+        fork.o[1].ready.eq(save.i.ready | ~training),
+    ]
+    return fork.i.ready
 
 
 def scaled(m: Module, words: Any, factor: int, valid: Any, *, name: str) -> tuple[Any, int]:

@@ -8,10 +8,10 @@ from amaranth import Cat, Module, Mux, Value
 from amaranth.lib import wiring
 
 from fanin.codec import FRACTION_BITS, SPECIAL_EXPONENT
-from fanin.hdl.layers.interface import Mode, layer_members, word_stream
+from fanin.hdl.layers.interface import layer_members
+from fanin.hdl.layers.raster import give_and_save
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
-from fanin.hdl.stream.fork import StreamFork
 from fanin.hdl.stream.join import StreamJoin
 from fanin.layers import pointwise
 from fanin.layers.family import WORD_BITS
@@ -52,36 +52,16 @@ class Relu(wiring.Component):
         """Registers behind each way: a register slice per stream that leaves."""
         m = Module()
         (features,) = self.features
-        m.submodules.outputs = outputs = RegisterSlice(shape=features.payload.shape())
-        connect_typed(m, outputs.o, wiring.flipped(self.outputs))
-        rectified = [self._rectified(word) for word in features.payload]
-        if not self.layer.saved:
-            m.d.comb += [
-                outputs.i.payload.eq(Cat(rectified)),
-                outputs.i.valid.eq(features.valid),
-                features.ready.eq(outputs.i.ready),
-            ]
-            return m
-        m.submodules.fork = fork = StreamFork(shape=features.payload.shape())
-        m.submodules.save = save = RegisterSlice(shape=features.payload.shape())
-        connect_typed(m, save.o, wiring.flipped(self.save))
-        connect_typed(m, fork.o[0], outputs.i)
-        training = self.control.mode == Mode.TRAIN
-        m.d.comb += [
-            fork.i.payload.eq(Cat(rectified)),
-            fork.i.valid.eq(features.valid),
-            features.ready.eq(fork.i.ready),
-            save.i.payload.eq(fork.o[1].payload),
-            save.i.valid.eq(fork.o[1].valid & training),
-            fork.o[1].ready.eq(save.i.ready | ~training),
-        ]
-        self._backward(m)
+        rectified = Cat(self._rectified(word) for word in features.payload)
+        m.d.comb += features.ready.eq(give_and_save(m, self, rectified, rectified, features.valid))
+        if self.layer.gradient:
+            self._backward(m)
         return m
 
     def _backward(self, m: Module) -> None:
-        lanes = self.parallelism.po
-        m.submodules.join = join = StreamJoin(shape=word_stream(lanes).members["payload"].shape)
-        m.submodules.passed = passed = RegisterSlice(shape=self.gradients.payload.shape())
+        words = self.gradients.payload.shape()
+        m.submodules.join = join = StreamJoin(shape=words)
+        m.submodules.passed = passed = RegisterSlice(shape=words)
         connect_typed(m, wiring.flipped(self.gradients), join.i[0])
         connect_typed(m, wiring.flipped(self.replay), join.i[1])
         connect_typed(m, passed.o, wiring.flipped(self.input_gradients[0]))

@@ -10,7 +10,17 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.layers.interface import word_stream
+from fanin.hdl.stream.connect import connect_typed
 from fanin.layers.family import WORD_BITS
+
+
+def resized(m: Module, name: str, source: Any, *, words: int, i: int, o: int) -> Any:
+    """``source``, of ``i`` words a transfer, as a stream of ``o``: behind a Resize ``name``, if they differ."""
+    if i == o:
+        return source
+    m.submodules[name] = resize = Resize(words=words, i=i, o=o)
+    connect_typed(m, source, resize.input)
+    return resize.output
 
 
 class Resize(wiring.Component):

@@ -37,7 +37,7 @@ class SkewQueue(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Layers without multipliers".
+    docs/systems/cluster.md, "Layers without weights of their own".
     """
 
     def __init__(self, *, lanes: int, depth: int):

@@ -55,7 +55,7 @@ class Watch(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Layers without multipliers".
+    docs/systems/cluster.md, "Layers without weights of their own".
     """
 
     def __init__(self, *, lanes: int, transfers: int):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import product
 from math import gcd, prod
 from typing import Any
 
@@ -189,9 +190,13 @@ def _saved_words(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gr
 
 def _cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
     streams = [_ceil(prod(shape), layer.parallelism["pi"]) for shape in inputs]
+    streams.append(_ceil(prod(output), layer.parallelism["po"]))
     folded = _folded(layer, inputs[0], gradient) if inputs else 0
     return max(
-        folded, _multiplied(layer, inputs, output), *streams, _ceil(prod(output), layer.parallelism["po"])
+        folded,
+        _windows(layer, inputs, output, gradient),
+        _multiplied(layer, inputs, output, gradient),
+        *streams,
     )
 
 
@@ -209,16 +214,54 @@ def _folded(layer: LayerEntry, shape: Shape, gradient: bool) -> int:
     return height * width * max(groups, FOLD_CYCLES) + after
 
 
-def _multiplied(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape) -> int:
+def _windows(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
+    """Cycles of a layer that walks over windows without parameters."""
+    positions = output[0] * output[1]
+    if layer.kind in ("avg_pool", "max_pool"):
+        return prod(layer.kernel) * max(positions * _ceil(output[2], layer.parallelism["po"]), FOLD_CYCLES)
+    return positions * _window_cycles(layer, inputs, output, gradient) if layer.kind == "im2col" else 0
+
+
+def _multiplied(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
+    """Cycles of the slowest way of a convolution, block by block and round by round."""
     if layer.kind not in CONVOLUTIONS:
         return 0
-    p = layer.parallelism
-    positions = output[0] * _ceil(output[1], p["ph"]) * prod(layer.kernel)
-    if layer.kind == "dwconv":
-        return _ceil(inputs[0][2], p["poc"]) * positions
+    p, taps = layer.parallelism, prod(layer.kernel)
     channels = prod(inputs[0]) if layer.kind == "dense" else inputs[0][2]
-    steps = _ceil(channels // layer.groups, p["pic"]) * _ceil(layer.output_channels // layer.groups, p["poc"])
-    return steps * layer.groups * positions
+    groups, ins, outs = layer.groups, 1, 1  # of the channels, and steps of each over its inputs and outputs
+    if layer.kind == "dwconv":
+        groups = _ceil(channels, p["poc"])
+    else:
+        ins, outs = _ceil(channels // groups, p["pic"]), _ceil(output[2] // groups, p["poc"])
+    across = _ceil(output[1], p["ph"])
+    if (layer.kernel, layer.stride, layer.padding) == ((1, 1), (1, 1), (0, 0, 0, 0)):
+        blocks = _divisors(output[0] * across)
+    else:
+        blocks = _divisors(across) + [across * rows for rows in _divisors(output[0])]
+    sums = groups * min(outs, ins if gradient else outs)  # of a position
+    block = next((size for size in blocks if size * sums >= FOLD_CYCLES), output[0] * across)
+    rounds = [(taps * ins, groups * outs * block), (block, taps * groups * ins * outs)]
+    if gradient:
+        rounds.append((taps * outs, groups * ins * block))
+    return output[0] * across // block * max(count * max(steps, FOLD_CYCLES) for count, steps in rounds)
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+def _window_cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
+    """Of im2col: a window's words, or longer where a word's sum is needed for a later window."""
+    (height, width), (down, right) = layer.kernel, layer.stride
+    groups = _ceil(inputs[0][2], layer.parallelism["pi"])
+    cycles = height * width * groups
+    reach = min(width, output[1])
+    for rows, columns in product(range(min(height, output[0])), range(1 - reach, reach)) if gradient else ():
+        windows = rows * output[1] + columns  # from one to the other, if they share a word
+        if windows > 0 and rows * down < height and abs(columns) * right < width:
+            earlier = (rows * down * width + columns * right) * groups
+            cycles = max(cycles, _ceil(FOLD_CYCLES + earlier, windows))
+    return cycles
 
 
 def _ceil(a: int, b: int) -> int:

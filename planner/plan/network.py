@@ -13,6 +13,7 @@ from fanin.layers.layer import Parallelism, Storage
 from fanin.planner.check.files import LayerEntry, Plan, read_plan
 from fanin.planner.check.layers import component
 from fanin.planner.check.plan import check_plan
+from fanin.planner.model.graph import Model
 from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, DIGEST, PLAN_FILE, plan_digest
 from fanin.records import open_record
 
@@ -29,6 +30,12 @@ class PlannedNetwork:
     digest: str  #: of the plan
 
 
+def unplanned(model: Model) -> Network:
+    """The network of a model that has no plan yet: layers as narrow as they can be. Raises InputError."""
+    stages = (Stage(node.name, node.layer, Parallelism(), node.sources) for node in model.nodes)
+    return _checked(model.name, Network(model.name, tuple(stages)))
+
+
 def read_network(folder: Path) -> PlannedNetwork:
     """The network of a plan of one device. Raises InputError of one line for any other plan.
 
@@ -40,14 +47,19 @@ def read_network(folder: Path) -> PlannedNetwork:
     if complaints := check_plan(folder):
         raise InputError(f"{path}: breaks a rule, plan again: {complaints[0]}")
     device = _only_device(path, plan)
-    network = Network(open_record(path).text("model"), _stages(path, plan))
-    try:
-        _ = network.loss, network.output, network.images
-    except ValueError as error:
-        raise InputError(f"{path}: {error}") from None
+    network = _checked(str(path), Network(open_record(path).text("model"), _stages(path, plan)))
     cycles = tuple(layer.figures["cycles"] for layer in plan.layers)
     clock = next(each.clock for each in plan.devices if each.name == device)
     return PlannedNetwork(network, device, clock, plan.throughput, cycles, digest)
+
+
+def _checked(where: str, network: Network) -> Network:
+    """The network, if it can be trained."""
+    try:
+        _ = network.loss, network.output, network.images
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
+    return network
 
 
 def _check_unedited(folder: Path) -> str:

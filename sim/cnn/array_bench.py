@@ -52,7 +52,7 @@ class Pairs(wiring.Component):
 
 @dataclass(frozen=True)
 class PairsRun:
-    """Results in the order of the pairs, and how long it took to simulate all repetitions."""
+    """Results in the order of the pairs; cycles of all repetitions, and their processor time."""
 
     products: UInt32
     sums: UInt32
@@ -78,7 +78,7 @@ class ArrayBench:
         with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
             pairs, results = Path(folder) / "pairs", Path(folder) / "results"
             np.concatenate([a, b]).astype(np.uint32).tofile(pairs)
-            command = [self._program, pairs, str(times), results]
+            command = [str(self._program), str(pairs), str(times), str(results)]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             products, sums = np.fromfile(results, dtype=np.uint32).reshape(2, -1)
         return PairsRun(products, sums, len(a) // self.lanes * times, float(done.stdout))

@@ -46,7 +46,7 @@ class Job:
     component without ``control`` gets the streams alone.
     """
 
-    mode: Mode = Mode.TRAIN
+    mode: Mode = Mode.TRAIN  # type: ignore[assignment]  # an Amaranth enum, unknown to mypy
     frames: int = 0
     batch: int = 0
     eta: float = 0.0
@@ -138,7 +138,7 @@ class LayerBench:
         sources["components.cpp"] = self._components((folder / "components.cpp.j2").read_text())
         if arrays:
             sources["arrays.cpp"] = arrays_source(arrays)
-        self._program = build_program(models, sources, quiet=quiet)
+        self._program = build_program(models, sources, optimise="-Og", quiet=quiet)
 
     def _components(self, text: str) -> str:
         environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
@@ -174,7 +174,7 @@ class LayerBench:
         with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
             question, answer = Path(folder) / "request", Path(folder) / "result"
             np.concatenate(request).astype(np.uint32).tofile(question)
-            command = [self._program, self._prefixes[name], question, answer]
+            command = [str(self._program), self._prefixes[name], str(question), str(answer)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise CheckFailed(f"{name}: {done.stderr.strip() or f'status {done.returncode}'}")

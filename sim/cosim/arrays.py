@@ -105,7 +105,7 @@ def _component(call: str) -> LaneArray | AdderArray:
     assert isinstance(expression, ast.Call)
     parameters = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in expression.keywords}
     component = _CLASSES[call.partition("(")[0]](**parameters)
-    component._MustUse__used = True  # type: ignore[attr-defined]  # its signature is all that is asked for
+    component._MustUse__used = True  # its signature is all that is asked for
     return component
 
 

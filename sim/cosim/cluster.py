@@ -21,7 +21,16 @@ from fanin.job import worker_endpoint
 from fanin.sim.cosim.build import check_build
 from fanin.sim.cosim.clock import bytes_a_cycle, mac_rate, period_of
 from fanin.sim.cosim.live import Board, LiveHosts
-from fanin.sim.cosim.run import EVENT, QUIET_CYCLES, Phase, Progress, RunRequest, RunResult, Words
+from fanin.sim.cosim.run import (
+    EVENT,
+    MEMORY_LATENCY,
+    QUIET_CYCLES,
+    Phase,
+    Progress,
+    RunRequest,
+    RunResult,
+    Words,
+)
 from fanin.sim.cosim.simulator import Group, Simulator
 from fanin.sim.network import SWITCH_NS, LinkConfig
 from fanin.sim.switch.base import Job, Switch
@@ -67,6 +76,7 @@ class Cluster:
         hosts: Callable[[Board], LiveHosts] | None = None,
         nodes_per_memory: int = 1,
         quiet_cycles: int = QUIET_CYCLES,
+        memory_latency: int = MEMORY_LATENCY,
         events: int = 0,
         link: LinkConfig | None = None,
         switch_ns: float = SWITCH_NS,
@@ -109,6 +119,7 @@ class Cluster:
                 watchdog=_WATCHDOG + longest_wait,
                 hosts=hosts,
                 quiet_cycles=quiet_cycles,
+                memory_latency=memory_latency,
                 event_mask=_ALL_EVENTS,
                 event_limit=events,
                 trace=folder / "events" if events else None,

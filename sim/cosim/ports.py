@@ -66,13 +66,14 @@ class Bus:
 class NodePorts:
     """A node: AXI4 ports, one AXI4-Lite port, ``mac_tx`` and ``mac_rx``, and outputs named ``event…``.
 
-    It may have a host packet port besides: ``host_tx`` from the host and ``host_rx`` to it, without errors.
+    It may have a host packet port besides: ``host_tx`` from the host and ``host_rx`` to it, without errors. One
+    that needs no network has neither.
     """
 
     all: tuple[Port, ...]
     memories: tuple[Bus, ...]
     host: Bus
-    mac_width: int
+    mac_width: int  # 0: the node has no MAC
     host_width: int  # of the host packet port; 0: the node has none
     events: tuple[Port, ...]
 
@@ -95,8 +96,10 @@ class NodePorts:
         hosts = [_bus(ports, name, _HOST) for name in _buses(ports, "awaddr") if name not in writable]
         if len(hosts) != 1:
             raise ValueError(f"{type(component).__name__} must have one AXI4-Lite port, not {len(hosts)}")
-        mac_width = _packet_width(ports, "mac")
-        host_width = _packet_width(ports, "host") if any(name in ports for name in _packet_names("host")) else 0
+        mac_width, host_width = (
+            _packet_width(ports, side) if any(name in ports for name in _packet_names(side)) else 0
+            for side in ("mac", "host")
+        )
         events = tuple(ports[p.name] for p in flat if p.output and p.name.startswith("event"))
         node = cls(tuple(ports.values()), tuple(memories), hosts[0], mac_width, host_width, events)
         node._check(ports)

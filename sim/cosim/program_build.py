@@ -29,11 +29,13 @@ from fanin.sim.cosim.build import (
     run_verilator,
 )
 
-_UNITS = min(8, os.cpu_count() or 1)
+_CORES = min(8, os.cpu_count() or 1)
+_LEAST_BYTES = 1 << 18  # of a unit beside others: the headers take as long
+_MOST_BYTES = 1 << 23  # of a unit: the compiler's memory grows with it
 _MODELS = "models"  # folder of what Verilator writes
 _LIBRARY = ("verilated", "verilated_threads")
 _FLAGS = (
-    *("-O2", "-w", "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE=0"),
+    *("-w", "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE=0"),
     *COMPILER_FLAGS.split(),
 )
 
@@ -47,29 +49,43 @@ class VerilogModel:
     verilog: str
 
 
-def build_program(models: Sequence[VerilogModel], sources: Mapping[str, str], *, quiet: bool = False) -> Path:
+def build_program(
+    models: Sequence[VerilogModel], sources: Mapping[str, str], *, optimise: str = "-O2", quiet: bool = False
+) -> Path:
     """The executable of ``models`` and C++ ``sources`` (text by file name), built once and kept.
+
+    Sources share a unit, so that names in them must differ. ``optimise`` is the compiler's option for models:
+    -Og takes half of the time of -O2, and its program a fifth more.
 
     Raises InputError for a missing tool, ToolFailed with the tool's last lines when a build fails.
     """
     check_build()
     verilator = find_verilator()
-    parts = [verilator.version, compiler_version(), *_FLAGS, *MODEL_FLAGS, str(_UNITS)]
+    parts = [verilator.version, compiler_version(), optimise, *_FLAGS, *MODEL_FLAGS]
     parts += [f"{m.prefix}\0{m.top}\0{m.verilog}" for m in models]
     parts += [f"{name}\0{text}" for name, text in sources.items()]
-    place = kept_build(digest(parts), lambda work: _make(models, sources, work, verilator), quiet=quiet)
+    place = kept_build(
+        digest(parts), lambda work: _make(models, sources, work, verilator, optimise), quiet=quiet
+    )
     return place / EXECUTABLE
 
 
-def _make(models: Sequence[VerilogModel], sources: Mapping[str, str], work: Path, verilator: Verilator) -> None:
+def _make(
+    models: Sequence[VerilogModel],
+    sources: Mapping[str, str],
+    work: Path,
+    verilator: Verilator,
+    optimise: str,
+) -> None:
     for name, text in sources.items():
         (work / name).write_text(text)
     headers = _headers(work, verilator)
-    with ThreadPoolExecutor(_UNITS) as pool:
+    with ThreadPoolExecutor(_CORES) as pool:
         library = pool.submit(_library, headers, verilator)
         list(pool.map(lambda model: _translate(model, work, verilator), models))
-        units = [work / name for name in sources if name.endswith(".cpp")] + _units(work)
-        objects = list(pool.map(lambda unit: _compile(unit, work, headers), units))
+        units = [(_unit(work, "sources", sorted(work.glob("*.cpp"))), "-O2")]
+        units += [(unit, optimise) for unit in _model_units(work)]
+        objects = list(pool.map(lambda unit: _compile(unit[0], work, [unit[1], *headers]), units))
         run_tool(work, ["g++", *objects, *library.result(), "-pthread", "-o", EXECUTABLE])
     for path in work.iterdir():
         if path.name not in (EXECUTABLE, *sources):
@@ -84,25 +100,30 @@ def _translate(model: VerilogModel, work: Path, verilator: Verilator) -> None:
     run_verilator(work, [*MODEL_FLAGS, *WARNINGS_OFF, *arguments], verilator)
 
 
-def _units(work: Path) -> list[Path]:
-    """Units that together include all that Verilator wrote, of nearly equal size."""
-    files: list[list[Path]] = [[] for _ in range(_UNITS)]
-    sizes = [0] * _UNITS
-    for path in sorted((work / _MODELS).glob("*.cpp"), key=lambda path: (-path.stat().st_size, path.name)):
+def _model_units(work: Path) -> list[Path]:
+    """Units that together include all that Verilator wrote, of nearly equal sizes."""
+    paths = list((work / _MODELS).glob("*.cpp"))
+    total = sum(path.stat().st_size for path in paths)
+    count = max(min(_CORES, 1 + total // _LEAST_BYTES), -(-total // _MOST_BYTES))
+    files: list[list[Path]] = [[] for _ in range(count)]
+    sizes = [0] * count
+    for path in sorted(paths, key=lambda path: (-path.stat().st_size, path.name)):
         least = sizes.index(min(sizes))
         files[least].append(path)
         sizes[least] += path.stat().st_size
-    units = []
-    for number, own in enumerate(files):
-        units.append(work / f"unit{number}.cpp")
-        # Verilator refuses two models in one unit, for the sake of precompiled headers, of which we have none.
-        units[-1].write_text("".join(f'#undef VL_PCH_INCLUDED\n#include "{path.name}"\n' for path in own))
-    return units
+    return [_unit(work, f"models{number}", own) for number, own in enumerate(files)]
 
 
-def _compile(source: Path, work: Path, headers: Sequence[str]) -> str:
+def _unit(work: Path, name: str, paths: Sequence[Path]) -> Path:
+    unit = work / f"{name}.unit.cpp"
+    # Verilator refuses two models in one unit, for the sake of precompiled headers, of which we have none.
+    unit.write_text("".join(f'#undef VL_PCH_INCLUDED\n#include "{path.name}"\n' for path in paths))
+    return unit
+
+
+def _compile(source: Path, work: Path, flags: Sequence[str]) -> str:
     target = f"{source.stem}.o"
-    run_tool(work, ["g++", *_FLAGS, *headers, "-c", str(source), "-o", target])
+    run_tool(work, ["g++", *_FLAGS, *flags, "-c", str(source), "-o", target])
     return target
 
 
@@ -115,7 +136,7 @@ def _root(verilator: Verilator) -> Path:
     """Where Verilator's library lies."""
     if own := dict(verilator.environment).get("VERILATOR_ROOT"):
         return Path(own)
-    command = [verilator.program, "--getenv", "VERILATOR_ROOT"]
+    command = [str(verilator.program), "--getenv", "VERILATOR_ROOT"]
     return Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
 
 
@@ -127,6 +148,6 @@ def _library(headers: Sequence[str], verilator: Verilator) -> list[str]:
     with sole_maker(folder), making(folder.parent) as work:
         for path in objects:
             if not path.exists():
-                _compile(_root(verilator) / "include" / f"{path.stem}.cpp", work, headers)
+                _compile(_root(verilator) / "include" / f"{path.stem}.cpp", work, ["-O1", *headers])
                 (work / path.name).replace(path)
     return list(map(str, objects))

@@ -21,6 +21,7 @@ Intervals = npt.NDArray[np.uint64]  # rows of rising edges: the first of an inte
 
 #: An entry of the event trace, as dpi.cpp writes it.
 EVENT = np.dtype([("cycle", "<u8"), ("events", "<u8"), ("node", "<u4"), ("reserved", "<u4")])
+MEMORY_LATENCY = 64  # cycles from a burst's address to its first beat, or from its last one to the response
 QUIET_CYCLES = 600  # in which a packet goes from any register of a node to the next frame
 
 
@@ -50,7 +51,7 @@ class RunRequest:
     link: LinkConfig
     switch_ns: float
     seed: int
-    memory_latency: int = 64
+    memory_latency: int = MEMORY_LATENCY
     mac_bytes_per_cycle: float = 0.0  # the links' rate, to which a MAC holds its node; 0: a beat a cycle
     memory_bytes_per_cycle: float = 0.0  # of each memory port and direction, at most; 0: a beat a cycle
     watchdog: int = 200_000

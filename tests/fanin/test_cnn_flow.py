@@ -61,6 +61,19 @@ def test_the_fifo_beside_windows_holds_what_they_need_before_they_give(kernels):
     assert held(network, flow, 0) == 0  # the slower branch waits for nothing
 
 
+@pytest.mark.parametrize("pool", [dsl.max_pool, dsl.avg_pool], ids=lambda pool: pool.__name__)
+def test_the_fifo_beside_a_pool_holds_what_its_windows_need(pool):
+    network = residual(lambda x: pool(3, 1, x, padding="same"))
+    least = int(np.max(needed((3,), 12) - np.arange(144)))
+    assert least <= held(network, Flow(network), 1) <= least + 3 * 12
+
+
+def test_the_fifo_beside_im2col_holds_what_its_windows_need():
+    network = residual(lambda x: dsl.conv(4, 1, 1, dsl.im2col(3, 1, x)))
+    least = int(np.max(needed((3,), 12) - np.arange(144)))
+    assert least <= held(network, Flow(network), 1) <= least + 3 * 12
+
+
 def test_the_way_back_holds_the_gradients_of_the_shorter_branch():
     network = residual(lambda x: dsl.conv(4, 3, 1, dsl.conv(4, 3, 1, x)))
     flow = Flow(network)

@@ -17,6 +17,7 @@ from tests.support import slow
 LARGE = (  # nodes, which are emitted for co-simulation, too, and what takes as long as they
     "agg-transport",
     "bfp-compressor",
+    "cluster-node",
     "glm-node",
     "glm-worker",
     "glm-worker-data-parallel",
@@ -84,6 +85,7 @@ def test_a_ring_node_takes_the_parameters_of_its_codec():
         ("adder-tree", {"radix": "9"}, "radix must be from 2 to 4, not 9"),
         ("bfp-compressor", {"exponent": "9"}, "exponent must be 1 to 8 bits, not 9"),
         ("ring-node", {"codec": "bfp", "exponent": "0"}, "exponent must be 1 to 8 bits, not 0"),
+        ("cluster-node", {"network": "big"}, "network must be tiny or residual, not 'big'"),
         ("glm-node", {"engines": "9"}, "engines must be an integer in 1…8, not 9"),
     ],
 )

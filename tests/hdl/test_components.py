@@ -11,6 +11,8 @@ from amaranth.hdl import Value
 from amaranth.lib import wiring
 
 import fanin.hdl
+from fanin.cnn_examples import EXAMPLES
+from fanin.cnn_memory import Frames, StoreConfig
 from fanin.codec import Bfp
 from fanin.glm import PRESETS
 from fanin.hdl.codec.bfp.shapes import Words
@@ -18,7 +20,6 @@ from fanin.hdl.glm.node_registers import node_registers
 from fanin.layers import ends, pointwise, window
 from fanin.layers.layer import Parallelism, Shape
 from fanin.layers.schedule import Raster, Schedule
-from fanin.layers.window import Conv
 from fanin.rdma import PRESETS as RDMA_PRESETS
 from fanin.ring import PRESETS as RING_PRESETS
 from fanin.wire.aggregation import Encap
@@ -30,6 +31,7 @@ SECTIONS = ("Members", "Parameters", "Latency", "Source")
 SMALL = {
     "address_width": 16,
     "banks": 2,
+    "beats": 4,
     "burst": 8,
     "capacity": 64,
     "completions": 4,
@@ -42,6 +44,7 @@ SMALL = {
     "engines": 2,
     "fifo_depth": 16,
     "frac": 24,
+    "frame": 48,
     "frame_beats": 4,
     "groups": 2,
     "i": 2,
@@ -50,34 +53,40 @@ SMALL = {
     "interval": 5,
     "kinds": 2,
     "lanes": 4,
+    "limit": 16,
     "latency": 3,
     "layer": None,
-    "limit": 4,
     "mac_width": 64,
     "max_bytes": 34,
     "max_frame": 128,
     "max_mini_batch": 16,
+    "network": EXAMPLES["tiny"],
     "o": 5,
     "operand": signed(8),
     "operands": 2,
     "output_width": 16,
-    "raster": Raster(height=2, width=4, groups=2, lanes=20, columns=2, positions=2, steps=2),
-    "reads": (0, 0),
     "parallelism": Parallelism(),
     "positions": 3,
+    "raster": Raster(height=2, width=4, groups=2, lanes=20, columns=2, positions=2, steps=2),
+    "reads": (0, 0),
     "receive": True,
+    "sections": (3, 2),
     "registers": node_registers(PRESETS["tiny"]),
-    "results": 1,
-    "scales_pass": True,
+    "rounds": 3,
     "rows": 3,
     "schedule": Schedule(
-        Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
+        window.Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
         Parallelism(),
     ),
+    "results": 1,
+    "scales_pass": True,
     "shape": 8,
     "slots": 4,
+    "source": 2,
     "tag": 3,
+    "target": 5,
     "trees": (((0, 0), (1, 1)),),
+    "trains": True,
     "transfers": 3,
     "values": 8,
     "wait": True,
@@ -89,8 +98,10 @@ SMALL = {
 FRAME = Shape(2, 3, 2)
 # Where a name is not enough: by the parameter's type.
 SMALL_OF_TYPE = {
+    "Conv": window.Conv(inputs=(FRAME,), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
     "RingConfig": RING_PRESETS["tiny"],
     "RdmaConfig": RDMA_PRESETS["tiny"],
+    "StoreConfig": StoreConfig(readers=(Frames(6, 2),), writers=(Frames(6, 2),), sections=(3, 2)),
     "Words": Words(256, Bfp(exponent=5)),
     "ends.SoftCrossLoss": ends.SoftCrossLoss(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Add": pointwise.Add(inputs=(FRAME, FRAME), gradient=True),
@@ -99,6 +110,9 @@ SMALL_OF_TYPE = {
     "pointwise.Concat": pointwise.Concat(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Relu": pointwise.Relu(inputs=(FRAME,), gradient=True),
     "pointwise.Relu6": pointwise.Relu6(inputs=(FRAME,), gradient=True),
+    "window.AvgPool": window.AvgPool(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
+    "window.MaxPool": window.MaxPool(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
+    "window.Im2col": window.Im2col(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
     "window.GlobalAvgPool": window.GlobalAvgPool(inputs=(FRAME,), gradient=True),
 }
 
@@ -108,13 +122,16 @@ def _components():
     for module in pkgutil.walk_packages(fanin.hdl.__path__, "fanin.hdl."):
         for _, value in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
             if issubclass(value, wiring.Component) and value.__module__ == module.name:
-                found[value.__qualname__] = value
+                name = value.__qualname__
+                if name in found:  # of another system
+                    name = f"{module.name.split('.')[-2]}.{name}"
+                found[name] = value
     return found
 
 
 COMPONENTS = _components()
 # These take seconds to elaborate, most as the parts of one another.
-LARGE = ("Backward", "GlmWorker", "GroupCutter", "InceptionnReceiver", "RingNic", "RingNode")
+LARGE = ("Backward", "ClusterNode", "GlmWorker", "GroupCutter", "InceptionnReceiver", "RingNic", "RingNode")
 every_component = pytest.mark.parametrize("name", sorted(COMPONENTS))
 
 

@@ -51,7 +51,7 @@ _LAYERS = {
         *({"poc": 4, "ph": 2, "pi": 4, "po": 4}, "chip"),
     ),
     "bias1": ("bias", "fpga1", ["dwconv1"], {}, {"pi": 4, "po": 4}, "chip"),
-    "im2col1": ("im2col", "fpga1", ["relu1"], _window(3, 1, 1), {"pi": 4, "po": 36}, "chip"),
+    "im2col1": ("im2col", "fpga1", ["relu1"], _window(3, 1, 1), {"pi": 8, "po": 36}, "chip"),
     "conv2": (
         *("conv", "fpga1", ["im2col1"], {"output_channels": 16, "groups": 2, **_window(1, 1, 0)}),
         *({"pic": 4, "poc": 4, "ph": 4, "pi": 36, "po": 4}, "dram"),

@@ -249,6 +249,10 @@ def test_a_join_of_different_shapes_names_file_line_and_layer(x):
         (lambda x: im2col(0, 1, x), "im2col1: kernel must be an integer in 1…1048576, not 0"),
         (lambda x: avg_pool(10, 1, x), "avg_pool1: a window of 10×10 does not fit 9×12 (padding included)"),
         (lambda x: max_pool(10, 1, x), "max_pool1: a window of 10×10 does not fit 9×12 (padding included)"),
+        (
+            lambda x: max_pool(2, 1, x, padding=(0, 2, 0, 0)),
+            "max_pool1: a window of 2×2 would see nothing but padding, which is (0, 2, 0, 0)",
+        ),
         (lambda x: concat(x, x, 3), "concat: its source must be a layer's result, not 3"),
         (
             lambda x: concat(x, avg_pool(3, 3, x)),

@@ -18,7 +18,7 @@ from fanin.planner.search.instance import Instance, Placement
 def plan(*, dram=50 * 10**9, storage=Storage.CHIP, batch=10):
     """Everything on one Arria 10, as slow as can be; the dense layer's 15 weights where ``storage`` says."""
     with new_model() as builder:
-        x = global_avg_pool(conv(3, 1, 1, add_input("x", [4, 4, 3])))
+        x = global_avg_pool(conv(3, 1, 1, add_input("x", [6, 6, 3])))
         add_output("y", soft_cross_loss(dense(5, x), add_input("labels", [5])))
     model = builder.finish("small", "small.py")
     part = replace(load_cluster("arria10x1").devices[0].part, dram=dram)
@@ -34,9 +34,9 @@ def plan(*, dram=50 * 10**9, storage=Storage.CHIP, batch=10):
 
 
 def test_a_pipeline_drains_in_twice_the_delays_of_its_longest_way():
-    # conv: a row of 4 and two rows of output, 3/4; pool 1; dense: its row and two more, 3; loss 1
+    # conv: a row of 6 and two rows of output, 3/6; pool 1; dense: its row and two more, 3; loss 1
     found = plan()
-    assert found.drain == pytest.approx(2 * (Fraction(3, 4) + 1 + 3 + 1) * found.period)
+    assert found.drain == pytest.approx(2 * (Fraction(3, 6) + 1 + 3 + 1) * found.period)
 
 
 def test_an_update_takes_a_cycle_for_every_parameter_of_the_largest_layer():
@@ -57,5 +57,5 @@ def test_throughput_with_update_counts_both_once_a_batch():
 
 
 def test_what_sets_the_period_is_named():
-    assert bottleneck(plan()) == {"device": "fpga0", "resource": "cycles", "layer": "conv1"}  # 3·3·16 cycles
+    assert bottleneck(plan()) == {"device": "fpga0", "resource": "cycles", "layer": "conv1"}  # 3·3·36 cycles
     assert bottleneck(plan(dram=10**6, storage=Storage.DRAM)) == {"device": "fpga0", "resource": "dram_read"}

@@ -16,7 +16,7 @@ PAPER_FIGURES = (9, 10, 11, 12, 14)
 CODEC_FIGURES = (3, 4, 5, 7, 12, 14)
 NETWORKS = ("hdc", "cnn", "residual", "templates")  # of fanin.sim.codec.tasks, which brings NumPy with it
 AREAS = ("glm", "ring")
-#: All but glm, which times what is made anew, and what builds nothing.
+#: All but glm and cluster, which time what is made anew, and what builds nothing.
 USE_CACHE = "allreduce", "ring", "ring-training", "rdma", "ps", "codec", "area", "inceptionn"
 
 
@@ -57,6 +57,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _benchmark(names, "rdma", "one-sided writes: link use, latency, area and logic depth")
     text = "the parameter server: rows a second with 15 workers, area and logic depth"
     _benchmark(names, "ps", text, module="param_server")
+    text = "arrays of binary32 operators in simulation, RTL beside C: speed and builds"
+    _benchmark(names, "cluster", text)
     codec = _benchmark(names, "codec", "the codecs: latency, throughput, area, RTL against NumPy, table III")
     codec.add_argument("--values", type=int, default=1_000_000, metavar="N", help="values per codec and bound")
     _add_codec_training(names)

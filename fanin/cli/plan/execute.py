@@ -79,7 +79,7 @@ def execute(args: argparse.Namespace, factors: list[int], counts: list[int] | No
             for found in searched(work, args.workers, say):
                 plans.append(found)
                 if many:
-                    _write(folder / PLANS / _folder(*found[:2]), found[2])
+                    write_plan(folder / PLANS / _folder(*found[:2]), found[2])
         except InputError as error:
             _, count = list(itertools.product(factors, counts))[len(plans)]
             on = args.cluster if count == len(cluster.devices) else f"{count} of {args.cluster}"
@@ -87,7 +87,7 @@ def execute(args: argparse.Namespace, factors: list[int], counts: list[int] | No
         if many:
             _write_sweep(folder, model, cluster, plans)
         else:
-            _write(folder, plans[0][2])
+            write_plan(folder, plans[0][2])
     if args.json:
         mark = args.output / (SWEEP.mark if many else PLAN_FILE)
         print_json(json.loads(mark.read_bytes()))
@@ -170,7 +170,7 @@ def _folder(devices: int, ways: int) -> str:
     return f"devices{devices}-mp{ways}"
 
 
-def _write(folder: Path, plan: Plan, others: Sequence[Mapping[str, Any]] = ()) -> None:
+def write_plan(folder: Path, plan: Plan, others: Sequence[Mapping[str, Any]] = ()) -> None:
     """Write a plan and its page, and let the checker read it. Raises CheckFailed."""
     files = plan_files(plan)
     for name, text in files.items():

@@ -43,8 +43,8 @@ EXP_TERMS = (
     0.0012482288293540478,
     0.00021565984934568405,
 )
-EXP_LEAST = -EXPONENT_BIAS  #: of the exponent that exp adds; what is below, or above the next, is saturated
-EXP_MOST = EXPONENT_BIAS + 1
+EXP_LEAST = -EXPONENT_BIAS  #: the least n with which exp can be above 0
+EXP_MOST = EXPONENT_BIAS + 1  #: the n from which on exp is +infinity
 
 _FRACTION = np.uint32((1 << FRACTION_BITS) - 1)
 _ONE = np.float32(1)

@@ -72,7 +72,7 @@ def _extend(kept: dict[Key, Frames], made: dict[Key, Frames], own: slice) -> Non
 
 
 class GoldenNetwork:
-    """A network with its state: ``states`` by stage, which is not changed but replaced.
+    """A network with its state: ``states`` by stage, whose arrays are replaced and never written into.
 
     ``nonfinite``: the first infinity or NaN since the last job began, by frame, forward before backward,
     and the way through the network.
@@ -90,8 +90,10 @@ class GoldenNetwork:
         """Carry out a job on its images (frame, row, column, channel) and one-hot labels (frame, class).
 
         Returns the softmax of every frame, as it was when the frame went forward. Momentum goes on from job to
-        job. What ``trace`` asks for is added to it.
+        job. What ``trace`` asks for is added to it. Raises ValueError for another number of frames.
         """
+        if not len(images) == len(labels) == job.frames:
+            raise ValueError(f"{len(images)} images and {len(labels)} labels for a job of {job.frames} frames")
         self.nonfinite = None
         results = []
         for first in range(0, job.frames, job.batch):

@@ -129,12 +129,12 @@ def test_luts_are_those_of_the_operators():
         (Add(inputs=2 * (Shape(4, 4, 6),), gradient=True), 3, 3, 0, 0),
         (GlobalAvgPool(inputs=(Shape(4, 4, 6),), gradient=True), 3, 3 * 2 + 3, (6 + 12) * 32, 0),
         (GlobalAvgPool(inputs=(Shape(4, 4, 6),)), 3, 3 * 2, 6 * 32, 0),
-        # two rows of sums (2×6 words), two of gradients
+        # three rows of 4×6 words each way; a MAC each way, and a multiplier for the mean
         (
             AvgPool(inputs=(Shape(4, 4, 6),), kernel=(2, 2), stride=(2, 2), gradient=True),
             3,
-            4 * 3,
-            2 * 24 * 32,
+            3 * 3,
+            2 * 3 * 24 * 32,
             0,
         ),
         # four rows of 4×6 words each way; the gradients of overlapping windows are added

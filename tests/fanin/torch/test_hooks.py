@@ -125,11 +125,12 @@ def test_other_types_are_refused():
         torch_hooks.bfp(exponent=9)
 
 
-def test_without_pytorch_the_import_says_what_is_missing():
-    code = "import sys; sys.modules['torch'] = None; import fanin.torch.hooks"
+@pytest.mark.parametrize("module", ["hooks", "cnn"])
+def test_without_pytorch_the_import_says_what_is_missing(module):
+    code = f"import sys; sys.modules['torch'] = None; import fanin.torch.{module}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     last = done.stderr.splitlines()[-1]
-    assert last == "ImportError: fanin.torch.hooks needs PyTorch: pip install 'fanin[torch]'"
+    assert last == f"ImportError: fanin.torch.{module} needs PyTorch: pip install 'fanin[torch]'"
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from fanin.hdl.layers.interface import Mode
 from fanin.layers import window
 from fanin.layers.layer import Parallelism, Shape
 from tests.hdl.layers.frames import check, starts
-from tests.support import new_seed, slow
+from tests.support import new_seed, simulate, slow
 
 SHAPES = [
     (Shape(3, 4, 6), 2),
@@ -48,6 +48,19 @@ def test_frames_follow_one_another_as_fast_as_the_cost_says(shape, lanes):
     assert back[0] == cycles["gradients"][rows - 1] + 8
     if positions > 1:
         assert back == [back[0] + frame * rows * positions for frame in range(5)]
+
+
+def test_shares_are_offered_before_anyone_is_ready():
+    dut = GlobalAvgPool(layer=pool(Shape(2, 1, 1)), parallelism=Parallelism())
+    offered = []
+
+    async def process(ctx):
+        ctx.set(dut.input_gradients[0].ready, 0)
+        await ctx.tick().repeat(40)
+        offered.append(ctx.get(dut.input_gradients[0].valid))
+
+    simulate(dut, drive={"gradients": [[0x3F800000]]}, processes=[process], idle=60, stall=0, seed=0)
+    assert offered == [1]
 
 
 @pytest.mark.slow

@@ -63,6 +63,12 @@ def test_a_host_packet_port_is_found_and_memory_is_not_needed():
     assert ports.host.name == "axil"
 
 
+def test_a_node_may_have_no_mac():
+    alone = {name: member for name, member in GOOD.items() if not name.startswith("mac")}
+    ports = NodePorts.of(Node(alone))
+    assert (ports.mac_width, ports.host_width, len(ports.memories)) == (0, 0, 2)
+
+
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_every_preset_of_the_node_fits(preset):
     config = PRESETS[preset]
@@ -76,6 +82,7 @@ def test_every_preset_of_the_node_fits(preset):
         ({"led": Out(1)}, "nothing for the ports led"),
         ({"axil": In(1)}, "one AXI4-Lite port, not 0"),
         ({"mac_rx": In(packet_stream(128))}, "lack mac_rx_tuser"),
+        ({"mac_rx": Out(1)}, "the mac's packet streams lack mac_rx_tdata"),
         ({"events": Out(65)}, "events must be at most 64"),
         (
             {"samples": Out(AXI4ReadSignature(data_width=64, address_width=34, id_width=0))},

@@ -10,7 +10,7 @@ from fanin.layers.window import AvgPool, Conv, Dense, DepthwiseConv, GlobalAvgPo
 from tests.fp32_values import SPECIAL
 
 MAP = Shape(5, 6, 6)
-FRAMES = 3
+FRAMES = 2
 
 
 def _conv(kernel, stride, padding, oc, groups=1, shape=MAP, gradient=True):

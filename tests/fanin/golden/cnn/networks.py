@@ -49,7 +49,7 @@ def residual(image=Shape(8, 8, 1), first=8, second=12):  # noqa: B008
     x = b.add(Input, shape=image)
     x = b.add(Relu, b.normalised(x, first, 3, 1, ph=2, poc=4))
     y = b.add(Relu, b.normalised(x, second, 3, 2, pic=4, poc=3, ph=2))
-    y = b.normalised(y, second, 3, 1, pic=3, poc=2, ph=4)
+    y = b.normalised(y, second, 3, 1, pic=3, poc=2, ph=2)
     z = b.conv(x, second, 1, 2, pic=2, ph=2)
     x = b.add(Relu, b.add(Add, y, z))
     y = b.normalised(x, second, 1, 1, pic=6)

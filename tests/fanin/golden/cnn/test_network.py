@@ -133,6 +133,13 @@ def test_evaluation_learns_nothing_and_takes_any_number_of_frames():
     np.testing.assert_array_equal(softmax[:1], first)
 
 
+def test_another_number_of_frames_is_refused():
+    images, labels = frames(JOB.frames + 1)
+    golden = GoldenNetwork(NETWORK, initial_state(NETWORK, 1))
+    with pytest.raises(ValueError, match="14 images and 13 labels for a job of 13 frames"):
+        golden.train(images, labels[1:], JOB)
+
+
 def trained(images, labels, states):
     golden = GoldenNetwork(NETWORK, states)
     golden.train(images, labels, JOB)

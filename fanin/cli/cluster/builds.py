@@ -1,0 +1,127 @@
+"""The folder of ``fanin cluster build``: what it holds, how it is made, and how it is read back.
+
+``build.json`` says what was built; ``plan/`` is the plan; ``verilog/``, where it was asked for, the node.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fanin import __version__
+from fanin.cli.output import CLUSTER_BUILD, PLAN, Kind, check_directory, is_kind, output_directory, table
+from fanin.cli.plan.execute import write_plan
+from fanin.errors import InputError
+from fanin.planner.cluster import load_cluster
+from fanin.planner.model.load import load_model
+from fanin.planner.plan.network import PlannedNetwork, read_network
+from fanin.planner.plan.plan import make_plan
+from fanin.planner.search.instance import Instance
+from fanin.planner.search.limits import Limits
+from fanin.records import open_record
+
+MODEL, CLUSTER = "digits_cnn", "arria10x1"  # where nothing is said
+SECONDS = 20.0  # for the plan of that, which takes one
+PLAN_FOLDER, VERILOG_FOLDER = "plan", "verilog"
+
+
+@dataclass(frozen=True)
+class Build:
+    """A node that was built. ``arithmetic``: what its operators run as in the co-simulation, c or rtl."""
+
+    planned: PlannedNetwork
+    arithmetic: str
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Carry out ``fanin cluster build``."""
+    from fanin.cli.cluster.rtl import Rtl, write_verilog  # Amaranth takes a second to load
+
+    check_directory(args.output, CLUSTER_BUILD)
+    build = Build(read_network(args.plan), args.arith)
+    with output_directory(args.output, CLUSTER_BUILD) as folder:
+        _copy(args.plan, folder / PLAN_FOLDER, PLAN)
+        machine = Rtl(build.planned, build.arithmetic)  # its simulator is kept, outside of this folder
+        if args.verilog:
+            write_verilog(folder / VERILOG_FOLDER, build.planned.device, machine.node)
+        write_build(folder, build)
+    print(_summary(build, args.output))
+    return 0
+
+
+def default_build(folder: Path) -> Build:
+    """Plan the default model for the default cluster, and build that into a folder."""
+    instance = Instance(load_model(MODEL), load_cluster(CLUSTER))
+    write_plan(folder / PLAN_FOLDER, make_plan(instance, Limits(seconds=SECONDS, workers=1)))
+    build = Build(read_network(folder / PLAN_FOLDER), "c")
+    write_build(folder, build)
+    return build
+
+
+def open_build(folder: Path) -> Build:
+    """What was built into a folder. Raises InputError of one line: no build, or not of the plan beside it."""
+    if not is_kind(folder, CLUSTER_BUILD):
+        hint = "; build the plan first" if is_kind(folder, PLAN) else ""
+        raise InputError(f"{folder}: holds no {CLUSTER_BUILD.mark} of fanin cluster build{hint}")
+    record = open_record(folder / CLUSTER_BUILD.mark)
+    planned = read_network(folder / PLAN_FOLDER)
+    if record.text("plan") != planned.digest or record.text("network") != planned.network.digest:
+        raise InputError(f"{folder}: its {PLAN_FOLDER} is not the one that was built; build again")
+    return Build(planned, record.text("arithmetic", ("c", "rtl")))
+
+
+def copy_build(source: Path, target: Path) -> None:
+    """build.json and the plan, without what was made of them."""
+    _copy(source / PLAN_FOLDER, target / PLAN_FOLDER, PLAN)
+    shutil.copy(source / CLUSTER_BUILD.mark, target / CLUSTER_BUILD.mark)
+
+
+def _copy(source: Path, target: Path, kind: Kind) -> None:
+    """What belongs to a folder of that kind."""
+    target.mkdir(parents=True)
+    for name in (kind.mark, *kind.others):
+        if (source / name).is_dir():
+            shutil.copytree(source / name, target / name)
+        elif (source / name).is_file():
+            shutil.copy(source / name, target / name)
+
+
+def write_build(folder: Path, build: Build) -> None:
+    """build.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(build_json(build), indent=2, ensure_ascii=False)
+    (folder / CLUSTER_BUILD.mark).write_text(text + "\n")
+
+
+def build_json(build: Build) -> dict[str, Any]:
+    """build.json; docs/systems/cluster.md, "The command", has the keys."""
+    planned = build.planned
+    return {
+        "fanin": __version__,
+        "model": planned.network.name,
+        "network": planned.network.digest,
+        "plan": planned.digest,
+        "device": planned.device,
+        "clock_hz": planned.clock,
+        "throughput": float(planned.throughput),
+        "arithmetic": build.arithmetic,
+        "layers": [
+            {"name": stage.name, "kind": stage.layer.kind, "cycles": cycles, **asdict(stage.parallelism)}
+            for stage, cycles in zip(planned.network.stages, planned.cycles, strict=True)
+        ],
+    }
+
+
+def _summary(build: Build, output: Path) -> str:
+    planned = build.planned
+    facts = [
+        ["layers", str(len(planned.network.stages))],
+        ["planned", f"{float(planned.throughput):,.2f} frames/s at {planned.clock / 1e6:g} MHz"],
+        ["operators", {"c": "in C, of the RTL's latency", "rtl": "RTL"}[build.arithmetic]],
+        ["build", str(output)],
+    ]
+    return "\n".join([f"{planned.network.name} on {planned.device}", "", table(facts)])

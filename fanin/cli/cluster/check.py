@@ -1,0 +1,25 @@
+"""``fanin cluster check``: a run's checkpoints against the golden model, from each to the next, bit by bit."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the part and its options."""
+    parser = parts.add_parser(
+        "check",
+        help="a run against the golden model",
+        description="Train the golden model from each checkpoint of a run to the next, and compare every bit.",
+    )
+    parser.add_argument("folder", type=Path, metavar="RUN", help="the folder of fanin cluster run")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare; 1 where a bit differs."""
+    from fanin.cli.cluster.verify import verify
+
+    return verify(args.folder, args.json)

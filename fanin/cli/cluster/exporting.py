@@ -1,0 +1,66 @@
+"""What ``fanin cluster export`` does: the last state of a run for others to use."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+
+from fanin.cli.cluster.checkpoint import flat
+from fanin.cli.cluster.initial import LEARNED
+from fanin.cli.cluster.onnx_file import convolution_weights, onnx_model
+from fanin.cli.cluster.runs import open_run
+from fanin.cli.output import check_writable, write_file
+from fanin.cnn import Network
+from fanin.errors import InputError
+from fanin.golden.cnn.state import State
+from fanin.layers.pointwise import Bias, OnlineNorm
+from fanin.layers.window import Conv
+
+
+def execute(folder: Path, output: Path) -> int:
+    """Write the file of which the suffix says what it is. Raises InputError."""
+    check_writable(output)
+    run = open_run(folder)
+    last = run.states[-1]
+    states = run.state(last).states
+    write_file(output, _MAKERS[output.suffix](run.network, states))
+    print(f"{output}: {run.network.name} of {folder / last}")
+    return 0
+
+
+def _onnx(network: Network, states: tuple[State, ...]) -> bytes:
+    return onnx_model(network, states).SerializeToString()
+
+
+def _npz(network: Network, states: tuple[State, ...]) -> bytes:
+    """LAYER/NAME, as ``fanin cluster init --from`` takes them."""
+    arrays = {name: a for name, a in flat(network, states).items() if name.rpartition("/")[2] in LEARNED}
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)
+    return file.getvalue()
+
+
+def _pt(network: Network, states: tuple[State, ...]) -> bytes:
+    """PyTorch's names and axes: weight of Conv2d, bias, running_mean and running_var."""
+    try:
+        import torch
+    except ImportError:
+        raise InputError(".pt needs PyTorch: pip install 'fanin[torch]'") from None
+    arrays: dict[str, np.ndarray] = {}
+    for stage, state in zip(network.stages, states, strict=True):
+        match stage.layer:
+            case Conv():
+                arrays[f"{stage.name}.weight"] = convolution_weights(stage.layer, state["weights"])
+            case Bias():
+                arrays[f"{stage.name}.bias"] = state["weights"]
+            case OnlineNorm():
+                arrays[f"{stage.name}.running_mean"] = state["mean"]
+                arrays[f"{stage.name}.running_var"] = state["variance"]
+    file = io.BytesIO()
+    torch.save({name: torch.from_numpy(values.copy()) for name, values in arrays.items()}, file)
+    return file.getvalue()
+
+
+_MAKERS = {".onnx": _onnx, ".npz": _npz, ".pt": _pt}

@@ -1,0 +1,62 @@
+"""A run of ``fanin cluster run`` as JSON: run.json."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, cast
+
+from fanin import __version__
+from fanin.cli.cluster.builds import build_json
+from fanin.cli.cluster.loop import Epoch, Loop
+from fanin.cli.cluster.machine import RTL
+from fanin.cli.cluster.setup import Setup, training_json
+from fanin.cli.output import finite
+
+if TYPE_CHECKING:
+    from fanin.cli.cluster.rtl import Rtl
+
+Metrics = dict[str, Any]
+
+
+def metrics_of(setup: Setup, loop: Loop, checkpoints: list[str], error: str | None) -> Metrics:
+    """Of a run that has ended, for better or worse. docs/systems/cluster.md, "The command", has the keys."""
+    first = next(iter(loop.machines))
+    epochs = [_epoch(epoch) for epoch in loop.epochs]
+    last: Metrics = epochs[-1][first] if epochs else {}
+    found = {
+        "fanin": __version__,
+        "error": error,
+        "accuracy": last.get("accuracy"),
+        "loss": last.get("loss"),
+        "bit_exact": error is None and loop.exact == loop.frames if first == RTL else None,
+        "on": first,
+        "frames": loop.frames,
+        "frames_compared": loop.exact,
+        "checkpoints": checkpoints,
+        "epochs": epochs,
+        "hardware": _hardware(setup, loop),
+        "data": {
+            "name": setup.data.name,
+            "sha256": setup.data.digest,
+            "train": len(setup.data.train),
+            "test": len(setup.data.test),
+        },
+        "training": training_json(setup.training),
+        "build": build_json(setup.build),
+    }
+    return finite(found)
+
+
+def _epoch(epoch: Epoch) -> Metrics:
+    measured = {name: asdict(measures) for name, measures in epoch.measures.items()}
+    return {"epoch": epoch.number, "lr": epoch.rate, **measured}
+
+
+def _hardware(setup: Setup, loop: Loop) -> Metrics | None:
+    """What the node counted; null without one."""
+    machine = loop.machines.get(RTL)
+    if machine is None:
+        return None
+    from fanin.cli.cluster.hardware import hardware_of  # Amaranth is loaded by now
+
+    return hardware_of(setup.build.planned, cast("Rtl", machine), setup.training.batch)

@@ -1,0 +1,72 @@
+"""``fanin cluster run``: a network trained on images by the node that was built for it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fanin.cli.cache import add_no_cache
+
+PLACES = ("rtl", "golden")
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the part and its options."""
+    parser = parts.add_parser(
+        "run",
+        help="train a network",
+        description="Train a network on images: in RTL, every batch compared bit by bit with the golden model. "
+        "With nothing said, digits_cnn is planned on one Arria 10, built and trained on the bundled digits.",
+    )
+    parser.add_argument(
+        "build", type=Path, metavar="BUILD", nargs="?", help="the folder of fanin cluster build"
+    )
+    parser.add_argument(
+        "data",
+        metavar="DATA",
+        nargs="?",
+        default="digits",
+        help="digits, a folder with MNIST's idx files, or an .npz by Keras' convention",
+    )
+    _training_options(parser.add_argument_group("training"))
+    group = parser.add_argument_group("machine")
+    group.add_argument(
+        "--on", choices=PLACES, default=PLACES[0], help="what trains: the RTL, or its golden model"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--checkpoint", type=int, metavar="N", help="keep the state every N batches (default: after each epoch)"
+    )
+    output.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    output.add_argument(
+        "-o", dest="output", type=Path, default=Path("runs/cluster"), metavar="RUN", help="the run's folder"
+    )
+    add_no_cache(parser, "with --on rtl, ")
+    parser.set_defaults(run=run)
+
+
+def _training_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--epochs", type=int, default=15, metavar="N", help="times that all images are trained on"
+    )
+    group.add_argument("--batch", type=int, default=32, metavar="N", help="frames from update to update")
+    group.add_argument("--lr", type=float, default=0.1, metavar="R", help="learning rate of the first epoch")
+    group.add_argument(
+        "--momentum", type=float, default=0.9, metavar="M", help="share of a velocity that stays"
+    )
+    group.add_argument(
+        "--schedule", default="cosine", metavar="S", help="of the rate: constant, cosine, step:30:0.1"
+    )
+    group.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of first parameters and the frames' order"
+    )
+    group.add_argument(
+        "--init", type=Path, metavar="FILE", help="first parameters: a checkpoint, as of fanin cluster init"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, write the run's folder."""
+    from fanin.cli.cluster.execute import execute  # scikit-learn takes seconds to load; --help need not wait
+
+    return execute(args)

@@ -1,0 +1,200 @@
+"""The host's side of a cluster node: jobs in, batches of register accesses out; and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.cnn_memory import BEAT_BYTES, MemoryMap, beats, pack, state_stages, unpack
+from fanin.cnn_training import Job
+from fanin.hdl.bus.register_map import WORD_BITS
+from fanin.hdl.layers.interface import FRAME_BITS, Mode
+from fanin.hdl.layers.registers import (
+    TIMEOUT,
+    Failure,
+    StageStream,
+    StreamWord,
+    Way,
+    cluster_registers,
+    network_constants,
+    stage_streams,
+)
+from fanin.host.driver import BaseDriver, Batch, Value
+
+Words = npt.NDArray[np.uint32]
+Float32 = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class CnnStatus:
+    """What a node does. ``nonfinite``: an infinity or a NaN has left a stage in the last job.
+
+    Where the job has failed with TIMEOUT, ``waits`` is the first stream that is not taken.
+    """
+
+    running: bool
+    cause: Failure
+    nonfinite: bool
+    waits: StageStream | None
+
+
+@dataclass(frozen=True)
+class StreamCounters:
+    """What a stage did for one of its streams in the last job: cycles by kind, and frames that have left."""
+
+    stream: StageStream
+    busy: int
+    starved: int
+    blocked: int
+    frames: int
+    nonfinite: int | None  #: the first frame with an infinity or a NaN
+
+
+class CnnDriver(BaseDriver):
+    """Batches of register accesses for a node of ``memory_map.network`` whose registers lie at ``base``.
+
+    ``configure``, then for each job ``load``, ``train``, ``evaluate`` or ``dump``, and ``wait`` until its
+    status is not ``running``. A node that was made for another network is refused: :meth:`check_identity`.
+    """
+
+    def __init__(self, memory_map: MemoryMap, *, base: int = 0):
+        super().__init__(cluster_registers(), network_constants(memory_map.network), base=base)
+        self.memory_map = memory_map
+        self._streams = stage_streams(memory_map.network)
+
+    def configure(self, *, timeout: int = TIMEOUT) -> Batch:
+        """Where everything lies, and after how many cycles without any transfer a job fails."""
+        batch = self.batch().write("timeout", timeout)
+        for name in ("parameters", "images", "labels", "results"):
+            batch.write(name, self.memory_map.region(name).address)
+        return batch
+
+    def load(self) -> Batch:
+        """Have every layer take its words of the parameter image."""
+        return self._start(Mode.LOAD)
+
+    def dump(self) -> Batch:
+        """Have every layer put its words into the parameter image."""
+        return self._start(Mode.DUMP)
+
+    def evaluate(self, frames: int) -> Batch:
+        """Only results of so many images. Raises ValueError for more than memory has places for, or none."""
+        return self._start(Mode.EVALUATE, frames=frames)
+
+    def train(self, job: Job) -> Batch:
+        """Train on ``job.frames`` images, in batches. Raises ValueError as :meth:`evaluate` does."""
+        rates = {name: int(getattr(job, name).view(np.uint32)) for name in ("eta", "last_eta", "momentum")}
+        return self._start(Mode.TRAIN, frames=job.frames, batch=job.batch, **rates)
+
+    def _start(self, mode: Mode, **settings: int) -> Batch:
+        most = self.memory_map.frames
+        if settings.get("frames", 1) not in range(1, most + 1):
+            raise ValueError(f"frames must be 1 to {most}, not {settings['frames']}")
+        batch = self.batch().write("mode", mode.value)
+        for name, value in settings.items():
+            batch.write(name, value)
+        return batch.write("control", start=1, clear_counters=1)
+
+    def wait(self) -> Batch:
+        """Read the status, to be repeated until :meth:`status_of` it is not ``running``."""
+        return self.batch().read("status")
+
+    def status_of(self, values: Sequence[Value]) -> CnnStatus:
+        """The status that was read."""
+        (fields,) = values
+        assert isinstance(fields, dict)
+        cause = Failure(fields["cause"]) if fields["failed"] else Failure.NONE
+        waits = self._streams[fields["waiting_stream"]] if fields["waits"] else None
+        return CnnStatus(bool(fields["running"]), cause, bool(fields["nonfinite"]), waits)
+
+    def explain(self, status: CnnStatus) -> str:
+        """Why a job has failed, in one line."""
+        if status.waits is None:
+            return status.cause.name
+        return f"{status.cause.name}: what {self.name_of(status.waits)} is not taken"
+
+    def name_of(self, stream: StageStream) -> str:
+        """The stage, and which way it gives."""
+        return f"{self.memory_map.network.stages[stream.stage].name} gives {stream.way.name.lower()}"
+
+    def streams(self) -> Batch:
+        """Read the counters of all streams; see :meth:`streams_of`."""
+        batch = self.batch()
+        for number in range(len(self._streams)):
+            for word in StreamWord:
+                batch.write("stream", word=word, stream_number=number).read("stream_word")
+        return batch
+
+    def streams_of(self, values: Sequence[Value]) -> list[StreamCounters]:
+        """The counters that were read, in the order of the streams."""
+        found = []
+        for number, stream in enumerate(self._streams):
+            words = [int(value) for value in values[number * len(StreamWord) :][: len(StreamWord)]]  # type: ignore[arg-type]
+            busy, starved, blocked = (
+                low | high << WORD_BITS for low, high in zip(words[:6:2], words[1:6:2], strict=True)
+            )
+            flag = words[StreamWord.NONFINITE]
+            nonfinite = flag & ((1 << FRAME_BITS) - 1) if flag >> (WORD_BITS - 1) else None
+            found.append(StreamCounters(stream, busy, starved, blocked, words[StreamWord.FRAMES], nonfinite))
+        return found
+
+    @staticmethod
+    def first_nonfinite(counters: Sequence[StreamCounters]) -> StreamCounters | None:
+        """Where an infinity or a NaN came first: by frame, forward before backward, then on the way."""
+
+        def order(one: StreamCounters) -> tuple[int, int, int, int]:
+            stream = one.stream
+            stage = stream.stage if stream.way is Way.FORWARD else -stream.stage
+            return one.nonfinite or 0, stream.way, stage, stream.port
+
+        return min((one for one in counters if one.nonfinite is not None), key=order, default=None)
+
+
+class HostMemory:
+    """A node's memory as its host fills and reads it: ``content``, bytes from address 0 on."""
+
+    def __init__(self, memory_map: MemoryMap, content: Bytes):
+        if len(content) < memory_map.end:
+            raise ValueError(f"content must have at least {memory_map.end} bytes, not {len(content)}")
+        self.memory_map = memory_map
+        self._content = content
+
+    def write_parameters(self, states: Sequence[Words]) -> None:
+        """The words of each stage that has state, in their order."""
+        image = [pack([words], len(words)) for words in states]
+        self._write("parameters", np.concatenate([np.zeros(0, np.uint32), *image]))
+
+    def read_parameters(self) -> list[Words]:
+        """The words of each stage that has state, in their order."""
+        network, found, at = self.memory_map.network, [], 0
+        image = self._words("parameters")
+        for stage in state_stages(network):
+            words = network.stages[stage].layer.state_words
+            found.append(np.array(image[at : at + words]))
+            at += beats(words) * BEAT_BYTES // 4
+        return found
+
+    def write_frames(self, images: Float32, labels: Float32) -> None:
+        """Images and labels of a job: a frame for each index of the first axis."""
+        if len(images) != len(labels) or len(images) > self.memory_map.frames:
+            raise ValueError(f"there must be at most {self.memory_map.frames} images, and as many labels")
+        for name, frames in (("images", images), ("labels", labels)):
+            words = np.ascontiguousarray(frames, dtype=np.float32).reshape(len(frames), -1).view(np.uint32)
+            self._write(name, pack(words, words.shape[1]))
+
+    def read_results(self, frames: int) -> Float32:
+        """A row for each of the first frames."""
+        kind = self.memory_map.results
+        words = self._words("results")[: frames * kind.beats * BEAT_BYTES // 4]
+        return np.array(unpack(words, kind.words)).view(np.float32)
+
+    def _words(self, name: str) -> Words:
+        region = self.memory_map.region(name)
+        return self._content[region.address : region.end].view("<u4")
+
+    def _write(self, name: str, words: Words) -> None:
+        self._words(name)[: len(words)] = words

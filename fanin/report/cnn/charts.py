@@ -1,0 +1,76 @@
+"""The charts of a CNN's training: what each layer takes of a frame's time, and how frames follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fanin.report.plan.drawings import kind_class
+from fanin.report.svg import Axis, Canvas
+
+WIDTH, LEFT, RIGHT = 960.0, 150.0, 880.0
+#: Of a way's time, with the CSS class of its colour.
+SHARES = {"busy": "part4", "starved": "part5", "blocked": "part1"}
+WAYS = {"forward": "part0", "backward": "part2"}  #: measured, with the CSS class of its colour
+_ROW, _BAR = 22.0, 9.0
+
+Way = Mapping[str, Any]
+
+
+def cycles_chart(layers: Sequence[Mapping[str, Any]], ways: Sequence[Way]) -> str:
+    """For each layer a bar of its planned cycles of a frame, and one for each way that was measured."""
+    top = 10.0
+    bottom = top + _ROW * len(layers)
+    canvas = Canvas(WIDTH, bottom + 44, "Cycles of a frame, by layer")
+    longest = max([*(layer["cycles"] for layer in layers), *(way["busy"] for way in ways)])
+    x = Axis(0, longest, LEFT, RIGHT)
+    canvas.x_axis(x, bottom, "cycles of a frame", top=top)
+    for row, layer in enumerate(layers):
+        y, cycles = top + _ROW * row, layer["cycles"]
+        own = [way for way in ways if way["layer"] == layer["name"] and not way["port"]]
+        canvas.text(LEFT - 8, y + 13, layer["name"], anchor="end")
+        height = _BAR if own else 1.6 * _BAR
+        title = f"{layer['name']}: {cycles:,} cycles planned"
+        canvas.rect(LEFT, y + 2, x(cycles) - LEFT, height, f"bar {kind_class(layer['kind'])}", title)
+        for way in own:
+            under = y + 2 + _BAR + 4.5 * (way["way"] == "backward")
+            title = f"{layer['name']} {way['way']}: {way['busy']:,.1f} cycles measured"
+            canvas.rect(LEFT, under, x(way["busy"]) - LEFT, 4, f"bar {WAYS[way['way']]}", title)
+        end = max([cycles, *(way["busy"] for way in own)])
+        canvas.text(x(end) + 5, y + 13, f"{cycles:,}", "value")
+    return canvas.svg()
+
+
+def shares_chart(ways: Sequence[Way]) -> str:
+    """For each way of a layer what it did with the job's time."""
+    top, row = 10.0, 17.0
+    bottom = top + row * len(ways)
+    canvas = Canvas(WIDTH, bottom + 44, "Busy, starved and blocked, by layer")
+    x = Axis(0, 100, LEFT + 60, RIGHT)
+    canvas.x_axis(x, bottom, "of the job's time, %", top=top)
+    for number, way in enumerate(ways):
+        y, begin = top + row * number, 0.0
+        name = f"{way['layer']} {way['way']}" + (f" {way['port']}" if way["port"] else "")
+        canvas.text(LEFT + 52, y + 12, name, anchor="end")
+        for kind, css in SHARES.items():
+            share = 100 * way[f"{kind}_share"]
+            width = x(begin + share) - x(begin)
+            canvas.rect(x(begin), y + 2, width, row - 4, f"bar {css}", f"{name}: {kind} {share:.1f} %")
+            begin += share
+    return canvas.svg()
+
+
+def timeline_chart(written: Sequence[int], batch: int) -> str:
+    """When the results of the first batches' frames were in memory: steps in a batch, a gap where it drains."""
+    top, bottom, left = 30.0, 240.0, 64.0
+    canvas = Canvas(WIDTH, 286, "Frames over cycles")
+    x, y = Axis(0, max(written[-1], 1), left, RIGHT), Axis(0, len(written), bottom, top)
+    canvas.y_axis(y, left, "frames", right=RIGHT)
+    canvas.x_axis(x, bottom, "cycles since the first result", top=top)
+    for first in range(0, len(written), batch):
+        part = written[first : first + batch]
+        canvas.polyline([(x(at), y(first + n + 1)) for n, at in enumerate(part)], "series line0")
+        for n, at in enumerate(part):
+            title = f"frame {n} of batch {first // batch}: cycle {at:,}"
+            canvas.circle((x(at), y(first + n + 1)), 2.2, "dot dot0", title)
+    return canvas.svg()

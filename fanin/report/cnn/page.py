@@ -1,0 +1,188 @@
+"""The page of a CNN's training: how it learnt, which layer limits, what it was trained with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fanin.report.cnn import charts
+from fanin.report.curves import curves_chart
+from fanin.report.html import Rows, fill
+
+Metrics = Mapping[str, Any]
+
+NAMES = {"rtl": "in RTL", "golden": "in the golden model", "float64": "in binary64"}
+_ENDS = ("input", "output", "soft_cross_loss")  # kinds that wait for the host's data, or for the whole frame
+_TRAINING = {
+    "epochs": "epochs",
+    "batch": "batch",
+    "rate": "learning rate",
+    "schedule": "schedule",
+    "momentum": "momentum",
+    "seed": "seed",
+    "checkpoint": "batches between states",
+}
+
+
+def machines_in(metrics: Metrics) -> list[str]:
+    """What has trained, the run's own machine first."""
+    return [metrics["on"], *(name for name in NAMES if name in metrics["epochs"][-1] and name != metrics["on"])]
+
+
+def title(metrics: Metrics) -> str:
+    """What was trained, on what."""
+    build, data, batch = metrics["build"], metrics["data"], metrics["training"]["batch"]
+    return f"{build['model']} on {data['name']}, {NAMES[metrics['on']]}: batches of {batch}"
+
+
+def exact_line(metrics: Metrics) -> str:
+    """What was compared with the golden model, in words."""
+    if metrics["on"] == "golden":
+        return "this is the golden model"
+    if not metrics["bit_exact"]:
+        return f"NO: {metrics['error']}"
+    states = len(metrics["checkpoints"]) - 1
+    return f"yes: the outputs of all {metrics['frames_compared']:,} frames, and the state {states:,} times"
+
+
+def limit_lines(metrics: Metrics) -> list[str]:
+    """What limits: by plan, and as it was measured; a sentence each."""
+    layers, clock, hardware = metrics["build"]["layers"], metrics["build"]["clock_hz"], metrics["hardware"]
+    cycles = max(layer["cycles"] for layer in layers)
+    slowest = [layer["name"] for layer in layers if layer["cycles"] == cycles]
+    found = [
+        f"{' and '.join(slowest)} limit{'s' * (len(slowest) == 1)} by plan: {cycles:,} cycles a frame, "
+        f"{clock / cycles:,.0f} frames a second at {clock / 1e6:g} MHz"
+    ]
+    if hardware and hardware["cycles_per_frame"]:
+        ends = {layer["name"] for layer in layers if layer["kind"] in _ENDS}
+        busiest = max(
+            (way for way in hardware["ways"] if way["layer"] not in ends), key=lambda w: w["busy_share"]
+        )
+        busy = f"{busiest['layer']} {busiest['way']}, {100 * busiest['busy_share']:.0f} % of the time"
+        found.append(
+            f"Measured, a frame came every {hardware['cycles_per_frame']:,.1f} cycles while they stream, "
+            f"{100 * hardware['of_planned']:.1f} % of the planned rate; the busiest was {busy}"
+        )
+    return found
+
+
+def cnn_page(metrics: Metrics) -> str:
+    """The run as one HTML document that refers to nothing outside itself. ``metrics``: its run.json."""
+    machines, hardware, batch = machines_in(metrics), metrics["hardware"], metrics["training"]["batch"]
+    return fill(
+        "cnn.html.j2",
+        title=title(metrics),
+        fault=metrics["error"],
+        verdict="bit-exact" if metrics["on"] == "rtl" else "golden model",
+        headline=_headline(metrics, machines),
+        exact=exact_line(metrics),
+        runs=[NAMES[name] for name in machines],
+        curves=[
+            *_curves(metrics, machines, "accuracy, %", "accuracy", 100),
+            *_curves(metrics, machines, "loss", "loss", 1),
+        ],
+        cycles=charts.cycles_chart(metrics["build"]["layers"], _ways(metrics)),
+        limits=limit_lines(metrics),
+        ways=charts.WAYS,
+        kinds=charts.SHARES,
+        shares=charts.shares_chart(_ways(metrics)) if hardware else "",
+        timeline=charts.timeline_chart(hardware["timeline"], batch) if hardware else "",
+        memory=_memory(hardware) if hardware else [],
+        fifos=_fifos(hardware) if hardware else [],
+        configuration=_configuration(metrics),
+        epochs=_epoch_table(metrics, machines),
+    )
+
+
+def _headline(metrics: Metrics, machines: Sequence[str]) -> Rows:
+    last, build = metrics["epochs"][-1], metrics["build"]
+    rows = [(f"test accuracy {NAMES[name]}", f"{100 * last[name]['accuracy']:.1f} %") for name in machines]
+    planned = ("planned", f"{build['throughput']:,.0f} frames/s")
+    return [*rows, ("frames trained", f"{metrics['frames']:,}"), planned, *_measured(metrics["hardware"])]
+
+
+def _measured(hardware: Metrics | None) -> Rows:
+    if not hardware or not hardware["frames_per_second"]:
+        return []
+    return [
+        ("measured", f"{hardware['frames_per_second']:,.0f} frames/s"),
+        ("with updates", f"{hardware['frames_per_second_with_updates']:,.0f} frames/s"),
+    ]
+
+
+def _ways(metrics: Metrics) -> list[Mapping[str, Any]]:
+    """What was measured of layers between the ends."""
+    ends = {layer["name"] for layer in metrics["build"]["layers"] if layer["kind"] in _ENDS}
+    return [way for way in (metrics["hardware"] or {"ways": []})["ways"] if way["layer"] not in ends]
+
+
+def _memory(hardware: Metrics) -> Rows:
+    """Traffic of the last job."""
+    return [
+        (f"{way}, of the port", f"{hardware[f'{key}_bytes_per_frame']:,.0f} bytes a frame, {100 * share:.1f} %")
+        for way, key, share in (
+            ("read", "read", hardware["read_share"]),
+            ("written", "written", hardware["write_share"]),
+        )
+    ]
+
+
+def _fifos(hardware: Metrics) -> Rows:
+    """What was built to hold feature maps."""
+    joins = [
+        (f"{f['from']} to {f['to']}, {f['way']}", f"{f['transfers']:,} transfers") for f in hardware["fifos"]
+    ]
+    return [*joins, *((f"saved by {name}", f"{frames} frames") for name, frames in hardware["rings"].items())]
+
+
+def _curves(metrics: Metrics, machines: Sequence[str], label: str, key: str, scale: float) -> list[str]:
+    """Over epochs; nothing where there are no two of them."""
+    lines = {
+        NAMES[name]: [
+            (float(epoch["epoch"]), scale * epoch[name][key])
+            for epoch in metrics["epochs"]
+            if epoch[name][key] is not None
+        ]
+        for name in machines
+    }
+    if any(len(line) < 2 for line in lines.values()):
+        return []
+    return [curves_chart(lines, "epoch", label, start=1.0)]
+
+
+def _configuration(metrics: Metrics) -> dict[str, Rows]:
+    data, build, training = metrics["data"], metrics["build"], metrics["training"]
+    return {
+        "Training": [
+            (name, _value(training[key])) for key, name in _TRAINING.items() if training[key] is not None
+        ],
+        "Data": [
+            ("images", data["name"]),
+            ("to train on", f"{data['train']:,}"),
+            ("held out", f"{data['test']:,}"),
+            ("SHA-256", data["sha256"][:16]),
+        ],
+        "Build": [
+            ("model", build["model"]),
+            ("device", build["device"]),
+            ("clock", f"{build['clock_hz'] / 1e6:g} MHz"),
+            ("operators", build["arithmetic"]),
+            ("network's SHA-256", build["network"][:16]),
+        ],
+    }
+
+
+def _value(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _epoch_table(metrics: Metrics, machines: Sequence[str]) -> list[list[str]]:
+    heads = [f"{what} {NAMES[name]}" for what in ("held out, %,", "loss") for name in machines]
+    rows = [["epoch", "learning rate", *heads]]
+    for epoch in metrics["epochs"]:
+        runs = [epoch[name] for name in machines]
+        accuracies = [f"{100 * run['accuracy']:.2f}" for run in runs]
+        losses = ["–" if run["loss"] is None else f"{run['loss']:.6f}" for run in runs]
+        rows.append([str(epoch["epoch"]), f"{epoch['lr']:.4g}", *accuracies, *losses])
+    return rows

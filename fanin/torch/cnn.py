@@ -1,0 +1,212 @@
+"""A network of ``fanin.cnn`` in binary64 PyTorch: what its training is without the rounding of binary32.
+
+Gradients are PyTorch's own, but those of online normalisation, which are no derivative: its Function is written
+from the equations of Chiley et al., "Online Normalization for Training Neural Networks" (NeurIPS 2019), and not
+from the recurrence of the hardware. Arrays come and go as NumPy's, axes frame, row, column, channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fanin.cnn import Network
+from fanin.cnn_training import Job
+from fanin.layers.ends import Input, SoftCrossLoss
+from fanin.layers.layer import Layer
+from fanin.layers.pointwise import Add, Bias, Concat, OnlineNorm, Relu, Relu6
+from fanin.layers.window import AvgPool, Conv, Dense, GlobalAvgPool, Im2col, MaxPool, Window
+
+try:
+    import torch
+    import torch.nn.functional as F
+except ModuleNotFoundError as error:
+    raise ImportError("fanin.torch.cnn needs PyTorch: pip install 'fanin[torch]'") from error
+
+Array = npt.NDArray[Any]
+Tensors = dict[str, torch.Tensor]  #: a layer's state, by the names of ``fanin.golden.cnn.state``
+
+
+class Float64Network:
+    """A network with its state: ``states`` by stage, which begins as the given one, exactly.
+
+    ``outputs`` and ``gradients`` are of the last batch, by stage: its output, and the loss' derivative by it.
+    """
+
+    def __init__(self, network: Network, states: Sequence[dict[str, Array]]) -> None:
+        self.network = network
+        self.states: list[Tensors] = [
+            {name: _tensor(array) for name, array in state.items()} for state in states
+        ]
+        self.outputs: list[torch.Tensor] = []
+
+    @property
+    def gradients(self) -> list[torch.Tensor | None]:
+        """None where the loss does not depend on the output, or nothing in front of it is trained."""
+        return [output.grad for output in self.outputs]
+
+    def train(self, images: Array, labels: Array, job: Job) -> Array:
+        """Carry out a job as ``GoldenNetwork.train`` does; returns the softmax of every frame."""
+        results = []
+        for first in range(0, job.frames, job.batch):
+            batch = slice(first, first + job.batch)
+            eta = job.eta if first + job.batch < job.frames else job.last_eta
+            results.append(self.learn(images[batch], labels[batch], float(eta), float(job.momentum)))
+        return np.concatenate(results)
+
+    def learn(self, images: Array, labels: Array, eta: float, momentum: float) -> Array:
+        """One batch: forward, back, and w ← w + η·v of v = gradient + v, then v ← μ·v."""
+        trained = [state for state in self.states if "weights" in state]
+        for state in trained:
+            state["weights"].requires_grad_()
+        softmax = self._forward(images, labels, train=True)
+        self._loss(labels).backward()
+        for state in trained:
+            velocity = state["velocity"] + state["weights"].grad
+            state["weights"] = state["weights"].detach() + eta * velocity
+            state["velocity"] = momentum * velocity
+        return softmax
+
+    def evaluate(self, images: Array) -> Array:
+        """The softmax of every frame. Nothing is learned."""
+        with torch.no_grad():
+            shape = self.network.stages[self.network.labels].layer.output
+            return self._forward(images, np.zeros((len(images), shape.words)), train=False)
+
+    def _forward(self, images: Array, labels: Array, *, train: bool) -> Array:
+        network = self.network
+        host = {network.images: images, network.labels: labels}
+        self.outputs = []
+        for index, (stage, state) in enumerate(zip(network.stages, self.states, strict=True)):
+            shape = stage.layer.output
+            if isinstance(stage.layer, Input):
+                output = _tensor(host[index]).reshape(-1, shape.h, shape.w, shape.c)
+            else:
+                inputs = [self.outputs[source] for source in stage.sources]
+                output = forward(stage.layer, state, inputs, train=train)
+            if output.requires_grad:
+                output.retain_grad()
+            self.outputs.append(output)
+        return self.outputs[network.loss].detach().numpy()
+
+    def _loss(self, labels: Array) -> torch.Tensor:
+        """Cross-entropy, summed over the frames."""
+        logits = self.outputs[self.network.stages[self.network.loss].sources[0]].flatten(1)
+        return -(_tensor(labels).reshape(logits.shape) * F.log_softmax(logits, 1)).sum()
+
+
+def forward(
+    layer: Layer, state: Tensors, inputs: Sequence[torch.Tensor], *, train: bool = True
+) -> torch.Tensor:
+    """A layer's output. In training online normalisation's state follows, its control terms with the way back.
+
+    Of max_pool's equals the first one gets the gradient.
+    """
+    x = inputs[0]
+    match layer:
+        case Conv():
+            return _convolution(layer, x, state["weights"])
+        case Bias():
+            return x + state["weights"]
+        case Relu6():
+            return F.relu6(x)
+        case Relu():
+            return F.relu(x)
+        case Add():
+            return x + inputs[1]
+        case Concat():
+            return torch.cat(list(inputs), -1)
+        case MaxPool():
+            padded = _padded(layer, _channels_first(x), -torch.inf)
+            return _channels_last(F.max_pool2d(padded, layer.kernel, layer.stride))
+        case AvgPool():
+            padded = _padded(layer, _channels_first(x), 0.0)
+            return _channels_last(F.avg_pool2d(padded, layer.kernel, layer.stride))
+        case GlobalAvgPool():
+            return x.mean((1, 2), keepdim=True)
+        case Im2col():
+            return _windows(layer, x)
+        case OnlineNorm():
+            return _OnlineNorm.apply(x, layer, state) if train else (x - state["mean"]) * state["scale"]
+        case SoftCrossLoss():
+            return F.softmax(x.flatten(1), 1).reshape(x.shape)
+        case _:
+            return x
+
+
+class _OnlineNorm(torch.autograd.Function):
+    """y = (x − μ)/σ by channel, with the μ and σ of the frame before, and the paper's controlled gradient.
+
+    Forward: σ²ₜ = α σ²ₜ₋₁ + (1 − α) var(xₜ) + α (1 − α) (mean(xₜ) − μₜ₋₁)², μₜ = α μₜ₋₁ + (1 − α) mean(xₜ).
+    Backward: ỹ' = y' − (1 − α_b) ε_y y, then ε_y grows by mean(ỹ' y); x' = ỹ'/σ − (1 − α_b) ε_1, then ε_1 grows
+    by mean(x'). The state's ``ey`` and ``e1`` are (1 − α_b) ε_y and (1 − α_b) ε_1.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, layer: OnlineNorm, state: Tensors) -> torch.Tensor:
+        alpha = layer.forward_decay
+        outputs, deviations = [], []
+        for frame in x:
+            mean, deviation = state["mean"], 1 / state["scale"]
+            outputs.append((frame - mean) / deviation)
+            deviations.append(deviation)
+            own, variance = frame.mean((0, 1)), frame.var((0, 1), correction=0)
+            state["mean"] = alpha * mean + (1 - alpha) * own
+            state["variance"] = (
+                alpha * state["variance"] + (1 - alpha) * variance + alpha * (1 - alpha) * (own - mean) ** 2
+            )
+            state["scale"] = 1 / torch.sqrt(state["variance"] + layer.epsilon)
+        ctx.layer, ctx.state = layer, state
+        ctx.save_for_backward(torch.stack(outputs), torch.stack(deviations))
+        return torch.stack(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        share = 1 - ctx.layer.backward_decay
+        control_y, control_1 = ctx.state["ey"] / share, ctx.state["e1"] / share
+        found = []
+        for y, deviation, dy in zip(*ctx.saved_tensors, gradient, strict=True):
+            controlled = dy - share * control_y * y
+            control_y = control_y + (controlled * y).mean((0, 1))
+            dx = controlled / deviation - share * control_1
+            control_1 = control_1 + dx.mean((0, 1))
+            found.append(dx)
+        ctx.state |= {"ey": share * control_y, "e1": share * control_1}
+        return torch.stack(found), None, None
+
+
+def _tensor(array: Array) -> torch.Tensor:
+    return torch.from_numpy(np.array(array, dtype=np.float64))
+
+
+def _convolution(layer: Conv, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    if isinstance(layer, Dense):
+        x = x.reshape(len(x), 1, 1, -1)
+    padded = _padded(layer, _channels_first(x), 0.0)
+    return _channels_last(
+        F.conv2d(padded, weights.permute(3, 2, 0, 1), stride=layer.stride, groups=layer.groups)
+    )
+
+
+def _windows(layer: Im2col, x: torch.Tensor) -> torch.Tensor:
+    """Channels (ky, kx, c); PyTorch's own order is (c, ky, kx)."""
+    shape = layer.output
+    columns = F.unfold(_padded(layer, _channels_first(x), 0.0), layer.kernel, stride=layer.stride)
+    columns = columns.reshape(len(x), layer.input.c, -1, shape.h, shape.w)
+    return columns.permute(0, 3, 4, 2, 1).reshape(len(x), shape.h, shape.w, shape.c)
+
+
+def _padded(layer: Window, x: torch.Tensor, value: float) -> torch.Tensor:
+    top, left, bottom, right = layer.padding
+    return F.pad(x, (left, right, top, bottom), value=value)
+
+
+def _channels_first(x: torch.Tensor) -> torch.Tensor:
+    return x.permute(0, 3, 1, 2)
+
+
+def _channels_last(x: torch.Tensor) -> torch.Tensor:
+    return x.permute(0, 2, 3, 1)

@@ -1,0 +1,88 @@
+"""The mean of every window."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import flipped
+
+from fanin.golden.cnn.folds import inverse
+from fanin.hdl.arith.fp32 import FP32Multiplier
+from fanin.hdl.layers.forward import Forward
+from fanin.hdl.layers.input_gradient import InputGradient
+from fanin.hdl.layers.interface import layer_members
+from fanin.hdl.layers.raster import scaled
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.pipeline_queue import PipelineQueue
+from fanin.layers import window
+from fanin.layers.layer import Parallelism
+from fanin.layers.window_schedule import pool_schedule
+
+_ONE = 0x3F800000
+
+
+class AvgPool(wiring.Component):
+    """The mean of every window, by channel.
+
+    It is a depthwise convolution whose weights are all 1 on the way forward, before the sums are scaled, and
+    1/n on the way back.
+
+    Members
+    -------
+    ``features``, ``outputs``, ``control`` : as ``fanin.hdl.layers.interface`` has them
+    ``gradients``, ``input_gradients`` : likewise, where ``layer.gradient``
+
+    Parameters
+    ----------
+    ``layer`` : ``fanin.layers.window.AvgPool``
+    ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
+
+    Latency
+    -------
+    ``latency`` cycles from the last word that the first block of outputs waits for to the first output. A frame
+    takes ``layer.cycles(parallelism)`` cycles, each way.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Numbers", "The convolution".
+    """
+
+    def __init__(self, *, layer: window.AvgPool, parallelism: Parallelism):
+        self.layer, self.parallelism = layer, parallelism
+        super().__init__(layer_members(layer, parallelism))
+
+    @cached_property
+    def _forward(self) -> Forward:
+        return Forward(schedule=pool_schedule(self.layer, self.parallelism))
+
+    @property
+    def latency(self) -> int:
+        """That of ``Forward``, a product and a queue."""
+        return self._forward.latency + FP32Multiplier.LATENCY + 1
+
+    def elaborate(self, platform: Any) -> Module:
+        """The forward way's results are multiplied; the way back is the convolution's."""
+        m = Module()
+        share = int(inverse(self.layer.kernel[0] * self.layer.kernel[1]).view("u4"))
+        m.submodules.sums = sums = self._forward
+        connect_typed(m, flipped(self.features[0]), sums.features)
+        enter = sums.outputs.valid & sums.outputs.ready
+        means, latency = scaled(m, sums.outputs.payload, share, enter, name="means")
+        m.submodules.queue = queue = PipelineQueue(shape=self.outputs.payload.shape(), latency=latency)
+        connect_typed(m, queue.o, flipped(self.outputs))
+        m.d.comb += [
+            sums.admit.eq(1),
+            *(weight.eq(_ONE) for weight in sums.weights),
+            sums.outputs.ready.eq(queue.ok),
+            queue.enter.eq(enter),
+            queue.result.eq(means),
+        ]
+        if self.layer.gradient:
+            m.submodules.back = back = InputGradient(schedule=sums.schedule)
+            connect_typed(m, flipped(self.gradients), back.gradients)
+            connect_typed(m, back.input_gradients, flipped(self.input_gradients[0]))
+            m.d.comb += [weight.eq(share) for weight in back.weights]
+        return m

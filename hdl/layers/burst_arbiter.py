@@ -1,0 +1,77 @@
+"""Which channel of the store has the memory port next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.layers.burst_requests import BurstRequest
+from fanin.hdl.stream.round_robin import RoundRobin
+
+_CHOICE = 3  # cycles from requests to an index
+
+
+def granted_layout(count: int) -> data.StructLayout:
+    """A request, and which of ``count`` channels it is from."""
+    return data.StructLayout({"request": BurstRequest, "channel": range(count)})
+
+
+class BurstArbiter(wiring.Component):
+    """Let channels have bursts in turn.
+
+    Members
+    -------
+    ``requests`` : In, array of ``count`` streams of BurstRequest
+        The channel that is served next is the next one, in a circle, that waits.
+    ``o`` : Out, stream of :func:`granted_layout`
+
+    Parameters
+    ----------
+    ``count`` : int, at least 1
+
+    Latency
+    -------
+    4 cycles from a request to ``o``; a request every 4 cycles.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Store".
+    """
+
+    def __init__(self, *, count: int):
+        if count < 1:
+            raise ValueError(f"count must be at least 1, not {count!r}")
+        self.count = count
+        super().__init__(
+            {
+                "requests": In(stream.Signature(BurstRequest)).array(count),
+                "o": Out(stream.Signature(granted_layout(count))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A choice is good if it was made from what waits now: some cycles after the one before was taken."""
+        m = Module()
+        m.submodules.turns = turns = RoundRobin(count=max(2, 1 << (self.count - 1).bit_length()))
+        age = Signal(_CHOICE)  # a one for each cycle since the last choice
+        choose = Signal()
+        m.d.comb += [
+            turns.requests.eq(Cat(port.valid for port in self.requests)),
+            choose.eq(age[-1] & turns.valid & (~self.o.valid | self.o.ready)),
+        ]
+        m.d.sync += age.eq(Mux(choose, 0, Cat(1, age)))
+        with m.If(self.o.ready):
+            m.d.sync += self.o.valid.eq(0)
+        with m.If(choose):
+            m.d.sync += [
+                turns.last.eq(turns.index),
+                self.o.valid.eq(1),
+                self.o.payload.channel.eq(turns.index),
+                self.o.payload.request.eq(Array(port.payload for port in self.requests)[turns.index]),
+            ]
+        for index, port in enumerate(self.requests):
+            m.d.comb += port.ready.eq(choose & (turns.index == index))
+        return m

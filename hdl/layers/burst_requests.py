@@ -1,0 +1,133 @@
+"""A channel of the store: which burst it wants next, and when that can be carried out."""
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.cnn_memory import ADDRESS_BITS, BEAT_BYTES, BURST
+from fanin.hdl.layers.interface import FRAME_BITS
+from fanin.hdl.stream.credits import Credits
+
+BEAT_ADDRESS_BITS = ADDRESS_BITS - (BEAT_BYTES.bit_length() - 1)
+_OFFSET_BITS = BURST.bit_length() - 1
+
+
+class BurstRequest(data.Struct):
+    """A burst: ``beats`` of them less one, from that beat of memory on; ``last`` of its frame."""
+
+    address: BEAT_ADDRESS_BITS
+    length: _OFFSET_BITS
+    last: 1
+
+
+class BurstRequests(wiring.Component):
+    """Ask for the bursts of a channel's frames, in order of addresses, each when it can be carried out.
+
+    A burst ends at a multiple of 16 beats or with its frame: none crosses 4 KiB. It is asked for when the beats
+    that are ready cover it and a credit for its frame is there. It uses its beats up; the last one of a frame
+    uses up the credit.
+
+    Members
+    -------
+    ``restart`` : In(1)
+        Pulse: begin anew at ``base``, with ``frames`` credits; only while nothing is asked for. Beats stay as
+        they are.
+    ``base`` : In, beat of memory at which the first frame begins; stands still
+    ``frames`` : In, range(2^24)
+    ``frame`` : In(1)
+        Pulse: a credit for one frame more.
+    ``beat`` : In(1)
+        Pulse: one beat more is ready: it has come into a queue, or has room there.
+    ``request`` : Out, stream of BurstRequest
+
+    Parameters
+    ----------
+    ``beats`` : int, of a frame
+    ``wrap`` : int
+        Frames until the next one lies at ``base`` again; 0: never.
+    ``ready_beats`` : int, beats that are ready after reset
+    ``limit`` : int, beats that can be ready
+
+    Latency
+    -------
+    A request is valid 2 cycles after the beat, or the credit, that it has waited for; 3 cycles after the
+    transfer of the one before.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Store".
+    """
+
+    def __init__(self, *, beats: int, limit: int, ready_beats: int = 0, wrap: int = 0):
+        if limit < BURST:
+            raise ValueError(f"limit must be at least a burst, {BURST} beats, not {limit!r}")
+        self.beats = beats
+        self.limit = limit
+        self.ready_beats = ready_beats
+        self.wrap = wrap
+        super().__init__(
+            {
+                "restart": In(1),
+                "base": In(BEAT_ADDRESS_BITS),
+                "frames": In(FRAME_BITS),
+                "frame": In(1),
+                "beat": In(1),
+                "request": Out(stream.Signature(BurstRequest)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """``at`` and ``left`` say where the next burst lies: measure it, wait until it can be, offer it."""
+        m = Module()
+        m.submodules.credits = credits = Credits(limit=(1 << FRAME_BITS) - 1)
+        request = self.request.payload
+        take = Signal()  # the request is taken
+        at = Signal(BEAT_ADDRESS_BITS)
+        left = Signal(range(self.beats + 1), init=self.beats)
+        ready_beats = Signal(range(self.limit + 1), init=self.ready_beats)
+        room = ~at[:_OFFSET_BITS]  # beats to the next multiple of a burst, less one
+        with m.FSM(init="WAIT") as fsm:
+            m.d.comb += [
+                self.request.valid.eq(fsm.ongoing("OFFER")),
+                take.eq(self.request.valid & self.request.ready),
+            ]
+            with m.State("MEASURE"):
+                m.d.sync += [
+                    request.address.eq(at),
+                    request.last.eq(left - 1 <= room),
+                    request.length.eq(Mux(left - 1 <= room, left - 1, room)),
+                ]
+                m.next = "WAIT"
+            with m.State("WAIT"):
+                with m.If(self.restart):
+                    m.d.sync += [at.eq(self.base), left.eq(self.beats)]
+                    m.next = "MEASURE"
+                with m.Elif(credits.ok & (ready_beats > request.length)):
+                    m.next = "OFFER"
+            with m.State("OFFER"), m.If(self.request.ready):
+                m.d.sync += [at.eq(at + request.length + 1), left.eq(left - request.length - 1)]
+                with m.If(request.last):
+                    m.d.sync += left.eq(self.beats)
+                m.next = "MEASURE"
+        m.d.sync += ready_beats.eq(ready_beats + self.beat - Mux(take, request.length + 1, 0))
+        m.d.comb += [
+            credits.restart.eq(self.restart),
+            credits.initial.eq(self.frames),
+            credits.give.eq(self.frame),
+            credits.take.eq(take & request.last),
+        ]
+        if self.wrap:
+            self._wrap(m, at, take & request.last)
+        return m
+
+    def _wrap(self, m: Module, at: Signal, ends: Any) -> None:
+        """Behind the ring's last frame comes its first."""
+        number = Signal(range(self.wrap))
+        with m.If(self.restart):
+            m.d.sync += number.eq(0)
+        with m.Elif(ends):
+            m.d.sync += number.eq(number + 1)
+            with m.If(number == self.wrap - 1):
+                m.d.sync += [number.eq(0), at.eq(self.base)]

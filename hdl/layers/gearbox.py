@@ -1,0 +1,112 @@
+"""Frames of words in transfers of one width, to transfers of another."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.layers.interface import word_stream
+from fanin.layers.family import WORD_BITS
+
+
+class Gearbox(wiring.Component):
+    """Put the words of frames into transfers of another width, in their order.
+
+    A frame begins with a transfer on both sides. Where one width does not divide the frame, that side's last
+    transfer has words to spare: they mean nothing on ``i``, and are zeros on ``o``.
+
+    Members
+    -------
+    ``i`` : In, stream of ``source`` words
+        ``ready`` follows ``o.ready`` through one LUT.
+    ``o`` : Out, stream of ``target`` words
+
+    Parameters
+    ----------
+    ``source``, ``target`` : int, words a transfer
+    ``frame`` : int, words of a frame; a multiple of either width
+
+    Latency
+    -------
+    1 cycle from the transfer that completes a payload to that payload. The narrower side has a transfer a
+    cycle.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Store".
+    """
+
+    def __init__(self, *, source: int, target: int, frame: int):
+        for name, value in (("source", source), ("target", target), ("frame", frame)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1 word, not {value!r}")
+        if frame % source and frame % target:
+            raise ValueError(f"frame must be a multiple of {source} or {target} words, not {frame!r}")
+        self.source = source
+        self.target = target
+        self.frame = frame
+        super().__init__({"i": In(word_stream(source)), "o": Out(word_stream(target))})
+
+    def elaborate(self, platform: Any) -> Module:
+        """Words wait in ``held``, those of the next payload lowest; ``full`` payloads are complete.
+
+        All is counted in units of words, the transfers' greatest common divisor. The incomplete payload has
+        ``rest`` of them. A transfer is taken when no payload is complete, or the only one leaves, and its
+        words begin at ``rest``.
+        """
+        m = Module()
+        unit = gcd(self.source, self.target)
+        source, target = self.source // unit, self.target // unit
+        bits = WORD_BITS * unit
+        held = Signal((source + target - 1) * bits)
+        full = Signal(range(source // target + 3))  # a frame's last transfer may begin one more
+        rest = Signal(range(target))
+        take = Signal()
+        leave = Signal()
+        after = held >> target * bits  # what stays when a payload leaves
+
+        m.d.comb += [
+            self.o.valid.eq(full.any()),
+            self.o.payload.eq(held[: target * bits]),
+            self.i.ready.eq(~self.o.valid | (full == 1) & self.o.ready),
+            take.eq(self.i.valid & self.i.ready),
+            leave.eq(self.o.valid & self.o.ready),
+        ]
+        first, last = self._place(m, take)
+        with m.If(leave):
+            m.d.sync += [full.eq(full - 1), held.eq(after)]
+        with m.If(take):
+            arrived = self.i.payload.as_value()
+            for n, bit in enumerate(rest):
+                arrived = Mux(bit, arrived << (bits << n), arrived)
+            m.d.sync += held.eq(Mux(first, 0, Mux(self.o.valid, after, held)) | arrived)
+            total = rest + source % target
+            m.d.sync += [full.eq(source // target), rest.eq(total)]
+            with m.If(total >= target):
+                m.d.sync += [full.eq(source // target + 1), rest.eq(total - target)]
+            with m.If(last):
+                m.d.sync += [full.eq(self._last_payloads()), rest.eq(0)]
+        return m
+
+    def _place(self, m: Module, take: Signal) -> tuple[Signal, Signal]:
+        """Whether the transfer that is taken is the first, and the last, of its frame."""
+        transfers = -(-self.frame // self.source)
+        number = Signal(range(transfers))
+        first = Signal(init=1)
+        last = Signal(init=transfers == 1)
+        with m.If(take):
+            m.d.sync += [
+                number.eq(Mux(last, 0, number + 1)),
+                first.eq(last),
+                last.eq(transfers == 1 if transfers < 2 else (number == transfers - 2) & ~last),
+            ]
+        return first, last
+
+    def _last_payloads(self) -> int:
+        """Payloads that a frame's last transfer completes."""
+        before = (-(-self.frame // self.source) - 1) * self.source
+        return -(-self.frame // self.target) - before // self.target

@@ -1,0 +1,123 @@
+"""Windows side by side, as channels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import flipped
+
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.layers.gradient_rows import GradientRows
+from fanin.hdl.layers.interface import layer_members
+from fanin.hdl.layers.lines import Lines
+from fanin.hdl.layers.nest import Nest
+from fanin.hdl.layers.places import WindowPlaces, window_steps
+from fanin.hdl.layers.raster import apart
+from fanin.hdl.layers.resize import resized
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.pipeline_queue import PipelineQueue
+from fanin.layers import window
+from fanin.layers.layer import Parallelism
+from fanin.layers.window_schedule import im2col_raster
+
+
+class Im2col(wiring.Component):
+    """Every window's words as the channels (row, column, channel) of a position; back they are added.
+
+    Members
+    -------
+    ``features``, ``outputs``, ``control`` : as ``fanin.hdl.layers.interface`` has them
+    ``gradients``, ``input_gradients`` : likewise, where ``layer.gradient``
+
+    Parameters
+    ----------
+    ``layer`` : ``fanin.layers.window.Im2col``
+    ``parallelism`` : ``Parallelism``
+        Inside, ``pi`` words move a cycle; where ``po`` differs, a Resize stands at the output.
+
+    Latency
+    -------
+    ``LATENCY`` cycles from a word's step to the output, and those of a Resize. A frame takes
+    ``layer.cycles(parallelism)`` cycles, each way.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Numbers".
+    """
+
+    LATENCY = Lines.LATENCY + 1
+
+    def __init__(self, *, layer: window.Im2col, parallelism: Parallelism):
+        self.layer, self.parallelism = layer, parallelism
+        super().__init__(layer_members(layer, parallelism))
+        self._raster = raster = im2col_raster(layer, parallelism)
+        self._levels = {
+            "row": layer.output.h,
+            "c": layer.output.w,
+            "r": 1,
+            "ky": layer.kernel[0],
+            "kx": layer.kernel[1],
+            "g": raster.groups,
+        }
+
+    def elaborate(self, platform: Any) -> Module:
+        """Both ways take a step for every word of every window, in the order of the output."""
+        m = Module()
+        self._forward(m)
+        if self.layer.gradient:
+            self._backward(m)
+        return m
+
+    def _forward(self, m: Module) -> None:
+        """A word of a window a step, which has a place in the queue behind the lines."""
+        p, raster = self.parallelism, self._raster
+        rows = raster.ring(self.layer.cycles(p))
+        m.submodules.lines = lines = Lines(raster=raster, rows=rows, words=p.pi)
+        m.submodules.queue = queue = PipelineQueue(shape=lines.data.shape(), latency=Lines.LATENCY)
+        connect_typed(m, flipped(self.features[0]), lines.i)
+        words = self.layer.output.words
+        connect_typed(m, resized(m, "resize", queue.o, words=words, i=p.pi, o=p.po), flipped(self.outputs))
+        active = Signal(name="forward_active")
+        step = active & queue.ok
+        self._walk(m, lines, active, step, name="forward")
+        m.d.comb += [queue.enter.eq(step), queue.result.eq(lines.data)]
+
+    def _backward(self, m: Module) -> None:
+        """A gradient of a word a step, as it comes. A place gets its next one late enough."""
+        layer, p, raster = self.layer, self.parallelism, self._raster
+        ring = raster.ring_back(layer.cycles(p), WindowPlaces.LATENCY + GradientRows.LATENCY)
+        m.submodules.rows = rows = GradientRows(raster=raster, rows=ring, words=p.pi)
+        connect_typed(m, rows.o, flipped(self.input_gradients[0]))
+        words = layer.output.words
+        gradients = resized(m, "resize_back", flipped(self.gradients), words=words, i=p.po, o=p.pi)
+        active = Signal(name="backward_active")
+        step = gradients.valid & gradients.ready
+        nest = self._walk(m, rows, active, step, name="backward")
+        position = ["ky", "kx", "g"]
+        steps = layer.kernel[0] * layer.kernel[1] * self._levels["g"]
+        may_add = apart(m, step & nest.ends(position), steps, period=layer.position_cycles(p))
+        m.d.comb += [
+            gradients.ready.eq(active & may_add),
+            rows.add.eq(step),
+            rows.terms.eq(delayed(m, gradients.payload, WindowPlaces.LATENCY, name="term")[-1]),
+            rows.first.eq(delayed(m, self._first(nest), WindowPlaces.LATENCY, name="first")[-1]),
+        ]
+
+    def _walk(self, m: Module, rows: Any, active: Signal, step: Any, *, name: str) -> Nest:
+        """Walk over all windows, a word a ``step``; while ``active``, there are the ``rows`` that it needs."""
+        nest = Nest(m, self._levels, step, name=name)
+        ends = step & nest.ends(("c", "ky", "kx", "g"))
+        m.d.comb += [rows.begin.eq(rows.ready & (~active | ends)), rows.end.eq(ends)]
+        m.d.sync += active.eq(rows.begin | active & ~ends)
+        windows = window_steps(nest, self._raster, {"g": 1}, position={"c": 1})
+        m.d.comb += [rows.window[field].eq(value) for field, value in windows.items()]
+        return nest
+
+    def _first(self, nest: Nest) -> Value:
+        """Whether no window before saw the place: none a row further up, none a column further left."""
+        (height, width), (down, right) = self.layer.kernel, self.layer.stride
+        row, column = nest.walk({"row": 1}, name="output_row"), nest.walk({"c": 1}, name="output_column")
+        ky, kx = nest.walk({"ky": 1}, name="ky_now"), nest.walk({"kx": 1}, name="kx_now")
+        return ((row == 0) | (ky >= height - down)) & ((column == 0) | (kx >= width - right))

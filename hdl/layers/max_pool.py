@@ -1,0 +1,265 @@
+"""The largest word of every window."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.codec import FRACTION_BITS, SPECIAL_EXPONENT
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.layers.gradient_rows import GradientRows
+from fanin.hdl.layers.input_gradient import add_windows
+from fanin.hdl.layers.interface import layer_members
+from fanin.hdl.layers.lines import Lines, Results
+from fanin.hdl.layers.places import window_steps
+from fanin.hdl.layers.raster import give_and_save
+from fanin.hdl.layers.way import WayLoops
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.join import StreamJoin
+from fanin.layers import window
+from fanin.layers.family import WORD_BITS
+from fanin.layers.layer import REUSE, Parallelism
+from fanin.layers.schedule import Way
+from fanin.layers.window_schedule import pool_schedule
+
+_INFINITY = SPECIAL_EXPONENT << FRACTION_BITS
+
+
+#: What of a word a comparison looks at. Keys have the order of the numbers; subnormals count as zeros.
+_Compared = data.StructLayout({"key": WORD_BITS, "nan": 1})
+
+
+def _compare(compared: Any, x: Value) -> tuple[Any, ...]:
+    magnitude = Mux(x[FRACTION_BITS:-1].any(), x[:-1], 0)
+    negative = x[-1] & x[FRACTION_BITS:-1].any()
+    key = Cat(Mux(negative, ~magnitude, magnitude), ~negative)
+    return compared.key.eq(key), compared.nan.eq(x[:-1] > _INFINITY)
+
+
+class Maxima(wiring.Component):
+    """The largest of the words that come round by round: in each round one for every place, in the same order.
+
+    Of equals the first; a NaN is larger than anything, and the first one stays. Two words of a place come
+    ``REUSE`` cycles or more apart.
+
+    Members
+    -------
+    ``valid`` : In(1)
+    ``first``, ``last`` : In(1)
+        It is the first, the last round.
+    ``round`` : In, range(rounds)
+        Its number.
+    ``counts`` : In(1)
+        These words are candidates; else they are padding.
+    ``i`` : In, ``lanes`` words
+    ``o_valid`` : Out(1)
+        The largest words are there.
+    ``o`` : Out, ``lanes`` words
+        Of candidates; if there was none, anything.
+    ``o_rounds`` : Out, ``lanes`` words
+        In which round each came.
+
+    Parameters
+    ----------
+    ``lanes`` : int, at least 1
+    ``depth`` : int, at least 1
+        Places.
+    ``rounds`` : int, at least 1
+
+    Latency
+    -------
+    ``LATENCY``, 3 cycles from the last word to the largest; a word of each lane a cycle.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Numbers": max_pool.
+    """
+
+    LATENCY = 3
+    assert LATENCY < REUSE
+
+    def __init__(self, *, lanes: int, depth: int, rounds: int):
+        self.lanes, self.depth, self.rounds = lanes, depth, rounds
+        words = data.ArrayLayout(WORD_BITS, lanes)
+        super().__init__(
+            {
+                "valid": In(1),
+                "first": In(1),
+                "last": In(1),
+                "round": In(range(rounds)),
+                "counts": In(1),
+                "i": In(words),
+                "o_valid": Out(1),
+                "o": Out(words),
+                "o_rounds": Out(words),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Read what was the largest so far beside its challenger, compare, write."""
+        m = Module()
+        best = data.StructLayout({"word": WORD_BITS, "round": range(self.rounds)})
+        kept = data.StructLayout({"found": 1, "lanes": data.ArrayLayout(best, self.lanes)})
+        m.submodules.memory = memory = Memory(shape=kept, depth=self.depth, init=[])
+        read, write = memory.read_port(), memory.write_port()
+        entry = Signal(range(self.depth))
+        with m.If(self.valid):
+            m.d.sync += entry.eq(Mux(entry == self.depth - 1, 0, entry + 1))
+        valid = delayed(m, self.valid, self.LATENCY, name="valid", reset_less=False)
+        ends = delayed(m, self.last, self.LATENCY, name="ends")[-1]
+        m.d.comb += [
+            read.addr.eq(entry),
+            write.addr.eq(delayed(m, entry, self.LATENCY, name="entry")[-1]),
+            write.en.eq(valid[-1]),
+            self.o_valid.eq(valid[-1] & ends),
+        ]
+        later = {
+            name: delayed(m, value, 2, name=name)
+            for name, value in (("first", self.first), ("counts", self.counts), ("round", self.round))
+        }
+        words = delayed(m, self.i, 2, name="word")
+        found = Signal()  # a candidate came before
+        m.d.sync += [
+            found.eq(read.data.found & ~later["first"][1]),
+            write.data.found.eq(found | later["counts"][2]),
+        ]
+        for lane in range(self.lanes):
+            before, after = read.data.lanes[lane], write.data.lanes[lane]
+            new, old = (Signal(_Compared, name=f"{name}_{lane}", reset_less=True) for name in ("new", "old"))
+            held = Signal(best, name=f"held_{lane}", reset_less=True)
+            m.d.sync += [
+                held.eq(before),
+                *_compare(old, before.word),
+                *_compare(new, words[1][lane]),
+            ]
+            wins = later["counts"][2] & (~found | ~old.nan & (new.nan | (new.key > old.key)))
+            m.d.sync += after.word.eq(Mux(wins, words[2][lane], held.word))
+            m.d.sync += after.round.eq(Mux(wins, later["round"][2], held.round))
+            m.d.comb += [
+                self.o[lane].eq(after.word),
+                self.o_rounds[lane].eq(after.round),
+            ]
+        return m
+
+
+class MaxPool(wiring.Component):
+    """The largest word of every window, by channel; its gradient goes back to where it came from.
+
+    Members
+    -------
+    ``features``, ``outputs``, ``control`` : as ``fanin.hdl.layers.interface`` has them
+    ``gradients``, ``input_gradients``, ``save``, ``replay`` : likewise, where ``layer.gradient``
+        The places of the largest words in their windows are saved, in mode TRAIN.
+
+    Parameters
+    ----------
+    ``layer`` : ``fanin.layers.window.MaxPool``
+    ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
+
+    Latency
+    -------
+    A frame takes ``layer.cycles(parallelism)`` cycles, each way; the outputs of a block leave ``LATENCY``
+    cycles after its last step.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Numbers", "The convolution".
+    """
+
+    LATENCY = Lines.LATENCY + Maxima.LATENCY + Results.LATENCY + 1
+
+    def __init__(self, *, layer: window.MaxPool, parallelism: Parallelism):
+        self.layer, self.parallelism = layer, parallelism
+        self._schedule = pool_schedule(layer, parallelism)
+        # a word and its place, or a word's gradient and its place, side by side
+        self._pairs = replace(self._schedule.outputs, lanes=2 * parallelism.po)
+        super().__init__(layer_members(layer, parallelism))
+
+    def elaborate(self, platform: Any) -> Module:
+        """The loops of a depthwise convolution, both ways, with comparisons instead of products."""
+        m = Module()
+        self._forward(m)
+        if self.layer.gradient:
+            self._backward(m)
+        return m
+
+    def _forward(self, m: Module) -> None:
+        schedule, lanes = self._schedule, self.parallelism.po
+        raster = schedule.features
+        m.submodules.lines = lines = Lines(raster=raster, rows=raster.ring(schedule.period), words=lanes)
+        buffers = schedule.buffers(self.LATENCY + 8)
+        m.submodules.results = results = Results(raster=self._pairs, rows=buffers, words=2 * lanes)
+        taps = self.layer.kernel[0] * self.layer.kernel[1]
+        depth = schedule.round_steps(Way.FORWARD)
+        m.submodules.maxima = maxima = Maxima(lanes=lanes, depth=depth, rounds=taps)
+        go = Signal()
+        loops = WayLoops(m, schedule, Way.FORWARD, go=go)
+        tap = loops.nest.walk({"ky": self.layer.kernel[1], "kx": 1}, name="tap_number")
+        at = {
+            name: delayed(m, value, Lines.LATENCY, name=name, reset_less=False)[-1]
+            for name, value in (
+                ("step", loops.step),
+                ("first", loops.first),
+                ("last", loops.last),
+                ("number", tap),
+            )
+        }
+        connect_typed(m, flipped(self.features[0]), lines.i)
+        m.d.comb += [
+            go.eq(results.room & (lines.ready | ~loops.row_begins)),
+            results.begin.eq(loops.start),
+            lines.begin.eq(loops.start & loops.row_begins),
+            lines.end.eq(loops.row_ends),
+            maxima.valid.eq(at["step"]),
+            maxima.first.eq(at["first"]),
+            maxima.last.eq(at["last"]),
+            maxima.round.eq(at["number"]),
+            maxima.counts.eq(lines.mask),
+            maxima.i.eq(lines.data),
+            results.valid.eq(maxima.o_valid),
+            results.data.eq(Cat(maxima.o, maxima.o_rounds)),
+        ]
+        position = {"c": 1, "block": schedule.row_positions}
+        for name, value in window_steps(loops.nest, raster, {"g": 1}, position=position).items():
+            m.d.comb += lines.window[name].eq(value)
+        words = Value.cast(results.o.payload)
+        half = len(words) // 2
+        ready = give_and_save(m, self, words[:half], words[half:], results.o.valid)
+        m.d.comb += results.o.ready.eq(ready)
+
+    def _backward(self, m: Module) -> None:
+        schedule, lanes = self._schedule, self.parallelism.po
+        inputs, pairs = schedule.features, self._pairs
+        after = Lines.LATENCY + 1
+        m.submodules.join = join = StreamJoin(shape=self.gradients.payload.shape())
+        m.submodules.blocks = blocks = Lines(raster=pairs, rows=pairs.ring(schedule.period), words=2 * lanes)
+        ring = inputs.ring_back(schedule.period, after + GradientRows.LATENCY)
+        m.submodules.rows = rows = GradientRows(raster=inputs, rows=ring, words=lanes)
+        connect_typed(m, flipped(self.gradients), join.i[0])
+        connect_typed(m, flipped(self.replay), join.i[1])
+        connect_typed(m, rows.o, flipped(self.input_gradients[0]))
+        go = Signal()
+        loops = WayLoops(m, schedule, Way.INPUT_GRADIENT, go=go)
+        m.d.comb += [
+            blocks.i.payload.eq(join.o.payload),
+            blocks.i.valid.eq(join.o.valid),
+            join.o.ready.eq(blocks.i.ready),
+            go.eq(blocks.ready & (rows.ready | ~loops.row_begins)),
+            rows.begin.eq(loops.start & loops.row_begins),
+            blocks.begin.eq(loops.start),
+            blocks.end.eq(loops.ends),
+        ]
+        m.d.comb += [blocks.window[name].eq(value) for name, value in loops.output_window().items()]
+        height, width = self.layer.kernel
+        down = {"ky": -width, "kx": -1}
+        tap = loops.nest.walk(down, base=height * width - 1, name="tap_number")
+        number = delayed(m, tap, Lines.LATENCY, name="number")[-1]
+        terms = Signal(data.ArrayLayout(WORD_BITS, lanes), reset_less=True)
+        for lane, term in enumerate(terms):
+            m.d.sync += term.eq(Mux(blocks.data[lanes + lane] == number, blocks.data[lane], 0))
+        add_windows(m, schedule, loops, rows, terms, after)

@@ -1,0 +1,236 @@
+"""The cluster node: a device's layers, its memory and its registers; ready for a board."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from amaranth import Cat, Const, Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.cnn import Consumer, Network
+from fanin.cnn_flow import Edge, Flow
+from fanin.cnn_memory import ADDRESS_BITS, BEAT_BITS, BEAT_BYTES, MemoryMap, saving_stages, state_stages
+from fanin.hdl.bus.axi4 import AXI4LiteSignature, memory_signature
+from fanin.hdl.bus.common_registers import drive_constants, drive_counters
+from fanin.hdl.bus.register_map import WORD_BITS, RegisterMap
+from fanin.hdl.bus.registers import RegisterFile
+from fanin.hdl.layers.components import ENDS, component_of
+from fanin.hdl.layers.edge import EdgeLink
+from fanin.hdl.layers.fork import Fork
+from fanin.hdl.layers.interface import Mode
+from fanin.hdl.layers.node_control import JobControl
+from fanin.hdl.layers.progress import Progress
+from fanin.hdl.layers.registers import Way, cluster_registers, network_constants, stage_streams
+from fanin.hdl.layers.stage_ports import StagePorts
+from fanin.hdl.layers.store import Store, streams
+from fanin.hdl.layers.watch import Watch
+from fanin.hdl.layers.word_select import WordSelect
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fork import StreamFork
+
+
+class ClusterNode(wiring.Component):
+    """Train a network on images in memory: a device of a cluster, ready for a board.
+
+    Members
+    -------
+    ``axil`` : In, AXI4-Lite, 32 bits
+        The registers of ``cluster_registers()``.
+    ``memory`` : Out, AXI4, 512 bits
+
+    Parameters
+    ----------
+    ``network`` : Network
+        Its output is the loss's.
+    ``rings`` : frames that are kept for each stage that saves, by its index
+    ``skews``, ``gradient_skews`` : transfers that edges hold, on the way forward and back
+        By the consuming stage and its port. All three are those of ``fanin.cnn_flow.Flow`` unless given.
+
+    Latency
+    -------
+    See docs/systems/cluster.md, "The node".
+
+    Source
+    ------
+    NADA, section II; docs/systems/cluster.md.
+    """
+
+    def __init__(
+        self,
+        *,
+        network: Network,
+        rings: Mapping[int, int] | None = None,
+        skews: Mapping[Edge, int] | None = None,
+        gradient_skews: Mapping[Edge, int] | None = None,
+    ):
+        if network.stages[network.output].sources != (network.loss,):
+            raise ValueError(f"the output of {network.name} must be that of its loss")
+        flow = Flow(network)
+        self.network = network
+        self.rings = flow.rings if rings is None else rings
+        self.skews = flow.skews if skews is None else skews
+        self.gradient_skews = flow.gradient_skews if gradient_skews is None else gradient_skews
+        self._memory_map = MemoryMap(network, frames=1, rings=self.rings)
+        super().__init__(
+            {
+                "axil": In(AXI4LiteSignature(address_width=self.register_map.address_bits)),
+                "memory": Out(memory_signature(data_width=BEAT_BITS, address_width=ADDRESS_BITS)),
+            }
+        )
+
+    @property
+    def register_map(self) -> RegisterMap:
+        """The node's registers."""
+        return cluster_registers()
+
+    def elaborate(self, platform: Any) -> Module:
+        """Layers in the middle, memory on one side, registers on the other."""
+        m = Module()
+        m.submodules.registers = registers = RegisterFile(registers=self.register_map)
+        m.submodules.control = control = JobControl()
+        m.submodules.store = store = Store(config=self._memory_map.store)
+        connect_typed(m, flipped(self.axil), registers.axil)
+        connect_typed(m, store.memory, flipped(self.memory))
+        ports = StagePorts(self.network, self._layers(m, control, store), store)
+        for index in range(len(self.network.stages)):
+            self._edges(m, index, ports)
+        self._settings(m, registers, control, store)
+        self._progress(m, registers, control, ports)
+        self._watches(m, registers, control, ports)
+        return m
+
+    def _layers(self, m: Module, control: JobControl, store: Store) -> dict[int, Any]:
+        """The components by the index of their stage, with what they have of the store and of the job."""
+        layers: dict[int, Any] = {}
+        for index, stage in enumerate(self.network.stages):
+            if not isinstance(stage.layer, ENDS):
+                layers[index] = layer = component_of(stage)
+                m.submodules[f"stage{index}"] = layer
+                m.d.comb += layer.control.eq(control.control)
+        for ring, index in enumerate(saving_stages(self.network)):
+            connect_typed(m, layers[index].save, streams(store.save)[ring])
+            connect_typed(m, streams(store.replay)[ring], layers[index].replay)
+        for section, index in enumerate(state_stages(self.network)):
+            connect_typed(m, store.load[section], layers[index].load)
+            connect_typed(m, layers[index].dump, store.dump[section])
+        ends = [layer.done for index, layer in layers.items() if self.network.stages[index].layer.parameters]
+        m.d.sync += control.done.eq(Cat(store.done, *ends).all())
+        return layers
+
+    def _edges(self, m: Module, index: int, ports: StagePorts) -> None:
+        """From a stage to its consumers, and back: a fork if there are several, and an edge to each."""
+        consumers = self.network.consumers[index]
+        if not consumers:
+            return
+        outputs, gradients = ports.outputs(index), ports.gradients(index)
+        features, returns = [outputs], [gradients]
+        if len(consumers) > 1 and gradients is None:
+            m.submodules[f"fork{index}"] = copy = StreamFork(
+                shape=outputs.payload.shape(), outputs=len(consumers)
+            )
+            connect_typed(m, outputs, copy.i)
+            features, returns = copy.o, [None] * len(consumers)
+        elif len(consumers) > 1:
+            lanes = self.network.stages[index].parallelism.po
+            m.submodules[f"fork{index}"] = fork = Fork(lanes=lanes, consumers=len(consumers))
+            connect_typed(m, outputs, fork.features)
+            connect_typed(m, fork.input_gradients, gradients)
+            features, returns = fork.outputs, fork.gradients
+        for consumer, forward, back in zip(consumers, features, returns, strict=True):
+            link = self._link(index, consumer, trains=back is not None)
+            m.submodules[f"edge{consumer.stage}_{consumer.port}"] = link
+            connect_typed(m, forward, link.features)
+            connect_typed(m, link.outputs, ports.features(consumer))
+            sent = ports.input_gradients(consumer)
+            if back is not None:
+                connect_typed(m, sent, link.gradients)
+                connect_typed(m, link.input_gradients, back)
+            elif sent is not None:  # nobody learns from it
+                m.d.comb += sent.ready.eq(1)
+
+    def _link(self, source: int, consumer: Consumer, *, trains: bool) -> EdgeLink:
+        stages, place = self.network.stages, (consumer.stage, consumer.port)
+        return EdgeLink(
+            words=stages[source].layer.output.words,
+            source=stages[source].parallelism.po,
+            target=stages[consumer.stage].parallelism.pi,
+            trains=trains,
+            waiting=self.skews.get(place, 0),
+            returning=self.gradient_skews.get(place, 0),
+        )
+
+    def _progress(self, m: Module, registers: Any, control: JobControl, ports: StagePorts) -> None:
+        """Whether anything moves, and who waits if nothing does."""
+        leaving = [ports.leaving(one) for one in stage_streams(self.network)]
+        m.submodules.progress = progress = Progress(count=len(leaving))
+        m.d.comb += [
+            progress.valid.eq(Cat(port.valid for port in leaving)),
+            progress.ready.eq(Cat(port.ready for port in leaving)),
+        ]
+        m.d.sync += control.moves.eq(progress.moves | registers.read_beats | registers.written_beats)
+        with m.If(control.expired):
+            m.d.sync += [registers.waits.eq(progress.waits), registers.waiting_stream.eq(progress.number)]
+
+    def _watches(self, m: Module, registers: Any, control: JobControl, ports: StagePorts) -> None:
+        """A watch on each stream that leaves a stage, beside what it is made from."""
+        words: list[Any] = []
+        nonfinite = []
+        for number, one in enumerate(stage_streams(self.network)):
+            layer, port = self.network.stages[one.stage].layer, ports.leaving(one)
+            shape = layer.output if one.way is Way.FORWARD else layer.inputs[one.port]
+            watch = Watch(lanes=len(port.payload), transfers=shape.words // len(port.payload))
+            m.submodules[f"watch{number}"] = watch
+            m.d.comb += [
+                watch.clear.eq(control.control.start),
+                watch.enable.eq(control.running),
+                Cat(watch.input_valid, watch.input_ready).eq(Cat(ports.source(one))),
+                watch.output_valid.eq(port.valid),
+                watch.output_ready.eq(port.ready),
+                watch.payload.eq(port.payload),
+            ]
+            for cycles in (watch.busy, watch.starved, watch.blocked):
+                words += [cycles[:WORD_BITS], cycles[WORD_BITS:]]
+            words += [watch.frames, Cat(watch.nonfinite_frame, Const(0, 7), watch.nonfinite)]
+            nonfinite.append(watch.nonfinite)
+        m.submodules.select = select = WordSelect(count=len(words))
+        m.d.comb += [
+            *(port.eq(word) for port, word in zip(select.words, words, strict=True)),
+            select.index.eq(Cat(registers.word, registers.stream_number)),
+            registers.stream_word.eq(select.o),
+        ]
+        m.d.sync += registers.nonfinite.eq(Cat(nonfinite).any())
+
+    def _settings(self, m: Module, registers: Any, control: JobControl, store: Store) -> None:
+        """What the registers say, and what they show."""
+        beat = BEAT_BYTES.bit_length() - 1
+
+        def beats_of(name: str) -> Any:
+            return getattr(registers, name)[beat:ADDRESS_BITS]
+
+        drive_constants(m, registers, network_constants(self.network))
+        settings = ("frames", "batch", "eta", "last_eta", "momentum")
+        m.d.comb += [
+            control.settings.mode.eq(Mode(registers.mode)),
+            *(control.settings[name].eq(getattr(registers, name)) for name in settings),
+            control.start.eq(registers.start),
+            control.timeout.eq(registers.timeout),
+            control.memory_error.eq(store.error),
+            store.control.eq(control.control),
+            store.bases.parameters.eq(beats_of("parameters")),
+            store.bases.readers.eq(Cat(beats_of("images"), beats_of("labels"))),
+            store.bases.writers.eq(beats_of("results")),
+            registers.running.eq(control.running),
+            registers.failed.eq(control.failed),
+            registers.cause.eq(control.cause),
+        ]
+        drive_counters(
+            m,
+            registers,
+            {
+                "cycles": control.running,
+                "read_beats": store.events.read,
+                "written_beats": store.events.written,
+            },
+        )

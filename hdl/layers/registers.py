@@ -1,0 +1,164 @@
+"""The registers of a cluster node, declared once: RTL, host driver, C header and documentation follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from fanin.cnn import Network
+from fanin.cnn_memory import BEAT_BYTES
+from fanin.hdl.bus.common_registers import (
+    control_register,
+    counter_registers,
+    failure_fields,
+    identity_registers,
+    node_map,
+    shape_register,
+    status_register,
+)
+from fanin.hdl.bus.register_map import WORD_BITS, Access, Field, Register, RegisterMap
+from fanin.hdl.layers.interface import FRAME_BITS, Mode
+from fanin.layers.ends import Output, SoftCrossLoss
+
+IDENTITY = 0x464E4E43  # "CNNF" in memory order: fanin CNN
+VERSION = 1
+TIMEOUT = 1 << 20  # cycles; more than the longest update of parameters
+STAGE_BITS = 12
+STREAM_BITS = 13  # of a stream's number
+
+
+class Failure(IntEnum):
+    """Why a job ended early."""
+
+    NONE = 0
+    TIMEOUT = 1  #: nothing has moved for ``timeout`` cycles
+    MEMORY = 2  #: memory answered a read or a write with an error
+    SETTINGS = 3  #: a job of no frames, or of batches of none
+
+
+class Way(IntEnum):
+    """Of a stage's streams: to the stages behind it, and to those before it."""
+
+    FORWARD = 0
+    BACKWARD = 1
+
+
+NODE_COUNTERS = {
+    "cycles": "cycles in which a job was under way",
+    "read_beats": f"beats of {BEAT_BYTES} bytes read from memory",
+    "written_beats": "and written to it",
+}
+
+
+class StreamWord(IntEnum):
+    """What the register ``stream_word`` shows of a stream, since the last job has begun."""
+
+    BUSY = 0  #: cycles, bits 31…0; likewise the others
+    BUSY_HIGH = 1  #: bits 47…32
+    STARVED = 2  #: the stage waited for what comes before it
+    STARVED_HIGH = 3
+    BLOCKED = 4  #: it waited for what comes behind it
+    BLOCKED_HIGH = 5
+    FRAMES = 6  #: that have left in full
+    NONFINITE = 7  #: bit 31: there was an infinity or a NaN; bits 23…0: the first frame with one
+
+
+@dataclass(frozen=True)
+class StageStream:
+    """A stream that leaves a stage: its outputs, or the gradients of the input ``port``."""
+
+    stage: int
+    way: Way
+    port: int = 0
+
+
+def stage_streams(network: Network) -> tuple[StageStream, ...]:
+    """All streams that leave stages, in the order of their numbers."""
+    found = []
+    for index, stage in enumerate(network.stages):
+        if not isinstance(stage.layer, Output):
+            found.append(StageStream(index, Way.FORWARD))
+            ports = 1 if isinstance(stage.layer, SoftCrossLoss) else len(stage.layer.inputs)
+            found += [StageStream(index, Way.BACKWARD, port) for port in range(ports * stage.layer.gradient)]
+    return tuple(found)
+
+
+def network_constants(network: Network) -> dict[str, int]:
+    """What a node that was made for ``network`` says of itself, by field."""
+    digest = int(network.digest[:16], 16)
+    return {
+        "id": IDENTITY,
+        "version": VERSION,
+        "stages": len(network.stages),
+        "digest_high": digest >> WORD_BITS,
+        "digest_low": digest & ((1 << WORD_BITS) - 1),
+    }
+
+
+def _identity() -> tuple[Register, ...]:
+    return (
+        *identity_registers(IDENTITY, VERSION),
+        shape_register(Field("stages", STAGE_BITS, "of the network, inputs and output included")),
+        Register("digest_high", Access.RO, "of the network and how it is built: bits 255…224 of its SHA-256"),
+        Register("digest_low", Access.RO, "bits 223…192"),
+    )
+
+
+def _control() -> tuple[Register, ...]:
+    return (
+        control_register(
+            Field("start", 1, "a job, with the registers below; nothing while one is under way"),
+            note="after TIMEOUT and MEMORY only a reset helps",
+        ),
+        status_register(
+            Field("running", 1, "a job is under way"),
+            *failure_fields(Failure, "the last job has failed"),
+            Field("nonfinite", 1, "an infinity or a NaN has left a stage"),
+            Field("waits", 1, "of TIMEOUT: a stream is offered and not taken"),
+            Field("waiting_stream", STREAM_BITS, "the number of the first one of these"),
+        ),
+    )
+
+
+def _job() -> tuple[Register, ...]:
+    modes = ", ".join(f"{mode.value} {mode.name.lower()}" for mode in Mode)
+    places = {
+        "parameters": "of the parameter image",
+        "images": "of the first image",
+        "labels": "of the first label",
+        "results": "of the first result",
+    }
+    return (
+        Register("mode", Access.RW, modes, bits=2),
+        Register("frames", Access.RW, "of the job, where it evaluates or trains", bits=FRAME_BITS),
+        Register("batch", Access.RW, "frames of a batch, where it trains", bits=FRAME_BITS),
+        Register("eta", Access.RW, "-learning rate / batch, binary32"),
+        Register("last_eta", Access.RW, "the same of the last batch, which has the frames that are left"),
+        Register("momentum", Access.RW, "binary32"),
+        *(
+            Register(name, Access.RW, f"byte address {what}, a multiple of {BEAT_BYTES}", bits=64)
+            for name, what in places.items()
+        ),
+        Register("timeout", Access.RW, "cycles in which nothing moves until TIMEOUT", reset=TIMEOUT),
+    )
+
+
+def _streams() -> tuple[Register, ...]:
+    words = ", ".join(f"{word.value} {word.name.lower()}" for word in StreamWord)
+    return (
+        Register(
+            "stream",
+            Access.RW,
+            "which word of which stream `stream_word` shows; streams are numbered by the network",
+            (
+                Field("word", max(StreamWord).bit_length(), words),
+                Field("stream_number", STREAM_BITS, "forward and backward of stage 0, of stage 1, …"),
+            ),
+        ),
+        Register("stream_word", Access.RO, "that word, of the last job"),
+    )
+
+
+def cluster_registers() -> RegisterMap:
+    """The register map of a cluster node; the same for all networks."""
+    return node_map(_identity(), _control(), _job(), _streams(), counter_registers(NODE_COUNTERS, bits=64))

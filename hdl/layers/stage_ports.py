@@ -1,0 +1,66 @@
+"""The stages of a network as components, and where their streams are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth import Cat, Const
+
+from fanin.cnn import Consumer, Network
+from fanin.hdl.layers.registers import StageStream, Way
+from fanin.hdl.layers.store import Store, streams
+
+
+@dataclass(frozen=True)
+class StagePorts:
+    """Streams of each stage: those of its component in ``layers``, by index, or of the store at the ends."""
+
+    network: Network
+    layers: dict[int, Any]
+    store: Store
+
+    def outputs(self, stage: int) -> Any:
+        """The feature map that it makes."""
+        if stage in self.layers:
+            return self.layers[stage].outputs
+        network = self.network
+        return streams(self.store.readers)[(network.images, network.labels).index(stage)]
+
+    def features(self, consumer: Consumer) -> Any:
+        """Where a consumer takes a feature map."""
+        if consumer.stage in self.layers:
+            return self.layers[consumer.stage].features[consumer.port]
+        return streams(self.store.writers)[0]
+
+    def gradients(self, stage: int) -> Any:
+        """Where it takes gradients of its output; None where nothing learns from them."""
+        return self._member(stage, "gradients")
+
+    def input_gradients(self, consumer: Consumer) -> Any:
+        """Gradients that a consumer sends back; None where it sends none."""
+        ports = self._member(consumer.stage, "input_gradients") or []
+        return ports[consumer.port] if consumer.port < len(ports) else None
+
+    def leaving(self, one: StageStream) -> Any:
+        """A stream that leaves a stage."""
+        if one.way is Way.FORWARD:
+            return self.outputs(one.stage)
+        return self.input_gradients(Consumer(one.stage, one.port))
+
+    def source(self, one: StageStream) -> tuple[Any, Any]:
+        """Whether what a stage needs for a stream is offered, and whether the stage would take it.
+
+        Where there are several inputs, it always would: it waits for the one that is not there. Where there
+        is none in sight, it never waits.
+        """
+        if one.way is Way.FORWARD:
+            ports = self._member(one.stage, "features") or []
+        else:
+            ports = [port for port in [self.gradients(one.stage)] if port is not None]
+        if len(ports) == 1:
+            return ports[0].valid, ports[0].ready
+        return Cat(port.valid for port in ports).all(), Const(len(ports) > 1)
+
+    def _member(self, stage: int, name: str) -> Any:
+        return getattr(self.layers.get(stage), name, None)

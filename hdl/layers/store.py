@@ -1,0 +1,250 @@
+"""The store: the one owner of a device's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.cnn_memory import (
+    ADDRESS_BITS,
+    BEAT_BITS,
+    BEAT_BYTES,
+    BEAT_WORDS,
+    BURST,
+    Frames,
+    StoreConfig,
+    beats,
+)
+from fanin.hdl.bus.axi4 import join_memory, memory_signature
+from fanin.hdl.layers.burst_requests import BEAT_ADDRESS_BITS
+from fanin.hdl.layers.gearbox import Gearbox
+from fanin.hdl.layers.interface import FRAME_BITS, LayerControl, Mode, word_stream
+from fanin.hdl.layers.memory_channels import ReadChannel, WriteChannel
+from fanin.hdl.layers.memory_ports import ReadPort, WritePort
+from fanin.hdl.layers.parameter_image import ParameterCollector, ParameterLoader
+from fanin.hdl.stream.connect import connect_typed
+from fanin.layers.family import WORD_BITS
+
+_LATENCY = 128  # cycles until a beat is there that one channel alone can wait for without a pause
+_WRITE_DEPTH = 3 * BURST  # beats: one burst goes, one waits, one comes in
+
+
+def _read_depth(lanes: int) -> int:
+    """Beats of a read channel's queue: what comes in while one burst is used, and what is on its way."""
+    bursts = -(-_LATENCY * min(lanes, BEAT_WORDS) // (BEAT_WORDS * BURST))
+    return (2 + bursts) * BURST
+
+
+def numbered(streams: Iterable[Any]) -> wiring.Signature:
+    """Streams of different widths as one member: ``stream0``, ``stream1``, …"""
+    return wiring.Signature({f"stream{number}": Out(signature) for number, signature in enumerate(streams)})
+
+
+def streams(interface: Any) -> list[Any]:
+    """The streams of a :func:`numbered` member, in their order."""
+    return [getattr(interface, f"stream{number}") for number in range(len(interface.signature.members))]
+
+
+class Store(wiring.Component):
+    """Move everything that goes between the layers and memory, through one AXI4 port of 512 bits.
+
+    A job's images and labels are read, results written, ``frames`` of each. What a layer saves goes to its ring
+    of frames, and from there to its replay; a frame is read only when memory has acknowledged all of it. In the
+    modes LOAD and DUMP each layer's words go in order between the parameter image and the layer.
+
+    Channels have the port in turn, each for a burst of up to 16 beats, and none without room for what it reads
+    or all of what it writes. So none can hold up another, and none waits in the middle of a burst.
+
+    Members
+    -------
+    ``control`` : In, LayerControl
+    ``bases`` : In, beats of memory at which ``parameters``, ``readers`` and ``writers`` begin
+        They stand still in a job.
+    ``readers`` : Out, stream0, stream1, …: of ``lanes`` words each
+    ``writers`` : In, likewise
+    ``save``, ``replay`` : In, Out, likewise, of each ring
+    ``load``, ``dump`` : Out, In, arrays of streams of one word, one for each section
+    ``done`` : Out(1)
+        Everything of the job that ends in memory, or comes out of the parameter image, has arrived.
+        From the second cycle after ``start`` on.
+    ``error`` : Out(1)
+        Pulse: memory answered with an error.
+    ``events`` : Out, struct of ``read`` and ``written``, pulses: a beat of the port
+    ``memory`` : Out, AXI4, 512 bits
+
+    Parameters
+    ----------
+    ``config`` : StoreConfig
+
+    Latency
+    -------
+    From ``start`` to the first ``arvalid`` 9 cycles; at least 98 % of the beats of the port, both ways, while
+    memory answers within 100 cycles.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Store".
+    """
+
+    def __init__(self, *, config: StoreConfig):
+        self.config = config
+        rings = numbered(word_stream(ring.frames.lanes) for ring in config.rings)
+        readers, writers = (
+            numbered(word_stream(frames.lanes) for frames in part) for part in (config.readers, config.writers)
+        )
+        bases = {"parameters": BEAT_ADDRESS_BITS} | {
+            name: data.ArrayLayout(BEAT_ADDRESS_BITS, len(part))
+            for name, part in (("readers", config.readers), ("writers", config.writers))
+        }
+        words, sections = stream.Signature(WORD_BITS), len(config.sections)
+        super().__init__(
+            {
+                "control": In(LayerControl),
+                "bases": In(data.StructLayout(bases)),
+                "readers": Out(readers),
+                "writers": In(writers),
+                "save": In(rings),
+                "replay": Out(rings),
+                "load": Out(words).array(sections),
+                "dump": In(words).array(sections),
+                "done": Out(1),
+                "error": Out(1),
+                "events": Out(data.StructLayout({"read": 1, "written": 1})),
+                "memory": Out(memory_signature(data_width=BEAT_BITS, address_width=ADDRESS_BITS)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A channel for everything that is read and for everything that is written; they share two ports."""
+        m = Module()
+        config, mode = self.config, self.control.mode
+        others = len(config.rings) + bool(config.sections)
+        m.submodules.read_port = read_port = ReadPort(count=len(config.readers) + others)
+        m.submodules.write_port = write_port = WritePort(count=len(config.writers) + others)
+        join_memory(m, read=read_port.axi, write=write_port.axi, memory=self.memory)
+        frames = Signal(FRAME_BITS)  # of the job that go through the layers
+        m.d.comb += frames.eq(Mux((mode == Mode.EVALUATE) | (mode == Mode.TRAIN), self.control.frames, 0))
+        pending = self._frames(m, read_port, write_port, frames)
+        self._rings(m, read_port, write_port)
+        if config.sections:
+            pending += self._parameters(m, read_port, write_port)
+        m.d.sync += [
+            self.done.eq(~Cat(pending).any()),
+            self.error.eq(read_port.error | write_port.error),
+            self.events.read.eq(read_port.arrived.any()),
+            self.events.written.eq(self.memory.wvalid & self.memory.wready),
+        ]
+        return m
+
+    def _frames(self, m: Module, read_port: Any, write_port: Any, frames: Signal) -> list[Any]:
+        """Images, labels and results. Returns what is still to be written of each."""
+        pending = []
+        for n, (kind, port) in enumerate(zip(self.config.readers, streams(self.readers), strict=True)):
+            reader = self._reader(m, f"reader{n}", read_port, n, kind, port)
+            m.d.comb += [reader.base.eq(self.bases.readers[n]), reader.frames.eq(frames)]
+        for n, (kind, port) in enumerate(zip(self.config.writers, streams(self.writers), strict=True)):
+            writer = self._writer(m, f"writer{n}", write_port, n, kind, port)
+            m.d.comb += [writer.base.eq(self.bases.writers[n]), writer.frames.eq(frames)]
+            pending.append(self._countdown(m, f"unwritten{n}", frames, write_port.landed[n]))
+        return pending
+
+    def _rings(self, m: Module, read_port: Any, write_port: Any) -> None:
+        """A frame that memory has acknowledged may be read; when all of it has come, its place is free."""
+        for n, ring in enumerate(self.config.rings):
+            r, w = len(self.config.readers) + n, len(self.config.writers) + n
+            save, replay = (streams(port)[n] for port in (self.save, self.replay))
+            reader = self._reader(m, f"replay{n}", read_port, r, ring.frames, replay, wrap=ring.capacity)
+            writer = self._writer(m, f"save{n}", write_port, w, ring.frames, save, wrap=ring.capacity)
+            m.d.comb += [
+                reader.base.eq(ring.address // BEAT_BYTES),
+                writer.base.eq(ring.address // BEAT_BYTES),
+                writer.frames.eq(ring.capacity),
+                reader.frame.eq(write_port.landed[w]),
+                writer.frame.eq(read_port.finished[r]),
+            ]
+
+    def _parameters(self, m: Module, read_port: Any, write_port: Any) -> list[Any]:
+        """The image is one frame, of the last channel of each port. Returns whether it is still under way."""
+        control, sections = self.control, self.config.sections
+        image = sum(map(beats, sections))
+        reader = ReadChannel(beats=image, depth=2 * BURST)
+        writer = WriteChannel(beats=image, depth=2 * BURST)
+        m.submodules.loader = loader = ParameterLoader(sections=sections)
+        m.submodules.collector = collector = ParameterCollector(sections=sections)
+        self._connect_reader(m, "load", read_port, -1, reader)
+        self._connect_writer(m, "dump", write_port, -1, writer)
+        connect_typed(m, reader.o, loader.i)
+        connect_typed(m, collector.o, writer.i)
+        for n in range(len(sections)):
+            connect_typed(m, loader.o[n], wiring.flipped(self.load[n]))
+            connect_typed(m, wiring.flipped(self.dump[n]), collector.i[n])
+        load, dump = control.mode == Mode.LOAD, control.mode == Mode.DUMP
+        m.d.comb += [
+            reader.base.eq(self.bases.parameters),
+            writer.base.eq(self.bases.parameters),
+            reader.frames.eq(load),
+            writer.frames.eq(dump),
+            loader.restart.eq(control.start & load),
+            collector.restart.eq(control.start & dump),
+        ]
+        return [loader.busy, self._countdown(m, "undumped", dump, write_port.landed[-1])]
+
+    def _reader(
+        self, m: Module, name: str, port: Any, index: int, kind: Frames, o: Any, *, wrap: int = 0
+    ) -> ReadChannel:
+        """A channel from memory to the stream ``o``."""
+        channel = ReadChannel(beats=kind.beats, depth=_read_depth(kind.lanes), wrap=wrap)
+        self._connect_reader(m, name, port, index, channel)
+        unpacker = Gearbox(source=BEAT_WORDS, target=kind.lanes, frame=kind.words)
+        m.submodules[f"{name}_unpacker"] = unpacker
+        m.d.comb += [
+            unpacker.i.payload.as_value().eq(channel.o.payload),
+            unpacker.i.valid.eq(channel.o.valid),
+            channel.o.ready.eq(unpacker.i.ready),
+        ]
+        connect_typed(m, unpacker.o, wiring.flipped(o))
+        return channel
+
+    def _writer(
+        self, m: Module, name: str, port: Any, index: int, kind: Frames, i: Any, *, wrap: int = 0
+    ) -> WriteChannel:
+        """A channel from the stream ``i`` to memory."""
+        channel = WriteChannel(beats=kind.beats, depth=_WRITE_DEPTH, wrap=wrap)
+        self._connect_writer(m, name, port, index, channel)
+        packer = Gearbox(source=kind.lanes, target=BEAT_WORDS, frame=kind.words)
+        m.submodules[f"{name}_packer"] = packer
+        connect_typed(m, wiring.flipped(i), packer.i)
+        m.d.comb += [
+            channel.i.payload.eq(packer.o.payload),
+            channel.i.valid.eq(packer.o.valid),
+            packer.o.ready.eq(channel.i.ready),
+        ]
+        return channel
+
+    def _connect_reader(self, m: Module, name: str, port: Any, index: int, channel: ReadChannel) -> None:
+        m.submodules[name] = channel
+        connect_typed(m, channel.request, port.requests[index])
+        m.d.comb += [
+            channel.restart.eq(self.control.start),
+            channel.beat.eq(port.beat),
+            channel.arrived.eq(port.arrived[index]),
+        ]
+
+    def _connect_writer(self, m: Module, name: str, port: Any, index: int, channel: WriteChannel) -> None:
+        m.submodules[name] = channel
+        connect_typed(m, channel.request, port.requests[index])
+        connect_typed(m, channel.o, port.beats[index])
+        m.d.comb += channel.restart.eq(self.control.start)
+
+    def _countdown(self, m: Module, name: str, frames: Any, landed: Any) -> Any:
+        """Whether memory has yet to acknowledge some of so many frames."""
+        left = Signal(FRAME_BITS, name=name)
+        with m.If(self.control.start):
+            m.d.sync += left.eq(frames)
+        with m.Elif(landed):
+            m.d.sync += left.eq(left - 1)
+        return left.any()

@@ -1,0 +1,32 @@
+"""The machines: the golden model batch by batch is the same as in one job, and tells how far it is."""
+
+import numpy as np
+import pytest
+
+from fanin.cli.cluster.builds import open_build
+from fanin.cli.cluster.checkpoint import flat
+from fanin.cli.cluster.machine import one_hot
+from fanin.cli.cluster.machines import Golden
+from fanin.cnn_training import Job
+from fanin.golden.cnn.network import GoldenNetwork, initial_state
+from tests.fanin.cli.cluster.conftest import images
+
+
+@pytest.fixture(scope="module")
+def network(small):
+    return open_build(small.build).planned.network
+
+
+def test_batches_one_by_one_leave_the_state_of_one_job(network):
+    words, labels = images(29, 3)
+    states, job = tuple(initial_state(network, 1)), Job.of(29, 8, 0.1, 0.9)
+    whole = GoldenNetwork(network, states)
+    softmax = whole.train(words, one_hot(network, labels), job)
+    machine, told = Golden(network), []
+    machine.load(states)
+    outputs = machine.train(words, labels, job, told.append)
+    assert told == [8, 16, 24, 29]
+    assert np.array_equal(outputs, softmax.reshape(29, 3))
+    found, right = (flat(network, tuple(each)) for each in (machine.dump(), whole.states))
+    assert all(np.array_equal(found[name], right[name]) for name in right)
+    assert np.array_equal(machine.evaluate(words), whole.evaluate(words).reshape(29, 3))

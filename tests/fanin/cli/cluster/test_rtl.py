@@ -1,0 +1,132 @@
+"""The node as a machine: the golden model's bits, what it counted, and what there is no hardware for."""
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from fanin.cli.cluster import hardware
+from fanin.cli.cluster.checkpoint import flat
+from fanin.cli.cluster.hardware import hardware_of
+from fanin.cli.cluster.machine import NotFinite, quiet
+from fanin.cli.cluster.machines import Golden
+from fanin.cli.cluster.rtl import Rtl, node_of, write_verilog
+from fanin.cli.main import main
+from fanin.cnn_examples import EXAMPLES
+from fanin.cnn_training import Job
+from fanin.errors import InputError
+from fanin.golden.cnn.network import initial_state
+from fanin.planner.model.load import load_model
+from fanin.planner.plan.network import PlannedNetwork, unplanned
+from tests.support import slow
+
+FRAMES, BATCH = 11, 4
+
+
+def planned(network):
+    cycles = tuple(stage.layer.cycles(stage.parallelism) for stage in network.stages)
+    clock = 100_000_000
+    return PlannedNetwork(network, "fpga0", clock, Fraction(clock, max(cycles)), cycles, "")
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return planned(EXAMPLES["tiny"])
+
+
+@pytest.fixture(scope="module")
+def node(tiny):
+    return Rtl(tiny, "c")
+
+
+@pytest.fixture
+def data(tiny):
+    rng = np.random.default_rng(5)
+    shape = tiny.network.stages[tiny.network.images].layer.output
+    classes = tiny.network.stages[tiny.network.labels].layer.output.words
+    images = rng.standard_normal((FRAMES, shape.h, shape.w, shape.c)).astype(np.float32)
+    return images, rng.integers(0, classes, FRAMES)
+
+
+@pytest.mark.verilator
+class TestNode:
+    def test_it_trains_classifies_and_keeps_its_state_as_the_golden_model_does(self, tiny, node, data):
+        golden, job = Golden(tiny.network), Job.of(FRAMES, BATCH, 0.5, 0.9)
+        for machine in (node, golden):
+            machine.load(tuple(initial_state(tiny.network, 1)))
+        for _ in range(2):
+            told = []
+            found, right = node.train(*data, job, told.append), golden.train(*data, job, quiet)
+            assert np.array_equal(found.view(np.uint32), right.view(np.uint32))
+            assert told == [FRAMES]
+            assert np.array_equal(node.evaluate(data[0]), golden.evaluate(data[0]))
+        states = (flat(tiny.network, machine.dump()) for machine in (node, golden))
+        found, right = ({name: values.tobytes() for name, values in each.items()} for each in states)
+        assert found == right
+
+    def test_it_names_where_an_infinity_came_first(self, tiny, node, data):
+        images = data[0].copy()
+        images[6, 1, 1, 0] = np.inf
+        node.load(tuple(initial_state(tiny.network, 1)))
+        with pytest.raises(NotFinite) as caught:
+            node.train(images, data[1], Job.of(FRAMES, BATCH, 0.5, 0.9), quiet)
+        image = tiny.network.stages[tiny.network.images].name
+        assert (caught.value.layer, caught.value.part, caught.value.frame) == (image, "output", 6)
+
+    def test_what_it_counted_is_set_beside_the_plan(self, tiny, node, data):
+        node.load(tuple(initial_state(tiny.network, 1)))
+        node.train(*data, Job.of(FRAMES, BATCH, 0.5, 0.9), quiet)
+        found = hardware_of(tiny, node, BATCH)
+        assert found["frames"] == FRAMES
+        assert len(found["timeline"]) == FRAMES
+        assert found["timeline"][0] == 0
+        assert 0.5 < found["of_planned"] <= 1.001  # never faster than planned
+        assert found["frames_per_second_with_updates"] < found["frames_per_second"]
+        names = [stage.name for stage in tiny.network.stages]
+        for way in found["ways"]:
+            shares = [way[f"{kind}_share"] for kind in ("busy", "starved", "blocked")]
+            assert sum(shares) == pytest.approx(1, abs=0.01)
+            assert way["planned"] == tiny.cycles[names.index(way["layer"])]
+        words = sum(stage.layer.saved for stage in tiny.network.stages)
+        assert found["written_bytes_per_frame"] >= 4 * words
+        assert set(found["rings"]) == {stage.name for stage in tiny.network.stages if stage.layer.saved}
+        json.dumps(found)
+
+
+def test_the_rate_is_that_of_frames_that_stream():
+    """A batch's first results come faster, the last batch has one frame only."""
+    batches = [[0, 5, 10, 20, 30, 40], [100, 102, 104, 114, 124, 134], [200]]
+    assert hardware._period([at for batch in batches for at in batch], 6) == 10
+    assert hardware._period([7], 6) is None
+
+
+def test_the_node_is_written_as_verilog_with_its_registers(tiny, tmp_path):
+    write_verilog(tmp_path / "verilog", "fpga0", node_of(tiny))
+    assert "module cluster_node(" in (tmp_path / "verilog/fpga0.v").read_text()
+    assert "#define FANIN_CLUSTER_NODE_" in (tmp_path / "verilog/fpga0.h").read_text()
+
+
+def test_a_layer_without_hardware_is_named(tmp_path):
+    (tmp_path / "model.py").write_text(
+        "from fanin.planner import *\n"
+        "x = im2col(3, 1, add_input('image', [6, 6, 2]))\n"
+        "x = dense(3, x)\n"
+        "add_output('class', soft_cross_loss(x, add_input('label', [3])))\n"
+    )
+    network = unplanned(load_model(str(tmp_path / "model.py")))
+    with pytest.raises(InputError, match=r"^model: im2col1: there is no hardware for layers of kind im2col$"):
+        node_of(planned(network))
+
+
+@pytest.mark.parametrize("arithmetic", slow("c", "rtl"))
+@pytest.mark.verilator
+def test_a_plan_is_built_and_trains_in_rtl(small, tmp_path, capsys, arithmetic):
+    words = ["build", small.plan, "-o", tmp_path / "build", "--verilog", "--arith", arithmetic]
+    assert main(["cluster", *map(str, words)]) == 0
+    assert (tmp_path / "build/verilog/fpga0.v").is_file()
+    words = ["run", tmp_path / "build", small.data, "--epochs", "2", "--batch", "8", "-o", tmp_path / "run"]
+    assert main(["cluster", *map(str, words)]) == 0
+    record = json.loads((tmp_path / "run/run.json").read_text())
+    assert (record["on"], record["bit_exact"], record["frames_compared"]) == ("rtl", True, 80)
+    assert main(["cluster", "check", str(tmp_path / "run")]) == 0

@@ -1,0 +1,310 @@
+"""Runs on the golden model: files, states, what they follow from; and a line for what cannot be run."""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fanin.cli.cluster import machines
+from fanin.cli.cluster.builds import open_build
+from fanin.cli.cluster.checkpoint import flat, load_checkpoint, save_checkpoint
+from fanin.cli.cluster.runs import open_run
+from fanin.cli.main import main
+from fanin.cnn_training import Training
+
+
+def run(small, output, *options):
+    """A run's exit status."""
+    words = [
+        "cluster",
+        "run",
+        small.build,
+        small.data,
+        "--on",
+        "golden",
+        "--batch",
+        "8",
+        "-o",
+        output,
+        *options,
+    ]
+    return main([str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def done(small, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("done") / "run"
+    assert run(small, folder, "--epochs", "3", "--seed", "2") == 0
+    return folder
+
+
+@pytest.fixture
+def copy(done, tmp_path):
+    return shutil.copytree(done, tmp_path / "copy")
+
+
+def bits(folder, name):
+    found = open_run(folder)
+    return {key: values.tobytes() for key, values in flat(found.network, found.state(name).states).items()}
+
+
+def refusal(capsys, *words):
+    """What is said of a command that is refused; nothing goes to stdout."""
+    assert main([str(word) for word in words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("fanin: error: ")
+    assert err.count("\n") == 1
+    return err.removeprefix("fanin: error: ").strip()
+
+
+def test_a_run_keeps_its_build_its_states_and_a_report(small, done):
+    record = json.loads((done / "run.json").read_text())
+    assert sorted(path.name for path in done.iterdir()) == ["build", "report.html", "run.json", "states"]
+    states = [f"states/epoch00000{n}-00000000.npz" for n in range(4)]
+    assert record["checkpoints"] == states
+    assert sorted(f"states/{path.name}" for path in (done / "states").iterdir()) == states
+    assert open_build(done / "build") == open_build(small.build)
+    assert (record["error"], record["bit_exact"], record["on"]) == (None, None, "golden")
+    assert (record["frames"], record["data"]["train"], record["data"]["test"]) == (120, 40, 12)
+    assert [epoch["epoch"] for epoch in record["epochs"]] == [1, 2, 3]
+    losses = [epoch["golden"]["loss"] for epoch in record["epochs"]]
+    assert losses[2] < losses[0]
+    assert record["accuracy"] == record["epochs"][2]["golden"]["accuracy"]
+    assert record["training"]["schedule"] == "cosine"
+    assert (record["training"]["batch"], record["training"]["seed"]) == (8, 2)
+
+
+def test_a_run_is_summed_up_in_a_table(small, tmp_path, capsys):
+    assert run(small, tmp_path / "run", "--epochs", "1") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"small on {small.data}, in the golden model: batches of 8"
+    assert lines[2].split() == ["epoch", "lr", "loss", "golden", "accuracy", "golden"]
+    assert lines[-1].split() == ["report", str(tmp_path / "run/report.html")]
+
+
+def test_json_is_what_run_json_has(small, tmp_path, capsys):
+    assert run(small, tmp_path / "run", "--epochs", "1", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "run/run.json").read_text())
+
+
+def test_the_same_run_has_the_same_bits_and_another_seed_others(small, done, tmp_path):
+    last = "states/epoch000003-00000000.npz"
+    for seed, same in ((2, True), (3, False)):
+        folder = tmp_path / str(seed)
+        assert run(small, folder, "--epochs", "3", "--seed", seed) == 0
+        assert (bits(folder, last) == bits(done, last)) == same
+
+
+def test_states_every_two_batches_change_no_bit(small, done, tmp_path):
+    folder = tmp_path / "run"
+    assert run(small, folder, "--epochs", "3", "--seed", "2", "--checkpoint", "2") == 0
+    found = open_run(folder).states
+    places = ["0-00000000", "0-00000016", "0-00000032", "1-00000000", "1-00000016"]
+    assert [name.removeprefix("states/epoch00000").removesuffix(".npz") for name in found[:5]] == places
+    assert len(found) == 10
+    assert bits(folder, found[-1]) == bits(done, found[-1])
+    assert main(["cluster", "check", str(folder)]) == 0
+
+
+def test_first_parameters_may_come_from_a_file(small, done, tmp_path, capsys):
+    first = tmp_path / "first.npz"
+    assert main(["cluster", "init", str(small.model), "--seed", "2", "-o", str(first)]) == 0
+    assert capsys.readouterr().out == f"{first}: 187 parameters of small, seed 2\n"
+    folder = tmp_path / "run"
+    assert run(small, folder, "--epochs", "3", "--seed", "2", "--init", first) == 0
+    last = "states/epoch000003-00000000.npz"
+    assert bits(folder, last) == bits(done, last)
+    assert main(["cluster", "init", str(small.model), "--seed", "9", "-o", str(first)]) == 0
+    assert run(small, folder, "--epochs", "3", "--seed", "2", "--init", first) == 0
+    assert bits(folder, last) != bits(done, last)
+
+
+class TestCheck:
+    def test_every_state_is_the_golden_model_s(self, done, capsys):
+        assert main(["cluster", "check", str(done)]) == 0
+        assert capsys.readouterr().out == f"{done}: 3 states, every bit is the golden model's\n"
+        assert main(["cluster", "check", str(done), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == {"states": 3, "complaints": []}
+
+    def test_one_bit_shows_in_the_state_that_has_it_and_in_the_next(self, copy, capsys):
+        found = open_run(copy)
+        name = found.states[2]
+        state = found.state(name)
+        weights = state.states[1]["weights"]
+        weights.view(np.uint32)[2, 2, 1, 3] ^= 1 << 20
+        save_checkpoint(copy / name, found.network, state)
+        assert main(["cluster", "check", str(copy)]) == 1
+        out = capsys.readouterr().out.splitlines()
+        assert out[0].startswith(f"{name}: conv1/weights: 1 of 72 words differ; word 71 is 0x")
+        assert out[1].startswith(f"{found.states[3]}: ")
+        assert out[2] == f"{copy}: 3 states, not all are the golden model's"
+
+    def test_states_that_changed_places_are_refused(self, copy, capsys):
+        first, second = (copy / name for name in open_run(copy).states[1:3])
+        content = first.read_bytes()
+        first.write_bytes(second.read_bytes())
+        second.write_bytes(content)
+        said = refusal(capsys, "cluster", "check", copy)
+        assert said == f"{first}: is not the state behind epoch 1 and 0 frames"
+
+    def test_other_data_is_refused(self, copy, capsys, tmp_path):
+        record = json.loads((copy / "run.json").read_text())
+        with np.load(record["data"]["name"]) as archive:
+            arrays = dict(archive)
+        arrays["x_test"][3, 2, 1, 0] += 1
+        np.savez(tmp_path / "other.npz", **arrays)
+        record["data"]["name"] = str(tmp_path / "other.npz")
+        (copy / "run.json").write_text(json.dumps(record))
+        said = refusal(capsys, "cluster", "check", copy)
+        assert said == f"{tmp_path}/other.npz: is not what {copy} was trained on"
+
+    def test_a_state_of_another_run_is_refused(self, copy, capsys):
+        found = open_run(copy)
+        state = load_checkpoint(copy / found.states[1], found.network)
+        about = state.about.__class__(state.about.name, state.about.model)
+        save_checkpoint(copy / found.states[1], found.network, state.__class__(about, state.states))
+        assert (
+            refusal(capsys, "cluster", "check", copy) == f"{copy / found.states[1]}: is a state of another run"
+        )
+
+    def test_what_is_no_run_is_refused(self, small, capsys):
+        said = refusal(capsys, "cluster", "check", small.build)
+        assert said == f"{small.build}: holds no run.json of fanin cluster run"
+
+
+@pytest.fixture
+def spoil(small, tmp_path):
+    """The data with all words of a frame to train on replaced."""
+
+    def replace(frame, word):
+        with np.load(small.data) as archive:
+            arrays = dict(archive)
+        arrays["x_train"][frame] = word
+        np.savez(tmp_path / "spoilt.npz", **arrays)
+        return SimpleNamespace(**vars(small) | {"data": tmp_path / "spoilt.npz"})
+
+    return replace
+
+
+def test_a_frame_that_overflows_ends_the_run_and_names_layer_frame_and_last_state(spoil, tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert run(spoil(17, 3.4e38), folder, "--checkpoint", "1") == 1
+    frame = list(Training().order(0, 40)).index(17)
+    last = folder / f"states/epoch000000-{frame // 8 * 8:08}.npz"
+    said = f"conv1: first infinity or NaN in the output of frame {frame} of epoch 1"
+    assert capsys.readouterr().err == f"fanin: error: {said}; the last state is {last}\n"
+    assert json.loads((folder / "run.json").read_text())["error"] == said
+    assert last.is_file()
+    assert main(["cluster", "check", str(folder)]) == 0
+
+
+def test_a_state_that_overflows_is_not_kept(spoil, tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert run(spoil(Training().order(0, 40)[-1], 1e25), folder, "--epochs", "1") == 1
+    said = "conv1/weights: infinity or NaN behind frame 40 of epoch 1"
+    assert capsys.readouterr().err.startswith(
+        f"fanin: error: {said}; the last state is {folder}/states/epoch000000-"
+    )
+
+
+def test_an_interrupted_run_keeps_its_states(small, tmp_path, monkeypatch, capsys):
+    def train(self, images, labels, job, progress, own=machines.Golden.train):
+        if job.eta != first_eta:
+            raise KeyboardInterrupt
+        return own(self, images, labels, job, progress)
+
+    first_eta = np.float32(-0.1 / 8)
+    monkeypatch.setattr(machines.Golden, "train", train)
+    folder = tmp_path / "run"
+    assert run(small, folder, "--epochs", "3") == 130
+    assert capsys.readouterr().err == "fanin: error: interrupted\n"
+    record = json.loads((folder / "run.json").read_text())
+    assert record["error"] == "interrupted"
+    assert [name[12:19] for name in record["checkpoints"]] == ["000000-", "000001-"]
+    assert (folder / "report.html").is_file()
+
+
+def test_nothing_said_plans_builds_and_trains_the_digits(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["cluster", "run", "--on", "golden", "--epochs", "1"]) == 0
+    folder = tmp_path / "runs/cluster"
+    assert open_build(folder / "build").planned.network.name == "digits_cnn"
+    assert (folder / "build/plan/report.html").is_file()
+    record = json.loads((folder / "run.json").read_text())
+    assert record["frames"] == 1347
+    assert record["epochs"][0]["golden"]["train_accuracy"] > 0.4
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--epochs 0", "--epochs must be in 1…100,000, not 0"),
+        ("--batch 0", "--batch must be in 1…16,777,215, not 0"),
+        ("--batch 41", "--batch must be at most 40, the frames of {data}, not 41"),
+        ("--lr nan", "--lr must be in 0…1,000,000, not nan"),
+        ("--lr -1", "--lr must be in 0…1,000,000, not -1"),
+        ("--momentum 2", "--momentum must be in 0…1, not 2"),
+        ("--seed -1", "--seed must be in 0…4,294,967,295, not -1"),
+        ("--checkpoint 0", "--checkpoint must be in 1…16,777,216, not 0"),
+        ("--schedule linear", "--schedule must be constant, cosine or step:EPOCHS:FACTOR"),
+        ("--on fpga", "argument --on: invalid choice: 'fpga'"),
+        ("--init absent.npz", "absent.npz: cannot be read: No such file or directory"),
+        ("--init {data}", "{data}: no checkpoint of fanin cluster"),
+        ("-o {model}", "{model}: is a file; -o names a directory"),
+        ("-o {plan}", "{plan}: exists and holds no run.json of an earlier run"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_in_one_line(small, tmp_path, capsys, monkeypatch, options, said):
+    monkeypatch.chdir(tmp_path)
+    words = [
+        "cluster",
+        "run",
+        small.build,
+        small.data,
+        "--on",
+        "golden",
+        *options.format(**vars(small)).split(),
+    ]
+    assert refusal(capsys, *words).startswith(said.format(**vars(small)))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("run {plan}", "{plan}: holds no build.json of fanin cluster build; build the plan first"),
+        ("run absent", "absent: holds no build.json of fanin cluster build"),
+        ("run {build}", "digits: its images are 8×8×1; the network takes 6×6×2"),
+        ("run {build} faces", "faces: no folder with MNIST's four idx files, no .npz"),
+        ("build {build} -o x", "{build}/plan.json: cannot be read: No such file or directory"),
+        ("build {plan} -o {plan}", "{plan}: exists and holds no build.json of an earlier build"),
+        ("build {plan}", "the following arguments are required: -o"),
+        ("init absent.py -o x.npz", "absent.py: no such file"),
+        ("init {model} --seed -1 -o x.npz", "--seed must be in 0…4,294,967,295, not -1"),
+        ("init {model} --seed 1 --from {data} -o x.npz", "--seed and --from: parameters are drawn, or taken"),
+        ("init {model} --from {data} -o x.npz", "{data}: conv1/weights is missing"),
+        ("init {model} -o {plan}", "{plan}: cannot be written: Is a directory"),
+        ("export {build} -o x.npz", "{build}: holds no run.json of fanin cluster run"),
+        ("export {build} -o x.tflite", "x.tflite: ends with none of .onnx, .npz, .pt"),
+    ],
+)
+def test_other_parts_refuse_in_one_line_and_write_nothing(small, tmp_path, capsys, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    words = ["cluster", *words.format(**vars(small)).split()]
+    assert refusal(capsys, *words).startswith(said.format(**vars(small)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_build_whose_plan_was_changed_is_refused(small, tmp_path, capsys):
+    build = shutil.copytree(small.build, tmp_path / "build")
+    record = json.loads((build / "build.json").read_text())
+    (build / "build.json").write_text(json.dumps(record | {"plan": "0" * 64}))
+    said = refusal(capsys, "cluster", "run", build, small.data, "-o", tmp_path / "run")
+    assert said == f"{build}: its plan is not the one that was built; build again"
+    (build / "plan/plan.json").write_text((build / "plan/plan.json").read_text().replace("0.9", "0.8"))
+    said = refusal(capsys, "cluster", "run", build, small.data, "-o", tmp_path / "run")
+    assert said.startswith(f"{build}/plan/plan.json: the plan was edited: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["build"]

@@ -1,0 +1,146 @@
+"""The driver of a cluster node, and memory as its host sees it."""
+
+import numpy as np
+import pytest
+
+from fanin.cnn_examples import EXAMPLES
+from fanin.cnn_memory import MemoryMap
+from fanin.cnn_training import Job
+from fanin.hdl.layers.interface import Mode
+from fanin.hdl.layers.registers import (
+    Failure,
+    StageStream,
+    StreamWord,
+    Way,
+    cluster_registers,
+    network_constants,
+    stage_streams,
+)
+from fanin.host.cnn import CnnDriver, HostMemory, StreamCounters
+
+MAP = MemoryMap(EXAMPLES["tiny"], frames=5)
+REGISTERS = cluster_registers()
+
+
+def value(batch, name):
+    return dict(batch.operations)[REGISTERS.offset(name)]
+
+
+def bits(number):
+    return int(np.float32(number).view(np.uint32))
+
+
+def test_a_job_is_written_before_it_begins():
+    batch = CnnDriver(MAP).train(Job.of(5, 3, 0.3, 0.9))
+    assert [value(batch, name) for name in ("mode", "frames", "batch")] == [1, 5, 3]
+    assert value(batch, "eta") == bits(-0.3 / 3)
+    assert value(batch, "last_eta") == bits(-0.3 / 2)
+    assert value(batch, "momentum") == bits(0.9)
+    assert batch.operations[-1] == (REGISTERS.offset("control"), 0b11)  # counters count the job
+
+
+@pytest.mark.parametrize(("name", "mode"), [("load", Mode.LOAD), ("dump", Mode.DUMP)])
+def test_moving_parameters_needs_nothing_else(name, mode):
+    batch = getattr(CnnDriver(MAP), name)()
+    assert value(batch, "mode") == mode.value
+    assert len(batch.operations) == 2
+
+
+def test_places_are_those_of_the_memory_map():
+    batch = CnnDriver(MAP).configure(timeout=77)
+    for name in ("parameters", "images", "labels", "results"):
+        assert value(batch, name) == MAP.region(name).address
+    assert value(batch, "timeout") == 77
+
+
+@pytest.mark.parametrize("frames", [0, 6])
+def test_frames_that_memory_has_no_places_for_are_refused(frames):
+    with pytest.raises(ValueError, match=f"frames must be 1 to 5, not {frames}"):
+        CnnDriver(MAP).evaluate(frames)
+
+
+def test_a_node_of_another_network_is_refused():
+    driver, other = CnnDriver(MAP), CnnDriver(MemoryMap(EXAMPLES["residual"], frames=5))
+    constants = network_constants(MAP.network)
+    reads = [
+        REGISTERS[name].pack({field.name: constants[field.name] for field in REGISTERS[name].parts})
+        for name in ("id", "version", "shape", "digest_high", "digest_low")
+    ]
+    driver.check_identity(driver.identify().results(reads))
+    with pytest.raises(ValueError, match="the node's stages must be 14, not 10"):
+        other.check_identity(other.identify().results(reads))
+
+
+DRIVER = CnnDriver(MAP)
+
+
+def status(**fields):
+    return DRIVER.status_of([REGISTERS["status"].unpack(REGISTERS["status"].pack(fields))])
+
+
+def test_a_status_says_who_waits():
+    assert status(running=1).running
+    assert status(nonfinite=1).nonfinite
+    assert status(cause=2).cause is Failure.NONE  # not failed
+    failed = status(failed=1, cause=1, waits=1, waiting_stream=5)
+    assert (failed.cause, failed.waits) == (Failure.TIMEOUT, StageStream(4, Way.FORWARD))
+    assert DRIVER.explain(failed) == "TIMEOUT: what relu gives forward is not taken"
+    assert DRIVER.explain(status(failed=1, cause=2)) == "MEMORY"
+
+
+def read_streams(changes):
+    """All counters, each its number, and nothing that is not finite, but for ``changes``."""
+    count = len(stage_streams(MAP.network))
+    words = [8 * number + word if word < 7 else 0 for number in range(count) for word in range(8)]
+    for number, frame in changes.items():
+        words[8 * number + StreamWord.NONFINITE] = 1 << 31 | frame
+    return DRIVER.streams_of(DRIVER.streams().results(words))
+
+
+def test_counters_of_streams_are_put_together():
+    relu = read_streams({5: 9})[5]
+    assert relu == StreamCounters(
+        StageStream(4, Way.FORWARD), 40 | 41 << 32, 42 | 43 << 32, 44 | 45 << 32, frames=46, nonfinite=9
+    )
+    writes = [data for _, data in DRIVER.streams().operations if data is not None]
+    assert writes[8 * 5 + 3] == 5 << 3 | 3
+
+
+@pytest.mark.parametrize(
+    ("nonfinite", "first"),
+    [
+        ({}, None),
+        ({5: 3, 4: 2}, (3, Way.BACKWARD)),  # an earlier frame
+        ({6: 2, 5: 2}, (4, Way.FORWARD)),  # forward before backward
+        ({5: 2, 3: 2}, (3, Way.FORWARD)),  # nearer to the images
+        ({6: 2, 4: 2}, (4, Way.BACKWARD)),  # nearer to the loss
+        ({0: 0}, (0, Way.FORWARD)),
+    ],
+)
+def test_the_first_place_that_is_not_finite_is_found(nonfinite, first):
+    found = DRIVER.first_nonfinite(read_streams(nonfinite))
+    assert (found and (found.stream.stage, found.stream.way)) == first
+
+
+def test_memory_holds_what_the_host_wrote():
+    content = np.full(MAP.end, 0xAA, np.uint8)
+    memory = HostMemory(MAP, content)
+    rng = np.random.default_rng(1)
+    states = [rng.integers(0, 1 << 32, words, np.uint32) for words in MAP.store.sections]
+    images, labels = rng.random((5, 6, 6, 2), np.float32), rng.random((5, 3), np.float32)
+    memory.write_parameters(states)
+    memory.write_frames(images, labels)
+    assert all(map(np.array_equal, memory.read_parameters(), states))
+    second = MAP.region("images").address + 320
+    assert np.array_equal(content[second : second + 288].view("<f4"), images[1].ravel())
+    region = MAP.region("results")
+    content[region.address : region.end].view("<u4")[16:19] = [1, 2, 3]
+    assert memory.read_results(2)[1].view(np.uint32).tolist() == [1, 2, 3]
+
+
+def test_more_frames_than_fit_are_refused():
+    memory = HostMemory(MAP, np.zeros(MAP.end, np.uint8))
+    with pytest.raises(ValueError, match="at most 5 images"):
+        memory.write_frames(np.zeros((6, 72), np.float32), np.zeros((6, 3), np.float32))
+    with pytest.raises(ValueError, match=f"at least {MAP.end} bytes, not 3"):
+        HostMemory(MAP, np.zeros(3, np.uint8))

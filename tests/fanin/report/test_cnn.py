@@ -1,0 +1,143 @@
+"""The page of a CNN's training: its charts are to scale, and sentences name what limits."""
+
+import re
+
+import pytest
+
+from fanin.report.cnn.charts import cycles_chart, shares_chart, timeline_chart
+from fanin.report.cnn.page import cnn_page, exact_line, limit_lines, machines_in
+from tests.fanin.report.plans import elements, numbers, titles
+
+LAYERS = [
+    {"name": "image", "kind": "input", "cycles": 64},
+    {"name": "conv1", "kind": "conv", "cycles": 400},
+    {"name": "norm1", "kind": "online_norm", "cycles": 800},
+    {"name": "loss1", "kind": "soft_cross_loss", "cycles": 10},
+]
+
+
+def way(layer, direction, busy, shares=(0.5, 0.3, 0.2)):
+    names = [f"{kind}_share" for kind in ("busy", "starved", "blocked")]
+    return {"layer": layer, "way": direction, "port": 0, "busy": busy, **dict(zip(names, shares, strict=True))}
+
+
+WAYS = [
+    way("conv1", "forward", 410.5),
+    way("norm1", "forward", 640.0, (0.75, 0.25, 0)),
+    way("norm1", "backward", 810.0),
+]
+HARDWARE = {
+    "frames": 100,
+    "cycles": 90_000,
+    "cycles_per_frame": 820.0,
+    "frames_per_second": 121_951.2,
+    "of_planned": 0.9756,
+    "frames_per_second_with_updates": 111_111.1,
+    "read_bytes_per_frame": 2048.0,
+    "written_bytes_per_frame": 1024.0,
+    "read_share": 0.25,
+    "write_share": 0.125,
+    "ways": [*WAYS, way("loss1", "backward", 900.0, (1, 0, 0))],
+    "timeline": [0, 800, 1600, 4000, 4800, 5600],
+    "fifos": [{"from": "conv1", "to": "add1", "way": "forward", "transfers": 48}],
+    "rings": {"conv1": 6},
+}
+
+
+def run(on="rtl", hardware=HARDWARE, **changes):
+    """A run.json."""
+    others = {"rtl": ("rtl", "golden", "float64"), "golden": ("golden",)}[on]
+    epochs = [
+        {
+            "epoch": n,
+            "lr": 0.1 / n,
+            **{m: {"loss": 1 / n, "train_accuracy": 0.5, "accuracy": 0.4 + n / 10} for m in others},
+        }
+        for n in (1, 2, 3)
+    ]
+    return {
+        "error": None,
+        "bit_exact": on == "rtl" or None,
+        "on": on,
+        "frames": 300,
+        "frames_compared": 300 * (on == "rtl"),
+        "checkpoints": ["a", "b", "c", "d"],
+        "epochs": epochs,
+        "hardware": hardware if on == "rtl" else None,
+        "data": {"name": "digits", "sha256": "ab" * 32, "train": 100, "test": 20},
+        "training": {
+            "epochs": 3, "batch": 3, "rate": 0.1, "schedule": "cosine", "momentum": 0.9, "seed": 0,
+            "checkpoint": None,
+        },
+        "build": {
+            "model": "small", "device": "fpga0", "clock_hz": 100_000_000, "throughput": 125_000.0,
+            "arithmetic": "c", "network": "cd" * 32, "layers": LAYERS,
+        },
+    } | changes  # fmt: skip
+
+
+def test_planned_and_measured_cycles_are_on_one_scale():
+    drawn = {title: bar for bar in elements(cycles_chart(LAYERS, WAYS), "rect") for title in titles([bar])}
+    widths = {title: numbers(bar, "width")[0] for title, bar in drawn.items()}
+    scale = widths["norm1: 800 cycles planned"] / 800
+    assert widths["conv1: 400 cycles planned"] == pytest.approx(400 * scale, abs=0.02)
+    assert widths["conv1 forward: 410.5 cycles measured"] == pytest.approx(410.5 * scale, abs=0.02)
+    assert widths["norm1 backward: 810.0 cycles measured"] == pytest.approx(810 * scale, abs=0.02)
+
+
+def test_shares_of_a_way_are_stacked_and_fill_its_row():
+    bars = [(titles([bar])[0], numbers(bar, "x", "width")) for bar in elements(shares_chart(WAYS), "rect")]
+    first = [values for title, values in bars if title.startswith("conv1 forward")]
+    assert [title for title, _ in bars][:3] == [
+        "conv1 forward: busy 50.0 %", "conv1 forward: starved 30.0 %", "conv1 forward: blocked 20.0 %"
+    ]  # fmt: skip
+    (x, width), (behind, _), (_, last) = first
+    assert behind == pytest.approx(x + width, abs=0.02)
+    assert width == pytest.approx(2.5 * last, abs=0.1)
+
+
+def test_the_timeline_has_a_line_for_each_batch():
+    chart = timeline_chart(HARDWARE["timeline"], 3)
+    assert chart.count("<polyline") == 2
+    assert "frame 1 of batch 1: cycle 4,800" in chart
+
+
+def test_the_layer_that_limits_is_named():
+    planned, measured = limit_lines(run())
+    assert planned == "norm1 limits by plan: 800 cycles a frame, 125,000 frames a second at 100 MHz"
+    assert measured == (
+        "Measured, a frame came every 820.0 cycles while they stream, 97.6 % of the planned rate; "
+        "the busiest was norm1 forward, 75 % of the time"
+    )
+    two = [layer | {"cycles": min(layer["cycles"], 400)} for layer in LAYERS]
+    (planned,) = limit_lines(run("golden") | {"build": run()["build"] | {"layers": two}})
+    assert planned.startswith("conv1 and norm1 limit by plan: 400 cycles")
+
+
+def test_what_was_compared_is_said():
+    assert exact_line(run()) == "yes: the outputs of all 300 frames, and the state 3 times"
+    assert exact_line(run("golden")) == "this is the golden model"
+    assert exact_line(run(error="frame 3 differs", bit_exact=False)) == "NO: frame 3 differs"
+    assert machines_in(run()) == ["rtl", "golden", "float64"]
+
+
+@pytest.mark.parametrize("on", ["rtl", "golden"])
+def test_a_page_is_whole_and_refers_to_nothing_else(on):
+    page = cnn_page(run(on))
+    assert page.startswith("<!doctype html>")
+    assert not re.search(r'(?:src|href)="|url\(|https?://(?!www\.w3\.org)', page)
+    assert ("What the layers did" in page) == (on == "rtl")
+    assert ("conv1 to add1, forward" in page) == (on == "rtl")
+    assert page.count("<polyline") >= 2
+
+
+def test_a_run_that_failed_says_why_and_shows_what_there_is():
+    page = cnn_page(run(error="conv1: first infinity or NaN", hardware=None, bit_exact=False))
+    assert '<p class="verdict bad">conv1: first infinity or NaN</p>' in page
+
+
+def test_a_loss_that_is_no_number_is_in_no_chart():
+    record = run("golden")
+    record["epochs"][1]["golden"]["loss"] = None
+    page = cnn_page(record)
+    assert "<td>–</td>" in page

@@ -1,0 +1,121 @@
+# amaranth: UnusedElaboratable=no
+"""Networks train in gates bit for bit as in golden, whatever memory does; a node says what went wrong."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pytest
+
+from fanin.cnn_examples import EXAMPLES
+from fanin.cnn_memory import state_stages
+from fanin.cnn_training import Job
+from fanin.golden.cnn.image import state_image
+from fanin.golden.cnn.network import GoldenNetwork, initial_state
+from fanin.hdl.layers.node import ClusterNode
+from fanin.hdl.layers.registers import Way
+from fanin.host.cnn import CnnDriver
+from fanin.sim.cnn.cosim import Epoch, NodeCosim
+from fanin.sim.cosim.arrays import Arith
+from fanin.sim.cosim.simulator import SimulationFailed
+from tests.support import slow
+
+pytestmark = pytest.mark.verilator
+
+FRAMES, CLASSES = 11, 3
+JOB = Job.of(FRAMES, 4, 0.5, 0.9)  # the last batch has three frames
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A network, its node, data and an initial state."""
+
+    name: str
+    arith: Arith = Arith.C
+
+    @property
+    def network(self):
+        return EXAMPLES[self.name]
+
+    @cached_property
+    def cosim(self):
+        return NodeCosim(ClusterNode(network=self.network), arith=self.arith, quiet=True)
+
+    @cached_property
+    def data(self):
+        rng = np.random.default_rng(5)
+        shape = self.network.stages[self.network.images].layer.output
+        images = rng.standard_normal((FRAMES, shape.h, shape.w, shape.c)).astype(np.float32)
+        return images, np.eye(CLASSES, dtype=np.float32)[rng.integers(0, CLASSES, FRAMES)]
+
+    @cached_property
+    def states(self):
+        return initial_state(self.network, 1)
+
+    def words(self, states):
+        """Of each stage that has state."""
+        stages = self.network.stages
+        return [
+            state_image(stages[i].layer, stages[i].parallelism, states[i]) for i in state_stages(self.network)
+        ]
+
+    def run(self, jobs, **settings):
+        images, labels = self.data
+        epochs = [Epoch(job, images, labels, dump=True) for job in jobs]
+        return self.cosim.run(self.words(self.states), epochs, **{"timeout": 20_000} | settings).epochs
+
+
+TINY = Trial("tiny")
+TRIALS = [TINY, *slow(Trial("residual"), Trial("tiny", Arith.RTL))]
+
+
+@pytest.mark.parametrize("trial", TRIALS, ids=str)
+def test_training_is_bit_exact_whatever_the_memorys_latency(trial):
+    """Two epochs, and evaluation between them, which learns nothing."""
+    jobs = (JOB, None, JOB)
+    golden = GoldenNetwork(trial.network, trial.states)
+    expected = []
+    for job in jobs:
+        results = golden.train(*trial.data, job) if job else golden.evaluate(trial.data[0])
+        expected.append((results.reshape(FRAMES, CLASSES), trial.words(golden.states)))
+    for latency in (64, 3, 250):
+        for found, (results, states) in zip(trial.run(jobs, memory_latency=latency), expected, strict=True):
+            assert np.array_equal(found.results.view(np.uint32), results.view(np.uint32))
+            assert all(map(np.array_equal, found.states, states))
+
+
+def test_counters_say_what_each_stage_did():
+    (epoch,) = TINY.run([JOB])
+    assert epoch.written == sorted(epoch.written)
+    assert len(epoch.written) == FRAMES
+    cycles = epoch.counters["cycles"]
+    for one in epoch.streams:
+        assert one.nonfinite is None
+        # Labels and results pass, and so does everything else: all frames, both ways.
+        assert one.frames == FRAMES, one.stream
+        assert 0 < one.busy + one.starved + one.blocked <= cycles
+
+
+@pytest.mark.parametrize(("frame", "value"), [(6, np.nan), (0, np.inf)])
+def test_the_first_infinity_or_nan_is_found(frame, value):
+    """A pixel that is none shows in the images themselves; a weight that is too large where it is used."""
+    images, labels = TINY.data
+    spoilt = images.copy()
+    spoilt[frame, 3, 2, 1] = value
+    run = TINY.cosim.run(TINY.words(TINY.states), [Epoch(JOB, spoilt, labels)], timeout=20_000)
+    first = CnnDriver.first_nonfinite(run.epochs[0].streams)
+    assert (first.stream.stage, first.stream.way, first.nonfinite) == (TINY.network.images, Way.FORWARD, frame)
+
+
+def test_a_node_in_which_nothing_moves_for_long_fails():
+    """Here it is memory that answers late."""
+    with pytest.raises(SimulationFailed, match=r"the node failed by cycle \d+: TIMEOUT"):
+        TINY.run([JOB], timeout=200, memory_latency=250)
+
+
+def test_a_node_of_another_network_is_refused():
+    other = NodeCosim.__new__(NodeCosim)
+    other._node, other._cluster = ClusterNode(network=EXAMPLES["residual"]), TINY.cosim._cluster
+    residual = Trial("residual")
+    with pytest.raises(SimulationFailed, match="the node's stages must be 14, not 10"):
+        other.run(residual.words(residual.states), [Epoch(JOB, *TINY.data)])
