@@ -16,6 +16,7 @@ import numpy.typing as npt
 from fanin.cnn import Network
 from fanin.cnn_flow import Flow
 from fanin.layers.family import WORD_BITS
+from fanin.layers.layer import Storage
 
 BEAT_BITS = 512  # of the memory port
 BEAT_BYTES = BEAT_BITS // 8
@@ -65,15 +66,40 @@ class Ring:
 
 
 @dataclass(frozen=True)
+class SpilledParameters:
+    """Of a layer that has them in memory: ``frames`` of weights and velocities, from these bytes on.
+
+    ``gradient``: its way back reads the weights, too.
+    """
+
+    frames: Frames
+    weights: int
+    velocities: int
+    gradient: bool
+
+    def __post_init__(self) -> None:
+        for address in self.weights, self.velocities:
+            if address % BEAT_BYTES:
+                raise ValueError(f"addresses of parameters must be multiples of {BEAT_BYTES}, not {address!r}")
+
+    @property
+    def velocity_bursts(self) -> int:
+        """Bursts that read the velocities once."""
+        first = self.velocities // BEAT_BYTES
+        return (first + self.frames.beats - 1) // BURST - first // BURST + 1
+
+
+@dataclass(frozen=True)
 class StoreConfig:
     """What a device's store moves: streams from memory, streams to it, rings, and layers' words.
 
-    ``sections`` are the words of each layer that has state, in the order of the parameter image.
+    ``sections`` are the words of each layer that has state on chip, in the order of the parameter image.
     """
 
     readers: tuple[Frames, ...] = ()
     writers: tuple[Frames, ...] = ()
     rings: tuple[Ring, ...] = ()
+    spilled: tuple[SpilledParameters, ...] = ()
     sections: tuple[int, ...] = ()
 
 
@@ -129,7 +155,10 @@ class MemoryMap:
         return tuple(found)
 
     def region(self, name: str) -> Region:
-        """``parameters``, ``images``, ``labels``, ``results``, or ``ring`` and the index of a stage."""
+        """``parameters``, ``images``, ``labels``, ``results``; ``weights``, ``velocities``, ``ring`` of a stage.
+
+        The last three are followed by its index.
+        """
         return next(region for region in self.regions if region.name == name)
 
     @property
@@ -152,7 +181,27 @@ class MemoryMap:
                 Ring(saved_frames(network, stage), rings[stage], self.region(f"ring {stage}").address)
                 for stage in saving_stages(network)
             ),
-            sections=tuple(stages[i].layer.state_words for i in state_stages(network)),
+            spilled=tuple(self._spilled(stage) for stage in spilled_stages(network)),
+            sections=tuple(stages[i].layer.state_words for i in image_stages(network)),
+        )
+
+    def state_words(self, stage: int) -> tuple[tuple[str, int, int], ...]:
+        """Where the words of a stage's state lie, in order: region, first word there, number of words."""
+        stages = self.network.stages
+        if stages[stage].storage is Storage.DRAM:
+            words = stages[stage].layer.parameters
+            return (f"weights {stage}", 0, words), (f"velocities {stage}", 0, words)
+        before = (i for i in image_stages(self.network) if i < stage)
+        first = BEAT_WORDS * sum(beats(stages[i].layer.state_words) for i in before)
+        return (("parameters", first, stages[stage].layer.state_words),)
+
+    def _spilled(self, stage: int) -> SpilledParameters:
+        layer, p = self.network.stages[stage].layer, self.network.stages[stage].parallelism
+        return SpilledParameters(
+            frames=Frames(layer.parameters, layer.parameter_width(p)),
+            weights=self.region(f"weights {stage}").address,
+            velocities=self.region(f"velocities {stage}").address,
+            gradient=layer.gradient,
         )
 
     @property
@@ -163,8 +212,11 @@ class MemoryMap:
 
     def _sizes(self) -> Iterator[tuple[str, int]]:
         network, stages, rings = self.network, self.network.stages, self.rings or {}
-        sections = [stages[i].layer.state_words for i in state_stages(network)]
+        sections = [stages[i].layer.state_words for i in image_stages(network)]
         yield "parameters", BEAT_BYTES * sum(map(beats, sections))
+        for stage in spilled_stages(network):
+            for name in "weights", "velocities":
+                yield f"{name} {stage}", BEAT_BYTES * beats(stages[stage].layer.parameters)
         for stage in saving_stages(network):
             yield f"ring {stage}", BEAT_BYTES * saved_frames(network, stage).beats * rings[stage]
         for name, words in (
@@ -181,8 +233,18 @@ def saving_stages(network: Network) -> tuple[int, ...]:
 
 
 def state_stages(network: Network) -> tuple[int, ...]:
-    """Indices of the stages that have words in the parameter image, in its order."""
+    """Indices of the stages that have state, wherever it lies."""
     return tuple(i for i, stage in enumerate(network.stages) if stage.layer.state_words)
+
+
+def image_stages(network: Network) -> tuple[int, ...]:
+    """Indices of the stages that have their state on chip, and words in the parameter image, in its order."""
+    return tuple(i for i in state_stages(network) if network.stages[i].storage is Storage.CHIP)
+
+
+def spilled_stages(network: Network) -> tuple[int, ...]:
+    """Indices of the stages that have their parameters in memory."""
+    return tuple(i for i in state_stages(network) if network.stages[i].storage is Storage.DRAM)
 
 
 def saved_frames(network: Network, stage: int) -> Frames:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fanin.cnn_memory import BEAT_BYTES, MemoryMap, beats, pack, state_stages, unpack
+from fanin.cnn_memory import BEAT_BYTES, MemoryMap, pack, state_stages, unpack
 from fanin.cnn_training import Job
 from fanin.hdl.bus.register_map import WORD_BITS
 from fanin.hdl.layers.interface import FRAME_BITS, Mode
@@ -166,18 +166,19 @@ class HostMemory:
 
     def write_parameters(self, states: Sequence[Words]) -> None:
         """The words of each stage that has state, in their order."""
-        image = [pack([words], len(words)) for words in states]
-        self._write("parameters", np.concatenate([np.zeros(0, np.uint32), *image]))
+        for stage, words in zip(state_stages(self.memory_map.network), states, strict=True):
+            at = 0
+            for part in self._state(stage):
+                part[:] = words[at : at + len(part)]
+                at += len(part)
 
     def read_parameters(self) -> list[Words]:
         """The words of each stage that has state, in their order."""
-        network, found, at = self.memory_map.network, [], 0
-        image = self._words("parameters")
-        for stage in state_stages(network):
-            words = network.stages[stage].layer.state_words
-            found.append(np.array(image[at : at + words]))
-            at += beats(words) * BEAT_BYTES // 4
-        return found
+        return [np.concatenate(self._state(stage)) for stage in state_stages(self.memory_map.network)]
+
+    def _state(self, stage: int) -> list[Words]:
+        """The words of a stage's state, as memory has them."""
+        return [self._words(name)[at : at + n] for name, at, n in self.memory_map.state_words(stage)]
 
     def write_frames(self, images: Float32, labels: Float32) -> None:
         """Images and labels of a job: a frame for each index of the first axis."""

@@ -297,6 +297,11 @@ class Schedule:
             return 1
         return self.across // self.block.positions
 
+    @cached_property
+    def tile(self) -> int:
+        """Input groups whose gradients take turns at the adder, of a dense layer whose weights are streamed."""
+        return next((n for n in divisors(self.igs) if n >= REUSE), self.igs)
+
     def round_steps(self, way: Way) -> int:
         """Steps after which the loops come back to the same accumulators."""
         if way is Way.WEIGHT_GRADIENT:

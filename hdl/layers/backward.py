@@ -18,6 +18,11 @@ from fanin.layers.family import WORD_BITS
 from fanin.layers.schedule import REUSE, Schedule
 
 
+def frames_ahead(schedule: Schedule, weights: WeightGradient) -> int:
+    """By how many frames one way back can be ahead: those that the other has in its blocks and pipeline."""
+    return schedule.outputs.ring(schedule.period) + weights.latency // REUSE + 2
+
+
 class Backward(wiring.Component):
     """Weight gradient and, if the layer has one, input gradient, each with blocks of its own of ``gradients``.
 
@@ -98,16 +103,16 @@ class Backward(wiring.Component):
         connect_typed(m, fork.o[1], inputs.gradients)
         connect_typed(m, inputs.input_gradients, wiring.flipped(self.input_gradients))
         m.d.comb += [self.weight_address.eq(inputs.weight_address), inputs.weights.eq(self.weights)]
-        # One way is ahead by the frames that the other has in its blocks and in its pipeline, at most.
-        ahead = self.schedule.outputs.ring(self.schedule.period) + weights.latency // REUSE + 2
-        self._join(m, ahead, weights.finished, inputs.finished)
+        ahead = frames_ahead(self.schedule, weights)
+        join_finished(m, self.finished, ahead, weights=weights.finished, inputs=inputs.finished)
         return m
 
-    def _join(self, m: Module, ahead: int, *finished: Value) -> None:
-        """A frame is finished when both ways have; they may differ by ``ahead`` frames."""
-        counts = []
-        for name, pulse in zip(("weights", "inputs"), finished, strict=True):
-            m.submodules[f"{name}_finished"] = count = Credits(limit=ahead)
-            m.d.comb += [count.give.eq(pulse), count.take.eq(self.finished)]
-            counts.append(count.ok)
-        m.d.comb += self.finished.eq(counts[0] & counts[1])
+
+def join_finished(m: Module, both: Value, ahead: int, **finished: Value) -> None:
+    """A frame is finished, ``both``, when two ways have finished it; they may differ by ``ahead`` frames."""
+    counts = []
+    for name, pulse in finished.items():
+        m.submodules[f"{name}_finished"] = count = Credits(limit=ahead)
+        m.d.comb += [count.give.eq(pulse), count.take.eq(both)]
+        counts.append(count.ok)
+    m.d.comb += both.eq(counts[0] & counts[1])

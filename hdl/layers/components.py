@@ -16,9 +16,10 @@ from fanin.hdl.layers.max_pool import MaxPool
 from fanin.hdl.layers.online_norm import OnlineNorm
 from fanin.hdl.layers.relu import Relu, Relu6
 from fanin.hdl.layers.softmax_loss import SoftmaxLoss
+from fanin.hdl.layers.streamed_dense import StreamedDense
 from fanin.layers import ends, pointwise, window
 from fanin.layers.ends import Input, Output
-from fanin.layers.layer import Layer
+from fanin.layers.layer import Layer, Storage
 
 #: What is no component: the store stands there.
 ENDS: tuple[type[Layer], ...] = (Input, Output)
@@ -41,10 +42,15 @@ COMPONENTS: dict[type[Layer], type[wiring.Component]] = {
     window.GlobalAvgPool: GlobalAvgPool,
 }
 
+#: Of a layer whose parameters lie in DRAM.
+SPILLED: dict[type[Layer], type[wiring.Component]] = {window.Dense: StreamedDense}
+
 
 def component_of(stage: Stage) -> wiring.Component:
     """The component of a stage that is not one of the ends. Raises ValueError for a layer that has none."""
     kind = type(stage.layer)
-    if kind not in COMPONENTS:
-        raise ValueError(f"{stage.name}: there is no hardware for layers of kind {stage.layer.kind}")
-    return COMPONENTS[kind](layer=stage.layer, parallelism=stage.parallelism)
+    components = COMPONENTS if stage.storage is Storage.CHIP else SPILLED
+    if kind not in components:
+        where = "" if stage.storage is Storage.CHIP else " with parameters in DRAM"
+        raise ValueError(f"{stage.name}: there is no hardware for layers of kind {stage.layer.kind}{where}")
+    return components[kind](layer=stage.layer, parallelism=stage.parallelism)

@@ -77,7 +77,7 @@ class Convolution(wiring.Component):
             lanes=schedule.weight_lanes, depth=schedule.weight_words
         )
         m.submodules.batches = batches = BatchControl()
-        self._features(m, forward)
+        take_features(m, self, forward)
         connect_typed(m, forward.outputs, wiring.flipped(self.outputs))
         connect_typed(m, wiring.flipped(self.gradients), backward.gradients)
         connect_typed(m, wiring.flipped(self.replay), backward.replay)
@@ -111,18 +111,19 @@ class Convolution(wiring.Component):
         ]
         return m
 
-    def _features(self, m: Module, forward: Forward) -> None:
-        """What comes in goes forward and, in training, to ``save``."""
-        features = self.features[0]
-        shape = features.payload.shape()
-        m.submodules.fork = fork = StreamFork(shape=shape)
-        m.submodules.save_slice = kept = RegisterSlice(shape=shape)
-        connect_typed(m, wiring.flipped(features), fork.i)
-        connect_typed(m, fork.o[0], forward.features)
-        connect_typed(m, kept.o, wiring.flipped(self.save))
-        training = self.control.mode == Mode.TRAIN
-        m.d.comb += [
-            kept.i.payload.eq(fork.o[1].payload),
-            kept.i.valid.eq(fork.o[1].valid & training),
-            fork.o[1].ready.eq(kept.i.ready | ~training),
-        ]
+
+def take_features(m: Module, layer: Any, forward: Forward) -> None:
+    """What comes into a layer goes ``forward`` and, in training, to ``save``."""
+    features = layer.features[0]
+    shape = features.payload.shape()
+    m.submodules.fork = fork = StreamFork(shape=shape)
+    m.submodules.save_slice = kept = RegisterSlice(shape=shape)
+    connect_typed(m, wiring.flipped(features), fork.i)
+    connect_typed(m, fork.o[0], forward.features)
+    connect_typed(m, kept.o, wiring.flipped(layer.save))
+    training = layer.control.mode == Mode.TRAIN
+    m.d.comb += [
+        kept.i.payload.eq(fork.o[1].payload),
+        kept.i.valid.eq(fork.o[1].valid & training),
+        fork.o[1].ready.eq(kept.i.ready | ~training),
+    ]

@@ -18,6 +18,7 @@ from fanin.hdl.layers.interface import word_stream
 from fanin.hdl.layers.lines import Lines, Results
 from fanin.hdl.layers.places import window_steps
 from fanin.hdl.layers.way import WayLoops
+from fanin.hdl.layers.word_supply import TAKEN
 from fanin.hdl.stream.connect import connect_typed
 from fanin.layers.family import WORD_BITS
 from fanin.layers.schedule import Schedule, Way
@@ -37,7 +38,8 @@ def forward_trees(schedule: Schedule) -> Trees:
 class Forward(wiring.Component):
     """Lines of the input, products with the weights, folds, and blocks of results: y = x ∗ w.
 
-    A block begins when its rows are there and its results have room; then it runs to its end.
+    A block begins when its rows are there and its results have room; then it runs to its end. Weights that come
+    as a stream, in the order of the steps, let each step wait for its own.
 
     Members
     -------
@@ -48,12 +50,16 @@ class Forward(wiring.Component):
     ``admitted`` : Out(1)
         Pulse: it begins; ``admit`` is for the frame after it within 8 cycles.
     ``weight_address`` : Out, range(weight_words)
+    ``ok``, ``take`` : In(1), Out(1)
+        Instead, if ``streamed``: the next weights can be taken; a step takes them.
     ``weights`` : In, ``weight_lanes`` words
-        One cycle after their address.
+        One cycle after their address, or ``Lines.LATENCY`` cycles after ``take``.
 
     Parameters
     ----------
     ``schedule`` : Schedule
+    ``streamed`` : bool
+        Weights come in the order of the steps.
 
     Latency
     -------
@@ -65,15 +71,16 @@ class Forward(wiring.Component):
     docs/systems/cluster.md, "The convolution"; NADA, section III.
     """
 
-    def __init__(self, *, schedule: Schedule):
-        self.schedule = schedule
+    def __init__(self, *, schedule: Schedule, streamed: bool = False):
+        self.schedule, self.streamed = schedule, streamed
+        weights = {"weight_address": Out(range(schedule.weight_words))}
         super().__init__(
             {
                 "features": In(word_stream(schedule.p.pi)),
                 "outputs": Out(word_stream(schedule.p.po)),
                 "admit": In(1),
                 "admitted": Out(1),
-                "weight_address": Out(range(schedule.weight_words)),
+                **(TAKEN if streamed else weights),
                 "weights": In(data.ArrayLayout(WORD_BITS, schedule.weight_lanes)),
             }
         )
@@ -107,7 +114,7 @@ class Forward(wiring.Component):
         connect_typed(m, results.o, wiring.flipped(self.outputs))
 
         go = Signal()
-        loops = WayLoops(m, schedule, Way.FORWARD, go=go)
+        loops = WayLoops(m, schedule, Way.FORWARD, go=go, available=self.ok if self.streamed else None)
         m.d.comb += [
             go.eq(results.room & (lines.ready | ~loops.row_begins) & (self.admit | ~loops.frame_begins)),
             results.begin.eq(loops.start),
@@ -127,11 +134,9 @@ class Forward(wiring.Component):
         m.submodules.fold = fold = Fold(
             lanes=schedule.p.ph * schedule.lanes_out, depth=schedule.round_steps(Way.FORWARD)
         )
-        address = loops.weight_address()
         to_fold = Lines.LATENCY + array.latency
         step = delayed(m, loops.step, to_fold, name="step", reset_less=False)
         m.d.comb += [
-            self.weight_address.eq(delayed(m, address, Lines.LATENCY - 1, name="weight")[-1]),
             array.valid.eq(step[Lines.LATENCY]),
             array.a.eq(lines.data),
             array.b.eq(self.weights),
@@ -142,3 +147,8 @@ class Forward(wiring.Component):
             results.valid.eq(fold.o_valid),
             results.data.eq(fold.o),
         ]
+        if self.streamed:
+            m.d.comb += self.take.eq(loops.step)
+        else:
+            address = delayed(m, loops.weight_address(), Lines.LATENCY - 1, name="weight")
+            m.d.comb += self.weight_address.eq(address[-1])

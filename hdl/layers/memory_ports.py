@@ -135,8 +135,10 @@ class WritePort(wiring.Component):
     ``requests`` : In, array of ``count`` streams of BurstRequest
     ``beats`` : In, array of ``count`` streams of 512 bits
         All of a burst are valid from its request on. ``ready`` follows ``axi.wready`` within the cycle.
+    ``acknowledged`` : Out(count)
+        A bit for the channel of which a burst was acknowledged in the cycle before.
     ``landed`` : Out(count)
-        A bit for the channel of which a frame was acknowledged in the cycle before.
+        Likewise, where the burst is the last of a frame.
     ``error`` : Out(1), a response was not OKAY in the cycle before
     ``axi`` : Out, :class:`AXI4WriteSignature`
 
@@ -159,6 +161,7 @@ class WritePort(wiring.Component):
             {
                 "requests": In(stream.Signature(BurstRequest)).array(count),
                 "beats": In(stream.Signature(BEAT_BITS)).array(count),
+                "acknowledged": Out(count),
                 "landed": Out(count),
                 "error": Out(1),
                 "axi": Out(AXI4WriteSignature(data_width=BEAT_BITS, address_width=ADDRESS_BITS)),
@@ -221,5 +224,8 @@ class WritePort(wiring.Component):
         m.d.comb += [axi.bready.eq(1), claims.ready.eq(axi.bvalid)]
         m.d.sync += self.error.eq(axi.bvalid & (axi.bresp != Resp.OKAY))
         for index in range(self.count):
-            ends = axi.bvalid & claims.payload.last & (claims.payload.channel == index)
-            m.d.sync += self.landed[index].eq(ends)
+            mine = axi.bvalid & (claims.payload.channel == index)
+            m.d.sync += [
+                self.acknowledged[index].eq(mine),
+                self.landed[index].eq(mine & claims.payload.last),
+            ]

@@ -93,6 +93,7 @@ class Loops:
     predecessor at once, where ``go`` is high.
 
     ``start``: a block is taken now, and its first step is in the next cycle. ``step``: the nest holds a step.
+    With ``available`` a step, and all behind it, waits until that is high.
     ``first``, ``last``: it belongs to the first, the last round of its block. ``ends``: it is a block's last.
     """
 
@@ -105,10 +106,12 @@ class Loops:
         inner: tuple[str, ...],
         idle: int,
         go: Any,
+        available: Any = None,
         name: str,
     ):
         self.start = Signal(name=f"{name}_start")
-        self.step = Signal(name=f"{name}_step")
+        holds = Signal(name=f"{name}_step")
+        self.step = holds if available is None else holds & available
         self.first = Signal(name=f"{name}_first")
         self.nest = Nest(m, levels, self.step, name=name)
         self.last = self.nest.ends(level for level in block if level not in inner)
@@ -129,6 +132,6 @@ class Loops:
         m.d.comb += self.start.eq(go & free)
         m.d.sync += busy.eq(self.start | ~free)
         with m.If(self.start | goes_on):
-            m.d.sync += [self.step.eq(1), self.first.eq(self.start)]
+            m.d.sync += [holds.eq(1), self.first.eq(self.start)]
         with m.Elif(round_ends):
-            m.d.sync += self.step.eq(0)
+            m.d.sync += holds.eq(0)

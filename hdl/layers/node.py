@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.cnn import Consumer, Network
 from fanin.cnn_flow import Edge, Flow
-from fanin.cnn_memory import ADDRESS_BITS, BEAT_BITS, BEAT_BYTES, MemoryMap, saving_stages, state_stages
+from fanin.cnn_memory import ADDRESS_BITS, BEAT_BITS, BEAT_BYTES, MemoryMap, image_stages, saving_stages, spilled_stages
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, memory_signature
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.register_map import WORD_BITS, RegisterMap
@@ -112,7 +112,9 @@ class ClusterNode(wiring.Component):
         for ring, index in enumerate(saving_stages(self.network)):
             connect_typed(m, layers[index].save, streams(store.save)[ring])
             connect_typed(m, streams(store.replay)[ring], layers[index].replay)
-        for section, index in enumerate(state_stages(self.network)):
+        for number, index in enumerate(spilled_stages(self.network)):
+            connect_typed(m, layers[index].memory, streams(store.spilled)[number])
+        for section, index in enumerate(image_stages(self.network)):
             connect_typed(m, store.load[section], layers[index].load)
             connect_typed(m, layers[index].dump, store.dump[section])
         ends = [layer.done for index, layer in layers.items() if self.network.stages[index].layer.parameters]

@@ -30,7 +30,31 @@ def read_latency(lanes: int) -> int:
 
 def update_latency(lanes: int) -> int:
     """Cycles of an update besides one for each parameter: to begin, read, multiply, add, and write."""
-    return 1 + read_latency(lanes) + FP32Multiplier.LATENCY + FP32Adder.LATENCY
+    return 1 + read_latency(lanes) + RENEW_LATENCY
+
+
+RENEW_LATENCY = FP32Multiplier.LATENCY + FP32Adder.LATENCY
+
+
+def renewed(
+    m: Module, weight: Value, velocity: Value, eta: Value, momentum: Value, valid: list[Any]
+) -> tuple[Value, Value]:
+    """A parameter's w ⊕ (η ⊗ v) and μ ⊗ v, ``RENEW_LATENCY`` cycles later.
+
+    ``valid``: whether there is one, now, a cycle ago, …
+    """
+    m.submodules.products = products = shared(LaneArray(trees=(((0, 0),), ((0, 1),))))  # v ⊗ η, v ⊗ μ
+    m.submodules.sum = total = shared(AdderArray(lanes=1))
+    m.d.comb += [
+        products.a[0].eq(velocity),
+        products.b[0].eq(eta),
+        products.b[1].eq(momentum),
+        products.valid.eq(valid[0]),
+        total.a[0].eq(delayed(m, weight, products.latency, name="weight")[-1]),
+        total.b[0].eq(products.o[0]),
+        total.valid.eq(valid[products.latency]),
+    ]
+    return total.o[0], delayed(m, products.o[1], total.latency, name="decayed")[-1]
 
 
 class _Place:
@@ -208,24 +232,15 @@ class ParameterWalk(wiring.Component):
         self, m: Module, store: Signal, updated: Value, loaded: Value, weight: Value, velocity: Value
     ) -> None:
         """Drive ``store`` and ``new``: what was loaded, or a product and a sum of what was read."""
-        m.submodules.products = products = shared(LaneArray(trees=(((0, 0),), ((0, 1),))))  # v ⊗ η, v ⊗ μ
-        m.submodules.sum = total = shared(AdderArray(lanes=1))
-        cycles = read_latency(self.lanes) + products.latency + total.latency
+        cycles = read_latency(self.lanes) + RENEW_LATENCY
         valid = delayed(m, updated, cycles, name="updated", reset_less=False)
-        decayed = delayed(m, products.o[1], total.latency, name="decayed")[-1]
-        m.d.comb += [
-            products.a[0].eq(velocity),
-            products.b[0].eq(self.eta),
-            products.b[1].eq(self.control.momentum),
-            products.valid.eq(valid[read_latency(self.lanes)]),
-            total.a[0].eq(delayed(m, weight, products.latency, name="weight")[-1]),
-            total.b[0].eq(products.o[0]),
-            total.valid.eq(valid[read_latency(self.lanes) + products.latency]),
-        ]
+        new_weight, new_velocity = renewed(
+            m, weight, velocity, self.eta, self.control.momentum, valid[read_latency(self.lanes) :]
+        )
         m.d.sync += [
             store.eq(valid[-1] | loaded),
-            self.new.weight.eq(total.o[0]),
-            self.new.velocity.eq(decayed),
+            self.new.weight.eq(new_weight),
+            self.new.velocity.eq(new_velocity),
         ]
         with m.If(loaded):
             m.d.sync += [self.new.weight.eq(self.load.payload), self.new.velocity.eq(self.load.payload)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import count
 from typing import Any
 
 from amaranth import Cat, Module, Mux, Signal
@@ -26,7 +27,9 @@ from fanin.hdl.layers.interface import FRAME_BITS, LayerControl, Mode, word_stre
 from fanin.hdl.layers.memory_channels import ReadChannel, WriteChannel
 from fanin.hdl.layers.memory_ports import ReadPort, WritePort
 from fanin.hdl.layers.parameter_image import ParameterCollector, ParameterLoader
+from fanin.hdl.layers.parameter_memory import parameter_memory
 from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.credits import Credits
 from fanin.layers.family import WORD_BITS
 
 _LATENCY = 128  # cycles until a beat is there that one channel alone can wait for without a pause
@@ -56,6 +59,9 @@ class Store(wiring.Component):
     of frames, and from there to its replay; a frame is read only when memory has acknowledged all of it. In the
     modes LOAD and DUMP each layer's words go in order between the parameter image and the layer.
 
+    A layer whose parameters lie in memory asks for each pass over them. A burst of velocities is read when the
+    one that an earlier pass wrote there has been acknowledged; a burst that is written has always been read.
+
     Channels have the port in turn, each for a burst of up to 16 beats, and none without room for what it reads
     or all of what it writes. So none can hold up another, and none waits in the middle of a burst.
 
@@ -67,6 +73,7 @@ class Store(wiring.Component):
     ``readers`` : Out, stream0, stream1, …: of ``lanes`` words each
     ``writers`` : In, likewise
     ``save``, ``replay`` : In, Out, likewise, of each ring
+    ``spilled`` : In, stream0, stream1, …: ``parameter_memory`` of each layer with parameters in memory
     ``load``, ``dump`` : Out, In, arrays of streams of one word, one for each section
     ``done`` : Out(1)
         Everything of the job that ends in memory, or comes out of the parameter image, has arrived.
@@ -100,6 +107,7 @@ class Store(wiring.Component):
             name: data.ArrayLayout(BEAT_ADDRESS_BITS, len(part))
             for name, part in (("readers", config.readers), ("writers", config.writers))
         }
+        spilled = [parameter_memory(kind.frames.lanes, gradient=kind.gradient) for kind in config.spilled]
         words, sections = stream.Signature(WORD_BITS), len(config.sections)
         super().__init__(
             {
@@ -109,6 +117,7 @@ class Store(wiring.Component):
                 "writers": In(writers),
                 "save": In(rings),
                 "replay": Out(rings),
+                "spilled": In(numbered(spilled)),
                 "load": Out(words).array(sections),
                 "dump": In(words).array(sections),
                 "done": Out(1),
@@ -123,13 +132,15 @@ class Store(wiring.Component):
         m = Module()
         config, mode = self.config, self.control.mode
         others = len(config.rings) + bool(config.sections)
-        m.submodules.read_port = read_port = ReadPort(count=len(config.readers) + others)
-        m.submodules.write_port = write_port = WritePort(count=len(config.writers) + others)
+        passes = sum(2 + kind.gradient for kind in config.spilled), 2 * len(config.spilled)
+        m.submodules.read_port = read_port = ReadPort(count=len(config.readers) + others + passes[0])
+        m.submodules.write_port = write_port = WritePort(count=len(config.writers) + others + passes[1])
         join_memory(m, read=read_port.axi, write=write_port.axi, memory=self.memory)
         frames = Signal(FRAME_BITS)  # of the job that go through the layers
         m.d.comb += frames.eq(Mux((mode == Mode.EVALUATE) | (mode == Mode.TRAIN), self.control.frames, 0))
         pending = self._frames(m, read_port, write_port, frames)
         self._rings(m, read_port, write_port)
+        self._spilled(m, read_port, write_port)
         if config.sections:
             pending += self._parameters(m, read_port, write_port)
         m.d.sync += [
@@ -167,6 +178,36 @@ class Store(wiring.Component):
                 writer.frame.eq(read_port.finished[r]),
             ]
 
+    def _spilled(self, m: Module, read_port: Any, write_port: Any) -> None:
+        """A pass over weights or velocities is a frame; each lies where the one before did."""
+        others = len(self.config.rings)
+        reads, writes = count(len(self.config.readers) + others), count(len(self.config.writers) + others)
+        for n, (kind, port) in enumerate(zip(self.config.spilled, streams(self.spilled), strict=True)):
+            ask, unsettled = port.ask, []
+            m.submodules[f"unread{n}"] = unread = Credits(limit=kind.velocity_bursts, full=True)
+            for name, address in ("new_weights", kind.weights), ("new_velocities", kind.velocities):
+                asked, index = getattr(ask, name.removeprefix("new_")), next(writes)
+                writer = self._writer(
+                    m, f"{name}{n}", write_port, index, kind.frames, getattr(port, name), wrap=1
+                )
+                m.submodules[f"{name}{n}_unsettled"] = passes = Credits(limit=(1 << FRAME_BITS) - 1)
+                m.d.comb += [
+                    writer.base.eq(address // BEAT_BYTES),
+                    writer.frame.eq(asked),
+                    passes.give.eq(asked),
+                    passes.take.eq(write_port.landed[index]),
+                ]
+                unsettled.append(passes.ok)
+            m.d.comb += [port.settled.eq(~Cat(unsettled).any()), unread.give.eq(write_port.acknowledged[index])]
+            for name in ("forward", *kind.gradient * ["backward"], "velocities"):
+                address, after = kind.weights, None
+                if name == "velocities":
+                    address, after = kind.velocities, unread
+                reader = self._reader(
+                    m, f"{name}{n}", read_port, next(reads), kind.frames, getattr(port, name), wrap=1, after=after
+                )
+                m.d.comb += [reader.base.eq(address // BEAT_BYTES), reader.frame.eq(getattr(ask, name))]
+
     def _parameters(self, m: Module, read_port: Any, write_port: Any) -> list[Any]:
         """The image is one frame, of the last channel of each port. Returns whether it is still under way."""
         control, sections = self.control, self.config.sections
@@ -194,11 +235,20 @@ class Store(wiring.Component):
         return [loader.busy, self._countdown(m, "undumped", dump, write_port.landed[-1])]
 
     def _reader(
-        self, m: Module, name: str, port: Any, index: int, kind: Frames, o: Any, *, wrap: int = 0
+        self,
+        m: Module,
+        name: str,
+        port: Any,
+        index: int,
+        kind: Frames,
+        o: Any,
+        *,
+        wrap: int = 0,
+        after: Credits | None = None,
     ) -> ReadChannel:
-        """A channel from memory to the stream ``o``."""
+        """A channel from memory to the stream ``o``; ``after``: a credit for each of its bursts."""
         channel = ReadChannel(beats=kind.beats, depth=_read_depth(kind.lanes), wrap=wrap)
-        self._connect_reader(m, name, port, index, channel)
+        self._connect_reader(m, name, port, index, channel, after)
         unpacker = Gearbox(source=BEAT_WORDS, target=kind.lanes, frame=kind.words)
         m.submodules[f"{name}_unpacker"] = unpacker
         m.d.comb += [
@@ -225,9 +275,26 @@ class Store(wiring.Component):
         ]
         return channel
 
-    def _connect_reader(self, m: Module, name: str, port: Any, index: int, channel: ReadChannel) -> None:
+    def _connect_reader(
+        self,
+        m: Module,
+        name: str,
+        port: Any,
+        index: int,
+        channel: ReadChannel,
+        after: Credits | None = None,
+    ) -> None:
         m.submodules[name] = channel
-        connect_typed(m, channel.request, port.requests[index])
+        request, offered = channel.request, port.requests[index]
+        if after is None:
+            connect_typed(m, request, offered)
+        else:
+            m.d.comb += [
+                offered.payload.eq(request.payload),
+                offered.valid.eq(request.valid & after.ok),
+                request.ready.eq(offered.ready & after.ok),
+                after.take.eq(request.valid & request.ready),
+            ]
         m.d.comb += [
             channel.restart.eq(self.control.start),
             channel.beat.eq(port.beat),

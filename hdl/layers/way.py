@@ -25,7 +25,7 @@ class WayLoops(Loops):
     last step of a row of blocks, of a frame.
     """
 
-    def __init__(self, m: Module, schedule: Schedule, way: Way, *, go: Any):
+    def __init__(self, m: Module, schedule: Schedule, way: Way, *, go: Any, available: Any = None):
         self.schedule, self.way = schedule, way
         rounds, inner = _LOOPS[way]
         rows, columns = schedule.layer.kernel
@@ -40,6 +40,7 @@ class WayLoops(Loops):
             inner=inner,
             idle=schedule.round_cycles(way) - schedule.round_steps(way),
             go=go,
+            available=available,
             name="loop",
         )
         coming = Nest(m, frame, self.start, name="coming")

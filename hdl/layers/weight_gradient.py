@@ -18,6 +18,7 @@ from fanin.hdl.layers.interface import word_stream
 from fanin.hdl.layers.lines import Lines
 from fanin.hdl.layers.places import window_steps
 from fanin.hdl.layers.way import WayLoops
+from fanin.hdl.layers.word_supply import TAKEN
 from fanin.hdl.stream.connect import connect_typed
 from fanin.layers.family import WORD_BITS
 from fanin.layers.schedule import Schedule, Way
@@ -36,7 +37,8 @@ def weight_gradient_trees(schedule: Schedule) -> Trees:
 class WeightGradient(wiring.Component):
     """Adds to the velocities what the input and the gradient of the output give: v = v + x · dy, by position.
 
-    A block begins when its rows of the input and its gradients are there; then it runs to its end.
+    A block begins when its rows of the input and its gradients are there; then it runs to its end. Velocities
+    that come and go as streams, in the order of the steps, let each step wait for its own.
 
     Members
     -------
@@ -50,13 +52,19 @@ class WeightGradient(wiring.Component):
     ``write`` : Out(1)
         ``new_velocities`` go to ``write_address``.
     ``write_address`` : Out, range(weight_words)
+    ``ok``, ``take`` : In(1), Out(1)
+        Instead of all but ``velocities``, if ``streamed``: the next ones can be taken, and there is room for
+        what they become; a step takes them. They come ``to_sums`` cycles later.
     ``new_velocities`` : Out, ``weight_lanes`` words
+        ``latency`` cycles after ``take``, if ``streamed``.
     ``finished`` : Out(1)
         Pulse: the last velocities of a frame are being written.
 
     Parameters
     ----------
     ``schedule`` : Schedule
+    ``streamed`` : bool
+        Velocities come and go in the order of the steps.
 
     Latency
     -------
@@ -68,18 +76,17 @@ class WeightGradient(wiring.Component):
     docs/systems/cluster.md, "The convolution"; NADA, section III.
     """
 
-    def __init__(self, *, schedule: Schedule):
-        self.schedule = schedule
+    def __init__(self, *, schedule: Schedule, streamed: bool = False):
+        self.schedule, self.streamed = schedule, streamed
         word = data.ArrayLayout(WORD_BITS, schedule.weight_lanes)
         address = range(schedule.weight_words)
+        memory = {"velocity_address": Out(address), "write": Out(1), "write_address": Out(address)}
         super().__init__(
             {
                 "replay": In(word_stream(schedule.p.pi)),
                 "gradients": In(word_stream(schedule.p.po)),
-                "velocity_address": Out(address),
+                **(TAKEN if streamed else memory),
                 "velocities": In(word),
-                "write": Out(1),
-                "write_address": Out(address),
                 "new_velocities": Out(word),
                 "finished": Out(1),
             }
@@ -90,9 +97,14 @@ class WeightGradient(wiring.Component):
         return LaneArray(trees=weight_gradient_trees(self.schedule))
 
     @property
+    def to_sums(self) -> int:
+        """Cycles from a step to the addition to its velocities."""
+        return Lines.LATENCY + self._products.latency
+
+    @property
     def latency(self) -> int:
         """Cycles from a step to the write of its velocities."""
-        return Lines.LATENCY + self._products.latency + FP32Adder.LATENCY
+        return self.to_sums + FP32Adder.LATENCY
 
     def elaborate(self, platform: Any) -> Module:
         """Loops, and everything else at a fixed distance behind them."""
@@ -106,7 +118,7 @@ class WeightGradient(wiring.Component):
         connect_typed(m, wiring.flipped(self.gradients), blocks.i)
 
         go = Signal()
-        loops = WayLoops(m, schedule, Way.WEIGHT_GRADIENT, go=go)
+        loops = WayLoops(m, schedule, Way.WEIGHT_GRADIENT, go=go, available=self.ok if self.streamed else None)
         m.d.comb += [
             go.eq(blocks.ready & (lines.ready | ~loops.row_begins)),
             lines.begin.eq(loops.start & loops.row_begins),
@@ -124,19 +136,23 @@ class WeightGradient(wiring.Component):
     def _accumulate(self, m: Module, loops: WayLoops, inputs: Any, gradients: Any) -> None:
         m.submodules.products = products = shared(self._products)
         m.submodules.sums = sums = shared(AdderArray(lanes=self.schedule.weight_lanes))
-        to_sums = Lines.LATENCY + products.latency
         step = delayed(m, loops.step, self.latency, name="step", reset_less=False)
-        address = delayed(m, loops.weight_address(), self.latency, name="address")
         m.d.comb += [
             products.a.eq(inputs),
             products.b.eq(gradients),
             products.valid.eq(step[Lines.LATENCY]),
-            self.velocity_address.eq(address[to_sums - 1]),
             sums.a.eq(self.velocities),
             sums.b.eq(products.o),
-            sums.valid.eq(step[to_sums]),
-            self.write.eq(step[-1]),
-            self.write_address.eq(address[-1]),
+            sums.valid.eq(step[self.to_sums]),
             self.new_velocities.eq(sums.o),
             self.finished.eq(delayed(m, loops.frame_ends, self.latency, name="finished", reset_less=False)[-1]),
         ]
+        if self.streamed:
+            m.d.comb += self.take.eq(loops.step)
+        else:
+            address = delayed(m, loops.weight_address(), self.latency, name="address")
+            m.d.comb += [
+                self.velocity_address.eq(address[self.to_sums - 1]),
+                self.write.eq(step[-1]),
+                self.write_address.eq(address[-1]),
+            ]

@@ -97,6 +97,6 @@ def _stage(path: Path, plan: Plan, entry: LayerEntry, numbers: Mapping[str, int]
     sources = tuple(numbers[edge.source] for edge in plan.into[entry.name])
     layer = component(entry, tuple(plan.layers[source].output for source in sources), entry.gradient)
     storage = Storage(entry.parameters)
-    if storage is Storage.DRAM:
-        raise InputError(f"{path}: {entry.name}: there is no hardware yet that keeps parameters in DRAM")
+    if storage not in layer.storages:
+        raise InputError(f"{path}: {entry.name}: there is no {entry.kind} with parameters in DRAM")
     return Stage(entry.name, layer, Parallelism(**entry.parallelism), sources, storage)

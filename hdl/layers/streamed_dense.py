@@ -1,0 +1,194 @@
+"""A dense layer whose parameters lie in memory."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from amaranth import Module, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import Out
+
+from fanin.hdl.layers.backward import frames_ahead, join_finished
+from fanin.hdl.layers.batches import BatchControl
+from fanin.hdl.layers.convolution import take_features
+from fanin.hdl.layers.forward import Forward
+from fanin.hdl.layers.interface import layer_members
+from fanin.hdl.layers.lines import Lines
+from fanin.hdl.layers.nest import Nest
+from fanin.hdl.layers.parameter_memory import parameter_memory
+from fanin.hdl.layers.streamed_gradient import StreamedInputGradient
+from fanin.hdl.layers.streamed_update import StreamedUpdate
+from fanin.hdl.layers.weight_gradient import WeightGradient
+from fanin.hdl.layers.word_supply import WordSupply
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.credits import Credits
+from fanin.hdl.stream.fork import StreamFork
+from fanin.hdl.stream.pipeline_queue import PipelineQueue
+from fanin.layers.family import WORD_BITS
+from fanin.layers.layer import Parallelism
+from fanin.layers.schedule import Schedule
+from fanin.layers.window import Dense
+
+
+class StreamedDense(wiring.Component):
+    """A dense layer of which each weight comes from memory once a frame and way, and its velocity comes and goes.
+
+    A pass over weights or velocities is asked for when the first word of its frame comes; every step waits for
+    its own word.
+
+    Members
+    -------
+    ``features``, ``outputs``, ``gradients``, ``input_gradients``, ``save``, ``replay`` : streams of words
+        In, out, in, out, out, in: :func:`layer_members`.
+    ``control`` : In, ``LayerControl``
+    ``memory`` : Out, :func:`parameter_memory`
+    ``done`` : Out(1)
+        Since the last ``start``, every frame of the job has been counted and all updates are in memory.
+
+    Parameters
+    ----------
+    ``layer`` : Dense
+    ``parallelism`` : Parallelism
+
+    Latency
+    -------
+    A frame takes ``Schedule.cycles``, or as long as its words, its weights or its velocities take in or out. An
+    update takes as many cycles as there are parameters, and what memory takes to answer and to acknowledge.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Parameters in memory"; NADA, section IV-C.
+    """
+
+    def __init__(self, *, layer: Dense, parallelism: Parallelism):
+        self.layer, self.parallelism = layer, parallelism
+        self._schedule = Schedule(layer, parallelism)
+        self._schedule.check()
+        members = layer_members(layer, parallelism)
+        del members["load"], members["dump"]
+        memory = parameter_memory(self._schedule.weight_lanes, gradient=layer.gradient)
+        super().__init__(members | {"memory": Out(memory)})
+
+    @cached_property
+    def _weight_gradient(self) -> WeightGradient:
+        return WeightGradient(schedule=self._schedule, streamed=True)
+
+    def elaborate(self, platform: Any) -> Module:
+        """The ways of a convolution, on streams; an update that has them for itself."""
+        m = Module()
+        lanes = self._schedule.weight_lanes
+        m.submodules.batches = batches = BatchControl()
+        m.submodules.update = update = StreamedUpdate(lanes=lanes, parameters=self.layer.parameters)
+        m.d.comb += [
+            batches.control.eq(self.control),
+            self.done.eq(batches.done),
+            update.eta.eq(batches.eta),
+            update.momentum.eq(self.control.momentum),
+        ]
+        updating = Signal()
+        with m.If(batches.update):
+            m.d.sync += updating.eq(1)
+        with m.Elif(batches.updated):
+            m.d.sync += updating.eq(0)
+        came_back = self._frame_begins(m, "gradient", self.gradients, self._schedule.p.po)
+        admitted = self._forward(m, batches, update, updating)
+        self._velocities(m, batches, update, updating)
+        connect_typed(m, update.new_weights, wiring.flipped(self.memory.new_weights))
+        ask = self.memory.ask
+        m.d.comb += [
+            batches.updated.eq(updating & self.memory.settled),
+            ask.forward.eq(admitted | batches.update),
+            ask.backward.eq(came_back),
+            ask.velocities.eq(came_back | batches.update),
+            ask.weights.eq(batches.update),
+        ]
+        return m
+
+    def _frame_begins(self, m: Module, name: str, port: Any, lanes: int) -> Value:
+        """Whether the first word of a frame is taken from ``port``."""
+        shape = self.layer.input if port is self.features[0] else self.layer.output
+        taken = port.valid & port.ready
+        nest = Nest(m, {"transfer": shape.words // lanes}, taken, name=name)
+        first = Signal(init=1, name=f"{name}_first")
+        with m.If(taken):
+            m.d.sync += first.eq(nest.ends(nest.levels))
+        return taken & first
+
+    def _forward(self, m: Module, batches: BatchControl, update: StreamedUpdate, updating: Signal) -> Value:
+        """Drive the forward way. Whether a frame is admitted: it has begun to come, and its batch has begun."""
+        schedule = self._schedule
+        m.submodules.forward = forward = Forward(schedule=schedule, streamed=True)
+        m.submodules.weights = weights = WordSupply(lanes=schedule.weight_lanes, latency=Lines.LATENCY)
+        rows = schedule.features.ring(schedule.period)
+        m.submodules.arrived = arrived = Credits(limit=rows + 1)
+        m.submodules.admitted = admitted = Credits(limit=rows + 1)
+        take_features(m, self, forward)
+        connect_typed(m, forward.outputs, wiring.flipped(self.outputs))
+        self._share(m, self.memory.forward, updating, weights.i, update.weights)
+        m.d.comb += [
+            arrived.give.eq(self._frame_begins(m, "feature", self.features[0], schedule.p.pi)),
+            arrived.take.eq(arrived.ok & batches.admit),
+            batches.admitted.eq(arrived.take),
+            admitted.give.eq(arrived.take),
+            admitted.take.eq(forward.admitted),
+            forward.admit.eq(admitted.ok),
+            forward.ok.eq(weights.ok),
+            weights.take.eq(forward.take),
+            forward.weights.eq(weights.o),
+        ]
+        return arrived.take
+
+    def _velocities(
+        self, m: Module, batches: BatchControl, update: StreamedUpdate, updating: Signal
+    ) -> None:
+        """Drive the ways back, and what becomes of velocities."""
+        memory, lanes = self.memory, self._schedule.weight_lanes
+        m.submodules.weight_gradient = gradient = self._weight_gradient
+        m.submodules.velocities = velocities = WordSupply(lanes=lanes, latency=gradient.to_sums)
+        m.submodules.new_velocities = queue = PipelineQueue(
+            shape=data.ArrayLayout(WORD_BITS, lanes), latency=gradient.latency
+        )
+        connect_typed(m, wiring.flipped(self.replay), gradient.replay)
+        self._share(m, memory.velocities, updating, velocities.i, update.velocities)
+        new = memory.new_velocities
+        m.d.comb += [
+            gradient.ok.eq(velocities.ok & queue.ok),
+            velocities.take.eq(gradient.take),
+            queue.enter.eq(gradient.take),
+            gradient.velocities.eq(velocities.o),
+            queue.result.eq(gradient.new_velocities),
+            new.valid.eq(queue.o.valid | update.new_velocities.valid),
+            new.payload.eq(queue.o.payload),
+            queue.o.ready.eq(new.ready),
+            update.new_velocities.ready.eq(new.ready & ~queue.o.valid),
+        ]
+        with m.If(~queue.o.valid):
+            m.d.comb += new.payload.eq(update.new_velocities.payload)
+        if not self.layer.gradient:
+            connect_typed(m, wiring.flipped(self.gradients), gradient.gradients)
+            m.d.comb += batches.finished.eq(gradient.finished)
+            return
+        m.submodules.input_gradient = inputs = StreamedInputGradient(schedule=self._schedule)
+        m.submodules.backward_weights = weights = WordSupply(lanes=lanes, latency=Lines.LATENCY)
+        m.submodules.gradient_fork = fork = StreamFork(shape=self.gradients.payload.shape())
+        connect_typed(m, wiring.flipped(self.gradients), fork.i)
+        connect_typed(m, fork.o[0], gradient.gradients)
+        connect_typed(m, fork.o[1], inputs.gradients)
+        connect_typed(m, inputs.input_gradients, wiring.flipped(self.input_gradients[0]))
+        connect_typed(m, wiring.flipped(memory.backward), weights.i)
+        m.d.comb += [
+            inputs.ok.eq(weights.ok),
+            weights.take.eq(inputs.take),
+            inputs.weights.eq(weights.o),
+        ]
+        ahead = frames_ahead(self._schedule, gradient)
+        join_finished(m, batches.finished, ahead, weights=gradient.finished, inputs=inputs.finished)
+
+    @staticmethod
+    def _share(m: Module, source: Any, second: Signal, first_taker: Any, second_taker: Any) -> None:
+        """Give a stream to one of two takers."""
+        for taker, chosen in (first_taker, ~second), (second_taker, second):
+            m.d.comb += [taker.payload.eq(source.payload), taker.valid.eq(source.valid & chosen)]
+            with m.If(chosen):
+                m.d.comb += source.ready.eq(taker.ready)

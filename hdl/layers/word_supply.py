@@ -1,0 +1,68 @@
+"""Words of a stream for a pipeline that takes them a fixed time before it uses them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.layers.interface import word_stream
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.credits import Credits
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.layers.family import WORD_BITS
+
+#: What takes words has these: the next one is there; it is taken.
+TAKEN = {"ok": In(1), "take": Out(1)}
+
+
+class WordSupply(wiring.Component):
+    """Queue a stream for a pipeline that cannot stall: a step takes a word when it begins, and uses it later.
+
+    Members
+    -------
+    ``i`` : In, stream of ``lanes`` words
+    ``ok`` : Out(1)
+        A word can be taken; registered.
+    ``take`` : In(1)
+        Only while ``ok``.
+    ``o`` : Out, ``lanes`` words
+        What was taken ``latency`` cycles ago.
+
+    Parameters
+    ----------
+    ``lanes`` : int, at least 1
+    ``latency`` : int, at least 0
+
+    Latency
+    -------
+    1 cycle from ``i`` to ``ok``, ``latency`` cycles from ``take`` to ``o``; a word a cycle.
+
+    Source
+    ------
+    docs/systems/cluster.md, "Parameters in memory".
+    """
+
+    def __init__(self, *, lanes: int, latency: int):
+        self.lanes, self.latency = lanes, latency
+        word = data.ArrayLayout(WORD_BITS, lanes)
+        super().__init__({"i": In(word_stream(lanes)), "ok": Out(1), "take": In(1), "o": Out(word)})
+
+    def elaborate(self, platform: Any) -> Module:
+        """A place is free again ``latency`` + 2 cycles after its word has come: so many give full rate."""
+        m = Module()
+        places = self.latency + 2
+        m.submodules.fifo = fifo = StreamFIFO(shape=self.o.shape(), depth=places)
+        m.submodules.credits = credits = Credits(limit=places)
+        connect_typed(m, wiring.flipped(self.i), fifo.i)
+        m.d.comb += [
+            self.ok.eq(credits.ok),
+            credits.give.eq(self.i.valid & self.i.ready),
+            credits.take.eq(self.take),
+            fifo.o.ready.eq(delayed(m, self.take, self.latency, name="taken", reset_less=False)[-1]),
+            self.o.eq(fifo.o.payload),
+        ]
+        return m
