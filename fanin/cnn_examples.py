@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fanin.cnn import Network, Stage
 from fanin.layers.ends import Input, Output, SoftCrossLoss
-from fanin.layers.layer import Layer, Parallelism, Shape
+from fanin.layers.layer import Layer, Parallelism, Shape, Storage
 from fanin.layers.pointwise import Add, Bias, Concat, OnlineNorm, Relu, Relu6
 from fanin.layers.window import AvgPool, Conv, Dense, GlobalAvgPool, Im2col, MaxPool
 
@@ -45,6 +45,13 @@ class _Builder:
             gradient=behind_another,
         )
         return self.add(name, layer, layer.with_streams(p), source)
+
+    def spilled(self, name: str, outputs: int, p: Parallelism, source: int) -> int:
+        """A dense layer with its parameters in memory."""
+        shape, behind_another = self.stages[source].layer.output, source != 0
+        layer = Dense(inputs=(shape,), output_channels=outputs, gradient=behind_another)
+        self.stages.append(Stage(name, layer, layer.with_streams(p), (source,), Storage.DRAM))
+        return len(self.stages) - 1
 
     def window(
         self,
@@ -107,4 +114,15 @@ def _pools() -> Network:
     return b.finish("pools", b.wide("bias", Bias, 4, conv))
 
 
-EXAMPLES = {network.name: network for network in (_tiny(), _residual(), _pools())}
+def _streamed() -> Network:
+    """Three dense layers whose parameters lie in memory; the first has nobody to send gradients to."""
+    b = _Builder()
+    hidden = b.wide("relu", Relu, 2, b.spilled("hidden", 24, Parallelism(pic=2, poc=3), 0))
+    second = b.wide("relu2", Relu, 2, b.spilled("second", 20, Parallelism(pic=2, poc=2), hidden))
+    bias = b.wide("bias", Bias, 3, b.spilled("dense", _CLASSES.c, Parallelism(pic=2), second))
+    loss = b.wide("loss", SoftCrossLoss, 3, bias, b.labels)
+    b.wide("output", Output, 1, loss)
+    return Network("streamed", tuple(b.stages))
+
+
+EXAMPLES = {network.name: network for network in (_tiny(), _residual(), _pools(), _streamed())}

@@ -155,9 +155,9 @@ class MemoryMap:
         return tuple(found)
 
     def region(self, name: str) -> Region:
-        """``parameters``, ``images``, ``labels``, ``results``; ``weights``, ``velocities``, ``ring`` of a stage.
+        """``parameters``, ``images``, ``labels``, ``results``; or one of a stage, with its index.
 
-        The last three are followed by its index.
+        These are ``ring``, ``weights`` and ``velocities``.
         """
         return next(region for region in self.regions if region.name == name)
 

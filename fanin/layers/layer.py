@@ -201,7 +201,9 @@ class Layer:
         if self.parameters and storage is Storage.CHIP:
             found += self.resident(p)
         elif self.parameters:
-            ports += 4  # weights forward and backward, velocity in and out
+            ports += (
+                4 + self.gradient
+            )  # weights and velocity in and out, and weights once more for the way back
         return (*found, *ports * [fifo])
 
     def cost(self, p: Parallelism, storage: Storage, family: Family) -> Cost:

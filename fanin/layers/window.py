@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from itertools import product
 from typing import ClassVar
 
-from fanin.layers.family import Memory
+from fanin.layers.family import WORD_BITS, Memory
 from fanin.layers.layer import (
     REUSE,
     Layer,
@@ -259,6 +259,14 @@ class Dense(Conv):
     def storages(self) -> tuple[Storage, ...]:
         """Chip or DRAM: a weight is needed once a frame and way."""
         return tuple(Storage)
+
+    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """With the weights in DRAM, as many lines, and two tiles of the input gradient's terms."""
+        lines = super().buffers(p, Storage.CHIP)
+        if storage is Storage.CHIP or not self.gradient:
+            return lines
+        schedule = self.schedule(p)
+        return (*lines, Memory(width=WORD_BITS * p.pic, depth=2 * schedule.tile * schedule.ogs))
 
     @property
     def input(self) -> Shape:

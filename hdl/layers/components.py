@@ -46,11 +46,16 @@ COMPONENTS: dict[type[Layer], type[wiring.Component]] = {
 SPILLED: dict[type[Layer], type[wiring.Component]] = {window.Dense: StreamedDense}
 
 
-def component_of(stage: Stage) -> wiring.Component:
-    """The component of a stage that is not one of the ends. Raises ValueError for a layer that has none."""
+def component_class(stage: Stage) -> type[wiring.Component]:
+    """What a stage that is not one of the ends becomes. Raises ValueError where there is no hardware for it."""
     kind = type(stage.layer)
     components = COMPONENTS if stage.storage is Storage.CHIP else SPILLED
     if kind not in components:
         where = "" if stage.storage is Storage.CHIP else " with parameters in DRAM"
         raise ValueError(f"{stage.name}: there is no hardware for layers of kind {stage.layer.kind}{where}")
-    return components[kind](layer=stage.layer, parallelism=stage.parallelism)
+    return components[kind]
+
+
+def component_of(stage: Stage) -> wiring.Component:
+    """The component of a stage that is not one of the ends. Raises ValueError for a layer that has none."""
+    return component_class(stage)(layer=stage.layer, parallelism=stage.parallelism)

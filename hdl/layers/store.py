@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import count
 from typing import Any
 
 from amaranth import Cat, Module, Mux, Signal
@@ -180,33 +179,42 @@ class Store(wiring.Component):
 
     def _spilled(self, m: Module, read_port: Any, write_port: Any) -> None:
         """A pass over weights or velocities is a frame; each lies where the one before did."""
-        others = len(self.config.rings)
-        reads, writes = count(len(self.config.readers) + others), count(len(self.config.writers) + others)
-        for n, (kind, port) in enumerate(zip(self.config.spilled, streams(self.spilled), strict=True)):
-            ask, unsettled = port.ask, []
+        config = self.config
+        read, write = len(config.readers) + len(config.rings), len(config.writers) + len(config.rings)
+        for n, (kind, port) in enumerate(zip(config.spilled, streams(self.spilled), strict=True)):
             m.submodules[f"unread{n}"] = unread = Credits(limit=kind.velocity_bursts, full=True)
-            for name, address in ("new_weights", kind.weights), ("new_velocities", kind.velocities):
-                asked, index = getattr(ask, name.removeprefix("new_")), next(writes)
-                writer = self._writer(
-                    m, f"{name}{n}", write_port, index, kind.frames, getattr(port, name), wrap=1
-                )
-                m.submodules[f"{name}{n}_unsettled"] = passes = Credits(limit=(1 << FRAME_BITS) - 1)
-                m.d.comb += [
-                    writer.base.eq(address // BEAT_BYTES),
-                    writer.frame.eq(asked),
-                    passes.give.eq(asked),
-                    passes.take.eq(write_port.landed[index]),
-                ]
-                unsettled.append(passes.ok)
-            m.d.comb += [port.settled.eq(~Cat(unsettled).any()), unread.give.eq(write_port.acknowledged[index])]
-            for name in ("forward", *kind.gradient * ["backward"], "velocities"):
-                address, after = kind.weights, None
-                if name == "velocities":
-                    address, after = kind.velocities, unread
+            unsettled = []
+            for name, address in ("weights", kind.weights), ("velocities", kind.velocities):
+                unsettled.append(self._write_passes(m, n, write_port, write, name, address))
+                write += 1
+            m.d.comb += [
+                port.settled.eq(~Cat(unsettled).any()),
+                unread.give.eq(write_port.acknowledged[write - 1]),
+            ]
+            passes = [("forward", kind.weights, None), ("velocities", kind.velocities, unread)]
+            if kind.gradient:
+                passes.append(("backward", kind.weights, None))
+            for name, address, after in passes:
+                stream = getattr(port, name)
                 reader = self._reader(
-                    m, f"{name}{n}", read_port, next(reads), kind.frames, getattr(port, name), wrap=1, after=after
+                    m, f"{name}{n}", read_port, read, kind.frames, stream, wrap=1, after=after
                 )
-                m.d.comb += [reader.base.eq(address // BEAT_BYTES), reader.frame.eq(getattr(ask, name))]
+                m.d.comb += [reader.base.eq(address // BEAT_BYTES), reader.frame.eq(getattr(port.ask, name))]
+                read += 1
+
+    def _write_passes(self, m: Module, n: int, port: Any, index: int, name: str, address: int) -> Any:
+        """Passes of a spilled layer's new words to memory. Whether one has not been acknowledged yet."""
+        kind, layer = self.config.spilled[n], streams(self.spilled)[n]
+        stream, asked = getattr(layer, f"new_{name}"), getattr(layer.ask, name)
+        writer = self._writer(m, f"new_{name}{n}", port, index, kind.frames, stream, wrap=1)
+        m.submodules[f"unsettled_{name}{n}"] = unsettled = Credits(limit=(1 << FRAME_BITS) - 1)
+        m.d.comb += [
+            writer.base.eq(address // BEAT_BYTES),
+            writer.frame.eq(asked),
+            unsettled.give.eq(asked),
+            unsettled.take.eq(port.landed[index]),
+        ]
+        return unsettled.ok
 
     def _parameters(self, m: Module, read_port: Any, write_port: Any) -> list[Any]:
         """The image is one frame, of the last channel of each port. Returns whether it is still under way."""

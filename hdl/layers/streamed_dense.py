@@ -32,7 +32,7 @@ from fanin.layers.window import Dense
 
 
 class StreamedDense(wiring.Component):
-    """A dense layer of which each weight comes from memory once a frame and way, and its velocity comes and goes.
+    """A dense layer: each weight comes from memory once a frame and way, and its velocity comes and goes.
 
     A pass over weights or velocities is asked for when the first word of its frame comes; every step waits for
     its own word.
@@ -139,9 +139,7 @@ class StreamedDense(wiring.Component):
         ]
         return arrived.take
 
-    def _velocities(
-        self, m: Module, batches: BatchControl, update: StreamedUpdate, updating: Signal
-    ) -> None:
+    def _velocities(self, m: Module, batches: BatchControl, update: StreamedUpdate, updating: Signal) -> None:
         """Drive the ways back, and what becomes of velocities."""
         memory, lanes = self.memory, self._schedule.weight_lanes
         m.submodules.weight_gradient = gradient = self._weight_gradient

@@ -90,8 +90,6 @@ class StreamedUpdate(wiring.Component):
 
     def _single(self, m: Module, name: str) -> Any:
         """A stream of its words, one a transfer."""
-        m.submodules[f"{name}_gearbox"] = gearbox = Gearbox(
-            source=self.lanes, target=1, frame=self.parameters
-        )
+        m.submodules[f"{name}_gearbox"] = gearbox = Gearbox(source=self.lanes, target=1, frame=self.parameters)
         connect_typed(m, wiring.flipped(getattr(self, name)), gearbox.i)
         return gearbox.o

@@ -40,14 +40,14 @@ def read_network(folder: Path) -> PlannedNetwork:
     """The network of a plan of one device. Raises InputError of one line for any other plan.
 
     Refused are a plan that was edited, one that this version's rules do not hold for, several devices,
-    a layer or a place of its parameters that there is no hardware for, and a model that cannot be trained.
+    and a model that cannot be trained.
     """
     plan, path = read_plan(folder), folder / PLAN_FILE
     digest = _check_unedited(folder)
     if complaints := check_plan(folder):
         raise InputError(f"{path}: breaks a rule, plan again: {complaints[0]}")
     device = _only_device(path, plan)
-    network = _checked(str(path), Network(open_record(path).text("model"), _stages(path, plan)))
+    network = _checked(str(path), Network(open_record(path).text("model"), _stages(plan)))
     cycles = tuple(layer.figures["cycles"] for layer in plan.layers)
     clock = next(each.clock for each in plan.devices if each.name == device)
     return PlannedNetwork(network, device, clock, plan.throughput, cycles, digest)
@@ -88,15 +88,12 @@ def _only_device(path: Path, plan: Plan) -> str:
     return used[0].name
 
 
-def _stages(path: Path, plan: Plan) -> tuple[Stage, ...]:
+def _stages(plan: Plan) -> tuple[Stage, ...]:
     numbers = {layer.name: number for number, layer in enumerate(plan.layers)}
-    return tuple(_stage(path, plan, entry, numbers) for entry in plan.layers)
+    return tuple(_stage(plan, entry, numbers) for entry in plan.layers)
 
 
-def _stage(path: Path, plan: Plan, entry: LayerEntry, numbers: Mapping[str, int]) -> Stage:
+def _stage(plan: Plan, entry: LayerEntry, numbers: Mapping[str, int]) -> Stage:
     sources = tuple(numbers[edge.source] for edge in plan.into[entry.name])
     layer = component(entry, tuple(plan.layers[source].output for source in sources), entry.gradient)
-    storage = Storage(entry.parameters)
-    if storage not in layer.storages:
-        raise InputError(f"{path}: {entry.name}: there is no {entry.kind} with parameters in DRAM")
-    return Stage(entry.name, layer, Parallelism(**entry.parallelism), sources, storage)
+    return Stage(entry.name, layer, Parallelism(**entry.parallelism), sources, Storage(entry.parameters))

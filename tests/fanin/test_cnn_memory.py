@@ -46,6 +46,31 @@ def test_sizes_are_those_of_the_layers():
     assert memory.store.sections == (144, 8, 24, 6)
 
 
+def test_parameters_in_memory_have_regions_of_their_own():
+    network = EXAMPLES["streamed"]
+    memory = MemoryMap(network, frames=2)
+    beats = {region.name: region.size // BEAT_BYTES for region in memory.regions}
+    assert beats["parameters"] == 1  # a bias of 3 words, and their velocities
+    assert beats["weights 2"] == beats["velocities 2"] == 72 * 24 // 16
+    assert memory.store.sections == (6,)
+    first, second, last = memory.store.spilled
+    assert (first.frames, first.gradient) == (Frames(72 * 24, 6), False)
+    assert (second.frames, second.gradient) == (Frames(24 * 20, 4), True)
+    assert [memory.region(f"velocities {n}").address for n in (2, 4, 6)] == [
+        one.velocities for one in memory.store.spilled
+    ]
+    # 108 beats from beat 109 on, 30 from beat 247 on, 4 from beat 281 on: bursts end at multiples of 16.
+    assert [one.velocity_bursts for one in (first, second, last)] == [8, 3, 1]
+
+
+def test_state_is_found_wherever_it_lies():
+    network = EXAMPLES["streamed"]
+    memory = MemoryMap(network, frames=2)
+    assert memory.state_words(4) == (("weights 4", 0, 480), ("velocities 4", 0, 480))
+    assert memory.state_words(7) == (("parameters", 0, 6),)
+    assert MemoryMap(EXAMPLES["tiny"], frames=1).state_words(3) == (("parameters", 144, 8),)
+
+
 def test_a_map_larger_than_memory_says_what_is_large():
     with pytest.raises(
         ValueError, match=r"tiny needs \d+ bytes of memory, and the device has 4096; .*, is images"

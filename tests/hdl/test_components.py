@@ -66,6 +66,7 @@ SMALL = {
     "operands": 2,
     "output_width": 16,
     "parallelism": Parallelism(),
+    "parameters": 8,
     "positions": 3,
     "raster": Raster(height=2, width=4, groups=2, lanes=20, columns=2, positions=2, steps=2),
     "reads": (0, 0),
@@ -98,6 +99,7 @@ SMALL = {
 FRAME = Shape(2, 3, 2)
 # Where a name is not enough: by the parameter's type.
 SMALL_OF_TYPE = {
+    "Dense": window.Dense(inputs=(FRAME,), gradient=True, output_channels=2),
     "Conv": window.Conv(inputs=(FRAME,), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
     "RingConfig": RING_PRESETS["tiny"],
     "RdmaConfig": RDMA_PRESETS["tiny"],

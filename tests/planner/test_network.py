@@ -120,9 +120,10 @@ def test_plans_of_several_devices_are_refused_and_unequal_clocks_named(tmp_path)
         assert refusal(folder) == f"{folder}/plan.json: {said}"
 
 
-def test_parameters_in_dram_have_no_hardware(tmp_path):
+def test_a_dense_layer_may_have_its_parameters_in_dram(tmp_path):
     write_plan(tmp_path, "example_cnn", "u280x1")
-    assert refusal(tmp_path).endswith(": there is no hardware yet that keeps parameters in DRAM")
+    stages = read_network(tmp_path).network.stages
+    assert [stage.layer.kind for stage in stages if stage.storage is Storage.DRAM] == ["dense"]
 
 
 def test_a_model_without_a_loss_cannot_be_trained(tmp_path):

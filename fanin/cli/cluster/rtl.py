@@ -13,7 +13,7 @@ from fanin.errors import CheckFailed, InputError
 from fanin.golden.cnn.image import state_image, state_of_image
 from fanin.golden.cnn.state import Frames, State, zero_state
 from fanin.hdl.emission import kept_verilog
-from fanin.hdl.layers.components import COMPONENTS, ENDS
+from fanin.hdl.layers.components import ENDS, component_class
 from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.registers import Way
 from fanin.host.cnn import CnnDriver
@@ -29,12 +29,10 @@ _PREFIX = "FANIN_CLUSTER_NODE"  # of names in C
 def node_of(planned: PlannedNetwork) -> ClusterNode:
     """The node that trains a network. Raises InputError for one that there is no hardware for."""
     name = planned.network.name
-    for stage in planned.network.stages:
-        if type(stage.layer) not in (*ENDS, *COMPONENTS):
-            raise InputError(
-                f"{name}: {stage.name}: there is no hardware for layers of kind {stage.layer.kind}"
-            )
     try:
+        for stage in planned.network.stages:
+            if not isinstance(stage.layer, ENDS):
+                component_class(stage)
         return ClusterNode(network=planned.network)
     except ValueError as error:
         raise InputError(f"{name}: {error}") from None

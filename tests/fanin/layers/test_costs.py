@@ -85,11 +85,14 @@ def test_a_dense_layer():
         # lines 9; parameters 143 of 2048×9
         "ecp5": (328, bits + 2 * 8192, (2 * 9 + 2 * 143 + 2 * 2,), dram, dram),
     }
-    # frame 64×10 lanes twice, gradients 25 words of 4 lanes; six ports
+    # the same lines; six ports
     found = taken(layer, DRAM, pic=10, poc=4)
-    assert found["arria10"][1] == 2 * 320 * 64 + 128 * 25 + 6 * 65536
-    assert found["arria10"][2] == (2 * 8 + 0 + 6 * 13,)  # 25 words are below 33: MLABs
+    assert found["arria10"][1] == 2 * 320 * 128 + 6 * 65536
+    assert found["arria10"][2] == (2 * 8 + 6 * 13,)
     assert found["arria10"][3:] == (32 * (640 + 3 * 64000), 32 * (640 + 64000))
+    # with a gradient one line and one port more, and two tiles of 8 × 25 terms of 10 words
+    behind = Dense(inputs=(Shape(4, 4, 40),), output_channels=100, gradient=True)
+    assert taken(behind, DRAM, pic=10, poc=4)["arria10"][1] == 3 * 320 * 128 + 2 * 8 * 25 * 320 + 7 * 65536
 
 
 def test_online_normalisation():

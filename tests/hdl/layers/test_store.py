@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from fanin.cnn_memory import BEAT_BYTES, Frames, Ring, StoreConfig, beats
+from fanin.cnn_memory import BEAT_BYTES, Frames, Ring, SpilledParameters, StoreConfig, beats
 from fanin.hdl.layers.interface import Mode
 from fanin.hdl.layers.store import Store
 from fanin.sim.rtl.memory import ReadMemory, WriteMemory
@@ -62,6 +62,7 @@ class Bench:
         self.config, self.stall = config, stall
         self.dut = Store(config=config)
         self.memory = Memory(self.dut.memory, latency=latency, stall=stall, seed=self.seed)
+        self.also = []  # processes beside the job
         self.finished = None  # the cycle in which ``done`` rose
 
     def frames(self, kind, count):
@@ -81,7 +82,7 @@ class Bench:
                 cycle += 1
             self.finished = cycle
 
-        processes = [self.memory.reads.process, self.memory.writes.process, job]
+        processes = [self.memory.reads.process, self.memory.writes.process, job, *self.also]
         log = simulate(
             self.dut,
             drive=drive,
@@ -206,6 +207,59 @@ def test_parameters_of_each_layer_go_to_memory_in_order(stall):
         padded = beats(len(words)) * 16
         assert bench.memory.words(base, padded) == words + [0] * (padded - len(words))
         base += beats(len(words)) * BEAT_BYTES
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.5], ids=["full rate", "stalls"])
+def test_a_pass_reads_what_the_one_before_it_wrote(stall):
+    """Velocities of four bursts, read four times, come back one more each time."""
+    kind, passes = SpilledParameters(Frames(640, 8), weights=0x100, velocities=0x2FC0, gradient=True), 4
+    config = StoreConfig(readers=(Frames(16, 16),), writers=(Frames(16, 16),), spilled=(kind,))
+    bench = Bench(config, latency=90, stall=stall)
+    port = bench.dut.spilled.stream0
+    (image,), (result,), (words,) = (
+        bench.frames(frames, 1) for frames in (*config.readers, *config.writers, kind.frames)
+    )
+    bench.memory.put(0x6000, image)
+    bench.memory.put(kind.velocities, words)
+
+    async def layer(ctx):
+        """Ask for all passes at once, and add one to each word that comes."""
+        await ctx.tick().repeat(5)
+        ctx.set(port.ask.velocities, 1)
+        await ctx.tick().repeat(passes)
+        ctx.set(port.ask.velocities, 0)
+        assert not ctx.get(port.settled)
+        came, new, waiting = port.velocities, port.new_velocities, []
+        while True:
+            _, _, taken, valid, ready, accepted = await ctx.tick().sample(
+                came.payload, came.valid, came.ready, new.ready
+            )
+            if waiting and accepted:
+                waiting.pop(0)
+            if valid and ready:
+                waiting.append([(word + 1) % 2**32 for word in taken])
+            ctx.set(new.valid, bool(waiting))
+            if waiting:
+                ctx.set(new.payload, waiting[0])
+
+    bench.also = [layer]
+    name = "spilled.stream0.velocities"
+    log = bench.run(
+        Mode.TRAIN,
+        1,
+        drive={"writers.stream0": [result]},
+        collect={"readers.stream0": 1, name: passes * len(words) // 8},
+        bases={"readers": [0x6000 // 64], "writers": [0x8000 // 64]},
+    )
+    expected = [[(word + n) % 2**32 for word in words] for n in range(passes + 1)]
+    assert payloads(log, name) == transfers(expected[:passes], 8)
+    assert bench.memory.words(kind.velocities, len(words)) == expected[passes]
+    writes, reads = bench.memory.writes, bench.memory.reads
+    begins = [cycle for cycle, address, _ in reads.requests if address == kind.velocities]
+    requests = zip(writes.requests, writes.responses, strict=True)
+    ends = [response for (_, address, _), response in requests if address == kind.velocities]
+    assert len(begins) == len(ends) == passes
+    assert all(end < begin for end, begin in zip(ends, begins[1:], strict=False))
 
 
 def test_a_second_job_begins_anew():

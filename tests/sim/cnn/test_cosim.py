@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fanin.cnn_examples import EXAMPLES
+from fanin.cnn_flow import Flow
 from fanin.cnn_memory import state_stages
 from fanin.cnn_training import Job
 from fanin.golden.cnn.image import state_image
@@ -65,8 +66,8 @@ class Trial:
         return self.cosim.run(self.words(self.states), epochs, **{"timeout": 20_000} | settings).epochs
 
 
-TINY = Trial("tiny")
-TRIALS = [TINY, *slow(Trial("residual"), Trial("pools"), Trial("tiny", Arith.RTL))]
+TINY, STREAMED = Trial("tiny"), Trial("streamed")
+TRIALS = [TINY, *slow(Trial("residual"), Trial("pools"), STREAMED, Trial("tiny", Arith.RTL))]
 
 
 @pytest.mark.parametrize("trial", TRIALS, ids=str)
@@ -82,6 +83,13 @@ def test_training_is_bit_exact_whatever_the_memorys_latency(trial):
         for found, (results, states) in zip(trial.run(jobs, memory_latency=latency), expected, strict=True):
             assert np.array_equal(found.results.view(np.uint32), results.view(np.uint32))
             assert all(map(np.array_equal, found.states, states))
+
+
+@pytest.mark.slow
+def test_weights_from_memory_keep_pace_with_the_multipliers():
+    """Frames follow one another in the cycles of the slowest layer, whose weights are 108 beats a frame."""
+    (epoch,) = STREAMED.run([None])
+    assert max(np.diff(epoch.written)[FRAMES // 2 :]) <= Flow(STREAMED.network).period
 
 
 def test_counters_say_what_each_stage_did():

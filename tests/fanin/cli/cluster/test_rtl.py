@@ -1,6 +1,7 @@
 """The node as a machine: the golden model's bits, what it counted, and what there is no hardware for."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,12 +14,13 @@ from fanin.cli.cluster.machine import NotFinite, quiet
 from fanin.cli.cluster.machines import Golden
 from fanin.cli.cluster.rtl import Rtl, node_of, write_verilog
 from fanin.cli.main import main
+from fanin.cnn import Network
 from fanin.cnn_examples import EXAMPLES
 from fanin.cnn_training import Job
 from fanin.errors import InputError
 from fanin.golden.cnn.network import initial_state
-from fanin.planner.model.load import load_model
-from fanin.planner.plan.network import PlannedNetwork, unplanned
+from fanin.layers.layer import Storage
+from fanin.planner.plan.network import PlannedNetwork
 from tests.support import slow
 
 FRAMES, BATCH = 11, 4
@@ -107,16 +109,14 @@ def test_the_node_is_written_as_verilog_with_its_registers(tiny, tmp_path):
     assert "#define FANIN_CLUSTER_NODE_" in (tmp_path / "verilog/fpga0.h").read_text()
 
 
-def test_a_layer_without_hardware_is_named(tmp_path):
-    (tmp_path / "model.py").write_text(
-        "from fanin.planner import *\n"
-        "x = im2col(3, 1, add_input('image', [6, 6, 2]))\n"
-        "x = dense(3, x)\n"
-        "add_output('class', soft_cross_loss(x, add_input('label', [3])))\n"
+def test_a_layer_without_hardware_is_named():
+    stages = (
+        replace(stage, storage=Storage.DRAM) if stage.name == "conv" else stage
+        for stage in EXAMPLES["tiny"].stages
     )
-    network = unplanned(load_model(str(tmp_path / "model.py")))
-    with pytest.raises(InputError, match=r"^model: im2col1: there is no hardware for layers of kind im2col$"):
-        node_of(planned(network))
+    cause = "there is no hardware for layers of kind conv with parameters in DRAM"
+    with pytest.raises(InputError, match=f"^tiny: conv: {cause}$"):
+        node_of(planned(Network("tiny", tuple(stages))))
 
 
 @pytest.mark.parametrize("arithmetic", slow("c", "rtl"))
