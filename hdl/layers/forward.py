@@ -50,16 +50,15 @@ class Forward(wiring.Component):
     ``admitted`` : Out(1)
         Pulse: it begins; ``admit`` is for the frame after it within 8 cycles.
     ``weight_address`` : Out, range(weight_words)
-    ``ok``, ``take`` : In(1), Out(1)
-        Instead, if ``streamed``: the next weights can be taken; a step takes them.
     ``weights`` : In, ``weight_lanes`` words
-        One cycle after their address, or ``Lines.LATENCY`` cycles after ``take``.
+        One cycle after their address.
 
     Parameters
     ----------
     ``schedule`` : Schedule
     ``streamed`` : bool
-        Weights come in the order of the steps.
+        Weights come in the order of the steps. Instead of ``weight_address`` there are ``ok``, In(1): the next
+        ones can be taken; and ``take``, Out(1): a step takes them. They come ``Lines.LATENCY`` cycles later.
 
     Latency
     -------

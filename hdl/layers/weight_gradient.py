@@ -52,11 +52,7 @@ class WeightGradient(wiring.Component):
     ``write`` : Out(1)
         ``new_velocities`` go to ``write_address``.
     ``write_address`` : Out, range(weight_words)
-    ``ok``, ``take`` : In(1), Out(1)
-        Instead of all but ``velocities``, if ``streamed``: the next ones can be taken, and there is room for
-        what they become; a step takes them. They come ``to_sums`` cycles later.
     ``new_velocities`` : Out, ``weight_lanes`` words
-        ``latency`` cycles after ``take``, if ``streamed``.
     ``finished`` : Out(1)
         Pulse: the last velocities of a frame are being written.
 
@@ -64,7 +60,9 @@ class WeightGradient(wiring.Component):
     ----------
     ``schedule`` : Schedule
     ``streamed`` : bool
-        Velocities come and go in the order of the steps.
+        Velocities come and go in the order of the steps. Instead of ``write`` and the addresses there are
+        ``ok``, In(1): the next ones can be taken, and there is room for what they become; and ``take``, Out(1):
+        a step takes them. They come ``to_sums`` cycles later, the new ones leave ``latency`` cycles later.
 
     Latency
     -------
