@@ -27,7 +27,7 @@ from fanin.layers.window_schedule import im2col_raster, pool_schedule
 Cycles = npt.NDArray[np.float64]  #: of each position of a map, in raster order
 Edge = tuple[int, int]  #: consuming stage, port
 
-PIPELINE = 24  #: cycles of a layer without rows from a word in to its word out, at most
+PIPELINE = 32  #: cycles of a layer without rows from a word in to its word out, at most
 ENGINE = 64  #: cycles of a convolution from a block's last step to its first word, at most
 SPARE = 16  #: transfers by which a FIFO is larger than the schedule asks for
 SPARE_FRAMES = 2  #: of a ring: one being written and one being read

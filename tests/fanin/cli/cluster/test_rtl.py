@@ -1,6 +1,8 @@
+# amaranth: UnusedElaboratable=no
 """The node as a machine: the golden model's bits, what it counted, and what there is no hardware for."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -17,8 +19,8 @@ from fanin.cnn_examples import EXAMPLES
 from fanin.cnn_training import Job
 from fanin.errors import InputError
 from fanin.golden.cnn.network import initial_state
-from fanin.planner.model.load import load_model
-from fanin.planner.plan.network import PlannedNetwork, unplanned
+from fanin.layers.pointwise import Relu
+from fanin.planner.plan.network import PlannedNetwork
 from tests.support import slow
 
 FRAMES, BATCH = 11, 4
@@ -107,16 +109,20 @@ def test_the_node_is_written_as_verilog_with_its_registers(tiny, tmp_path):
     assert "#define FANIN_CLUSTER_NODE_" in (tmp_path / "verilog/fpga0.h").read_text()
 
 
-def test_a_layer_without_hardware_is_named(tmp_path):
-    (tmp_path / "model.py").write_text(
-        "from fanin.planner import *\n"
-        "x = im2col(3, 1, add_input('image', [6, 6, 2]))\n"
-        "x = dense(3, x)\n"
-        "add_output('class', soft_cross_loss(x, add_input('label', [3])))\n"
-    )
-    network = unplanned(load_model(str(tmp_path / "model.py")))
-    with pytest.raises(InputError, match=r"^model: im2col1: there is no hardware for layers of kind im2col$"):
-        node_of(planned(network))
+class Unbuilt(Relu):
+    """A layer that nothing in the gates stands for."""
+
+    kind = "unbuilt"
+
+
+def test_a_layer_without_hardware_is_named():
+    network = EXAMPLES["tiny"]
+    index = next(n for n, stage in enumerate(network.stages) if stage.layer.kind == "relu")
+    strange = replace(network.stages[index], layer=Unbuilt(inputs=network.stages[index].layer.inputs))
+    stages = (*network.stages[:index], strange, *network.stages[index + 1 :])
+    cause = f"^{network.name}: {strange.name}: there is no hardware for layers of kind unbuilt$"
+    with pytest.raises(InputError, match=cause):
+        node_of(planned(replace(network, stages=stages)))
 
 
 @pytest.mark.parametrize("arithmetic", slow("c", "rtl"))
