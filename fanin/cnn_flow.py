@@ -20,8 +20,9 @@ from fanin.cnn import Network, Stage
 from fanin.layers.ends import Input, SoftCrossLoss
 from fanin.layers.layer import Parallelism, ceil_div
 from fanin.layers.pointwise import Add, Concat
-from fanin.layers.schedule import HAND_OVER, Raster, Schedule, Way, im2col_raster, pool_schedule
+from fanin.layers.schedule import HAND_OVER, Raster, Schedule, Way
 from fanin.layers.window import AvgPool, Conv, Dense, GlobalAvgPool, Im2col, MaxPool
+from fanin.layers.window_schedule import im2col_raster, pool_schedule
 
 Cycles = npt.NDArray[np.float64]  #: of each position of a map, in raster order
 Edge = tuple[int, int]  #: consuming stage, port
@@ -51,7 +52,7 @@ class Flow:
         for stage in self.network.stages:
             if isinstance(stage.layer, Input):
                 positions = stage.layer.shape.h * stage.layer.shape.w
-                times.append(np.arange(1, positions + 1) * (self.period / positions))
+                times.append(np.linspace(0, self.period, positions + 1)[1:])
             else:
                 times.append(_onward(stage, [times[source] for source in stage.sources]))
         return tuple(times)

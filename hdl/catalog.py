@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from amaranth.lib import wiring
@@ -36,7 +37,11 @@ from fanin.hdl.glm.node import GlmNode
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.hdl.glm.reducer import ActivationReducer
 from fanin.hdl.glm.worker import GlmWorker
+from fanin.hdl.layers import by_size
+from fanin.hdl.layers.convolution import Convolution
 from fanin.hdl.layers.node import ClusterNode
+from fanin.hdl.layers.online_norm import OnlineNorm
+from fanin.hdl.layers.softmax_loss import SoftmaxLoss
 from fanin.hdl.layers.store import Store
 from fanin.hdl.param_server.node import ParamServerNode
 from fanin.hdl.param_server.registers import param_server_registers
@@ -164,6 +169,17 @@ def _store(*, network: str) -> Store:
     return Store(config=MemoryMap(_network(network), frames=1).store)
 
 
+def _layer(name: str, component: type[wiring.Component]) -> Entry:
+    return Entry(component, lambda config: dict(by_size.SIZES[name]), partial(by_size.make, name))
+
+
+_LAYERS: dict[str, type[wiring.Component]] = {
+    "convolution": Convolution,
+    "depthwise-convolution": Convolution,
+    "dense": Convolution,
+    "online-norm": OnlineNorm,
+    "softmax-loss": SoftmaxLoss,
+}
 _GROUP = {"group": Inceptionn().group}
 _BLOCKS = {"width": RING_PRESETS["u280"].width, **vars(Bfp())}
 _NETWORK = {"network": "tiny"}
@@ -209,6 +225,7 @@ CATALOG: dict[str, Entry] = {
         ClusterNode, lambda config: dict(_NETWORK), _cluster_node, lambda node: node.register_map
     ),
     "store": Entry(Store, lambda config: dict(_NETWORK), _store),
+    **{name: _layer(name, component) for name, component in _LAYERS.items()},
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -90,7 +91,7 @@ class CnnDriver(BaseDriver):
         rates = {name: int(getattr(job, name).view(np.uint32)) for name in ("eta", "last_eta", "momentum")}
         return self._start(Mode.TRAIN, frames=job.frames, batch=job.batch, **rates)
 
-    def _start(self, mode: Mode, **settings: int) -> Batch:
+    def _start(self, mode: Any, **settings: int) -> Batch:  # a Mode, which mypy takes for an int
         most = self.memory_map.frames
         if settings.get("frames", 1) not in range(1, most + 1):
             raise ValueError(f"frames must be 1 to {most}, not {settings['frames']}")

@@ -12,13 +12,58 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import product
 from math import ceil, prod
+from typing import ClassVar, Protocol
 
-from fanin.layers.layer import REUSE, Parallelism, ceil_div, divisors
-from fanin.layers.window import AvgPool, Conv, DepthwiseConv, Im2col, MaxPool, Pair
+from fanin.layers.layer import REUSE, Parallelism, Shape, ceil_div, divisors
 
+Pair = tuple[int, int]
 HAND_OVER = (
     12  #: cycles, at most, between a row's last word, the block that waits for it, and the row's next use
 )
+
+
+class Convolution(Protocol):
+    """What a schedule asks of its layer: a ``fanin.layers.window.Conv``, whose costs come from here."""
+
+    depthwise: ClassVar[bool]
+
+    @property
+    def kernel(self) -> Pair:
+        """Rows and columns of the window."""
+
+    @property
+    def stride(self) -> Pair:
+        """Rows and columns from window to window."""
+
+    @property
+    def padding(self) -> tuple[int, int, int, int]:
+        """Top, left, bottom, right."""
+
+    @property
+    def groups(self) -> int:
+        """Groups of channels."""
+
+    @property
+    def group(self) -> Pair:
+        """Input and output channels of one."""
+
+    @property
+    def gradient(self) -> bool:
+        """Whether its input has a gradient."""
+
+    @property
+    def input(self) -> Shape:
+        """What comes in."""
+
+    @property
+    def output(self) -> Shape:
+        """What it makes."""
+
+    def channel_lanes(self, p: Parallelism) -> Pair:
+        """Input and output channels of a step."""
+
+    def stream_widths(self, p: Parallelism) -> tuple[list[int], list[int]]:
+        """What pi and po may be."""
 
 
 class Way(Enum):
@@ -143,11 +188,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Loops of the three ways of ``layer`` built with ``p``.
+    """Loops of the three ways of ``layer`` built with ``p``; what ``p`` does not divide is rounded up.
 
-    Raises ValueError for parallelism that does not fit the layer. A 1×1 window of stride 1 without padding has
-    no rows: its map is taken as rows of one block each, whatever the width. A depthwise convolution has
-    groups of ``poc`` channels that are worked on side by side, an input channel each.
+    A 1×1 window of stride 1 without padding has no rows: its map is taken as rows of one block each, whatever
+    the width. A depthwise convolution has groups of ``poc`` channels that are worked on side by side, an input
+    channel each.
 
     Innermost right: forward ky↑ kx↑ ig g og p; input gradient ky↓ kx↓ og g ig p; weight gradient p ky kx g ig
     og.
@@ -155,13 +200,14 @@ class Schedule:
     round.
     """
 
-    layer: Conv
+    layer: Convolution
     p: Parallelism
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raise ValueError for parallelism that cannot be built."""
         ic, oc = self.layer.group
         limits = {"pic": ic, "poc": oc, "ph": self.layer.output.w}
-        if self.depthwise:
+        if self.layer.depthwise:
             limits |= {"pic": 1, "poc": self.layer.input.c}
         for name, size in limits.items():
             value = getattr(self.p, name)
@@ -175,7 +221,7 @@ class Schedule:
     @property
     def depthwise(self) -> bool:
         """Whether every output channel sees one input channel."""
-        return isinstance(self.layer, DepthwiseConv)
+        return self.layer.depthwise
 
     @property
     def lanes_in(self) -> int:
@@ -190,17 +236,17 @@ class Schedule:
     @cached_property
     def groups(self) -> int:
         """Groups g of the loops."""
-        return self.layer.input.c // self.p.poc if self.depthwise else self.layer.groups
+        return ceil_div(self.layer.input.c, self.p.poc) if self.depthwise else self.layer.groups
 
     @cached_property
     def igs(self) -> int:
         """Input groups ig of ``lanes_in`` channels, of a group."""
-        return 1 if self.depthwise else self.layer.group[0] // self.p.pic
+        return 1 if self.depthwise else ceil_div(self.layer.group[0], self.p.pic)
 
     @cached_property
     def ogs(self) -> int:
         """Output groups og of ``lanes_out`` channels, of a group."""
-        return 1 if self.depthwise else self.layer.group[1] // self.p.poc
+        return 1 if self.depthwise else ceil_div(self.layer.group[1], self.p.poc)
 
     @cached_property
     def weight_words(self) -> int:
@@ -213,6 +259,11 @@ class Schedule:
         return self.p.poc if self.depthwise else self.p.pic * self.p.poc
 
     @cached_property
+    def across(self) -> int:
+        """Positions of an output row."""
+        return ceil_div(self.layer.output.w, self.p.ph)
+
+    @cached_property
     def flat(self) -> bool:
         """Whether the map has no rows: the window is one position of the input."""
         return self.layer.kernel == self.layer.stride == (1, 1) and not any(self.layer.padding)
@@ -220,12 +271,12 @@ class Schedule:
     @cached_property
     def block(self) -> Block:
         """The smallest that gives every accumulator its time, or the largest."""
-        output, each = self.layer.output, self.layer.output.w // self.p.ph
+        rows, each = self.layer.output.h, self.across
         if self.flat:
-            choices = [Block(n) for n in divisors(output.h * each)]
+            choices = [Block(n) for n in divisors(rows * each)]
         else:
             choices = [Block(n) for n in divisors(each)]
-            choices += [Block(each * rows, rows) for rows in divisors(output.h)[1:]]
+            choices += [Block(each * n, n) for n in divisors(rows)[1:]]
         least = self.groups * min(self.ogs, self.igs if self.layer.gradient else self.ogs)
         return next((b for b in choices if b.positions * least >= REUSE), choices[-1])
 
@@ -237,14 +288,14 @@ class Schedule:
     @cached_property
     def blocks(self) -> int:
         """Blocks of a frame."""
-        return self.layer.output.h * self.layer.output.w // (self.p.ph * self.block.positions)
+        return self.layer.output.h * self.across // self.block.positions
 
     @cached_property
     def row_blocks(self) -> int:
         """Blocks that lie side by side in a row."""
         if self.flat or self.block.rows > 1:
             return 1
-        return self.layer.output.w // (self.p.ph * self.block.positions)
+        return self.across // self.block.positions
 
     def round_steps(self, way: Way) -> int:
         """Steps after which the loops come back to the same accumulators."""
@@ -273,7 +324,7 @@ class Schedule:
 
     @cached_property
     def cycles(self) -> int:
-        """Cycles of a frame, streams apart: ``layer.compute_cycles(p)`` wherever nothing waits."""
+        """Cycles of a frame, streams apart."""
         return self.blocks * max(map(self.block_cycles, self.ways))
 
     @cached_property
@@ -289,7 +340,7 @@ class Schedule:
         height, width = shape.h, shape.w
         if self.flat:
             width = self.block.positions * self.p.ph
-            height = shape.h * shape.w // width
+            height = ceil_div(shape.h * shape.w, width)
         top, left, _, _ = layer.padding
         return Raster(
             height=height,
@@ -349,35 +400,3 @@ class Schedule:
         for index, step in enumerate(order):
             done, left = divmod(index, self.round_steps(way))
             yield done * self.round_cycles(way) + left, step
-
-
-def pool_schedule(layer: AvgPool | MaxPool, p: Parallelism) -> Schedule:
-    """That of a depthwise convolution with the window and the streams of a pool, ``po`` channels at once."""
-    channels = layer.input.c
-    convolution = DepthwiseConv(
-        inputs=layer.inputs,
-        gradient=layer.gradient,
-        kernel=layer.kernel,
-        stride=layer.stride,
-        padding=layer.padding,
-        output_channels=channels,
-        groups=channels,
-    )
-    return Schedule(convolution, Parallelism(poc=p.po, pi=p.pi, po=p.po))
-
-
-def im2col_raster(layer: Im2col, p: Parallelism) -> Raster:
-    """The input, as windows see it that are read ``pi`` words at a time."""
-    return Raster(
-        height=layer.input.h,
-        width=layer.input.w,
-        groups=layer.input.c // p.pi,
-        lanes=p.pi,
-        columns=1,
-        positions=layer.output.w,
-        steps=layer.output.h,
-        kernel=layer.kernel,
-        stride=layer.stride,
-        top=layer.padding[0],
-        left=layer.padding[1],
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import ClassVar
 
@@ -21,6 +21,7 @@ from fanin.layers.layer import (
     divisors,
     memory,
 )
+from fanin.layers.schedule import Schedule
 
 Pair = tuple[int, int]
 Padding = str | int | tuple[int, int, int, int]
@@ -125,6 +126,7 @@ class Conv(Window):
 
     kind: ClassVar[str] = "conv"
     bursts: ClassVar[int] = 2  #: one is used again and again while the next comes
+    depthwise: ClassVar[bool] = False  #: whether every output channel sees one input channel
     output_channels: int
     groups: int = 1
 
@@ -164,11 +166,13 @@ class Conv(Window):
         """As the input comes."""
         return p.pi
 
+    def schedule(self, p: Parallelism) -> Schedule:
+        """When it multiplies what."""
+        return _schedule(self, p)
+
     def compute_cycles(self, p: Parallelism) -> int:
-        """⌈(ic/g)/pic⌉·g·⌈(oc/g)/poc⌉·oh·⌈ow/ph⌉·kh·kw."""
-        ic, oc = self.group
-        steps = -(-ic // p.pic) * self.groups * -(-oc // p.poc)
-        return steps * self.output.h * -(-self.output.w // p.ph) * self.kernel[0] * self.kernel[1]
+        """A step for every (ic/g/pic)·g·(oc/g/poc)·oh·(ow/ph)·kh·kw, and what rounds wait for the adders."""
+        return self.schedule(p).cycles
 
     def parallelisms(self) -> Iterator[Parallelism]:
         """Every (pic, poc, ph), with streams as ``with_streams`` has them."""
@@ -209,11 +213,17 @@ class Conv(Window):
         return (*ways * (frame,), gradients)
 
 
+@lru_cache(maxsize=1 << 16)
+def _schedule(layer: Conv, p: Parallelism) -> Schedule:
+    return Schedule(layer, p)
+
+
 @dataclass(frozen=True, kw_only=True)
 class DepthwiseConv(Conv):
     """A convolution of every channel by itself: poc × ph multipliers each way."""
 
     kind: ClassVar[str] = "dwconv"
+    depthwise: ClassVar[bool] = True
 
     def check(self) -> None:
         """Raise ValueError where a group is more than one channel, too."""
@@ -229,11 +239,6 @@ class DepthwiseConv(Conv):
     def channel_lanes(self, p: Parallelism) -> Pair:
         """Channels of a step, each an input and an output."""
         return p.poc, p.poc
-
-    def compute_cycles(self, p: Parallelism) -> int:
-        """⌈c/poc⌉·oh·⌈ow/ph⌉·kh·kw."""
-        positions = self.output.h * -(-self.output.w // p.ph)
-        return -(-self.input.c // p.poc) * positions * self.kernel[0] * self.kernel[1]
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """Lines of each way. All positions need all weights, so that those from DRAM stay for the frame."""

@@ -19,7 +19,7 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.pipeline_queue import PipelineQueue
 from fanin.layers import window
 from fanin.layers.layer import Parallelism
-from fanin.layers.schedule import pool_schedule
+from fanin.layers.window_schedule import pool_schedule
 
 _ONE = 0x3F800000
 

@@ -29,7 +29,6 @@ COMPONENTS: dict[type[Layer], type[wiring.Component]] = {
     pointwise.Add: Add,
     pointwise.Concat: Concat,
     pointwise.Bias: Bias,
-    pointwise.Concat: Concat,
     pointwise.OnlineNorm: OnlineNorm,
     ends.SoftCrossLoss: SoftmaxLoss,
     window.Conv: Convolution,
@@ -47,4 +46,4 @@ def component_of(stage: Stage) -> wiring.Component:
     kind = type(stage.layer)
     if kind not in COMPONENTS:
         raise ValueError(f"{stage.name}: there is no hardware for layers of kind {stage.layer.kind}")
-    return COMPONENTS[kind](layer=stage.layer, parallelism=stage.parallelism)  # type: ignore[call-arg]
+    return COMPONENTS[kind](layer=stage.layer, parallelism=stage.parallelism)

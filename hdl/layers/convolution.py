@@ -55,6 +55,7 @@ class Convolution(wiring.Component):
     def __init__(self, *, layer: Conv, parallelism: Parallelism):
         self.layer, self.parallelism = layer, parallelism
         self._schedule = Schedule(layer, parallelism)
+        self._schedule.check()
         super().__init__(layer_members(layer, parallelism))
 
     @cached_property

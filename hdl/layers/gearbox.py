@@ -63,7 +63,7 @@ class Gearbox(wiring.Component):
         source, target = self.source // unit, self.target // unit
         bits = WORD_BITS * unit
         held = Signal((source + target - 1) * bits)
-        full = Signal(range(source // target + 2))
+        full = Signal(range(source // target + 3))  # a frame's last transfer may begin one more
         rest = Signal(range(target))
         take = Signal()
         leave = Signal()

@@ -72,7 +72,8 @@ class GlobalAvgPool(wiring.Component):
         (features,) = self.features
         enter = features.valid & features.ready
         nest = Nest(m, {"position": self._positions, "row": self._rows}, enter, name="forward")
-        first, last, row_ends = Signal(init=1), nest.ends(["position"]), enter & nest.ends(["row"])
+        first = Signal(init=1)
+        last, row_ends = nest.ends(["position"]), enter & nest.ends(["row"])
         with m.If(row_ends):
             m.d.sync += first.eq(last)
         m.submodules.fold = fold = Fold(lanes=self.parallelism.po, depth=self._rows)

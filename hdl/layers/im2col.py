@@ -20,7 +20,7 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.pipeline_queue import PipelineQueue
 from fanin.layers import window
 from fanin.layers.layer import Parallelism
-from fanin.layers.schedule import im2col_raster
+from fanin.layers.window_schedule import im2col_raster
 
 
 class Im2col(wiring.Component):

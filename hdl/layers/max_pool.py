@@ -24,11 +24,10 @@ from fanin.hdl.stream.join import StreamJoin
 from fanin.layers import window
 from fanin.layers.family import WORD_BITS
 from fanin.layers.layer import REUSE, Parallelism
-from fanin.layers.schedule import Way, pool_schedule
+from fanin.layers.schedule import Way
+from fanin.layers.window_schedule import pool_schedule
 
 _INFINITY = SPECIAL_EXPONENT << FRACTION_BITS
-_MINUS_INFINITY = _INFINITY | 1 << WORD_BITS - 1
-_NONE = (1 << WORD_BITS) - 1  #: the place of the largest word where there are none
 
 
 #: What of a word a comparison looks at. Keys have the order of the numbers; subnormals count as zeros.
@@ -61,9 +60,9 @@ class Maxima(wiring.Component):
     ``o_valid`` : Out(1)
         The largest words are there.
     ``o`` : Out, ``lanes`` words
-        −infinity if there was no candidate.
+        Of candidates; if there was none, anything.
     ``o_rounds`` : Out, ``lanes`` words
-        In which round each came; all ones if there was no candidate.
+        In which round each came.
 
     Parameters
     ----------
@@ -133,19 +132,17 @@ class Maxima(wiring.Component):
             before, after = read.data.lanes[lane], write.data.lanes[lane]
             new, old = (Signal(_Compared, name=f"{name}_{lane}", reset_less=True) for name in ("new", "old"))
             held = Signal(best, name=f"held_{lane}", reset_less=True)
-            word = Mux(later["first"][1], _MINUS_INFINITY, before.word)
             m.d.sync += [
-                held.word.eq(word),
-                held.round.eq(before.round),
-                *_compare(old, word),
+                held.eq(before),
+                *_compare(old, before.word),
                 *_compare(new, words[1][lane]),
             ]
-            wins = later["counts"][2] & ~old.nan & (new.nan | (new.key > old.key) | ~found)
+            wins = later["counts"][2] & (~found | ~old.nan & (new.nan | (new.key > old.key)))
             m.d.sync += after.word.eq(Mux(wins, words[2][lane], held.word))
             m.d.sync += after.round.eq(Mux(wins, later["round"][2], held.round))
             m.d.comb += [
                 self.o[lane].eq(after.word),
-                self.o_rounds[lane].eq(Mux(write.data.found, after.round, _NONE)),
+                self.o_rounds[lane].eq(after.round),
             ]
         return m
 

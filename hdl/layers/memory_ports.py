@@ -102,7 +102,8 @@ class ReadPort(wiring.Component):
         for outer, inner in zip(self.requests, arbiter.requests, strict=True):
             wiring.connect(m, wiring.flipped(outer), inner)
         axi, grant = self.axi, arbiter.o
-        go, free = Signal(), Signal()
+        go = Signal()
+        free = Signal()
         _address(m, axi, "ar", grant.payload.request, go=go, free=free)
         m.d.comb += [
             go.eq(grant.valid & free & claims.i.ready),
@@ -173,7 +174,8 @@ class WritePort(wiring.Component):
         for outer, inner in zip(self.requests, arbiter.requests, strict=True):
             wiring.connect(m, wiring.flipped(outer), inner)
         grant = arbiter.o
-        go, free = Signal(), Signal()
+        go = Signal()
+        free = Signal()
         _address(m, self.axi, "aw", grant.payload.request, go=go, free=free)
         m.d.comb += [
             go.eq(grant.valid & free & bursts.i.ready & claims.i.ready),

@@ -159,7 +159,8 @@ class NormStateMover(wiring.Component):
             access.lane.eq(cursor.lane),
             access.word.eq(self.load.payload),
         ]
-        loading, row = Signal(), Signal(data.ArrayLayout(FLOAT_BITS, self.lanes), reset_less=True)
+        loading = Signal()
+        row = Signal(data.ArrayLayout(FLOAT_BITS, self.lanes), reset_less=True)
         end = cursor.step & cursor.last & kind[-1]
         with m.If(cursor.step & cursor.last):
             m.d.sync += kind.eq(kind.rotate_left(1))

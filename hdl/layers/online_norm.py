@@ -58,17 +58,16 @@ class OnlineNorm(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Both ways, and what moves their state."""
         m = Module()
-        parts = {"layer": self.layer, "parallelism": self.parallelism}
         shape = {"groups": self.layer.groups(self.parallelism), "lanes": self.parallelism.po}
         m.submodules.mover = mover = NormStateMover(**shape)
-        m.submodules.forward = forward = NormForward(**parts)
+        m.submodules.forward = forward = NormForward(layer=self.layer, parallelism=self.parallelism)
         connect_typed(m, wiring.flipped(self.features[0]), forward.features)
         connect_typed(m, wiring.flipped(self.load), mover.load)
         connect_typed(m, mover.dump, wiring.flipped(self.dump))
         m.d.comb += [mover.control.eq(self.control), forward.train.eq(self.control.mode == Mode.TRAIN)]
         self._hand_out(m, forward.results)
         if self.layer.gradient:
-            m.submodules.backward = backward = NormBackward(**parts)
+            m.submodules.backward = backward = NormBackward(layer=self.layer, parallelism=self.parallelism)
             connect_typed(m, wiring.flipped(self.gradients), backward.gradients)
             connect_typed(m, wiring.flipped(self.replay), backward.replay)
             connect_typed(m, backward.input_gradients, wiring.flipped(self.input_gradients[0]))

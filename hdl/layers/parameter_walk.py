@@ -125,10 +125,14 @@ class ParameterWalk(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """A place where parameters are read or taken in and, behind it, one where they are written."""
         m = Module()
-        step, ended, store = Signal(), Signal(), Signal()
-        updating, loading, dumping = Signal(), Signal(), Signal()
+        step = Signal()
+        ended = Signal()
+        store = Signal()
+        updating = Signal()
+        loading = Signal()
+        dumping = Signal()
         m.submodules.room = room = Credits(limit=_FIFO_WORDS, full=True)
-        size = {"lanes": self.lanes, "depth": self.depth, "both": ~updating}
+        size: dict[str, Any] = {"lanes": self.lanes, "depth": self.depth, "both": ~updating}
         read = _Place(m, step=step, name="read", **size)
         write = _Place(m, step=store, name="write", **size)
         stored = store & write.last

@@ -96,15 +96,14 @@ class WindowPlaces(wiring.Component):
         m = Module()
         raster, window = self.raster, self.window
         ring_row, exists = self._row(m)
-        wrap, mask, partial = (
-            Signal(range(raster.columns)),
-            Signal(raster.columns),
-            Signal.like(self.place.address),
-        )
+        wrap = Signal(range(raster.columns))
+        mask = Signal(raster.columns)
+        partial = Signal.like(self.place.address)
         rotate = Signal(range(raster.columns))
         offset, start = zip(*(raster.tap(kx) for kx in range(raster.kernel[1])), strict=True)
         tap_offset = Signal.like(self.place.address)
-        address, group = Signal.like(window.address), Signal.like(window.rotate)
+        address = Signal.like(window.address)
+        group = Signal.like(window.rotate)
         tap_wrap = Signal.like(wrap)
         m.d.sync += [
             tap_offset.eq(table(window.tap, offset)),
@@ -145,7 +144,8 @@ class WindowPlaces(wiring.Component):
         at = Signal(range(rows + raster.span - 1))
         row = Signal(range(raster.height + raster.top + raster.span + down))
         m.d.sync += [at.eq(slot + self.window.row), row.eq(first + self.window.row)]
-        ring_row, exists = Signal.like(self.place.address), Signal()
+        ring_row = Signal.like(self.place.address)
+        exists = Signal()
         m.d.sync += [
             ring_row.eq(table(at, [n % rows * raster.row_step for n in range(rows + raster.span - 1)])),
             exists.eq((row >= raster.top) & (row < raster.top + raster.height)),

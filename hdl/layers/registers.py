@@ -121,7 +121,7 @@ def _control() -> tuple[Register, ...]:
 
 
 def _job() -> tuple[Register, ...]:
-    modes = ", ".join(f"{mode.value} {mode.name.lower()}" for mode in Mode)
+    modes = ", ".join(f"{mode.value} {mode.name.lower()}" for mode in Mode.__members__.values())
     places = {
         "parameters": "of the parameter image",
         "images": "of the first image",

@@ -15,7 +15,6 @@ from fanin.hdl.arith.delay import delayed
 from fanin.hdl.arith.exp import exp
 from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
 from fanin.hdl.arith.reciprocal import reciprocal
-from fanin.hdl.arith.significand import is_nan
 from fanin.hdl.emit import shared
 from fanin.hdl.layers.channels import ChannelMemory, ChannelUpdate, group_range, negated, products
 from fanin.hdl.layers.interface import Mode, layer_members
@@ -31,7 +30,7 @@ _P = 1 + FP32Multiplier.LATENCY  # cycles from a row's address to e ⊗ 1/Σe
 
 
 class Greatest(wiring.Component):
-    """The greatest of the words of a frame; NaN if there is one.
+    """The greatest of the words of a frame. With a NaN among them it means nothing: all that follows is NaN.
 
     Members
     -------
@@ -95,8 +94,8 @@ class Greatest(wiring.Component):
 
 
 def _key(bits: Value) -> Value:
-    """An integer that grows with the number; of NaN all ones, which is a NaN again when it is turned back."""
-    return Mux(is_nan(bits), -1, Mux(bits[-1], ~bits, Cat(bits[:-1], Const(1, 1))))[:FLOAT_BITS]
+    """An integer that grows with the number."""
+    return Mux(bits[-1], ~bits, Cat(bits[:-1], Const(1, 1)))
 
 
 def _larger(a: Value, b: Value) -> Value:
@@ -210,7 +209,9 @@ class SoftmaxLoss(wiring.Component):
         m.submodules.reciprocal = inverse = ReciprocalUpdate()
         logits = self.features[0]
         row = Signal(group_range(self.rows))
-        taken, issue, restart = Signal(), Signal(), Signal()
+        taken = Signal()
+        issue = Signal()
+        restart = Signal()
         total = self._total(m, exponentials, restart)
         scale = Signal(FLOAT_BITS, reset_less=True)
         with m.If(inverse.write):

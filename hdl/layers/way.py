@@ -43,7 +43,8 @@ class WayLoops(Loops):
             name="loop",
         )
         coming = Nest(m, frame, self.start, name="coming")
-        self.row_begins, self.frame_begins = Signal(init=1), Signal(init=1)
+        self.row_begins = Signal(init=1)
+        self.frame_begins = Signal(init=1)
         with m.If(self.start):
             m.d.sync += [
                 self.row_begins.eq(coming.ends(("block",))),

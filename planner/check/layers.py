@@ -192,7 +192,12 @@ def _cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradien
     streams = [_ceil(prod(shape), layer.parallelism["pi"]) for shape in inputs]
     streams.append(_ceil(prod(output), layer.parallelism["po"]))
     folded = _folded(layer, inputs[0], gradient) if inputs else 0
-    return max(folded, _windows(layer, inputs, output, gradient), _multiplied(layer, inputs, output), *streams)
+    return max(
+        folded,
+        _windows(layer, inputs, output, gradient),
+        _multiplied(layer, inputs, output, gradient),
+        *streams,
+    )
 
 
 def _folded(layer: LayerEntry, shape: Shape, gradient: bool) -> int:
@@ -217,16 +222,32 @@ def _windows(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradie
     return positions * _window_cycles(layer, inputs, output, gradient) if layer.kind == "im2col" else 0
 
 
-def _multiplied(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape) -> int:
+def _multiplied(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
+    """Cycles of the slowest way of a convolution, block by block and round by round."""
     if layer.kind not in CONVOLUTIONS:
         return 0
-    p = layer.parallelism
-    positions = output[0] * _ceil(output[1], p["ph"]) * prod(layer.kernel)
-    if layer.kind == "dwconv":
-        return _ceil(inputs[0][2], p["poc"]) * positions
+    p, taps = layer.parallelism, prod(layer.kernel)
     channels = prod(inputs[0]) if layer.kind == "dense" else inputs[0][2]
-    steps = _ceil(channels // layer.groups, p["pic"]) * _ceil(layer.output_channels // layer.groups, p["poc"])
-    return steps * layer.groups * positions
+    groups, ins, outs = layer.groups, 1, 1  # of the channels, and steps of each over its inputs and outputs
+    if layer.kind == "dwconv":
+        groups = _ceil(channels, p["poc"])
+    else:
+        ins, outs = _ceil(channels // groups, p["pic"]), _ceil(output[2] // groups, p["poc"])
+    across = _ceil(output[1], p["ph"])
+    if (layer.kernel, layer.stride, layer.padding) == ((1, 1), (1, 1), (0, 0, 0, 0)):
+        blocks = _divisors(output[0] * across)
+    else:
+        blocks = _divisors(across) + [across * rows for rows in _divisors(output[0])]
+    sums = groups * min(outs, ins if gradient else outs)  # of a position
+    block = next((size for size in blocks if size * sums >= FOLD_CYCLES), output[0] * across)
+    rounds = [(taps * ins, groups * outs * block), (block, taps * groups * ins * outs)]
+    if gradient:
+        rounds.append((taps * outs, groups * ins * block))
+    return output[0] * across // block * max(count * max(steps, FOLD_CYCLES) for count, steps in rounds)
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
 
 
 def _window_cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:

@@ -18,6 +18,9 @@ LARGE = (  # nodes, which are emitted for co-simulation, too, and what takes as 
     "agg-transport",
     "bfp-compressor",
     "cluster-node",
+    "convolution",
+    "dense",
+    "depthwise-convolution",
     "glm-node",
     "glm-worker",
     "glm-worker-data-parallel",
@@ -25,6 +28,7 @@ LARGE = (  # nodes, which are emitted for co-simulation, too, and what takes as 
     "inceptionn-decompressor",
     "inceptionn-nic",
     "loss-unit",
+    "online-norm",
     "param-server",
     "rdma-nic",
     "ring-nic",
@@ -37,6 +41,22 @@ def test_every_entry_is_verilog_with_a_top_of_its_name(name):
     verilog = catalog.emit(name, preset="tiny", settings={})
     assert re.search(rf"^module {name.replace('-', '_')}\(", verilog, re.MULTILINE)
     assert "$signal" not in verilog, "a signal without a name"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "cause"),
+    [
+        ("convolution", {"pic": "3"}, "conv cannot be built with"),
+        ("convolution", {"padding": "-1"}, "padding must be at least 0, not -1"),
+        ("convolution", {"kernel": "11"}, "a window of 11×11 does not fit 10×10"),
+        ("dense", {"gradient": "2"}, "gradient must be 0 or 1, not 2"),
+        ("online-norm", {"channels": "0"}, "channels must be an integer in 1…"),
+        ("softmax-loss", {"lanes": "3"}, "soft_cross_loss cannot be built with"),
+    ],
+)
+def test_sizes_that_no_layer_has_are_refused(name, settings, cause):
+    with pytest.raises(InputError, match=re.escape(cause)):
+        catalog.emit(name, preset="tiny", settings=settings)
 
 
 EMIT_ALL = """
@@ -85,7 +105,7 @@ def test_a_ring_node_takes_the_parameters_of_its_codec():
         ("adder-tree", {"radix": "9"}, "radix must be from 2 to 4, not 9"),
         ("bfp-compressor", {"exponent": "9"}, "exponent must be 1 to 8 bits, not 9"),
         ("ring-node", {"codec": "bfp", "exponent": "0"}, "exponent must be 1 to 8 bits, not 0"),
-        ("cluster-node", {"network": "big"}, "network must be tiny or residual, not 'big'"),
+        ("cluster-node", {"network": "big"}, "network must be tiny or residual or pools, not 'big'"),
         ("glm-node", {"engines": "9"}, "engines must be an integer in 1…8, not 9"),
     ],
 )

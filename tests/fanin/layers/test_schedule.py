@@ -97,7 +97,7 @@ def test_every_step_comes_once_in_the_cycles_that_are_said(layer):
         for way in schedule.ways:
             steps = list(frame_steps(schedule, way))
             assert {tuple(step[1:]) for step in steps} == expected
-            assert len(steps) == layer.compute_cycles(schedule.p)
+            assert len(steps) * layer.lanes(schedule.p) == layer.output.h * layer.output.w * layer.parameters
             cycles = [step[0] for step in steps]
             assert cycles == sorted(set(cycles))
             assert cycles[-1] < schedule.blocks * schedule.block_cycles(way) <= schedule.cycles
@@ -123,7 +123,8 @@ def test_nothing_waits_where_positions_and_weights_suffice(layer):
         positions = layer.output.h * layer.output.w // schedule.p.ph
         groups = min(schedule.ogs, schedule.igs) if layer.gradient else schedule.ogs
         waits = min(groups * schedule.groups * positions, schedule.weight_words) < REUSE
-        assert (schedule.cycles > layer.compute_cycles(schedule.p)) == waits
+        multiplications = layer.output.h * layer.output.w * layer.parameters
+        assert (schedule.cycles * layer.lanes(schedule.p) > multiplications) == waits
 
 
 def spacing(raster, rows, period, *, to_reader, to_writer):
@@ -177,4 +178,4 @@ def test_a_ring_has_no_row_too_many():
 )
 def test_parallelism_that_does_not_fit_is_refused(p, error):
     with pytest.raises(ValueError, match=error):
-        Schedule(LAYERS["3×3"], p)
+        Schedule(LAYERS["3×3"], p).check()

@@ -9,7 +9,16 @@ from fanin.hdl.layers.gearbox import Gearbox
 from tests.support import new_seed, simulate
 
 SHAPES = [(1, 16, 40), (16, 1, 40), (3, 16, 27), (16, 3, 27), (24, 16, 48), (16, 24, 48), (16, 16, 16)]
-SHAPES += [(5, 1, 5), (4, 2, 12), (32, 16, 64), (16, 10, 10), (10, 16, 10), (7, 7, 21)]
+SHAPES += [
+    (5, 16, 100),
+    (16, 5, 100),
+    (5, 1, 5),
+    (4, 2, 12),
+    (32, 16, 64),
+    (16, 10, 10),
+    (10, 16, 10),
+    (7, 7, 21),
+]
 
 
 def transfers(words, width, pad):

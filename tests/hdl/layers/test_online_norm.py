@@ -12,6 +12,7 @@ from fanin.hdl.layers.online_norm import OnlineNorm
 from fanin.layers import pointwise
 from fanin.layers.layer import Parallelism, Shape
 from fanin.sim.cnn.layer_bench import Job, LayerBench
+from fanin.sim.cosim.arrays import Arith
 from tests.fp32_values import SPECIAL
 from tests.hdl.layers.operators import check_cost
 from tests.support import new_seed, slow
@@ -180,6 +181,13 @@ def test_other_shapes(large_bench, name, odds):
     _, train, evaluate, *_ = check(large_bench, name, component, new_seed(), frames=20, odds=odds, odd=0.0003)
     if not odds:
         check_cycles(component, train, evaluate, frames=20)
+
+
+@pytest.mark.verilator
+@pytest.mark.slow
+def test_operators_in_gates_give_the_same_bits():
+    component = made(*QUICK["3 groups"])
+    check(LayerBench({"gates": component}, arith=Arith.RTL), "gates", component, new_seed(), odds=0.3)
 
 
 @pytest.mark.parametrize("gradient", [True, False])

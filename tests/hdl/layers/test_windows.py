@@ -50,6 +50,14 @@ def test_small_windows_equal_the_golden_model_while_any_side_stalls(kind, mode):
     check(make, layer, parallelism(kind, 1, 2), mode=mode, seed=new_seed(), frames=4)
 
 
+@pytest.mark.parametrize("kind", ["avg", "im2col"])
+def test_windows_of_nothing_but_padding_equal_the_golden_model(kind):
+    make, facts = KINDS[kind]
+    outside = {"kernel": (1, 1), "stride": (1, 1), "padding": (1, 0, 0, 1)}
+    layer = facts(inputs=(Shape(2, 3, 2),), gradient=True, **outside)
+    check(make, layer, parallelism(kind, 2, 2), seed=new_seed(), frames=3)
+
+
 @every_kind
 def test_small_windows_follow_one_another_as_fast_as_the_cost_says(kind):
     make, facts = KINDS[kind]

@@ -66,7 +66,7 @@ class Trial:
 
 
 TINY = Trial("tiny")
-TRIALS = [TINY, *slow(Trial("residual"), Trial("tiny", Arith.RTL))]
+TRIALS = [TINY, *slow(Trial("residual"), Trial("pools"), Trial("tiny", Arith.RTL))]
 
 
 @pytest.mark.parametrize("trial", TRIALS, ids=str)
