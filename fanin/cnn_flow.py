@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from fanin.cnn import Network, Stage
 from fanin.layers.ends import Input, SoftCrossLoss
-from fanin.layers.layer import Parallelism, ceil_div
-from fanin.layers.pointwise import Add, Concat
+from fanin.layers.layer import REUSE, Parallelism, ceil_div
+from fanin.layers.pointwise import Add, Bias, Concat, OnlineNorm
 from fanin.layers.schedule import HAND_OVER, Raster, Schedule, Way
 from fanin.layers.window import AvgPool, Conv, Dense, GlobalAvgPool, Im2col, MaxPool
 from fanin.layers.window_schedule import im2col_raster, pool_schedule
@@ -173,6 +173,8 @@ def _onward(stage: Stage, inputs: list[Cycles]) -> Cycles:
             return inputs[0][-1:] + PIPELINE + each
         case SoftCrossLoss():
             return inputs[0] + layer.cycles(p)
+        case OnlineNorm():
+            return _paced(inputs[0] + PIPELINE, max(each, REUSE))
         case _:
             return _paced(_latest(inputs) + PIPELINE, each)
 
@@ -222,5 +224,7 @@ def _back(stage: Stage, came: Cycles, port: int) -> Cycles:
             return _paced(_completed(im2col_raster(layer, p), added + ENGINE), each)
         case GlobalAvgPool():
             return _paced(np.repeat(came + PIPELINE, shape.h * shape.w), each)
+        case OnlineNorm() | Bias():  # which add each word to its channel's sum
+            return _paced(came + PIPELINE, max(each, REUSE))
         case _:
             return _paced(came + PIPELINE, each)

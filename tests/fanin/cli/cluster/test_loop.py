@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fanin.cli.cluster import execute
+from fanin.cli.cluster.machine import NotFinite
 from fanin.cli.cluster.machines import Golden
 from fanin.cli.main import main
 
@@ -24,6 +25,8 @@ class Node(Golden):
 
     def train(self, images, labels, job, progress):
         self._jobs += 1
+        if self.wrong == "nonfinite" and self._jobs == JOBS:
+            raise NotFinite("conv1", "output", 3)
         outputs = super().train(images, labels, job, progress)
         if self.wrong == "outputs" and self._jobs == JOBS:
             outputs.view(np.uint32)[13, 2] ^= 1
@@ -86,3 +89,10 @@ def test_one_bit_that_differs_ends_the_run(run, capsys, wrong, said, states):
     assert record["error"].startswith(said)
     assert record["bit_exact"] is False
     assert len(record["checkpoints"]) == states
+
+
+def test_an_infinity_that_the_golden_model_does_not_meet_is_the_rtl_s(run):
+    status, record = run("nonfinite")
+    assert status == 1
+    met = "in RTL conv1: first infinity or NaN in the output of frame 3 of epoch 2"
+    assert record["error"].startswith(f"{met}; in the golden model all is finite")
