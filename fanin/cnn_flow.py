@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from fanin.cnn import Network, Stage
 from fanin.layers.ends import Input, SoftCrossLoss
-from fanin.layers.layer import Parallelism, ceil_div
-from fanin.layers.pointwise import Add, Concat
+from fanin.layers.layer import REUSE, Parallelism, ceil_div
+from fanin.layers.pointwise import Add, Bias, Concat, OnlineNorm
 from fanin.layers.schedule import HAND_OVER, Raster, Schedule, Way
 from fanin.layers.window import AvgPool, Conv, Dense, GlobalAvgPool, Im2col, MaxPool
 from fanin.layers.window_schedule import im2col_raster, pool_schedule
@@ -27,7 +27,7 @@ from fanin.layers.window_schedule import im2col_raster, pool_schedule
 Cycles = npt.NDArray[np.float64]  #: of each position of a map, in raster order
 Edge = tuple[int, int]  #: consuming stage, port
 
-PIPELINE = 24  #: cycles of a layer without rows from a word in to its word out, at most
+PIPELINE = 32  #: cycles of a layer without rows from a word in to its word out, at most
 ENGINE = 64  #: cycles of a convolution from a block's last step to its first word, at most
 SPARE = 16  #: transfers by which a FIFO is larger than the schedule asks for
 SPARE_FRAMES = 2  #: of a ring: one being written and one being read
@@ -173,6 +173,8 @@ def _onward(stage: Stage, inputs: list[Cycles]) -> Cycles:
             return inputs[0][-1:] + PIPELINE + each
         case SoftCrossLoss():
             return inputs[0] + layer.cycles(p)
+        case OnlineNorm():
+            return _paced(inputs[0] + PIPELINE, max(each, REUSE))
         case _:
             return _paced(_latest(inputs) + PIPELINE, each)
 
@@ -222,5 +224,7 @@ def _back(stage: Stage, came: Cycles, port: int) -> Cycles:
             return _paced(_completed(im2col_raster(layer, p), added + ENGINE), each)
         case GlobalAvgPool():
             return _paced(np.repeat(came + PIPELINE, shape.h * shape.w), each)
+        case OnlineNorm() | Bias():  # which add each word to its channel's sum
+            return _paced(came + PIPELINE, max(each, REUSE))
         case _:
             return _paced(came + PIPELINE, each)

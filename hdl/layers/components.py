@@ -30,7 +30,6 @@ COMPONENTS: dict[type[Layer], type[wiring.Component]] = {
     pointwise.Add: Add,
     pointwise.Concat: Concat,
     pointwise.Bias: Bias,
-    pointwise.Concat: Concat,
     pointwise.OnlineNorm: OnlineNorm,
     ends.SoftCrossLoss: SoftmaxLoss,
     window.Conv: Convolution,

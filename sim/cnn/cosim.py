@@ -90,8 +90,7 @@ class NodeCosim:
         """Load the words of each stage that has state, then carry out the epochs.
 
         ``timeout`` is the node's, in cycles; ``memory_gbps`` bounds the memory each way, if it is given;
-        ``progress`` counts epochs. Raises SimulationFailed when the node
-        fails a job, or the run cannot go on.
+        ``progress`` counts epochs. Raises SimulationFailed when the node fails a job, or the run cannot go on.
         """
         frames = max(len(epoch.images) for epoch in epochs)
         memory_map = MemoryMap(self._node.network, frames=frames, rings=self._node.rings)

@@ -1,5 +1,7 @@
 """What FIFOs at joins and rings have to hold, against what windows need, counted one position at a time."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -80,6 +82,19 @@ def test_the_way_back_holds_the_gradients_of_the_shorter_branch():
     names = {(network.stages[stage].name, port): words for (stage, port), words in flow.gradient_skews.items()}
     assert names["join", 1] - SPARE >= int(np.max(needed((3, 3), 12) - np.arange(144)))
     assert names["conv2", 0] == SPARE
+
+
+@pytest.mark.parametrize(("way", "layer"), [("forward", dsl.online_norm), ("backward", dsl.bias)])
+def test_what_adds_to_a_sum_takes_8_cycles_a_position(way, layer):
+    network = residual(lambda x: layer(dsl.conv(4, 3, 1, x), name="slow"))
+    wide = [
+        replace(stage, parallelism=replace(stage.parallelism, pi=4, po=4)) if stage.name == "slow" else stage
+        for stage in network.stages
+    ]
+    flow = Flow(replace(network, stages=tuple(wide)))
+    at = next(index for index, stage in enumerate(wide) if stage.name == "slow")
+    times = flow.forward[at] if way == "forward" else flow.backward[wide[at].sources[0]]
+    assert np.min(np.diff(times)) >= 8
 
 
 def test_a_branch_that_is_a_frame_late_holds_a_frame_more():

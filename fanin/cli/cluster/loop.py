@@ -90,6 +90,8 @@ class Loop:
             try:
                 found = machine.train(frames.images, frames.digits, stretch.job, told_of)
             except NotFinite as error:
+                if name == RTL:
+                    self._same_in_golden(error, stretch, frames)
                 raise CheckFailed(sentence(error, stretch)) from None
             outputs[name].append(found)
         self.frames += len(frames)
@@ -99,6 +101,18 @@ class Loop:
             _compare_outputs(where, stretch.first, outputs[RTL][-1], outputs[GOLDEN][-1])
             compare_states(where, self.setup.network, self.machines[RTL].dump(), self.machines[GOLDEN].dump())
             self.exact += len(frames)
+
+    def _same_in_golden(self, found: NotFinite, stretch: Stretch, frames: Samples) -> None:
+        """Raise CheckFailed where the golden model does not meet what RTL met: then RTL is wrong."""
+        try:
+            self.machines[GOLDEN].train(frames.images, frames.digits, stretch.job, quiet)
+        except NotFinite as golden:
+            if (golden.layer, golden.part, golden.frame) == (found.layer, found.part, found.frame):
+                return
+            other = sentence(golden, stretch)
+        else:
+            other = "all is finite"
+        raise CheckFailed(f"in RTL {sentence(found, stretch)}; in the golden model {other}") from None
 
     def _end(self, epoch: int, labels: Labels, outputs: Mapping[str, list[Outputs]]) -> None:
         """Measure an epoch."""

@@ -11,6 +11,7 @@ from fanin.cli.cluster.loop import Epoch, Loop
 from fanin.cli.cluster.machine import RTL
 from fanin.cli.cluster.setup import Setup, training_json
 from fanin.cli.output import finite
+from fanin.sim.learning.workloads import source_of
 
 if TYPE_CHECKING:
     from fanin.cli.cluster.rtl import Rtl
@@ -36,7 +37,7 @@ def metrics_of(setup: Setup, loop: Loop, checkpoints: list[str], error: str | No
         "epochs": epochs,
         "hardware": _hardware(setup, loop),
         "data": {
-            "name": setup.data.name,
+            "name": _lasting(setup.data.name),
             "sha256": setup.data.digest,
             "train": len(setup.data.train),
             "test": len(setup.data.test),
@@ -60,3 +61,9 @@ def _hardware(setup: Setup, loop: Loop) -> Metrics | None:
     from fanin.cli.cluster.hardware import hardware_of  # Amaranth is loaded by now
 
     return hardware_of(setup.build.planned, cast("Rtl", machine), setup.training.batch)
+
+
+def _lasting(data: str) -> str:
+    """DATA as ``check`` finds it from any folder: a path becomes absolute."""
+    source = source_of(data)
+    return data if source is None else str(source.absolute())

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The node in co-simulation, as a machine that trains."""
 
 from __future__ import annotations

@@ -31,6 +31,23 @@ class Run:
     data: str
     data_digest: str
     states: tuple[str, ...]
+    ended: bool  #: whether it trained to its end
+
+    def check_states(self, frames: int) -> None:
+        """Raise InputError unless the states are those of the training on so many frames, up to some stretch.
+
+        A run that trained to its end has all of them.
+        """
+        due = [state_file(0, 0)]
+        for stretch in self.training.stretches(frames):
+            ends = stretch.end == frames
+            due.append(state_file(stretch.epoch + ends, 0 if ends else stretch.end))
+        mark, found = self.folder / CLUSTER_RUN.mark, list(self.states)
+        wrong = next((name for name, right in zip(found, due, strict=False) if name != right), None)
+        if wrong or len(found) > len(due):
+            raise InputError(f"{mark}: checkpoints: {wrong or found[len(due)]} is no state of this training")
+        if self.ended and len(found) < len(due):
+            raise InputError(f"{mark}: checkpoints: names {len(found)} of {len(due)} states")
 
     def state(self, name: str) -> Checkpoint:
         """One of its states. Raises InputError."""
@@ -67,6 +84,7 @@ def open_run(folder: Path) -> Run:
         data=data.text("name"),
         data_digest=data.text("sha256"),
         states=states,
+        ended=record.value.get("error") is None,
     )
 
 

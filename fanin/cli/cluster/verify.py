@@ -22,6 +22,9 @@ def verify(folder: Path, as_json: bool) -> int:
     if data.digest != run.data_digest:
         raise InputError(f"{run.data}: is not what {folder} was trained on")
     machine, frames = Golden(run.network), len(data.train)
+    run.check_states(frames)
+    if len(run.states) < 2:
+        raise InputError(f"{folder}: has no state behind its first, so that there is nothing to check")
     stretches = [None, *run.training.stretches(frames)]
     complaints: list[str] = []
     with StatusLine() as status:

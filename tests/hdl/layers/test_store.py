@@ -56,19 +56,18 @@ class Memory:
 class Bench:
     """A store, its memory, and a job."""
 
-    def __init__(self, config, *, latency=70, stall=0.0):
+    def __init__(self, config, *, latency=70, stall=0.0, errors=()):
         self.seed = new_seed()
         self.rng = random.Random(self.seed)
         self.config, self.stall = config, stall
         self.dut = Store(config=config)
-        self.memory = Memory(self.dut.memory, latency=latency, stall=stall, seed=self.seed)
-        self.also = []  # processes beside the job
+        self.memory = Memory(self.dut.memory, latency=latency, stall=stall, seed=self.seed, errors=errors)
         self.finished = None  # the cycle in which ``done`` rose
 
     def frames(self, kind, count):
         return [[self.rng.getrandbits(32) for _ in range(kind.words)] for _ in range(count)]
 
-    def run(self, mode, frames, *, drive, collect, bases=BASES, limit=60_000):
+    def run(self, mode, frames, *, drive, collect, bases=BASES, limit=60_000, processes=()):
         async def job(ctx):
             for name, value in bases.items():
                 ctx.set(self.dut.bases[name], value)
@@ -82,7 +81,7 @@ class Bench:
                 cycle += 1
             self.finished = cycle
 
-        processes = [self.memory.reads.process, self.memory.writes.process, job, *self.also]
+        processes = [self.memory.reads.process, self.memory.writes.process, job, *processes]
         log = simulate(
             self.dut,
             drive=drive,
@@ -105,9 +104,9 @@ def payloads(log, name):
     return [list(payload) for _, payload in log[name]]
 
 
-def train(config, frames, *, latency=70, stall=0.0, bases=BASES, mode=Mode.TRAIN):
+def train(config, frames, *, latency=70, stall=0.0, bases=BASES, mode=Mode.TRAIN, errors=(), watch=None):
     """A job of all channels: what they had to carry, and what they did."""
-    bench = Bench(config, latency=latency, stall=stall)
+    bench = Bench(config, latency=latency, stall=stall, errors=errors)
     images = [bench.frames(kind, frames) for kind in config.readers]
     results = [bench.frames(kind, frames) for kind in config.writers]
     saved = [bench.frames(ring.frames, frames) for ring in config.rings]
@@ -125,7 +124,8 @@ def train(config, frames, *, latency=70, stall=0.0, bases=BASES, mode=Mode.TRAIN
         words = transfers(given, ring.frames.lanes)
         drive[f"save.stream{n}"] = expected[f"replay.stream{n}"] = words
     collect = {name: len(words) for name, words in expected.items()}
-    log = bench.run(mode, frames, drive=drive, collect=collect, bases=bases)
+    processes = [watch(bench)] if watch else []
+    log = bench.run(mode, frames, drive=drive, collect=collect, bases=bases, processes=processes)
     for name, words in expected.items():
         assert payloads(log, name) == words, name
     for base, given, kind in zip(bases["writers"], results, config.writers, strict=True):
@@ -242,7 +242,6 @@ def test_a_pass_reads_what_the_one_before_it_wrote(stall):
             if waiting:
                 ctx.set(new.payload, waiting[0])
 
-    bench.also = [layer]
     name = "spilled.stream0.velocities"
     log = bench.run(
         Mode.TRAIN,
@@ -250,6 +249,7 @@ def test_a_pass_reads_what_the_one_before_it_wrote(stall):
         drive={"writers.stream0": [result]},
         collect={"readers.stream0": 1, name: passes * len(words) // 8},
         bases={"readers": [0x6000 // 64], "writers": [0x8000 // 64]},
+        processes=[layer],
     )
     expected = [[(word + n) % 2**32 for word in words] for n in range(passes + 1)]
     assert payloads(log, name) == transfers(expected[:passes], 8)
@@ -262,8 +262,25 @@ def test_a_pass_reads_what_the_one_before_it_wrote(stall):
     assert all(end < begin for end, begin in zip(ends, begins[1:], strict=False))
 
 
-def test_a_second_job_begins_anew():
-    """Evaluating moves no saved frames; then training does."""
+@pytest.mark.parametrize("address", [0x40, 0x1000], ids=["read", "written"])
+def test_an_error_of_memory_shows(address):
+    config = StoreConfig(readers=(Frames(16, 4),), writers=(Frames(16, 4),))
+    seen = []
+
+    def watch(bench):
+        async def process(ctx):
+            for _ in range(400):
+                _, _, error = await ctx.tick().sample(bench.dut.error)
+                seen.append(error)
+
+        return process
+
+    bases = {"readers": [0], "writers": [0x1000 // 64]}
+    train(config, 2, bases=bases, errors=[address], watch=watch)
+    assert sum(seen) == 1
+
+
+def test_evaluating_reads_images_and_writes_results():
     config = StoreConfig(readers=(Frames(16, 4),), writers=(Frames(16, 4),))
     bases = {"readers": [0], "writers": [0x1000 // 64]}
     bench, _ = train(config, 2, mode=Mode.EVALUATE, bases=bases)

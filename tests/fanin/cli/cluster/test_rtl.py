@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The node as a machine: the golden model's bits, what it counted, and what there is no hardware for."""
 
 import json
@@ -20,6 +21,7 @@ from fanin.cnn_training import Job
 from fanin.errors import InputError
 from fanin.golden.cnn.network import initial_state
 from fanin.layers.layer import Storage
+from fanin.layers.pointwise import Relu
 from fanin.planner.plan.network import PlannedNetwork
 from tests.support import slow
 
@@ -109,7 +111,23 @@ def test_the_node_is_written_as_verilog_with_its_registers(tiny, tmp_path):
     assert "#define FANIN_CLUSTER_NODE_" in (tmp_path / "verilog/fpga0.h").read_text()
 
 
+class Unbuilt(Relu):
+    """A layer that nothing in the gates stands for."""
+
+    kind = "unbuilt"
+
+
 def test_a_layer_without_hardware_is_named():
+    network = EXAMPLES["tiny"]
+    index = next(n for n, stage in enumerate(network.stages) if stage.layer.kind == "relu")
+    strange = replace(network.stages[index], layer=Unbuilt(inputs=network.stages[index].layer.inputs))
+    stages = (*network.stages[:index], strange, *network.stages[index + 1 :])
+    cause = f"^{network.name}: {strange.name}: there is no hardware for layers of kind unbuilt$"
+    with pytest.raises(InputError, match=cause):
+        node_of(planned(replace(network, stages=stages)))
+
+
+def test_parameters_of_a_convolution_in_dram_have_no_hardware():
     stages = (
         replace(stage, storage=Storage.DRAM) if stage.name == "conv" else stage
         for stage in EXAMPLES["tiny"].stages

@@ -1,7 +1,9 @@
 """Runs on the golden model: files, states, what they follow from; and a line for what cannot be run."""
 
 import json
+import re
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -81,7 +83,8 @@ def test_a_run_is_summed_up_in_a_table(small, tmp_path, capsys):
     assert run(small, tmp_path / "run", "--epochs", "1") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"small on {small.data}, in the golden model: batches of 8"
-    assert lines[2].split() == ["epoch", "lr", "loss", "golden", "accuracy", "golden"]
+    columns = [f"{what} {machine}" for what in ("loss", "accuracy") for machine in ("golden", "float64")]
+    assert re.split(r"\s{2,}", lines[2].strip()) == ["epoch", "lr", *columns]
     assert lines[-1].split() == ["report", str(tmp_path / "run/report.html")]
 
 
@@ -169,6 +172,25 @@ class TestCheck:
         assert (
             refusal(capsys, "cluster", "check", copy) == f"{copy / found.states[1]}: is a state of another run"
         )
+
+    def test_states_that_are_left_out_or_not_the_run_s_are_refused(self, copy, capsys):
+        record = json.loads((copy / "run.json").read_text())
+        names = record["checkpoints"]
+        for checkpoints, said in (
+            (names[:1], "names 1 of 4 states"),
+            (names[:3], "names 3 of 4 states"),
+            ([names[0], f"../{copy.name}/{names[1]}", *names[2:]], f"../{copy.name}/{names[1]} is no state of"),
+            ([*names, "states/more.npz"], "states/more.npz is no state of this training"),
+        ):
+            (copy / "run.json").write_text(json.dumps(record | {"checkpoints": checkpoints}))
+            assert refusal(capsys, "cluster", "check", copy).startswith(f"{copy}/run.json: checkpoints: {said}")
+        (copy / "run.json").write_text(json.dumps(record | {"checkpoints": names[:1], "error": "stopped"}))
+        assert refusal(capsys, "cluster", "check", copy).endswith("so that there is nothing to check")
+
+    def test_a_run_is_checked_from_any_folder(self, done, capsys, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        assert Path(json.loads((done / "run.json").read_text())["data"]["name"]).is_absolute()
+        assert main(["cluster", "check", str(done)]) == 0
 
     def test_what_is_no_run_is_refused(self, small, capsys):
         said = refusal(capsys, "cluster", "check", small.build)
