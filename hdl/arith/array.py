@@ -14,6 +14,11 @@ from fanin.hdl.emit import shared
 Trees = tuple[tuple[tuple[int, int], ...], ...]
 
 
+def lane_latency(trees: Trees) -> int:
+    """Cycles of a LaneArray from operands to sums."""
+    return FP32Multiplier.LATENCY + FP32Adder.LATENCY * (len(trees[0]) - 1).bit_length()
+
+
 class LaneArray(wiring.Component):
     """Products of binary32 numbers, and a balanced tree of adders over those of each output.
 
@@ -61,7 +66,7 @@ class LaneArray(wiring.Component):
     @property
     def latency(self) -> int:
         """Cycles from operands to sums."""
-        return FP32Multiplier.LATENCY + FP32Adder.LATENCY * self._levels
+        return lane_latency(self.trees)
 
     def elaborate(self, platform: Any) -> Module:
         """A multiplier per product, then level by level."""

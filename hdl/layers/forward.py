@@ -10,7 +10,7 @@ from amaranth import Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.arith.array import LaneArray, Trees
+from fanin.hdl.arith.array import LaneArray, Trees, lane_latency
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.emit import shared
 from fanin.hdl.layers.fold import Fold
@@ -85,13 +85,13 @@ class Forward(wiring.Component):
         )
 
     @cached_property
-    def _array(self) -> LaneArray:
-        return LaneArray(trees=forward_trees(self.schedule))
+    def _trees(self) -> Trees:
+        return forward_trees(self.schedule)
 
     @property
     def _steps_to_results(self) -> int:
         """Cycles from a step to its sum."""
-        return Lines.LATENCY + self._array.latency + Fold.LATENCY
+        return Lines.LATENCY + lane_latency(self._trees) + Fold.LATENCY
 
     @property
     def latency(self) -> int:
@@ -129,7 +129,7 @@ class Forward(wiring.Component):
 
     def _datapath(self, m: Module, loops: WayLoops, lines: Lines, results: Results) -> None:
         schedule = self.schedule
-        m.submodules.array = array = shared(self._array)
+        m.submodules.array = array = shared(LaneArray(trees=self._trees))
         m.submodules.fold = fold = Fold(
             lanes=schedule.p.ph * schedule.lanes_out, depth=schedule.round_steps(Way.FORWARD)
         )

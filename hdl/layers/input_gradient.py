@@ -10,7 +10,7 @@ from amaranth import Cat, Module, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.arith.array import LaneArray, Trees
+from fanin.hdl.arith.array import LaneArray, Trees, lane_latency
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.emit import shared
 from fanin.hdl.layers.gradient_rows import GradientRows
@@ -77,13 +77,13 @@ class InputGradient(wiring.Component):
         )
 
     @cached_property
-    def _products(self) -> LaneArray:
-        return LaneArray(trees=input_gradient_trees(self.schedule))
+    def _trees(self) -> Trees:
+        return input_gradient_trees(self.schedule)
 
     @property
     def _to_terms(self) -> int:
         """Cycles from a step to its terms."""
-        return Lines.LATENCY + self._products.latency
+        return Lines.LATENCY + lane_latency(self._trees)
 
     @property
     def latency(self) -> int:
@@ -114,7 +114,7 @@ class InputGradient(wiring.Component):
         return m
 
     def _datapath(self, m: Module, loops: WayLoops, gradients: Any, rows: GradientRows) -> None:
-        m.submodules.products = products = shared(self._products)
+        m.submodules.products = products = shared(LaneArray(trees=self._trees))
         step = delayed(m, loops.step, Lines.LATENCY, name="step", reset_less=False)[-1]
         address = delayed(m, loops.weight_address(), Lines.LATENCY - 1, name="weight")
         m.d.comb += [

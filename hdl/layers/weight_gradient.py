@@ -10,7 +10,7 @@ from amaranth import Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.arith.array import AdderArray, LaneArray, Trees
+from fanin.hdl.arith.array import AdderArray, LaneArray, Trees, lane_latency
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.arith.fp32 import FP32Adder
 from fanin.hdl.emit import shared
@@ -91,13 +91,13 @@ class WeightGradient(wiring.Component):
         )
 
     @cached_property
-    def _products(self) -> LaneArray:
-        return LaneArray(trees=weight_gradient_trees(self.schedule))
+    def _trees(self) -> Trees:
+        return weight_gradient_trees(self.schedule)
 
     @property
     def to_sums(self) -> int:
         """Cycles from a step to the addition to its velocities."""
-        return Lines.LATENCY + self._products.latency
+        return Lines.LATENCY + lane_latency(self._trees)
 
     @property
     def latency(self) -> int:
@@ -132,7 +132,7 @@ class WeightGradient(wiring.Component):
         return m
 
     def _accumulate(self, m: Module, loops: WayLoops, inputs: Any, gradients: Any) -> None:
-        m.submodules.products = products = shared(self._products)
+        m.submodules.products = products = shared(LaneArray(trees=self._trees))
         m.submodules.sums = sums = shared(AdderArray(lanes=self.schedule.weight_lanes))
         step = delayed(m, loops.step, self.latency, name="step", reset_less=False)
         m.d.comb += [

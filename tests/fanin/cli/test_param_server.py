@@ -460,7 +460,7 @@ def test_mnist_has_hyper_parameters_of_its_own(capsys, tmp_path, mnist, model):
         (
             "t10k-images-idx3-ubyte",
             lambda data: _idx(np.zeros((50, 4, 4), np.uint8)),
-            "images to test with have 16 pixels",
+            "images to test with have 4 × 4 pixels, those to train on 4 × 5",
         ),
     ],
 )

@@ -427,7 +427,7 @@ def searching(tmp_path):
     """The command in the middle of a search, all its processes there."""
 
     def start(*options):
-        command = [sys.executable, "-m", "fanin", "plan", "mobilenet_v2", "arria10x4"]
+        command = [sys.executable, "-m", "fanin", "plan", "mobilenet_v2", "arria10x6"]
         process = subprocess.Popen(
             [*command, "-o", str(tmp_path / "plan"), "--workers", "2", *options],
             stdout=subprocess.PIPE,
