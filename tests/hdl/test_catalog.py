@@ -105,7 +105,11 @@ def test_a_ring_node_takes_the_parameters_of_its_codec():
         ("adder-tree", {"radix": "9"}, "radix must be from 2 to 4, not 9"),
         ("bfp-compressor", {"exponent": "9"}, "exponent must be 1 to 8 bits, not 9"),
         ("ring-node", {"codec": "bfp", "exponent": "0"}, "exponent must be 1 to 8 bits, not 0"),
-        ("cluster-node", {"network": "big"}, "network must be tiny or residual or pools, not 'big'"),
+        (
+            "cluster-node",
+            {"network": "big"},
+            "network must be tiny or residual or pools or streamed, not 'big'",
+        ),
         ("glm-node", {"engines": "9"}, "engines must be an integer in 1…8, not 9"),
     ],
 )

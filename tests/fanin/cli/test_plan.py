@@ -415,11 +415,11 @@ class TestBadInput:
 
     def test_a_conflict_in_words(self, small, tmp_path, capsys):
         cluster = tmp_path / "cluster.toml"
-        cluster.write_text('[[device]]\npart = "arria10"\nconnections = 0\nram_bits = 600000\ncount = 3\n')
+        cluster.write_text('[[device]]\npart = "arria10"\nconnections = 0\nram_bits = 900000\ncount = 3\n')
         small.write_text(SMALL.replace("conv(4,", "conv(32,"))
         err = _bad(capsys, small, cluster, "-o", tmp_path / "plan", *QUICK)
         assert "no placement at any throughput; these cannot be kept together: at most 0 connections" in err
-        assert "bits of RAM (1,800,000 on 3 devices" in err
+        assert "bits of RAM (2,700,000 on 3 devices" in err
 
 
 @pytest.fixture
