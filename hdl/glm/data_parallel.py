@@ -103,7 +103,12 @@ class GradientEngine(Engine):
             model.clear.eq(self.clear),
         ]
         kept = self._replay(m, forward, backward)
-        m.d.sync += self.busy.eq(kept | backward.busy | updater.busy | model.clearing | self.clear)
+        summing = Signal()  # the sums are of a part of a mini-batch, even while no sample comes
+        with m.If(self.start | backward.complete):
+            m.d.sync += summing.eq(0)
+        with m.Elif(backward.take):
+            m.d.sync += summing.eq(1)
+        m.d.sync += self.busy.eq(kept | backward.busy | summing | updater.busy | model.clearing | self.clear)
         self._events(m, forward, backward)
         return m
 
