@@ -115,7 +115,7 @@ def _pools() -> Network:
 
 
 def _streamed() -> Network:
-    """Three dense layers whose parameters lie in memory; the first has nobody to send gradients to."""
+    """Three dense layers whose parameters lie in memory; the first sends no gradient back."""
     b = _Builder()
     hidden = b.wide("relu", Relu, 2, b.spilled("hidden", 24, Parallelism(pic=2, poc=3), 0))
     second = b.wide("relu2", Relu, 2, b.spilled("second", 20, Parallelism(pic=2, poc=2), hidden))

@@ -270,7 +270,7 @@ class Schedule:
 
     @cached_property
     def block(self) -> Block:
-        """The smallest that gives every accumulator its time, or the largest."""
+        """The smallest block that uses no accumulator twice within ``REUSE`` cycles; else the largest."""
         rows, each = self.layer.output.h, self.across
         if self.flat:
             choices = [Block(n) for n in divisors(rows * each)]

@@ -18,7 +18,7 @@ _FRAMES = {"restart": In(1), "base": In(BEAT_ADDRESS_BITS), "frames": In(FRAME_B
 
 
 def _connect_frames(m: Module, channel: Any, requests: BurstRequests) -> None:
-    """What a channel is told of its frames is for its requests."""
+    """The channel hands its frames' settings to its requests."""
     m.d.comb += [getattr(requests, name).eq(getattr(channel, name)) for name in _FRAMES]
 
 

@@ -157,7 +157,7 @@ class ClusterNode(wiring.Component):
             if back is not None:
                 connect_typed(m, sent, link.gradients)
                 connect_typed(m, link.input_gradients, back)
-            elif sent is not None:  # nobody learns from it
+            elif sent is not None:  # no layer further back has parameters
                 m.d.comb += sent.ready.eq(1)
 
     def _link(self, source: int, consumer: Consumer, *, trains: bool) -> EdgeLink:

@@ -18,8 +18,8 @@ class Progress(wiring.Component):
     ``moves`` : Out(1)
         Some stream had a transfer two cycles before.
     ``waits`` : Out(1), ``number`` : Out, range(count)
-        A stream was offered and not taken, and the first of these. They show what was so once in the last
-        2 · ``count`` + 2 cycles: if nothing has transfers for as long, what is so.
+        Whether a stream is offered and not taken, and the number of the first such stream. Both are at most
+        2 · ``count`` + 2 cycles old.
 
     Parameters
     ----------

@@ -103,9 +103,8 @@ class Watch(wiring.Component):
             with m.Else():
                 m.d.sync += self.busy.eq(self.busy + 1)
 
-        left = Signal(
-            range(self.transfers), init=self.transfers - 1
-        )  # transfers of the frame after the next one
+        # transfers left in the frame, less one
+        left = Signal(range(self.transfers), init=self.transfers - 1)
         with m.If(leaves):
             m.d.sync += left.eq(left - 1)
             with m.If(left == 0):

@@ -70,9 +70,9 @@ def _check_unedited(folder: Path) -> str:
         *(f"{DEVICES}/{path.name}" for path in (folder / DEVICES).glob("*.json")),
     ]
     files = {name: open_record(folder / name).value for name in names}
-    there, digest = open_record(folder / PLAN_FILE).text(DIGEST), plan_digest(files)
-    if there != digest:
-        raise InputError(f"{folder / PLAN_FILE}: the plan was edited: its {DIGEST} is {digest}, not {there}")
+    recorded, digest = open_record(folder / PLAN_FILE).text(DIGEST), plan_digest(files)
+    if recorded != digest:
+        raise InputError(f"{folder / PLAN_FILE}: the plan was edited: its {DIGEST} is {digest}, not {recorded}")
     return digest
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
 
-ARITHMETICS = ("c", "rtl")  # bodies of the arrays of operators in the co-simulation
+ARITHMETICS = ("c", "rtl")  # by fanin.sim.cosim.arrays, which --help need not wait for
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -23,6 +23,7 @@ from fanin.planner.plan.plan import make_plan
 from fanin.planner.search.instance import Instance
 from fanin.planner.search.limits import Limits
 from fanin.records import open_record
+from fanin.sim.cosim.arrays import Arith
 
 MODEL, CLUSTER = "digits_cnn", "arria10x1"  # where nothing is said
 SECONDS = 20.0  # for the plan of that, which takes one
@@ -71,7 +72,7 @@ def open_build(folder: Path) -> Build:
     planned = read_network(folder / PLAN_FOLDER)
     if record.text("plan") != planned.digest or record.text("network") != planned.network.digest:
         raise InputError(f"{folder}: its {PLAN_FOLDER} is not the one that was built; build again")
-    return Build(planned, record.text("arithmetic", ("c", "rtl")))
+    return Build(planned, record.text("arithmetic", tuple(Arith)))
 
 
 def copy_build(source: Path, target: Path) -> None:
@@ -121,7 +122,7 @@ def _summary(build: Build, output: Path) -> str:
     facts = [
         ["layers", str(len(planned.network.stages))],
         ["planned", f"{float(planned.throughput):,.2f} frames/s at {planned.clock / 1e6:g} MHz"],
-        ["operators", {"c": "in C, of the RTL's latency", "rtl": "RTL"}[build.arithmetic]],
+        ["operators", {Arith.C: "in C, of the RTL's latency", Arith.RTL: "RTL"}[Arith(build.arithmetic)]],
         ["build", str(output)],
     ]
     return "\n".join([f"{planned.network.name} on {planned.device}", "", table(facts)])

@@ -47,7 +47,7 @@ class Epoch:
 class Loop:
     """A run. ``machines`` by name: the states of the first are kept; RTL is compared with the golden model.
 
-    ``frames`` have been trained, ``exact`` of them compared bit by bit; ``progress`` is told how many are.
+    ``frames`` have been trained, ``exact`` of them compared bit by bit; ``progress`` gets their number.
     """
 
     setup: Setup
@@ -82,20 +82,20 @@ class Loop:
     def _stretch(self, stretch: Stretch, frames: Samples, outputs: Mapping[str, list[Outputs]]) -> None:
         """Train on the frames, and compare."""
 
-        def told(frames: int) -> None:
+        def count(frames: int) -> None:
             self.progress(self.frames + frames)
 
         for name, machine in self.machines.items():
-            told_of = told if machine is self._primary else quiet
+            progress = count if machine is self._primary else quiet
             try:
-                found = machine.train(frames.images, frames.digits, stretch.job, told_of)
+                found = machine.train(frames.images, frames.digits, stretch.job, progress)
             except NotFinite as error:
                 if name == RTL:
                     self._same_in_golden(error, stretch, frames)
                 raise CheckFailed(sentence(error, stretch)) from None
             outputs[name].append(found)
         self.frames += len(frames)
-        told(0)
+        count(0)
         if RTL in self.machines:
             where = f"epoch {stretch.epoch + 1}"
             _compare_outputs(where, stretch.first, outputs[RTL][-1], outputs[GOLDEN][-1])
@@ -154,9 +154,11 @@ def compare_states(where: str, network: Network, found: tuple[State, ...], golde
     for name, values in flat(network, found).items():
         wrong = np.flatnonzero(values.view(np.uint32) != right[name].view(np.uint32))
         if len(wrong):
-            there, word = (array.reshape(-1).view(np.uint32)[wrong[0]] for array in (values, right[name]))
+            word, right_word = (array.reshape(-1).view(np.uint32)[wrong[0]] for array in (values, right[name]))
             count = f"{len(wrong):,} of {values.size:,} words differ"
-            raise CheckFailed(f"{where}: {name}: {count}; word {wrong[0]} is {there:#010x}, not {word:#010x}")
+            raise CheckFailed(
+                f"{where}: {name}: {count}; word {wrong[0]} is {word:#010x}, not {right_word:#010x}"
+            )
 
 
 def _compare_outputs(where: str, first: int, found: Outputs, golden: Outputs) -> None:

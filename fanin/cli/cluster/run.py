@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
 
-PLACES = ("rtl", "golden")
+PLACES = ("rtl", "golden")  # by fanin.cli.cluster.machine, which --help need not wait for
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

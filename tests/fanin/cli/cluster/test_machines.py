@@ -3,13 +3,21 @@
 import numpy as np
 import pytest
 
+from fanin.cli.cluster.build import ARITHMETICS
 from fanin.cli.cluster.builds import open_build
 from fanin.cli.cluster.checkpoint import flat
-from fanin.cli.cluster.machine import one_hot
+from fanin.cli.cluster.machine import GOLDEN, RTL, one_hot
 from fanin.cli.cluster.machines import Golden
+from fanin.cli.cluster.run import PLACES
 from fanin.cnn_training import Job
 from fanin.golden.cnn.network import GoldenNetwork, initial_state
+from fanin.sim.cosim.arrays import Arith
 from tests.fanin.cli.cluster.conftest import images
+
+
+def test_options_name_the_machines_and_the_operators_that_there_are():
+    assert PLACES == (RTL, GOLDEN)
+    assert set(Arith) == set(ARITHMETICS)
 
 
 @pytest.fixture(scope="module")
