@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fanin.hdl.layers.input_gradient import InputGradient
+from fanin.layers.layer import ceil_div
 from fanin.layers.schedule import Schedule, Way
 from tests.hdl.layers.convolutions import LOOPS, Learner, build, conv, dense, parallel
 from tests.support import new_seed
@@ -26,6 +27,7 @@ LAYERS = {
     "depthwise": (conv((7, 6, 4), 4, 5, stride=2, padding=2, groups=4), parallel(1, 2, 3, 2, 2)),
 }
 GRID = list(product((1, 3, 5), (1, 2), (0, 1), (1, 2, 4)))  # kernel, stride, padding, groups
+AHEAD = 3  # frames, at most, by which a way back may be before the other, and the replay before both
 every_layer = pytest.mark.parametrize("name", LAYERS)
 
 
@@ -65,15 +67,19 @@ def test_a_frame_takes_the_cycles_of_its_cost(bench, name):
 def _check_cycles(bench, name, layer, p, *, seed):
     """Of the ways back, that take as many cycles as the slowest way; forward may be ahead, into the loops.
 
-    Full buffers make even cycles, after some frames.
+    Full buffers make even cycles, after some frames: a faster way gets ahead by what it saves a frame, until it
+    is ``AHEAD`` frames ahead.
     """
-    frames, period = 12, Schedule(layer, p).period
+    schedule, period = Schedule(layer, p), Schedule(layer, p).period
+    saved = [period - schedule.blocks * schedule.block_cycles(way) for way in schedule.ways]
+    even = 6 + max(ceil_div(AHEAD * period, cycles) for cycles in (*saved, period) if cycles)
+    frames = even + 6
     learner = Learner(layer, p, seed=seed)
     learner.train(frames, frames)
     _, result = learner.check(bench, name, loops=LOOPS, seed=seed)
 
     def cycles(stream):
-        return np.diff(result.cycles_of[stream].reshape(frames, -1)[6:, -1]).tolist()
+        return np.diff(result.cycles_of[stream].reshape(frames, -1)[even:, -1]).tolist()
 
     assert max(cycles("outputs")) <= period
     for stream in ["replay", *layer.gradient * ["input_gradients0"]]:
