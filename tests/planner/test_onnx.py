@@ -8,10 +8,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from fanin.errors import InputError
+from fanin.golden.cnn.network import GoldenNetwork
+from fanin.golden.cnn.state import zero_state
 from fanin.planner.model.load import load_model
 from fanin.planner.model.onnx_model import OPERATORS, load_onnx, onnx_weights
+from fanin.planner.plan.network import unplanned
 from tests.planner.onnx_net import Net, flattened
 
 # expansion, output channels, how often, stride of the first (Sandler et al., CVPR 2018, table 2)
@@ -379,3 +383,42 @@ def test_the_page_lists_the_operators_that_are_read():
     page = (Path(__file__).parents[2] / "docs/reference/onnx.md").read_text()
     rows = re.findall(r"^\| ([A-Z][A-Za-z, ]+) \|", page, re.MULTILINE)
     assert sorted(name for row in rows for name in row.split(", ")) == sorted([*OPERATORS, "Constant"])
+
+
+def test_the_golden_model_with_a_files_weights_computes_what_onnx_does(tmp_path):
+    rng = np.random.default_rng(3)
+    net = Net("N", 2, 8, 8)
+
+    def conv(x, channels, outputs, kernel, groups=1, **attributes):
+        weights = rng.normal(size=(outputs, channels // groups, kernel, kernel)) / kernel
+        return net(
+            "Conv", x, net.constant(weights), net.constant(rng.normal(size=outputs)), group=groups, **attributes
+        )
+
+    x = net("Relu", conv("x", 2, 4, 3, pads=[1, 1, 1, 1]))
+    y = net("Clip", conv(x, 4, 4, 3, groups=4, pads=[1, 1, 1, 1]), net.constant(0), net.constant(6))
+    y = net("Add", x, y)
+    y = net("MaxPool", y, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    z = net("AveragePool", x, kernel_shape=[2, 2], strides=[2, 2])
+    y = net("Concat", y, z, conv(x, 4, 3, 1, strides=[2, 2], groups=1), axis=1)
+    y = net(
+        "Gemm",
+        net("Flatten", y),
+        net.constant(rng.normal(size=(5, 11 * 16)) / 11),
+        net.constant(rng.normal(size=5)),
+        transB=1,
+    )
+    net("Softmax", y, axis=1)
+    proto = net.proto()
+    onnx.save(proto, tmp_path / "net.onnx")
+    network = unplanned(load_onnx(tmp_path / "net.onnx"))
+    states = [zero_state(stage.layer) for stage in network.stages]
+    weights = onnx_weights(tmp_path / "net.onnx")
+    for stage, state in zip(network.stages, states, strict=True):
+        assert (stage.name in weights) == ("weights" in state)
+        if stage.name in weights:
+            state["weights"] = weights[stage.name].reshape(state["weights"].shape)
+    images = rng.normal(size=(6, 8, 8, 2)).astype(np.float32)
+    (right,) = ReferenceEvaluator(proto).run(None, {"x": images.transpose(0, 3, 1, 2)})
+    found = GoldenNetwork(network, states).evaluate(images)
+    assert np.abs(found.reshape(6, 5) - right).max() < 1e-5
