@@ -90,7 +90,7 @@ class LinkCounters(data.Struct):
     those sent. ``received``: DATA frames taken. Dropped: ``bad_fcs`` (the MAC flagged it), ``foreign``
     (another ring's, or no frame of a ring at all), ``duplicates`` (DATA that had been taken),
     ``out_of_order`` (DATA after a gap, or beyond the room that was granted). Frames that arrive while the
-    link does not run are not counted.
+    link does not run are not counted; one that is arriving when it starts is ``foreign``.
     """
 
     sent: 1

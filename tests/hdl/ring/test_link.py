@@ -30,7 +30,7 @@ def exchange(wires, lengths, rng, *, stall=0.0, jobs=None, seed=0, idle=150):
     for k in range(2):
         assert beats_as_dicts(log[f"link[{k}].rx"]) == beats[1 - k]
         assert wires.counts[k]["sent"] == wires.counts[k]["received"] == len(lengths)
-        assert wires.counts[k]["foreign"] == 0
+        assert wires.counts[k]["foreign"] <= 1  # a frame that was arriving when the link started
     assert wires.failed == {}
     assert wires.idle == [1, 1]
     return log
