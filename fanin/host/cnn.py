@@ -16,11 +16,13 @@ from fanin.hdl.layers.interface import FRAME_BITS, Mode
 from fanin.hdl.layers.registers import (
     TIMEOUT,
     Failure,
+    StageFifo,
     StageStream,
     StreamWord,
     Way,
     cluster_registers,
     network_constants,
+    stage_fifos,
     stage_streams,
 )
 from fanin.host.driver import BaseDriver, Batch, Value
@@ -45,7 +47,10 @@ class CnnStatus:
 
 @dataclass(frozen=True)
 class StreamCounters:
-    """What a stage did for one of its streams in the last job: cycles by kind, and frames that have left."""
+    """What a stage did for one of its streams in the last job: cycles by kind, and frames that have left.
+
+    Times are cycles of the job, modulo 2^32, of the batch that :func:`timed_batch` names.
+    """
 
     stream: StageStream
     busy: int
@@ -53,6 +58,15 @@ class StreamCounters:
     blocked: int
     frames: int
     nonfinite: int | None  #: the first frame with an infinity or a NaN
+    first: int  #: when the batch's first frame had left in full
+    last: int  #: when its last one had
+    updated: int  #: of a forward stream: when the stage had updated its parameters; 0 where it has none
+
+
+def timed_batch(job: Job) -> range:
+    """The frames of the batch of a job whose times a node keeps: the second if it is whole, else the first."""
+    first = job.batch if 2 * job.batch <= job.frames else 0
+    return range(first, min(first + job.batch, job.frames))
 
 
 class CnnDriver(BaseDriver):
@@ -66,6 +80,7 @@ class CnnDriver(BaseDriver):
         super().__init__(cluster_registers(), network_constants(memory_map.network), base=base)
         self.memory_map = memory_map
         self._streams = stage_streams(memory_map.network)
+        self._fifos = stage_fifos(memory_map.network)
 
     def configure(self, *, timeout: int = TIMEOUT) -> Batch:
         """Where everything lies, and after how many cycles without any transfer a job fails."""
@@ -89,7 +104,9 @@ class CnnDriver(BaseDriver):
     def train(self, job: Job) -> Batch:
         """Train on ``job.frames`` images, in batches. Raises ValueError as :meth:`evaluate` does."""
         rates = {name: int(getattr(job, name).view(np.uint32)) for name in ("eta", "last_eta", "momentum")}
-        return self._start(Mode.TRAIN, frames=job.frames, batch=job.batch, **rates)
+        timed = timed_batch(job)
+        times = {"timed_first": timed[0], "timed_last": timed[-1]} if timed else {}
+        return self._start(Mode.TRAIN, frames=job.frames, batch=job.batch, **rates, **times)
 
     def _start(self, mode: Any, **settings: int) -> Batch:  # a Mode, which mypy takes for an int
         most = self.memory_map.frames
@@ -140,8 +157,31 @@ class CnnDriver(BaseDriver):
             )
             flag = words[StreamWord.NONFINITE]
             nonfinite = flag & ((1 << FRAME_BITS) - 1) if flag >> (WORD_BITS - 1) else None
-            found.append(StreamCounters(stream, busy, starved, blocked, words[StreamWord.FRAMES], nonfinite))
+            found.append(
+                StreamCounters(
+                    stream,
+                    busy,
+                    starved,
+                    blocked,
+                    frames=words[StreamWord.FRAMES],
+                    nonfinite=nonfinite,
+                    first=words[StreamWord.FIRST],
+                    last=words[StreamWord.LAST],
+                    updated=words[StreamWord.UPDATED],
+                )
+            )
         return found
+
+    def fifos(self) -> Batch:
+        """Read the most that each FIFO has held; see :meth:`fifos_of`."""
+        batch = self.batch()
+        for number in range(len(self._fifos)):
+            batch.write("fifo", number).read("fifo_level")
+        return batch
+
+    def fifos_of(self, values: Sequence[Value]) -> dict[StageFifo, int]:
+        """The levels that were read, in the units of their FIFOs."""
+        return {fifo: int(value) for fifo, value in zip(self._fifos, values, strict=True)}  # type: ignore[arg-type]
 
     @staticmethod
     def first_nonfinite(counters: Sequence[StreamCounters]) -> StreamCounters | None:

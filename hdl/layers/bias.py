@@ -29,7 +29,7 @@ class Bias(wiring.Component):
     Members
     -------
     ``features``, ``outputs``, ``gradients``, ``control`` : as ``fanin.hdl.layers.interface`` has them
-    ``load``, ``dump``, ``done`` : likewise
+    ``load``, ``dump``, ``updated``, ``done`` : likewise
     ``input_gradients`` : likewise, where ``layer.gradient``
 
     Parameters
@@ -68,6 +68,7 @@ class Bias(wiring.Component):
             parameters.update.eq(batches.update),
             parameters.eta.eq(batches.eta),
             batches.updated.eq(parameters.updated),
+            self.updated.eq(parameters.updated),
             self.done.eq(batches.done & parameters.done),
         ]
         self._forward(m, batches, parameters)

@@ -34,6 +34,8 @@ class Convolution(wiring.Component):
     ``control`` : In, ``LayerControl``
     ``load``, ``dump`` : In, Out, streams of words of 32 bits
         Weights in memory order, then velocities.
+    ``updated`` : Out(1)
+        Pulse: all parameters have been updated.
     ``done`` : Out(1)
         Since the last ``start``, every frame of the job has been counted and all updates are written.
 
@@ -107,6 +109,7 @@ class Convolution(wiring.Component):
             parameters.control.eq(self.control),
             parameters.update.eq(batches.update),
             parameters.eta.eq(batches.eta),
+            self.updated.eq(parameters.updated),
             self.done.eq(batches.done & parameters.done),
         ]
         return m

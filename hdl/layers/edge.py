@@ -22,6 +22,8 @@ class EdgeLink(wiring.Component):
     ``features`` : In, stream of ``source`` words
     ``outputs`` : Out, stream of ``target`` words
     ``gradients``, ``input_gradients`` : In, Out, likewise the other way, if ``trains``
+    ``waiting_level``, ``returning_level`` : Out
+        Transfers that wait, each where any may; registered.
 
     Parameters
     ----------
@@ -52,16 +54,20 @@ class EdgeLink(wiring.Component):
         members = {"features": In(word_stream(source)), "outputs": Out(word_stream(target))}
         if trains:
             members |= {"gradients": In(word_stream(target)), "input_gradients": Out(word_stream(source))}
+        if waiting:
+            members["waiting_level"] = Out(range(waiting + 1))
+        if trains and returning:
+            members["returning_level"] = Out(range(returning + 1))
         super().__init__(members)
 
     def elaborate(self, platform: Any) -> Module:
         """Both ways are alike."""
         m = Module()
         forward = self.waiting, self.source, self.target
-        self._way(m, "forward", flipped(self.features), flipped(self.outputs), *forward)
+        self._way(m, "waiting", flipped(self.features), flipped(self.outputs), *forward)
         if self.trains:
             backward = self.returning, self.target, self.source
-            self._way(m, "backward", flipped(self.gradients), flipped(self.input_gradients), *backward)
+            self._way(m, "returning", flipped(self.gradients), flipped(self.input_gradients), *backward)
         return m
 
     def _way(self, m: Module, name: str, i: Any, o: Any, depth: int, width: int, other: int) -> None:
@@ -69,6 +75,7 @@ class EdgeLink(wiring.Component):
         if depth:
             m.submodules[f"{name}_queue"] = queue = StreamFIFO(shape=i.payload.shape(), depth=depth)
             connect_typed(m, i, queue.i)
+            m.d.comb += getattr(self, f"{name}_level").eq(queue.level)
             i = queue.o
         if width != other:
             m.submodules[f"{name}_resize"] = resize = Resize(words=self.words, i=width, o=other)

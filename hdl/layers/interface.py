@@ -61,5 +61,5 @@ def layer_members(layer: Layer, p: Parallelism) -> dict[str, Any]:
         members["load"] = In(stream.Signature(WORD_BITS))
         members["dump"] = Out(stream.Signature(WORD_BITS))
     if layer.parameters:
-        members["done"] = Out(1)
+        members |= {"updated": Out(1), "done": Out(1)}
     return members

@@ -89,6 +89,8 @@ class WriteChannel(wiring.Component):
         For beats that are in the queue.
     ``o`` : Out, stream of 512 bits
         As many beats as were asked for are valid.
+    ``level`` : Out, range(depth + 1)
+        Beats in the queue; registered.
 
     Parameters
     ----------
@@ -115,6 +117,7 @@ class WriteChannel(wiring.Component):
                 "i": In(stream.Signature(BEAT_BITS)),
                 "request": Out(stream.Signature(BurstRequest)),
                 "o": Out(stream.Signature(BEAT_BITS)),
+                "level": Out(range(depth + 1)),
             }
         )
 
@@ -127,5 +130,6 @@ class WriteChannel(wiring.Component):
         connect_typed(m, requests.request, wiring.flipped(self.request))
         connect_typed(m, wiring.flipped(self.i), queue.i)
         connect_typed(m, queue.o, wiring.flipped(self.o))
+        m.d.comb += self.level.eq(queue.level)
         m.d.sync += requests.beat.eq(self.i.valid & self.i.ready)
         return m

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from amaranth import Cat, Const, Module
+from amaranth import Cat, Const, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
@@ -27,12 +27,22 @@ from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.layers.components import ENDS, component_of
 from fanin.hdl.layers.edge import EdgeLink
 from fanin.hdl.layers.fork import Fork
+from fanin.hdl.layers.high_water import HighWater
 from fanin.hdl.layers.interface import Mode
 from fanin.hdl.layers.node_control import JobControl
 from fanin.hdl.layers.progress import Progress
-from fanin.hdl.layers.registers import Way, cluster_registers, network_constants, stage_streams
+from fanin.hdl.layers.registers import (
+    Fifo,
+    StageFifo,
+    StreamWord,
+    Way,
+    cluster_registers,
+    network_constants,
+    stage_fifos,
+    stage_streams,
+)
 from fanin.hdl.layers.stage_ports import StagePorts
-from fanin.hdl.layers.store import Store, streams
+from fanin.hdl.layers.store import WRITE_DEPTH, Store, streams
 from fanin.hdl.layers.watch import Watch
 from fanin.hdl.layers.word_select import WordSelect
 from fanin.hdl.stream.connect import connect_typed
@@ -93,6 +103,18 @@ class ClusterNode(wiring.Component):
         """The node's registers."""
         return cluster_registers()
 
+    @property
+    def fifos(self) -> dict[StageFifo, int]:
+        """What each FIFO that is watched can hold, in the order of their numbers."""
+        sizes: dict[Fifo, Mapping[Any, int]] = {Fifo.FORWARD: self.skews, Fifo.BACKWARD: self.gradient_skews}
+        found = {}
+        for fifo in stage_fifos(self.network):
+            if fifo.kind in sizes:
+                found[fifo] = sizes[fifo.kind].get((fifo.stage, fifo.port), 0)
+            else:
+                found[fifo] = WRITE_DEPTH if fifo.kind is Fifo.SAVE else self.rings[fifo.stage]
+        return found
+
     def elaborate(self, platform: Any) -> Module:
         """Layers in the middle, memory on one side, registers on the other."""
         m = Module()
@@ -102,11 +124,16 @@ class ClusterNode(wiring.Component):
         connect_typed(m, flipped(self.axil), registers.axil)
         connect_typed(m, store.memory, flipped(self.memory))
         ports = StagePorts(self.network, self._layers(m, control, store), store)
+        levels: dict[StageFifo, Any] = {}
         for index in range(len(self.network.stages)):
-            self._edges(m, index, ports)
+            self._edges(m, index, ports, levels)
+        for ring, index in enumerate(saving_stages(self.network)):
+            levels[StageFifo(Fifo.RING, index)] = store.levels[f"ring{ring}"]
+            levels[StageFifo(Fifo.SAVE, index)] = store.levels[f"save{ring}"]
         self._settings(m, registers, control, store)
         self._progress(m, registers, control, ports)
         self._watches(m, registers, control, ports)
+        self._fifos(m, registers, control, levels)
         return m
 
     def _layers(self, m: Module, control: JobControl, store: Store) -> dict[int, Any]:
@@ -129,8 +156,11 @@ class ClusterNode(wiring.Component):
         m.d.sync += control.done.eq(Cat(store.done, *ends).all())
         return layers
 
-    def _edges(self, m: Module, index: int, ports: StagePorts) -> None:
-        """From a stage to its consumers, and back: a fork if there are several, and an edge to each."""
+    def _edges(self, m: Module, index: int, ports: StagePorts, levels: dict[StageFifo, Any]) -> None:
+        """From a stage to its consumers, and back: a fork if there are several, and an edge to each.
+
+        What each edge holds goes to ``levels``.
+        """
         consumers = self.network.consumers[index]
         if not consumers:
             return
@@ -151,6 +181,9 @@ class ClusterNode(wiring.Component):
         for consumer, forward, back in zip(consumers, features, returns, strict=True):
             link = self._link(index, consumer, trains=back is not None)
             m.submodules[f"edge{consumer.stage}_{consumer.port}"] = link
+            for kind, name in (Fifo.FORWARD, "waiting_level"), (Fifo.BACKWARD, "returning_level"):
+                if hasattr(link, name):
+                    levels[StageFifo(kind, consumer.stage, consumer.port)] = getattr(link, name)
             connect_typed(m, forward, link.features)
             connect_typed(m, link.outputs, ports.features(consumer))
             sent = ports.input_gradients(consumer)
@@ -187,6 +220,10 @@ class ClusterNode(wiring.Component):
         """A watch on each stream that leaves a stage, beside what it is made from."""
         words: list[Any] = []
         nonfinite = []
+        now = Signal(WORD_BITS)
+        m.d.sync += now.eq(now + 1)
+        with m.If(control.control.start):
+            m.d.sync += now.eq(0)
         for number, one in enumerate(stage_streams(self.network)):
             layer, port = self.network.stages[one.stage].layer, ports.leaving(one)
             shape = layer.output if one.way is Way.FORWARD else layer.inputs[one.port]
@@ -199,10 +236,17 @@ class ClusterNode(wiring.Component):
                 watch.output_valid.eq(port.valid),
                 watch.output_ready.eq(port.ready),
                 watch.payload.eq(port.payload),
+                watch.now.eq(now),
+                watch.timed_first.eq(registers.timed_first),
+                watch.timed_last.eq(registers.timed_last),
             ]
+            if layer.parameters and one.way is Way.FORWARD:
+                m.d.comb += watch.updated.eq(ports.layers[one.stage].updated)
             for cycles in (watch.busy, watch.starved, watch.blocked):
                 words += [cycles[:WORD_BITS], cycles[WORD_BITS:]]
             words += [watch.frames, Cat(watch.nonfinite_frame, Const(0, 7), watch.nonfinite)]
+            words += [watch.first, watch.last, watch.update]
+            words += [Const(0)] * ((1 << len(registers.word)) - len(StreamWord))
             nonfinite.append(watch.nonfinite)
         m.submodules.select = select = WordSelect(count=len(words))
         m.d.comb += [
@@ -211,6 +255,21 @@ class ClusterNode(wiring.Component):
             registers.stream_word.eq(select.o),
         ]
         m.d.sync += registers.nonfinite.eq(Cat(nonfinite).any())
+
+    def _fifos(self, m: Module, registers: Any, control: JobControl, levels: Mapping[StageFifo, Any]) -> None:
+        """The most that each FIFO has held; 0 of one that is none."""
+        found: list[Any] = []
+        for number, (fifo, depth) in enumerate(self.fifos.items()):
+            if fifo in levels:
+                m.submodules[f"fifo{number}"] = high = HighWater(depth=depth)
+                m.d.comb += [high.level.eq(levels[fifo]), high.clear.eq(control.control.start)]
+            found.append(high.most if fifo in levels else Const(0))
+        m.submodules.select_fifo = select = WordSelect(count=max(len(found), 1))
+        m.d.comb += [
+            *(port.eq(level) for port, level in zip(select.words, found, strict=False)),
+            select.index.eq(registers.fifo),
+            registers.fifo_level.eq(select.o),
+        ]
 
     def _settings(self, m: Module, registers: Any, control: JobControl, store: Store) -> None:
         """What the registers say, and what they show."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from fanin.cnn import Network
-from fanin.cnn_memory import BEAT_BYTES
+from fanin.cnn_memory import BEAT_BYTES, saving_stages
 from fanin.hdl.bus.common_registers import (
     control_register,
     counter_registers,
@@ -25,6 +25,7 @@ VERSION = 1
 TIMEOUT = 1 << 20  # cycles; more than the longest update of parameters
 STAGE_BITS = 12
 STREAM_BITS = 13  # of a stream's number
+FIFO_BITS = 13  # of a FIFO's
 
 
 class Failure(IntEnum):
@@ -61,6 +62,9 @@ class StreamWord(IntEnum):
     BLOCKED_HIGH = 5
     FRAMES = 6  #: that have left in full
     NONFINITE = 7  #: bit 31: there was an infinity or a NaN; bits 23…0: the first frame with one
+    FIRST = 8  #: cycle of the job, modulo 2^32, by which frame ``timed_first`` has left in full
+    LAST = 9  #: the same of frame ``timed_last``
+    UPDATED = 10  #: of a forward stream: by which the stage has updated its parameters after that
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,38 @@ class StageStream:
     stage: int
     way: Way
     port: int = 0
+
+
+class Fifo(IntEnum):
+    """A kind of FIFO that a node watches, by what it holds."""
+
+    FORWARD = 0  #: the map that waits in front of a stage of several inputs; transfers of its source
+    BACKWARD = 1  #: gradients that wait where a map has several consumers; transfers of the consumer
+    RING = 2  #: saved maps in memory, from the acknowledgement of the last burst to the last beat back; frames
+    SAVE = 3  #: the queue of a saved map on its way to memory; beats
+
+
+@dataclass(frozen=True)
+class StageFifo:
+    """A FIFO: what it is, and the stage that takes the map, gives the gradients of its ``port``, or saves."""
+
+    kind: Fifo
+    stage: int
+    port: int = 0
+
+
+def stage_fifos(network: Network) -> tuple[StageFifo, ...]:
+    """All FIFOs that a node watches, in the order of their numbers; some may be of size 0."""
+    found = []
+    for index, stage in enumerate(network.stages):
+        for port, source in enumerate(stage.sources):
+            if len(stage.sources) > 1 and not isinstance(stage.layer, SoftCrossLoss):  # labels wait in memory
+                found.append(StageFifo(Fifo.FORWARD, index, port))
+            if len(network.consumers[source]) > 1:
+                found.append(StageFifo(Fifo.BACKWARD, index, port))
+    for index in saving_stages(network):
+        found += [StageFifo(Fifo.RING, index), StageFifo(Fifo.SAVE, index)]
+    return tuple(found)
 
 
 def stage_streams(network: Network) -> tuple[StageStream, ...]:
@@ -139,6 +175,10 @@ def _job() -> tuple[Register, ...]:
             Register(name, Access.RW, f"byte address {what}, a multiple of {BEAT_BYTES}", bits=64)
             for name, what in places.items()
         ),
+        Register(
+            "timed_first", Access.RW, "the frame that begins the batch whose times are kept", bits=FRAME_BITS
+        ),
+        Register("timed_last", Access.RW, "the frame that ends it", bits=FRAME_BITS),
         Register("timeout", Access.RW, "cycles in which nothing moves until TIMEOUT", reset=TIMEOUT),
     )
 
@@ -159,6 +199,24 @@ def _streams() -> tuple[Register, ...]:
     )
 
 
+def _fifos() -> tuple[Register, ...]:
+    return (
+        Register(
+            "fifo",
+            Access.RW,
+            "which FIFO `fifo_level` shows; FIFOs are numbered by the network",
+            bits=FIFO_BITS,
+        ),
+        Register(
+            "fifo_level",
+            Access.RO,
+            "the most that it has held in the last job: transfers, frames of a ring, or beats on their way to one",
+        ),
+    )
+
+
 def cluster_registers() -> RegisterMap:
     """The register map of a cluster node; the same for all networks."""
-    return node_map(_identity(), _control(), _job(), _streams(), counter_registers(NODE_COUNTERS, bits=64))
+    return node_map(
+        _identity(), _control(), _job(), _streams(), _fifos(), counter_registers(NODE_COUNTERS, bits=64)
+    )

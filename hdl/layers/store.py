@@ -32,7 +32,7 @@ from fanin.hdl.stream.credits import Credits
 from fanin.layers.family import WORD_BITS
 
 _LATENCY = 128  # cycles until a beat is there that one channel alone can wait for without a pause
-_WRITE_DEPTH = 3 * BURST  # beats: one burst goes, one waits, one comes in
+WRITE_DEPTH = 3 * BURST  # beats: one burst goes, one waits, one comes in
 
 
 def _read_depth(lanes: int) -> int:
@@ -80,6 +80,9 @@ class Store(wiring.Component):
     ``error`` : Out(1)
         Pulse: memory answered with an error.
     ``events`` : Out, struct of ``read`` and ``written``, pulses: a beat of the port
+    ``levels`` : Out, struct of ``ring0``, ``save0``, ``ring1``, …, of each ring; registered
+        Frames in memory, from the acknowledgement of the last burst to the last beat back; and beats that wait
+        for the port on their way there.
     ``memory`` : Out, AXI4, 512 bits
 
     Parameters
@@ -108,6 +111,9 @@ class Store(wiring.Component):
         }
         spilled = [parameter_memory(kind.frames.lanes, gradient=kind.gradient) for kind in config.spilled]
         words, sections = stream.Signature(WORD_BITS), len(config.sections)
+        levels: dict[str, Any] = {}
+        for n, ring in enumerate(config.rings):
+            levels |= {f"ring{n}": range(ring.capacity + 1), f"save{n}": range(WRITE_DEPTH + 1)}
         super().__init__(
             {
                 "control": In(LayerControl),
@@ -122,6 +128,7 @@ class Store(wiring.Component):
                 "done": Out(1),
                 "error": Out(1),
                 "events": Out(data.StructLayout({"read": 1, "written": 1})),
+                "levels": Out(data.StructLayout(levels)),
                 "memory": Out(memory_signature(data_width=BEAT_BITS, address_width=ADDRESS_BITS)),
             }
         )
@@ -175,7 +182,16 @@ class Store(wiring.Component):
                 writer.frames.eq(ring.capacity),
                 reader.frame.eq(write_port.landed[w]),
                 writer.frame.eq(read_port.finished[r]),
+                self.levels[f"save{n}"].eq(writer.level),
             ]
+            self._held(m, self.levels[f"ring{n}"], write_port.landed[w], read_port.finished[r])
+
+    def _held(self, m: Module, frames: Any, landed: Any, finished: Any) -> None:
+        """Count the frames of a ring that are in memory."""
+        with m.If(self.control.start):
+            m.d.sync += frames.eq(0)
+        with m.Elif(landed != finished):
+            m.d.sync += frames.eq(Mux(landed, frames + 1, frames - 1))
 
     def _spilled(self, m: Module, read_port: Any, write_port: Any) -> None:
         """A pass over weights or velocities is a frame; each lies where the one before did."""
@@ -271,7 +287,7 @@ class Store(wiring.Component):
         self, m: Module, name: str, port: Any, index: int, kind: Frames, i: Any, *, wrap: int = 0
     ) -> WriteChannel:
         """A channel from the stream ``i`` to memory."""
-        channel = WriteChannel(beats=kind.beats, depth=_WRITE_DEPTH, wrap=wrap)
+        channel = WriteChannel(beats=kind.beats, depth=WRITE_DEPTH, wrap=wrap)
         self._connect_writer(m, name, port, index, channel)
         packer = Gearbox(source=kind.lanes, target=BEAT_WORDS, frame=kind.words)
         m.submodules[f"{name}_packer"] = packer

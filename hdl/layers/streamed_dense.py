@@ -43,6 +43,8 @@ class StreamedDense(wiring.Component):
         In, out, in, out, out, in: :func:`layer_members`.
     ``control`` : In, ``LayerControl``
     ``memory`` : Out, :func:`parameter_memory`
+    ``updated`` : Out(1)
+        Pulse: memory has acknowledged all of an update.
     ``done`` : Out(1)
         Since the last ``start``, every frame of the job has been counted and all updates are in memory.
 
@@ -82,6 +84,7 @@ class StreamedDense(wiring.Component):
         m.submodules.update = update = StreamedUpdate(lanes=lanes, parameters=self.layer.parameters)
         m.d.comb += [
             batches.control.eq(self.control),
+            self.updated.eq(batches.updated),
             self.done.eq(batches.done),
             update.eta.eq(batches.eta),
             update.momentum.eq(self.control.momentum),

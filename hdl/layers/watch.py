@@ -33,6 +33,12 @@ class Watch(wiring.Component):
         Of the stream that it gives.
     ``payload`` : In, ``ArrayLayout(32, lanes)``
         Of the stream that it gives.
+    ``now`` : In(32)
+        The cycle.
+    ``timed_first``, ``timed_last`` : In(24)
+        Numbers of the frames that begin and end a batch.
+    ``updated`` : In(1)
+        Pulse: the layer has updated its parameters.
     ``busy``, ``starved``, ``blocked`` : Out(48)
         Cycles.
     ``frames`` : Out(24)
@@ -41,6 +47,10 @@ class Watch(wiring.Component):
         A word that left was infinite or a NaN.
     ``nonfinite_frame`` : Out(24)
         The number of the first frame with such a word, counted from 0.
+    ``first``, ``last`` : Out(32)
+        ``now``, a cycle after the last transfers of the frames ``timed_first`` and ``timed_last``.
+    ``update`` : Out(32)
+        ``now``, a cycle after the first ``updated`` after that.
 
     Parameters
     ----------
@@ -72,12 +82,19 @@ class Watch(wiring.Component):
                 "output_valid": In(1),
                 "output_ready": In(1),
                 "payload": In(data.ArrayLayout(WORD_BITS, lanes)),
+                "now": In(WORD_BITS),
+                "timed_first": In(FRAME_BITS),
+                "timed_last": In(FRAME_BITS),
+                "updated": In(1),
                 "busy": cycles,
                 "starved": cycles,
                 "blocked": cycles,
                 "frames": Out(FRAME_BITS),
                 "nonfinite": Out(1),
                 "nonfinite_frame": Out(FRAME_BITS),
+                "first": Out(WORD_BITS),
+                "last": Out(WORD_BITS),
+                "update": Out(WORD_BITS),
             }
         )
 
@@ -103,16 +120,26 @@ class Watch(wiring.Component):
             with m.Else():
                 m.d.sync += self.busy.eq(self.busy + 1)
 
+        over, updated = Signal(), Signal()
+        m.d.sync += updated.eq(self.updated)
+        with m.If(updated & over):
+            m.d.sync += [self.update.eq(self.now), over.eq(0)]
+
         # transfers left in the frame, less one
         left = Signal(range(self.transfers), init=self.transfers - 1)
         with m.If(leaves):
             m.d.sync += left.eq(left - 1)
             with m.If(left == 0):
                 m.d.sync += [left.eq(left.init), self.frames.eq(self.frames + 1)]
+                with m.If(self.frames == self.timed_first):
+                    m.d.sync += self.first.eq(self.now)
+                with m.If(self.frames == self.timed_last):
+                    m.d.sync += [self.last.eq(self.now), over.eq(1)]
             with m.If(special.any() & ~self.nonfinite):
                 m.d.sync += [self.nonfinite.eq(1), self.nonfinite_frame.eq(self.frames)]
         with m.If(self.clear):
             m.d.sync += [left.eq(left.init), leaves.eq(0), enabled.eq(0), self.nonfinite.eq(0)]
             m.d.sync += [count.eq(0) for count in (self.busy, self.starved, self.blocked)]
-            m.d.sync += [self.frames.eq(0), self.nonfinite_frame.eq(0)]
+            m.d.sync += [self.frames.eq(0), self.nonfinite_frame.eq(0), over.eq(0)]
+            m.d.sync += [time.eq(0) for time in (self.first, self.last, self.update)]
         return m

@@ -14,7 +14,7 @@ from fanin.cnn_memory import BEAT_BYTES, WORD_BYTES, MemoryMap
 from fanin.cnn_training import Job
 from fanin.errors import CheckFailed
 from fanin.hdl.layers.node import ClusterNode
-from fanin.hdl.layers.registers import TIMEOUT, Failure
+from fanin.hdl.layers.registers import TIMEOUT, Failure, StageFifo
 from fanin.host.cnn import CnnDriver, HostMemory, StreamCounters
 from fanin.host.driver import Batch
 from fanin.sim.cosim.arrays import Arith
@@ -43,12 +43,14 @@ class Epoch:
 
 @dataclass(frozen=True)
 class EpochResult:
-    """What came out of an epoch."""
+    """What came out of an epoch, carried out as ``job`` says."""
 
+    job: Job | None
     results: Float32  #: the loss's softmax, a row for each frame
     written: list[int]  #: of each frame, the cycle in which its result was in memory
     counters: dict[str, int]  #: of the node, in the job
     streams: list[StreamCounters]  #: likewise, of each stream that leaves a stage
+    fifos: dict[StageFifo, int]  #: the most that each FIFO has held in the job
     states: list[Words] | None = None  #: of each stage that has state, if they were asked for
 
 
@@ -169,10 +171,12 @@ class _NodeHost:
         """An epoch is over; what it has left is read, and dumped if that is asked for."""
         driver = self._driver
         result = EpochResult(
+            job=epoch.job,
             results=self._memory.read_results(len(epoch.images)),
             written=self._written,
             counters=driver.counters_of(reads.take(driver.counters())),
             streams=driver.streams_of(reads.take(driver.streams())),
+            fifos=driver.fifos_of(reads.take(driver.fifos())),
         )
         if epoch.dump:
             self._carry_out(driver.dump(), lambda reads: self._keep(result, self._memory.read_parameters()))
@@ -188,7 +192,7 @@ class _NodeHost:
         driver = self._driver
         program = HostProgram().extend(job.operations)
         program.poll_field(driver.registers, "status", "running", 0)
-        for batch in driver.wait(), driver.counters(), driver.streams():
+        for batch in driver.wait(), driver.counters(), driver.streams(), driver.fifos():
             program.extend(batch.operations)
 
         def ended(words: list[int]) -> None:

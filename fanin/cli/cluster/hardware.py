@@ -5,26 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from fanin.cli.cluster.rtl import Rtl
+from fanin.cnn import Network
 from fanin.cnn_memory import BEAT_BYTES
-from fanin.hdl.layers.registers import Way
+from fanin.hdl.layers.registers import Fifo, StageFifo, Way
+from fanin.host.cnn import StreamCounters, timed_batch
 from fanin.planner.plan.network import PlannedNetwork
 
-SHOWN_BATCHES = 3  # of the timeline
+SHOWN_BATCHES = 3  # of the results
+UNITS = {Fifo.FORWARD: "transfers", Fifo.BACKWARD: "transfers", Fifo.RING: "frames", Fifo.SAVE: "beats"}
 
 Metrics = dict[str, Any]
 
 
-def hardware_of(planned: PlannedNetwork, machine: Rtl, batch: int) -> Metrics | None:
+def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
     """Cycles of each layer's ways, beside those planned; None before a job."""
     result = machine.trained
-    if result is None:
+    if result is None or result.job is None:
         return None
     frames = len(result.written)
     cycles = max(one.busy + one.starved + one.blocked for one in result.streams)
-    period = _period(result.written, batch)
+    timed = timed_batch(result.job)
+    period = _period(result.streams, len(timed))
     return {
         "frames": frames,
         "cycles": cycles,
@@ -37,19 +39,71 @@ def hardware_of(planned: PlannedNetwork, machine: Rtl, batch: int) -> Metrics | 
         "read_share": result.counters["read_beats"] / cycles,
         "write_share": result.counters["written_beats"] / cycles,
         "ways": _ways(planned, machine, cycles, frames),
-        "timeline": [int(at - result.written[0]) for at in result.written[: SHOWN_BATCHES * batch]],
-        **_sizes(planned, machine),
+        "results": [int(at - result.written[0]) for at in result.written[: SHOWN_BATCHES * result.job.batch]],
+        "timeline": {"first": timed[0], "frames": len(timed), **_timeline(planned.network, result.streams)},
+        "fifos": [
+            {
+                "name": _fifo_name(planned.network, fifo),
+                "kind": fifo.kind.name.lower(),
+                "unit": UNITS[fifo.kind],
+                "fill": result.fifos[fifo],
+                "size": size,
+            }
+            for fifo, size in machine.node.fifos.items()
+            if size
+        ],
     }
 
 
-def _period(written: Sequence[int], batch: int) -> float | None:
-    """Cycles from frame to frame: the mean of a batch's second half, the median of that over batches.
+def _period(streams: Sequence[StreamCounters], frames: int) -> float | None:
+    """Cycles from one finished backward frame of a batch to the next: where gradients come to last."""
+    last = max((one for one in streams if one.stream.way is Way.BACKWARD), key=lambda one: one.last)
+    return (last.last - last.first) / (frames - 1) if frames > 1 else None
 
-    The first frames come faster, as they have waited inside while layers updated themselves.
+
+def _timeline(network: Network, streams: Sequence[StreamCounters]) -> Metrics:
+    """Of the timed batch: ``start``, a cycle of the job, and a row for each layer, in cycles behind that.
+
+    ``forward`` and ``backward``: when the first and the last frame had left it in full; ``update``: when the
+    last gradient had come to it, and when its parameters were updated.
     """
-    halves = [written[first + batch // 2 : first + batch] for first in range(0, len(written), batch)]
-    apart = [(half[-1] - half[0]) / (len(half) - 1) for half in halves if len(half) > 1]
-    return float(np.median(apart)) if apart else None
+    times: dict[tuple[int, Way], tuple[int, int]] = {}
+    updated = {}
+    for one in streams:
+        place = one.stream.stage, one.stream.way
+        first, last = times.get(place, (one.first, one.last))
+        times[place] = min(first, one.first), max(last, one.last)
+        if one.stream.way is Way.FORWARD and one.updated:
+            updated[one.stream.stage] = one.updated
+    start = times[network.consumers[network.images][0].stage, Way.FORWARD][0]
+    rows = []
+    for index, stage in enumerate(network.stages):
+        if not stage.sources or (index, Way.FORWARD) not in times:  # of what comes from memory, or goes there
+            continue
+        update = None
+        if index in updated:
+            came = max(times[consumer.stage, Way.BACKWARD][1] for consumer in network.consumers[index])
+            update = came, updated[index]
+        spans = {way.name.lower(): times.get((index, way)) for way in Way} | {"update": update}
+        rows.append(
+            {"layer": stage.name} | {name: span and [at - start for at in span] for name, span in spans.items()}
+        )
+    return {"start": start, "layers": rows}
+
+
+def _fifo_name(network: Network, fifo: StageFifo) -> str:
+    """Which FIFO it is, in words."""
+    stages = network.stages
+    name = stages[fifo.stage].name
+    match fifo.kind:
+        case Fifo.FORWARD:
+            return f"{stages[stages[fifo.stage].sources[fifo.port]].name} to {name}"
+        case Fifo.BACKWARD:
+            return f"{name} back to {stages[stages[fifo.stage].sources[fifo.port]].name}"
+        case Fifo.RING:
+            return f"saved by {name}"
+        case _:
+            return f"{name} to memory"
 
 
 def _ways(planned: PlannedNetwork, machine: Rtl, cycles: int, frames: int) -> list[Metrics]:
@@ -69,20 +123,3 @@ def _ways(planned: PlannedNetwork, machine: Rtl, cycles: int, frames: int) -> li
         }
         for one in machine.trained.streams
     ]
-
-
-def _sizes(planned: PlannedNetwork, machine: Rtl) -> Metrics:
-    """FIFOs in front of joins, in transfers, and rings of saved maps, in frames."""
-    stages, node = planned.network.stages, machine.node
-    fifos = [
-        {
-            "from": stages[stages[stage].sources[port]].name,
-            "to": stages[stage].name,
-            "way": way,
-            "transfers": transfers,
-        }
-        for way, sizes in (("forward", node.skews), ("backward", node.gradient_skews))
-        for (stage, port), transfers in sorted(sizes.items())
-        if transfers
-    ]
-    return {"fifos": fifos, "rings": {stages[i].name: frames for i, frames in sorted(node.rings.items())}}

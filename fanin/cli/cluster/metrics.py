@@ -60,7 +60,7 @@ def _hardware(setup: Setup, loop: Loop) -> Metrics | None:
         return None
     from fanin.cli.cluster.hardware import hardware_of  # Amaranth is loaded by now
 
-    return hardware_of(setup.build.planned, cast("Rtl", machine), setup.training.batch)
+    return hardware_of(setup.build.planned, cast("Rtl", machine))
 
 
 def _lasting(data: str) -> str:

@@ -12,7 +12,8 @@ WIDTH, LEFT, RIGHT = 960.0, 150.0, 880.0
 #: Of a way's time, with the CSS class of its colour.
 SHARES = {"busy": "part4", "starved": "part5", "blocked": "part1"}
 WAYS = {"forward": "part0", "backward": "part2"}  #: measured, with the CSS class of its colour
-_ROW, _BAR = 22.0, 9.0
+SPANS = WAYS | {"update": "part4"}  #: of a batch, likewise
+_ROW, _BAR, _LANE = 22.0, 9.0, 6.0
 
 Way = Mapping[str, Any]
 
@@ -60,7 +61,27 @@ def shares_chart(ways: Sequence[Way]) -> str:
     return canvas.svg()
 
 
-def timeline_chart(written: Sequence[int], batch: int) -> str:
+def batch_chart(timeline: Mapping[str, Any]) -> str:
+    """For each layer a bar from a batch's first frame to its last, either way, and one of its update."""
+    rows, top = timeline["layers"], 10.0
+    bottom = top + _ROW * len(rows)
+    canvas = Canvas(WIDTH, bottom + 44, "One batch, by layer")
+    ends = [at for row in rows for name in SPANS if row[name] for at in row[name]]
+    x = Axis(min([0, *ends]), max(ends), LEFT, RIGHT)
+    canvas.x_axis(x, bottom, "cycles since the first layer gave the batch's first frame", top=top)
+    for number, row in enumerate(rows):
+        y = top + _ROW * number
+        canvas.text(LEFT - 8, y + 14, row["layer"], anchor="end")
+        for lane, (name, css) in enumerate(SPANS.items()):
+            if row[name]:
+                begin, end = row[name]
+                title = f"{row['layer']} {name}: cycle {begin:,} to {end:,}"
+                under = y + 3 + _LANE * lane
+                canvas.rect(x(begin), under, max(x(end) - x(begin), 1.5), _LANE - 1, f"bar {css}", title)
+    return canvas.svg()
+
+
+def results_chart(written: Sequence[int], batch: int) -> str:
     """When the results of the first batches' frames were in memory: steps in a batch, a gap where it drains."""
     top, bottom, left = 30.0, 240.0, 64.0
     canvas = Canvas(WIDTH, 286, "Frames over cycles")

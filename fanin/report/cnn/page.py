@@ -61,7 +61,7 @@ def limit_lines(metrics: Metrics) -> list[str]:
         )
         busy = f"{busiest['layer']} {busiest['way']}, {100 * busiest['busy_share']:.0f} % of the time"
         found.append(
-            f"Measured, a frame came every {hardware['cycles_per_frame']:,.1f} cycles while they stream, "
+            f"Measured, a frame had gone back every {hardware['cycles_per_frame']:,.1f} cycles, "
             f"{100 * hardware['of_planned']:.1f} % of the planned rate; the busiest was {busy}"
         )
     return found
@@ -87,7 +87,10 @@ def cnn_page(metrics: Metrics) -> str:
         ways=charts.WAYS,
         kinds=charts.SHARES,
         shares=charts.shares_chart(_ways(metrics)) if hardware else "",
-        timeline=charts.timeline_chart(hardware["timeline"], batch) if hardware else "",
+        spans=charts.SPANS,
+        timeline=charts.batch_chart(hardware["timeline"]) if hardware else "",
+        phases=_phases(hardware["timeline"]) if hardware else "",
+        results=charts.results_chart(hardware["results"], batch) if hardware else "",
         memory=_memory(hardware) if hardware else [],
         fifos=_fifos(hardware) if hardware else [],
         configuration=_configuration(metrics),
@@ -128,12 +131,22 @@ def _memory(hardware: Metrics) -> Rows:
     ]
 
 
+def _phases(timeline: Metrics) -> str:
+    """How long a batch takes to fill the pipeline, to leave it, and to update it; a sentence."""
+    rows, frames = timeline["layers"], timeline["frames"]
+    back = max((row["backward"] for row in rows if row["backward"]), key=lambda span: span[1])
+    forward = rows[0]["forward"]
+    ends = [back[1], *(row["update"][1] for row in rows if row["update"])]
+    return (
+        f"Batch of {frames:,} frames: {back[0] - forward[0]:,} cycles until the first was back, "
+        f"{back[1] - forward[1]:,} from when the last one was in until it was back, "
+        f"{max(ends) - back[1]:,} more for updates; {max(ends) - forward[0]:,} cycles in all"
+    )
+
+
 def _fifos(hardware: Metrics) -> Rows:
-    """What was built to hold feature maps."""
-    joins = [
-        (f"{f['from']} to {f['to']}, {f['way']}", f"{f['transfers']:,} transfers") for f in hardware["fifos"]
-    ]
-    return [*joins, *((f"saved by {name}", f"{frames} frames") for name, frames in hardware["rings"].items())]
+    """The most that each FIFO has held, beside what it can."""
+    return [(f["name"], f"{f['fill']:,} / {f['size']:,} {f['unit']}") for f in hardware["fifos"]]
 
 
 def _curves(metrics: Metrics, machines: Sequence[str], label: str, key: str, scale: float) -> list[str]:

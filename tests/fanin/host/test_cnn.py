@@ -9,14 +9,17 @@ from fanin.cnn_training import Job
 from fanin.hdl.layers.interface import Mode
 from fanin.hdl.layers.registers import (
     Failure,
+    Fifo,
+    StageFifo,
     StageStream,
     StreamWord,
     Way,
     cluster_registers,
     network_constants,
+    stage_fifos,
     stage_streams,
 )
-from fanin.host.cnn import CnnDriver, HostMemory, StreamCounters
+from fanin.host.cnn import CnnDriver, HostMemory, StreamCounters, timed_batch
 
 MAP = MemoryMap(EXAMPLES["tiny"], frames=5)
 REGISTERS = cluster_registers()
@@ -36,6 +39,7 @@ def test_a_job_is_written_before_it_begins():
     assert value(batch, "eta") == bits(-0.3 / 3)
     assert value(batch, "last_eta") == bits(-0.3 / 2)
     assert value(batch, "momentum") == bits(0.9)
+    assert [value(batch, name) for name in ("timed_first", "timed_last")] == [0, 2]
     assert batch.operations[-1] == (REGISTERS.offset("control"), 0b11)  # counters count the job
 
 
@@ -91,19 +95,49 @@ def test_a_status_says_who_waits():
 def read_streams(changes):
     """All counters, each its number, and nothing that is not finite, but for ``changes``."""
     count = len(stage_streams(MAP.network))
-    words = [8 * number + word if word < 7 else 0 for number in range(count) for word in range(8)]
+    words = [
+        0 if word is StreamWord.NONFINITE else 16 * number + word
+        for number in range(count)
+        for word in StreamWord
+    ]
     for number, frame in changes.items():
-        words[8 * number + StreamWord.NONFINITE] = 1 << 31 | frame
+        words[len(StreamWord) * number + StreamWord.NONFINITE] = 1 << 31 | frame
     return DRIVER.streams_of(DRIVER.streams().results(words))
 
 
 def test_counters_of_streams_are_put_together():
     relu = read_streams({5: 9})[5]
     assert relu == StreamCounters(
-        StageStream(4, Way.FORWARD), 40 | 41 << 32, 42 | 43 << 32, 44 | 45 << 32, frames=46, nonfinite=9
+        StageStream(4, Way.FORWARD),
+        80 | 81 << 32,
+        82 | 83 << 32,
+        84 | 85 << 32,
+        frames=86,
+        nonfinite=9,
+        first=88,
+        last=89,
+        updated=90,
     )
     writes = [data for _, data in DRIVER.streams().operations if data is not None]
-    assert writes[8 * 5 + 3] == 5 << 3 | 3
+    assert writes[len(StreamWord) * 5 + 3] == 5 << 4 | 3
+
+
+@pytest.mark.parametrize(
+    ("frames", "batch", "timed"), [(96, 32, range(32, 64)), (63, 32, range(32)), (5, 8, range(5))]
+)
+def test_the_second_batch_is_timed_if_it_is_whole(frames, batch, timed):
+    assert timed_batch(Job.of(frames, batch, 0.1, 0.9)) == timed
+
+
+def test_levels_are_those_of_the_fifos():
+    network = EXAMPLES["residual"]
+    driver = CnnDriver(MemoryMap(network, frames=5))
+    fifos = stage_fifos(network)
+    found = driver.fifos_of(driver.fifos().results(range(100, 100 + len(fifos))))
+    assert list(found) == list(fifos)
+    assert found[StageFifo(Fifo.FORWARD, 7, 1)] == 102
+    kinds = [fifo.kind for fifo in fifos if fifo.kind in (Fifo.FORWARD, Fifo.BACKWARD)]
+    assert kinds == [Fifo.BACKWARD, Fifo.FORWARD, Fifo.FORWARD, Fifo.BACKWARD]  # no labels
 
 
 @pytest.mark.parametrize(

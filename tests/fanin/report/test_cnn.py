@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fanin.report.cnn.charts import cycles_chart, shares_chart, timeline_chart
+from fanin.report.cnn.charts import batch_chart, cycles_chart, results_chart, shares_chart
 from fanin.report.cnn.page import cnn_page, exact_line, limit_lines, machines_in
 from tests.fanin.report.plans import elements, numbers, titles
 
@@ -38,9 +38,18 @@ HARDWARE = {
     "read_share": 0.25,
     "write_share": 0.125,
     "ways": [*WAYS, way("loss1", "backward", 900.0, (1, 0, 0))],
-    "timeline": [0, 800, 1600, 4000, 4800, 5600],
-    "fifos": [{"from": "conv1", "to": "add1", "way": "forward", "transfers": 48}],
-    "rings": {"conv1": 6},
+    "results": [0, 800, 1600, 4000, 4800, 5600],
+    "timeline": {
+        "first": 32,
+        "frames": 32,
+        "start": 40_000,
+        "layers": [
+            {"layer": "conv1", "forward": [0, 24_000], "backward": None, "update": [28_000, 30_100]},
+            {"layer": "norm1", "forward": [200, 24_300], "backward": [3_000, 28_000], "update": None},
+            {"layer": "loss1", "forward": [900, 25_000], "backward": [950, 25_050], "update": None},
+        ],
+    },
+    "fifos": [{"name": "conv1 to add1", "kind": "forward", "unit": "transfers", "fill": 1_045, "size": 1_200}],
 }
 
 
@@ -96,17 +105,43 @@ def test_shares_of_a_way_are_stacked_and_fill_its_row():
     assert width == pytest.approx(2.5 * last, abs=0.1)
 
 
-def test_the_timeline_has_a_line_for_each_batch():
-    chart = timeline_chart(HARDWARE["timeline"], 3)
+def test_results_have_a_line_for_each_batch():
+    chart = results_chart(HARDWARE["results"], 3)
     assert chart.count("<polyline") == 2
     assert "frame 1 of batch 1: cycle 4,800" in chart
+
+
+def test_a_batch_is_drawn_to_scale_layer_by_layer():
+    drawn = {
+        title: bar for bar in elements(batch_chart(HARDWARE["timeline"]), "rect") for title in titles([bar])
+    }
+    assert len(drawn) == 6
+    (forward, back, update) = (
+        numbers(drawn[title], "x", "width", "y")
+        for title in (
+            "conv1 forward: cycle 0 to 24,000",
+            "norm1 backward: cycle 3,000 to 28,000",
+            "conv1 update: cycle 28,000 to 30,100",
+        )
+    )
+    scale = forward[1] / 24_000
+    assert update[:2] == pytest.approx([forward[0] + 28_000 * scale, 2_100 * scale], abs=0.02)
+    assert back[:2] == pytest.approx([forward[0] + 3_000 * scale, 25_000 * scale], abs=0.02)
+    assert update[2] < back[2]  # a layer's row is above that of the next
+
+
+def test_a_batch_is_told_in_a_sentence():
+    assert (
+        "Batch of 32 frames: 3,000 cycles until the first was back, 4,000 from when the last one was in until "
+        "it was back, 2,100 more for updates; 30,100 cycles in all." in cnn_page(run())
+    )
 
 
 def test_the_layer_that_limits_is_named():
     planned, measured = limit_lines(run())
     assert planned == "norm1 limits by plan: 800 cycles a frame, 125,000 frames a second at 100 MHz"
     assert measured == (
-        "Measured, a frame came every 820.0 cycles while they stream, 97.6 % of the planned rate; "
+        "Measured, a frame had gone back every 820.0 cycles, 97.6 % of the planned rate; "
         "the busiest was norm1 forward, 75 % of the time"
     )
     two = [layer | {"cycles": min(layer["cycles"], 400)} for layer in LAYERS]
@@ -127,7 +162,8 @@ def test_a_page_is_whole_and_refers_to_nothing_else(on):
     assert page.startswith("<!doctype html>")
     assert not re.search(r'(?:src|href)="|url\(|https?://(?!www\.w3\.org)', page)
     assert ("What the layers did" in page) == (on == "rtl")
-    assert ("conv1 to add1, forward" in page) == (on == "rtl")
+    fill = '<th scope="row">conv1 to add1</th><td>1,045 / 1,200 transfers</td>'
+    assert (fill in page) == (on == "rtl")
     assert page.count("<polyline") >= 2
 
 

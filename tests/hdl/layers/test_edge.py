@@ -32,7 +32,7 @@ def test_words_go_forward_and_gradients_back(source, target, depths):
 @pytest.mark.parametrize(("stream", "queue"), [("features", "waiting"), ("gradients", "returning")])
 def test_as_many_transfers_wait_as_it_says(stream, queue):
     dut = EdgeLink(words=12, source=2, target=2, trains=True, **{queue: 24})
-    taken = 0
+    taken, levels = 0, []
 
     async def offer(ctx):
         nonlocal taken
@@ -41,6 +41,8 @@ def test_as_many_transfers_wait_as_it_says(stream, queue):
         for _ in range(100):
             _, _, ready = await ctx.tick().sample(port.ready)
             taken += ready
+            levels.append(ctx.get(getattr(dut, f"{queue}_level")))
 
     simulate(dut, processes=[offer], idle=120)
     assert taken == 24
+    assert levels == [*range(1, 25), *[24] * 76]

@@ -67,7 +67,7 @@ class Bench:
     def frames(self, kind, count):
         return [[self.rng.getrandbits(32) for _ in range(kind.words)] for _ in range(count)]
 
-    def run(self, mode, frames, *, drive, collect, bases=BASES, limit=60_000, processes=()):
+    def run(self, mode, frames, *, drive, collect, bases=BASES, limit=60_000, idle=250, processes=()):
         async def job(ctx):
             for name, value in bases.items():
                 ctx.set(self.dut.bases[name], value)
@@ -89,7 +89,7 @@ class Bench:
             stall=self.stall,
             seed=self.seed,
             limit=limit,
-            idle=250,
+            idle=idle,
             processes=processes,
         )
         assert self.finished
@@ -157,6 +157,42 @@ def test_a_ring_is_read_only_after_memory_has_acknowledged_the_frame():
     # And a place is written again only after it has been read.
     again = [cycle for cycle, address, _ in writes.requests if address in (0, 384, 768)]
     assert all(begin + 40 < cycle for begin, cycle in zip(begins, again[3:], strict=False))
+
+
+def test_levels_are_the_frames_in_memory_and_the_beats_on_their_way():
+    """A layer saves four frames, larger than any queue, and only then takes them back."""
+    ring = Ring(Frames(2048, 16), 2, 0)
+    config = StoreConfig(readers=(Frames(16, 16),), writers=(Frames(16, 16),), rings=(ring,))
+    bench, found = Bench(config, latency=20), []
+    save, replay = bench.dut.save.stream0, bench.dut.replay.stream0
+
+    async def layer(ctx):
+        await ctx.tick().repeat(5)
+        left, came = 4 * 128, 0
+        for cycle in range(1_800):
+            ctx.set(save.valid, left > 0)
+            ctx.set(replay.ready, cycle >= 700)
+            _, _, taken, back = await ctx.tick().sample(save.valid & save.ready, replay.valid & replay.ready)
+            left, came = left - taken, came + back
+            levels = ctx.get(bench.dut.levels)
+            found.append((levels.ring0, levels.save0))
+        assert (left, came) == (0, 4 * 128)
+
+    bench.run(
+        Mode.TRAIN,
+        1,
+        drive={"writers.stream0": [[1] * 16]},
+        collect={"readers.stream0": 1},
+        bases={"readers": [0x9000 // 64], "writers": [0xA000 // 64]},
+        idle=2_000,
+        processes=[layer],
+    )
+    held = [ring for ring, _ in found]
+    changes = [held[n] for n in range(len(held)) if n == 0 or held[n] != held[n - 1]]
+    assert changes[:3] == [0, 1, 2]
+    assert found[699] == (2, 48)  # the ring is full, and so is the queue in front of it
+    assert max(held) == 2
+    assert found[-1] == (0, 0)
 
 
 def test_bursts_are_as_long_as_they_can_be():

@@ -15,12 +15,13 @@ LANES, TRANSFERS = 2, 3
 class Expected:
     """What a watch says of what it saw since it was cleared."""
 
-    def __init__(self):
+    def __init__(self, timed):
+        self.timed, self.times = timed, {"first": 0, "last": 0, "update": 0}
         self.busy = self.starved = self.blocked = self.transfers = 0
         self.first = None
 
-    def see(self, enable, taken, given, odd):
-        """A cycle: (valid, ready) of input and output, and whether the payload is not finite."""
+    def see(self, enable, taken, given, odd, now, updated):
+        """A cycle: (valid, ready) of input and output, whether the payload is not finite; time; an update."""
         frame = self.transfers // TRANSFERS
         if enable:
             if given == (1, 0):
@@ -33,6 +34,12 @@ class Expected:
             self.transfers += 1
             if odd and self.first is None:
                 self.first = frame
+            if self.transfers % TRANSFERS == 0:
+                for name, timed in zip(("first", "last"), self.timed, strict=True):
+                    if frame == timed:
+                        self.times[name] = now + 1
+        if updated and self.times["last"] not in (0, now + 1) and not self.times["update"]:
+            self.times["update"] = now + 1
 
     @property
     def outputs(self):
@@ -43,6 +50,7 @@ class Expected:
             "frames": self.transfers // TRANSFERS,
             "nonfinite": self.first is not None,
             "nonfinite_frame": self.first or 0,
+            **self.times,
         }
 
 
@@ -56,18 +64,26 @@ def test_every_cycle_counts_once_and_the_first_bad_frame_is_kept():
             ctx.set(dut.clear, 1)
             await ctx.tick()
             ctx.set(dut.clear, 0)
-            expected = Expected()
-            for _ in range(rng.randrange(20, 90)):
+            timed = sorted(rng.randrange(5) for _ in range(2))
+            expected = Expected(timed)
+            ctx.set(dut.timed_first, timed[0])
+            ctx.set(dut.timed_last, timed[1])
+            for now in range(50, rng.randrange(100, 200)):
                 enable, taken, given = rng.random() < 0.8, _handshake(rng), _handshake(rng)
                 odd = rng.random() < 0.04
                 payload = [rng.choice(FINITE) for _ in range(LANES)]
                 if odd:
                     payload[rng.randrange(LANES)] = rng.choice(ODD)
-                expected.see(enable, taken, given, odd)
+                updated = rng.random() < 0.1
+                expected.see(enable, taken, given, odd, now, updated)
                 _drive(ctx, dut, enable, taken, given)
+                ctx.set(dut.now, now)
+                ctx.set(dut.updated, updated)
                 ctx.set(dut.payload, payload)
                 await ctx.tick()
             _drive(ctx, dut, False, (0, 0), (0, 0))
+            ctx.set(dut.now, now + 1)
+            ctx.set(dut.updated, 0)
             await ctx.tick()
             found = {name: ctx.get(getattr(dut, name)) for name in expected.outputs}
             assert found == expected.outputs

@@ -14,7 +14,7 @@ from fanin.cnn_training import Job
 from fanin.golden.cnn.image import state_image
 from fanin.golden.cnn.network import GoldenNetwork, initial_state
 from fanin.hdl.layers.node import ClusterNode
-from fanin.hdl.layers.registers import Way
+from fanin.hdl.layers.registers import Fifo, Way
 from fanin.host.cnn import CnnDriver
 from fanin.sim.cnn.cosim import Epoch, NodeCosim
 from fanin.sim.cosim.arrays import Arith
@@ -102,6 +102,39 @@ def test_counters_say_what_each_stage_did():
         # Labels and results pass, and so does everything else: all frames, both ways.
         assert one.frames == FRAMES, one.stream
         assert 0 < one.busy + one.starved + one.blocked <= cycles
+
+
+@pytest.mark.parametrize("trial", [TINY, *slow(Trial("residual"))], ids=str)
+def test_fifos_say_how_full_they_have_been(trial):
+    (epoch,) = trial.run([JOB])
+    sizes = trial.cosim._node.fifos
+    assert list(epoch.fifos) == list(sizes)
+    joins = {fifo.kind for fifo in sizes} >= {Fifo.FORWARD, Fifo.BACKWARD}
+    assert joins == (trial.name == "residual")
+    for fifo, level in epoch.fifos.items():
+        assert 0 < level <= sizes[fifo], fifo
+
+
+def test_the_times_of_a_batch_are_kept():
+    """Of the second one, frames 4 to 7: it goes forward, then back, then layers update themselves."""
+    (epoch,) = TINY.run([JOB])
+    network = TINY.network
+    times = {(one.stream.stage, one.stream.way): one for one in epoch.streams}
+    for (stage, way), one in times.items():
+        assert one.first < one.last, (stage, way)
+        assert (one.updated > one.last) == (way is Way.FORWARD and network.stages[stage].layer.parameters > 0)
+    forward = [
+        one for (_, way), one in times.items() if way is Way.FORWARD and one.stream.stage != network.labels
+    ]
+    assert [one.first for one in forward] == sorted(one.first for one in forward)
+    for stage in range(len(network.stages)):
+        if (stage, Way.BACKWARD) in times:
+            back = times[stage, Way.BACKWARD]
+            assert back.first > times[stage, Way.FORWARD].first
+            if updated := times[stage, Way.FORWARD].updated:
+                assert 0 < updated - back.last < 500
+    loss = times[network.loss, Way.FORWARD]
+    assert abs(loss.last - loss.first - (epoch.written[7] - epoch.written[4])) < 20
 
 
 @pytest.mark.parametrize(("frame", "value"), [(6, np.nan), (0, np.inf)])

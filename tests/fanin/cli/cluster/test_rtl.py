@@ -20,6 +20,8 @@ from fanin.cnn_examples import EXAMPLES
 from fanin.cnn_training import Job
 from fanin.errors import InputError
 from fanin.golden.cnn.network import initial_state
+from fanin.hdl.layers.registers import StageStream, Way
+from fanin.host.cnn import StreamCounters
 from fanin.layers.layer import Storage
 from fanin.layers.pointwise import Relu
 from fanin.planner.plan.network import PlannedNetwork
@@ -81,10 +83,10 @@ class TestNode:
     def test_what_it_counted_is_set_beside_the_plan(self, tiny, node, data):
         node.load(tuple(initial_state(tiny.network, 1)))
         node.train(*data, Job.of(FRAMES, BATCH, 0.5, 0.9), quiet)
-        found = hardware_of(tiny, node, BATCH)
+        found = hardware_of(tiny, node)
         assert found["frames"] == FRAMES
-        assert len(found["timeline"]) == FRAMES
-        assert found["timeline"][0] == 0
+        assert len(found["results"]) == FRAMES
+        assert found["results"][0] == 0
         assert 0.5 < found["of_planned"] <= 1.001  # never faster than planned
         assert found["frames_per_second_with_updates"] < found["frames_per_second"]
         names = [stage.name for stage in tiny.network.stages]
@@ -94,15 +96,53 @@ class TestNode:
             assert way["planned"] == tiny.cycles[names.index(way["layer"])]
         words = sum(stage.layer.saved for stage in tiny.network.stages)
         assert found["written_bytes_per_frame"] >= 4 * words
-        assert set(found["rings"]) == {stage.name for stage in tiny.network.stages if stage.layer.saved}
+        assert {fifo["name"] for fifo in found["fifos"] if fifo["kind"] == "ring"} == {
+            f"saved by {stage.name}" for stage in tiny.network.stages if stage.layer.saved
+        }
+        assert all(0 < fifo["fill"] <= fifo["size"] for fifo in found["fifos"])
+        timeline = found["timeline"]
+        assert (timeline["first"], timeline["frames"]) == (BATCH, BATCH)
+        assert [row["layer"] for row in timeline["layers"]] == names[2:-1]
         json.dumps(found)
 
 
-def test_the_rate_is_that_of_frames_that_stream():
-    """A batch's first results come faster, the last batch has one frame only."""
-    batches = [[0, 5, 10, 20, 30, 40], [100, 102, 104, 114, 124, 134], [200]]
-    assert hardware._period([at for batch in batches for at in batch], 6) == 10
-    assert hardware._period([7], 6) is None
+def counters(stage, way, first, last, updated=0, port=0):
+    return StreamCounters(StageStream(stage, way, port), 1, 1, 1, 4, None, first, last, updated)
+
+
+def test_the_rate_is_that_of_frames_that_have_gone_back():
+    """Forward they come faster, and so they do to the layers where they turn."""
+    streams = [
+        counters(4, Way.FORWARD, 5, 20),
+        counters(4, Way.BACKWARD, 30, 50),
+        counters(3, Way.BACKWARD, 40, 70),
+    ]
+    assert hardware._period(streams, 4) == 10
+    assert hardware._period(streams, 1) is None
+
+
+def test_the_timeline_has_spans_of_all_layers(tiny):
+    """Cycles behind the first layer's first frame: 10 of stage 2, which learns what stage 3 gives back."""
+    network = tiny.network
+    streams = [counters(0, Way.FORWARD, 1, 2), counters(1, Way.FORWARD, 1, 2)]
+    streams += [counters(n, Way.FORWARD, 5 * n, 5 * n + 40, updated=200 * (n == 2)) for n in range(2, 9)]
+    streams += [counters(n, Way.BACKWARD, 100 - 5 * n, 150 - 5 * n) for n in range(3, 9)]
+    found = hardware._timeline(network, streams)
+    assert found["start"] == 10
+    first, second = found["layers"][:2]
+    assert first == {
+        "layer": network.stages[2].name,
+        "forward": [0, 40],
+        "backward": None,
+        "update": [125, 190],
+    }
+    assert second == {
+        "layer": network.stages[3].name,
+        "forward": [5, 45],
+        "backward": [75, 125],
+        "update": None,
+    }
+    assert len(found["layers"]) == 7
 
 
 def test_the_node_is_written_as_verilog_with_its_registers(tiny, tmp_path):
