@@ -86,8 +86,8 @@ def _main(argv: Sequence[str] | None) -> int:
         return _complain(str(error), EXIT_BAD_INPUT)
     except (CheckFailed, ToolFailed) as error:
         return _complain(str(error), EXIT_CHECK_FAILED)
-    except KeyboardInterrupt:
-        return _complain("interrupted", EXIT_INTERRUPTED)
+    except KeyboardInterrupt as error:
+        return _complain(str(error) or "interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`; nobody is left to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -210,7 +210,7 @@ def _fifos() -> tuple[Register, ...]:
         Register(
             "fifo_level",
             Access.RO,
-            "the most that it has held in the last job: transfers, frames of a ring, or beats on their way to one",
+            "the most that it has held in the last job: transfers, frames of a ring, or beats going there",
         ),
     )
 

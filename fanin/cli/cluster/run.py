@@ -35,7 +35,10 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--checkpoint", type=int, metavar="N", help="keep the state every N batches (default: after each epoch)"
+        "--checkpoint",
+        type=int,
+        metavar="N",
+        help="keep the state every N batches of an epoch, and behind it (default: behind each epoch)",
     )
     output.add_argument("--json", action="store_true", help="one JSON object on stdout")
     output.add_argument(

@@ -31,7 +31,7 @@ class Run:
     data: str
     data_digest: str
     states: tuple[str, ...]
-    ended: bool  #: whether it trained to its end
+    error: str | None  #: why it has not trained to its end, if it has not
 
     def check_states(self, frames: int) -> None:
         """Raise InputError unless the states are those of the training on so many frames, up to some stretch.
@@ -46,7 +46,7 @@ class Run:
         wrong = next((name for name, right in zip(found, due, strict=False) if name != right), None)
         if wrong or len(found) > len(due):
             raise InputError(f"{mark}: checkpoints: {wrong or found[len(due)]} is no state of this training")
-        if self.ended and len(found) < len(due):
+        if self.error is None and len(found) < len(due):
             raise InputError(f"{mark}: checkpoints: names {len(found)} of {len(due)} states")
 
     def state(self, name: str) -> Checkpoint:
@@ -75,6 +75,7 @@ def open_run(folder: Path) -> Run:
         raise InputError(f"{folder}: holds no {CLUSTER_RUN.mark} of fanin cluster run")
     record = open_record(folder / CLUSTER_RUN.mark)
     data, states = record.record("data"), record.texts("checkpoints")
+    error = record.value.get("error")
     if not states:
         raise record.wrong('"checkpoints" must name a state at least')
     return Run(
@@ -84,7 +85,7 @@ def open_run(folder: Path) -> Run:
         data=data.text("name"),
         data_digest=data.text("sha256"),
         states=states,
-        ended=record.value.get("error") is None,
+        error=error if isinstance(error, str) else None,
     )
 
 

@@ -24,7 +24,8 @@ def verify(folder: Path, as_json: bool) -> int:
     machine, frames = Golden(run.network), len(data.train)
     run.check_states(frames)
     if len(run.states) < 2:
-        raise InputError(f"{folder}: has no state behind its first, so that there is nothing to check")
+        cause = f": {run.error}" if run.error else ""
+        raise InputError(f"{folder}: has no state behind its first, so that there is nothing to check{cause}")
     stretches = [None, *run.training.stretches(frames)]
     complaints: list[str] = []
     with StatusLine() as status:
@@ -43,10 +44,13 @@ def verify(folder: Path, as_json: bool) -> int:
             except CheckFailed as error:
                 complaints.append(str(error))
     if as_json:
-        print_json({"states": len(ways), "complaints": complaints})
+        print_json({"states": len(ways), "complaints": complaints, "error": run.error})
     else:
         for line in complaints:
             print(line)
         verdict = "not all are" if complaints else "every bit is"
-        print(f"{folder}: {len(ways)} states, {verdict} the golden model's")
+        states = "1 state" if len(ways) == 1 else f"{len(ways)} states"
+        print(f"{folder}: {states}, {verdict} the golden model's")
+        if run.error:
+            print(f"{folder}: not a whole run: {run.error}")
     return int(bool(complaints))

@@ -1,20 +1,24 @@
 """Runs on the golden model: files, states, what they follow from; and a line for what cannot be run."""
 
 import json
+import multiprocessing
+import os
 import re
 import shutil
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from fanin.cli.cluster import machines
+from fanin.cli.cluster import execute, machines
 from fanin.cli.cluster.builds import open_build
 from fanin.cli.cluster.checkpoint import flat, load_checkpoint, save_checkpoint
 from fanin.cli.cluster.runs import open_run
 from fanin.cli.main import main
 from fanin.cnn_training import Training
+from fanin.errors import ToolFailed
 
 
 def run(small, output, *options):
@@ -130,7 +134,7 @@ class TestCheck:
         assert main(["cluster", "check", str(done)]) == 0
         assert capsys.readouterr().out == f"{done}: 3 states, every bit is the golden model's\n"
         assert main(["cluster", "check", str(done), "--json"]) == 0
-        assert json.loads(capsys.readouterr().out) == {"states": 3, "complaints": []}
+        assert json.loads(capsys.readouterr().out) == {"states": 3, "complaints": [], "error": None}
 
     def test_one_bit_shows_in_the_state_that_has_it_and_in_the_next(self, copy, capsys):
         found = open_run(copy)
@@ -185,7 +189,8 @@ class TestCheck:
             (copy / "run.json").write_text(json.dumps(record | {"checkpoints": checkpoints}))
             assert refusal(capsys, "cluster", "check", copy).startswith(f"{copy}/run.json: checkpoints: {said}")
         (copy / "run.json").write_text(json.dumps(record | {"checkpoints": names[:1], "error": "stopped"}))
-        assert refusal(capsys, "cluster", "check", copy).endswith("so that there is nothing to check")
+        said = refusal(capsys, "cluster", "check", copy)
+        assert said.endswith("so that there is nothing to check: stopped")
 
     def test_a_run_is_checked_from_any_folder(self, done, capsys, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
@@ -232,21 +237,71 @@ def test_a_state_that_overflows_is_not_kept(spoil, tmp_path, capsys):
     )
 
 
-def test_an_interrupted_run_keeps_its_states(small, tmp_path, monkeypatch, capsys):
+def stop_in_epoch_2(monkeypatch, stop):
+    """``stop`` is called in place of the second epoch's training."""
+
     def train(self, images, labels, job, progress, own=machines.Golden.train):
-        if job.eta != first_eta:
-            raise KeyboardInterrupt
+        if job.eta != np.float32(-0.1 / 8):
+            stop()
         return own(self, images, labels, job, progress)
 
-    first_eta = np.float32(-0.1 / 8)
     monkeypatch.setattr(machines.Golden, "train", train)
+
+
+@pytest.mark.parametrize(
+    ("number", "cause", "status"), [(signal.SIGINT, "interrupted", 130), (signal.SIGTERM, "terminated", 143)]
+)
+def test_a_run_that_is_stopped_keeps_its_states(small, tmp_path, monkeypatch, capsys, number, cause, status):
+    stop_in_epoch_2(monkeypatch, lambda: signal.raise_signal(number))
     folder = tmp_path / "run"
-    assert run(small, folder, "--epochs", "3") == 130
-    assert capsys.readouterr().err == "fanin: error: interrupted\n"
+    if number == signal.SIGTERM:
+        with pytest.raises(SystemExit) as caught:
+            run(small, folder, "--epochs", "3")
+        assert caught.value.code == status
+    else:
+        assert run(small, folder, "--epochs", "3") == status
+    last = folder / "states/epoch000001-00000000.npz"
+    assert capsys.readouterr().err == f"fanin: error: {cause}; the last state is {last}\n"
     record = json.loads((folder / "run.json").read_text())
-    assert record["error"] == "interrupted"
+    assert record["error"] == cause
     assert [name[12:19] for name in record["checkpoints"]] == ["000000-", "000001-"]
+    assert [epoch["epoch"] for epoch in record["epochs"]] == [1]
     assert (folder / "report.html").is_file()
+    assert main(["cluster", "check", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert out.endswith(f": 1 state, every bit is the golden model's\n{folder}: not a whole run: {cause}\n")
+
+
+def test_a_run_that_is_killed_keeps_its_states(small, tmp_path, monkeypatch, capsys):
+    """In a process of its own, which ends on the spot."""
+    folder = tmp_path / "run"
+    stop_in_epoch_2(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    process = multiprocessing.get_context("fork").Process(target=run, args=(small, folder, "--epochs", "3"))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+    assert sorted(path.name for path in folder.iterdir()) == ["build", "run.json", "states"]
+    states = json.loads((folder / "run.json").read_text())["checkpoints"]
+    assert states == [f"states/{path.name}" for path in sorted((folder / "states").iterdir())]
+    assert len(states) == 2
+    assert main(["cluster", "check", str(folder)]) == 0
+    said = f"{folder}: not a whole run: the run has not come to its end\n"
+    assert capsys.readouterr().out.endswith(said)
+    monkeypatch.undo()
+    assert run(small, folder, "--epochs", "1") == 0  # and its folder takes another run
+    assert len(open_run(folder).states) == 2
+
+
+def test_a_run_whose_node_cannot_be_made_leaves_the_earlier_one(small, copy, monkeypatch, capsys):
+    def machines_of(setup):
+        raise ToolFailed("g++ is out of memory")
+
+    monkeypatch.setattr(execute, "machines_of", machines_of)
+    assert run(small, copy, "--epochs", "1") == 1
+    assert capsys.readouterr().err == "fanin: error: g++ is out of memory\n"
+    assert main(["cluster", "check", str(copy)]) == 0
+    assert "3 states" in capsys.readouterr().out
 
 
 def test_nothing_said_plans_builds_and_trains_the_digits(tmp_path, monkeypatch):
