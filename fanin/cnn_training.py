@@ -17,6 +17,7 @@ from fanin.seed import MAX_SEED
 
 MAX_EPOCHS = 100_000
 MAX_RATE = 1_000_000
+SMALLEST = 2.0**-126  # of binary32 that is not subnormal
 CONSTANT, COSINE, STEP = "constant", "cosine", "step"
 
 Order = npt.NDArray[np.int64]
@@ -108,6 +109,18 @@ class Training:
         _check("seed", self.seed, 0, MAX_SEED)
         if self.checkpoint is not None:
             _check("checkpoint", self.checkpoint, 1, 1 << 24)
+        self._check_binary32()
+
+    def _check_binary32(self) -> None:
+        """Hardware takes what is below its smallest number for 0, so that it would stop to learn in silence."""
+        last = self.rate * self.schedule.share(self.epochs - 1, self.epochs)  # no schedule rises
+        if self.rate and abs(last / self.batch) < SMALLEST:
+            raise ValueError(
+                f"lr must be 0, or lr / batch at least 2^-126 in every epoch: "
+                f"in epoch {self.epochs} of schedule {self.schedule}, lr is {last:g}"
+            )
+        if 0 < self.momentum < SMALLEST:
+            raise ValueError(f"momentum must be 0 or at least 2^-126, not {self.momentum:g}")
 
     def order(self, epoch: int, frames: int) -> Order:
         """Which frame comes when, in an epoch counted from 0."""

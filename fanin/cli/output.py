@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fanin.errors import InputError
+from fanin.records import Record, open_record
 
 RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE = "run.json", "report.html", "frames.pcap", "model.npy"
 JOB_FILE, PROGRAM_FILE, STATE_FILE = "job.json", "aggregation.p4", "state.npz"
@@ -137,6 +138,18 @@ def is_kind(path: Path, kind: Kind) -> bool:
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(value, dict) and kind.key in value
+
+
+def open_kind(path: Path, kind: Kind, command: str, hint: str = "") -> Record:
+    """The mark of a directory that ``command`` wrote. Raises InputError for one that is absent or broken.
+
+    ``hint``: what to do where it is absent.
+    """
+    mark = path / kind.mark
+    record = open_record(mark) if mark.is_file() else None
+    if record is None or kind.key not in record.value:
+        raise InputError(f"{path}: holds no {kind.mark} of {command}{hint}")
+    return record
 
 
 def _nearest(folder: Path) -> Path:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from amaranth import Module, Mux, Signal
+from amaranth.hdl import Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -77,6 +78,10 @@ class BurstRequests(wiring.Component):
                 "request": Out(stream.Signature(BurstRequest)),
             }
         )
+
+    def required(self) -> dict[str, Value]:
+        """What simulations hold its user to, by what breaks it."""
+        return {"restart while a burst is asked for": ~(self.restart & self.request.valid)}
 
     def elaborate(self, platform: Any) -> Module:
         """``at`` and ``left`` say where the next burst lies: measure it, wait until it can be, offer it."""

@@ -42,7 +42,9 @@ def _samples(folder: Path, part: str) -> Samples:
     images_file = _find(folder, _NAMES[part].format("images-idx3"))
     labels_file = _find(folder, _NAMES[part].format("labels-idx1"))
     images, labels = read_idx(images_file, 3), read_idx(labels_file, 1)
-    if len(images) != len(labels) or not len(images):
+    if not len(images):
+        raise InputError(f"{images_file}: is empty; some images to train on and some held out are needed")
+    if len(images) != len(labels):
         found = f"{len(labels)} labels for the {len(images)} images"
         raise InputError(f"{labels_file}: {found} of {images_file.name}")
     if labels.max() >= CLASSES:

@@ -57,7 +57,9 @@ def _arrays(path: Path) -> dict[str, Array]:
 
 def _samples(path: Path, part: str, arrays: dict[str, Array]) -> Samples:
     images, labels = (arrays[f"{axis}_{part}"] for axis in "xy")
-    if not images.ndim or not len(images) or labels.size != len(images) or labels.shape[:1] != images.shape[:1]:
+    if images.ndim and not len(images):
+        raise InputError(f"{path}: x_{part} is empty; some samples to train on and some held out are needed")
+    if not images.ndim or labels.size != len(images) or labels.shape[:1] != images.shape[:1]:
         found = f"{_shape(labels)} labels for {_shape(images)} values"
         raise InputError(f"{path}: y_{part} must have a label for each sample of x_{part}, not {found}")
     return Samples(_images(path, part, images), _labels(path, part, labels))

@@ -44,6 +44,8 @@ class Monitored(Elaboratable):
     first: ``AxiReader/StreamFIFO.i``. Monitors are clocked logic inside the component that they watch: what
     resets, enables or renames the domain of that component does so to its monitor. Streams whose name ends with
     one of ``excused``, from a class on, are not watched.
+
+    A component may have ``required()``, what its user must keep besides: conditions by what breaks them.
     """
 
     def __init__(self, component: Elaboratable, *, excused: Collection[str] = ()):
@@ -81,4 +83,6 @@ class Monitored(Elaboratable):
             with m.If(waiting):
                 m.d.sync += Assert(port.valid, f"{name}: valid withdrawn before ready")
                 m.d.sync += Assert(payload == held, changed)
+        for broken, kept in getattr(component, "required", dict)().items():
+            m.d.sync += Assert(kept, f"{classes}: {broken}")
         return m

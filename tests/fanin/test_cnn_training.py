@@ -78,3 +78,27 @@ def test_a_stretch_is_an_epoch_or_so_many_batches():
 def test_a_parameter_out_of_its_limits_is_named(field, value, said):
     with pytest.raises(ValueError, match=said):
         Training(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"rate": 3e-37}, "in epoch 15 of schedule constant, lr is 3e-37"),
+        ({"rate": 3e-36, "schedule": "cosine"}, "in epoch 15 of schedule cosine, lr is 3.27"),
+        ({"schedule": "step:1:1e-3"}, "in epoch 15 of schedule step:1:0.001, lr is 1e-43"),
+        ({"schedule": "step:1:1e-30"}, "in epoch 15 of schedule step:1:1e-30, lr is 0"),
+        ({"momentum": 1e-38}, "momentum must be 0 or at least 2.-126, not 1e-38"),
+    ],
+)
+def test_what_hardware_would_take_for_0_is_refused(changes, said):
+    """Batches of 32, and 15 epochs."""
+    if text := changes.get("schedule"):
+        changes = changes | {"schedule": Schedule.parse(text)}
+    with pytest.raises(ValueError, match=said):
+        Training(**changes)
+
+
+def test_the_smallest_rates_that_hardware_has_are_none_of_that():
+    Training(rate=0, momentum=0)
+    job = next(Training(rate=32 * 2.0**-126, momentum=2.0**-126).stretches(64)).job
+    assert (job.eta, job.momentum) == (np.float32(-(2.0**-126)), np.float32(2.0**-126))

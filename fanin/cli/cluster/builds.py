@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from fanin import __version__
-from fanin.cli.output import CLUSTER_BUILD, PLAN, Kind, check_directory, is_kind, output_directory, table
+from fanin.cli.output import (
+    CLUSTER_BUILD,
+    PLAN,
+    Kind,
+    check_directory,
+    is_kind,
+    open_kind,
+    output_directory,
+    table,
+)
 from fanin.cli.plan.execute import write_plan
 from fanin.errors import InputError
 from fanin.planner.cluster import load_cluster
@@ -22,7 +31,6 @@ from fanin.planner.plan.network import PlannedNetwork, read_network
 from fanin.planner.plan.plan import make_plan
 from fanin.planner.search.instance import Instance
 from fanin.planner.search.limits import Limits
-from fanin.records import open_record
 from fanin.sim.cosim.arrays import Arith
 
 MODEL, CLUSTER = "digits_cnn", "arria10x1"  # where nothing is said
@@ -65,10 +73,8 @@ def default_build(folder: Path) -> Build:
 
 def open_build(folder: Path) -> Build:
     """What was built into a folder. Raises InputError of one line: no build, or not of the plan beside it."""
-    if not is_kind(folder, CLUSTER_BUILD):
-        hint = "; build the plan first" if is_kind(folder, PLAN) else ""
-        raise InputError(f"{folder}: holds no {CLUSTER_BUILD.mark} of fanin cluster build{hint}")
-    record = open_record(folder / CLUSTER_BUILD.mark)
+    hint = "; build the plan first" if is_kind(folder, PLAN) else ""
+    record = open_kind(folder, CLUSTER_BUILD, "fanin cluster build", hint)
     planned = read_network(folder / PLAN_FOLDER)
     if record.text("plan") != planned.digest or record.text("network") != planned.network.digest:
         raise InputError(f"{folder}: its {PLAN_FOLDER} is not the one that was built; build again")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from fanin.cli.cluster.builds import open_build
 from fanin.cli.cluster.checkpoint import Checkpoint, load_checkpoint
-from fanin.cli.output import CLUSTER_RUN, is_kind
+from fanin.cli.output import CLUSTER_RUN, open_kind
 from fanin.cnn import Network
 from fanin.cnn_training import Schedule, Stretch, Training
 from fanin.errors import InputError
-from fanin.records import Record, open_record
+from fanin.records import Record
 
 BUILD, STATES = "build", "states"  #: folders of a run
 
@@ -71,9 +71,7 @@ class Run:
 
 def open_run(folder: Path) -> Run:
     """The run in a folder. Raises InputError of one line."""
-    if not is_kind(folder, CLUSTER_RUN):
-        raise InputError(f"{folder}: holds no {CLUSTER_RUN.mark} of fanin cluster run")
-    record = open_record(folder / CLUSTER_RUN.mark)
+    record = open_kind(folder, CLUSTER_RUN, "fanin cluster run")
     data, states = record.record("data"), record.texts("checkpoints")
     error = record.value.get("error")
     if not states:

@@ -81,6 +81,19 @@ def test_a_burst_waits_for_its_beats():
     assert found == [(26 + 15 + 2, 0, 16, 1)]
 
 
+def test_a_restart_while_a_burst_is_asked_for_ends_the_simulation():
+    dut = BurstRequests(beats=4, limit=16, ready_beats=4)
+
+    async def run(ctx):
+        ctx.set(dut.frames, 1)
+        for cycle in range(10):
+            ctx.set(dut.restart, cycle != 1 and cycle != 2)
+            await ctx.tick()
+
+    with pytest.raises(AssertionError, match="BurstRequests: restart while a burst is asked for"):
+        simulate(dut, processes=[run], collect={"request": 2}, stall=0.0)
+
+
 def test_no_more_frames_are_asked_for_than_there_are_credits():
     assert len(asked(4, 0, 3, ready=256, count=3)) == 3  # and none in the 300 cycles behind them
 

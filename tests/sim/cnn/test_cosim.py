@@ -85,6 +85,19 @@ def test_training_is_bit_exact_whatever_the_memorys_latency(trial):
             assert all(map(np.array_equal, found.states, states))
 
 
+def test_a_job_that_trains_may_follow_another_at_once():
+    """The second has other frames, another batch and rate; nothing is dumped or evaluated between them."""
+    jobs = JOB, Job.of(7, 3, 0.25, 0.5)
+    images, labels = TINY.data
+    golden = GoldenNetwork(TINY.network, TINY.states)
+    epochs = [Epoch(job, images[: job.frames], labels[: job.frames], dump=job is jobs[-1]) for job in jobs]
+    for epoch, found in zip(epochs, TINY.cosim.run(TINY.words(TINY.states), epochs).epochs, strict=True):
+        results = golden.train(epoch.images, epoch.labels, epoch.job).reshape(-1, CLASSES)
+        assert np.array_equal(found.results.view(np.uint32), results.view(np.uint32))
+        assert all(one.frames == epoch.job.frames for one in found.streams)
+    assert all(map(np.array_equal, found.states, TINY.words(golden.states)))
+
+
 @pytest.mark.slow
 def test_weights_from_memory_keep_pace_with_the_multipliers():
     """Frames follow one another in the cycles of the slowest layer, whose weights are 108 beats a frame."""

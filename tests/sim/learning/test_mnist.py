@@ -63,6 +63,11 @@ def _refused(folder, match):
         (TRAIN, b"\0\0\x08\x03", f"{TRAIN}: 4 bytes; the header alone has 16"),
         (TRAIN, _idx(np.zeros((7, 4, 5), np.uint8))[:-1], "139 bytes behind the header, which says 7 × 4 × 5"),
         (LABELS, _idx(np.zeros(7, np.uint8)) + b"x", f"{LABELS}: 8 bytes behind the header, which says 7"),
+        (
+            TRAIN,
+            _idx(np.zeros((0, 4, 5), np.uint8)),
+            f"{TRAIN}: is empty; some images to train on and some held",
+        ),
         (LABELS, _idx(np.zeros(6, np.uint8)), f"{LABELS}: 6 labels for the 7 images of {TRAIN}"),
         (LABELS, _idx(np.full(7, 10, np.uint8)), f"{LABELS}: label 10; digits are 0 to 9"),
     ],

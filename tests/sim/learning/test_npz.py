@@ -62,7 +62,7 @@ def test_the_parameter_servers_networks_have_as_many_classes(tmp_path):
             {"y_test": np.zeros((9, 3), int)},
             "y_test must have a label for each sample of x_test, not 9 × 3 labels",
         ),
-        ({"x_test": np.zeros((0, 12)), "y_test": np.zeros(0, int)}, "y_test must have a label for each sample"),
+        ({"x_test": np.zeros((0, 12)), "y_test": np.zeros(0, int)}, "x_test is empty; some samples to train"),
         (
             {"x_test": np.float32(3)},
             "y_test must have a label for each sample of x_test, not 9 labels for 1 values",

@@ -326,6 +326,10 @@ def test_nothing_said_plans_builds_and_trains_the_digits(tmp_path, monkeypatch):
         ("--momentum 2", "--momentum must be in 0…1, not 2"),
         ("--seed -1", "--seed must be in 0…4,294,967,295, not -1"),
         ("--checkpoint 0", "--checkpoint must be in 1…16,777,216, not 0"),
+        (
+            "--schedule step:1:1e-9 --epochs 9",
+            "--lr must be 0, or lr / batch at least 2^-126 in every epoch: in ",
+        ),
         ("--schedule linear", "--schedule must be constant, cosine or step:EPOCHS:FACTOR"),
         ("--on fpga", "argument --on: invalid choice: 'fpga'"),
         ("--init absent.npz", "absent.npz: cannot be read: No such file or directory"),
@@ -373,6 +377,21 @@ def test_other_parts_refuse_in_one_line_and_write_nothing(small, tmp_path, capsy
     words = ["cluster", *words.format(**vars(small)).split()]
     assert refusal(capsys, *words).startswith(said.format(**vars(small)))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_record_that_is_no_json_is_named_with_its_place(small, copy, capsys, tmp_path):
+    text = (copy / "run.json").read_text()
+    at = text.index('"states/epoch000002')
+    (copy / "run.json").write_text(text[:at] + "," + text[at:])
+    line = text[:at].count("\n") + 1
+    for words in ("check", copy), ("export", copy, "-o", tmp_path / "x.npz"):
+        assert refusal(capsys, "cluster", *words).startswith(f"{copy}/run.json:{line}:")
+    (copy / "run.json").write_text(text[:at])
+    assert refusal(capsys, "cluster", "check", copy).startswith(f"{copy}/run.json:{line}:")
+    build = shutil.copytree(small.build, tmp_path / "build")
+    (build / "build.json").write_text("{\n no}")
+    said = refusal(capsys, "cluster", "run", build, small.data, "-o", tmp_path / "run")
+    assert said.startswith(f"{build}/build.json:2:2: ")
 
 
 def test_a_build_whose_plan_was_changed_is_refused(small, tmp_path, capsys):
