@@ -7,6 +7,7 @@ import json
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 from fanin.cli.cluster.checkpoint import Checkpoint, save_checkpoint
 from fanin.cli.cluster.loop import Loop
@@ -49,7 +50,7 @@ def execute(args: argparse.Namespace) -> int:
             kept = Kept(output, setup, status)
             write_metrics(folder, kept.metrics(UNENDED))
         stop = _train(kept)
-    metrics = kept.metrics(stop and _cause(stop))
+    metrics = kept.metrics(_cause(stop) if stop else None)
     if metrics["epochs"]:
         write_file(output / REPORT_FILE, cnn_page(metrics))
     write_metrics(output, metrics)
@@ -121,9 +122,9 @@ def _cause(stop: BaseException) -> str:
     return {KeyboardInterrupt: INTERRUPTED, SystemExit: TERMINATED}.get(type(stop), str(stop))
 
 
-def _raise(stop: BaseException, message: str) -> None:
+def _raise(stop: BaseException, message: str) -> NoReturn:
     """Go on with what has stopped the run, with a line for people."""
     if isinstance(stop, SystemExit):
         print(f"fanin: error: {message}", file=sys.stderr)
         raise stop
-    raise type(stop)(message)
+    raise KeyboardInterrupt(message) if isinstance(stop, KeyboardInterrupt) else CheckFailed(message)
