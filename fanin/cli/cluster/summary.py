@@ -19,10 +19,20 @@ def summary(metrics: Metrics, output: Path) -> str:
     facts = [
         ["test accuracy", f"{100 * metrics['accuracy']:.1f} %" + (f"; {beside}" if beside else "")],
         ["bit-exact", exact_line(metrics)],
+        *_throughput(metrics),
         ["last state", str(output / metrics["checkpoints"][-1])],
         ["report", str(output / REPORT_FILE)],
     ]
     return "\n".join([title(metrics), "", _epochs(metrics), "", table(facts)])
+
+
+def _throughput(metrics: Metrics) -> list[list[str]]:
+    """Of frames that stream, beside the plan's; nothing where none was measured."""
+    hardware = metrics["hardware"]
+    if not hardware or not hardware["frames_per_second"]:
+        return []
+    planned = f"{100 * hardware['of_planned']:.1f} % of the plan's {metrics['build']['throughput']:,.0f}"
+    return [["throughput", f"{hardware['frames_per_second']:,.0f} frames/s, {planned}"]]
 
 
 def _epochs(metrics: Metrics) -> str:

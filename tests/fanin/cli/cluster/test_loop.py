@@ -1,6 +1,7 @@
 """A run beside the golden model: one bit of an output, of a state or of an evaluation that differs ends it."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ import pytest
 from fanin.cli.cluster import execute
 from fanin.cli.cluster.machine import NotFinite
 from fanin.cli.cluster.machines import Golden
+from fanin.cli.cluster.summary import summary
 from fanin.cli.main import main
+from tests.fanin.report import test_cnn as cnn
 
 JOBS = 2  # the job, counted from 1, in which a bit differs
 
@@ -61,6 +64,13 @@ def run(small, tmp_path, monkeypatch):
         return status, json.loads((tmp_path / "run/run.json").read_text())
 
     return with_wrong
+
+
+def test_throughput_is_told_beside_the_plan_s():
+    lines = summary(cnn.run(accuracy=0.7), Path("run")).splitlines()
+    assert "  throughput     121,951 frames/s, 97.6 % of the plan's 125,000" in lines
+    unmeasured = cnn.run(accuracy=0.7, hardware=cnn.HARDWARE | {"frames_per_second": None})
+    assert "throughput" not in summary(unmeasured, Path("run"))
 
 
 def test_equal_bits_are_counted(run, capsys):
