@@ -64,9 +64,12 @@ class StreamCounters:
 
 
 def timed_batch(job: Job) -> range:
-    """The frames of the batch of a job whose times a node keeps: the second if it is whole, else the first."""
-    first = job.batch if 2 * job.batch <= job.frames else 0
-    return range(first, min(first + job.batch, job.frames))
+    """The frames of the batch of a job whose times a node keeps: the first.
+
+    Later ones find frames that have waited inside while layers updated themselves, and so come faster than they
+    stream.
+    """
+    return range(min(job.batch, job.frames))
 
 
 class CnnDriver(BaseDriver):

@@ -40,7 +40,7 @@ def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
         "write_share": result.counters["written_beats"] / cycles,
         "ways": _ways(planned, machine, cycles, frames),
         "results": [int(at - result.written[0]) for at in result.written[: SHOWN_BATCHES * result.job.batch]],
-        "timeline": {"first": timed[0], "frames": len(timed), **_timeline(planned.network, result.streams)},
+        "timeline": {"frames": len(timed), **_timeline(planned.network, result.streams)},
         "fifos": [
             {
                 "name": _fifo_name(planned.network, fifo),

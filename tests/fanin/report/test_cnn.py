@@ -40,7 +40,6 @@ HARDWARE = {
     "ways": [*WAYS, way("loss1", "backward", 900.0, (1, 0, 0))],
     "results": [0, 800, 1600, 4000, 4800, 5600],
     "timeline": {
-        "first": 32,
         "frames": 32,
         "start": 40_000,
         "layers": [
