@@ -17,7 +17,7 @@ from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.registers import TIMEOUT, Failure, StageFifo
 from fanin.host.cnn import CnnDriver, HostMemory, StreamCounters
 from fanin.host.driver import Batch
-from fanin.sim.cosim.arrays import Arith
+from fanin.sim.cosim.arrays import OPERATORS, Arith
 from fanin.sim.cosim.cluster import Cluster, Reads
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
@@ -65,6 +65,7 @@ class NodeRun:
 class NodeCosim:
     """A node, built once; each ``run`` begins anew. Arrays are simulated as ``arith`` says.
 
+    As RTL, each operator is an instance of one model: hundreds in the node's model are too many for a compiler.
     Raises InputError for a missing tool.
     """
 
@@ -77,7 +78,8 @@ class NodeCosim:
         quiet: bool = False,
     ):
         self._node = node
-        self._cluster = Cluster(lambda: [Group(node, arith=arith)], clock_mhz=clock_mhz, quiet=quiet)
+        group = Group(node, arith=arith, apart=OPERATORS if arith is Arith.RTL else ())
+        self._cluster = Cluster(lambda: [group], clock_mhz=clock_mhz, quiet=quiet)
 
     def run(
         self,

@@ -18,6 +18,10 @@ import jinja2
 
 from fanin.codec import FLOAT_BITS
 from fanin.hdl.arith.array import AdderArray, LaneArray
+from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
+
+#: What arrays are made of, by class. Their outputs are registers, so that they may be Verilated apart.
+OPERATORS = (FP32Multiplier.__name__, FP32Adder.__name__)
 
 _CLASSES: dict[str, type[LaneArray | AdderArray]] = {kind.__name__: kind for kind in (LaneArray, AdderArray)}
 

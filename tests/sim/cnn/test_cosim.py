@@ -18,7 +18,7 @@ from fanin.hdl.layers.registers import Fifo, Way
 from fanin.host.cnn import CnnDriver
 from fanin.sim.cnn.cosim import Epoch, NodeCosim
 from fanin.sim.cosim.arrays import Arith
-from fanin.sim.cosim.simulator import SimulationFailed
+from fanin.sim.cosim.simulator import SimulationFailed, simulation_sources
 from tests.support import slow
 
 pytestmark = pytest.mark.verilator
@@ -96,6 +96,17 @@ def test_a_job_that_trains_may_follow_another_at_once():
         assert np.array_equal(found.results.view(np.uint32), results.view(np.uint32))
         assert all(one.frames == epoch.job.frames for one in found.streams)
     assert all(map(np.array_equal, found.states, TINY.words(golden.states)))
+
+
+def test_operators_are_verilated_once_however_many_there_are(monkeypatch):
+    groups = []
+    monkeypatch.setattr("fanin.sim.cnn.cosim.Cluster", lambda make, **_: groups.append(make()))
+    for arith in Arith:
+        NodeCosim(ClusterNode(network=TINY.network), arith=arith)
+    rtl, in_c = map(simulation_sources, groups)
+    assert set(rtl.models) == {"fp32_multiplier", "fp32_adder"}
+    assert "arrays.cpp" not in rtl.top
+    assert in_c.models == {}
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fanin.golden import fp32
-from fanin.sim.cosim.arrays import Arith
+from fanin.sim.cosim.arrays import OPERATORS, Arith
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase
 from fanin.sim.cosim.simulator import Group, Simulator, simulation_sources
@@ -38,9 +38,9 @@ def total(a, b):
     ("nodes", "options"),
     [
         (2, {"arith": Arith.C, "apart": ("Accumulator",)}),
-        *slow((1, {"arith": Arith.C}), (2, {})),
+        *slow((1, {"arith": Arith.C}), (2, {}), (2, {"apart": OPERATORS})),
     ],
-    ids=["several, apart", "one", "rtl"],
+    ids=["several, apart", "one", "rtl", "rtl, operators apart"],
 )
 def test_nodes_accumulate_products(nodes, options, tmp_path):
     rng = np.random.default_rng(1)

@@ -24,7 +24,8 @@ from fanin.hdl.layers.registers import StageStream, Way
 from fanin.host.cnn import StreamCounters
 from fanin.layers.layer import Storage
 from fanin.layers.pointwise import Relu
-from fanin.planner.plan.network import PlannedNetwork
+from fanin.planner.plan.network import PlannedNetwork, read_network
+from fanin.sim.learning.images import load_images
 from tests.support import slow
 
 FRAMES, BATCH = 11, 4
@@ -188,3 +189,23 @@ def test_a_plan_is_built_and_trains_in_rtl(small, tmp_path, capsys, arithmetic):
     record = json.loads((tmp_path / "run/run.json").read_text())
     assert (record["on"], record["bit_exact"], record["frames_compared"]) == ("rtl", True, 80)
     assert main(["cluster", "check", str(tmp_path / "run")]) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.verilator
+def test_digits_cnn_has_the_same_bits_with_operators_in_c_and_in_rtl(tmp_path):
+    assert main(["plan", "digits_cnn", "arria10x1", "-o", str(tmp_path / "plan"), "--workers", "1"]) == 0
+    digits = read_network(tmp_path / "plan")
+    images = digits.network.stages[digits.network.images].layer.output
+    train = load_images("digits", images, classes=10).train
+    frames, first = 100, tuple(initial_state(digits.network, 1))
+    outputs, states = [], []
+    for arithmetic in "c", "rtl":
+        machine = Rtl(digits, arithmetic)
+        machine.load(first)
+        job = Job.of(frames, 32, 0.1, 0.9)
+        outputs.append(machine.train(train.images[:frames], train.digits[:frames], job, quiet).tobytes())
+        states.append({name: value.tobytes() for name, value in flat(digits.network, machine.dump()).items()})
+    assert outputs[0] == outputs[1]
+    assert states[0] == states[1]
+    assert states[0] != {name: value.tobytes() for name, value in flat(digits.network, first).items()}
