@@ -43,7 +43,7 @@ class Flow:
     @cached_property
     def period(self) -> int:
         """Cycles from frame to frame."""
-        return max(self.least_period, *(s.layer.cycles(s.parallelism) for s in self.network.stages))
+        return max(self.least_period, *(s.layer.cycles(s.parallelism, s.storage) for s in self.network.stages))
 
     @cached_property
     def forward(self) -> tuple[Cycles, ...]:

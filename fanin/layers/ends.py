@@ -32,10 +32,6 @@ class Input(Layer):
         """What the host sends."""
         return self.shape
 
-    def cycles(self, p: Parallelism) -> int:
-        """One group of words a cycle."""
-        return -(-self.shape.words // p.po)
-
     def parallelisms(self) -> Iterator[Parallelism]:
         """Every width."""
         for lanes in divisors(self.shape.c):

@@ -14,6 +14,7 @@ from math import isqrt
 from typing import ClassVar
 
 from fanin.layers.family import WORD_BITS, Family, Memory, Operations, costs
+from fanin.layers.port import BEAT_WORDS
 
 MAX_SIZE = 1 << 20  # of every dimension: far above any frame
 MAX_WORDS = 1 << 32  # of a frame, and
@@ -159,10 +160,18 @@ class Layer:
         """Cycles of a frame, streams apart."""
         return 0
 
-    def cycles(self, p: Parallelism) -> int:
-        """Cycles of a frame: the slowest of computing, input and output. All three ways run at once."""
+    def memory_cycles(self, storage: Storage) -> int:
+        """Where parameters lie in DRAM, a cycle for every beat that is read: what was saved, and passes."""
+        if storage is Storage.CHIP:
+            return 0
+        passes = (2 + self.gradient) * ceil_div(self.parameters, BEAT_WORDS)
+        return ceil_div(self.saved, BEAT_WORDS) + passes
+
+    def cycles(self, p: Parallelism, storage: Storage = Storage.CHIP) -> int:
+        """Cycles of a frame: the slowest of computing, input, output and memory. All three ways run at once."""
         return max(
             self.compute_cycles(p),
+            self.memory_cycles(storage),
             *(ceil_div(shape.words, p.pi) for shape in self.inputs),
             ceil_div(self.output.words, p.po),
         )
@@ -211,13 +220,13 @@ class Layer:
         memories = self.memories(p, storage, family.dram_burst)
         spilled = self.parameters if storage is Storage.DRAM else 0
         return Cost(
-            cycles=self.cycles(p),
+            cycles=self.cycles(p, storage),
             dsp=family.dsp_blocks(self.operations(p)),
             luts=family.luts(self.operations(p)),
             ram_bits=sum(m.bits for m in memories),
             ram_blocks=family.ram_blocks(memories),
             # Weights are read forward and for the input gradient, the velocity is read and written.
-            dram_read=WORD_BITS * (self.saved + 3 * spilled),
+            dram_read=WORD_BITS * (self.saved + (2 + self.gradient) * spilled),
             dram_write=WORD_BITS * (self.saved + spilled),
         )
 

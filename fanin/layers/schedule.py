@@ -20,6 +20,12 @@ Pair = tuple[int, int]
 HAND_OVER = (
     12  #: cycles, at most, between a row's last word, the block that waits for it, and the row's next use
 )
+OPERANDS = 7  #: cycles from a step to the words that it multiplies
+
+
+def tree_latency(terms: int) -> int:
+    """Cycles from so many pairs of words to the sum of their products: a multiplier, and levels of adders."""
+    return 6 + (REUSE - 1) * (terms - 1).bit_length()
 
 
 class Convolution(Protocol):
@@ -301,6 +307,18 @@ class Schedule:
     def tile(self) -> int:
         """Input groups whose gradients take turns at the adder, of a dense layer whose weights are streamed."""
         return next((n for n in divisors(self.igs) if n >= REUSE), self.igs)
+
+    @cached_property
+    def term_rows(self) -> int:
+        """Rows of ``ogs`` terms, one of each input group, that such a layer keeps so that no way waits.
+
+        Rows begin evenly. A row is free again in the last round of its tile's folds.
+        """
+        latency = (
+            OPERANDS + tree_latency(self.lanes_out) + 3
+        )  # to a tile's last term, its first fold, and a row
+        folds = (self.ogs - 1) * max(self.tile, REUSE)
+        return self.tile - 1 + ceil_div((self.ogs + latency + folds) * self.igs, self.period)
 
     def round_steps(self, way: Way) -> int:
         """Steps after which the loops come back to the same accumulators."""

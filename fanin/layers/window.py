@@ -261,12 +261,12 @@ class Dense(Conv):
         return tuple(Storage)
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """With the weights in DRAM, as many lines, and two tiles of the input gradient's terms."""
+        """With the weights in DRAM, as many lines, and rows of the input gradient's terms."""
         lines = super().buffers(p, Storage.CHIP)
         if storage is Storage.CHIP or not self.gradient:
             return lines
         schedule = self.schedule(p)
-        return (*lines, Memory(width=WORD_BITS * p.pic, depth=2 * schedule.tile * schedule.ogs))
+        return (*lines, Memory(width=WORD_BITS * p.pic, depth=schedule.term_rows * schedule.ogs))
 
     @property
     def input(self) -> Shape:

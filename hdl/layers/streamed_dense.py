@@ -55,8 +55,9 @@ class StreamedDense(wiring.Component):
 
     Latency
     -------
-    A frame takes ``Schedule.cycles``, or as long as its words, its weights or its velocities take in or out. An
-    update takes as many cycles as there are parameters, and what memory takes to answer and to acknowledge.
+    A frame takes ``Schedule.cycles``, or as long as its words, its weights or its velocities take in or out, or
+    as long as a velocity takes to be read, added to and written, when it may be read again. An update takes 15
+    cycles more than there are parameters, and what memory takes to answer and to acknowledge.
 
     Source
     ------

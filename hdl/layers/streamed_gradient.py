@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from amaranth import Module, Mux, Signal
@@ -26,14 +27,15 @@ from fanin.layers.family import WORD_BITS
 from fanin.layers.layer import REUSE
 from fanin.layers.schedule import Schedule
 
-_TILES = 2  # one is written, one is folded
+_TO_SUMS = 1 + Fold.LATENCY  # cycles from the read of a last term to its sum
 
 
 class StreamedInputGradient(wiring.Component):
     """dx = Wᵀ·dy with weights in the order (ig, og): a tile of terms is written so, and folded as (og, ig).
 
     In the order of the weights all terms of a word of dx come one behind the other, faster than an adder can
-    fold them. A tile has the terms of ``schedule.tile`` groups of dx, which take turns.
+    fold them. A tile has the terms of ``schedule.tile`` groups of dx, which take turns. Terms lie in a ring of
+    ``schedule.term_rows`` rows, each of one such group.
 
     Members
     -------
@@ -53,8 +55,9 @@ class StreamedInputGradient(wiring.Component):
 
     Latency
     -------
-    A frame takes ``schedule.blocks`` · ``schedule.block_cycles(Way.INPUT_GRADIENT)`` cycles, or as long as its
-    words take to come and go.
+    ``latency`` cycles from the last word of a frame's gradient, if its weights are there by then, to the first
+    word of ``input_gradients``. A frame takes ``schedule.block_cycles(Way.INPUT_GRADIENT)`` cycles, or as long
+    as its words take to come and go.
 
     Source
     ------
@@ -73,36 +76,54 @@ class StreamedInputGradient(wiring.Component):
             }
         )
 
+    @cached_property
+    def _products(self) -> LaneArray:
+        return LaneArray(trees=input_gradient_trees(self.schedule))
+
+    @property
+    def _to_terms(self) -> int:
+        """Cycles from a step to the write of its terms."""
+        return Lines.LATENCY + self._products.latency
+
+    @property
+    def latency(self) -> int:
+        """Cycles between the last word of a frame's gradient and the first of what it makes."""
+        tile, ogs, p = self.schedule.tile, self.schedule.ogs, self.schedule.p
+        begin = 3  # until the first step: the gradient is written, counted, taken
+        terms = tile * ogs - 1 + self._to_terms
+        folds = 2 + (ogs - 1) * max(tile, REUSE)  # until the step of the first word's last term
+        resize = 2 * (p.pi < p.pic)
+        return begin + terms + folds + _TO_SUMS + 1 + resize
+
     def elaborate(self, platform: Any) -> Module:
-        """Terms in the order of the weights, a memory of two tiles, and their folds."""
+        """Terms in the order of the weights, their ring, and their folds."""
         m = Module()
-        tile, word = self.schedule.tile, data.ArrayLayout(WORD_BITS, self.schedule.lanes_in)
-        m.submodules.terms = memory = Memory(shape=word, depth=_TILES * tile * self.schedule.ogs, init=[])
-        m.submodules.free = free = Credits(limit=_TILES, full=True)
-        m.submodules.filled = filled = Credits(limit=_TILES)
+        rows, word = self.schedule.term_rows, data.ArrayLayout(WORD_BITS, self.schedule.lanes_in)
+        m.submodules.terms = memory = Memory(shape=word, depth=rows * self.schedule.ogs, init=[])
+        m.submodules.free = free = Credits(limit=rows, full=True)
+        m.submodules.filled = filled = Credits(limit=rows // self.schedule.tile)
         self._terms(m, memory.write_port(), free, filled)
         self._folds(m, memory.read_port(), free, filled)
         return m
 
     def _terms(self, m: Module, write: Any, free: Credits, filled: Credits) -> None:
-        """Products in the order of the weights; a tile begins when it has room and its frame's dy is there."""
+        """Products in the order of the weights; a row begins when it has room and its frame's dy is there."""
         schedule, outputs = self.schedule, self.schedule.outputs
         m.submodules.blocks = blocks = Lines(
             raster=outputs, rows=outputs.ring(schedule.period), words=schedule.p.po
         )
-        m.submodules.products = products = shared(LaneArray(trees=input_gradient_trees(schedule)))
+        m.submodules.products = products = shared(self._products)
         connect_typed(m, wiring.flipped(self.gradients), blocks.i)
         go = Signal()
-        tiles, inner = {"tile": schedule.igs // schedule.tile}, ("ig", "og")
-        levels = tiles | {"ig": schedule.tile, "og": schedule.ogs}
-        loops = Loops(m, levels, block=inner, inner=inner, idle=0, go=go, available=self.ok, name="term")
-        coming = Nest(m, tiles, loops.start, name="coming")
+        rows = {"tile": schedule.igs // schedule.tile, "ig": schedule.tile}
+        levels, row = rows | {"og": schedule.ogs}, ("og",)
+        loops = Loops(m, levels, block=row, inner=row, idle=0, go=go, available=self.ok, name="term")
+        coming = Nest(m, rows, loops.start, name="coming")
         frame_begins = Signal(init=1)
         with m.If(loops.start):
-            m.d.sync += frame_begins.eq(coming.ends(tiles))
-        frame_ends = loops.ends & loops.nest.ends(tiles)
-        to_terms = Lines.LATENCY + products.latency
-        step = delayed(m, loops.step, to_terms, name="step", reset_less=False)
+            m.d.sync += frame_begins.eq(coming.ends(rows))
+        tile_ends, frame_ends = loops.ends & loops.nest.ends(("ig",)), loops.ends & loops.nest.ends(rows)
+        step = delayed(m, loops.step, self._to_terms, name="step", reset_less=False)
         place = Signal.like(write.addr)
         m.d.comb += [
             go.eq(free.ok & (blocks.ready | ~frame_begins)),
@@ -117,33 +138,42 @@ class StreamedInputGradient(wiring.Component):
             write.en.eq(step[-1]),
             write.addr.eq(place),
             write.data.eq(products.o),
-            filled.give.eq(delayed(m, loops.ends, to_terms, name="filled", reset_less=False)[-1]),
+            filled.give.eq(delayed(m, tile_ends, self._to_terms, name="filled", reset_less=False)[-1]),
             self.finished.eq(delayed(m, frame_ends, Lines.LATENCY, name="finished", reset_less=False)[-1]),
         ]
-        last_place = _TILES * schedule.tile * schedule.ogs - 1
         with m.If(step[-1]):
-            m.d.sync += place.eq(Mux(place == last_place, 0, place + 1))
+            m.d.sync += place.eq(Mux(place == schedule.term_rows * schedule.ogs - 1, 0, place + 1))
 
     def _folds(self, m: Module, read: Any, free: Credits, filled: Credits) -> None:
-        """Sums of a tile that is there, group by group; those of the last group of dy leave."""
+        """Sums of a tile that is there, group by group. Those of the last group of dy leave, and free a row."""
         schedule, tile = self.schedule, self.schedule.tile
         m.submodules.fold = fold = Fold(lanes=schedule.lanes_in, depth=tile)
-        m.submodules.queue = queue = PipelineQueue(shape=read.data.shape(), latency=1 + Fold.LATENCY)
-        levels, block, inner = {"tile": _TILES, "og": schedule.ogs, "ig": tile}, ("og", "ig"), ("ig",)
-        idle = max(REUSE - tile, 0)
+        m.submodules.queue = queue = PipelineQueue(shape=read.data.shape(), latency=_TO_SUMS, room=tile)
+        levels, inner = {"og": schedule.ogs, "ig": tile}, ("ig",)
+        available = Signal()
         loops = Loops(
-            m, levels, block=block, inner=inner, idle=idle, go=filled.ok, available=queue.ok, name="sum"
+            m,
+            levels,
+            block=tuple(levels),
+            inner=inner,
+            idle=max(REUSE - tile, 0),
+            go=filled.ok,
+            available=available,
+            name="sum",
         )
-        strides = {"tile": tile * schedule.ogs, "og": 1, "ig": schedule.ogs}
+        ring = schedule.term_rows * schedule.ogs
+        strides = {"og": 1, "ig": schedule.ogs}
+        leaves = loops.step & loops.last
         m.d.comb += [
+            available.eq(queue.ok | ~loops.last),
             filled.take.eq(loops.start),
-            free.give.eq(loops.ends),
-            read.addr.eq(loops.nest.walk(strides, name="address")),
+            free.give.eq(leaves),
+            read.addr.eq(loops.nest.walk(strides, modulo=ring, drift=tile * schedule.ogs, name="address")),
             fold.valid.eq(delayed(m, loops.step, 1, name="term", reset_less=False)[-1]),
             fold.first.eq(delayed(m, loops.first, 1, name="first")[-1]),
             fold.last.eq(delayed(m, loops.last, 1, name="last")[-1]),
             fold.i.eq(read.data),
-            queue.enter.eq(loops.step & loops.last),
+            queue.enter.eq(leaves),
             queue.result.eq(fold.o),
         ]
         words, p = schedule.layer.input.words, schedule.p

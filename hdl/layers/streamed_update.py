@@ -36,8 +36,7 @@ class StreamedUpdate(wiring.Component):
 
     Latency
     -------
-    A parameter a cycle; 15 cycles from the last word of a transfer to what becomes of it, and 2 more to the
-    transfer.
+    A parameter a cycle; ``lanes`` + 15 cycles from a transfer to what becomes of it.
 
     Source
     ------

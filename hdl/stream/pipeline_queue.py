@@ -33,6 +33,8 @@ class PipelineQueue(wiring.Component):
     ``shape`` : any shape
     ``latency`` : int, at least 0
         Cycles of the pipeline.
+    ``room`` : int, at least 0
+        Results that may wait, beside those that are under way when the next stream takes one a cycle.
 
     Latency
     -------
@@ -43,17 +45,19 @@ class PipelineQueue(wiring.Component):
     docs/reference/streams.md.
     """
 
-    def __init__(self, *, shape: ShapeLike, latency: int):
-        if latency < 0:
-            raise ValueError(f"latency must be at least 0, not {latency!r}")
+    def __init__(self, *, shape: ShapeLike, latency: int, room: int = 0):
+        for name, value in (("latency", latency), ("room", room)):
+            if value < 0:
+                raise ValueError(f"{name} must be at least 0, not {value!r}")
         self.shape = shape
         self.latency = latency
+        self.room = room
         super().__init__({"ok": Out(1), "enter": In(1), "result": In(shape), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform: Any) -> Module:
         """A place is free again two cycles after its result has come, at best: so many more give full rate."""
         m = Module()
-        places = self.latency + 2
+        places = self.latency + 2 + self.room
         m.submodules.fifo = fifo = StreamFIFO(shape=self.shape, depth=places)
         m.submodules.credits = credits = Credits(limit=places, full=True)
         connect_typed(m, fifo.o, flipped(self.o))

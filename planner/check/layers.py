@@ -19,6 +19,7 @@ from fanin.layers.layer import Shape as LayerShape
 from fanin.planner.check.files import CONVOLUTIONS, WINDOWS, Device, LayerEntry, Plan, Shape
 
 WORD_BITS = 32  # FP32; said again here, as the other constants of the rules
+BEAT_WORDS = 16  # of the memory port
 FOLD_CYCLES = 8  # until an accumulator may be read again
 NORM_INTERVAL, NORM_PAUSE = (
     5,
@@ -135,12 +136,12 @@ def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], gradient: bool, hops: i
         figures={
             "parameter_words": parameters,
             "saved_words": saved,
-            "cycles": _cycles(layer, inputs, output, gradient),
+            "cycles": max(_cycles(layer, inputs, output, gradient), _beats(saved, spilled, gradient)),
             "dsp": cost.dsp,
             "luts": cost.luts,
             "ram_bits": cost.ram_bits,
             "ram_blocks": sum(cost.ram_blocks),
-            "dram_read": WORD_BITS * (saved + 3 * spilled),
+            "dram_read": WORD_BITS * (saved + (2 + gradient) * spilled),
             "dram_write": WORD_BITS * (saved + spilled),
         },
         blocks={kind.kind: blocks for kind, blocks in zip(device.ram, cost.ram_blocks, strict=True)},
@@ -198,6 +199,13 @@ def _cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradien
         _multiplied(layer, inputs, output, gradient),
         *streams,
     )
+
+
+def _beats(saved: int, spilled: int, gradient: bool) -> int:
+    """What a frame reads where parameters lie in DRAM, a beat a cycle: what was saved, and passes."""
+    if not spilled:
+        return 0
+    return _ceil(saved, BEAT_WORDS) + (2 + gradient) * _ceil(spilled, BEAT_WORDS)
 
 
 def _folded(layer: LayerEntry, shape: Shape, gradient: bool) -> int:

@@ -75,6 +75,22 @@ def test_the_formulas_are_those_of_the_layers_in_every_shipped_model(tmp_path, n
     assert _complaints(build(plan), tmp_path) == []
 
 
+def test_a_first_layer_whose_parameters_lie_in_dram(tmp_path):
+    """Its weights are read once a frame, since its input has no gradient; all others' twice."""
+    (tmp_path / "model.py").write_text(
+        "from fanin.planner import *\nadd_output('y', dense(10, dense(24, add_input('x', [4, 4, 2]))))"
+    )
+    plan = description_of(load_model(str(tmp_path / "model.py")), random.Random(0))
+    spilled = [layer for layer in plan["layers"].values() if layer["kind"] == "dense"]
+    for layer in spilled:
+        layer["parameters"] = "dram"
+    documents = build(plan)
+    assert _complaints(documents, tmp_path / "plan") == []
+    first, second = (layer for layer in documents[PLAN]["layers"] if layer["kind"] == "dense")
+    assert first["dram_read"] == 32 * (32 + 2 * 32 * 24)
+    assert second["dram_read"] == 32 * (24 + 3 * 24 * 10)
+
+
 def test_a_figure_may_be_off_by_what_a_float_is(tmp_path):
     documents = build(description())
     for name in ("throughput", "bound"):

@@ -89,10 +89,17 @@ def test_a_dense_layer():
     found = taken(layer, DRAM, pic=10, poc=4)
     assert found["arria10"][1] == 2 * 320 * 128 + 6 * 65536
     assert found["arria10"][2] == (2 * 8 + 6 * 13,)
-    assert found["arria10"][3:] == (32 * (640 + 3 * 64000), 32 * (640 + 64000))
-    # with a gradient one line and one port more, and two tiles of 8 × 25 terms of 10 words
+    assert found["arria10"][3:] == (32 * (640 + 2 * 64000), 32 * (640 + 64000))
+    # with a gradient one line, one port and one pass more, and 17 rows of 25 terms of 10 words: two tiles of 8
+    # and what comes while a tile's last terms are made
     behind = Dense(inputs=(Shape(4, 4, 40),), output_channels=100, gradient=True)
-    assert taken(behind, DRAM, pic=10, poc=4)["arria10"][1] == 3 * 320 * 128 + 2 * 8 * 25 * 320 + 7 * 65536
+    found = taken(behind, DRAM, pic=10, poc=4)["arria10"]
+    assert found[1] == 3 * 320 * 128 + 17 * 25 * 320 + 7 * 65536
+    assert found[3:] == (32 * (640 + 3 * 64000), 32 * (640 + 64000))
+    # 1,600 cycles, or as many as beats of 16 words are read: 40 of what was saved, 4,000 a pass
+    assert behind.cycles(Parallelism(pic=10, poc=4)) == 1600
+    assert behind.cycles(Parallelism(pic=10, poc=4), DRAM) == 40 + 3 * 4000
+    assert layer.cycles(Parallelism(pic=10, poc=4), DRAM) == 40 + 2 * 4000
 
 
 def test_online_normalisation():

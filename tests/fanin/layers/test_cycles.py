@@ -196,11 +196,13 @@ def test_what_is_offered_costs_something_sensible_on_every_family(data, layer):
 @same_every_time
 def test_what_moves_to_dram_is_paid_by_the_frame(layer, data):
     p = data.draw(st.sampled_from(list(layer.parallelisms())))
+    reads = 2 + layer.gradient  # passes over weights, one or two, and velocities
     for found in map(family, family_names()):
         chip, dram = (layer.cost(p, storage, found) for storage in Storage)
-        assert (chip.cycles, chip.dsp) == (dram.cycles, dram.dsp)
+        assert chip.dsp == dram.dsp
+        assert dram.cycles == max(chip.cycles, -(-layer.input.words // 16) + reads * -(-layer.parameters // 16))
         assert chip.dram_read == chip.dram_write == 32 * layer.input.words
-        assert dram.dram_read - chip.dram_read == 3 * 32 * layer.parameters
+        assert dram.dram_read - chip.dram_read == reads * 32 * layer.parameters
         assert dram.dram_write - chip.dram_write == 32 * layer.parameters
 
 
