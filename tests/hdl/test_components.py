@@ -22,7 +22,8 @@ from fanin.layers.layer import Parallelism, Shape
 from fanin.layers.schedule import Raster, Schedule
 from fanin.rdma import PRESETS as RDMA_PRESETS
 from fanin.ring import PRESETS as RING_PRESETS
-from fanin.wire.aggregation import Encap
+from fanin.wire.ethernet import Encap
+from fanin.wire.ring import RING_LINK
 from tests.support import slow
 
 SECTIONS = ("Members", "Parameters", "Latency", "Source")
@@ -43,6 +44,7 @@ SMALL = {
     "encap": Encap.L2,
     "engines": 2,
     "fifo_depth": 16,
+    "form": RING_LINK,
     "frac": 24,
     "frame": 48,
     "frame_beats": 4,

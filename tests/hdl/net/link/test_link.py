@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from fanin.wire.ring import RingKind
-from tests.hdl.ring.link_bench import Delivery, Links, Wires, beats_as_dicts, job, payloads
+from fanin.wire.link import LinkKind
+from tests.hdl.net.link.bench import Delivery, Links, Wires, beats_as_dicts, job, payloads
 from tests.support import new_seed, simulate, slow
 
 BEATS = 4
@@ -90,7 +90,7 @@ def test_every_frame_arrives_once_and_in_order_over_a_bad_network(width, first):
     ids=["short-256", "long-512", "short-512", "long-256"],
 )
 def test_both_directions_run_at_full_rate(width, lengths):
-    """A beat leaves in every cycle: the exceptions are those that RingLink's docstring states."""
+    """A beat leaves in every cycle: the exceptions are those that ReliableLink's docstring states."""
     rng = random.Random(width)
     dut = Links(2, data_width=width, frame_beats=max(lengths), buffer_frames=64, replay_frames=32)
     wires = Wires(dut, straight, rng, start=[3, 3])
@@ -98,11 +98,11 @@ def test_both_directions_run_at_full_rate(width, lengths):
     for link in range(2):
         kinds = wires.kinds(link)
         sent = [s for s in wires.sent if s.link == link]
-        first = kinds.index(RingKind.DATA)
-        last = len(kinds) - 1 - kinds[::-1].index(RingKind.DATA)
+        first = kinds.index(LinkKind.DATA)
+        last = len(kinds) - 1 - kinds[::-1].index(LinkKind.DATA)
         beats = sum(len(s.frame) for s in sent[first : last + 1]) * 8 // width
         cycles = sent[last].last - sent[first].first + 1
-        own = kinds[first:last].count(RingKind.ACK) if width == 512 else 0
+        own = kinds[first:last].count(LinkKind.ACK) if width == 512 else 0
         others = wires.counts[1 - link]["acks"] if max(lengths) == 1 else 0
         assert cycles - beats <= own + others
         assert max(lengths) == 1 or beats >= 0.98 * cycles

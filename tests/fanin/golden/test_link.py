@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from fanin.golden.ring.link import SEQUENCES, Answer, Receiver, Sender, distance
-from fanin.wire.ring import RingKind
+from fanin.golden.link import SEQUENCES, Answer, Receiver, Sender, distance
+from fanin.wire.link import LinkKind
 from tests.support import new_seed
 
 PROBE = "probe"
@@ -131,7 +131,7 @@ def test_an_answer_to_what_was_never_sent_grants_room_and_frees_nothing():
     sender = Sender(replay_frames=4, retries=3)
     assert sender.offer(b"x")
     sender.timeout()
-    sender.answer(Answer(RingKind.NAK, sequence=1, count=1))
+    sender.answer(Answer(LinkKind.NAK, sequence=1, count=1))
     assert (sender.timeouts, sender.limit, list(sender.frames)) == (0, 1, [b"x"])
     assert sender.send() == (0, b"x")
 
@@ -140,13 +140,13 @@ def test_one_nak_for_a_gap():
     receiver = Receiver(buffer_frames=8)
     receiver.answer()
     assert not receiver.receive(2, b"c")
-    assert receiver.answer().kind is RingKind.NAK
+    assert receiver.answer().kind is LinkKind.NAK
     assert not receiver.receive(3, b"d")
     assert receiver.answer() is None
     assert receiver.receive(0, b"a")
-    assert receiver.answer().kind is RingKind.ACK
+    assert receiver.answer().kind is LinkKind.ACK
     assert not receiver.receive(2, b"c")
-    assert receiver.answer().kind is RingKind.NAK
+    assert receiver.answer().kind is LinkKind.NAK
 
 
 def test_distances_wrap():

@@ -1,4 +1,4 @@
-"""Both ends of the ring's link, event by event: what is sent again, and what is taken (docs/systems/ring.md).
+"""Both ends of a reliable link, event by event: what is sent again, and what is taken (docs/systems/link.md).
 
 Time is the caller's: it moves frames, and says when ``timeout`` or ``ack_delay`` has passed.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from fanin.wire.ring import RingKind
+from fanin.wire.link import LinkKind
 
 SEQUENCES = 1 << 32
 
@@ -22,7 +22,7 @@ def distance(behind: int, ahead: int) -> int:
 class Answer:
     """An ACK or NAK: the next sequence number expected, and the first one for which there is no room."""
 
-    kind: RingKind
+    kind: LinkKind
     sequence: int
     count: int
 
@@ -82,7 +82,7 @@ class Sender:
         for _ in range(distance(self.oldest, answer.sequence)):
             self.frames.popleft()
         self.oldest = answer.sequence
-        if answer.kind is RingKind.NAK or distance(self.next, answer.sequence) > 0:
+        if answer.kind is LinkKind.NAK or distance(self.next, answer.sequence) > 0:
             self.next = answer.sequence
 
     def timeout(self) -> bool:
@@ -104,22 +104,22 @@ class Receiver:
     expected: int = 0
     events: int = 0  # taken or consumed since the last answer
     gap: bool = False  # a NAK was sent since the last frame taken
-    due: RingKind | None = RingKind.ACK  # the credit to begin with
+    due: LinkKind | None = LinkKind.ACK  # the credit to begin with
     frames: deque[bytes] = field(default_factory=deque)
 
     def receive(self, sequence: int, payload: bytes) -> bool:
         """A DATA frame has come, whole and right; whether it is taken."""
         ahead = distance(self.expected, sequence)
         if ahead > 0:
-            self.due = self.due if self.gap else RingKind.NAK
+            self.due = self.due if self.gap else LinkKind.NAK
             self.gap = True
         elif ahead < 0:
             self._acknowledge()
         elif len(self.frames) < self.buffer_frames:
             self.frames.append(payload)
             self.expected = (self.expected + 1) % SEQUENCES
-            if self.due is RingKind.NAK:
-                self.due = RingKind.ACK
+            if self.due is LinkKind.NAK:
+                self.due = LinkKind.ACK
             self.gap = False
             self._event()
             return True
@@ -155,4 +155,4 @@ class Receiver:
             self._acknowledge()
 
     def _acknowledge(self) -> None:
-        self.due = self.due or RingKind.ACK
+        self.due = self.due or LinkKind.ACK
