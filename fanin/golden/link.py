@@ -43,6 +43,7 @@ class Sender:
     limit: int = 0
     timeouts: int = 0
     watch: bool = False  # make sure that the node behind lives, also while no frame is kept
+    published: bool = False  # nothing is sent again
     frames: deque[bytes] = field(default_factory=deque)
 
     @property
@@ -82,6 +83,8 @@ class Sender:
         for _ in range(distance(self.oldest, answer.sequence)):
             self.frames.popleft()
         self.oldest = answer.sequence
+        if self.published:
+            return
         if answer.kind is LinkKind.NAK or distance(self.next, answer.sequence) > 0:
             self.next = answer.sequence
 
@@ -91,8 +94,9 @@ class Sender:
             return False
         self.timeouts += 1
         nothing_sent = self.next == self.oldest
-        self.next = self.oldest
-        return nothing_sent and not self.failed
+        if not self.published:
+            self.next = self.oldest
+        return (nothing_sent or self.published) and not self.failed
 
 
 @dataclass
@@ -105,12 +109,16 @@ class Receiver:
     events: int = 0  # taken or consumed since the last answer
     gap: bool = False  # a NAK was sent since the last frame taken
     due: LinkKind | None = LinkKind.ACK  # the credit to begin with
+    published: bool = False  # a gap is a loss
+    lost: bool = False  # and there was one: the job ends
     frames: deque[bytes] = field(default_factory=deque)
 
     def receive(self, sequence: int, payload: bytes) -> bool:
         """A DATA frame has come, whole and right; whether it is taken."""
         ahead = distance(self.expected, sequence)
-        if ahead > 0:
+        if self.published and (ahead > 0 or (ahead == 0 and len(self.frames) == self.buffer_frames)):
+            self.lost = True
+        elif ahead > 0:
             self.due = self.due if self.gap else LinkKind.NAK
             self.gap = True
         elif ahead < 0:
@@ -131,8 +139,10 @@ class Receiver:
         self._event()
         return payload
 
-    def probe(self) -> None:
-        """A PROBE has come."""
+    def probe(self, sequence: int = 0) -> None:
+        """A PROBE has come; in published mode ``sequence`` is that of the first frame that was never sent."""
+        if self.published and distance(self.expected, sequence) > 0:
+            self.lost = True
         self._acknowledge()
 
     def delay(self) -> None:

@@ -37,6 +37,7 @@ SMALL = {
     "capacity": 64,
     "completions": 4,
     "config": PRESETS["tiny"],
+    "connections": 3,
     "consumers": 3,
     "count": 4,
     "depth": 264,
@@ -76,6 +77,7 @@ SMALL = {
     "sections": (3, 2),
     "registers": node_registers(PRESETS["tiny"]),
     "rounds": 3,
+    "row": 20,
     "rows": 3,
     "schedule": Schedule(
         window.Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),

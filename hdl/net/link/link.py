@@ -44,6 +44,8 @@ class ReliableLink(wiring.Component):
         Payloads from the end before. Room is granted anew as a frame's last beat leaves.
     ``mac_tx`` : Out, packet stream of ``data_width`` bits
         Does not pause inside a frame; all beats are whole.
+    ``is_control`` : Out, 1
+        The frame that stands on ``mac_tx`` is an ACK, NAK or PROBE.
     ``mac_rx`` : In, packet stream of ``data_width`` bits with ``error``
         Always ready: a MAC does not wait.
     ``job`` : In, :func:`~fanin.hdl.net.link.job.job_layout`
@@ -52,6 +54,8 @@ class ReliableLink(wiring.Component):
     ``watch`` : In, 1
         Frames from the end before are waited for: a PROBE every ``timeout`` asks whether the next end is
         alive, also while it owes no acknowledgement. So one that has failed ends the job of all.
+    ``refuse`` : In, 1
+        Pulse: what came on ``rx`` is not what its user awaits. The job ends with MISMATCH.
     ``hold`` : In, 1
         No DATA frame is begun, since others use the link to the MAC as well; control frames are.
     ``reset`` : In, 1
@@ -72,6 +76,8 @@ class ReliableLink(wiring.Component):
         Frames received that ``rx`` has not taken yet.
     ``replay_frames`` : int, a power of two, 2 to 256
         Frames taken on ``tx`` that are not acknowledged yet.
+    ``published`` : bool
+        Nothing is sent again: a frame that is missing ends the job with LOSS.
     ``first_sequence`` : int, 0 to 2^32 − 1
         Of the first frame, at all nodes alike; 0 but in tests.
 
@@ -97,6 +103,7 @@ class ReliableLink(wiring.Component):
         data_width: int = 512,
         buffer_frames: int = 32,
         replay_frames: int = 32,
+        published: bool = False,
         first_sequence: int = 0,
     ):
         check_link(
@@ -112,6 +119,7 @@ class ReliableLink(wiring.Component):
         self.frame_beats = frame_beats
         self.buffer_frames = buffer_frames
         self.replay_frames = replay_frames
+        self.published = published
         self.first_sequence = first_sequence
         beats = stream.Signature(payload_beat(form, data_width))
         super().__init__(
@@ -119,10 +127,12 @@ class ReliableLink(wiring.Component):
                 "tx": In(beats),
                 "rx": Out(beats),
                 "mac_tx": Out(packet_stream(data_width)),
+                "is_control": Out(1),
                 "mac_rx": In(packet_stream(data_width, error=True)),
                 "job": In(job_layout(form, encap)),
                 "start": In(1),
                 "watch": In(1),
+                "refuse": In(1),
                 "hold": In(1),
                 "reset": In(1),
                 "status": Out(LinkStatus),
@@ -138,10 +148,10 @@ class ReliableLink(wiring.Component):
         sequence: dict[str, Any] = {"first_sequence": self.first_sequence}
         kept: dict[str, Any] = {"replay_frames": self.replay_frames}
         transmitter = LinkTransmitter(**beats, **kept, encap=self.encap)
-        receiver = LinkReceiver(**beats, **sequence, encap=self.encap)
+        receiver = LinkReceiver(**beats, **sequence, encap=self.encap, published=self.published)
         buffer = ReceiveBuffer(**beats, buffer_frames=self.buffer_frames)
         replay = ReplayBuffer(**beats, **kept, **sequence)
-        window = SendWindow(**frames, **kept, **sequence)
+        window = SendWindow(**frames, **kept, **sequence, published=self.published)
         acknowledger = Acknowledger(buffer_frames=self.buffer_frames, **sequence)
         m.submodules.transmitter = transmitter
         for name, part in (
@@ -160,6 +170,7 @@ class ReliableLink(wiring.Component):
         times = LinkTiming.as_shape().members
         m.d.comb += [part.timing[n].eq(self.job[n]) for part in (window, acknowledger) for n in times]
 
+        m.d.comb += self.is_control.eq(transmitter.is_control)
         running = self._run(m, transmitter.busy, window, receiver.verdict)
         m.d.comb += [window.running.eq(running), window.watch.eq(self.watch), receiver.running.eq(running)]
         self._send(m, running, transmitter, window, replay)
@@ -176,7 +187,13 @@ class ReliableLink(wiring.Component):
             m.d.sync += starting.eq(1)
         with m.If(starting & ~busy & ~status.failed):
             m.d.sync += [starting.eq(0), status.running.eq(1)]
-        for event, cause in (window.failed, LinkFailure.TIMEOUT), (verdict.mismatch, LinkFailure.MISMATCH):
+        causes = [
+            (window.failed, LinkFailure.TIMEOUT),
+            (verdict.mismatch | (self.refuse & status.running), LinkFailure.MISMATCH),
+        ]
+        if self.published:
+            causes.append((verdict.lost, LinkFailure.LOSS))
+        for event, cause in causes:
             with m.If(event):
                 m.d.sync += [status.running.eq(0), status.failed.eq(1), status.cause.eq(cause)]
         with m.If(self.reset):
@@ -215,7 +232,7 @@ class ReliableLink(wiring.Component):
             window.answer.eq(receiver.answer),
             acknowledger.received.eq(verdict.received),
             acknowledger.asked.eq(verdict.probe | verdict.duplicate),
-            acknowledger.ahead.eq(verdict.ahead),
+            acknowledger.ahead.eq(verdict.ahead & (not self.published)),
             counters.received.eq(verdict.received),
             counters.bad_fcs.eq(verdict.bad_fcs),
             counters.foreign.eq(verdict.foreign),
@@ -226,7 +243,10 @@ class ReliableLink(wiring.Component):
     def _control(
         self, m: Module, running: Signal, transmitter: Any, window: Any, acknowledger: Any, expected: Value
     ) -> None:
-        """NAK before ACK before PROBE; each says how far this node is, which a PROBE's receiver ignores."""
+        """NAK before ACK before PROBE; each says how far this end is, which a PROBE's receiver ignores.
+
+        In published mode a PROBE says how far this end has sent.
+        """
         control, counters = transmitter.control, self.counters
         nak = acknowledger.nak
         answer = acknowledger.ack | nak
@@ -235,7 +255,7 @@ class ReliableLink(wiring.Component):
         m.d.comb += [
             control.valid.eq(running & ~taken & (answer | window.probe)),
             control.kind.eq(Mux(nak, LinkKind.NAK, Mux(answer, LinkKind.ACK, LinkKind.PROBE))),
-            control.sequence.eq(expected),
+            control.sequence.eq(Mux(answer | (not self.published), expected, window.unsent)),
             control.limit.eq(acknowledger.limit),
             acknowledger.answered.eq(counters.acks | counters.naks),
             acknowledger.answered_nak.eq(counters.naks),

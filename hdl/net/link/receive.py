@@ -16,9 +16,11 @@ from fanin.wire.link import LINK_CONTROL_BYTES, LinkFormat, LinkKind
 # An ACK or a NAK that has come.
 ANSWER = data.StructLayout({"valid": 1, "nak": 1, "sequence": SEQUENCE_BITS, "limit": SEQUENCE_BITS})
 
-# What a frame was; one pulse at most, when it has ended.
+# What a frame was; one pulse at most when it has ended, and ``lost`` beside another.
 VERDICT = data.StructLayout(
-    dict.fromkeys(("bad_fcs", "foreign", "mismatch", "received", "duplicate", "ahead", "no_room", "probe"), 1)
+    dict.fromkeys(
+        ("bad_fcs", "foreign", "mismatch", "received", "duplicate", "ahead", "no_room", "probe", "lost"), 1
+    )
 )
 
 
@@ -48,7 +50,8 @@ class LinkReceiver(wiring.Component):
     ``verdict`` : Out, one bit each
         What the frame that has ended was: ``bad_fcs``, ``foreign``, ``mismatch`` (what
         both ends agree on is not the job's), ``received`` (and kept), ``duplicate``, ``ahead`` (there is a gap
-        before it), ``no_room``, ``probe``. None for ACK and NAK.
+        before it), ``no_room``, ``probe``. None for ACK and NAK. In published mode also ``lost``: it is missing
+        itself, or shows that one is.
     ``expected`` : Out, 32
         Sequence number of the next frame to be kept; follows ``close`` by 1 cycle.
 
@@ -58,6 +61,8 @@ class LinkReceiver(wiring.Component):
     ``encap`` : Encap
     ``data_width`` : int, 256 or 512, bits
     ``frame_beats`` : int, 1 to 4096
+    ``published`` : bool
+        A PROBE has the sender's next sequence number.
     ``first_sequence`` : int, 0 to 2^32 − 1
 
     Latency
@@ -77,6 +82,7 @@ class LinkReceiver(wiring.Component):
         frame_beats: int,
         encap: Encap = Encap.L2,
         data_width: int = 512,
+        published: bool = False,
         first_sequence: int = 0,
     ):
         check_link(data_width=data_width, frame_beats=frame_beats, first_sequence=first_sequence)
@@ -87,6 +93,7 @@ class LinkReceiver(wiring.Component):
         self.control_beats = 8 * LINK_CONTROL_BYTES // data_width
         self.data_width = data_width
         self.frame_beats = frame_beats
+        self.published = published
         self.first_sequence = first_sequence
         super().__init__(
             {
@@ -265,5 +272,8 @@ class LinkReceiver(wiring.Component):
             self.close.keep.eq(verdict.received),
             *(self.close.frame[name].eq(fields[name]) for name in form.data),
         ]
+        if self.published:
+            missed = right & (~is_expected | over.no_room) | verdict.probe & ~is_expected
+            m.d.comb += verdict.lost.eq(missed & ~before)
         with m.If(verdict.received):
             m.d.sync += self.expected.eq(self.expected + 1)

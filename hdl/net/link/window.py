@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth import Module, Mux, Signal, Value, signed
+from amaranth import Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -65,6 +65,8 @@ class SendWindow(wiring.Component):
     ``offer`` : Out, :func:`~fanin.hdl.net.link.transmit.data_offer`
     ``sent`` : In, 1
         Pulse: the frame on offer is begun.
+    ``unsent`` : Out, 32
+        Sequence number of the first frame that was never sent.
     ``sent_before`` : Out, 1
         The frame on offer was sent before: it is a retransmission. Means nothing while none is on offer.
     ``answer`` : In, ``valid``, ``nak``, ``sequence`` and ``limit``
@@ -86,6 +88,8 @@ class SendWindow(wiring.Component):
     ``form`` : LinkFormat
     ``frame_beats`` : int, 1 to 4096
     ``replay_frames`` : int, a power of two, 2 to 256
+    ``published`` : bool
+        Never go back: every timeout asks for a PROBE.
     ``first_sequence`` : int, 0 to 2^32 − 1
 
     Latency
@@ -100,10 +104,19 @@ class SendWindow(wiring.Component):
     docs/systems/link.md, "Protocol".
     """
 
-    def __init__(self, *, form: LinkFormat, frame_beats: int, replay_frames: int = 32, first_sequence: int = 0):
+    def __init__(
+        self,
+        *,
+        form: LinkFormat,
+        frame_beats: int,
+        replay_frames: int = 32,
+        published: bool = False,
+        first_sequence: int = 0,
+    ):
         check_link(frame_beats=frame_beats, replay_frames=replay_frames, first_sequence=first_sequence)
         self.frame_beats = frame_beats
         self.replay_frames = replay_frames
+        self.published = published
         self.first_sequence = first_sequence
         super().__init__(
             {
@@ -116,6 +129,7 @@ class SendWindow(wiring.Component):
                 "record": In(record_layout(form, replay_frames, frame_beats)),
                 "offer": Out(data_offer(form, replay_frames, frame_beats)),
                 "sent": In(1),
+                "unsent": Out(SEQUENCE_BITS, init=first_sequence),
                 "sent_before": Out(1),
                 "answer": In(ANSWER),
                 "probe": Out(1, init=1),
@@ -151,9 +165,10 @@ class SendWindow(wiring.Component):
         answer_sets_next = self._answer(m, window, timeout, progress)
         with m.If(self.sent & ~self.sent_before):
             m.d.sync += first_unsent.eq(first_unsent + 1)
-        with m.If(answer_sets_next):
+        goes_back = not self.published
+        with m.If(answer_sets_next & goes_back):
             m.d.sync += next_to_send.eq(self.answer.sequence)
-        with m.Elif(timeout):
+        with m.Elif(timeout & goes_back):
             m.d.sync += next_to_send.eq(oldest)
         with m.Elif(self.sent):
             m.d.sync += next_to_send.eq(next_to_send + 1)
@@ -166,10 +181,12 @@ class SendWindow(wiring.Component):
         ]
         m.d.comb += [
             self.number.eq(next_to_send),
+            self.unsent.eq(first_unsent),
             self.offer.sequence.eq(next_to_send),
             self.idle.eq(window.low(oldest) == kept_end),
         ]
-        self._time(m, timeout, progress, window.low(next_to_send) == window.low(oldest))
+        at_oldest = window.low(next_to_send) == window.low(oldest)
+        self._time(m, timeout, progress, at_oldest if goes_back else Const(1))
         return m
 
     def _keep(self, m: Module, window: _Window) -> None:

@@ -149,6 +149,34 @@ def test_one_nak_for_a_gap():
     assert receiver.answer().kind is LinkKind.NAK
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_published_mode_ends_with_the_first_loss_and_never_sends_again(seed):
+    """A network in order loses one frame, maybe the last; what was taken is what came before it."""
+    rng = random.Random(seed + new_seed())
+    payloads = [bytes([k]) for k in range(20)]
+    sender = Sender(replay_frames=4, retries=10**6, published=True)
+    receiver = Receiver(buffer_frames=3, published=True)
+    missing, offered, sent, taken = rng.randrange(20), 0, [], []
+    for _ in range(500):
+        if offered < len(payloads):
+            offered += sender.offer(payloads[offered])
+        while frame := sender.send():
+            sent.append(frame[0])
+            if frame[0] != missing:
+                receiver.receive(*frame)
+        if sender.timeout():
+            receiver.probe(sender.fresh)
+        if receiver.lost:
+            break
+        if receiver.frames and rng.random() < 0.5:
+            taken.append(receiver.consume())
+        if answer := receiver.answer():
+            sender.answer(answer)
+    assert receiver.lost
+    assert taken + list(receiver.frames) == payloads[:missing]
+    assert sent == list(range(len(sent)))
+
+
 def test_distances_wrap():
     assert distance(SEQUENCES - 1, 1) == 2
     assert distance(1, SEQUENCES - 1) == -2

@@ -215,6 +215,34 @@ class Wires:
         return [decode_ring(s.frame, beat_bytes=self.width // 8).kind for s in self.sent if s.link == link]
 
 
+def straight(link, frame, cycle):
+    """A network that does nothing to a frame."""
+    return [Delivery(1 - link, frame, delay=20)]
+
+
+def faulty(rng, odds, wires, frames):
+    """A network that loses, doubles, delays and spoils frames, each with probability ``odds``.
+
+    Once all ``frames`` of each link have arrived it is good, so that the last acknowledgement comes through
+    within a timeout.
+    """
+
+    def route(link, frame, cycle):
+        if all(counts["received"] == frames for counts in wires.counts):
+            yield from straight(link, frame, cycle)
+            return
+        if rng.random() < odds:
+            return
+        for _ in range(1 + (rng.random() < odds)):
+            delay = 20 + (rng.randrange(100) if rng.random() < odds else 0)
+            spoilt = rng.random() < odds
+            flip = 1 << rng.randrange(8 * len(frame)) if spoilt else 0
+            copy = (int.from_bytes(frame, "big") ^ flip).to_bytes(len(frame), "big")
+            yield Delivery(1 - link, copy, delay=delay, error=spoilt)
+
+    return route
+
+
 def beats_as_dicts(log: list[tuple[int, Any]]) -> list[dict[str, int]]:
     """What a stream of beats has given."""
     return [{name: beat[name] for name in ("data", "last", "operation", "count", "length")} for _, beat in log]

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from fanin.wire.link import LinkKind
-from tests.hdl.net.link.bench import Delivery, Links, Wires, beats_as_dicts, job, payloads
+from tests.hdl.net.link.bench import Links, Wires, beats_as_dicts, faulty, job, payloads, straight
 from tests.support import new_seed, simulate, slow
 
 BEATS = 4
@@ -36,33 +36,6 @@ def exchange(wires, lengths, rng, *, stall=0.0, jobs=None, seed=0, idle=150):
     return log
 
 
-def straight(link, frame, cycle):
-    """A network that does nothing to a frame."""
-    return [Delivery(1 - link, frame, delay=20)]
-
-
-def faulty(rng, odds, wires):
-    """A network that loses, doubles, delays and spoils frames, each with probability ``odds``.
-
-    Once all data have arrived it is good, so that the last acknowledgement comes through within a timeout.
-    """
-
-    def route(link, frame, cycle):
-        if all(counts["received"] == FRAMES for counts in wires.counts):
-            yield from straight(link, frame, cycle)
-            return
-        if rng.random() < odds:
-            return
-        for _ in range(1 + (rng.random() < odds)):
-            delay = 20 + (rng.randrange(100) if rng.random() < odds else 0)
-            spoilt = rng.random() < odds
-            flip = 1 << rng.randrange(8 * len(frame)) if spoilt else 0
-            copy = (int.from_bytes(frame, "big") ^ flip).to_bytes(len(frame), "big")
-            yield Delivery(1 - link, copy, delay=delay, error=spoilt)
-
-    return route
-
-
 @pytest.mark.parametrize(
     ("width", "first"),
     [
@@ -76,7 +49,7 @@ def test_every_frame_arrives_once_and_in_order_over_a_bad_network(width, first):
     rng = random.Random(seed)
     dut = Links(2, data_width=width, first_sequence=first, **SIZES)
     wires = Wires(dut, straight, rng, start=[3, 150], pause=0.2, stall=0.1)
-    wires.route = faulty(rng, 0.1, wires)
+    wires.route = faulty(rng, 0.1, wires, FRAMES)
     lengths = [rng.randint(1, BEATS) for _ in range(FRAMES)]
     exchange(wires, lengths, rng, stall=0.3, seed=seed, idle=450)
     faults = wires.counts[0] + wires.counts[1]
