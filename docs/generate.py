@@ -20,7 +20,7 @@ from fanin.planner.search.choices import Choice, front
 from fanin.rdma import RdmaConfig
 from fanin.ring import RingConfig
 from fanin.wire import aggregation as wire
-from fanin.wire import ethernet, ring
+from fanin.wire import connection, ethernet, ring
 from fanin.wire import rdma as roce
 from fanin.wire.fields import Field
 
@@ -34,7 +34,8 @@ Ethernet, {udp} bytes in UDP over IPv4, port {port}.
 
 BEHIND_HEADERS = """
 The aggregation header is followed by the values, {bits} bits each, signed; the ring's header, which follows an
-Ethernet header, by the payload of [the ring's frames](../systems/ring.md#frames).
+Ethernet header, by the payload of [the ring's frames](../systems/ring.md#frames); a connection's by words of
+[a connection](../systems/link.md#a-connection).
 """
 
 RDMA_PACKET = """# The packets of one-sided writes
@@ -174,6 +175,7 @@ def packet_page() -> str:
         "IPv4, in front of UDP": ethernet.IPV4,
         "UDP": ethernet.UDP,
         "Ring header": ring.RING,
+        "Connection header": connection.CONNECTION,
     }
     return page + _header_tables(headers) + BEHIND_HEADERS.format(bits=wire.VALUE_BITS)
 

@@ -9,13 +9,13 @@ from itertools import pairwise
 from fanin.codec import FLOAT_BITS, Codec, CodecConfig
 from fanin.memory import check_address_width
 from fanin.wire.fields import field_bits
+from fanin.wire.link import MAX_FRAMES
 from fanin.wire.ring import RING
 
 MIN_NODES = 2
 MAX_NODES = (1 << field_bits(RING, "nodes")) - 1
 LANES = (8, 16)
 MAX_FRAME_WORDS = 128
-MAX_FRAMES = 256  # of a buffer
 MAX_MEMORY_WORDS = 1 << 14
 
 

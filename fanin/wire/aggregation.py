@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
-from fanin.wire.ethernet import ETHERNET, IPV4, MIN_FRAME_BYTES, UDP, Endpoint, encode_udp
+from fanin.wire.ethernet import ETHERNET, IPV4, MIN_FRAME_BYTES, UDP, Encap, Endpoint, encode_udp
 from fanin.wire.fields import Field, byte_length, pack_fields, unpack_fields
 
 ETHERTYPE_AGGREGATION = 0x88B5  # IEEE 802 local experimental
@@ -55,13 +55,6 @@ class Protocol(StrEnum):
     def to_worker(self) -> tuple[Kind, ...]:
         """What the switch sends; any other kind is malformed."""
         return (Kind.RESULT, Kind.CONFIRM) if self.acknowledges else (Kind.RESULT,)
-
-
-class Encap(StrEnum):
-    """How the aggregation header travels: raw Ethernet or UDP over IPv4."""
-
-    L2 = "l2"
-    UDP = "udp"
 
 
 AGGREGATION = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from enum import StrEnum
 
 from fanin.wire.fields import Field, byte_length, pack_fields
 
@@ -52,6 +53,13 @@ TCP = (
 )
 
 
+class Encap(StrEnum):
+    """How a header of fanin's travels: raw Ethernet or UDP over IPv4."""
+
+    L2 = "l2"
+    UDP = "udp"
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """Addresses of one end: 48-bit MAC, 32-bit IPv4 address, UDP port."""
@@ -71,13 +79,14 @@ def internet_checksum(data: bytes) -> int:
     return ~total & 0xFFFF
 
 
-def encode_udp(payload: bytes, *, source: Endpoint, destination: Endpoint) -> bytes:
+def encode_udp(payload: bytes, *, source: Endpoint, destination: Endpoint, tos: int = 0) -> bytes:
     """Ethernet, IPv4 and UDP (checksum 0: none) in front of a payload, without padding and FCS."""
     udp_length = byte_length(UDP) + len(payload)
     ethernet = {"destination": destination.mac, "source": source.mac, "ethertype": ETHERTYPE_IPV4}
     ip = {
         "version": 4,
         "ihl": 5,
+        "tos": tos,
         "length": byte_length(IPV4) + udp_length,
         "ttl": TTL,
         "protocol": IP_PROTOCOL_UDP,

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
-from fanin.wire.ethernet import ETHERNET
+from fanin.wire.ethernet import ETHERNET, Encap
 from fanin.wire.fields import Field, byte_length, pack_fields, unpack_fields
+from fanin.wire.link import ETHERTYPE_LINK, LinkFormat, LinkKind
 
-ETHERTYPE_RING = 0x88B6  # IEEE 802 local experimental
 VERSION = 1
-
-
-class RingKind(IntEnum):
-    """What a frame of the ring is: words for the node behind, its two answers, and the question for one."""
-
-    DATA = 0
-    ACK = 1
-    NAK = 2
-    PROBE = 3
-
 
 RING = (
     Field("version", 4, "1"),
@@ -38,8 +27,14 @@ RING = (
     Field("length", 16, "DATA: words in the payload when decompressed"),
 )
 
-RING_HEADER_BYTES = byte_length(ETHERNET) + byte_length(RING)
-RING_CONTROL_BYTES = 64  # of all kinds but DATA, zeros behind the header
+RING_LINK = LinkFormat(
+    fields=RING,
+    version=VERSION,
+    job=("job",),
+    agreed=("nodes", "codec", "parameters"),
+    data=("operation", "count", "length"),
+    limit="count",
+)
 
 
 @dataclass(frozen=True)
@@ -61,10 +56,11 @@ class RingFrame:
 
 def encode_ring(frame: RingFrame, *, beat_bytes: int, source: int, destination: int) -> bytes:
     """The frame between two MAC addresses, padded with zeros to whole beats, without FCS."""
-    ethernet = {"destination": destination, "source": source, "ethertype": ETHERTYPE_RING}
+    ethernet = {"destination": destination, "source": source, "ethertype": ETHERTYPE_LINK}
     data = pack_fields(ETHERNET, ethernet)
     data += pack_fields(RING, {f.name: getattr(frame, f.name) for f in RING}) + frame.payload
-    return data.ljust(max(-(-len(data) // beat_bytes) * beat_bytes, RING_CONTROL_BYTES), b"\0")
+    size = RING_LINK.frame_bytes(frame.kind, len(frame.payload), encap=Encap.L2, beat_bytes=beat_bytes)
+    return data.ljust(size, b"\0")
 
 
 def decode_ring(data: bytes, *, beat_bytes: int) -> RingFrame:
@@ -73,5 +69,6 @@ def decode_ring(data: bytes, *, beat_bytes: int) -> RingFrame:
     A payload of n beats makes a frame of n + 1: with 64-byte beats the last one is half padding.
     """
     header = unpack_fields(RING, data[byte_length(ETHERNET) :])
-    size = len(data) - beat_bytes if header["kind"] == RingKind.DATA else 0
-    return RingFrame(payload=data[RING_HEADER_BYTES : RING_HEADER_BYTES + size], **header)
+    size = len(data) - beat_bytes if header["kind"] == LinkKind.DATA else 0
+    begin = RING_LINK.header_bytes(Encap.L2)
+    return RingFrame(payload=data[begin : begin + size], **header)

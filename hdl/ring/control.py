@@ -8,7 +8,7 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.ring.link_job import LinkFailure, LinkStatus
+from fanin.hdl.net.link.job import LinkFailure, LinkStatus
 from fanin.hdl.ring.registers import FAILURE_BITS, Failure
 
 SETTLE = 8  # cycles in which nothing moves, before a reset; a power of two

@@ -11,14 +11,15 @@ from fanin.hdl.bus.axi4 import AXI4LiteSignature, join_memory, memory_signature
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.register_map import RegisterMap
 from fanin.hdl.bus.registers import RegisterFile
+from fanin.hdl.net.link.link import ReliableLink
 from fanin.hdl.ring.control import RingControl
 from fanin.hdl.ring.engine import RingEngine, RingEvents
-from fanin.hdl.ring.link import RingLink
-from fanin.hdl.ring.link_job import RingJob
+from fanin.hdl.ring.link_job import RING_JOB
 from fanin.hdl.ring.registers import LINK_COUNTERS, ring_constants, ring_registers
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 from fanin.ring import MIN_NODES, RingConfig
+from fanin.wire.ring import RING_LINK
 
 
 class RingNode(wiring.Component):
@@ -79,7 +80,8 @@ class RingNode(wiring.Component):
         m.submodules.control = control = RingControl()
         engine = RingEngine(config=config, queue=self.queue)
         m.submodules.engine = ResetInserter(control.reset)(engine)
-        m.submodules.link = link = RingLink(
+        m.submodules.link = link = ReliableLink(
+            form=RING_LINK,
             data_width=config.width,
             frame_beats=config.frame_beats,
             buffer_frames=config.buffer_frames,
@@ -110,7 +112,7 @@ class RingNode(wiring.Component):
         """What the registers say, to the parts that need it, and whether a ring can be run so."""
         job = link.job
         made = ("job", "codec", "parameters")  # of the others each is a register
-        names = [name for name in RingJob.as_shape().members if name not in made]
+        names = [name for name in RING_JOB.members if name not in made]
         m.d.comb += [job[name].eq(getattr(registers, name)) for name in names]
         m.d.comb += [
             job.job.eq(registers.job_id),

@@ -15,7 +15,8 @@ from fanin.hdl.bus.common_registers import (
     status_register,
 )
 from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
-from fanin.hdl.ring.link_job import COUNT_BITS, NODE_BITS, LinkCounters, RingJob
+from fanin.hdl.net.link.job import LinkCounters
+from fanin.hdl.ring.link_job import COUNT_BITS, NODE_BITS, RING_JOB
 from fanin.hdl.ring.share import SHARE_BITS
 from fanin.ring import MAX_NODES, MIN_NODES, RingConfig
 
@@ -47,7 +48,7 @@ FAILURE_BITS = max(Failure).bit_length()
 
 def _width(name: str) -> int:
     """Width of a member of the job."""
-    return RingJob.as_shape()[name].width
+    return RING_JOB[name].width
 
 
 def ring_constants(config: RingConfig) -> dict[str, int]:

@@ -12,7 +12,7 @@ from fanin.hdl.net.headers import swap_bytes
 from fanin.hdl.stream.packet import packet_layout, packet_stream
 from fanin.wire.ethernet import ETHERNET
 from fanin.wire.fields import byte_length
-from fanin.wire.ring import ETHERTYPE_RING
+from fanin.wire.link import ETHERTYPE_LINK
 
 _END = byte_length(ETHERNET)  # the EtherType is the last of the header
 
@@ -63,7 +63,7 @@ class ReceiveSteering(wiring.Component):
         with m.If(i.valid):
             m.d.sync += first.eq(i.p.last)
         with m.If(i.valid & first):
-            m.d.sync += is_ring.eq((ethertype == ETHERTYPE_RING) & i.p.keep[_END - 1])
+            m.d.sync += is_ring.eq((ethertype == ETHERTYPE_LINK) & i.p.keep[_END - 1])
         for port, takes in (self.ring, is_ring), (self.host, ~is_ring):
             m.d.comb += [port.valid.eq(valid & takes), port.p.eq(beat)]
         return m

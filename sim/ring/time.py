@@ -17,7 +17,7 @@ from fanin.codec import Bfp, Inceptionn
 from fanin.golden.codec import inceptionn
 from fanin.ring import RingConfig, Slice
 from fanin.sim.network import FCS_BYTES, GAP_BYTES, PREAMBLE_BYTES, SWITCH_NS, LinkConfig
-from fanin.wire.ring import RING_CONTROL_BYTES
+from fanin.wire.link import LINK_CONTROL_BYTES
 
 Float32 = npt.NDArray[np.float32]
 
@@ -113,7 +113,7 @@ class RingTime:
     def _slice_on_link(self, piece: Slice) -> float:
         frames = self._frames(piece)
         data = sum(self._wire(self._frame_bytes(words)) for words in frames)
-        return data + 2 * len(frames) / self.config.ack_frames * self._wire(RING_CONTROL_BYTES)
+        return data + 2 * len(frames) / self.config.ack_frames * self._wire(LINK_CONTROL_BYTES)
 
     @property
     def utilisation(self) -> float:

@@ -22,7 +22,8 @@ from fanin.layers.layer import Parallelism, Shape
 from fanin.layers.schedule import Raster, Schedule
 from fanin.rdma import PRESETS as RDMA_PRESETS
 from fanin.ring import PRESETS as RING_PRESETS
-from fanin.wire.aggregation import Encap
+from fanin.wire.ethernet import Encap
+from fanin.wire.ring import RING_LINK
 from tests.support import slow
 
 SECTIONS = ("Members", "Parameters", "Latency", "Source")
@@ -36,6 +37,7 @@ SMALL = {
     "capacity": 64,
     "completions": 4,
     "config": PRESETS["tiny"],
+    "connections": 3,
     "consumers": 3,
     "count": 4,
     "depth": 264,
@@ -43,6 +45,7 @@ SMALL = {
     "encap": Encap.L2,
     "engines": 2,
     "fifo_depth": 16,
+    "form": RING_LINK,
     "frac": 24,
     "frame": 48,
     "frame_beats": 4,
@@ -74,6 +77,7 @@ SMALL = {
     "sections": (3, 2),
     "registers": node_registers(PRESETS["tiny"]),
     "rounds": 3,
+    "row": 20,
     "rows": 3,
     "schedule": Schedule(
         window.Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),

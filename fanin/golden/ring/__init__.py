@@ -1,1 +1,1 @@
-"""The ring all-reduce, bit for bit: its arithmetic, and its link."""
+"""The ring all-reduce, bit for bit."""

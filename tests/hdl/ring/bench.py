@@ -28,7 +28,7 @@ BYTES = 1 << ADDRESS_WIDTH
 #: Streams that ``halt`` withdraws.
 HALTED = {
     *("AxiWriter.command", "AxiReader.command", "BurstSplitter.command"),
-    *("LocalPath.o", "RingEngine/RegisterSlice.i", "RingNode/RingLink.tx"),
+    *("LocalPath.o", "RingEngine/RegisterSlice.i", "RingNode/ReliableLink.tx"),
 }
 
 

@@ -3,8 +3,8 @@
 
 import pytest
 
+from fanin.hdl.net.link.job import LinkFailure
 from fanin.hdl.ring.control import SETTLE, RingControl
-from fanin.hdl.ring.link_job import LinkFailure
 from fanin.hdl.ring.registers import Failure
 from tests.support import simulate
 

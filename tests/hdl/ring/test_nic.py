@@ -11,7 +11,7 @@ from fanin.hdl.ring.nic import RingNic
 from fanin.hdl.ring.registers import NIC_IDENTITY
 from fanin.host.ring import RingDriver, RingNicDriver
 from fanin.ring import PRESETS
-from fanin.wire.ring import ETHERTYPE_RING
+from fanin.wire.link import ETHERTYPE_LINK
 from tests.hdl.bus.test_registers import Host
 from tests.hdl.stream.frames import beats, frames
 from tests.registers import AsyncRegisterDriver
@@ -22,7 +22,7 @@ MAX_FRAME = 600
 
 
 def frame_of(rng, size, *, ring=False):
-    ethertype = ETHERTYPE_RING.to_bytes(2, "big") if ring else b"\x08\x00"
+    ethertype = ETHERTYPE_LINK.to_bytes(2, "big") if ring else b"\x08\x00"
     return rng.randbytes(12) + ethertype + rng.randbytes(size - 14)
 
 
@@ -49,7 +49,7 @@ def test_frames_pass_both_ways_and_are_counted():
     came = [frame_of(rng, rng.choice(sizes), ring=rng.random() < 0.3) for _ in range(60)]
     errors = {n for n in range(60) if rng.random() < 0.2}
     left = [frame for frame in sent if len(frame) <= MAX_FRAME]
-    others = [n for n, frame in enumerate(came) if int.from_bytes(frame[12:14], "big") != ETHERTYPE_RING]
+    others = [n for n, frame in enumerate(came) if int.from_bytes(frame[12:14], "big") != ETHERTYPE_LINK]
     handed = [came[n] for n in others if n not in errors and len(came[n]) <= MAX_FRAME]
     width, found = CONFIG.width, {}
 

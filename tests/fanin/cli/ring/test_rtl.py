@@ -5,7 +5,7 @@ import json
 import pytest
 from scapy.utils import rdpcap
 
-from fanin.wire.ring import ETHERTYPE_RING
+from fanin.wire.link import ETHERTYPE_LINK
 from tests.fanin.cli.ring.runs import run, run_json, state_of
 
 HARDWARE = "--layers 64,16,10 --nodes 2 --batch 64 --seed 5"
@@ -22,7 +22,7 @@ def test_the_command_trains_in_rtl_as_on_the_model(capsys, tmp_path):
     assert (status, out) == (1, "")
     assert "node 1 has stopped answering: " in err
     kinds = {bytes(frame)[12:14] for frame in rdpcap(str(frames))}
-    assert kinds == {ETHERTYPE_RING.to_bytes(2)}
+    assert kinds == {ETHERTYPE_LINK.to_bytes(2)}
     left = json.loads((folder / "run.json").read_text())
     assert EACH < left["steps"] < 9 * EACH
     done = left["steps"] // EACH

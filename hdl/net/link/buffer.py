@@ -1,4 +1,4 @@
-"""The two buffers of the ring's link: frames that were received, and frames that may have to be sent again."""
+"""The two buffers of a link: frames that were received, and frames that may have to be sent again."""
 
 from typing import Any
 
@@ -7,13 +7,14 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.ring.link_job import FRAME, check_link, link_beat
+from fanin.hdl.net.link.job import check_link, frame_fields, payload_beat
+from fanin.wire.link import LinkFormat
 
 
-def record_layout(frames: int, frame_beats: int) -> data.StructLayout:
+def record_layout(form: LinkFormat, frames: int, frame_beats: int) -> data.StructLayout:
     """A frame: the ``index`` of its first beat, its ``beats``, and the fields of its header."""
     return data.StructLayout(
-        {"index": range(frames * frame_beats), "beats": range(frame_beats + 1), "frame": FRAME}
+        {"index": range(frames * frame_beats), "beats": range(frame_beats + 1), "frame": frame_fields(form)}
     )
 
 
@@ -32,9 +33,9 @@ class ReceiveBuffer(wiring.Component):
     -------
     ``write`` : In, ``en``, ``data`` and ``last``
     ``close`` : In, ``en``, ``keep`` and ``frame``
-        The frame that was being written has ended: ``operation``, ``count`` and ``length`` of it. ``keep`` only
-        with ``en``, which is not together with ``write``.
-    ``o`` : Out, stream of :func:`~fanin.hdl.ring.link_job.link_beat`
+        The frame that was being written has ended: what its header says of it. ``keep`` only with ``en``, which
+        is not together with ``write``.
+    ``o`` : Out, stream of :func:`~fanin.hdl.net.link.job.payload_beat`
     ``full`` : Out, 1
         There is no room for a whole frame; follows ``close`` by 1 cycle.
     ``consumed`` : Out, 1
@@ -42,6 +43,7 @@ class ReceiveBuffer(wiring.Component):
 
     Parameters
     ----------
+    ``form`` : LinkFormat
     ``data_width`` : int, 256 or 512, bits
     ``frame_beats`` : int, 1 to 4096
     ``buffer_frames`` : int, 2 to 256
@@ -52,11 +54,12 @@ class ReceiveBuffer(wiring.Component):
 
     Source
     ------
-    docs/systems/ring.md, "The link".
+    docs/systems/link.md.
     """
 
-    def __init__(self, *, frame_beats: int, data_width: int = 512, buffer_frames: int = 32):
+    def __init__(self, *, form: LinkFormat, frame_beats: int, data_width: int = 512, buffer_frames: int = 32):
         check_link(data_width=data_width, frame_beats=frame_beats, buffer_frames=buffer_frames)
+        self.form = form
         self.data_width = data_width
         self.frame_beats = frame_beats
         self.buffer_frames = buffer_frames
@@ -64,8 +67,8 @@ class ReceiveBuffer(wiring.Component):
         super().__init__(
             {
                 "write": In(data.StructLayout({"en": 1, "data": data_width, "last": 1})),
-                "close": In(data.StructLayout({"en": 1, "keep": 1, "frame": FRAME})),
-                "o": Out(stream.Signature(link_beat(data_width))),
+                "close": In(data.StructLayout({"en": 1, "keep": 1, "frame": frame_fields(form)})),
+                "o": Out(stream.Signature(payload_beat(form, data_width))),
                 "full": Out(1),
                 "consumed": Out(1),
             }
@@ -78,7 +81,7 @@ class ReceiveBuffer(wiring.Component):
         committed frames only, since it counts those. The memory's output register is the payload of ``o``.
         """
         m = Module()
-        m.submodules.frames = frames = Memory(shape=FRAME, depth=self.buffer_frames, init=[])
+        m.submodules.frames = frames = Memory(shape=frame_fields(self.form), depth=self.buffer_frames, init=[])
         m.submodules.storage = storage = Memory(
             shape=data.StructLayout({"data": self.data_width, "last": 1}), depth=self.beats, init=[]
         )
@@ -117,7 +120,7 @@ class ReceiveBuffer(wiring.Component):
             read.en.eq(free & Mux(o.valid & read.data.last, level > 1, level > 0)),
             o.payload.data.eq(read.data.data),
             o.payload.last.eq(read.data.last),
-            *(o.payload[name].eq(frames.data[name]) for name in FRAME.members),
+            *(o.payload[name].eq(frames.data[name]) for name in self.form.data),
         ]
         leaves = o.valid & o.ready & read.data.last
         m.d.sync += self.consumed.eq(leaves)
@@ -139,7 +142,7 @@ class ReplayBuffer(wiring.Component):
 
     Members
     -------
-    ``i`` : In, stream of :func:`~fanin.hdl.ring.link_job.link_beat`
+    ``i`` : In, stream of :func:`~fanin.hdl.net.link.job.payload_beat`
         Ready while ``can_take``.
     ``can_take`` : In, 1
         There is place for another frame; constant inside a frame.
@@ -154,6 +157,7 @@ class ReplayBuffer(wiring.Component):
 
     Parameters
     ----------
+    ``form`` : LinkFormat
     ``data_width`` : int, 256 or 512, bits
     ``frame_beats`` : int, 1 to 4096
     ``replay_frames`` : int, a power of two, 2 to 256
@@ -165,11 +169,17 @@ class ReplayBuffer(wiring.Component):
 
     Source
     ------
-    docs/systems/ring.md, "The link".
+    docs/systems/link.md.
     """
 
     def __init__(
-        self, *, frame_beats: int, data_width: int = 512, replay_frames: int = 32, first_sequence: int = 0
+        self,
+        *,
+        form: LinkFormat,
+        frame_beats: int,
+        data_width: int = 512,
+        replay_frames: int = 32,
+        first_sequence: int = 0,
     ):
         check_link(
             data_width=data_width,
@@ -177,6 +187,7 @@ class ReplayBuffer(wiring.Component):
             replay_frames=replay_frames,
             first_sequence=first_sequence,
         )
+        self.form = form
         self.data_width = data_width
         self.frame_beats = frame_beats
         self.replay_frames = replay_frames
@@ -185,11 +196,11 @@ class ReplayBuffer(wiring.Component):
         index = range(self.beats)
         super().__init__(
             {
-                "i": In(stream.Signature(link_beat(data_width))),
+                "i": In(stream.Signature(payload_beat(form, data_width))),
                 "can_take": In(1),
                 "taken": Out(1),
                 "number": In(range(replay_frames)),
-                "record": Out(record_layout(replay_frames, frame_beats)),
+                "record": Out(record_layout(form, replay_frames, frame_beats)),
                 "read": In(data.StructLayout({"en": 1, "index": index})),
                 "data": Out(data_width),
             }
@@ -199,9 +210,8 @@ class ReplayBuffer(wiring.Component):
         """Beats lie one after the other, across frames; a record is written with a frame's last beat."""
         m = Module()
         m.submodules.storage = storage = Memory(shape=self.data_width, depth=self.beats, init=[])
-        m.submodules.records = records = Memory(
-            shape=record_layout(self.replay_frames, self.frame_beats), depth=self.replay_frames, init=[]
-        )
+        shape = record_layout(self.form, self.replay_frames, self.frame_beats)
+        m.submodules.records = records = Memory(shape=shape, depth=self.replay_frames, init=[])
         write, read = storage.write_port(), storage.read_port()
         note, lookup = records.write_port(), records.read_port(domain="comb")
         number = Signal(range(self.replay_frames), init=self.first_sequence % self.replay_frames)
@@ -219,7 +229,7 @@ class ReplayBuffer(wiring.Component):
             note.addr.eq(number),
             note.data.index.eq(first),
             note.data.beats.eq(beats + 1),
-            *(note.data.frame[name].eq(beat[name]) for name in FRAME.members),
+            *(note.data.frame[name].eq(beat[name]) for name in self.form.data),
             lookup.addr.eq(self.number),
             self.record.eq(lookup.data),
             read.en.eq(self.read.en),

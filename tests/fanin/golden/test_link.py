@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from fanin.golden.ring.link import SEQUENCES, Answer, Receiver, Sender, distance
-from fanin.wire.ring import RingKind
+from fanin.golden.link import SEQUENCES, Answer, Receiver, Sender, distance
+from fanin.wire.link import LinkKind
 from tests.support import new_seed
 
 PROBE = "probe"
@@ -131,7 +131,7 @@ def test_an_answer_to_what_was_never_sent_grants_room_and_frees_nothing():
     sender = Sender(replay_frames=4, retries=3)
     assert sender.offer(b"x")
     sender.timeout()
-    sender.answer(Answer(RingKind.NAK, sequence=1, count=1))
+    sender.answer(Answer(LinkKind.NAK, sequence=1, count=1))
     assert (sender.timeouts, sender.limit, list(sender.frames)) == (0, 1, [b"x"])
     assert sender.send() == (0, b"x")
 
@@ -140,13 +140,41 @@ def test_one_nak_for_a_gap():
     receiver = Receiver(buffer_frames=8)
     receiver.answer()
     assert not receiver.receive(2, b"c")
-    assert receiver.answer().kind is RingKind.NAK
+    assert receiver.answer().kind is LinkKind.NAK
     assert not receiver.receive(3, b"d")
     assert receiver.answer() is None
     assert receiver.receive(0, b"a")
-    assert receiver.answer().kind is RingKind.ACK
+    assert receiver.answer().kind is LinkKind.ACK
     assert not receiver.receive(2, b"c")
-    assert receiver.answer().kind is RingKind.NAK
+    assert receiver.answer().kind is LinkKind.NAK
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_published_mode_ends_with_the_first_loss_and_never_sends_again(seed):
+    """A network in order loses one frame, maybe the last; what was taken is what came before it."""
+    rng = random.Random(seed + new_seed())
+    payloads = [bytes([k]) for k in range(20)]
+    sender = Sender(replay_frames=4, retries=10**6, published=True)
+    receiver = Receiver(buffer_frames=3, published=True)
+    missing, offered, sent, taken = rng.randrange(20), 0, [], []
+    for _ in range(500):
+        if offered < len(payloads):
+            offered += sender.offer(payloads[offered])
+        while frame := sender.send():
+            sent.append(frame[0])
+            if frame[0] != missing:
+                receiver.receive(*frame)
+        if sender.timeout():
+            receiver.probe(sender.fresh)
+        if receiver.lost:
+            break
+        if receiver.frames and rng.random() < 0.5:
+            taken.append(receiver.consume())
+        if answer := receiver.answer():
+            sender.answer(answer)
+    assert receiver.lost
+    assert taken + list(receiver.frames) == payloads[:missing]
+    assert sent == list(range(len(sent)))
 
 
 def test_distances_wrap():

@@ -1,40 +1,42 @@
-"""From frames of the ring to payloads and answers."""
+"""From frames to payloads and answers."""
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.net.headers import swap_bytes
-from fanin.hdl.ring.link_job import COUNT_BITS, FRAME, HEADER, SEQUENCE_BITS, RingJob, check_link
+from fanin.hdl.net.link.encapsulation import comes_from, header_view, is_other_traffic
+from fanin.hdl.net.link.job import SEQUENCE_BITS, check_link, frame_fields, job_layout
 from fanin.hdl.stream.packet import packet_stream
-from fanin.wire.ring import ETHERTYPE_RING, RING_CONTROL_BYTES, RING_HEADER_BYTES, VERSION, RingKind
-
-HEADER_BITS = 8 * RING_HEADER_BYTES
+from fanin.wire.ethernet import Encap
+from fanin.wire.link import LINK_CONTROL_BYTES, LinkFormat, LinkKind
 
 # An ACK or a NAK that has come.
-ANSWER = data.StructLayout({"valid": 1, "nak": 1, "sequence": SEQUENCE_BITS, "count": COUNT_BITS})
+ANSWER = data.StructLayout({"valid": 1, "nak": 1, "sequence": SEQUENCE_BITS, "limit": SEQUENCE_BITS})
 
-# What a frame was; one pulse at most, when it has ended.
+# What a frame was; one pulse at most when it has ended, and ``lost`` beside another.
 VERDICT = data.StructLayout(
-    dict.fromkeys(("bad_fcs", "foreign", "mismatch", "received", "duplicate", "ahead", "no_room", "probe"), 1)
+    dict.fromkeys(
+        ("bad_fcs", "foreign", "mismatch", "received", "duplicate", "ahead", "no_room", "probe", "lost"), 1
+    )
 )
 
 
-class RingReceiver(wiring.Component):
+class LinkReceiver(wiring.Component):
     """Judge frames: a DATA frame that is whole, right and the next one is kept, answers are handed on.
 
     The payload is written while it arrives, and kept or forgotten when the frame has ended. A frame is foreign
-    unless EtherType, version, job, kind, source and length are right: DATA and PROBE come from the node before,
-    ACK and NAK from the next node; beats are whole, DATA has at most ``frame_beats`` of payload, at least
+    unless EtherType, version, job, kind, source and length are right: DATA and PROBE come from the end before,
+    ACK and NAK from the next one; beats are whole, DATA has at most ``frame_beats`` of payload, at least
     one, others are 64 bytes. The destination is not looked at: it follows from source and kind.
 
     Members
     -------
     ``i`` : In, packet stream of ``data_width`` bits with ``error``
         Always ready: a MAC does not wait.
-    ``job`` : In, RingJob
+    ``job`` : In, :func:`~fanin.hdl.net.link.job.job_layout`
     ``running`` : In, 1
         Frames that begin or end without it are dropped.
     ``full`` : In, 1
@@ -43,19 +45,24 @@ class RingReceiver(wiring.Component):
         A beat of the payload.
     ``close`` : Out, ``en``, ``keep`` and ``frame``
         The frame has ended; not together with ``write``.
-    ``answer`` : Out, ``valid``, ``nak``, ``sequence`` and ``count``
+    ``answer`` : Out, ``valid``, ``nak``, ``sequence`` and ``limit``
         An ACK or NAK has come.
     ``verdict`` : Out, one bit each
-        What the frame that has ended was: ``bad_fcs``, ``foreign``, ``mismatch`` (nodes, codec or parameters
-        are not the job's), ``received`` (and kept), ``duplicate``, ``ahead`` (there is a gap before it),
-        ``no_room``, ``probe``. None for ACK and NAK.
+        What the frame that has ended was: ``bad_fcs``, ``foreign``, ``mismatch`` (what
+        both ends agree on is not the job's), ``received`` (and kept), ``duplicate``, ``ahead`` (there is a gap
+        before it), ``no_room``, ``probe``. None for ACK and NAK. In published mode also ``lost``: it is missing
+        itself, or shows that one is.
     ``expected`` : Out, 32
         Sequence number of the next frame to be kept; follows ``close`` by 1 cycle.
 
     Parameters
     ----------
+    ``form`` : LinkFormat
+    ``encap`` : Encap
     ``data_width`` : int, 256 or 512, bits
     ``frame_beats`` : int, 1 to 4096
+    ``published`` : bool
+        A PROBE has the sender's next sequence number.
     ``first_sequence`` : int, 0 to 2^32 − 1
 
     Latency
@@ -65,22 +72,37 @@ class RingReceiver(wiring.Component):
 
     Source
     ------
-    docs/systems/ring.md, "Frames".
+    docs/systems/link.md, "Frames".
     """
 
-    def __init__(self, *, frame_beats: int, data_width: int = 512, first_sequence: int = 0):
+    def __init__(
+        self,
+        *,
+        form: LinkFormat,
+        frame_beats: int,
+        encap: Encap = Encap.L2,
+        data_width: int = 512,
+        published: bool = False,
+        first_sequence: int = 0,
+    ):
         check_link(data_width=data_width, frame_beats=frame_beats, first_sequence=first_sequence)
+        self.form = form
+        self.encap = encap
+        self.header_bits = 8 * form.header_bytes(encap)
+        self.header_beats = -(-self.header_bits // data_width)
+        self.control_beats = 8 * LINK_CONTROL_BYTES // data_width
         self.data_width = data_width
         self.frame_beats = frame_beats
+        self.published = published
         self.first_sequence = first_sequence
         super().__init__(
             {
                 "i": In(packet_stream(data_width, error=True)),
-                "job": In(RingJob),
+                "job": In(job_layout(form, encap)),
                 "running": In(1),
                 "full": In(1),
                 "write": Out(data.StructLayout({"en": 1, "data": data_width, "last": 1})),
-                "close": Out(data.StructLayout({"en": 1, "keep": 1, "frame": FRAME})),
+                "close": Out(data.StructLayout({"en": 1, "keep": 1, "frame": frame_fields(form)})),
                 "answer": Out(ANSWER),
                 "verdict": Out(VERDICT),
                 "expected": Out(SEQUENCE_BITS, init=first_sequence),
@@ -93,69 +115,83 @@ class RingReceiver(wiring.Component):
         The shortest DATA frame has two beats, so the verdict on one moves ``expected`` in time for the next.
         """
         m = Module()
-        header = Signal(HEADER)
+        header = Signal(header_view(self.form, self.encap))
         beat = self.i.payload
-        first = Signal(init=1, reset_less=True)  # a reset comes at any time, and frames go on
-        m.d.comb += [self.i.ready.eq(1), header.eq(swap_bytes(beat.data[:HEADER_BITS]))]
+        whole = beat.data[: self.header_bits]
+        # Beats of the frame so far, up to those of its header. A reset comes at any time, and frames go on.
+        place = Signal(range(self.header_beats + 1), reset_less=True)
+        m.d.comb += self.i.ready.eq(1)
         with m.If(self.i.valid):
-            m.d.sync += first.eq(beat.last)
+            m.d.sync += place.eq(Mux(beat.last, 0, Mux(place == self.header_beats, place, place + 1)))
+        if self.header_beats > 1:
+            older = Signal(self.header_bits - self.data_width, reset_less=True)
+            whole = Cat(older, beat.data)
+            with m.If(self.i.valid):
+                m.d.sync += older.eq(whole[self.data_width :])
+        m.d.comb += header.eq(swap_bytes(whole))
 
-        compared = self._compare(m, self.i.valid & first, header)
-        aligned = self._realign(m, first)
+        compared = self._compare(m, place, header)
+        aligned = self._realign(m, place)
         over = self._write(m, aligned)
         self._judge(m, compared, aligned, over)
         return m
 
-    def _compare(self, m: Module, begins: Value, header: Any) -> Any:
+    def _compare(self, m: Module, place: Signal, header: Any) -> Any:
         """The header's fields, held until the next header, and which of them are wrong.
 
-        ``strange``: no frame of this ring's job. Which source is wrong depends on the kind, see ``_judge``.
+        ``strange``: no frame of this link's job. Which source is wrong depends on the kind, see ``_judge``.
         """
-        ring, ethernet, job = header.ring, header.ethernet, self.job
+        link, job, form, encap = header.link, self.job, self.form, self.encap
         compared = Signal(
             data.StructLayout(
-                {"ring": ring.shape(), "strange": 1, "not_previous": 1, "not_next": 1, "mismatch": 1}
+                {"link": link.shape(), "strange": 1, "not_previous": 1, "not_next": 1, "mismatch": 1}
             ),
             init={"strange": 1},  # until a frame begins: a reset drops the rest of one
         )
-        with m.If(begins):
+        if self.header_beats > 1:
+            with m.If(self.i.valid & (place == 0)):  # it may end before its header does
+                m.d.sync += compared.strange.eq(1)
+        with m.If(self.i.valid & (place == self.header_beats - 1)):
             m.d.sync += [
-                compared.ring.eq(ring),
+                compared.link.eq(link),
                 compared.strange.eq(
-                    (ethernet.ethertype != ETHERTYPE_RING)
-                    | (ring.version != VERSION)
-                    | (ring.kind > max(RingKind))
-                    | (ring.job != job.job)
+                    is_other_traffic(header, encap)
+                    | (link.version != form.version)
+                    | (link.kind > max(LinkKind))
+                    | Cat(link[name] != job[name] for name in form.job).any()
                     | ~self.running
                 ),
-                compared.not_previous.eq(ethernet.source != job.previous_mac),
-                compared.not_next.eq(ethernet.source != job.next_mac),
-                compared.mismatch.eq(
-                    (ring.nodes != job.nodes) | (ring.codec != job.codec) | (ring.parameters != job.parameters)
-                ),
+                compared.not_previous.eq(~comes_from(header, job, "previous", encap)),
+                compared.not_next.eq(~comes_from(header, job, "next", encap)),
+                compared.mismatch.eq(Cat(link[name] != job[name] for name in form.agreed).any()),
             ]
         return compared
 
-    def _realign(self, m: Module, first: Signal) -> Any:
-        """The beat a cycle later, its payload whole; ``number`` counts the beats after the first, up to 2."""
+    def _realign(self, m: Module, place: Signal) -> Any:
+        """The beat a cycle later, its payload whole; ``number`` counts beats behind the first, up to ``most``.
+
+        ``header``: no payload is whole yet.
+        """
         beat = self.i.payload
-        aligned = Signal(
-            data.StructLayout({"valid": 1, "first": 1, "last": 1, "bad_fcs": 1, "partial": 1, "number": 2})
-        )
+        most = max(self.header_beats, self.control_beats)
+        flags = dict.fromkeys(("valid", "header", "last", "bad_fcs", "partial"), 1)
+        aligned = Signal(data.StructLayout({**flags, "number": range(most + 1)}))
         payload = Signal(self.data_width, reset_less=True)
         m.d.sync += [
             aligned.valid.eq(self.i.valid),
-            aligned.first.eq(first),
+            aligned.header.eq(place != self.header_beats),
             aligned.last.eq(beat.last),
             aligned.bad_fcs.eq(beat.error),
             aligned.partial.eq(~beat.keep[-1]),
         ]
         with m.If(self.i.valid):
-            m.d.sync += aligned.number.eq(Mux(first, 0, Mux(aligned.number[1], 2, aligned.number + 1)))
+            number = aligned.number
+            m.d.sync += number.eq(Mux(place == 0, 0, Mux(number == most, most, number + 1)))
             m.d.sync += payload.eq(beat.data)
-            if self.data_width > HEADER_BITS:
-                rest = Signal(self.data_width - HEADER_BITS, reset_less=True)
-                m.d.sync += [rest.eq(beat.data[HEADER_BITS:]), payload.eq(Cat(rest, beat.data[:HEADER_BITS]))]
+            at = self.header_bits
+            if self.data_width > at:
+                rest = Signal(self.data_width - at, reset_less=True)
+                m.d.sync += [rest.eq(beat.data[at:]), payload.eq(Cat(rest, beat.data[:at]))]
         m.d.comb += [self.write.data.eq(payload), self.write.last.eq(aligned.last)]
         return aligned
 
@@ -167,8 +203,8 @@ class RingReceiver(wiring.Component):
         beats = Signal(range(self.frame_beats + 1))
         over = Signal(data.StructLayout({"long": 1, "no_room": 1, "any": 1}))
         too_many = Signal()
-        m.d.comb += self.write.en.eq(aligned.valid & ~aligned.first & ~self.full & ~too_many)
-        with m.If(aligned.valid & aligned.first):
+        m.d.comb += self.write.en.eq(aligned.valid & ~aligned.header & ~self.full & ~too_many)
+        with m.If(aligned.valid & aligned.header):
             m.d.sync += [beats.eq(0), too_many.eq(0), over.eq(0)]
         with m.Elif(aligned.valid):
             m.d.sync += [
@@ -182,7 +218,7 @@ class RingReceiver(wiring.Component):
 
     def _judge(self, m: Module, compared: Any, aligned: Any, over: Any) -> None:
         """``end``: of the frame that has ended. Its number is the ``expected`` one, ``before`` it, or ahead."""
-        ring = compared.ring
+        link, form = compared.link, self.form
         end = Signal(
             data.StructLayout(
                 dict.fromkeys(
@@ -190,15 +226,17 @@ class RingReceiver(wiring.Component):
                 )
             )
         )
-        fields = Signal(data.StructLayout({**FRAME.members, "sequence": SEQUENCE_BITS}), reset_less=True)
+        names = ("sequence", form.limit, *form.data)
+        fields = Signal(data.StructLayout({name: link[name].shape() for name in names}), reset_less=True)
         is_expected = Signal()
         before = Signal()
         ends = aligned.valid & aligned.last
         # Kinds are DATA 0, ACK 1, NAK 2, PROBE 3; any other is ``strange``.
-        is_answer = ring.kind[0] ^ ring.kind[1]
-        is_data = ring.kind[:2] == RingKind.DATA
-        control_beats = -(-8 * RING_CONTROL_BYTES // self.data_width)
-        wrong_length = Mux(is_data, aligned.number == 0, aligned.number != control_beats - 1)
+        is_answer = link.kind[0] ^ link.kind[1]
+        is_data = link.kind[:2] == LinkKind.DATA
+        wrong_length = Mux(
+            is_data, aligned.number < self.header_beats, aligned.number != self.control_beats - 1
+        )
         wrong_source = Mux(is_answer, compared.not_next, compared.not_previous)
         m.d.sync += [
             end.closing.eq(ends),
@@ -207,12 +245,12 @@ class RingReceiver(wiring.Component):
             end.foreign.eq(compared.strange | wrong_source | wrong_length | aligned.partial),
             end.data.eq(is_data & ~compared.mismatch),
             end.mismatch.eq(is_data & compared.mismatch),
-            end.probe.eq(ring.kind == RingKind.PROBE),
+            end.probe.eq(link.kind == LinkKind.PROBE),
             end.answer.eq(is_answer),
-            end.nak.eq(ring.kind == RingKind.NAK),
-            *(fields[name].eq(ring[name]) for name in fields.shape().members),
-            is_expected.eq(ring.sequence == self.expected),
-            before.eq((ring.sequence - self.expected)[SEQUENCE_BITS - 1]),
+            end.nak.eq(link.kind == LinkKind.NAK),
+            *(fields[name].eq(link[name]) for name in fields.shape().members),
+            is_expected.eq(link.sequence == self.expected),
+            before.eq((link.sequence - self.expected)[SEQUENCE_BITS - 1]),
         ]
         good = end.valid & ~end.foreign
         right = good & end.data & ~over.long
@@ -229,10 +267,13 @@ class RingReceiver(wiring.Component):
             self.answer.valid.eq(good & end.answer),
             self.answer.nak.eq(end.nak),
             self.answer.sequence.eq(fields.sequence),
-            self.answer.count.eq(fields.count),
+            self.answer.limit.eq(fields[form.limit]),
             self.close.en.eq(end.closing),
             self.close.keep.eq(verdict.received),
-            *(self.close.frame[name].eq(fields[name]) for name in FRAME.members),
+            *(self.close.frame[name].eq(fields[name]) for name in form.data),
         ]
+        if self.published:
+            missed = right & (~is_expected | over.no_room) | verdict.probe & ~is_expected
+            m.d.comb += verdict.lost.eq(missed & ~before)
         with m.If(verdict.received):
             m.d.sync += self.expected.eq(self.expected + 1)

@@ -14,10 +14,11 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
-from fanin.hdl.ring.link import RingLink
-from fanin.hdl.ring.link_job import LinkCounters
+from fanin.hdl.net.link.job import LinkCounters
+from fanin.hdl.net.link.link import ReliableLink
 from fanin.sim.rtl.stalls import Side, Stalls
-from fanin.wire.ring import RingFrame, RingKind, decode_ring, encode_ring
+from fanin.wire.link import LinkKind
+from fanin.wire.ring import RING_LINK, RingFrame, decode_ring, encode_ring
 from tests.hdl.aggregation.bench import beats_of
 
 RING = 5
@@ -30,7 +31,7 @@ def mac(node: int) -> int:
 
 
 def job(node: int = 0, nodes: int = 2, **other: int) -> dict[str, int]:
-    """RingJob of a node."""
+    """Job of a node."""
     return {
         "job": RING,
         "nodes": nodes,
@@ -50,7 +51,7 @@ class Links(wiring.Component):
     """Links side by side, as ``link``, not connected."""
 
     def __init__(self, count: int, **parameters: Any):
-        self.parts = [RingLink(**parameters) for _ in range(count)]
+        self.parts = [ReliableLink(form=RING_LINK, **parameters) for _ in range(count)]
         super().__init__({"link": Out(self.parts[0].signature).array(count)})
 
     def elaborate(self, platform: Any) -> Module:
@@ -75,10 +76,10 @@ def as_frame(beats: list[dict[str, int]], sequence: int, width: int, **other: in
     """The DATA frame that carries a payload."""
     said = {name: beats[0][name] for name in ("operation", "count", "length")}
     data = b"".join(beat["data"].to_bytes(width // 8, "little") for beat in beats)
-    return ring_frame(RingKind.DATA, sequence=sequence, payload=data, **(said | other))
+    return ring_frame(LinkKind.DATA, sequence=sequence, payload=data, **(said | other))
 
 
-def ring_frame(kind: RingKind, **other: Any) -> RingFrame:
+def ring_frame(kind: LinkKind, **other: Any) -> RingFrame:
     """A frame of the ring that :func:`job` describes."""
     return RingFrame(**({"kind": kind, "job": RING, "nodes": 2, "codec": 1, "parameters": 0x0A12} | other))
 
@@ -209,9 +210,37 @@ class Wires:
         if status >> 2 & 1 and index not in self.failed:
             self.failed[index] = (self.cycle, status >> 3)
 
-    def kinds(self, link: int) -> list[RingKind]:
+    def kinds(self, link: int) -> list[LinkKind]:
         """What a link has sent."""
         return [decode_ring(s.frame, beat_bytes=self.width // 8).kind for s in self.sent if s.link == link]
+
+
+def straight(link, frame, cycle):
+    """A network that does nothing to a frame."""
+    return [Delivery(1 - link, frame, delay=20)]
+
+
+def faulty(rng, odds, wires, frames):
+    """A network that loses, doubles, delays and spoils frames, each with probability ``odds``.
+
+    Once all ``frames`` of each link have arrived it is good, so that the last acknowledgement comes through
+    within a timeout.
+    """
+
+    def route(link, frame, cycle):
+        if all(counts["received"] == frames for counts in wires.counts):
+            yield from straight(link, frame, cycle)
+            return
+        if rng.random() < odds:
+            return
+        for _ in range(1 + (rng.random() < odds)):
+            delay = 20 + (rng.randrange(100) if rng.random() < odds else 0)
+            spoilt = rng.random() < odds
+            flip = 1 << rng.randrange(8 * len(frame)) if spoilt else 0
+            copy = (int.from_bytes(frame, "big") ^ flip).to_bytes(len(frame), "big")
+            yield Delivery(1 - link, copy, delay=delay, error=spoilt)
+
+    return route
 
 
 def beats_as_dicts(log: list[tuple[int, Any]]) -> list[dict[str, int]]:

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from fanin.wire.ring import RingKind
-from tests.hdl.ring.link_bench import Delivery, Links, Wires, beats_as_dicts, job, payloads
+from fanin.wire.link import LinkKind
+from tests.hdl.net.link.bench import Links, Wires, beats_as_dicts, faulty, job, payloads, straight
 from tests.support import new_seed, simulate, slow
 
 BEATS = 4
@@ -36,33 +36,6 @@ def exchange(wires, lengths, rng, *, stall=0.0, jobs=None, seed=0, idle=150):
     return log
 
 
-def straight(link, frame, cycle):
-    """A network that does nothing to a frame."""
-    return [Delivery(1 - link, frame, delay=20)]
-
-
-def faulty(rng, odds, wires):
-    """A network that loses, doubles, delays and spoils frames, each with probability ``odds``.
-
-    Once all data have arrived it is good, so that the last acknowledgement comes through within a timeout.
-    """
-
-    def route(link, frame, cycle):
-        if all(counts["received"] == FRAMES for counts in wires.counts):
-            yield from straight(link, frame, cycle)
-            return
-        if rng.random() < odds:
-            return
-        for _ in range(1 + (rng.random() < odds)):
-            delay = 20 + (rng.randrange(100) if rng.random() < odds else 0)
-            spoilt = rng.random() < odds
-            flip = 1 << rng.randrange(8 * len(frame)) if spoilt else 0
-            copy = (int.from_bytes(frame, "big") ^ flip).to_bytes(len(frame), "big")
-            yield Delivery(1 - link, copy, delay=delay, error=spoilt)
-
-    return route
-
-
 @pytest.mark.parametrize(
     ("width", "first"),
     [
@@ -76,7 +49,7 @@ def test_every_frame_arrives_once_and_in_order_over_a_bad_network(width, first):
     rng = random.Random(seed)
     dut = Links(2, data_width=width, first_sequence=first, **SIZES)
     wires = Wires(dut, straight, rng, start=[3, 150], pause=0.2, stall=0.1)
-    wires.route = faulty(rng, 0.1, wires)
+    wires.route = faulty(rng, 0.1, wires, FRAMES)
     lengths = [rng.randint(1, BEATS) for _ in range(FRAMES)]
     exchange(wires, lengths, rng, stall=0.3, seed=seed, idle=450)
     faults = wires.counts[0] + wires.counts[1]
@@ -90,7 +63,7 @@ def test_every_frame_arrives_once_and_in_order_over_a_bad_network(width, first):
     ids=["short-256", "long-512", "short-512", "long-256"],
 )
 def test_both_directions_run_at_full_rate(width, lengths):
-    """A beat leaves in every cycle: the exceptions are those that RingLink's docstring states."""
+    """A beat leaves in every cycle: the exceptions are those that ReliableLink's docstring states."""
     rng = random.Random(width)
     dut = Links(2, data_width=width, frame_beats=max(lengths), buffer_frames=64, replay_frames=32)
     wires = Wires(dut, straight, rng, start=[3, 3])
@@ -98,11 +71,11 @@ def test_both_directions_run_at_full_rate(width, lengths):
     for link in range(2):
         kinds = wires.kinds(link)
         sent = [s for s in wires.sent if s.link == link]
-        first = kinds.index(RingKind.DATA)
-        last = len(kinds) - 1 - kinds[::-1].index(RingKind.DATA)
+        first = kinds.index(LinkKind.DATA)
+        last = len(kinds) - 1 - kinds[::-1].index(LinkKind.DATA)
         beats = sum(len(s.frame) for s in sent[first : last + 1]) * 8 // width
         cycles = sent[last].last - sent[first].first + 1
-        own = kinds[first:last].count(RingKind.ACK) if width == 512 else 0
+        own = kinds[first:last].count(LinkKind.ACK) if width == 512 else 0
         others = wires.counts[1 - link]["acks"] if max(lengths) == 1 else 0
         assert cycles - beats <= own + others
         assert max(lengths) == 1 or beats >= 0.98 * cycles

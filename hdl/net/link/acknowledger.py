@@ -1,4 +1,4 @@
-"""When the node before is answered, and how."""
+"""When the peer is answered, and how."""
 
 from typing import Any
 
@@ -6,25 +6,19 @@ from amaranth import Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.ring.link_job import (
-    ACK_DELAY_BITS,
-    ACK_FRAMES_BITS,
-    SEQUENCE_BITS,
-    RingJob,
-    check_link,
-)
+from fanin.hdl.net.link.job import ACK_DELAY_BITS, ACK_FRAMES_BITS, SEQUENCE_BITS, LinkTiming, check_link
 
 
 class Acknowledger(wiring.Component):
-    """Decide when to answer the node before, and how.
+    """Decide when to answer the peer, and how.
 
     A NAK is due once a gap shows, and not again until the frame that is missing has come. An ACK is due when
-    ``job.ack_frames`` frames were received or consumed since the last answer, ``job.ack_delay`` cycles after
-    the first of them, when asked, and after a reset, to grant the first room.
+    ``timing.ack_frames`` frames were received or consumed since the last answer, ``timing.ack_delay`` cycles
+    after the first of them, when asked, and after a reset, to grant the first room.
 
     Members
     -------
-    ``job`` : In, RingJob
+    ``timing`` : In, LinkTiming
     ``received`` : In, 1
         A frame was kept.
     ``consumed`` : In, 1
@@ -55,7 +49,7 @@ class Acknowledger(wiring.Component):
 
     Source
     ------
-    docs/systems/ring.md, "The link".
+    docs/systems/link.md, "Protocol".
     """
 
     def __init__(self, *, buffer_frames: int = 32, first_sequence: int = 0):
@@ -64,7 +58,7 @@ class Acknowledger(wiring.Component):
         self.first_sequence = first_sequence
         super().__init__(
             {
-                "job": In(RingJob),
+                "timing": In(LinkTiming),
                 "received": In(1),
                 "consumed": In(1),
                 "asked": In(1),
@@ -94,8 +88,8 @@ class Acknowledger(wiring.Component):
             m.d.sync += unanswered.eq(unanswered + events)
         m.d.sync += delay.eq(delay - 1)
         with m.If((unanswered == 0) | self.answered):
-            m.d.sync += delay.eq(self.job.ack_delay)
-        with m.If((unanswered >= self.job.ack_frames) | (delay[-1] & (unanswered != 0))):
+            m.d.sync += delay.eq(self.timing.ack_delay)
+        with m.If((unanswered >= self.timing.ack_frames) | (delay[-1] & (unanswered != 0))):
             m.d.sync += self.ack.eq(1)
         with m.If(self.answered):
             m.d.sync += [self.ack.eq(0), unanswered.eq(events)]

@@ -3,20 +3,15 @@
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth import Module, Mux, Signal, Value, signed
+from amaranth import Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.ring.link_buffer import record_layout
-from fanin.hdl.ring.link_job import (
-    RETRY_BITS,
-    SEQUENCE_BITS,
-    TIMEOUT_BITS,
-    RingJob,
-    check_link,
-)
-from fanin.hdl.ring.link_receive import ANSWER
-from fanin.hdl.ring.link_transmit import data_offer
+from fanin.hdl.net.link.buffer import record_layout
+from fanin.hdl.net.link.job import RETRY_BITS, SEQUENCE_BITS, TIMEOUT_BITS, LinkTiming, check_link
+from fanin.hdl.net.link.receive import ANSWER
+from fanin.hdl.net.link.transmit import data_offer
+from fanin.wire.link import LinkFormat
 
 
 def _before(one: Value, other: Value) -> Value:
@@ -48,77 +43,93 @@ class SendWindow(wiring.Component):
     """Go-back-N: which frame is next, how long to wait for its acknowledgement, when to give up.
 
     Frames from the oldest that is not acknowledged to the newest are kept. The frame to be sent next is offered
-    while the next node has room for it. A NAK goes back to the frame that it names, a timeout to the oldest.
+    while the peer has room for it. A NAK goes back to the frame that it names, a timeout to the oldest.
     If the oldest is to be sent next in any case, since it waits for room, or if no frame is kept, a timeout
     asks for a PROBE instead. So does a reset, to learn of the first room.
 
     Members
     -------
-    ``job`` : In, RingJob
+    ``timing`` : In, LinkTiming
     ``running`` : In, 1
         The link runs. Else no frame is taken, and no time is counted.
     ``watch`` : In, 1
-        Time out also while no frame is kept, to make sure that the next node lives.
+        Time out also while no frame is kept, to make sure that the peer lives.
     ``taken`` : In, 1
         Pulse: one more frame is kept. Only while ``can_take``.
     ``can_take`` : Out, 1
         There is place for another frame; low for a cycle after ``taken``.
     ``number`` : Out, range(replay_frames)
         The frame to be sent next: its place in the replay buffer.
-    ``record`` : In, :func:`~fanin.hdl.ring.link_buffer.record_layout`
+    ``record`` : In, :func:`~fanin.hdl.net.link.buffer.record_layout`
         What the replay buffer knows of that frame.
-    ``offer`` : Out, :func:`~fanin.hdl.ring.link_transmit.data_offer`
+    ``offer`` : Out, :func:`~fanin.hdl.net.link.transmit.data_offer`
     ``sent`` : In, 1
         Pulse: the frame on offer is begun.
+    ``unsent`` : Out, 32
+        Sequence number of the first frame that was never sent.
     ``sent_before`` : Out, 1
         The frame on offer was sent before: it is a retransmission. Means nothing while none is on offer.
-    ``answer`` : In, ``valid``, ``nak``, ``sequence`` and ``count``
-        An ACK or NAK has come. Any answer proves that the next node lives: the retries start over. A larger
-        ``count`` than before grants room. If ``sequence`` was never sent, or is older than another answer's,
-        it frees no frame and goes back to none. ``count`` is taken even then: a correct receiver never
-        acknowledges an unsent frame, and a late answer never carries a larger count.
+    ``answer`` : In, ``valid``, ``nak``, ``sequence`` and ``limit``
+        An ACK or NAK has come. Any answer proves that the peer lives: the retries start over. A larger
+        ``limit`` than before grants room. If ``sequence`` was never sent, or is older than another answer's,
+        it frees no frame and goes back to none. ``limit`` is taken even then: a correct receiver never
+        acknowledges an unsent frame, and a late answer never carries a larger one.
     ``probe`` : Out, 1
         A PROBE is due.
     ``probed`` : In, 1
         Pulse: it was begun.
     ``failed`` : Out, 1
-        ``job.retries`` timeouts in a row without an answer.
+        ``timing.retries`` timeouts in a row without an answer.
     ``idle`` : Out, 1
         No frame is kept.
 
     Parameters
     ----------
+    ``form`` : LinkFormat
     ``frame_beats`` : int, 1 to 4096
     ``replay_frames`` : int, a power of two, 2 to 256
+    ``published`` : bool
+        Never go back: every timeout asks for a PROBE.
     ``first_sequence`` : int, 0 to 2^32 − 1
 
     Latency
     -------
-    2 cycles from ``taken``, ``sent`` or ``answer`` to the next offer. The first timeout comes ``job.timeout``
-    + 3 cycles after the first ``taken``, or after the last answer that freed a frame or granted room; further
-    ones come ``job.timeout`` + 2 cycles apart. ``failed`` and ``probe`` follow 2 cycles after a timeout.
+    2 cycles from ``taken``, ``sent`` or ``answer`` to the next offer. The first timeout comes
+    ``timing.timeout`` + 3 cycles after the first ``taken``, or after the last answer that freed a frame or
+    granted room; further ones come ``timing.timeout`` + 2 cycles apart. ``failed`` and ``probe`` follow 2
+    cycles after a timeout.
 
     Source
     ------
-    docs/systems/ring.md, "The link".
+    docs/systems/link.md, "Protocol".
     """
 
-    def __init__(self, *, frame_beats: int, replay_frames: int = 32, first_sequence: int = 0):
+    def __init__(
+        self,
+        *,
+        form: LinkFormat,
+        frame_beats: int,
+        replay_frames: int = 32,
+        published: bool = False,
+        first_sequence: int = 0,
+    ):
         check_link(frame_beats=frame_beats, replay_frames=replay_frames, first_sequence=first_sequence)
         self.frame_beats = frame_beats
         self.replay_frames = replay_frames
+        self.published = published
         self.first_sequence = first_sequence
         super().__init__(
             {
-                "job": In(RingJob),
+                "timing": In(LinkTiming),
                 "running": In(1),
                 "watch": In(1),
                 "taken": In(1),
                 "can_take": Out(1),
                 "number": Out(range(replay_frames)),
-                "record": In(record_layout(replay_frames, frame_beats)),
-                "offer": Out(data_offer(replay_frames, frame_beats)),
+                "record": In(record_layout(form, replay_frames, frame_beats)),
+                "offer": Out(data_offer(form, replay_frames, frame_beats)),
                 "sent": In(1),
+                "unsent": Out(SEQUENCE_BITS, init=first_sequence),
                 "sent_before": Out(1),
                 "answer": In(ANSWER),
                 "probe": Out(1, init=1),
@@ -154,9 +165,10 @@ class SendWindow(wiring.Component):
         answer_sets_next = self._answer(m, window, timeout, progress)
         with m.If(self.sent & ~self.sent_before):
             m.d.sync += first_unsent.eq(first_unsent + 1)
-        with m.If(answer_sets_next):
+        goes_back = not self.published
+        with m.If(answer_sets_next & goes_back):
             m.d.sync += next_to_send.eq(self.answer.sequence)
-        with m.Elif(timeout):
+        with m.Elif(timeout & goes_back):
             m.d.sync += next_to_send.eq(oldest)
         with m.Elif(self.sent):
             m.d.sync += next_to_send.eq(next_to_send + 1)
@@ -169,10 +181,12 @@ class SendWindow(wiring.Component):
         ]
         m.d.comb += [
             self.number.eq(next_to_send),
+            self.unsent.eq(first_unsent),
             self.offer.sequence.eq(next_to_send),
             self.idle.eq(window.low(oldest) == kept_end),
         ]
-        self._time(m, timeout, progress, window.low(next_to_send) == window.low(oldest))
+        at_oldest = window.low(next_to_send) == window.low(oldest)
+        self._time(m, timeout, progress, at_oldest if goes_back else Const(1))
         return m
 
     def _keep(self, m: Module, window: _Window) -> None:
@@ -192,7 +206,7 @@ class SendWindow(wiring.Component):
 
         Returns whether the frame that the answer names is sent next (``next_to_send`` becomes its number).
 
-        An answer names the frame that the next node waits for. That one is sent next if the answer is a NAK, if
+        An answer names the frame that the peer waits for. That one is sent next if the answer is a NAK, if
         it acknowledges frames that were to be sent again, or if it comes in the cycle of a timeout: that goes
         back to the oldest frame, which is the named one from then on. All takes one cycle, since answers can
         come in a row.
@@ -208,12 +222,12 @@ class SendWindow(wiring.Component):
             answer_sets_next.eq(
                 accept & (answer.nak | timeout | _before(window.next_to_send, answer.sequence))
             ),
-            more_room.eq(answer.valid & _before(limit, answer.count)),
+            more_room.eq(answer.valid & _before(limit, answer.limit)),
         ]
         with m.If(accept):
             m.d.sync += oldest.eq(answer.sequence)
         with m.If(more_room):
-            m.d.sync += limit.eq(answer.count)
+            m.d.sync += limit.eq(answer.limit)
         m.d.sync += progress.eq((accept & _before(oldest, answer.sequence)) | more_room)
         return answer_sets_next
 
@@ -237,10 +251,10 @@ class SendWindow(wiring.Component):
         m.d.comb += timeout.eq(waiting & timer[-1])
         m.d.sync += timer.eq(timer - 1)
         with m.If(~waiting | progress | timeout):
-            m.d.sync += timer.eq(self.job.timeout)
+            m.d.sync += timer.eq(self.timing.timeout)
         start_over = ~self.running | self.answer.valid
         with m.If(start_over | timeout):
-            m.d.sync += retries_left.eq(Mux(start_over, self.job.retries, retries_left) - 1)
+            m.d.sync += retries_left.eq(Mux(start_over, self.timing.retries, retries_left) - 1)
         with m.If(self.probed):
             m.d.sync += self.probe.eq(0)
         with m.If(timed_out & was_at_oldest):

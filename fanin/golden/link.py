@@ -1,4 +1,4 @@
-"""Both ends of the ring's link, event by event: what is sent again, and what is taken (docs/systems/ring.md).
+"""Both ends of a reliable link, event by event: what is sent again, and what is taken (docs/systems/link.md).
 
 Time is the caller's: it moves frames, and says when ``timeout`` or ``ack_delay`` has passed.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from fanin.wire.ring import RingKind
+from fanin.wire.link import LinkKind
 
 SEQUENCES = 1 << 32
 
@@ -22,7 +22,7 @@ def distance(behind: int, ahead: int) -> int:
 class Answer:
     """An ACK or NAK: the next sequence number expected, and the first one for which there is no room."""
 
-    kind: RingKind
+    kind: LinkKind
     sequence: int
     count: int
 
@@ -43,6 +43,7 @@ class Sender:
     limit: int = 0
     timeouts: int = 0
     watch: bool = False  # make sure that the node behind lives, also while no frame is kept
+    published: bool = False  # nothing is sent again
     frames: deque[bytes] = field(default_factory=deque)
 
     @property
@@ -82,7 +83,9 @@ class Sender:
         for _ in range(distance(self.oldest, answer.sequence)):
             self.frames.popleft()
         self.oldest = answer.sequence
-        if answer.kind is RingKind.NAK or distance(self.next, answer.sequence) > 0:
+        if self.published:
+            return
+        if answer.kind is LinkKind.NAK or distance(self.next, answer.sequence) > 0:
             self.next = answer.sequence
 
     def timeout(self) -> bool:
@@ -91,8 +94,9 @@ class Sender:
             return False
         self.timeouts += 1
         nothing_sent = self.next == self.oldest
-        self.next = self.oldest
-        return nothing_sent and not self.failed
+        if not self.published:
+            self.next = self.oldest
+        return (nothing_sent or self.published) and not self.failed
 
 
 @dataclass
@@ -104,22 +108,26 @@ class Receiver:
     expected: int = 0
     events: int = 0  # taken or consumed since the last answer
     gap: bool = False  # a NAK was sent since the last frame taken
-    due: RingKind | None = RingKind.ACK  # the credit to begin with
+    due: LinkKind | None = LinkKind.ACK  # the credit to begin with
+    published: bool = False  # a gap is a loss
+    lost: bool = False  # and there was one: the job ends
     frames: deque[bytes] = field(default_factory=deque)
 
     def receive(self, sequence: int, payload: bytes) -> bool:
         """A DATA frame has come, whole and right; whether it is taken."""
         ahead = distance(self.expected, sequence)
-        if ahead > 0:
-            self.due = self.due if self.gap else RingKind.NAK
+        if self.published and (ahead > 0 or (ahead == 0 and len(self.frames) == self.buffer_frames)):
+            self.lost = True
+        elif ahead > 0:
+            self.due = self.due if self.gap else LinkKind.NAK
             self.gap = True
         elif ahead < 0:
             self._acknowledge()
         elif len(self.frames) < self.buffer_frames:
             self.frames.append(payload)
             self.expected = (self.expected + 1) % SEQUENCES
-            if self.due is RingKind.NAK:
-                self.due = RingKind.ACK
+            if self.due is LinkKind.NAK:
+                self.due = LinkKind.ACK
             self.gap = False
             self._event()
             return True
@@ -131,8 +139,10 @@ class Receiver:
         self._event()
         return payload
 
-    def probe(self) -> None:
-        """A PROBE has come."""
+    def probe(self, sequence: int = 0) -> None:
+        """A PROBE has come; in published mode ``sequence`` is that of the first frame that was never sent."""
+        if self.published and distance(self.expected, sequence) > 0:
+            self.lost = True
         self._acknowledge()
 
     def delay(self) -> None:
@@ -155,4 +165,4 @@ class Receiver:
             self._acknowledge()
 
     def _acknowledge(self) -> None:
-        self.due = self.due or RingKind.ACK
+        self.due = self.due or LinkKind.ACK

@@ -7,9 +7,10 @@ import pytest
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
-from fanin.hdl.ring.link_job import LinkFailure
-from fanin.wire.ring import ETHERTYPE_RING, RingKind, decode_ring
-from tests.hdl.ring.link_bench import (
+from fanin.hdl.net.link.job import LinkFailure
+from fanin.wire.link import ETHERTYPE_LINK, LinkKind
+from fanin.wire.ring import decode_ring
+from tests.hdl.net.link.bench import (
     Delivery,
     Links,
     Wires,
@@ -68,7 +69,7 @@ def of_kind(wires, kind):
     return [(cycle, frame) for cycle, frame in frames if frame.kind == kind]
 
 
-def answer(sequence, count, kind=RingKind.ACK):
+def answer(sequence, count, kind=LinkKind.ACK):
     return ring_frame(kind, nodes=3, sequence=sequence, count=count)
 
 
@@ -85,10 +86,10 @@ def test_latencies_are_those_of_the_docstring(width):
     wires, log = run(width, at=at, tx=mine, received=BEATS, cycles=300, settings=settings, stall=stall)
     assert beats_as_dicts(log["link[0].rx"]) == theirs
     assert log["link[0].rx"][0][0] - wires.arrived[1][1] == 4
-    assert [frame for _, frame in of_kind(wires, RingKind.DATA)] == [
+    assert [frame for _, frame in of_kind(wires, LinkKind.DATA)] == [
         data(beats, k, width) for k, beats in enumerate(mine)
     ]
-    assert of_kind(wires, RingKind.DATA)[-1][0] - log["link[0].tx"][-1][0] == 5
+    assert of_kind(wires, LinkKind.DATA)[-1][0] - log["link[0].tx"][-1][0] == 5
 
 
 @each_width
@@ -108,7 +109,7 @@ def test_frames_of_other_traffic_are_dropped_and_counted(width):
         bytes_of(right, BEHIND),
         bytes_of(right, 3),
         bytes_of(answer(0, 9), BEFORE),
-        bytes_of(ring_frame(RingKind.PROBE, nodes=3), BEHIND),
+        bytes_of(ring_frame(LinkKind.PROBE, nodes=3), BEHIND),
         bytes_of(right, BEFORE)[:size],  # no payload
         bytes_of(right, BEFORE)[:-1],  # not whole beats
         bytes_of(right, BEFORE) + bytes(size),  # a beat too many
@@ -122,7 +123,7 @@ def test_frames_of_other_traffic_are_dropped_and_counted(width):
     assert beats_as_dicts(log["link[0].rx"]) == beats
     assert wires.counts[0]["foreign"] == len(foreign)
     assert wires.counts[0]["received"] == 1
-    assert of_kind(wires, RingKind.DATA) == []  # no credit was taken from a foreign answer
+    assert of_kind(wires, LinkKind.DATA) == []  # no credit was taken from a foreign answer
     assert wires.failed == {}
 
 
@@ -173,8 +174,8 @@ def test_a_silent_neighbour_ends_the_job_in_time():
     assert cause == LinkFailure.TIMEOUT.value
     waited = cycle - wires.arrived[0][1]  # the last that was heard
     assert retries * timeout < waited <= retries * (timeout + 2) + 8
-    assert len(of_kind(wires, RingKind.DATA)) in (retries, retries + 1)  # the last as the job ends
-    assert len(of_kind(wires, RingKind.PROBE)) == 1  # at the start: a frame sent again asks as well
+    assert len(of_kind(wires, LinkKind.DATA)) in (retries, retries + 1)  # the last as the job ends
+    assert len(of_kind(wires, LinkKind.PROBE)) == 1  # at the start: a frame sent again asks as well
     assert max(sent.last for sent in wires.sent) < cycle + 4
 
 
@@ -186,8 +187,8 @@ def test_without_room_nothing_is_sent_again_but_a_probe():
     at += [(520, BEHIND, answer(2, 4)), (560, BEHIND, answer(4, 8))]
     wires, _ = run(256, at=at, tx=mine, cycles=700, settings={"timeout": 50, "retries": 3})
     assert wires.failed == {}
-    assert [frame.sequence for _, frame in of_kind(wires, RingKind.DATA)] == [0, 1, 2, 3]
-    assert 7 <= len(of_kind(wires, RingKind.PROBE)) <= 10
+    assert [frame.sequence for _, frame in of_kind(wires, LinkKind.DATA)] == [0, 1, 2, 3]
+    assert 7 <= len(of_kind(wires, LinkKind.PROBE)) <= 10
     assert wires.idle == [1]
 
 
@@ -195,11 +196,11 @@ def test_without_room_nothing_is_sent_again_but_a_probe():
 def test_a_full_buffer_takes_no_more_and_answers_probes(width):
     frames = payloads(random.Random(8), [BEATS] * 5, width)
     at = [(START + 10, BEFORE, data(beats, k, width)) for k, beats in enumerate(frames)]
-    at += [(200, BEFORE, ring_frame(RingKind.PROBE, nodes=3))]
+    at += [(200, BEFORE, ring_frame(LinkKind.PROBE, nodes=3))]
     wires, _ = run(width, at=at, cycles=260, settings={"ack_frames": 2})
     assert wires.counts[0]["received"] == 4
     assert wires.counts[0]["out_of_order"] == 1
-    acks = of_kind(wires, RingKind.ACK)
+    acks = of_kind(wires, LinkKind.ACK)
     assert (acks[-1][1].sequence, acks[-1][1].count) == (4, 4)
     assert 200 < acks[-1][0] < 215
 
@@ -207,9 +208,9 @@ def test_a_full_buffer_takes_no_more_and_answers_probes(width):
 def test_an_answer_to_what_was_never_sent_grants_room_and_frees_nothing():
     """A NAK names frame 3 before any was sent; then frames 0 and 1 leave, and once more after a timeout."""
     mine = payloads(random.Random(11), [BEATS] * 2, 256)
-    at = [(START + 10, BEHIND, answer(3, 2, RingKind.NAK))]
+    at = [(START + 10, BEHIND, answer(3, 2, LinkKind.NAK))]
     wires, _ = run(256, at=at, tx=mine, cycles=140, settings={"timeout": 80, "ack_delay": 1000})
-    sent = [frame.sequence for _, frame in of_kind(wires, RingKind.DATA)]
+    sent = [frame.sequence for _, frame in of_kind(wires, LinkKind.DATA)]
     assert sent == [0, 1, 0, 1]
     assert wires.idle == [0]
 
@@ -221,8 +222,8 @@ def test_answers_come_when_they_should():
     at = [(cycle, BEFORE, data(frames[min(k, 3)], k, 256)) for cycle, k in order]
     settings = {"ack_frames": 2, "ack_delay": 40}
     wires, _ = run(256, at=at, received=4, cycles=300, settings=settings)
-    acks = [(cycle, frame.sequence) for cycle, frame in of_kind(wires, RingKind.ACK)]
-    naks = [(cycle, frame.sequence) for cycle, frame in of_kind(wires, RingKind.NAK)]
+    acks = [(cycle, frame.sequence) for cycle, frame in of_kind(wires, LinkKind.ACK)]
+    naks = [(cycle, frame.sequence) for cycle, frame in of_kind(wires, LinkKind.NAK)]
     assert [sequence for _, sequence in naks] == [3]
     assert 220 < naks[0][0] < 235
     assert [sequence for _, sequence in acks[:1]] == [0]
@@ -242,7 +243,7 @@ def test_frames_that_scapy_builds_are_taken(width):
     header += said["count"].to_bytes(4, "big") + said["length"].to_bytes(2, "big")
     padding = bytes(32 if width == 512 else 0)
     address = ":".join(f"{byte:02x}" for byte in mac(BEFORE).to_bytes(6, "big"))
-    frame = bytes(Ether(src=address, type=ETHERTYPE_RING) / Raw(header + payload + padding))
+    frame = bytes(Ether(src=address, type=ETHERTYPE_LINK) / Raw(header + payload + padding))
     wires, log = run(width, at=[(START + 9, Delivery(0, frame))], received=BEATS, cycles=100)
     assert beats_as_dicts(log["link[0].rx"]) == beats
     assert wires.counts[0]["received"] == 1
@@ -266,7 +267,7 @@ def test_a_reset_begins_anew_and_cuts_no_frame_short(width):
         wires, log = run(width, at=at, tx=mine, received=BEATS, cycles=160, restart=reset, pace=0.7)
         assert beats_as_dicts(log["link[0].rx"]) == theirs
         whole = [data(beats, 0, width).payload for beats in mine]
-        sent = [frame.payload for _, frame in of_kind(wires, RingKind.DATA)]
+        sent = [frame.payload for _, frame in of_kind(wires, LinkKind.DATA)]
         assert sent != []
         assert [payload for payload in sent if payload not in whole] == []
-        assert len(of_kind(wires, RingKind.PROBE)) == 2  # one at each start
+        assert len(of_kind(wires, LinkKind.PROBE)) == 2  # one at each start

@@ -1,10 +1,11 @@
 # amaranth: UnusedElaboratable=no
-"""Proofs of the ring's send window: for ever, whatever is taken, sent and answered, in any order."""
+"""Proofs of a link's send window: for ever, whatever is taken, sent and answered, in any order."""
 
 import pytest
 from amaranth import Signal, signed
 
-from fanin.hdl.ring.link_window import SendWindow
+from fanin.hdl.net.link.window import SendWindow
+from fanin.wire.ring import RING_LINK
 from tests.formal import Proof
 
 pytestmark = pytest.mark.formal
@@ -13,7 +14,7 @@ FRAMES = 4  # kept at most
 
 def test_the_window_offers_only_frames_that_are_kept_and_keeps_no_more_than_fit(tmp_path):
     """Induction over sequence numbers modulo 2^32; ``first_sequence`` does not matter to it."""
-    proof = Proof(SendWindow(frame_beats=2, replay_frames=FRAMES, first_sequence=2**32 - 2))
+    proof = Proof(SendWindow(form=RING_LINK, frame_beats=2, replay_frames=FRAMES, first_sequence=2**32 - 2))
     window, state = proof.component, proof.internal
     oldest, next_to_send, first_unsent, limit = (
         state[name] for name in ("oldest", "next_to_send", "first_unsent", "limit")
@@ -52,7 +53,7 @@ def test_the_window_offers_only_frames_that_are_kept_and_keeps_no_more_than_fit(
 
 def test_a_frame_that_was_acknowledged_is_never_offered_again(tmp_path):
     """The oldest frame kept moves on, never back, and never past one that was not sent."""
-    proof = Proof(SendWindow(frame_beats=2, replay_frames=FRAMES))
+    proof = Proof(SendWindow(form=RING_LINK, frame_beats=2, replay_frames=FRAMES))
     window, state = proof.component, proof.internal
     oldest, first_unsent = state["oldest"], state["first_unsent"]
     before, sent = proof.past(oldest), proof.past(first_unsent)

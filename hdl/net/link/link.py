@@ -1,4 +1,4 @@
-"""The ring's reliable link: frames in order, each exactly once, between neighbours."""
+"""The reliable link: frames in order, each exactly once, between neighbours."""
 
 from typing import Any
 
@@ -6,42 +6,56 @@ from amaranth import Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.ring.acknowledger import Acknowledger
-from fanin.hdl.ring.link_buffer import ReceiveBuffer, ReplayBuffer
-from fanin.hdl.ring.link_job import LinkCounters, LinkFailure, LinkStatus, RingJob, check_link, link_beat
-from fanin.hdl.ring.link_receive import RingReceiver
-from fanin.hdl.ring.link_transmit import RingTransmitter
-from fanin.hdl.ring.link_window import SendWindow
+from fanin.hdl.net.link.acknowledger import Acknowledger
+from fanin.hdl.net.link.buffer import ReceiveBuffer, ReplayBuffer
+from fanin.hdl.net.link.job import (
+    LinkCounters,
+    LinkFailure,
+    LinkStatus,
+    LinkTiming,
+    check_link,
+    job_layout,
+    payload_beat,
+)
+from fanin.hdl.net.link.receive import LinkReceiver
+from fanin.hdl.net.link.transmit import LinkTransmitter
+from fanin.hdl.net.link.window import SendWindow
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
-from fanin.wire.ring import RingKind
+from fanin.wire.ethernet import Encap
+from fanin.wire.link import LinkFormat, LinkKind
 
 
-class RingLink(wiring.Component):
-    """Carry frames to the next node and from the node before, each exactly once and in order.
+class ReliableLink(wiring.Component):
+    """Carry frames to the next end and from the end before, each exactly once and in order.
 
-    A frame given on ``tx`` is kept until the next node has acknowledged it, and sent while that has room; a
-    frame from the node before is given on ``rx`` once it is whole and right. Until ``start``, and after a
-    failure, frames from the network are dropped and ``tx`` is not ready. A link that is done goes on to answer
-    until ``reset``, since the node before may have missed its last acknowledgement.
+    On a ring these are two neighbours; between two ends both are the peer. A frame given on ``tx`` is kept
+    until the next end has acknowledged it, and sent while that has room; a frame from the end before is given
+    on ``rx`` once it is whole and right. Until ``start``, and after a failure, frames from the network are
+    dropped and ``tx`` is not ready. A link that is done goes on to answer until ``reset``, since the end before
+    may have missed its last acknowledgement.
 
     Members
     -------
-    ``tx`` : In, stream of :func:`link_beat`
-        Payloads for the next node, at most ``frame_beats`` beats each. Ready inside frames; between two not
+    ``tx`` : In, stream of :func:`~fanin.hdl.net.link.job.payload_beat`
+        Payloads for the next end, at most ``frame_beats`` beats each. Ready inside frames; between two not
         for a cycle, which the header takes on ``mac_tx``, nor while ``replay_frames`` are unacknowledged.
-    ``rx`` : Out, stream of :func:`link_beat`
-        Payloads from the node before. Room is granted anew as a frame's last beat leaves.
+    ``rx`` : Out, stream of :func:`~fanin.hdl.net.link.job.payload_beat`
+        Payloads from the end before. Room is granted anew as a frame's last beat leaves.
     ``mac_tx`` : Out, packet stream of ``data_width`` bits
         Does not pause inside a frame; all beats are whole.
+    ``is_control`` : Out, 1
+        The frame that stands on ``mac_tx`` is an ACK, NAK or PROBE.
     ``mac_rx`` : In, packet stream of ``data_width`` bits with ``error``
         Always ready: a MAC does not wait.
-    ``job`` : In, RingJob
+    ``job`` : In, :func:`~fanin.hdl.net.link.job.job_layout`
     ``start`` : In, 1
         Pulse, after a reset: the job begins; it waits for a frame of the last job that is still being sent.
     ``watch`` : In, 1
-        Frames from the node before are waited for: a PROBE every ``timeout`` asks whether the next node is
-        alive, also while it owes no acknowledgement. So a node that has failed ends the job of all.
+        Frames from the end before are waited for: a PROBE every ``timeout`` asks whether the next end is
+        alive, also while it owes no acknowledgement. So one that has failed ends the job of all.
+    ``refuse`` : In, 1
+        Pulse: what came on ``rx`` is not what its user awaits. The job ends with MISMATCH.
     ``hold`` : In, 1
         No DATA frame is begun, since others use the link to the MAC as well; control frames are.
     ``reset`` : In, 1
@@ -52,6 +66,9 @@ class RingLink(wiring.Component):
 
     Parameters
     ----------
+    ``form`` : LinkFormat
+        The header, and what its fields are for.
+    ``encap`` : Encap
     ``data_width`` : int, 256 or 512, bits
     ``frame_beats`` : int, 1 to 4096
         Beats of a payload at most: the frame's words and what a codec may add to them.
@@ -59,6 +76,8 @@ class RingLink(wiring.Component):
         Frames received that ``rx`` has not taken yet.
     ``replay_frames`` : int, a power of two, 2 to 256
         Frames taken on ``tx`` that are not acknowledged yet.
+    ``published`` : bool
+        Nothing is sent again: a frame that is missing ends the job with LOSS.
     ``first_sequence`` : int, 0 to 2^32 − 1
         Of the first frame, at all nodes alike; 0 but in tests.
 
@@ -66,22 +85,25 @@ class RingLink(wiring.Component):
     -------
     Last beat of a payload transferred on ``tx`` to the frame's first beat transferred on ``mac_tx``: 5 cycles.
     Last beat of a frame transferred on ``mac_rx`` to its payload's first beat on ``rx``: 4 cycles. A payload of
-    n beats is a frame of n + 1 at both widths. Every stream moves a beat in every cycle, across frames, but:
-    ``tx``, as stated; ``mac_tx`` at 512 bits, which pauses for a cycle after an ACK, NAK or PROBE, and between
-    payloads of one beat for an ACK or NAK that arrives.
+    n beats is a frame of n + 1, with UDP at 256 bits of n + 2. Every stream moves a beat in every cycle, across
+    frames, but: ``tx``, as stated; ``mac_tx`` at 512 bits, which pauses for a cycle after an ACK, NAK or PROBE,
+    and between payloads of one beat for an ACK or NAK that arrives.
 
     Source
     ------
-    docs/systems/ring.md, "The link"; AI Smart NIC, section IV-A.
+    docs/systems/link.md; AI Smart NIC, section IV-A.
     """
 
     def __init__(
         self,
         *,
+        form: LinkFormat,
         frame_beats: int,
+        encap: Encap = Encap.L2,
         data_width: int = 512,
         buffer_frames: int = 32,
         replay_frames: int = 32,
+        published: bool = False,
         first_sequence: int = 0,
     ):
         check_link(
@@ -91,21 +113,26 @@ class RingLink(wiring.Component):
             replay_frames=replay_frames,
             first_sequence=first_sequence,
         )
+        self.form = form
+        self.encap = encap
         self.data_width = data_width
         self.frame_beats = frame_beats
         self.buffer_frames = buffer_frames
         self.replay_frames = replay_frames
+        self.published = published
         self.first_sequence = first_sequence
-        beats = stream.Signature(link_beat(data_width))
+        beats = stream.Signature(payload_beat(form, data_width))
         super().__init__(
             {
                 "tx": In(beats),
                 "rx": Out(beats),
                 "mac_tx": Out(packet_stream(data_width)),
+                "is_control": Out(1),
                 "mac_rx": In(packet_stream(data_width, error=True)),
-                "job": In(RingJob),
+                "job": In(job_layout(form, encap)),
                 "start": In(1),
                 "watch": In(1),
+                "refuse": In(1),
                 "hold": In(1),
                 "reset": In(1),
                 "status": Out(LinkStatus),
@@ -116,14 +143,15 @@ class RingLink(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """All but the transmitter, which may be inside a frame, starts over on ``reset``."""
         m = Module()
-        beats: dict[str, Any] = {"data_width": self.data_width, "frame_beats": self.frame_beats}
+        frames: dict[str, Any] = {"form": self.form, "frame_beats": self.frame_beats}
+        beats: dict[str, Any] = {**frames, "data_width": self.data_width}
         sequence: dict[str, Any] = {"first_sequence": self.first_sequence}
-        kept: dict[str, Any] = {"frame_beats": self.frame_beats, "replay_frames": self.replay_frames}
-        transmitter = RingTransmitter(data_width=self.data_width, **kept)
-        receiver = RingReceiver(**beats, **sequence)
+        kept: dict[str, Any] = {"replay_frames": self.replay_frames}
+        transmitter = LinkTransmitter(**beats, **kept, encap=self.encap)
+        receiver = LinkReceiver(**beats, **sequence, encap=self.encap, published=self.published)
         buffer = ReceiveBuffer(**beats, buffer_frames=self.buffer_frames)
-        replay = ReplayBuffer(data_width=self.data_width, **kept, **sequence)
-        window = SendWindow(**kept, **sequence)
+        replay = ReplayBuffer(**beats, **kept, **sequence)
+        window = SendWindow(**frames, **kept, **sequence, published=self.published)
         acknowledger = Acknowledger(buffer_frames=self.buffer_frames, **sequence)
         m.submodules.transmitter = transmitter
         for name, part in (
@@ -138,8 +166,11 @@ class RingLink(wiring.Component):
             connect_typed(m, wiring.flipped(port), inner)
         for inner, port in (buffer.o, self.rx), (transmitter.o, self.mac_tx):
             connect_typed(m, inner, wiring.flipped(port))
-        m.d.comb += [part.job.eq(self.job) for part in (transmitter, receiver, window, acknowledger)]
+        m.d.comb += [part.job.eq(self.job) for part in (transmitter, receiver)]
+        times = LinkTiming.as_shape().members
+        m.d.comb += [part.timing[n].eq(self.job[n]) for part in (window, acknowledger) for n in times]
 
+        m.d.comb += self.is_control.eq(transmitter.is_control)
         running = self._run(m, transmitter.busy, window, receiver.verdict)
         m.d.comb += [window.running.eq(running), window.watch.eq(self.watch), receiver.running.eq(running)]
         self._send(m, running, transmitter, window, replay)
@@ -156,7 +187,13 @@ class RingLink(wiring.Component):
             m.d.sync += starting.eq(1)
         with m.If(starting & ~busy & ~status.failed):
             m.d.sync += [starting.eq(0), status.running.eq(1)]
-        for event, cause in (window.failed, LinkFailure.TIMEOUT), (verdict.mismatch, LinkFailure.MISMATCH):
+        causes = [
+            (window.failed, LinkFailure.TIMEOUT),
+            (verdict.mismatch | (self.refuse & status.running), LinkFailure.MISMATCH),
+        ]
+        if self.published:
+            causes.append((verdict.lost, LinkFailure.LOSS))
+        for event, cause in causes:
             with m.If(event):
                 m.d.sync += [status.running.eq(0), status.failed.eq(1), status.cause.eq(cause)]
         with m.If(self.reset):
@@ -195,7 +232,7 @@ class RingLink(wiring.Component):
             window.answer.eq(receiver.answer),
             acknowledger.received.eq(verdict.received),
             acknowledger.asked.eq(verdict.probe | verdict.duplicate),
-            acknowledger.ahead.eq(verdict.ahead),
+            acknowledger.ahead.eq(verdict.ahead & (not self.published)),
             counters.received.eq(verdict.received),
             counters.bad_fcs.eq(verdict.bad_fcs),
             counters.foreign.eq(verdict.foreign),
@@ -206,7 +243,10 @@ class RingLink(wiring.Component):
     def _control(
         self, m: Module, running: Signal, transmitter: Any, window: Any, acknowledger: Any, expected: Value
     ) -> None:
-        """NAK before ACK before PROBE; each says how far this node is, which a PROBE's receiver ignores."""
+        """NAK before ACK before PROBE; each says how far this end is, which a PROBE's receiver ignores.
+
+        In published mode a PROBE says how far this end has sent.
+        """
         control, counters = transmitter.control, self.counters
         nak = acknowledger.nak
         answer = acknowledger.ack | nak
@@ -214,9 +254,9 @@ class RingLink(wiring.Component):
         taken = Signal()  # a cycle ago; ``answer`` and ``probe`` are withdrawn only now
         m.d.comb += [
             control.valid.eq(running & ~taken & (answer | window.probe)),
-            control.kind.eq(Mux(nak, RingKind.NAK, Mux(answer, RingKind.ACK, RingKind.PROBE))),
-            control.sequence.eq(expected),
-            control.count.eq(acknowledger.limit),
+            control.kind.eq(Mux(nak, LinkKind.NAK, Mux(answer, LinkKind.ACK, LinkKind.PROBE))),
+            control.sequence.eq(Mux(answer | (not self.published), expected, window.unsent)),
+            control.limit.eq(acknowledger.limit),
             acknowledger.answered.eq(counters.acks | counters.naks),
             acknowledger.answered_nak.eq(counters.naks),
             window.probed.eq(counters.probes),

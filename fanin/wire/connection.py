@@ -1,0 +1,111 @@
+"""The frames of a connection between two devices of a CNN's cluster (docs/systems/link.md, "A connection")."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+
+from fanin.wire.ethernet import (
+    ETHERNET,
+    ETHERTYPE_IPV4,
+    IP_PROTOCOL_UDP,
+    IPV4,
+    UDP,
+    Encap,
+    Endpoint,
+    encode_udp,
+    internet_checksum,
+)
+from fanin.wire.fields import Field, byte_length, pack_fields, unpack_fields
+from fanin.wire.link import ETHERTYPE_LINK, LINK_PORT, TOS_SHIFT, LinkFormat
+
+VERSION = 2  # 1 is the ring's, on the same EtherType
+WORD_BYTES = 4
+MAX_PAYLOAD_BYTES = 1408  # with all headers less than 1,500, in whole beats of 64
+MAX_PAYLOAD_WORDS = MAX_PAYLOAD_BYTES // WORD_BYTES
+
+CONNECTION = (
+    Field("version", 4, "2"),
+    Field("kind", 4, "0 DATA, 1 ACK, 2 NAK, 3 PROBE"),
+    Field("connection", 8, "which connection of the run"),
+    Field("run", 16, "which run; a restart takes a new one"),
+    Field("words", 16, "DATA: words of the payload, 1 to 352"),
+    Field("sequence", 32, "DATA: this frame's, 0 first; ACK and NAK: the next one expected"),
+    Field("limit", 32, "ACK and NAK: first sequence number without room"),
+    Field("frame", 32, "DATA: of which feature map or gradient the words are, 0 first"),
+)
+CONNECTION_LINK = LinkFormat(
+    fields=CONNECTION,
+    version=VERSION,
+    job=("run", "connection"),
+    agreed=(),
+    data=("words", "frame"),
+    limit="limit",
+)
+
+
+@dataclass(frozen=True)
+class ConnectionFrame:
+    """A frame of a connection; only DATA has ``words``: bits of binary32, the first one sent first."""
+
+    kind: int
+    run: int
+    connection: int
+    sequence: int = 0
+    limit: int = 0
+    frame: int = 0
+    words: tuple[int, ...] = ()
+    version: int = VERSION
+
+
+def encode_connection(
+    frame: ConnectionFrame,
+    *,
+    beat_bytes: int,
+    source: Endpoint,
+    destination: Endpoint,
+    encap: Encap = Encap.L2,
+    priority: int = 0,
+) -> bytes:
+    """The frame between two devices, padded with zeros to whole beats, without FCS.
+
+    ``priority``, 0 to 7, is the upper three bits of UDP's type of service; raw Ethernet has no place for it.
+    """
+    words = struct.pack(f"<{len(frame.words)}I", *frame.words)
+    payload = words.ljust(-(-len(words) // beat_bytes) * beat_bytes, b"\0")
+    values = {f.name: getattr(frame, f.name) for f in CONNECTION} | {"words": len(frame.words)}
+    size = CONNECTION_LINK.frame_bytes(frame.kind, len(payload), encap=encap, beat_bytes=beat_bytes)
+    header = pack_fields(CONNECTION, values)
+    if encap is Encap.L2:
+        ethernet = {"destination": destination.mac, "source": source.mac, "ethertype": ETHERTYPE_LINK}
+        return (pack_fields(ETHERNET, ethernet) + header + payload).ljust(size, b"\0")
+    at = CONNECTION_LINK.header_at(encap)
+    behind = header.ljust(CONNECTION_LINK.header_bytes(encap) - at, b"\0") + payload
+    source, destination = replace(source, port=LINK_PORT), replace(destination, port=LINK_PORT)
+    payload = behind.ljust(size - at, b"\0")
+    return encode_udp(payload, source=source, destination=destination, tos=priority << TOS_SHIFT)
+
+
+def decode_connection(data: bytes) -> ConnectionFrame | None:
+    """The frame in ``data``, Ethernet header included; None for other traffic, and for what is cut short."""
+    if len(data) < byte_length(ETHERNET):
+        return None
+    ethertype = unpack_fields(ETHERNET, data)["ethertype"]
+    encap = {ETHERTYPE_LINK: Encap.L2, ETHERTYPE_IPV4: Encap.UDP}.get(ethertype)
+    if encap is None or len(data) < CONNECTION_LINK.header_bytes(encap):
+        return None
+    if encap is Encap.UDP and not _to_link_port(data[byte_length(ETHERNET) :]):
+        return None
+    header = unpack_fields(CONNECTION, data[CONNECTION_LINK.header_at(encap) :])
+    begin, count = CONNECTION_LINK.header_bytes(encap), header.pop("words")
+    if header["version"] != VERSION or len(data) < begin + WORD_BYTES * count:
+        return None
+    return ConnectionFrame(words=struct.unpack_from(f"<{count}I", data, begin), **header)
+
+
+def _to_link_port(packet: bytes) -> bool:
+    """Whether an IP packet is UDP to the link's port, whole, and its header's checksum right."""
+    ip, udp = unpack_fields(IPV4, packet), unpack_fields(UDP, packet[byte_length(IPV4) :])
+    fixed = (ip["version"], ip["ihl"], ip["flags"] & 1, ip["fragment"], ip["protocol"])
+    right = fixed == (4, 5, 0, 0, IP_PROTOCOL_UDP) and internet_checksum(packet[: byte_length(IPV4)]) == 0
+    return right and ip["length"] <= len(packet) and udp["destination_port"] == LINK_PORT

@@ -1,0 +1,58 @@
+"""What the reliable link's headers have in common, whoever uses it (docs/systems/link.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from fanin.wire.ethernet import ETHERNET, IPV4, UDP, Encap
+from fanin.wire.fields import Field, byte_length
+
+ETHERTYPE_LINK = 0x88B6  # IEEE 802 local experimental
+LINK_PORT = ETHERTYPE_LINK  # of UDP
+TOS_SHIFT = 5  # a priority is the upper three bits of IPv4's type of service
+MAX_FRAMES = 256  # of a link's buffer
+LINK_CONTROL_BYTES = 64  # a frame of any kind but DATA, zeros behind the header
+_UDP_HEADER_BYTES = 64  # with UDP zeros behind the header, so that it is whole beats
+
+
+class LinkKind(IntEnum):
+    """What a frame of a link is: words for the peer, its two answers, and the question for one."""
+
+    DATA = 0
+    ACK = 1
+    NAK = 2
+    PROBE = 3
+
+
+@dataclass(frozen=True)
+class LinkFormat:
+    """A user's header, and what its fields are for; all headers have ``version``, ``kind`` and ``sequence``.
+
+    ``job`` names the job: a frame of another one is foreign. ``agreed`` are settings that both ends must have
+    alike: a DATA frame with another one is a mismatch. ``data`` are what the user says of a DATA frame.
+    ``limit`` is where an answer has the first sequence number without room.
+    """
+
+    fields: tuple[Field, ...]
+    version: int
+    job: tuple[str, ...]
+    agreed: tuple[str, ...]
+    data: tuple[str, ...]
+    limit: str
+
+    def header_bytes(self, encap: Encap) -> int:
+        """Bytes of a frame in front of its payload."""
+        if encap is Encap.UDP:
+            return _UDP_HEADER_BYTES
+        return byte_length(ETHERNET) + byte_length(self.fields)
+
+    def header_at(self, encap: Encap) -> int:
+        """Bytes of a frame in front of the header itself."""
+        ip = byte_length(IPV4) + byte_length(UDP) if encap is Encap.UDP else 0
+        return byte_length(ETHERNET) + ip
+
+    def frame_bytes(self, kind: int, payload: int, *, encap: Encap, beat_bytes: int) -> int:
+        """Bytes of a frame without FCS: whole beats, and never less than a control frame."""
+        size = self.header_bytes(encap) + payload if kind == LinkKind.DATA else LINK_CONTROL_BYTES
+        return max(-(-size // beat_bytes) * beat_bytes, LINK_CONTROL_BYTES)

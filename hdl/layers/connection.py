@@ -1,0 +1,235 @@
+"""One end of a connection between two devices: words of a layer's streams to frames of a link, and back."""
+# Amaranth takes widths as annotations:
+# mypy: disable-error-code="valid-type"
+
+from typing import Any
+
+from amaranth import Module, Mux, ResetInserter, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.hdl.layers.gearbox import Gearbox
+from fanin.hdl.layers.interface import word_stream
+from fanin.hdl.net.link.job import (
+    ACK_DELAY_BITS,
+    ACK_FRAMES_BITS,
+    IP_BITS,
+    MAC_BITS,
+    PRIORITY_BITS,
+    RETRY_BITS,
+    TIMEOUT_BITS,
+    LinkCounters,
+    LinkStatus,
+    frame_fields,
+)
+from fanin.hdl.net.link.link import ReliableLink
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.packet import packet_stream
+from fanin.layers.family import WORD_BITS
+from fanin.wire.connection import CONNECTION, CONNECTION_LINK, MAX_PAYLOAD_BYTES
+from fanin.wire.ethernet import Encap
+from fanin.wire.fields import field_bits
+from fanin.wire.link import MAX_FRAMES
+
+RUN_BITS = field_bits(CONNECTION, "run")
+CONNECTION_BITS = field_bits(CONNECTION, "connection")
+IN_FLIGHT_BYTES = 8 * MAX_PAYLOAD_BYTES  # 40 Gb/s for 2.2 µs
+
+
+class ConnectionJob(data.Struct):
+    """One end's part in a connection; steady from ``start`` until idle after ``reset``.
+
+    ``run`` and ``connection`` name it, alike at both ends. With UDP there are IP addresses, too, and a
+    ``priority``, the upper bits of the type of service. The rest is LinkTiming.
+    """
+
+    run: RUN_BITS
+    connection: CONNECTION_BITS
+    priority: PRIORITY_BITS
+    own_mac: MAC_BITS
+    peer_mac: MAC_BITS
+    own_ip: IP_BITS
+    peer_ip: IP_BITS
+    timeout: TIMEOUT_BITS
+    retries: RETRY_BITS
+    ack_frames: ACK_FRAMES_BITS
+    ack_delay: ACK_DELAY_BITS
+
+
+class Connection(wiring.Component):
+    """Carry words to the peer and from it, over a link, whatever the network loses.
+
+    Words are packed into beats without gaps, beats into frames; a row begins with a frame. Both ends have the
+    same rows; how many words a transfer has is each end's own.
+
+    Members
+    -------
+    ``i`` : In, stream of ``lanes`` words
+        For the peer.
+    ``o`` : Out, stream of ``lanes`` words
+        From the peer.
+    ``mac_tx`` : Out, packet stream of ``data_width`` bits
+        Does not pause inside a frame; all beats are whole.
+    ``control`` : Out, 1
+        The frame that stands on ``mac_tx`` is an ACK, NAK or PROBE.
+    ``mac_rx`` : In, packet stream of ``data_width`` bits with ``error``
+        Always ready: a MAC does not wait.
+    ``job`` : In, ConnectionJob
+    ``start`` : In, 1
+        Pulse, after a reset: the job begins.
+    ``watch`` : In, 1
+        The peer is asked every ``job.timeout`` whether it lives, also while it owes nothing.
+    ``reset`` : In, 1
+        Pulse: forget everything, the words that wait on ``o`` included. A frame being sent is finished.
+    ``status`` : Out, LinkStatus
+    ``counters`` : Out, LinkCounters
+
+    Parameters
+    ----------
+    ``lanes`` : int, words of a transfer; they divide ``row``
+    ``row`` : int, words of a row
+    ``rows`` : int, rows of a feature map
+        They tell which map a frame of the link is of.
+    ``data_width`` : int, 256 or 512, bits
+    ``encap`` : Encap
+    ``frames`` : int, a power of two, 2 to 256, or None
+        Frames that are received and not taken yet, and those sent that are not acknowledged. None: as many as
+        11,264 bytes make.
+    ``published`` : bool
+        Nothing is sent again: a frame that is missing ends the job with LOSS.
+
+    Latency
+    -------
+    From the transfer on ``i`` that completes a frame to its first beat on ``mac_tx``: 6 cycles. From a frame's
+    last beat on ``mac_rx`` to its first words on ``o``: 5 cycles. As many words a cycle as the narrower of a
+    transfer and a beat has, less one cycle a frame for its header.
+
+    Source
+    ------
+    docs/systems/link.md, "A connection".
+    """
+
+    def __init__(
+        self,
+        *,
+        lanes: int,
+        row: int,
+        rows: int,
+        data_width: int = 512,
+        encap: Encap = Encap.L2,
+        frames: int | None = None,
+        published: bool = False,
+    ):
+        if lanes < 1 or row < lanes or row % lanes:
+            raise ValueError(f"lanes must divide the {row!r} words of a row, not {lanes!r}")
+        if rows < 1:
+            raise ValueError(f"rows must be at least 1, not {rows!r}")
+        self.lanes = lanes
+        self.row = row
+        self.rows = rows
+        self.beat_words = data_width // WORD_BITS
+        self.row_beats = -(-row // self.beat_words)
+        self.frame_beats = min(8 * MAX_PAYLOAD_BYTES // data_width, self.row_beats)
+        self.row_frames = -(-self.row_beats // self.frame_beats)
+        self.data_width = data_width
+        self.encap = encap
+        self.frames = frames or self._frames(data_width)
+        self.published = published
+        super().__init__(
+            {
+                "i": In(word_stream(lanes)),
+                "o": Out(word_stream(lanes)),
+                "mac_tx": Out(packet_stream(data_width)),
+                "control": Out(1),
+                "mac_rx": In(packet_stream(data_width, error=True)),
+                "job": In(ConnectionJob),
+                "start": In(1),
+                "watch": In(1),
+                "reset": In(1),
+                "status": Out(LinkStatus),
+                "counters": Out(LinkCounters),
+            }
+        )
+
+    def _frames(self, data_width: int) -> int:
+        """The power of two whose frames, of a row's average length, have IN_FLIGHT_BYTES."""
+        needed = -(-8 * IN_FLIGHT_BYTES * self.row_frames // (self.row_beats * data_width))
+        return min(max(2, 1 << (needed - 1).bit_length()), MAX_FRAMES)
+
+    def elaborate(self, platform: Any) -> Module:
+        """The same way out and in: words, Gearbox, beats of a row, frames."""
+        m = Module()
+        m.submodules.link = link = ReliableLink(
+            form=CONNECTION_LINK,
+            frame_beats=self.frame_beats,
+            encap=self.encap,
+            data_width=self.data_width,
+            buffer_frames=self.frames,
+            replay_frames=self.frames,
+            published=self.published,
+        )
+        self._wire(m, link)
+        lanes, beat, row = self.lanes, self.beat_words, self.row
+        m.submodules.pack = pack = ResetInserter(self.reset)(Gearbox(source=lanes, target=beat, frame=row))
+        m.submodules.unpack = unpack = ResetInserter(self.reset)(Gearbox(source=beat, target=lanes, frame=row))
+        connect_typed(m, flipped(self.i), pack.i)
+        connect_typed(m, unpack.o, flipped(self.o))
+
+        place = self._place(m, "sent", link.tx.valid & link.tx.ready)
+        m.d.comb += [
+            link.tx.valid.eq(pack.o.valid),
+            pack.o.ready.eq(link.tx.ready),
+            link.tx.p.data.eq(pack.o.p),
+            *(link.tx.p[name].eq(place[name]) for name in ("last", "words", "frame")),
+            unpack.i.valid.eq(link.rx.valid),
+            link.rx.ready.eq(unpack.i.ready),
+            unpack.i.p.eq(link.rx.p.data),
+        ]
+        moves = link.rx.valid & link.rx.ready
+        awaited = self._place(m, "received", moves)
+        strange = (link.rx.p.last != awaited.last) | (link.rx.p.words != awaited.words)
+        m.d.sync += link.refuse.eq(moves & strange)
+        return m
+
+    def _wire(self, m: Module, link: Any) -> None:
+        """Both neighbours of the link are the peer."""
+        connect_typed(m, link.mac_tx, flipped(self.mac_tx))
+        connect_typed(m, flipped(self.mac_rx), link.mac_rx)
+        for name in link.job.shape().members:
+            end, _, kind = name.rpartition("_")
+            source = f"peer_{kind}" if end in ("previous", "next") else name
+            m.d.comb += link.job[name].eq(self.job[source])
+        m.d.comb += [
+            *(getattr(link, name).eq(getattr(self, name)) for name in ("start", "watch", "reset")),
+            self.control.eq(link.is_control),
+            self.status.eq(link.status),
+            self.counters.eq(link.counters),
+        ]
+
+    def _place(self, m: Module, name: str, moves: Value) -> Any:
+        """Whether the next beat is its frame's ``last``, that frame's ``words``, and of which map it is."""
+        place = Signal(data.StructLayout({"last": 1, **frame_fields(CONNECTION_LINK).members}), name=name)
+        beat = Signal(range(self.frame_beats), name=f"{name}_beat")
+        frame = Signal(range(self.row_frames), name=f"{name}_frame")  # of the row
+        row = Signal(range(self.rows), name=f"{name}_row")
+        number = Signal.like(place.frame, name=f"{name}_map")
+        rest = self.row_beats - (self.row_frames - 1) * self.frame_beats
+        whole_words = self.frame_beats * self.beat_words
+        ends_row = Signal(name=f"{name}_ends_row")
+        m.d.comb += [
+            ends_row.eq(frame == self.row_frames - 1),
+            place.last.eq(beat == Mux(ends_row, rest - 1, self.frame_beats - 1)),
+            place.words.eq(Mux(ends_row, self.row - (self.row_frames - 1) * whole_words, whole_words)),
+            place.frame.eq(number),
+        ]
+        with m.If(moves):
+            m.d.sync += beat.eq(beat + 1)
+            with m.If(place.last):
+                m.d.sync += [beat.eq(0), frame.eq(Mux(ends_row, 0, frame + 1))]
+            with m.If(place.last & ends_row):
+                m.d.sync += row.eq(row + 1)
+                with m.If(row == self.rows - 1):
+                    m.d.sync += [row.eq(0), number.eq(number + 1)]
+        with m.If(self.reset):
+            m.d.sync += [beat.eq(0), frame.eq(0), row.eq(0), number.eq(0)]
+        return place

@@ -1,0 +1,248 @@
+"""From payloads and answers to frames."""
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from fanin.hdl.net.headers import swap_bytes
+from fanin.hdl.net.link.buffer import following, record_layout
+from fanin.hdl.net.link.encapsulation import addressed, header_sums, header_view
+from fanin.hdl.net.link.job import SEQUENCE_BITS, check_link, frame_fields, job_layout
+from fanin.hdl.stream.packet import packet_stream
+from fanin.wire.ethernet import Encap
+from fanin.wire.link import LINK_CONTROL_BYTES, LinkFormat, LinkKind
+
+CONTROL = data.StructLayout({"valid": 1, "kind": LinkKind, "sequence": SEQUENCE_BITS, "limit": SEQUENCE_BITS})
+_LENGTH_BITS = 16  # of IPv4's length and checksum
+
+
+def own_fields(form: LinkFormat) -> data.StructLayout:
+    """The header's fields of this very frame; the others are the job's."""
+    fields = {"kind": LinkKind, "sequence": SEQUENCE_BITS, form.limit: SEQUENCE_BITS}
+    return data.StructLayout(fields | frame_fields(form).members)
+
+
+def data_offer(form: LinkFormat, frames: int, frame_beats: int) -> data.StructLayout:
+    """A DATA frame that may be sent: if ``valid``, its ``sequence`` number and its ``record``."""
+    record = record_layout(form, frames, frame_beats)
+    return data.StructLayout({"valid": 1, "sequence": SEQUENCE_BITS, "record": record})
+
+
+class LinkTransmitter(wiring.Component):
+    """Send frames: between two of them, what ``control`` asks for goes first, then what ``offer`` has.
+
+    A frame, once begun, has its next beat ready in every cycle, and is never cut short: a link that is reset
+    leaves its transmitter alone. A header takes whole beats of its own, but for one of 32 bytes at 512 bits:
+    that is the first half of the first beat, so that the payload is shifted by half a beat.
+
+    Members
+    -------
+    ``job`` : In, :func:`~fanin.hdl.net.link.job.job_layout`
+    ``control`` : In, ``valid``, ``kind``, ``sequence`` and ``limit``
+        May change and be withdrawn at any time.
+    ``offer`` : In, :func:`data_offer`
+        Likewise.
+    ``control_taken`` : Out, 1
+        The frame that ``control`` asks for is next.
+    ``data_taken`` : Out, 1
+        The frame that ``offer`` has is next.
+    ``read`` : Out, ``en`` and ``index`` of a beat
+    ``data`` : In, ``data_width`` bits
+        That beat, 1 cycle later; held while ``read.en`` is low.
+    ``o`` : Out, packet stream of ``data_width`` bits
+    ``is_control`` : Out, 1
+        The frame that stands on ``o`` is an ACK, NAK or PROBE.
+    ``busy`` : Out, 1
+        A frame is being sent.
+
+    Parameters
+    ----------
+    ``form`` : LinkFormat
+    ``encap`` : Encap
+    ``data_width`` : int, 256 or 512, bits
+    ``frame_beats`` : int, 1 to 4096
+    ``replay_frames`` : int, a power of two, 2 to 256
+
+    Latency
+    -------
+    3 cycles from ``offer`` or ``control`` to the first beat on ``o``; then one beat a cycle, frames back to
+    back.
+
+    Source
+    ------
+    docs/systems/link.md, "Frames".
+    """
+
+    def __init__(
+        self,
+        *,
+        form: LinkFormat,
+        frame_beats: int,
+        encap: Encap = Encap.L2,
+        data_width: int = 512,
+        replay_frames: int = 32,
+    ):
+        check_link(data_width=data_width, frame_beats=frame_beats, replay_frames=replay_frames)
+        self.form = form
+        self.encap = encap
+        self.header_bits = 8 * form.header_bytes(encap)
+        self.header_beats = -(-self.header_bits // data_width)
+        self.control_beats = 8 * LINK_CONTROL_BYTES // data_width
+        self.data_width = data_width
+        self.frame_beats = frame_beats
+        self.replay_frames = replay_frames
+        self.beats = replay_frames * frame_beats
+        super().__init__(
+            {
+                "job": In(job_layout(form, encap)),
+                "control": In(CONTROL),
+                "offer": In(data_offer(form, replay_frames, frame_beats)),
+                "control_taken": Out(1),
+                "data_taken": Out(1),
+                "read": Out(data.StructLayout({"en": 1, "index": range(self.beats)})),
+                "data": In(data_width),
+                "o": Out(packet_stream(data_width)),
+                "is_control": Out(1),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """A pipeline of four stages: the frame ``chosen``; the read of its next beat; ``beat``; ``o``.
+
+        The last three move when ``o`` does (``free``). A frame is chosen while beats of the one before it are
+        still read, so that frames go back to back.
+        """
+        m = Module()
+        chosen = Signal(
+            data.StructLayout(
+                {
+                    "valid": 1,
+                    "control": 1,
+                    "index": range(self.beats),
+                    "beats": range(self.frame_beats + 1),
+                    "fields": own_fields(self.form),
+                }
+            )
+        )
+        free = Signal()
+        place = range(self.header_beats)
+        beat = Signal(data.StructLayout({"valid": 1, "header": 1, "place": place, "last": 1, "blank": 1}))
+        header = Signal(own_fields(self.form), reset_less=True)
+        inside = Signal()  # beats of a frame are still to be read
+        left = Signal(range(self.header_beats + max(self.frame_beats, self.control_beats)))  # how many
+        m.d.comb += free.eq(~self.o.valid | self.o.ready)
+        self._choose(m, chosen, ~inside | (left <= 2))
+        self._read(m, free, chosen, inside, left, beat)
+        with m.If(free & ~inside):
+            m.d.sync += header.eq(chosen.fields)
+        self._assemble(m, free, beat, header, self._address(m, free & ~inside, chosen, header))
+        m.d.comb += self.busy.eq(chosen.valid | inside | beat.valid | self.o.valid)
+        return m
+
+    def _choose(self, m: Module, chosen: Any, soon: Value) -> None:
+        """Choose the next frame when the one before it ends ``soon``: so late that an answer is recent."""
+        control, offer = self.control, self.offer
+        load = Signal()
+        m.d.comb += [
+            load.eq(~chosen.valid & soon),
+            self.control_taken.eq(load & control.valid),
+            self.data_taken.eq(load & ~control.valid & offer.valid),
+        ]
+        form = self.form
+        of_data = {"kind": LinkKind.DATA, "sequence": offer.sequence, form.limit: 0}
+        of_data |= {name: offer.record.frame[name] for name in form.data}
+        of_control = dict.fromkeys(of_data, 0) | {"kind": control.kind, "sequence": control.sequence}
+        of_control[form.limit] = control.limit
+        with m.If(load):
+            m.d.sync += [
+                chosen.valid.eq(control.valid | offer.valid),
+                chosen.control.eq(control.valid),
+                chosen.index.eq(offer.record.index),
+                chosen.beats.eq(offer.record.beats),
+                *(chosen.fields[n].eq(Mux(control.valid, of_control[n], of_data[n])) for n in of_data),
+            ]
+
+    def _read(self, m: Module, free: Signal, chosen: Any, inside: Signal, left: Signal, beat: Any) -> None:
+        """Begin the frame that is chosen, or go on; read a beat of the payload for it."""
+        wide = self.data_width > self.header_bits  # the first beat takes payload, as a control frame's only one
+        blank = Signal()  # unless ``wide``: the frame's beats behind the header carry zeros, no payload
+        index = Signal(range(self.beats))  # of the next beat in the buffer
+        place = Signal(range(self.header_beats))  # of the next beat in the header; 0 behind it
+        begin = Signal()
+        final = Signal()
+        of_header = ~inside | (place != 0)
+        more = self.header_beats - 1  # of the header
+        m.d.comb += [
+            begin.eq(chosen.valid & ~inside),
+            final.eq(Mux(inside, left == 1, chosen.control & (self.control_beats == 1))),
+            self.read.en.eq(free),
+            self.read.index.eq(Mux(inside | (not wide), index, chosen.index)),
+        ]
+        with m.If(free):
+            m.d.sync += [
+                beat.valid.eq(inside | begin),
+                beat.header.eq(of_header),
+                beat.place.eq(place),
+                beat.last.eq(final),
+                beat.blank.eq(final if wide else blank),
+                inside.eq((inside | begin) & ~final),
+                left.eq(left - 1),
+                index.eq(Mux(of_header & (not wide), index, following(self.read.index, self.beats))),
+            ]
+            with m.If(begin | (place != 0)):
+                m.d.sync += place.eq(Mux(place == more, 0, place + 1))
+            with m.If(~inside):
+                beats = Mux(chosen.control, self.control_beats - self.header_beats, chosen.beats)
+                m.d.sync += [blank.eq(chosen.control), left.eq(beats + more)]
+                if not wide:
+                    m.d.sync += index.eq(chosen.index)
+            with m.If(begin):
+                m.d.sync += chosen.valid.eq(0)
+
+    def _address(self, m: Module, load: Value, chosen: Any, header: Any) -> dict[str, Value]:
+        """To which end the frame on ``header`` goes, and what IPv4 must know of it, which comes with it."""
+        if self.encap is Encap.L2:
+            return {"answer": _is_answer(header), "payload_bytes": Const(0), "header_sum": Const(0)}
+        sums = header_sums(m, self.job)
+        size = Signal(_LENGTH_BITS)
+        total = Signal(_LENGTH_BITS + 1)
+        payload_bytes = Mux(chosen.control, 0, chosen.beats * (self.data_width // 8))
+        with m.If(load):
+            base = Mux(_is_answer(chosen.fields), sums["previous"], sums["next"])
+            m.d.sync += [size.eq(payload_bytes), total.eq(payload_bytes + base)]
+        return {"answer": _is_answer(header), "payload_bytes": size, "header_sum": total}
+
+    def _assemble(self, m: Module, free: Signal, beat: Any, header: Any, address: dict[str, Value]) -> None:
+        """Put header and payload into ``o``; if shifted, a beat begins with the ``rest`` of the one before."""
+        job, o, form = self.job, self.o, self.form
+        whole = Signal(header_view(form, self.encap))
+        m.d.comb += [
+            *addressed(whole, job, self.encap, **address),
+            whole.link.version.eq(form.version),
+            *(whole.link[name].eq(job[name]) for name in (*form.job, *form.agreed)),
+            *(whole.link[name].eq(header[name]) for name in own_fields(form).members),
+            o.payload.keep.eq(-1),
+        ]
+        payload = Mux(beat.blank, 0, self.data)
+        if self.data_width > self.header_bits:
+            rest = Signal(self.data_width - self.header_bits, reset_less=True)
+            out = Cat(Mux(beat.header, swap_bytes(whole), rest), payload[: len(rest)])
+            with m.If(free):
+                m.d.sync += rest.eq(self.data[len(rest) :])
+        else:
+            out = Mux(beat.header, swap_bytes(whole).word_select(beat.place, self.data_width), payload)
+        with m.If(free):
+            m.d.sync += [
+                o.valid.eq(beat.valid),
+                o.payload.last.eq(beat.last),
+                o.payload.data.eq(out),
+                self.is_control.eq(header.kind != LinkKind.DATA),
+            ]
+
+
+def _is_answer(fields: Any) -> Value:
+    """Whether a frame goes to the end before."""
+    return (fields.kind == LinkKind.ACK) | (fields.kind == LinkKind.NAK)

@@ -1,0 +1,150 @@
+"""Several connections on one MAC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out, flipped
+
+from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.packet import packet_layout, packet_stream
+from fanin.hdl.stream.round_robin import lowest_set
+from fanin.wire.connection import CONNECTION, CONNECTION_LINK
+from fanin.wire.ethernet import Encap
+from fanin.wire.fields import field_bits
+
+NUMBER_BITS = field_bits(CONNECTION, "connection")
+_NUMBER_AT = 1  # byte of the header: behind version and kind
+
+
+class MacHub(wiring.Component):
+    """Send the frames of several connections, one after the other, and hand each frame that comes to its own.
+
+    When a frame ends, the next is chosen among those of other connections that stand: control frames first,
+    then connections in turn. What arrives goes to the connection whose number it has, which judges it.
+
+    Members
+    -------
+    ``tx`` : In, array of packet streams of ``data_width`` bits
+        Of each connection; valid in every cycle of a frame.
+    ``control`` : In, one bit for each connection
+        The frame that stands on its ``tx`` is a control frame.
+    ``rx`` : Out, array of packet streams of ``data_width`` bits with ``error``
+        To each connection; must be taken at once.
+    ``numbers`` : In, array of 8 bits
+        Of each connection.
+    ``mac_tx`` : Out, packet stream of ``data_width`` bits
+        Does not pause inside a frame.
+    ``mac_rx`` : In, packet stream of ``data_width`` bits with ``error``
+        Always ready: a MAC does not wait.
+    ``foreign`` : Out, 1
+        Pulse: a frame of none of them has ended, or one that ends before it says.
+
+    Parameters
+    ----------
+    ``connections`` : int, at least 1
+    ``data_width`` : int, bits, a power of two from 64 to 512
+    ``encap`` : Encap
+
+    Latency
+    -------
+    From ``tx`` to ``mac_tx``: 1 cycle, and 1 more for another connection than the last to send, where no frame
+    is under way. A beat leaves in every cycle while there is one on ``tx``. From the beat that has the
+    connection's number to the frame's first one on ``rx``: 1 cycle.
+
+    Source
+    ------
+    docs/systems/link.md, "A connection".
+    """
+
+    def __init__(self, *, connections: int, data_width: int = 512, encap: Encap = Encap.L2):
+        if connections < 1:
+            raise ValueError(f"connections must be at least 1, not {connections!r}")
+        self.connections = connections
+        self.data_width = data_width
+        self.number_at = 8 * (CONNECTION_LINK.header_at(encap) + _NUMBER_AT)  # bits
+        super().__init__(
+            {
+                "tx": In(packet_stream(data_width)).array(connections),
+                "control": In(connections),
+                "rx": Out(packet_stream(data_width, error=True)).array(connections),
+                "numbers": In(data.ArrayLayout(NUMBER_BITS, connections)),
+                "mac_tx": Out(packet_stream(data_width)),
+                "mac_rx": In(packet_stream(data_width, error=True)),
+                "foreign": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Two ways that know nothing of one another."""
+        m = Module()
+        self._transmit(m)
+        self._receive(m)
+        return m
+
+    def _transmit(self, m: Module) -> None:
+        """Connection ``index`` sends; when its frame ends, or while it has none, it is another's turn."""
+        o = self.mac_tx
+        index = Signal(range(self.connections))
+        inside = Signal()  # the rest of a frame is still to come
+        free = Signal()
+        beat = Signal(packet_layout(self.data_width))
+        valid = Signal()
+        with m.Switch(index):
+            for n, tx in enumerate(self.tx):
+                with m.Case(n):
+                    m.d.comb += [valid.eq(tx.valid), beat.eq(tx.p), tx.ready.eq(free)]
+        m.d.comb += free.eq(~o.valid | o.ready)
+        with m.If(free):
+            m.d.sync += [o.valid.eq(valid), o.p.eq(beat)]
+        moves = valid & free
+        with m.If(moves):
+            m.d.sync += inside.eq(~beat.last)
+        found, chosen = self._next(m, index)
+        with m.If(found & Mux(moves, beat.last, ~valid & ~inside)):
+            m.d.sync += index.eq(chosen)
+
+    def _next(self, m: Module, index: Signal) -> tuple[Value, Value]:
+        """Whether another connection than ``index`` has a frame, and whose is next."""
+        places = 1 << (self.connections - 1).bit_length()
+        others = Signal(places)
+        behind = Cat(index < n for n in range(places))
+        m.d.comb += others.eq(Cat(tx.valid & (index != n) for n, tx in enumerate(self.tx)))
+        control = others & self.control
+        kinds = (control & behind, control, others & behind, others)
+        found, chosen = Const(0), Const(0)
+        for requests in reversed(kinds):
+            any_of, lowest = lowest_set(requests[:places])
+            found, chosen = any_of | found, Mux(any_of, lowest, chosen)
+        return found, chosen
+
+    def _receive(self, m: Module) -> None:
+        """Beats wait until the one with the number has come, or the frame has ended."""
+        last_place = self.number_at // self.data_width
+        at = self.number_at % self.data_width
+        depth = last_place + 2  # the first beat leaves a cycle after the number came, and one a cycle may come
+        m.submodules.beats = beats = StreamFIFO(shape=packet_layout(self.data_width, error=True), depth=depth)
+        m.submodules.targets = targets = StreamFIFO(shape=range(self.connections + 1), depth=depth)
+        connect_typed(m, flipped(self.mac_rx), beats.i)
+        i, o = self.mac_rx, beats.o
+        place = Signal(range(last_place + 2))  # of the beat in its frame, up to the one behind the number
+        with m.If(i.valid):
+            m.d.sync += place.eq(Mux(i.p.last, 0, Mux(place > last_place, place, place + 1)))
+        number = i.p.data[at : at + NUMBER_BITS]
+        has_number = (place == last_place) & i.p.keep[at // 8]
+        target = Const(self.connections)
+        for n in reversed(range(self.connections)):
+            target = Mux(has_number & (number == self.numbers[n]), n, target)
+        m.d.comb += [
+            targets.i.valid.eq(i.valid & ((place == last_place) | (i.p.last & (place < last_place)))),
+            targets.i.p.eq(target),
+            o.ready.eq(targets.o.valid),
+            targets.o.ready.eq(o.valid & o.p.last),
+        ]
+        for n, rx in enumerate(self.rx):
+            m.d.comb += [rx.valid.eq(o.valid & targets.o.valid & (targets.o.p == n)), rx.p.eq(o.p)]
+        leaves = o.valid & o.ready & o.p.last
+        m.d.sync += self.foreign.eq(leaves & (targets.o.p == self.connections))
