@@ -75,6 +75,11 @@ class Network:
         return found[0]
 
     @cached_property
+    def at_host(self) -> bool:
+        """Whether images and labels come from the host and results go there; else it is part of a network."""
+        return any(isinstance(stage.layer, Input) for stage in self.stages)
+
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of all that the bits of training depend on, and of the streams' widths."""
         text = [

@@ -117,7 +117,7 @@ class Region:
 
 @dataclass(frozen=True)
 class MemoryMap:
-    """The memory of a device that trains ``network``, with jobs of up to ``frames`` frames.
+    """The memory of a device that trains ``network``, or a part of one, with jobs of up to ``frames`` frames.
 
     Parameter image and rings come first, so that their places do not depend on ``frames``. ``rings``: frames
     that are kept for each stage that saves, by its index; the flow model's unless given. Raises ValueError
@@ -172,9 +172,9 @@ class MemoryMap:
         return StoreConfig(
             readers=tuple(
                 Frames(stages[i].layer.output.words, stages[i].parallelism.po)
-                for i in (network.images, network.labels)
+                for i in ((network.images, network.labels) if network.at_host else ())
             ),
-            writers=(self.results,),
+            writers=(self.results,) if network.at_host else (),
             rings=tuple(
                 Ring(saved_frames(network, stage), rings[stage], self.region(f"ring {stage}").address)
                 for stage in saving_stages(network)
@@ -217,6 +217,8 @@ class MemoryMap:
                 yield f"{name} {stage}", BEAT_BYTES * beats(stages[stage].layer.parameters)
         for stage in saving_stages(network):
             yield f"ring {stage}", BEAT_BYTES * saved_frames(network, stage).beats * rings[stage]
+        if not network.at_host:
+            return
         for name, words in (
             ("images", stages[network.images].layer.output.words),
             ("labels", stages[network.labels].layer.output.words),

@@ -1,4 +1,4 @@
-"""Where frames come from and go to: inputs, the loss, outputs."""
+"""Where frames come from and go to: inputs, the loss, outputs, and the network between devices."""
 
 from __future__ import annotations
 
@@ -77,3 +77,34 @@ class Output(Layer):
         """Every width; nothing computes, so both sides are the same."""
         for lanes in divisors(self.input.c):
             yield Parallelism(pi=lanes, po=lanes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ingress(Layer):
+    """A feature map from another device. ``learns``: its gradient goes back there. ``inputs`` is empty."""
+
+    kind: ClassVar[str] = "ingress"
+    inputs: tuple[Shape, ...] = ()
+    shape: Shape
+    learns: bool
+
+    @property
+    def output(self) -> Shape:
+        """What the other device sends."""
+        return self.shape
+
+    @property
+    def trains(self) -> bool:
+        """Whether the layer behind it sends a gradient."""
+        return self.learns
+
+    def cycles(self, p: Parallelism) -> int:
+        """One group of words a cycle."""
+        return ceil_div(self.shape.words, p.po)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Egress(Layer):
+    """A feature map to another device, whose gradient comes back if ``gradient``."""
+
+    kind: ClassVar[str] = "egress"

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from functools import cached_property
 from math import isqrt
 from typing import ClassVar
 
@@ -230,7 +229,7 @@ class Layer:
             dram_write=WORD_BITS * (self.saved + spilled),
         )
 
-    @cached_property
+    @property
     def trains(self) -> bool:
         """Whether a layer behind it needs to send gradients back."""
         return bool(self.parameters) or self.gradient
