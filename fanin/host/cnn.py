@@ -13,6 +13,7 @@ from fanin.cnn_memory import BEAT_BYTES, MemoryMap, pack, state_stages, unpack
 from fanin.cnn_training import Job
 from fanin.hdl.bus.register_map import WORD_BITS
 from fanin.hdl.layers.interface import FRAME_BITS, Mode
+from fanin.hdl.layers.network_port import LINK_COUNTERS
 from fanin.hdl.layers.registers import (
     TIMEOUT,
     Failure,
@@ -22,10 +23,12 @@ from fanin.hdl.layers.registers import (
     Way,
     cluster_registers,
     network_constants,
+    network_ends,
     stage_fifos,
     stage_streams,
 )
 from fanin.host.driver import BaseDriver, Batch, Value
+from fanin.wire.ethernet import Endpoint
 
 Words = npt.NDArray[np.uint32]
 Float32 = npt.NDArray[np.float32]
@@ -36,13 +39,24 @@ Bytes = npt.NDArray[np.uint8]
 class CnnStatus:
     """What a node does. ``nonfinite``: an infinity or a NaN has left a stage in the last job.
 
-    Where the job has failed with TIMEOUT, ``waits`` is the first stream that is not taken.
+    Where the job has failed with TIMEOUT, ``waits`` is the first stream that is not taken; where with LINK,
+    ``connection`` is the index of the first connection that has failed.
     """
 
     running: bool
     cause: Failure
     nonfinite: bool
     waits: StageStream | None
+    connection: int | None = None
+
+
+@dataclass(frozen=True)
+class Peer:
+    """The other end of a connection: its device, and what its frames carry."""
+
+    number: int  #: of the connection, alike at both ends
+    endpoint: Endpoint
+    priority: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,9 +102,42 @@ class CnnDriver(BaseDriver):
     def configure(self, *, timeout: int = TIMEOUT) -> Batch:
         """Where everything lies, and after how many cycles without any transfer a job fails."""
         batch = self.batch().write("timeout", timeout)
-        for name in ("parameters", "images", "labels", "results"):
+        ends = ("images", "labels", "results") if self.memory_map.network.at_host else ()
+        for name in ("parameters", *ends):
             batch.write(name, self.memory_map.region(name).address)
         return batch
+
+    def connect(
+        self,
+        own: Endpoint,
+        peers: Sequence[Peer],
+        *,
+        run: int,
+        link_timeout: int | None = None,
+        link_retries: int | None = None,
+    ) -> Batch:
+        """Have all connections begin run number ``run``; ``peers`` in the order of the ends' stages.
+
+        ``link_timeout`` in cycles and ``link_retries`` are the node's own unless given. Raises ValueError for
+        another number of peers.
+        """
+        ends = network_ends(self.memory_map.network)
+        if len(peers) != len(ends):
+            raise ValueError(f"there must be {len(ends)} peers, one for each connection, not {len(peers)}")
+        batch = self.batch()
+        if not peers:
+            return batch
+        batch.write("run", run).write("own_mac", own.mac).write("own_ip", own.ip)
+        for name, value in ("link_timeout", link_timeout), ("link_retries", link_retries):
+            if value is not None:
+                batch.write(name, value)
+        for index, peer in enumerate(peers):
+            batch.write("peer_mac", peer.endpoint.mac).write("peer_ip", peer.endpoint.ip)
+            batch.write(
+                "connection", connection_index=index, connection_number=peer.number, priority=peer.priority
+            )
+            batch.write("control", set_peer=1)
+        return batch.write("control", start_links=1)
 
     def load(self) -> Batch:
         """Have every layer take its words of the parameter image."""
@@ -130,10 +177,14 @@ class CnnDriver(BaseDriver):
         assert isinstance(fields, dict)
         cause = Failure(fields["cause"]) if fields["failed"] else Failure.NONE
         waits = self._streams[fields["waiting_stream"]] if fields["waits"] else None
-        return CnnStatus(bool(fields["running"]), cause, bool(fields["nonfinite"]), waits)
+        connection = fields["failed_connection"] if cause is Failure.LINK else None
+        return CnnStatus(bool(fields["running"]), cause, bool(fields["nonfinite"]), waits, connection)
 
     def explain(self, status: CnnStatus) -> str:
         """Why a job has failed, in one line."""
+        network = self.memory_map.network
+        if status.connection is not None:
+            return f"{status.cause.name}: {network.stages[network_ends(network)[status.connection]].name}"
         if status.waits is None:
             return status.cause.name
         return f"{status.cause.name}: what {self.name_of(status.waits)} is not taken"
@@ -174,6 +225,22 @@ class CnnDriver(BaseDriver):
                 )
             )
         return found
+
+    def links(self) -> Batch:
+        """Read the counters of all connections; see :meth:`links_of`."""
+        batch = self.batch()
+        for index in range(len(network_ends(self.memory_map.network))):
+            for word in range(len(LINK_COUNTERS)):
+                batch.write("link", link_word=word, link_index=index).read("link_count")
+        return batch
+
+    def links_of(self, values: Sequence[Value]) -> list[dict[str, int]]:
+        """The counters that were read, of each connection by name."""
+        size = len(LINK_COUNTERS)
+        words = [int(value) for value in values]  # type: ignore[arg-type]
+        return [
+            dict(zip(LINK_COUNTERS, words[at : at + size], strict=True)) for at in range(0, len(words), size)
+        ]
 
     def fifos(self) -> Batch:
         """Read the most that each FIFO has held; see :meth:`fifos_of`."""

@@ -18,11 +18,11 @@ from fanin.hdl.layers.relu import Relu, Relu6
 from fanin.hdl.layers.softmax_loss import SoftmaxLoss
 from fanin.hdl.layers.streamed_dense import StreamedDense
 from fanin.layers import ends, pointwise, window
-from fanin.layers.ends import Input, Output
+from fanin.layers.ends import Egress, Ingress, Input, Output
 from fanin.layers.layer import Layer, Storage
 
-#: What is no component: the store stands there.
-ENDS: tuple[type[Layer], ...] = (Input, Output)
+#: What is no component: the store stands there, or the network.
+ENDS: tuple[type[Layer], ...] = (Input, Output, Ingress, Egress)
 
 COMPONENTS: dict[type[Layer], type[wiring.Component]] = {
     pointwise.Relu: Relu,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from amaranth import Cat, Const, Module, Signal
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
@@ -29,15 +29,18 @@ from fanin.hdl.layers.edge import EdgeLink
 from fanin.hdl.layers.fork import Fork
 from fanin.hdl.layers.high_water import HighWater
 from fanin.hdl.layers.interface import Mode
+from fanin.hdl.layers.network_port import MAC_WIDTH, EndShape, NetworkEnd, NetworkPort, drive_network
 from fanin.hdl.layers.node_control import JobControl
 from fanin.hdl.layers.progress import Progress
 from fanin.hdl.layers.registers import (
     Fifo,
     StageFifo,
+    StageStream,
     StreamWord,
     Way,
     cluster_registers,
     network_constants,
+    network_ends,
     stage_fifos,
     stage_streams,
 )
@@ -47,6 +50,9 @@ from fanin.hdl.layers.watch import Watch
 from fanin.hdl.layers.word_select import WordSelect
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fork import StreamFork
+from fanin.hdl.stream.packet import packet_stream
+from fanin.layers.ends import Egress
+from fanin.wire.ethernet import Encap
 
 
 class ClusterNode(wiring.Component):
@@ -57,14 +63,18 @@ class ClusterNode(wiring.Component):
     ``axil`` : In, AXI4-Lite, 32 bits
         The registers of ``cluster_registers()``.
     ``memory`` : Out, AXI4, 512 bits
+    ``mac_tx``, ``mac_rx`` : Out, In, packet streams of 512 bits, the latter with ``error``
+        Where the network has ends of connections.
 
     Parameters
     ----------
     ``network`` : Network
-        Its output is the loss's.
+        All of one, whose output is the loss's, or what a ``fanin.cnn_parts.Part`` has of one.
     ``rings`` : frames that are kept for each stage that saves, by its index
     ``skews``, ``gradient_skews`` : transfers that edges hold, on the way forward and back
-        By the consuming stage and its port. All three are those of ``fanin.cnn_flow.Flow`` unless given.
+        By the consuming stage and its port. All three are those of ``fanin.cnn_flow.Flow`` unless given; those
+        of a part are given.
+    ``encap``, ``published`` : of connections, see Connection
 
     Latency
     -------
@@ -82,21 +92,26 @@ class ClusterNode(wiring.Component):
         rings: Mapping[int, int] | None = None,
         skews: Mapping[Edge, int] | None = None,
         gradient_skews: Mapping[Edge, int] | None = None,
+        encap: Encap = Encap.L2,
+        published: bool = False,
     ):
-        if network.stages[network.output].sources != (network.loss,):
+        if network.at_host and network.stages[network.output].sources != (network.loss,):
             raise ValueError(f"the output of {network.name} must be that of its loss")
-        flow = Flow(network)
         self.network = network
-        self.rings = flow.rings if rings is None else rings
-        self.skews = flow.skews if skews is None else skews
-        self.gradient_skews = flow.gradient_skews if gradient_skews is None else gradient_skews
+        self.encap = encap
+        self.published = published
+        self.rings = Flow(network).rings if rings is None else rings
+        self.skews = Flow(network).skews if skews is None else skews
+        self.gradient_skews = Flow(network).gradient_skews if gradient_skews is None else gradient_skews
         self._memory_map = MemoryMap(network, frames=1, rings=self.rings)
-        super().__init__(
-            {
-                "axil": In(AXI4LiteSignature(address_width=self.register_map.address_bits)),
-                "memory": Out(memory_signature(data_width=BEAT_BITS, address_width=ADDRESS_BITS)),
-            }
-        )
+        members: dict[str, Any] = {
+            "axil": In(AXI4LiteSignature(address_width=self.register_map.address_bits)),
+            "memory": Out(memory_signature(data_width=BEAT_BITS, address_width=ADDRESS_BITS)),
+        }
+        if network_ends(network):
+            members["mac_tx"] = Out(packet_stream(MAC_WIDTH))
+            members["mac_rx"] = In(packet_stream(MAC_WIDTH, error=True))
+        super().__init__(members)
 
     @property
     def register_map(self) -> RegisterMap:
@@ -123,7 +138,9 @@ class ClusterNode(wiring.Component):
         m.submodules.store = store = Store(config=self._memory_map.store)
         connect_typed(m, flipped(self.axil), registers.axil)
         connect_typed(m, store.memory, flipped(self.memory))
-        ports = StagePorts(self.network, self._layers(m, control, store), store)
+        layers = self._layers(m, control, store)
+        ends = self._network(m, registers, control)
+        ports = StagePorts(self.network, layers | ends, store)
         levels: dict[StageFifo, Any] = {}
         for index in range(len(self.network.stages)):
             self._edges(m, index, ports, levels)
@@ -132,8 +149,11 @@ class ClusterNode(wiring.Component):
             levels[StageFifo(Fifo.SAVE, index)] = store.levels[f"save{ring}"]
         self._settings(m, registers, control, store)
         self._progress(m, registers, control, ports)
-        self._watches(m, registers, control, ports)
+        watches = self._watches(m, registers, control, ports)
         self._fifos(m, registers, control, levels)
+        learning = [layer.done for i, layer in layers.items() if self.network.stages[i].layer.parameters]
+        passed = [self._passed(index, watches, control) for index in ends]
+        m.d.sync += control.done.eq(Cat(store.done, *learning, *passed).all())
         return m
 
     def _layers(self, m: Module, control: JobControl, store: Store) -> dict[int, Any]:
@@ -152,9 +172,39 @@ class ClusterNode(wiring.Component):
         for section, index in enumerate(image_stages(self.network)):
             connect_typed(m, store.load[section], layers[index].load)
             connect_typed(m, layers[index].dump, store.dump[section])
-        ends = [layer.done for index, layer in layers.items() if self.network.stages[index].layer.parameters]
-        m.d.sync += control.done.eq(Cat(store.done, *ends).all())
         return layers
+
+    def _network(self, m: Module, registers: Any, control: JobControl) -> dict[int, NetworkEnd]:
+        """The connections, and where their streams are, by the index of their stage."""
+        stages, ends = self.network.stages, network_ends(self.network)
+        if not ends:
+            return {}
+        shapes = tuple(EndShape.of(stages[index]) for index in ends)
+        port = NetworkPort(ends=shapes, encap=self.encap, published=self.published)
+        m.submodules.network = port
+        connect_typed(m, port.mac_tx, flipped(self.mac_tx))
+        connect_typed(m, flipped(self.mac_rx), port.mac_rx)
+        drive_network(m, registers, port)
+        m.d.comb += [port.watch.eq(control.running), control.link_failed.eq(port.failed)]
+        for number, index in enumerate(ends):  # what no gradient takes
+            if not stages[index].layer.trains:
+                unused = port.end(number)
+                m.d.comb += unused.o.ready.eq(1) if isinstance(stages[index].layer, Egress) else []
+        return {index: NetworkEnd(stages[index], port.end(number)) for number, index in enumerate(ends)}
+
+    def _passed(self, end: int, watches: Mapping[StageStream, Watch], control: JobControl) -> Any:
+        """Whether all frames of the job have come through the end of a connection, and gone back if they do.
+
+        So a device without parameters, too, has a job until its last frame.
+        """
+        stage, job = self.network.stages[end], control.control
+        if isinstance(stage.layer, Egress):
+            return Const(1)
+        forward = watches[StageStream(end, Way.FORWARD)].frames == job.frames
+        (consumer,) = self.network.consumers[end]
+        back = watches.get(StageStream(consumer.stage, Way.BACKWARD, consumer.port))
+        frames = forward if back is None else Mux(job.mode == Mode.TRAIN, back.frames == job.frames, forward)
+        return frames | (job.mode == Mode.LOAD) | (job.mode == Mode.DUMP)
 
     def _edges(self, m: Module, index: int, ports: StagePorts, levels: dict[StageFifo, Any]) -> None:
         """From a stage to its consumers, and back: a fork if there are several, and an edge to each.
@@ -216,8 +266,11 @@ class ClusterNode(wiring.Component):
         with m.If(control.expired):
             m.d.sync += [registers.waits.eq(progress.waits), registers.waiting_stream.eq(progress.number)]
 
-    def _watches(self, m: Module, registers: Any, control: JobControl, ports: StagePorts) -> None:
+    def _watches(
+        self, m: Module, registers: Any, control: JobControl, ports: StagePorts
+    ) -> dict[StageStream, Watch]:
         """A watch on each stream that leaves a stage, beside what it is made from."""
+        watches: dict[StageStream, Watch] = {}
         words: list[Any] = []
         nonfinite = []
         now = Signal(WORD_BITS)
@@ -227,7 +280,7 @@ class ClusterNode(wiring.Component):
         for number, one in enumerate(stage_streams(self.network)):
             layer, port = self.network.stages[one.stage].layer, ports.leaving(one)
             shape = layer.output if one.way is Way.FORWARD else layer.inputs[one.port]
-            watch = Watch(lanes=len(port.payload), transfers=shape.words // len(port.payload))
+            watches[one] = watch = Watch(lanes=len(port.payload), transfers=shape.words // len(port.payload))
             m.submodules[f"watch{number}"] = watch
             m.d.comb += [
                 watch.clear.eq(control.control.start),
@@ -255,6 +308,7 @@ class ClusterNode(wiring.Component):
             registers.stream_word.eq(select.o),
         ]
         m.d.sync += registers.nonfinite.eq(Cat(nonfinite).any())
+        return watches
 
     def _fifos(self, m: Module, registers: Any, control: JobControl, levels: Mapping[StageFifo, Any]) -> None:
         """The most that each FIFO has held; 0 of one that is none."""
@@ -288,12 +342,15 @@ class ClusterNode(wiring.Component):
             control.memory_error.eq(store.error),
             store.control.eq(control.control),
             store.bases.parameters.eq(beats_of("parameters")),
-            store.bases.readers.eq(Cat(beats_of("images"), beats_of("labels"))),
-            store.bases.writers.eq(beats_of("results")),
             registers.running.eq(control.running),
             registers.failed.eq(control.failed),
             registers.cause.eq(control.cause),
         ]
+        if self.network.at_host:
+            m.d.comb += [
+                store.bases.readers.eq(Cat(beats_of("images"), beats_of("labels"))),
+                store.bases.writers.eq(beats_of("results")),
+            ]
         drive_counters(
             m,
             registers,

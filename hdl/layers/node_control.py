@@ -25,7 +25,7 @@ class JobControl(wiring.Component):
     ``timeout`` : In(32), cycles
     ``done`` : In(1), all layers and the store have ended
     ``moves`` : In(1), something is transferred in this cycle
-    ``memory_error`` : In(1)
+    ``memory_error``, ``link_failed`` : In(1)
     ``control`` : Out, LayerControl, registered
     ``running``, ``failed`` : Out(1)
     ``cause`` : Out, Failure
@@ -53,6 +53,7 @@ class JobControl(wiring.Component):
                 "done": In(1),
                 "moves": In(1),
                 "memory_error": In(1),
+                "link_failed": In(1),
                 "control": Out(LayerControl),
                 "running": Out(1),
                 "failed": Out(1),
@@ -82,9 +83,10 @@ class JobControl(wiring.Component):
                     m.next = "IDLE"
             with m.State("RUN"):
                 m.d.sync += [control.start.eq(0), age.eq(Cat(1, age))]
-                with m.If(self.memory_error | self.expired):
+                with m.If(self.memory_error | self.link_failed | self.expired):
                     m.d.sync += [self.running.eq(0), self.failed.eq(1)]
-                    m.d.sync += self.cause.eq(Mux(self.memory_error, Failure.MEMORY, Failure.TIMEOUT))
+                    silent = Mux(self.link_failed, Failure.LINK, Failure.TIMEOUT)
+                    m.d.sync += self.cause.eq(Mux(self.memory_error, Failure.MEMORY, silent))
                     m.next = "FAILED"
                 with m.Elif(age[-1] & self.done):
                     m.d.sync += [self.running.eq(0), age.eq(0)]

@@ -18,10 +18,11 @@ from fanin.hdl.bus.common_registers import (
 )
 from fanin.hdl.bus.register_map import WORD_BITS, Access, Field, Register, RegisterMap
 from fanin.hdl.layers.interface import FRAME_BITS, Mode
-from fanin.layers.ends import Output, SoftCrossLoss
+from fanin.hdl.layers.network_port import INDEX_BITS, LINK_COUNTERS, OwnSettings, PeerSettings
+from fanin.layers.ends import Egress, Ingress, Output, SoftCrossLoss
 
 IDENTITY = 0x464E4E43  # "CNNF" in memory order: fanin CNN
-VERSION = 1
+VERSION = 2
 TIMEOUT = 1 << 20  # cycles; more than the longest update of parameters
 STAGE_BITS = 12
 STREAM_BITS = 13  # of a stream's number
@@ -35,6 +36,7 @@ class Failure(IntEnum):
     TIMEOUT = 1  #: nothing has moved for ``timeout`` cycles
     MEMORY = 2  #: memory answered a read or a write with an error
     SETTINGS = 3  #: a job of no frames, or of batches of none
+    LINK = 4  #: a connection has failed
 
 
 class Way(IntEnum):
@@ -112,11 +114,17 @@ def stage_streams(network: Network) -> tuple[StageStream, ...]:
     """All streams that leave stages, in the order of their numbers."""
     found = []
     for index, stage in enumerate(network.stages):
-        if not isinstance(stage.layer, Output):
+        if not isinstance(stage.layer, (Output, Egress)):
             found.append(StageStream(index, Way.FORWARD))
-            ports = 1 if isinstance(stage.layer, SoftCrossLoss) else len(stage.layer.inputs)
-            found += [StageStream(index, Way.BACKWARD, port) for port in range(ports * stage.layer.gradient)]
+        ports = 1 if isinstance(stage.layer, SoftCrossLoss) else len(stage.layer.inputs)
+        back = stage.layer.gradient and not isinstance(stage.layer, Output)
+        found += [StageStream(index, Way.BACKWARD, port) for port in range(ports * back)]
     return tuple(found)
+
+
+def network_ends(network: Network) -> tuple[int, ...]:
+    """Indices of the stages that are the ends of connections, in the order of the connections' indices."""
+    return tuple(i for i, stage in enumerate(network.stages) if isinstance(stage.layer, (Ingress, Egress)))
 
 
 def network_constants(network: Network) -> dict[str, int]:
@@ -126,6 +134,7 @@ def network_constants(network: Network) -> dict[str, int]:
         "id": IDENTITY,
         "version": VERSION,
         "stages": len(network.stages),
+        "connections": len(network_ends(network)),
         "digest_high": digest >> WORD_BITS,
         "digest_low": digest & ((1 << WORD_BITS) - 1),
     }
@@ -134,7 +143,10 @@ def network_constants(network: Network) -> dict[str, int]:
 def _identity() -> tuple[Register, ...]:
     return (
         *identity_registers(IDENTITY, VERSION),
-        shape_register(Field("stages", STAGE_BITS, "of the network, inputs and output included")),
+        shape_register(
+            Field("stages", STAGE_BITS, "of the device, inputs, output and ends of connections included"),
+            Field("connections", INDEX_BITS + 1, "of these, ends of connections"),
+        ),
         Register("digest_high", Access.RO, "of the network and how it is built: bits 255…224 of its SHA-256"),
         Register("digest_low", Access.RO, "bits 223…192"),
     )
@@ -144,7 +156,10 @@ def _control() -> tuple[Register, ...]:
     return (
         control_register(
             Field("start", 1, "a job, with the registers below; nothing while one is under way"),
-            note="after TIMEOUT and MEMORY only a reset helps",
+            Field("set_peer", 1, "the connection at `connection` has what stands there"),
+            Field("start_links", 1, "all connections begin a run"),
+            Field("reset_links", 1, "and forget it"),
+            note="after TIMEOUT, MEMORY and LINK only a reset helps",
         ),
         status_register(
             Field("running", 1, "a job is under way"),
@@ -152,6 +167,7 @@ def _control() -> tuple[Register, ...]:
             Field("nonfinite", 1, "an infinity or a NaN has left a stage"),
             Field("waits", 1, "of TIMEOUT: a stream is offered and not taken"),
             Field("waiting_stream", STREAM_BITS, "the number of the first one of these"),
+            Field("failed_connection", INDEX_BITS, "of LINK: the index of the first one that has failed"),
         ),
     )
 
@@ -199,6 +215,53 @@ def _streams() -> tuple[Register, ...]:
     )
 
 
+def _links() -> tuple[Register, ...]:
+    own, peer = OwnSettings.members, PeerSettings.members
+    words = ", ".join(f"{number} {name}" for number, name in enumerate(LINK_COUNTERS))
+    return (
+        Register("run", Access.RW, "number of the run, alike at all devices", bits=own["run"]),
+        Register("own_mac", Access.RW, "this node's MAC address", bits=own["own_mac"]),
+        Register("own_ip", Access.RW, "and its IPv4 address, where frames are UDP"),
+        Register(
+            "link_timeout", Access.RW, "cycles without an answer until frames are sent again", reset=2_000
+        ),
+        Register("link_retries", Access.RW, "times in a row, then the connection fails", bits=16, reset=16),
+        Register(
+            "acknowledge",
+            Access.RW,
+            "when the receiver answers",
+            (
+                Field("ack_frames", own["ack_frames"], "after so many frames", reset=4),
+                Field("ack_delay", own["ack_delay"], "or so many cycles after the first of them", reset=64),
+            ),
+        ),
+        Register(
+            "connection",
+            Access.RW,
+            "a connection, for `set_peer`",
+            (
+                Field(
+                    "connection_index", INDEX_BITS, "its place: ends are numbered in the order of the stages"
+                ),
+                Field("connection_number", peer["connection"], "its number, alike at both ends"),
+                Field("priority", peer["priority"], "of its frames, where they are UDP"),
+            ),
+        ),
+        Register("peer_mac", Access.RW, "MAC address of the device at the other end", bits=peer["peer_mac"]),
+        Register("peer_ip", Access.RW, "and its IPv4 address"),
+        Register(
+            "link",
+            Access.RW,
+            "which counter of which connection `link_count` shows",
+            (
+                Field("link_word", 4, words),
+                Field("link_index", INDEX_BITS, "its place"),
+            ),
+        ),
+        Register("link_count", Access.RO, "that counter"),
+    )
+
+
 def _fifos() -> tuple[Register, ...]:
     return (
         Register(
@@ -217,6 +280,5 @@ def _fifos() -> tuple[Register, ...]:
 
 def cluster_registers() -> RegisterMap:
     """The register map of a cluster node; the same for all networks."""
-    return node_map(
-        _identity(), _control(), _job(), _streams(), _fifos(), counter_registers(NODE_COUNTERS, bits=64)
-    )
+    counters = counter_registers(NODE_COUNTERS, bits=64)
+    return node_map(_identity(), _control(), _job(), _streams(), _fifos(), _links(), counters)

@@ -14,7 +14,10 @@ from fanin.hdl.layers.store import Store, streams
 
 @dataclass(frozen=True)
 class StagePorts:
-    """Streams of each stage: those of its component in ``layers``, by index, or of the store at the ends."""
+    """Streams of each stage: those of its component in ``layers``, by index, or of the store at the ends.
+
+    ``layers`` has a NetworkEnd for each end of a connection.
+    """
 
     network: Network
     layers: dict[int, Any]

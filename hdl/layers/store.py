@@ -139,8 +139,8 @@ class Store(wiring.Component):
         config, mode = self.config, self.control.mode
         others = len(config.rings) + bool(config.sections)
         passes = sum(2 + kind.gradient for kind in config.spilled), 2 * len(config.spilled)
-        m.submodules.read_port = read_port = ReadPort(count=len(config.readers) + others + passes[0])
-        m.submodules.write_port = write_port = WritePort(count=len(config.writers) + others + passes[1])
+        m.submodules.read_port = read_port = ReadPort(count=max(1, len(config.readers) + others + passes[0]))
+        m.submodules.write_port = write_port = WritePort(count=max(1, len(config.writers) + others + passes[1]))
         join_memory(m, read=read_port.axi, write=write_port.axi, memory=self.memory)
         frames = Signal(FRAME_BITS)  # of the job that go through the layers
         m.d.comb += frames.eq(Mux((mode == Mode.EVALUATE) | (mode == Mode.TRAIN), self.control.frames, 0))

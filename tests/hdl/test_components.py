@@ -13,10 +13,12 @@ from amaranth.lib import wiring
 import fanin.hdl
 from fanin.cnn_examples import EXAMPLES
 from fanin.cnn_memory import Frames, StoreConfig
+from fanin.cnn_parts import Placement
 from fanin.codec import Bfp
 from fanin.glm import PRESETS
 from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
+from fanin.hdl.layers.network_port import EndShape
 from fanin.layers import ends, pointwise, window
 from fanin.layers.layer import Parallelism, Shape
 from fanin.layers.schedule import Raster, Schedule
@@ -25,6 +27,9 @@ from fanin.ring import PRESETS as RING_PRESETS
 from fanin.wire.ethernet import Encap
 from fanin.wire.ring import RING_LINK
 from tests.support import slow
+
+# The host's side of a network on two devices: with ends of connections.
+PART = Placement(EXAMPLES["tiny"], tuple("aaaabbaaaa")).parts[0]
 
 SECTIONS = ("Members", "Parameters", "Latency", "Source")
 
@@ -43,6 +48,7 @@ SMALL = {
     "depth": 264,
     "drain": 5,
     "encap": Encap.L2,
+    "ends": (EndShape(2, 6, 3), EndShape(3, 6, 3)),
     "engines": 2,
     "fifo_depth": 16,
     "form": RING_LINK,
@@ -57,13 +63,14 @@ SMALL = {
     "kinds": 2,
     "lanes": 4,
     "limit": 16,
+    "gradient_skews": PART.gradient_skews,
     "latency": 3,
     "layer": None,
     "mac_width": 64,
     "max_bytes": 34,
     "max_frame": 128,
     "max_mini_batch": 16,
-    "network": EXAMPLES["tiny"],
+    "network": PART.network,
     "o": 5,
     "operand": signed(8),
     "operands": 2,
@@ -76,6 +83,7 @@ SMALL = {
     "receive": True,
     "sections": (3, 2),
     "registers": node_registers(PRESETS["tiny"]),
+    "rings": PART.rings,
     "rounds": 3,
     "row": 20,
     "rows": 3,
@@ -87,6 +95,7 @@ SMALL = {
     "returning": 3,
     "scales_pass": True,
     "shape": 8,
+    "skews": PART.skews,
     "slots": 4,
     "source": 2,
     "tag": 3,

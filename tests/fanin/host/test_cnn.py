@@ -5,8 +5,10 @@ import pytest
 
 from fanin.cnn_examples import EXAMPLES
 from fanin.cnn_memory import MemoryMap
+from fanin.cnn_parts import Placement
 from fanin.cnn_training import Job
 from fanin.hdl.layers.interface import Mode
+from fanin.hdl.layers.network_port import LINK_COUNTERS
 from fanin.hdl.layers.registers import (
     Failure,
     Fifo,
@@ -19,7 +21,8 @@ from fanin.hdl.layers.registers import (
     stage_fifos,
     stage_streams,
 )
-from fanin.host.cnn import CnnDriver, HostMemory, StreamCounters, timed_batch
+from fanin.host.cnn import CnnDriver, HostMemory, Peer, StreamCounters, timed_batch
+from fanin.wire.ethernet import Endpoint
 
 MAP = MemoryMap(EXAMPLES["tiny"], frames=5)
 REGISTERS = cluster_registers()
@@ -33,6 +36,12 @@ def bits(number):
     return int(np.float32(number).view(np.uint32))
 
 
+def command(*names):
+    """The bits of commands."""
+    fields = [field.name for field in REGISTERS["control"].parts]
+    return sum(1 << fields.index(name) for name in names)
+
+
 def test_a_job_is_written_before_it_begins():
     batch = CnnDriver(MAP).train(Job.of(5, 3, 0.3, 0.9))
     assert [value(batch, name) for name in ("mode", "frames", "batch")] == [1, 5, 3]
@@ -40,7 +49,32 @@ def test_a_job_is_written_before_it_begins():
     assert value(batch, "last_eta") == bits(-0.3 / 2)
     assert value(batch, "momentum") == bits(0.9)
     assert [value(batch, name) for name in ("timed_first", "timed_last")] == [0, 2]
-    assert batch.operations[-1] == (REGISTERS.offset("control"), 0b11)  # counters count the job
+    assert batch.operations[-1] == (REGISTERS.offset("control"), command("start", "clear_counters"))
+
+
+def test_each_connection_is_told_who_is_at_its_other_end():
+    part = Placement(EXAMPLES["tiny"], tuple("aaaabbaaaa")).parts[1]
+    driver = CnnDriver(MemoryMap(part.network, frames=5, rings=part.rings))
+    own, peers = Endpoint(0xA, 1), [Peer(0, Endpoint(0xB, 2), 3), Peer(1, Endpoint(0xC, 4))]
+    batch = driver.connect(own, peers, run=7, link_timeout=900)
+    assert [value(batch, name) for name in ("run", "own_mac", "own_ip", "link_timeout")] == [7, 0xA, 1, 900]
+    place, control = REGISTERS.offset("connection"), REGISTERS.offset("control")
+    macs = [
+        operation.data for operation in batch.operations if operation.address == REGISTERS.offset("peer_mac")
+    ]
+    settings = [operation.data for operation in batch.operations if operation.address == place]
+    commands = [operation.data for operation in batch.operations if operation.address == control]
+    assert macs == [0xB, 0xC]
+    assert settings == [0 | 0 << 6 | 3 << 14, 1 | 1 << 6 | 0 << 14]
+    assert commands == [command("set_peer")] * 2 + [command("start_links")]
+    with pytest.raises(ValueError, match="there must be 2 peers, one for each connection, not 1"):
+        driver.connect(own, peers[:1], run=7)
+    counters = driver.links_of(range(2 * len(LINK_COUNTERS)))
+    assert [one["received"] for one in counters] == [LINK_COUNTERS.index("received") + k for k in (0, 10)]
+
+
+def test_a_node_alone_connects_to_nobody():
+    assert CnnDriver(MAP).connect(Endpoint(1, 1), [], run=1).operations == []
 
 
 @pytest.mark.parametrize(("name", "mode"), [("load", Mode.LOAD), ("dump", Mode.DUMP)])
