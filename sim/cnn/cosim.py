@@ -1,57 +1,38 @@
-"""A cluster node trains in co-simulation: RTL and its memory in the engine, a live host that runs jobs."""
+"""Cluster nodes train in co-simulation: RTL and memories in the engine, live hosts that run jobs."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from fanin.clock import CLOCK_MHZ
-from fanin.cnn_memory import BEAT_BYTES, WORD_BYTES, MemoryMap
-from fanin.cnn_training import Job
-from fanin.errors import CheckFailed
+from fanin.cnn_memory import MemoryMap
+from fanin.cnn_parts import Part
 from fanin.hdl.layers.node import ClusterNode
-from fanin.hdl.layers.registers import TIMEOUT, Failure, StageFifo
-from fanin.host.cnn import CnnDriver, HostMemory, StreamCounters
-from fanin.host.driver import Batch
+from fanin.hdl.layers.registers import TIMEOUT, StageFifo
+from fanin.host.cnn import HostMemory, Peer
+from fanin.job import worker_endpoint
+from fanin.sim.cnn.hosts import (
+    ClusterHosts,
+    Cut,
+    Epoch,
+    EpochResult,
+    HostSettings,
+    Place,
+    load_states,
+    whole_fifo,
+)
 from fanin.sim.cosim.arrays import OPERATORS, Arith
-from fanin.sim.cosim.cluster import Cluster, Reads
-from fanin.sim.cosim.live import Board
-from fanin.sim.cosim.program import HostProgram
-from fanin.sim.cosim.run import MEMORY_LATENCY, Progress, RunResult
+from fanin.sim.cosim.cluster import Cluster, Settings
+from fanin.sim.cosim.run import MEMORY_LATENCY, RunResult
 from fanin.sim.cosim.simulator import Group
 
 Words = npt.NDArray[np.uint32]
-Float32 = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """Frames, and what is done with them: they train as ``job`` says, or are evaluated.
-
-    ``images`` and one-hot ``labels``: one each for each index of the first axis.
-    """
-
-    job: Job | None
-    images: Float32
-    labels: Float32
-    dump: bool = False  #: whether the parameters are read back behind it
-
-
-@dataclass(frozen=True)
-class EpochResult:
-    """What came out of an epoch, carried out as ``job`` says."""
-
-    job: Job | None
-    results: Float32  #: the loss's softmax, a row for each frame
-    written: list[int]  #: of each frame, the cycle in which its result was in memory
-    counters: dict[str, int]  #: of the node, in the job
-    streams: list[StreamCounters]  #: likewise, of each stream that leaves a stage
-    fifos: dict[StageFifo, int]  #: the most that each FIFO has held in the job
-    states: list[Words] | None = None  #: of each stage that has state, if they were asked for
 
 
 @dataclass
@@ -62,12 +43,101 @@ class NodeRun:
     raw: RunResult = field(default_factory=RunResult)
 
 
-class NodeCosim:
-    """A node, built once; each ``run`` begins anew. Arrays are simulated as ``arith`` says.
+class ClusterCosim:
+    """The nodes of ``parts``, built once; each ``run`` begins anew. Arrays are simulated as ``arith`` says.
 
-    As RTL, each operator is an instance of one model: hundreds in the node's model are too many for a compiler.
-    Raises InputError for a missing tool.
+    As RTL, each operator is an instance of one model: hundreds in a node's model are too many for a compiler.
+    The first part is that of the host's device. Raises InputError for a missing tool.
     """
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        *,
+        arith: Arith = Arith.C,
+        clock_mhz: float = CLOCK_MHZ,
+        quiet: bool = False,
+    ):
+        self.parts = parts
+        self.nodes = {part.device: node_of(part) for part in parts}
+        apart = OPERATORS if arith is Arith.RTL else ()
+        groups = [Group(node, arith=arith, apart=apart) for node in self.nodes.values()]
+        self._cluster = Cluster(lambda: groups, clock_mhz=clock_mhz, quiet=quiet)
+
+    @property
+    def fifos(self) -> dict[StageFifo, int]:
+        """What each FIFO that is watched can hold, as it is called in the whole network."""
+        return {
+            whole_fifo(part, fifo): size
+            for part, node in zip(self.parts, self.nodes.values(), strict=True)
+            for fifo, size in node.fifos.items()
+        }
+
+    def run(
+        self,
+        states: Sequence[Words],
+        epochs: Sequence[Epoch],
+        *,
+        timeout: int = TIMEOUT,
+        link_timeout: int | None = None,
+        link_retries: int | None = None,
+        cut: Cut | None = None,
+        memory_latency: int = MEMORY_LATENCY,
+        memory_gbps: float | None = None,
+        seed: int = 0,
+        **settings: Unpack[Settings],
+    ) -> NodeRun:
+        """Load the words of each stage that has state, then carry out the epochs.
+
+        ``timeout`` is the nodes', in cycles; ``memory_gbps`` bounds each memory each way, if it is given;
+        ``seed`` is of what the network does to frames; progress counts epochs. Raises SimulationFailed when a
+        node fails a job, or the run cannot go on.
+        """
+        frames = max(len(epoch.images) for epoch in epochs)
+        places = [self._place(number, frames) for number in range(len(self.parts))]
+        contents = [np.zeros(place.memory_map.end, np.uint8) for place in places]
+        maps = (place.memory_map for place in places)
+        load_states(places, map(HostMemory, maps, contents), states)
+        hosts = HostSettings(timeout, link_timeout=link_timeout, link_retries=link_retries, cut=cut)
+        raw = self._cluster.run(
+            memories=[[content] for content in contents],
+            phases=[],
+            longest_wait=2 * timeout,
+            hosts=functools.partial(ClusterHosts, places=places, epochs=epochs, settings=hosts),
+            memory_latency=memory_latency,
+            memory_gbps=memory_gbps,
+            quiet_cycles=2 * memory_latency,
+            seed=seed,
+            **settings,
+        )
+        return NodeRun(raw.hosts, raw)
+
+    def _place(self, number: int, frames: int) -> Place:
+        part = self.parts[number]
+        at = {one.number: n for n, other in enumerate(self.parts) if n != number for one in other.ends.values()}
+        peers = (
+            Peer(one.number, worker_endpoint(at[one.number]), one.priority)
+            for _, one in sorted(part.ends.items())
+        )
+        memory_map = MemoryMap(part.network, frames=frames, rings=part.rings)
+        return Place(part, memory_map, tuple(peers))
+
+
+def node_of(part: Part) -> ClusterNode:
+    """The node of a device."""
+    return ClusterNode(
+        network=part.network, rings=part.rings, skews=part.skews, gradient_skews=part.gradient_skews
+    )
+
+
+def part_of(node: ClusterNode) -> Part:
+    """All of a network, as it is in a node."""
+    whole = {index: index for index in range(len(node.network.stages))}
+    return Part("the node", node.network, whole, {}, node.rings, node.skews, node.gradient_skews)
+
+
+class NodeCosim(ClusterCosim):
+    """A cluster of one node, which has all of its network."""
 
     def __init__(
         self,
@@ -77,131 +147,4 @@ class NodeCosim:
         clock_mhz: float = CLOCK_MHZ,
         quiet: bool = False,
     ):
-        self._node = node
-        group = Group(node, arith=arith, apart=OPERATORS if arith is Arith.RTL else ())
-        self._cluster = Cluster(lambda: [group], clock_mhz=clock_mhz, quiet=quiet)
-
-    def run(
-        self,
-        states: Sequence[Words],
-        epochs: Sequence[Epoch],
-        *,
-        timeout: int = TIMEOUT,
-        memory_latency: int = MEMORY_LATENCY,
-        memory_gbps: float | None = None,
-        progress: Callable[[Progress], None] | None = None,
-    ) -> NodeRun:
-        """Load the words of each stage that has state, then carry out the epochs.
-
-        ``timeout`` is the node's, in cycles; ``memory_gbps`` bounds the memory each way, if it is given;
-        ``progress`` counts epochs. Raises SimulationFailed when the node fails a job, or the run cannot go on.
-        """
-        frames = max(len(epoch.images) for epoch in epochs)
-        memory_map = MemoryMap(self._node.network, frames=frames, rings=self._node.rings)
-        content = np.zeros(memory_map.end, np.uint8)
-        HostMemory(memory_map, content).write_parameters(states)
-        raw = self._cluster.run(
-            memories=[[content]],
-            phases=[],
-            longest_wait=2 * timeout,
-            hosts=functools.partial(_NodeHost, memory_map=memory_map, epochs=epochs, timeout=timeout),
-            memory_latency=memory_latency,
-            memory_gbps=memory_gbps,
-            quiet_cycles=2 * memory_latency,
-            progress=progress,
-        )
-        return NodeRun(raw.hosts, raw)
-
-
-class _NodeHost:
-    """The live host of one node: loads it, then carries out one epoch after the other."""
-
-    def __init__(self, board: Board, *, memory_map: MemoryMap, epochs: Sequence[Epoch], timeout: int):
-        self._board, self._epochs, self._timeout = board, epochs, timeout
-        self._driver = CnnDriver(memory_map)
-        self._memory = HostMemory(memory_map, board.memory(0))
-        self._found: list[EpochResult] = []
-        self._written: list[int] = []  # cycles in which the epoch's results came
-
-    @property
-    def done(self) -> bool:
-        """Whether all epochs have been carried out."""
-        return len(self._found) == len(self._epochs)
-
-    @property
-    def progress(self) -> int:
-        """Epochs that have been carried out."""
-        return len(self._found)
-
-    def may_skip(self) -> bool:
-        """Never: the node is always at work."""
-        return False
-
-    def waiting(self) -> str:
-        """Which epoch is under way."""
-        return f"epoch {len(self._found) + 1} of {len(self._epochs)} is under way"
-
-    def result(self) -> list[EpochResult]:
-        """What came out."""
-        return self._found
-
-    def start(self) -> None:
-        """See that the node is the right one, and load it."""
-        driver, memory_map = self._driver, self._driver.memory_map
-        program = HostProgram().extend(driver.identify().operations)
-        program.extend(driver.configure(timeout=self._timeout).operations)
-        self._board.run(0, program, self._identified)
-        results, size = memory_map.region("results").address, memory_map.results.beats * BEAT_BYTES
-        for frame in range(memory_map.frames):
-            last = results + frame * size + WORD_BYTES * memory_map.results.words - 1
-            self._board.watch(0, last, lambda: self._written.append(self._board.cycle))
-
-    def _identified(self, words: list[int]) -> None:
-        self._driver.check_identity(self._driver.identify().results(words))
-        self._carry_out(self._driver.load(), lambda reads: self._next())
-
-    def _next(self) -> None:
-        """Begin the next epoch, if there is one."""
-        if not self.done:
-            epoch, driver = self._epochs[len(self._found)], self._driver
-            self._memory.write_frames(epoch.images, epoch.labels)
-            self._written = []
-            job = driver.train(epoch.job) if epoch.job else driver.evaluate(len(epoch.images))
-            self._carry_out(job, functools.partial(self._ended, epoch))
-
-    def _ended(self, epoch: Epoch, reads: Reads) -> None:
-        """An epoch is over; what it has left is read, and dumped if that is asked for."""
-        driver = self._driver
-        result = EpochResult(
-            job=epoch.job,
-            results=self._memory.read_results(len(epoch.images)),
-            written=self._written,
-            counters=driver.counters_of(reads.take(driver.counters())),
-            streams=driver.streams_of(reads.take(driver.streams())),
-            fifos=driver.fifos_of(reads.take(driver.fifos())),
-        )
-        if epoch.dump:
-            self._carry_out(driver.dump(), lambda reads: self._keep(result, self._memory.read_parameters()))
-        else:
-            self._keep(result, None)
-
-    def _keep(self, result: EpochResult, states: list[Words] | None) -> None:
-        self._found.append(replace(result, states=states))
-        self._next()
-
-    def _carry_out(self, job: Batch, then: Callable[[Reads], None]) -> None:
-        """Have the node do a job; ``then`` gets what counters read. Raises CheckFailed if the node fails."""
-        driver = self._driver
-        program = HostProgram().extend(job.operations)
-        program.poll_field(driver.registers, "status", "running", 0)
-        for batch in driver.wait(), driver.counters(), driver.streams(), driver.fifos():
-            program.extend(batch.operations)
-
-        def ended(words: list[int]) -> None:
-            reads = Reads(np.array(words, np.uint32))
-            status = driver.status_of(reads.take(driver.wait()))
-            if status.cause is not Failure.NONE:
-                raise CheckFailed(f"the node failed by cycle {self._board.cycle}: {driver.explain(status)}")
-            then(reads)
-
-        self._board.run(0, program, ended)
+        super().__init__([part_of(node)], arith=arith, clock_mhz=clock_mhz, quiet=quiet)

@@ -16,7 +16,8 @@ from fanin.golden.cnn.network import GoldenNetwork, initial_state
 from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.registers import Fifo, Way
 from fanin.host.cnn import CnnDriver
-from fanin.sim.cnn.cosim import Epoch, NodeCosim
+from fanin.sim.cnn.cosim import NodeCosim, part_of
+from fanin.sim.cnn.hosts import Epoch
 from fanin.sim.cosim.arrays import Arith
 from fanin.sim.cosim.simulator import SimulationFailed, simulation_sources
 from tests.support import slow
@@ -180,7 +181,7 @@ def test_a_node_in_which_nothing_moves_for_long_fails():
 
 def test_a_node_of_another_network_is_refused():
     other = NodeCosim.__new__(NodeCosim)
-    other._node, other._cluster = ClusterNode(network=EXAMPLES["residual"]), TINY.cosim._cluster
+    other.parts, other._cluster = [part_of(ClusterNode(network=EXAMPLES["residual"]))], TINY.cosim._cluster
     residual = Trial("residual")
     with pytest.raises(SimulationFailed, match="the node's stages must be 14, not 10"):
         other.run(residual.words(residual.states), [Epoch(JOB, *TINY.data)])
