@@ -1,4 +1,4 @@
-"""From the folder of a plan to the network that its device trains."""
+"""From the folder of a plan to the network that its devices train."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from fanin.cnn import Network, Stage
+from fanin.cnn_parts import Placement
 from fanin.errors import InputError
 from fanin.layers.layer import Parallelism, Storage
 from fanin.planner.check.files import LayerEntry, Plan, read_plan
@@ -20,14 +21,21 @@ from fanin.records import open_record
 
 @dataclass(frozen=True)
 class PlannedNetwork:
-    """A network, and what the plan promises of it. ``cycles``: of a frame, by stage; ``clock`` in Hz."""
+    """A network on its devices, and what the plan promises of it.
 
-    network: Network
-    device: str
+    ``cycles``: of a frame, by stage; ``clock``: of all devices, in Hz.
+    """
+
+    placement: Placement
     clock: int
     throughput: Fraction  #: frames a second, updates apart
     cycles: tuple[int, ...]
     digest: str  #: of the plan
+
+    @property
+    def network(self) -> Network:
+        """What is trained."""
+        return self.placement.network
 
 
 def unplanned(model: Model) -> Network:
@@ -37,20 +45,19 @@ def unplanned(model: Model) -> Network:
 
 
 def read_network(folder: Path) -> PlannedNetwork:
-    """The network of a plan of one device. Raises InputError of one line for any other plan.
+    """The network of a plan. Raises InputError of one line.
 
-    Refused are a plan that was edited, one that this version's rules do not hold for, several devices,
-    and a model that cannot be trained.
+    Refused are a plan that was edited, one that this version's rules do not hold for, devices with several
+    clocks, and a model that cannot be trained.
     """
     plan, path = read_plan(folder), folder / PLAN_FILE
     digest = _check_unedited(folder)
     if complaints := check_plan(folder):
         raise InputError(f"{path}: breaks a rule, plan again: {complaints[0]}")
-    device = _only_device(path, plan)
+    clock = _clock(path, plan)
     network = _checked(str(path), Network(open_record(path).text("model"), _stages(plan)))
     cycles = tuple(layer.figures["cycles"] for layer in plan.layers)
-    clock = next(each.clock for each in plan.devices if each.name == device)
-    return PlannedNetwork(network, device, clock, plan.throughput, cycles, digest)
+    return PlannedNetwork(_placed(path, plan, network), clock, plan.throughput, cycles, digest)
 
 
 def _checked(where: str, network: Network) -> Network:
@@ -76,16 +83,28 @@ def _check_unedited(folder: Path) -> str:
     return digest
 
 
-def _only_device(path: Path, plan: Plan) -> str:
+def _clock(path: Path, plan: Plan) -> int:
+    """Of all devices that have layers."""
     used = [device for device in plan.devices if device.name in set(plan.place.values())]
     clocks = {device.clock: device.name for device in used}
     if len(clocks) > 1:
         said = ", ".join(f"{name} {clock / 1e6:g} MHz" for clock, name in clocks.items())
         raise InputError(f"{path}: clocks differ ({said}); a cluster runs on one clock")
-    if len(used) > 1:
-        names = ", ".join(device.name for device in used)
-        raise InputError(f"{path}: has layers on {names}; only plans of one device can be built yet")
-    return used[0].name
+    return used[0].clock
+
+
+def _placed(path: Path, plan: Plan, network: Network) -> Placement:
+    """The network on the plan's devices."""
+    priorities = {
+        (index, port): plan.connections[edge.connection].priority
+        for index, stage in enumerate(network.stages)
+        for port, edge in enumerate(plan.into[stage.name])
+        if edge.connection is not None
+    }
+    try:
+        return Placement(network, tuple(plan.place[stage.name] for stage in network.stages), priorities)
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def _stages(plan: Plan) -> tuple[Stage, ...]:

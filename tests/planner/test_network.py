@@ -1,4 +1,4 @@
-"""From a plan's folder to the network that its device trains, and the plans that are refused."""
+"""From a plan's folder to the network that its devices train, and the plans that are refused."""
 
 import json
 import shutil
@@ -8,6 +8,7 @@ import pytest
 
 from fanin.errors import InputError
 from fanin.layers.layer import Storage
+from fanin.planner.check.files import read_plan
 from fanin.planner.cluster import load_cluster
 from fanin.planner.model.load import load_model
 from fanin.planner.plan.digest import plan_digest
@@ -75,7 +76,7 @@ def test_a_plan_holds_the_model_with_the_parallelism_that_was_chosen(digits):
     ]
     assert [(s.parallelism, s.storage) for s in network.stages] == [(c.parallelism, c.storage) for c in choices]
     assert planned.cycles == tuple(choice.cost.cycles for choice in choices)
-    assert (planned.device, planned.clock) == ("fpga0", 100_000_000)
+    assert (planned.placement.names, planned.clock) == (("fpga0",), 100_000_000)
     assert float(planned.throughput) == pytest.approx(float(plan.throughput))
     assert {s.storage for s in network.stages} == {Storage.CHIP}
 
@@ -109,15 +110,22 @@ def test_a_plan_that_breaks_a_rule_is_refused_even_if_its_digest_is_right(copy):
     assert refusal(copy).startswith(f"{copy}/plan.json: breaks a rule, plan again: conv1: cycles is 1, not ")
 
 
-def test_plans_of_several_devices_are_refused_and_unequal_clocks_named(tmp_path):
-    for clock, said in (
-        (100, "has layers on first, second; only plans of one device can be built yet"),
-        (90, "clocks differ (first 100 MHz, second 90 MHz); a cluster runs on one clock"),
-    ):
-        (tmp_path / "two.toml").write_text(MHZ.format(clock))
-        folder = tmp_path / f"plan{clock}"
-        write_plan(folder, "listing1", tmp_path / "two.toml")
-        assert refusal(folder) == f"{folder}/plan.json: {said}"
+def test_the_places_of_layers_are_the_plans(tmp_path):
+    (tmp_path / "two.toml").write_text(MHZ.format(100))
+    write_plan(tmp_path / "plan", "listing1", tmp_path / "two.toml")
+    plan, placement = read_plan(tmp_path / "plan"), read_network(tmp_path / "plan").placement
+    assert placement.names == ("first", "second")
+    names = [stage.name for stage in placement.network.stages]
+    assert dict(zip(names, placement.devices, strict=True)) == plan.place
+    found = {(names[one.source], names[one.consumer.stage]): one.priority for one in placement.connections}
+    assert found == {(one.source[1], one.target[1]): one.priority for one in plan.connections}
+
+
+def test_devices_with_clocks_of_their_own_are_refused(tmp_path):
+    (tmp_path / "two.toml").write_text(MHZ.format(90))
+    write_plan(tmp_path / "plan", "listing1", tmp_path / "two.toml")
+    said = "clocks differ (first 100 MHz, second 90 MHz); a cluster runs on one clock"
+    assert refusal(tmp_path / "plan") == f"{tmp_path}/plan/plan.json: {said}"
 
 
 def test_a_dense_layer_may_have_its_parameters_in_dram(tmp_path):

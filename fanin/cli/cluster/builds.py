@@ -56,7 +56,7 @@ def execute(args: argparse.Namespace) -> int:
         _copy(args.plan, folder / PLAN_FOLDER, PLAN)
         machine = Rtl(build.planned, build.arithmetic)  # its simulator is kept, outside of this folder
         if args.verilog:
-            write_verilog(folder / VERILOG_FOLDER, build.planned.device, machine.node)
+            write_verilog(folder / VERILOG_FOLDER, machine.cosim.nodes)
         write_build(folder, build)
     print(_summary(build, args.output))
     return 0
@@ -112,13 +112,16 @@ def build_json(build: Build) -> dict[str, Any]:
         "model": planned.network.name,
         "network": planned.network.digest,
         "plan": planned.digest,
-        "device": planned.device,
+        "devices": list(planned.placement.names),
         "clock_hz": planned.clock,
         "throughput": float(planned.throughput),
         "arithmetic": build.arithmetic,
         "layers": [
-            {"name": stage.name, "kind": stage.layer.kind, "cycles": cycles, **asdict(stage.parallelism)}
-            for stage, cycles in zip(planned.network.stages, planned.cycles, strict=True)
+            {"name": stage.name, "kind": stage.layer.kind, "device": device, "cycles": cycles}
+            | asdict(stage.parallelism)
+            for stage, device, cycles in zip(
+                planned.network.stages, planned.placement.devices, planned.cycles, strict=True
+            )
         ],
     }
 
@@ -127,8 +130,10 @@ def _summary(build: Build, output: Path) -> str:
     planned = build.planned
     facts = [
         ["layers", str(len(planned.network.stages))],
+        *([["connections", str(count)]] if (count := len(planned.placement.connections)) else []),
         ["planned", f"{float(planned.throughput):,.2f} frames/s at {planned.clock / 1e6:g} MHz"],
         ["operators", {Arith.C: "in C, of the RTL's latency", Arith.RTL: "RTL"}[Arith(build.arithmetic)]],
         ["build", str(output)],
     ]
-    return "\n".join([f"{planned.network.name} on {planned.device}", "", table(facts)])
+    devices = ", ".join(planned.placement.names)
+    return "\n".join([f"{planned.network.name} on {devices}", "", table(facts)])

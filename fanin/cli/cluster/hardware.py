@@ -1,4 +1,4 @@
-"""What the node did with its time in the last job of a run: run.json's ``hardware``."""
+"""What the nodes did with their time in the last job of a run: run.json's ``hardware``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 from fanin.cli.cluster.rtl import Rtl
 from fanin.cnn import Network
 from fanin.cnn_memory import BEAT_BYTES
+from fanin.cnn_parts import Placement
 from fanin.hdl.layers.registers import Fifo, StageFifo, Way
 from fanin.host.cnn import StreamCounters, timed_batch
 from fanin.planner.plan.network import PlannedNetwork
+from fanin.sim.cnn.hosts import DeviceCounters
 
 SHOWN_BATCHES = 3  # of the results
 UNITS = {Fifo.FORWARD: "transfers", Fifo.BACKWARD: "transfers", Fifo.RING: "frames", Fifo.SAVE: "beats"}
@@ -34,10 +36,11 @@ def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
         "frames_per_second": planned.clock / period if period else None,
         "of_planned": planned.clock / period / float(planned.throughput) if period else None,
         "frames_per_second_with_updates": frames / cycles * planned.clock,
-        "read_bytes_per_frame": result.counters["read_beats"] * BEAT_BYTES / frames,
-        "written_bytes_per_frame": result.counters["written_beats"] * BEAT_BYTES / frames,
-        "read_share": result.counters["read_beats"] / cycles,
-        "write_share": result.counters["written_beats"] / cycles,
+        "devices": [
+            _device(name, counters, cycles, frames)
+            for name, counters in zip(planned.placement.names, result.devices, strict=True)
+        ],
+        "connections": _connections(planned.placement, result.devices),
         "ways": _ways(planned, machine, cycles, frames),
         "results": [int(at - result.written[0]) for at in result.written[: SHOWN_BATCHES * result.job.batch]],
         "timeline": {"frames": len(timed), **_timeline(planned.network, result.streams)},
@@ -49,10 +52,40 @@ def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
                 "fill": result.fifos[fifo],
                 "size": size,
             }
-            for fifo, size in machine.node.fifos.items()
+            for fifo, size in machine.cosim.fifos.items()
             if size
         ],
     }
+
+
+def _device(name: str, found: DeviceCounters, cycles: int, frames: int) -> Metrics:
+    """How a device used its memory."""
+    read, written = (found.counters[name] for name in ("read_beats", "written_beats"))
+    return {
+        "name": name,
+        "read_bytes_per_frame": read * BEAT_BYTES / frames,
+        "written_bytes_per_frame": written * BEAT_BYTES / frames,
+        "read_share": read / cycles,
+        "write_share": written / cycles,
+    }
+
+
+def _connections(placement: Placement, found: Sequence[DeviceCounters]) -> list[Metrics]:
+    """What went over the network: frames sent by each end of a connection, and what became of others."""
+    names = [stage.name for stage in placement.network.stages]
+    return [
+        {
+            "from": names[one.source],
+            "to": names[one.consumer.stage],
+            "number": one.number,
+            "ends": [
+                {"device": device} | counters.links[one.number]
+                for device, counters in zip(placement.names, found, strict=True)
+                if one.number in counters.links
+            ],
+        }
+        for one in placement.connections
+    ]
 
 
 def _period(streams: Sequence[StreamCounters], frames: int) -> float | None:

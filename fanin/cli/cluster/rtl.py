@@ -1,14 +1,16 @@
 # amaranth: UnusedElaboratable=no
-"""The node in co-simulation, as a machine that trains."""
+"""The nodes in co-simulation, as a machine that trains."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from fanin.cli.cluster.machine import Labels, NotFinite, Outputs, Progress, one_hot
 from fanin.cnn_memory import state_stages
+from fanin.cnn_parts import Part
 from fanin.cnn_training import Job
 from fanin.errors import CheckFailed, InputError
 from fanin.golden.cnn.image import state_image, state_of_image
@@ -19,7 +21,8 @@ from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.registers import Way
 from fanin.host.cnn import CnnDriver
 from fanin.planner.plan.network import PlannedNetwork
-from fanin.sim.cnn.cosim import Epoch, EpochResult, NodeCosim
+from fanin.sim.cnn.cosim import ClusterCosim
+from fanin.sim.cnn.hosts import Epoch, EpochResult
 from fanin.sim.cosim.arrays import Arith
 from fanin.sim.cosim.simulator import SimulationFailed
 
@@ -27,27 +30,27 @@ HZ_PER_MHZ = 1e6
 _PREFIX = "FANIN_CLUSTER_NODE"  # of names in C
 
 
-def node_of(planned: PlannedNetwork) -> ClusterNode:
-    """The node that trains a network. Raises InputError for one that there is no hardware for."""
-    name = planned.network.name
+def parts_of(planned: PlannedNetwork) -> tuple[Part, ...]:
+    """What each device has of a network. Raises InputError for one that there is no hardware for."""
     try:
         for stage in planned.network.stages:
             if not isinstance(stage.layer, ENDS):
                 component_class(stage)
-        return ClusterNode(network=planned.network)
+        return planned.placement.parts
     except ValueError as error:
-        raise InputError(f"{name}: {error}") from None
+        raise InputError(f"{planned.network.name}: {error}") from None
 
 
-def write_verilog(folder: Path, device: str, node: ClusterNode) -> None:
-    """The node and its registers for C programs, as files called after the device."""
+def write_verilog(folder: Path, nodes: Mapping[str, ClusterNode]) -> None:
+    """Nodes and their registers for C programs, as files called after the devices."""
     folder.mkdir()
-    (folder / f"{device}.v").write_text(kept_verilog(node))
-    (folder / f"{device}.h").write_text(node.register_map.c_header(_PREFIX))
+    for device, node in nodes.items():
+        (folder / f"{device}.v").write_text(kept_verilog(node))
+        (folder / f"{device}.h").write_text(node.register_map.c_header(_PREFIX))
 
 
 class Rtl:
-    """The node in co-simulation, as a ``Machine``. Every call loads the state into it and reads it back.
+    """The nodes in co-simulation, as a ``Machine``. Every call loads the state into them and reads it back.
 
     ``trained``: what came out of the last job that trained. Raises InputError for a missing tool and for a
     network without hardware, ToolFailed where the simulator cannot be built, CheckFailed where the node fails.
@@ -55,8 +58,8 @@ class Rtl:
 
     def __init__(self, planned: PlannedNetwork, arithmetic: str):
         self._network = planned.network
-        self.node = node_of(planned)
-        self._cosim = NodeCosim(self.node, arith=Arith(arithmetic), clock_mhz=planned.clock / HZ_PER_MHZ)
+        clock_mhz = planned.clock / HZ_PER_MHZ
+        self.cosim = ClusterCosim(parts_of(planned), arith=Arith(arithmetic), clock_mhz=clock_mhz)
         self._words: list[np.ndarray] = []
         self.trained: EpochResult | None = None
 
@@ -94,7 +97,7 @@ class Rtl:
 
     def _carry_out(self, epoch: Epoch) -> EpochResult:
         try:
-            (result,) = self._cosim.run(self._words, [epoch]).epochs
+            (result,) = self.cosim.run(self._words, [epoch]).epochs
         except SimulationFailed as error:
             raise CheckFailed(str(error)) from error
         return result

@@ -93,6 +93,7 @@ def cnn_page(metrics: Metrics) -> str:
         results=charts.results_chart(hardware["results"], batch) if hardware else "",
         memory=_memory(hardware) if hardware else [],
         fifos=_fifos(hardware) if hardware else [],
+        connections=_connections(hardware) if hardware else [],
         configuration=_configuration(metrics),
         epochs=_epoch_table(metrics, machines),
     )
@@ -123,11 +124,21 @@ def _ways(metrics: Metrics) -> list[Mapping[str, Any]]:
 def _memory(hardware: Metrics) -> Rows:
     """Traffic of the last job."""
     return [
-        (f"{way}, of the port", f"{hardware[f'{key}_bytes_per_frame']:,.0f} bytes a frame, {100 * share:.1f} %")
-        for way, key, share in (
-            ("read", "read", hardware["read_share"]),
-            ("written", "written", hardware["write_share"]),
+        (f"{way} by {one['name']}", f"{one[f'{way}_bytes_per_frame']:,.0f} bytes a frame, {100 * share:.1f} %")
+        for one in hardware["devices"]
+        for way, share in (("read", one["read_share"]), ("written", one["write_share"]))
+    ]
+
+
+def _connections(hardware: Metrics) -> Rows:
+    """What went over the network in the last job."""
+    return [
+        (
+            f"{one['from']} to {one['to']}, sent by {end['device']}",
+            f"{end['sent']:,} frames, {end['retransmitted']:,} again",
         )
+        for one in hardware["connections"]
+        for end in one["ends"]
     ]
 
 
@@ -178,7 +189,7 @@ def _configuration(metrics: Metrics) -> dict[str, Rows]:
         ],
         "Build": [
             ("model", build["model"]),
-            ("device", build["device"]),
+            ("devices", ", ".join(build["devices"])),
             ("clock", f"{build['clock_hz'] / 1e6:g} MHz"),
             ("operators", build["arithmetic"]),
             ("network's SHA-256", build["network"][:16]),

@@ -33,10 +33,26 @@ HARDWARE = {
     "frames_per_second": 121_951.2,
     "of_planned": 0.9756,
     "frames_per_second_with_updates": 111_111.1,
-    "read_bytes_per_frame": 2048.0,
-    "written_bytes_per_frame": 1024.0,
-    "read_share": 0.25,
-    "write_share": 0.125,
+    "devices": [
+        {
+            "name": "fpga0",
+            "read_bytes_per_frame": 2048.0,
+            "written_bytes_per_frame": 1024.0,
+            "read_share": 0.25,
+            "write_share": 0.125,
+        },
+    ],
+    "connections": [
+        {
+            "from": "conv1",
+            "to": "norm1",
+            "number": 0,
+            "ends": [
+                {"device": "fpga0", "sent": 1800, "retransmitted": 3},
+                {"device": "fpga1", "sent": 1700, "retransmitted": 0},
+            ],
+        },
+    ],
     "ways": [*WAYS, way("loss1", "backward", 900.0, (1, 0, 0))],
     "results": [0, 800, 1600, 4000, 4800, 5600],
     "timeline": {
@@ -78,7 +94,7 @@ def run(on="rtl", hardware=HARDWARE, **changes):
             "checkpoint": None,
         },
         "build": {
-            "model": "small", "device": "fpga0", "clock_hz": 100_000_000, "throughput": 125_000.0,
+            "model": "small", "devices": ["fpga0", "fpga1"], "clock_hz": 100_000_000, "throughput": 125_000.0,
             "arithmetic": "c", "network": "cd" * 32, "layers": LAYERS,
         },
     } | changes  # fmt: skip
