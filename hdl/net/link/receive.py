@@ -59,7 +59,7 @@ class LinkReceiver(wiring.Component):
     ----------
     ``form`` : LinkFormat
     ``encap`` : Encap
-    ``data_width`` : int, 256 or 512, bits
+    ``data_width`` : int, bits, a power of two from 32 to 512
     ``frame_beats`` : int, 1 to 4096
     ``published`` : bool
         A PROBE has the sender's next sequence number.

@@ -11,7 +11,7 @@ from scapy.layers.l2 import Ether
 
 from fanin.hdl.layers.connection import Connection
 from fanin.hdl.net.link.job import LinkFailure
-from fanin.wire.connection import ConnectionFrame, decode_connection, encode_connection
+from fanin.wire.connection import CONNECTION_LINK, ConnectionFrame, decode_connection, encode_connection
 from fanin.wire.ethernet import Encap, Endpoint
 from fanin.wire.link import LINK_PORT, LinkKind
 from tests.hdl.net.link.bench import Delivery, Wires, faulty, mac, straight
@@ -104,8 +104,14 @@ def exchange(dut, wires, *, row, rows, count, rng, stall=0.0, seed=0, idle=400):
     [
         (512, Encap.L2, (8, 3), ROW, 2),
         (256, Encap.UDP, (20, 4), 20, 3),
+        (64, Encap.L2, (5, 3), 15, 3),
         *slow(
-            (512, Encap.UDP, (1, 24), 72, 2), (256, Encap.L2, (5, 8), ROW, 1), (256, Encap.UDP, (8, 3), ROW, 2)
+            (32, Encap.UDP, (6, 1), 6, 2),
+            (128, Encap.L2, (8, 3), 24, 1),
+            (128, Encap.UDP, (4, 2), 20, 1),
+            (512, Encap.UDP, (1, 24), 72, 2),
+            (256, Encap.L2, (5, 8), ROW, 1),
+            (256, Encap.UDP, (8, 3), ROW, 2),
         ),
     ],
 )
@@ -221,15 +227,14 @@ def test_what_is_of_another_connection_or_run_or_is_no_frame_is_foreign(encap, w
     foreign = [bytes_of(made) for made in strangers]
     foreign.append(bytes_of(right, source=Endpoint(mac(9), 99)))
     foreign.append(bytes_of(right, of=next(e for e in Encap if e is not encap)))
-    foreign += [good[: width // 8 * n] for n in range(1, 3)]  # cut in the header; the payload is another matter
+    header_beats = -(-CONNECTION_LINK.header_bytes(encap) * 8 // width)
+    foreign += [good[: width // 8 * n] for n in range(1, header_beats + 1)]  # without payload
     foreign.append(good[:-1])
     if encap is Encap.UDP:
         for byte in (14, 20, 23, 36):  # version, fragment, protocol, port
             spoilt = bytearray(good)
             spoilt[byte] ^= 0x20
             foreign.append(bytes(spoilt))
-    if width == 256 and encap is Encap.L2:
-        foreign = [f for f in foreign if f != good[:64]]  # 64 bytes are a header and a beat of payload
     script = [(20, data) for data in [*foreign, good]]
     wires, log = run(parameters, script, o=4)
     assert flat(log["end0.o"]) == list(words)
