@@ -33,7 +33,7 @@ def _user(name: str, title: str, form: LinkFormat) -> dict[str, Any]:
 
 
 def link_dissector() -> str:
-    """The dissector in Lua, for raw Ethernet and UDP; filters begin with ``fanin_ring``, ``fanin_connection``."""
+    """The dissector in Lua, for raw Ethernet and UDP; filters are ``fanin_ring…`` and ``fanin_connection…``."""
     form = CONNECTION_LINK
     header = byte_length(form.fields)
     users = [
