@@ -19,7 +19,8 @@ from tests.support import new_seed, simulate, slow
 
 RUN, NUMBER, PRIORITY = 0x1234, 7, 5
 ROW = 360  # words: a frame of 352 and one of 8
-ENDS = [Endpoint(mac(end), 0x0A000001 + end, LINK_PORT) for end in range(2)]
+# Of addresses whose header's sum is just below 2^16, so that a long frame's length makes it carry.
+ENDS = [Endpoint(mac(0), 0x0A003300), Endpoint(mac(1), 0x0A00321A)]
 
 
 class Ends(wiring.Component):
@@ -150,7 +151,7 @@ def test_a_saturated_end_sends_a_beat_a_cycle_and_its_frames_are_read_by_others(
         assert (source, destination) == (ENDS[0].mac, ENDS[1].mac)
         if encap is Encap.UDP:
             ip, udp = read[IP], read[UDP]
-            assert (ip.tos, ip.src, ip.dst) == (PRIORITY << 5, "10.0.0.1", "10.0.0.2")
+            assert (ip.tos, ip.src, ip.dst) == (PRIORITY << 5, "10.0.51.0", "10.0.50.26")
             assert (udp.sport, udp.dport, udp.chksum) == (LINK_PORT, LINK_PORT, 0)
             assert (ip.len, udp.len) == (len(s.frame) - 14, len(s.frame) - 34)
             assert IP(bytes(ip)[:20]).chksum == ip.chksum
@@ -231,7 +232,7 @@ def test_what_is_of_another_connection_or_run_or_is_no_frame_is_foreign(encap, w
     foreign += [good[: width // 8 * n] for n in range(1, header_beats + 1)]  # without payload
     foreign.append(good[:-1])
     if encap is Encap.UDP:
-        for byte in (14, 20, 23, 36):  # version, fragment, protocol, port
+        for byte in (14, 20, 21, 23, 36):  # version, more fragments, fragment, protocol, port
             spoilt = bytearray(good)
             spoilt[byte] ^= 0x20
             foreign.append(bytes(spoilt))
