@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from fanin.p4.aggregation import ProgramConfig, controls, state_registers
@@ -18,7 +19,7 @@ from fanin.p4.printer import environment
 from fanin.wire import aggregation as wire
 from fanin.wire import ethernet
 from fanin.wire.aggregation import Encap, Kind
-from fanin.wire.fields import byte_length
+from fanin.wire.fields import Field, byte_length
 
 _HEADERS = {
     "ethernet": ethernet.ETHERNET,
@@ -41,29 +42,34 @@ def _render(template: str, config: ProgramConfig, **names: Any) -> str:
     )
 
 
-def dissector(config: ProgramConfig) -> str:
-    """A Wireshark dissector in Lua for raw Ethernet and UDP."""
-    fields, at, bit = [], {}, 0
-    for field in wire.AGGREGATION:
+def proto_fields(header: Sequence[Field], *, hexadecimal: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """What a dissector's template says of a header's fields; ``kind`` is named by a table ``kinds``."""
+    fields, bit = [], 0
+    for field in header:
         width = max(8, field.bits)
         mask = ((1 << field.bits) - 1) << (width - field.bits - bit % 8) if field.bits < 8 else None
-        at[field.name] = bit // 8
         fields.append(
             {
                 "name": field.name,
                 "width": width,
-                "base": "HEX" if field.name == "bitmap" else "DEC",
+                "base": "HEX" if field.name in hexadecimal else "DEC",
                 "names": "kinds" if field.name == "kind" else "nil",
                 "mask": f"{mask:#x}" if mask else "nil",
                 "offset": bit // 8,
             }
         )
         bit += field.bits
+    return fields
+
+
+def dissector(config: ProgramConfig) -> str:
+    """A Wireshark dissector in Lua for raw Ethernet and UDP."""
+    fields = proto_fields(wire.AGGREGATION, hexadecimal=("bitmap",))
     return _render(
         "dissector.lua.j2",
         config,
         fields=fields,
-        at=at,
+        at={field["name"]: field["offset"] for field in fields},
         kinds=list(Kind),
         header=byte_length(wire.AGGREGATION),
         version=wire.VERSION,

@@ -22,6 +22,7 @@ from fanin.wire.link import ETHERTYPE_LINK, LINK_PORT, TOS_SHIFT, LinkFormat
 VERSION = 2  # 1 is the ring's, on the same EtherType
 WORD_BYTES = 4
 MAX_PAYLOAD_BYTES = 1408  # with all headers less than 1,500, in whole beats of 64
+MIN_PAYLOAD_BYTES = 32  # so that a frame is no shorter than Ethernet's shortest
 MAX_PAYLOAD_WORDS = MAX_PAYLOAD_BYTES // WORD_BYTES
 
 CONNECTION = (
@@ -67,12 +68,13 @@ def encode_connection(
     encap: Encap = Encap.L2,
     priority: int = 0,
 ) -> bytes:
-    """The frame between two devices, padded with zeros to whole beats, without FCS.
+    """The frame between two devices, its payload padded with zeros to whole beats and to 32 bytes, without FCS.
 
     ``priority``, 0 to 7, is the upper three bits of UDP's type of service; raw Ethernet has no place for it.
     """
     words = struct.pack(f"<{len(frame.words)}I", *frame.words)
-    payload = words.ljust(-(-len(words) // beat_bytes) * beat_bytes, b"\0")
+    unit = max(beat_bytes, MIN_PAYLOAD_BYTES)
+    payload = words.ljust(-(-len(words) // unit) * unit, b"\0")
     values = {f.name: getattr(frame, f.name) for f in CONNECTION} | {"words": len(frame.words)}
     size = CONNECTION_LINK.frame_bytes(frame.kind, len(payload), encap=encap, beat_bytes=beat_bytes)
     header = pack_fields(CONNECTION, values)

@@ -26,7 +26,7 @@ from fanin.hdl.net.link.link import ReliableLink
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 from fanin.layers.family import WORD_BITS
-from fanin.wire.connection import CONNECTION, CONNECTION_LINK, MAX_PAYLOAD_BYTES
+from fanin.wire.connection import CONNECTION, CONNECTION_LINK, MAX_PAYLOAD_BYTES, MIN_PAYLOAD_BYTES
 from fanin.wire.ethernet import Encap
 from fanin.wire.fields import field_bits
 from fanin.wire.link import MAX_FRAMES
@@ -90,7 +90,7 @@ class Connection(wiring.Component):
     ``row`` : int, words of a row
     ``rows`` : int, rows of a feature map
         They tell which map a frame of the link is of.
-    ``data_width`` : int, 256 or 512, bits
+    ``data_width`` : int, bits, a power of two from 32 to 512
     ``encap`` : Encap
     ``frames`` : int, a power of two, 2 to 256, or None
         Frames that are received and not taken yet, and those sent that are not acknowledged. None: as many as
@@ -128,7 +128,10 @@ class Connection(wiring.Component):
         self.row = row
         self.rows = rows
         self.beat_words = data_width // WORD_BITS
-        self.row_beats = -(-row // self.beat_words)
+        unit = max(
+            self.beat_words, 8 * MIN_PAYLOAD_BYTES // WORD_BITS
+        )  # words to whose multiple a row is padded
+        self.row_beats = -(-row // unit) * unit // self.beat_words
         self.frame_beats = min(8 * MAX_PAYLOAD_BYTES // data_width, self.row_beats)
         self.row_frames = -(-self.row_beats // self.frame_beats)
         self.data_width = data_width
@@ -176,19 +179,18 @@ class Connection(wiring.Component):
         connect_typed(m, unpack.o, flipped(self.o))
 
         place = self._place(m, "sent", link.tx.valid & link.tx.ready)
+        awaited = self._place(m, "received", link.rx.valid & link.rx.ready)
         m.d.comb += [
-            link.tx.valid.eq(pack.o.valid),
-            pack.o.ready.eq(link.tx.ready),
-            link.tx.p.data.eq(pack.o.p),
+            link.tx.valid.eq(pack.o.valid | place.padding),
+            pack.o.ready.eq(link.tx.ready & ~place.padding),
+            link.tx.p.data.eq(Mux(place.padding, 0, pack.o.p)),
             *(link.tx.p[name].eq(place[name]) for name in ("last", "words", "frame")),
-            unpack.i.valid.eq(link.rx.valid),
-            link.rx.ready.eq(unpack.i.ready),
+            unpack.i.valid.eq(link.rx.valid & ~awaited.padding),
+            link.rx.ready.eq(unpack.i.ready | awaited.padding),
             unpack.i.p.eq(link.rx.p.data),
         ]
-        moves = link.rx.valid & link.rx.ready
-        awaited = self._place(m, "received", moves)
         strange = (link.rx.p.last != awaited.last) | (link.rx.p.words != awaited.words)
-        m.d.sync += link.refuse.eq(moves & strange)
+        m.d.sync += link.refuse.eq(link.rx.valid & link.rx.ready & strange)
         return m
 
     def _wire(self, m: Module, link: Any) -> None:
@@ -207,18 +209,24 @@ class Connection(wiring.Component):
         ]
 
     def _place(self, m: Module, name: str, moves: Value) -> Any:
-        """Whether the next beat is its frame's ``last``, that frame's ``words``, and of which map it is."""
-        place = Signal(data.StructLayout({"last": 1, **frame_fields(CONNECTION_LINK).members}), name=name)
+        """Whether the next beat is its frame's ``last``, that frame's ``words``, and of which map it is.
+
+        ``padding``: it has no words of the row.
+        """
+        flags = {"last": 1, "padding": 1}
+        place = Signal(data.StructLayout({**flags, **frame_fields(CONNECTION_LINK).members}), name=name)
         beat = Signal(range(self.frame_beats), name=f"{name}_beat")
         frame = Signal(range(self.row_frames), name=f"{name}_frame")  # of the row
         row = Signal(range(self.rows), name=f"{name}_row")
         number = Signal.like(place.frame, name=f"{name}_map")
         rest = self.row_beats - (self.row_frames - 1) * self.frame_beats
+        padding = self.row_beats - -(-self.row // self.beat_words)
         whole_words = self.frame_beats * self.beat_words
         ends_row = Signal(name=f"{name}_ends_row")
         m.d.comb += [
             ends_row.eq(frame == self.row_frames - 1),
             place.last.eq(beat == Mux(ends_row, rest - 1, self.frame_beats - 1)),
+            place.padding.eq(ends_row & (beat >= rest - padding)),
             place.words.eq(Mux(ends_row, self.row - (self.row_frames - 1) * whole_words, whole_words)),
             place.frame.eq(number),
         ]

@@ -46,7 +46,7 @@ class MacHub(wiring.Component):
     Parameters
     ----------
     ``connections`` : int, at least 1
-    ``data_width`` : int, bits, a power of two from 64 to 512
+    ``data_width`` : int, bits, a power of two from 32 to 512
     ``encap`` : Encap
 
     Latency

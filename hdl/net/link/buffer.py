@@ -44,7 +44,7 @@ class ReceiveBuffer(wiring.Component):
     Parameters
     ----------
     ``form`` : LinkFormat
-    ``data_width`` : int, 256 or 512, bits
+    ``data_width`` : int, bits, a power of two from 32 to 512
     ``frame_beats`` : int, 1 to 4096
     ``buffer_frames`` : int, 2 to 256
 
@@ -158,7 +158,7 @@ class ReplayBuffer(wiring.Component):
     Parameters
     ----------
     ``form`` : LinkFormat
-    ``data_width`` : int, 256 or 512, bits
+    ``data_width`` : int, bits, a power of two from 32 to 512
     ``frame_beats`` : int, 1 to 4096
     ``replay_frames`` : int, a power of two, 2 to 256
     ``first_sequence`` : int, 0 to 2^32 − 1

@@ -16,7 +16,7 @@ TIMEOUT_BITS = 32
 RETRY_BITS = 16
 ACK_FRAMES_BITS = 8
 ACK_DELAY_BITS = 16
-MAC_WIDTHS = (256, 512)
+MAC_WIDTHS = (32, 64, 128, 256, 512)
 MAX_FRAME_BEATS = 1 << 12  # beyond any MAC's frames
 
 
@@ -117,7 +117,7 @@ def check_link(
 ) -> None:
     """Raises ValueError that names the first parameter of a link, or of its part, that is out of limits."""
     if data_width not in MAC_WIDTHS:
-        raise ValueError(f"data_width must be 256 or 512, not {data_width!r}")
+        raise ValueError(f"data_width must be a power of two from 32 to 512, not {data_width!r}")
     if frame_beats not in range(1, MAX_FRAME_BEATS + 1):
         raise ValueError(f"frame_beats must be 1 to {MAX_FRAME_BEATS}, not {frame_beats!r}")
     if buffer_frames not in range(2, MAX_FRAMES + 1):

@@ -69,7 +69,7 @@ class ReliableLink(wiring.Component):
     ``form`` : LinkFormat
         The header, and what its fields are for.
     ``encap`` : Encap
-    ``data_width`` : int, 256 or 512, bits
+    ``data_width`` : int, bits, a power of two from 32 to 512
     ``frame_beats`` : int, 1 to 4096
         Beats of a payload at most: the frame's words and what a codec may add to them.
     ``buffer_frames`` : int, 2 to 256
@@ -85,7 +85,8 @@ class ReliableLink(wiring.Component):
     -------
     Last beat of a payload transferred on ``tx`` to the frame's first beat transferred on ``mac_tx``: 5 cycles.
     Last beat of a frame transferred on ``mac_rx`` to its payload's first beat on ``rx``: 4 cycles. A payload of
-    n beats is a frame of n + 1, with UDP at 256 bits of n + 2. Every stream moves a beat in every cycle, across
+    n beats is a frame of n and those of its header: at 512 bits 1, below as many as 32 bytes have, with UDP 64.
+    Every stream moves a beat in every cycle, across
     frames, but: ``tx``, as stated; ``mac_tx`` at 512 bits, which pauses for a cycle after an ACK, NAK or PROBE,
     and between payloads of one beat for an ACK or NAK that arrives.
 

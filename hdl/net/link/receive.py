@@ -59,7 +59,7 @@ class LinkReceiver(wiring.Component):
     ----------
     ``form`` : LinkFormat
     ``encap`` : Encap
-    ``data_width`` : int, 256 or 512, bits
+    ``data_width`` : int, bits, a power of two from 32 to 512
     ``frame_beats`` : int, 1 to 4096
     ``published`` : bool
         A PROBE has the sender's next sequence number.
@@ -139,6 +139,7 @@ class LinkReceiver(wiring.Component):
     def _compare(self, m: Module, place: Signal, header: Any) -> Any:
         """The header's fields, held until the next header, and which of them are wrong.
 
+        A frame that ends inside its header is judged by an older one, but its length is wrong in any case.
         ``strange``: no frame of this link's job. Which source is wrong depends on the kind, see ``_judge``.
         """
         link, job, form, encap = header.link, self.job, self.form, self.encap
@@ -148,9 +149,6 @@ class LinkReceiver(wiring.Component):
             ),
             init={"strange": 1},  # until a frame begins: a reset drops the rest of one
         )
-        if self.header_beats > 1:
-            with m.If(self.i.valid & (place == 0)):  # it may end before its header does
-                m.d.sync += compared.strange.eq(1)
         with m.If(self.i.valid & (place == self.header_beats - 1)):
             m.d.sync += [
                 compared.link.eq(link),

@@ -61,7 +61,7 @@ class LinkTransmitter(wiring.Component):
     ----------
     ``form`` : LinkFormat
     ``encap`` : Encap
-    ``data_width`` : int, 256 or 512, bits
+    ``data_width`` : int, bits, a power of two from 32 to 512
     ``frame_beats`` : int, 1 to 4096
     ``replay_frames`` : int, a power of two, 2 to 256
 

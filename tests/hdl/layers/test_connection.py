@@ -11,7 +11,7 @@ from scapy.layers.l2 import Ether
 
 from fanin.hdl.layers.connection import Connection
 from fanin.hdl.net.link.job import LinkFailure
-from fanin.wire.connection import ConnectionFrame, decode_connection, encode_connection
+from fanin.wire.connection import CONNECTION_LINK, ConnectionFrame, decode_connection, encode_connection
 from fanin.wire.ethernet import Encap, Endpoint
 from fanin.wire.link import LINK_PORT, LinkKind
 from tests.hdl.net.link.bench import Delivery, Wires, faulty, mac, straight
@@ -19,7 +19,8 @@ from tests.support import new_seed, simulate, slow
 
 RUN, NUMBER, PRIORITY = 0x1234, 7, 5
 ROW = 360  # words: a frame of 352 and one of 8
-ENDS = [Endpoint(mac(end), 0x0A000001 + end, LINK_PORT) for end in range(2)]
+# Of addresses whose header's sum is just below 2^16, so that a long frame's length makes it carry.
+ENDS = [Endpoint(mac(0), 0x0A003300), Endpoint(mac(1), 0x0A00321A)]
 
 
 class Ends(wiring.Component):
@@ -104,8 +105,14 @@ def exchange(dut, wires, *, row, rows, count, rng, stall=0.0, seed=0, idle=400):
     [
         (512, Encap.L2, (8, 3), ROW, 2),
         (256, Encap.UDP, (20, 4), 20, 3),
+        (64, Encap.L2, (5, 3), 15, 3),
         *slow(
-            (512, Encap.UDP, (1, 24), 72, 2), (256, Encap.L2, (5, 8), ROW, 1), (256, Encap.UDP, (8, 3), ROW, 2)
+            (32, Encap.UDP, (6, 1), 6, 2),
+            (128, Encap.L2, (8, 3), 24, 1),
+            (128, Encap.UDP, (4, 2), 20, 1),
+            (512, Encap.UDP, (1, 24), 72, 2),
+            (256, Encap.L2, (5, 8), ROW, 1),
+            (256, Encap.UDP, (8, 3), ROW, 2),
         ),
     ],
 )
@@ -144,7 +151,7 @@ def test_a_saturated_end_sends_a_beat_a_cycle_and_its_frames_are_read_by_others(
         assert (source, destination) == (ENDS[0].mac, ENDS[1].mac)
         if encap is Encap.UDP:
             ip, udp = read[IP], read[UDP]
-            assert (ip.tos, ip.src, ip.dst) == (PRIORITY << 5, "10.0.0.1", "10.0.0.2")
+            assert (ip.tos, ip.src, ip.dst) == (PRIORITY << 5, "10.0.51.0", "10.0.50.26")
             assert (udp.sport, udp.dport, udp.chksum) == (LINK_PORT, LINK_PORT, 0)
             assert (ip.len, udp.len) == (len(s.frame) - 14, len(s.frame) - 34)
             assert IP(bytes(ip)[:20]).chksum == ip.chksum
@@ -221,15 +228,14 @@ def test_what_is_of_another_connection_or_run_or_is_no_frame_is_foreign(encap, w
     foreign = [bytes_of(made) for made in strangers]
     foreign.append(bytes_of(right, source=Endpoint(mac(9), 99)))
     foreign.append(bytes_of(right, of=next(e for e in Encap if e is not encap)))
-    foreign += [good[: width // 8 * n] for n in range(1, 3)]  # cut in the header; the payload is another matter
+    header_beats = -(-CONNECTION_LINK.header_bytes(encap) * 8 // width)
+    foreign += [good[: width // 8 * n] for n in range(1, header_beats + 1)]  # without payload
     foreign.append(good[:-1])
     if encap is Encap.UDP:
-        for byte in (14, 20, 23, 36):  # version, fragment, protocol, port
+        for byte in (14, 20, 21, 23, 36):  # version, more fragments, fragment, protocol, port
             spoilt = bytearray(good)
             spoilt[byte] ^= 0x20
             foreign.append(bytes(spoilt))
-    if width == 256 and encap is Encap.L2:
-        foreign = [f for f in foreign if f != good[:64]]  # 64 bytes are a header and a beat of payload
     script = [(20, data) for data in [*foreign, good]]
     wires, log = run(parameters, script, o=4)
     assert flat(log["end0.o"]) == list(words)

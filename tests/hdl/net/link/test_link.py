@@ -41,7 +41,7 @@ def exchange(wires, lengths, rng, *, stall=0.0, jobs=None, seed=0, idle=150):
     [
         (256, 2**32 - 10),
         *slow((512, 0), (256, 0)),
-        *slow((512, 2**32 - 10)),
+        *slow((512, 2**32 - 10), (128, 0), (32, 0)),
     ],
 )
 def test_every_frame_arrives_once_and_in_order_over_a_bad_network(width, first):

@@ -1,0 +1,55 @@
+"""A Wireshark dissector of the reliable link's frames, those of the ring and those of connections."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from fanin.p4.companions import proto_fields
+from fanin.wire.connection import CONNECTION_LINK
+from fanin.wire.ethernet import Encap
+from fanin.wire.fields import byte_length
+from fanin.wire.link import ETHERTYPE_LINK, LINK_PORT, LinkFormat, LinkKind
+from fanin.wire.ring import RING_LINK
+
+FILE = "link.lua"
+_TEMPLATE = Path(__file__).with_name("link.lua.j2")
+
+
+def _user(name: str, title: str, form: LinkFormat) -> dict[str, Any]:
+    """What the template says of a user of the link."""
+    fields = proto_fields(form.fields)
+    return {
+        "name": name,
+        "title": title,
+        "fields": fields,
+        "at": {field["name"]: field["offset"] for field in fields},
+        "bytes": {field["name"]: field["width"] // 8 for field in fields},
+        "data": (*form.job, "sequence", *form.data),
+        "control": (*form.job, "sequence", form.limit),
+    }
+
+
+def link_dissector() -> str:
+    """The dissector in Lua, for raw Ethernet and UDP; filters are ``fanin_ring…`` and ``fanin_connection…``."""
+    form = CONNECTION_LINK
+    header = byte_length(form.fields)
+    users = [
+        _user("ring", "ring all-reduce", RING_LINK),
+        _user("connection", "connection of CNN devices", form),
+    ]
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    return environment.from_string(_TEMPLATE.read_text()).render(
+        users=users,
+        kinds=list(LinkKind),
+        header=header,
+        port=LINK_PORT,
+        ethertype=f"{ETHERTYPE_LINK:#06x}",
+        versions={"ring": RING_LINK.version, "connection": form.version},
+        udp_zeros=form.header_bytes(Encap.UDP) - form.header_at(Encap.UDP) - header,
+        words_at=users[1]["at"]["words"],
+    )
