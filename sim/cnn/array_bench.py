@@ -18,7 +18,8 @@ from amaranth.lib.wiring import In, Out
 from fanin.codec import FLOAT_BITS
 from fanin.hdl.arith.array import AdderArray, LaneArray
 from fanin.hdl.emit import emit_verilog, shared
-from fanin.sim.cosim.arrays import Arith, arrays_source, with_arrays
+from fanin.sim.cosim.arrays import OPERATORS, Arith, arrays_source, with_arrays
+from fanin.sim.cosim.blocks import cut
 from fanin.sim.cosim.program_build import VerilogModel, build_program
 
 UInt32 = npt.NDArray[np.uint32]
@@ -61,15 +62,19 @@ class PairsRun:
 
 
 class ArrayBench:
-    """A built simulation of :class:`Pairs`; each ``run`` is a new process."""
+    """A built simulation of :class:`Pairs`; each ``run`` is a new process. As RTL, operators are apart."""
 
     def __init__(self, *, lanes: int, arith: Arith):
         self.lanes = lanes
         verilog, arrays = with_arrays(emit_verilog(Pairs(lanes=lanes)), arith)
+        *blocks, whole = cut(verilog, "pairs", OPERATORS if arith is Arith.RTL else ())
+        models = [VerilogModel(f"V{block.module}", block.module, block.verilog) for block in blocks]
+        text = "".join([whole.verilog, *(block.stub for block in blocks)])
         sources = {"main.cpp": (files("fanin.sim.cnn") / "array_bench.cpp").read_text()}
+        sources |= {f"{block.module}.cpp": block.source for block in blocks}
         if arrays:
             sources["arrays.cpp"] = arrays_source(arrays)
-        self._program = build_program([VerilogModel("Vpairs", "pairs", verilog)], sources, quiet=True)
+        self._program = build_program([VerilogModel("Vpairs", "pairs", text), *models], sources, quiet=True)
 
     def run(self, a: UInt32, b: UInt32, *, times: int = 1) -> PairsRun:
         """Send pairs through, ``lanes`` a cycle, ``times`` over. Raises ValueError for lanes without a pair."""

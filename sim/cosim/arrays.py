@@ -12,13 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from importlib.resources import files
-
-import jinja2
 
 from fanin.codec import FLOAT_BITS
 from fanin.hdl.arith.array import AdderArray, LaneArray
 from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
+from fanin.sim.cosim.templates import template
 
 #: What arrays are made of, by class. Their outputs are registers, so that they may be Verilated apart.
 OPERATORS = (FP32Multiplier.__name__, FP32Adder.__name__)
@@ -86,15 +84,15 @@ def with_arrays(verilog: str, arith: Arith) -> tuple[str, list[Array]]:
         for module, call in re.findall(r"^//   (\w+): (\w+\(.*\))$", verilog, re.MULTILINE)
         if call.partition("(")[0] in _CLASSES
     ]
-    template = _template("array.sv.j2")
+    body = template("array.sv.j2")
     for array in arrays:
-        verilog = _replaced(verilog, array.module, template.render(array=array))
+        verilog = _replaced(verilog, array.module, body.render(array=array))
     return verilog, arrays
 
 
 def arrays_source(arrays: Iterable[Array]) -> str:
     """C++ of what ``arrays`` call, of each module once."""
-    return _template("arrays.cpp.j2").render(arrays={array.module: array for array in arrays}.values())
+    return template("arrays.cpp.j2").render(arrays={array.module: array for array in arrays}.values())
 
 
 def _replaced(verilog: str, module: str, text: str) -> str:
@@ -111,8 +109,3 @@ def _component(call: str) -> LaneArray | AdderArray:
     component = _CLASSES[call.partition("(")[0]](**parameters)
     component._MustUse__used = True  # its signature is all that is asked for
     return component
-
-
-def _template(name: str) -> jinja2.Template:
-    text = (files("fanin.sim.cosim") / name).read_text()
-    return jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True).from_string(text)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from fanin.sim.cosim.templates import template
+
 
 @dataclass(frozen=True)
 class BlockPort:
@@ -15,14 +17,39 @@ class BlockPort:
     width: int
     output: bool
 
+    @property
+    def bits(self) -> str:
+        """Its range in Verilog, where it has one."""
+        return f"[{self.width - 1}:0] " if self.width > 1 else ""
+
+    @property
+    def argument(self) -> str:
+        """What it is as an argument of a function of DPI in C."""
+        if self.width > 1:
+            return "svBitVecVal *" if self.output else "const svBitVecVal *"
+        return "svBit *" if self.output else "svBit"
+
 
 @dataclass(frozen=True)
 class Block:
-    """A module's Verilog, with all that it contains but the modules of other blocks."""
+    """A module's Verilog, with all that it contains but the modules of other blocks.
+
+    Its outputs must be registers, where it is Verilated apart: as a model V``module``.
+    """
 
     module: str
     verilog: str
     ports: tuple[BlockPort, ...]
+
+    @property
+    def stub(self) -> str:
+        """What stands in its place, in SystemVerilog: it steps a model through ``source``."""
+        return template("block.sv.j2").render(module=self.module, ports=self.ports)
+
+    @property
+    def source(self) -> str:
+        """C++ that makes and steps models. It calls ``fanin_block_failed`` when an output is no register."""
+        return template("block.cpp.j2").render(module=self.module, ports=self.ports)
 
 
 def cut(verilog: str, top: str, apart: Collection[str] = ()) -> list[Block]:

@@ -179,9 +179,7 @@ void fanin_violation(int node, const char *stream, const char *text) {
 }
 
 // A block's output has followed an input within the cycle, which block.sv.j2 does not show.
-void fanin_not_a_register(const char *module, const char *port) {
-  fail(std::string("output ") + port + " of " + module + " is no register, so it cannot be simulated apart");
-}
+void fanin_block_failed(const char *text) { fail(text); }
 
 void fanin_read(int node, int port, long long address, int bytes, svBitVecVal *data) {
   Region &region = nodes[node].regions[port];

@@ -15,16 +15,16 @@ from pathlib import Path
 
 import cocotb_tools.config
 import find_libpython
-import jinja2
 from amaranth.lib import wiring
 
 from fanin.hdl.emission import kept_verilog
 from fanin.hdl.emit import snake_case
 from fanin.sim.cosim.arrays import Arith, Array, arrays_source, with_arrays
-from fanin.sim.cosim.blocks import Block, BlockPort, cut
+from fanin.sim.cosim.blocks import cut
 from fanin.sim.cosim.build import EXECUTABLE, build
 from fanin.sim.cosim.ports import NodePorts
 from fanin.sim.cosim.run import Progress, RunRequest, RunResult
+from fanin.sim.cosim.templates import template
 
 _LOG_LINES = 15
 _GRACE_SECONDS = 5
@@ -97,8 +97,6 @@ def simulation_sources(groups: Sequence[Group]) -> Sources:
     What may occur several times is translated and compiled once: each kind of node, if there are several nodes,
     and the components that are apart. Their outputs must be registers (see block.sv.j2).
     """
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
-    block_sv, block_cpp = (environment.from_string(_text(f"block.{kind}.j2")) for kind in ("sv", "cpp"))
     several = sum(group.count for group in groups) > 1
     models: dict[str, dict[str, str]] = {}
     parts: dict[str, str] = {}  # of the top
@@ -117,30 +115,15 @@ def simulation_sources(groups: Sequence[Group]) -> Sources:
             parts["node.v"] = whole.verilog
         stubs: dict[str, str] = {}
         for block in blocks:  # one that is apart in two kinds is the same in both
-            module, values = block.module, _block_values(block)
-            models[module] = {f"{module}.v": block.verilog, **stubs}
-            stubs[f"{module}.sv"] = block_sv.render(values)
-            parts[f"{module}.cpp"] = block_cpp.render(values)
+            models[block.module] = {f"{block.module}.v": block.verilog, **stubs}
+            stubs[f"{block.module}.sv"] = block.stub
+            parts[f"{block.module}.cpp"] = block.source
         parts |= stubs
     if arrays:
         parts["arrays.cpp"] = arrays_source(arrays)
-    top = environment.from_string(_text("top.sv.j2")).render(nodes=nodes, hold=_hold)
+    top = template("top.sv.j2").render(nodes=nodes, hold=_hold)
     fixed = {name: _text(name) for name in ("top.vlt", "parts.sv", "dpi.cpp")}
     return Sources(top={**fixed, "top.sv": top, **parts}, models=models, verilog=texts)
-
-
-def _block_values(block: Block) -> dict[str, object]:
-    """What the templates of a block need."""
-
-    def bits(port: BlockPort) -> str:
-        return f"[{port.width - 1}:0] " if port.width > 1 else ""
-
-    def argument(port: BlockPort) -> str:
-        if port.width > 1:
-            return "svBitVecVal *" if port.output else "const svBitVecVal *"
-        return "svBit *" if port.output else "svBit"
-
-    return {"module": block.module, "ports": block.ports, "bits": bits, "argument": argument}
 
 
 class SimulationFailed(Exception):

@@ -11,12 +11,10 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 
-import jinja2
 import numpy as np
 import numpy.typing as npt
 from amaranth.lib import wiring
@@ -25,6 +23,7 @@ from fanin.errors import CheckFailed
 from fanin.hdl.emission import kept_verilog
 from fanin.hdl.emit import FlatPort, flat_ports
 from fanin.sim.cosim.build import EXECUTABLE, build
+from fanin.sim.cosim.templates import template
 
 UInt32 = npt.NDArray[np.uint32]
 
@@ -71,11 +70,7 @@ class StreamFile:
         self._program = build(sources, own_main=True, quiet=quiet) / EXECUTABLE
 
     def _main(self, ports: Mapping[str, FlatPort]) -> str:
-        text = (files("fanin.sim.cosim") / "stream_file.cpp.j2").read_text()
-        template = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True).from_string(
-            text
-        )
-        return template.render(
+        return template("stream_file.cpp.j2").render(
             in_bytes=len(ports["i_tdata"].value) // 8,
             out_bytes=len(ports["o_tdata"].value) // 8,
             registers=self.registers.values(),
