@@ -103,7 +103,7 @@ class Backward(wiring.Component):
 
     def _join(self, m: Module, *finished: Any) -> None:
         """One way is ahead by the frames of which the other still has blocks, at most."""
-        ahead = self.schedule.outputs.ring(self.schedule.period) + 2
+        ahead = self.schedule.output_rows + 2
         counts = []
         for name, pulse in zip(("weights", "inputs"), finished, strict=True):
             m.submodules[f"{name}_finished"] = count = Credits(limit=ahead)
