@@ -89,7 +89,7 @@ class Window(Layer):
         """Channels of the output."""
         return self.input.c
 
-    @property
+    @cached_property
     def output(self) -> Shape:
         """Positions of the window, by channels."""
         top, left, bottom, right = self.padding
@@ -125,7 +125,6 @@ class Conv(Window):
     """Two-dimensional convolution without bias, in ``groups``: pic × poc × ph multipliers each way."""
 
     kind: ClassVar[str] = "conv"
-    bursts: ClassVar[int] = 2  #: one is used again and again while the next comes
     depthwise: ClassVar[bool] = False  #: whether every output channel sees one input channel
     output_channels: int
     groups: int = 1
@@ -205,12 +204,8 @@ class Conv(Window):
         return p.pic * p.poc
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Lines of each way; with the weights in DRAM, whole frames, since each weight comes once a frame."""
-        ways = 2 + self.gradient
-        if storage is Storage.CHIP:
-            return ways * (memory(self.line_words(p), p.pic * p.ph),)
-        frame, gradients = memory(self.input.words, p.pic * p.ph), memory(self.output.words, p.poc * p.ph)
-        return (*ways * (frame,), gradients)
+        """Rows of maps, sums and results, of each way."""
+        return self.schedule(p).memories
 
 
 @lru_cache(maxsize=1 << 16)
@@ -239,12 +234,6 @@ class DepthwiseConv(Conv):
     def channel_lanes(self, p: Parallelism) -> Pair:
         """Channels of a step, each an input and an output."""
         return p.poc, p.poc
-
-    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Lines of each way. All positions need all weights, so that those from DRAM stay for the frame."""
-        lines = (2 + self.gradient) * (memory(self.line_words(p), p.poc * p.ph),)
-        again = storage is Storage.DRAM and self.output.h * self.output.w > 1
-        return (*lines, *again * self.resident(p))
 
 
 @dataclass(frozen=True, kw_only=True)

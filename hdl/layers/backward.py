@@ -99,7 +99,7 @@ class Backward(wiring.Component):
         connect_typed(m, inputs.input_gradients, wiring.flipped(self.input_gradients))
         m.d.comb += [self.weight_address.eq(inputs.weight_address), inputs.weights.eq(self.weights)]
         # One way is ahead by the frames that the other has in its blocks and in its pipeline, at most.
-        ahead = self.schedule.outputs.ring(self.schedule.period) + weights.latency // REUSE + 2
+        ahead = self.schedule.output_rows + weights.latency // REUSE + 2
         self._join(m, ahead, weights.finished, inputs.finished)
         return m
 
