@@ -17,12 +17,10 @@ from fanin.cnn import Network
 from fanin.cnn_flow import Flow
 from fanin.layers.family import WORD_BITS
 from fanin.layers.layer import Storage
+from fanin.layers.port import BEAT_BITS, BEAT_WORDS, BURST
 
-BEAT_BITS = 512  # of the memory port
 BEAT_BYTES = BEAT_BITS // 8
-BEAT_WORDS = BEAT_BITS // WORD_BITS
 WORD_BYTES = WORD_BITS // 8
-BURST = 16  # beats at most; bursts end at multiples of it
 ADDRESS_BITS = 40
 
 Words = npt.NDArray[np.uint32]

@@ -6,7 +6,7 @@ The component itself is elaborated from the same description; the planner asks i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
@@ -14,6 +14,7 @@ from math import isqrt
 from typing import ClassVar
 
 from fanin.layers.family import WORD_BITS, Family, Memory, Operations, costs
+from fanin.layers.port import WRITE_QUEUE, read_queue
 
 MAX_SIZE = 1 << 20  # of every dimension: far above any frame
 MAX_WORDS = 1 << 32  # of a frame, and
@@ -97,7 +98,6 @@ class Layer:
     """
 
     kind: ClassVar[str]
-    bursts: ClassVar[int] = 1  #: that a DRAM port holds: words come and go in order
     inputs: tuple[Shape, ...]
     gradient: bool = False
 
@@ -186,29 +186,32 @@ class Layer:
         return p.po
 
     def resident(self, p: Parallelism) -> tuple[Memory, ...]:
-        """Both words of every parameter, on chip."""
-        return 2 * (memory(self.parameters, self.parameter_width(p)),)
+        """Both words of every parameter, on chip. Two ways read weights, by ports of their own."""
+        velocity = memory(self.parameters, self.parameter_width(p))
+        return replace(velocity, dual=True), velocity
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Memories apart from DRAM FIFOs and parameters whose storage is the chip."""
+        """Memories apart from queues of the memory port and parameters whose storage is the chip."""
         return ()
 
-    def memories(self, p: Parallelism, storage: Storage, burst: Memory) -> tuple[Memory, ...]:
-        """All memories; ``burst`` is what a DRAM port buffers of one burst."""
-        fifo = Memory(width=burst.width, depth=self.bursts * burst.depth)
-        ports = 2 * bool(self.saved)
-        found = list(self.buffers(p, storage))
-        if self.parameters and storage is Storage.CHIP:
-            found += self.resident(p)
-        elif self.parameters:
-            ports += (
-                4 + self.gradient
-            )  # weights and velocity in and out, and weights once more for the way back
-        return (*found, *ports * [fifo])
+    def queues(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """Those of the memory port: of what is saved and comes back, and of parameters in DRAM."""
+        found = []
+        if self.saved:
+            found += [WRITE_QUEUE, read_queue(self.save_lanes(p))]
+        if self.parameters and storage is Storage.DRAM:
+            # velocities, and weights forward and, where there is a gradient, backward; both of them back
+            found += [*(2 + self.gradient) * [read_queue(self.parameter_width(p))], *2 * [WRITE_QUEUE]]
+        return tuple(found)
+
+    def memories(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """All memories but queues of a few words, which are LUTs."""
+        parameters = self.resident(p) if self.parameters and storage is Storage.CHIP else ()
+        return (*self.buffers(p, storage), *parameters, *self.queues(p, storage))
 
     def cost(self, p: Parallelism, storage: Storage, family: Family) -> Cost:
         """What it takes of a device of that family."""
-        memories = self.memories(p, storage, family.dram_burst)
+        memories = self.memories(p, storage)
         spilled = self.parameters if storage is Storage.DRAM else 0
         return Cost(
             cycles=self.cycles(p),

@@ -31,11 +31,6 @@ class Bias(Layer):
         """h·w·max(c/po, 8): on the way back every position adds to each channel's velocity."""
         return self.input.h * self.input.w * max(ceil_div(self.input.c, p.po), REUSE)
 
-    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """What comes from DRAM stays for the frame, where there is more than one position."""
-        again = storage is Storage.DRAM and self.input.h * self.input.w > 1
-        return again * self.resident(p)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Relu(Layer):

@@ -21,7 +21,7 @@ from fanin.layers.layer import (
     divisors,
     memory,
 )
-from fanin.layers.schedule import Schedule
+from fanin.layers.schedule import Schedule, Way
 
 Pair = tuple[int, int]
 Padding = str | int | tuple[int, int, int, int]
@@ -89,7 +89,7 @@ class Window(Layer):
         """Channels of the output."""
         return self.input.c
 
-    @property
+    @cached_property
     def output(self) -> Shape:
         """Positions of the window, by channels."""
         top, left, bottom, right = self.padding
@@ -125,7 +125,6 @@ class Conv(Window):
     """Two-dimensional convolution without bias, in ``groups``: pic × poc × ph multipliers each way."""
 
     kind: ClassVar[str] = "conv"
-    bursts: ClassVar[int] = 2  #: one is used again and again while the next comes
     depthwise: ClassVar[bool] = False  #: whether every output channel sees one input channel
     output_channels: int
     groups: int = 1
@@ -205,12 +204,9 @@ class Conv(Window):
         return p.pic * p.poc
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Lines of each way; with the weights in DRAM, whole frames, since each weight comes once a frame."""
-        ways = 2 + self.gradient
-        if storage is Storage.CHIP:
-            return ways * (memory(self.line_words(p), p.pic * p.ph),)
-        frame, gradients = memory(self.input.words, p.pic * p.ph), memory(self.output.words, p.poc * p.ph)
-        return (*ways * (frame,), gradients)
+        """Rows of maps, sums and results, of each way."""
+        schedule = self.schedule(p)
+        return tuple(found for way in schedule.ways for found in schedule.memories(way))
 
 
 @lru_cache(maxsize=1 << 16)
@@ -240,12 +236,6 @@ class DepthwiseConv(Conv):
         """Channels of a step, each an input and an output."""
         return p.poc, p.poc
 
-    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Lines of each way. All positions need all weights, so that those from DRAM stay for the frame."""
-        lines = (2 + self.gradient) * (memory(self.line_words(p), p.poc * p.ph),)
-        again = storage is Storage.DRAM and self.output.h * self.output.w > 1
-        return (*lines, *again * self.resident(p))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Dense(Conv):
@@ -261,12 +251,17 @@ class Dense(Conv):
         return tuple(Storage)
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """With the weights in DRAM, as many lines, and two tiles of the input gradient's terms."""
-        lines = super().buffers(p, Storage.CHIP)
+        """With the weights in DRAM, instead of the input gradient's rows two tiles of its terms, and sums."""
         if storage is Storage.CHIP or not self.gradient:
-            return lines
-        schedule = self.schedule(p)
-        return (*lines, Memory(width=WORD_BITS * p.pic, depth=2 * schedule.tile * schedule.ogs))
+            return super().buffers(p, storage)
+        schedule, width = self.schedule(p), WORD_BITS * p.pic
+        return (
+            *schedule.memories(Way.FORWARD),
+            *schedule.memories(Way.WEIGHT_GRADIENT),
+            *schedule.outputs.memories(schedule.output_rows),
+            Memory(width=width, depth=2 * schedule.tile * schedule.ogs),
+            Memory(width=width, depth=schedule.tile),
+        )
 
     @property
     def input(self) -> Shape:
