@@ -20,6 +20,7 @@ MAX_SIZE = 1 << 20  # of every dimension: far above any frame
 MAX_WORDS = 1 << 32  # of a frame, and
 MAX_CYCLES = 1 << 48  # of a frame on one multiplier: products of costs fit 64 bits
 
+PIPELINE = 32  #: cycles of a layer without rows from a word in to its word out, at most
 REUSE = 8  #: cycles until an accumulator may be read again: FP32Adder's 7 and the write
 
 
@@ -141,6 +142,14 @@ class Layer:
         """Frames between the first word in and the first word out."""
         return Fraction(0)
 
+    def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
+        """Frames, at most, by which a position leaves later than it came, forward and back.
+
+        At the layer's own rate: in a slower frame they are fewer.
+        """
+        pause = Fraction(PIPELINE, self.cycles(p))
+        return pause, pause
+
     @property
     def storages(self) -> tuple[Storage, ...]:
         """Where its parameters may lie."""
@@ -209,14 +218,24 @@ class Layer:
         parameters = self.resident(p) if self.parameters and storage is Storage.CHIP else ()
         return (*self.buffers(p, storage), *parameters, *self.queues(p, storage))
 
-    def cost(self, p: Parallelism, storage: Storage, family: Family) -> Cost:
-        """What it takes of a device of that family."""
-        memories = self.memories(p, storage)
+    def cost(
+        self,
+        p: Parallelism,
+        storage: Storage,
+        family: Family,
+        *,
+        sums: int = 0,
+        queues: tuple[Memory, ...] = (),
+    ) -> Cost:
+        """What it takes of a device of that family, and ``sums`` adders and ``queues`` beside it."""
+        memories = (*self.memories(p, storage), *queues)
+        operations = self.operations(p)
+        operations = {**operations, "add": operations["add"] + sums}
         spilled = self.parameters if storage is Storage.DRAM else 0
         return Cost(
             cycles=self.cycles(p),
-            dsp=family.dsp_blocks(self.operations(p)),
-            luts=family.luts(self.operations(p)),
+            dsp=family.dsp_blocks(operations),
+            luts=family.luts(operations),
             ram_bits=sum(m.bits for m in memories),
             ram_blocks=family.ram_blocks(memories),
             # Weights are read forward and for the input gradient, the velocity is read and written.

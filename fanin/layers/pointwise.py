@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from math import gcd
 from typing import ClassVar
 
@@ -110,6 +111,12 @@ class OnlineNorm(Layer):
         groups = self.groups(p)
         steps = self.input.h * self.input.w * max(groups, REUSE)
         return steps + bool(self.saved) * groups + NORM_INTERVAL * self.input.c + NORM_PAUSE
+
+    def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
+        """While state changes, words wait."""
+        pause, _ = super().lags(p)
+        pause += Fraction(NORM_INTERVAL * self.input.c + NORM_PAUSE, self.cycles(p))
+        return pause, pause
 
     @property
     def saved(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from fractions import Fraction
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -19,6 +20,7 @@ from fanin.layers.layer import REUSE, Parallelism, Shape, ceil_div, divisors
 Pair = tuple[int, int]
 #: cycles, at most, between a row's last word, the block that waits for it, and the row's next use
 HAND_OVER = 12
+ENGINE = 64  #: cycles from a block's last step until its words leave, at most
 OPERANDS = 7  #: cycles from a step to the words that it multiplies
 #: cycles, at most, from a block's last sum, or its last terms of the input gradient, until words leave; and
 #: from the last of them until a block may begin because of it
@@ -167,6 +169,18 @@ class Raster:
     def _freeing(self) -> list[int]:
         """Of those steps the ones that no later step needs all rows of."""
         return [k for k in self._bends if self.first(k) < self.first(k + 1)]
+
+    @property
+    def lags(self) -> tuple[Fraction, Fraction]:
+        """Frames, at most, from an even stream's row until the steps that it lets begin, and end, if even.
+
+        Forward from a position of the map to that of the output; backward the other way.
+        """
+        forward = max(Fraction(self.last(k) + 1, self.height) - Fraction(k, self.steps) for k in self._bends)
+        backward = max(
+            Fraction(k + 1, self.steps) - Fraction(self.first(k), self.height) for k in self._freeing
+        )
+        return forward, backward
 
     def ring(self, period: int) -> int:
         """Rows that the ring needs so that a frame every ``period`` cycles stops neither writer nor reader.
@@ -446,6 +460,14 @@ class Schedule:
             return (*self.features.memories(self.feature_rows), *gradients)
         # summed by one port, read by another
         return (*gradients, *self.features.memories(self.input_gradient_rows, copies=2))
+
+    @cached_property
+    def lags(self) -> tuple[Fraction, Fraction]:
+        """Those of its rows, of a block and a position, which leave when made, and of the pipeline behind."""
+        forward, backward = self.features.lags
+        positions = self.blocks * self.block.positions
+        made = Fraction(1, self.blocks) + Fraction(1, positions) + Fraction(HAND_OVER + ENGINE, self.period)
+        return forward + made, backward + made
 
     def steps(self, way: Way) -> Iterator[tuple[int, Step]]:
         """(cycle, indices) of every step of a block."""

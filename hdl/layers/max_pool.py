@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from amaranth import Cat, Module, Mux, Signal, Value
@@ -25,7 +24,6 @@ from fanin.layers import window
 from fanin.layers.family import WORD_BITS
 from fanin.layers.layer import REUSE, Parallelism
 from fanin.layers.schedule import Way
-from fanin.layers.window_schedule import pool_schedule
 
 _INFINITY = SPECIAL_EXPONENT << FRACTION_BITS
 
@@ -175,9 +173,8 @@ class MaxPool(wiring.Component):
 
     def __init__(self, *, layer: window.MaxPool, parallelism: Parallelism):
         self.layer, self.parallelism = layer, parallelism
-        self._schedule = pool_schedule(layer, parallelism)
-        # a word and its place, or a word's gradient and its place, side by side
-        self._pairs = replace(self._schedule.outputs, lanes=2 * parallelism.po)
+        self._schedule = layer.schedule(parallelism)
+        self._pairs = layer.pairs(parallelism)
         super().__init__(layer_members(layer, parallelism))
 
     def elaborate(self, platform: Any) -> Module:

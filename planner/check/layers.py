@@ -16,6 +16,7 @@ from fanin.layers import ends, pointwise, window
 from fanin.layers.family import Family, RamKind, family
 from fanin.layers.layer import Layer, Parallelism, Storage
 from fanin.layers.layer import Shape as LayerShape
+from fanin.layers.links import NO_LINKS, Links, links_of
 from fanin.planner.check.files import CONVOLUTIONS, WINDOWS, Device, LayerEntry, Plan, Shape
 
 WORD_BITS = 32  # FP32; said again here, as the other constants of the rules
@@ -70,6 +71,7 @@ def derive(plan: Plan) -> tuple[dict[str, Facts], list[str]]:
     """The facts of every layer; or complaints about the first one that cannot be, and the facts before it."""
     facts: dict[str, Facts] = {}
     devices = {device.name: device for device in plan.devices}
+    built: list[Layer] = []
     for layer in plan.layers:
         edges = plan.into[layer.name]
         inputs = tuple(facts[edge.source].output for edge in edges)
@@ -80,7 +82,13 @@ def derive(plan: Plan) -> tuple[dict[str, Facts], list[str]]:
             facts[e.source].gradient or facts[e.source].figures["parameter_words"] > 0 for e in edges
         )
         hops = [facts[e.source].hops + plan.cut(e) for e in edges if not plan.is_label(e)]
-        facts[layer.name] = _facts(layer, inputs, gradient, hops[0] if hops else 0, devices[layer.device])
+        built.append(component(layer, inputs, gradient))
+        facts[layer.name] = _facts(layer, inputs, built[-1], hops[0] if hops else 0, devices[layer.device])
+    numbers = {layer.name: number for number, layer in enumerate(plan.layers)}
+    sources = [[numbers[edge.source] for edge in plan.into[layer.name]] for layer in plan.layers]
+    for layer, hardware, links in zip(plan.layers, built, links_of(built, sources), strict=True):
+        fact, (figures, blocks) = facts[layer.name], _taken(layer, hardware, links, devices[layer.device])
+        facts[layer.name] = replace(fact, figures={**fact.figures, **figures}, blocks=blocks)
     return facts, []
 
 
@@ -117,17 +125,12 @@ def _impossible(layer: LayerEntry, inputs: tuple[Shape, ...], sources: list[str]
         )
 
 
-def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], gradient: bool, hops: int, device: Device) -> Facts:
-    output = _output(layer, inputs)
+def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], hardware: Layer, hops: int, device: Device) -> Facts:
+    output, gradient = _output(layer, inputs), hardware.gradient
     parameters = _parameter_words(layer, inputs)
     saved = _saved_words(layer, inputs, output, gradient)
     spilled = parameters if layer.parameters == "dram" else 0
-    hardware = component(layer, inputs, gradient)
-    cost = hardware.cost(
-        Parallelism(**layer.parallelism),
-        Storage.DRAM if spilled else Storage.CHIP,  # a plan that spills nothing is complained about elsewhere
-        device_family(device),
-    )
+    figures, blocks = _taken(layer, hardware, NO_LINKS, device)
     return Facts(
         inputs=inputs,
         output=output,
@@ -136,17 +139,31 @@ def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], gradient: bool, hops: i
             "parameter_words": parameters,
             "saved_words": saved,
             "cycles": _cycles(layer, inputs, output, gradient),
-            "dsp": cost.dsp,
-            "luts": cost.luts,
-            "ram_bits": cost.ram_bits,
-            "ram_blocks": sum(cost.ram_blocks),
             "dram_read": WORD_BITS * (saved + 3 * spilled),
             "dram_write": WORD_BITS * (saved + spilled),
+            **figures,
         },
-        blocks={kind.kind: blocks for kind, blocks in zip(device.ram, cost.ram_blocks, strict=True)},
+        blocks=blocks,
         delay=hardware.delay,
         hops=hops,
     )
+
+
+def _taken(
+    layer: LayerEntry, hardware: Layer, links: Links, device: Device
+) -> tuple[dict[str, int], dict[str, int]]:
+    """What the hardware takes of its device in its place, and blocks of RAM by kind."""
+    spills = layer.parameters == "dram" and hardware.parameters  # else it is complained about elsewhere
+    storage = Storage.DRAM if spills else Storage.CHIP
+    cost = links.cost(hardware, Parallelism(**layer.parallelism), storage, device_family(device))
+    kinds = zip(device.ram, cost.ram_blocks, strict=True)
+    figures = {
+        "dsp": cost.dsp,
+        "luts": cost.luts,
+        "ram_bits": cost.ram_bits,
+        "ram_blocks": sum(cost.ram_blocks),
+    }
+    return figures, {kind.kind: blocks for kind, blocks in kinds}
 
 
 def _output(layer: LayerEntry, inputs: tuple[Shape, ...]) -> Shape:

@@ -12,6 +12,7 @@ from fanin.errors import InputError
 from fanin.layers.ends import Input, Output, SoftCrossLoss
 from fanin.layers.family import WORD_BITS
 from fanin.layers.layer import Layer, Shape, check_limits
+from fanin.layers.links import Links, links_of
 
 LABELS_PORT = 1  # of the loss
 
@@ -57,6 +58,11 @@ class Model:
             for target, node in enumerate(self.nodes)
             for port, source in enumerate(node.sources)
         )
+
+    @cached_property
+    def links(self) -> tuple[Links, ...]:
+        """What its place in the graph adds to each node's layer."""
+        return links_of([node.layer for node in self.nodes], [node.sources for node in self.nodes])
 
     @cached_property
     def pinned(self) -> frozenset[int]:

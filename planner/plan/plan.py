@@ -160,13 +160,14 @@ def hand_back(instance: Instance, placement: Placement) -> Placement:
     """Every layer as small as the period allows: none needs to be faster than the slowest."""
     period = instance.period(placement)
     choices = []
-    for node, device, choice in zip(instance.model.nodes, placement.devices, placement.choices, strict=True):
+    model, devices = instance.model, placement.devices
+    for node, links, device, choice in zip(model.nodes, model.links, devices, placement.choices, strict=True):
         part = instance.cluster.devices[device].part
         cycles = int(period * part.clock)
         limits = constrained(choice.cost, part)
         fitting = [
             other
-            for other in all_choices(node.layer, part)
+            for other in all_choices(node.layer, part, links)
             if other.cost.cycles <= cycles
             and all(a <= b for a, b in zip(constrained(other.cost, part), limits, strict=True))
         ]
@@ -193,7 +194,7 @@ def on_chip(instance: Instance, placement: Placement) -> Placement:
         ]
         fitting = [
             choice
-            for choice in all_choices(node.layer, part)
+            for choice in all_choices(node.layer, part, instance.model.links[number])
             if choice.storage is Storage.CHIP
             and choice.cost.cycles <= period * part.clock
             and all(cost <= left for cost, left in zip(constrained(choice.cost, part), room, strict=True))

@@ -144,27 +144,29 @@ def test_luts_are_those_of_the_operators():
         (Add(inputs=2 * (Shape(4, 4, 6),), gradient=True), 3, 3, 0, 0),
         (GlobalAvgPool(inputs=(Shape(4, 4, 6),), gradient=True), 3, 3 * 2 + 3, (6 + 12) * 32, 0),
         (GlobalAvgPool(inputs=(Shape(4, 4, 6),)), 3, 3 * 2, 6 * 32, 0),
-        # three rows of 4×6 words each way; a MAC each way, and a multiplier for the mean
+        # Rows of 4×6 words, 96×8: 10, and on the way back twice 14, as a frame takes 32 cycles; 3 blocks of
+        # 2×2×6 words each way, and a block's sums. A MAC each way, and a multiplier for the mean.
         (
             AvgPool(inputs=(Shape(4, 4, 6),), kernel=(2, 2), stride=(2, 2), gradient=True),
             3,
             3 * 3,
-            2 * 3 * 24 * 32,
+            96 * 8 * (10 + 2 * 14) + 96 * 8 * (3 + 3 + 1),
             0,
         ),
-        # four rows of 4×6 words each way; the gradients of overlapping windows are added
+        # 10 rows of 4×6 words, 96×8, and twice 13 in which gradients of overlapping windows are added
         (
             Im2col(inputs=(Shape(4, 4, 6),), kernel=(3, 3), stride=(2, 2), gradient=True),
             3,
             3,
-            2 * 4 * 24 * 32,
+            96 * 8 * (10 + 2 * 13),
             0,
         ),
-        (Im2col(inputs=(Shape(4, 4, 6),), kernel=(3, 3), stride=(2, 2)), 3, 0, 4 * 24 * 32, 0),
+        (Im2col(inputs=(Shape(4, 4, 6),), kernel=(3, 3), stride=(2, 2)), 3, 0, 96 * 8 * 10, 0),
         # a lane 1 forward and 1 back, 5 more; the logits
         (SoftCrossLoss(inputs=2 * (Shape(1, 1, 6),), gradient=True), 3, 2 * 3 + 5, 6 * 32, 0),
-        (Input(shape=Shape(4, 4, 6)), 3, 0, 0, 0),
-        (Output(inputs=(Shape(1, 1, 6),), gradient=True), 3, 0, 0, 0),
+        # a queue from memory, and one to it
+        (Input(shape=Shape(4, 4, 6)), 3, 0, 512 * 64, 0),
+        (Output(inputs=(Shape(1, 1, 6),), gradient=True), 3, 0, 512 * 48, 0),
     ],
 )
 def test_other_layers_on_arria10(layer, lanes, dsp, bits, dram):

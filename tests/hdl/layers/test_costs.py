@@ -6,20 +6,29 @@ from amaranth.back import rtlil
 from fanin.cnn_memory import Frames, Ring, SpilledParameters, StoreConfig
 from fanin.hdl.area import read_rtlil
 from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
+from fanin.hdl.layers.add import Add
+from fanin.hdl.layers.avg_pool import AvgPool
 from fanin.hdl.layers.bias import Bias
+from fanin.hdl.layers.concat import Concat
 from fanin.hdl.layers.convolution import Convolution
 from fanin.hdl.layers.fold import Fold
 from fanin.hdl.layers.forward import forward_trees
 from fanin.hdl.layers.global_pool import GlobalAvgPool
 from fanin.hdl.layers.gradient_rows import GradientRows
+from fanin.hdl.layers.im2col import Im2col
 from fanin.hdl.layers.input_gradient import input_gradient_trees
 from fanin.hdl.layers.lines import Lines, Results
+from fanin.hdl.layers.max_pool import MaxPool
+from fanin.hdl.layers.online_norm import OnlineNorm
 from fanin.hdl.layers.places import WindowPlaces
+from fanin.hdl.layers.relu import Relu
+from fanin.hdl.layers.softmax_loss import SoftmaxLoss
 from fanin.hdl.layers.store import Store
 from fanin.hdl.layers.streamed_dense import StreamedDense
 from fanin.hdl.stream import fifo
-from fanin.layers import pointwise, window
+from fanin.layers import ends, pointwise, window
 from fanin.layers.ends import levels
+from fanin.layers.family import costs
 from fanin.layers.layer import REUSE, Parallelism, Shape, Storage
 from fanin.layers.port import DISTRIBUTED_DEPTH
 from fanin.layers.schedule import LEAVE, Way
@@ -62,10 +71,40 @@ def test_latencies_are_those_that_its_rings_are_made_for(layer, p):
     assert GradientRows.LATENCY - WindowPlaces.LATENCY == LEAVE >= Results.LATENCY + 2
 
 
-@pytest.mark.parametrize(("made", "kind"), [(Bias, pointwise.Bias), (GlobalAvgPool, window.GlobalAvgPool)])
-def test_other_layers_are_made_of_what_they_cost(made, kind, monkeypatch):
-    layer = kind(inputs=(Shape(3, 4, 6),), gradient=True)
-    check_cost(made(layer=layer, parallelism=Parallelism(pi=2, po=2)), monkeypatch)
+SHAPE = {"inputs": (Shape(6, 5, 6),), "gradient": True}
+WINDOW = {"kernel": (3, 2), "stride": (2, 1), "padding": (1, 0, 1, 1)}
+OTHERS = {
+    "bias": (Bias, pointwise.Bias(**SHAPE)),
+    "relu": (Relu, pointwise.Relu(**SHAPE)),
+    "add": (Add, pointwise.Add(**SHAPE | {"inputs": 2 * SHAPE["inputs"]})),
+    "concat": (Concat, pointwise.Concat(**SHAPE | {"inputs": 2 * SHAPE["inputs"]})),
+    "online norm": (OnlineNorm, pointwise.OnlineNorm(**SHAPE)),
+    "max pool": (MaxPool, window.MaxPool(**SHAPE, **WINDOW)),
+    "max pool, first": (MaxPool, window.MaxPool(**SHAPE | {"gradient": False}, **WINDOW)),
+    "avg pool": (AvgPool, window.AvgPool(**SHAPE, **WINDOW)),
+    "avg pool, first": (AvgPool, window.AvgPool(**SHAPE | {"gradient": False}, **WINDOW)),
+    "global pool": (GlobalAvgPool, window.GlobalAvgPool(**SHAPE)),
+    "im2col": (Im2col, window.Im2col(**SHAPE, **WINDOW)),
+    "im2col, first": (Im2col, window.Im2col(**SHAPE | {"gradient": False}, **WINDOW)),
+    "loss": (SoftmaxLoss, ends.SoftCrossLoss(inputs=2 * (Shape(1, 1, 6),), gradient=True)),
+}
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize(("made", "layer"), OTHERS.values(), ids=OTHERS)
+def test_other_layers_are_made_of_what_they_cost(made, layer, lanes, monkeypatch):
+    check_cost(made(layer=layer, parallelism=Parallelism(pi=lanes, po=lanes)), monkeypatch)
+
+
+def test_every_layer_with_hardware_is_held_to_its_cost():
+    held = {type(layer).kind for layer, _ in CONVOLUTIONS.values()} | {
+        layer.kind for _, layer in OTHERS.values()
+    }
+    assert held | {"relu6", "input", "output"} == set(costs()["layer"])
+
+
+def test_rows_of_im2col_leave_as_late_as_its_ring_is_made_for():
+    assert window.Im2col.ADDED == WindowPlaces.LATENCY + GradientRows.LATENCY
 
 
 @pytest.mark.parametrize("lanes", [1, 6, 24])
