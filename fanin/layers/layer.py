@@ -14,7 +14,7 @@ from math import isqrt
 from typing import ClassVar
 
 from fanin.layers.family import WORD_BITS, Family, Memory, Operations, costs
-from fanin.layers.port import WRITE_QUEUE, read_queue
+from fanin.layers.port import WRITE_QUEUE, beat_bits, read_queue
 
 MAX_SIZE = 1 << 20  # of every dimension: far above any frame
 MAX_WORDS = 1 << 32  # of a frame, and
@@ -239,8 +239,8 @@ class Layer:
             ram_bits=sum(m.bits for m in memories),
             ram_blocks=family.ram_blocks(memories),
             # Weights are read forward and for the input gradient, the velocity is read and written.
-            dram_read=WORD_BITS * (self.saved + 3 * spilled),
-            dram_write=WORD_BITS * (self.saved + spilled),
+            dram_read=beat_bits(self.saved) + 3 * beat_bits(spilled),
+            dram_write=beat_bits(self.saved) + beat_bits(spilled),
         )
 
     @cached_property

@@ -12,6 +12,11 @@ DISTRIBUTED_DEPTH = 64  # of a queue that lies in LUTs, at most (hdl/stream/fifo
 _LATENCY = 128  # cycles until a beat is there that one channel alone can wait for without a pause
 
 
+def beat_bits(words: int) -> int:
+    """Bits of the beats that so many words take in memory, from the beginning of one."""
+    return BEAT_BITS * -(-words // BEAT_WORDS)
+
+
 def read_depth(lanes: int) -> int:
     """Beats of a read channel's queue: what comes in while one burst is used, and what is on its way."""
     bursts = -(-_LATENCY * min(lanes, BEAT_WORDS) // (BEAT_WORDS * BURST))

@@ -20,6 +20,7 @@ from fanin.layers.links import NO_LINKS, Links, links_of
 from fanin.planner.check.files import CONVOLUTIONS, WINDOWS, Device, LayerEntry, Plan, Shape
 
 WORD_BITS = 32  # FP32; said again here, as the other constants of the rules
+BEAT_BITS, BEAT_WORDS = 512, 16  # of memory: a frame, or the parameters, are whole beats
 FOLD_CYCLES = 8  # until an accumulator may be read again
 NORM_INTERVAL, NORM_PAUSE = (
     5,
@@ -139,8 +140,8 @@ def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], hardware: Layer, hops: 
             "parameter_words": parameters,
             "saved_words": saved,
             "cycles": _cycles(layer, inputs, output, gradient),
-            "dram_read": WORD_BITS * (saved + 3 * spilled),
-            "dram_write": WORD_BITS * (saved + spilled),
+            "dram_read": BEAT_BITS * (_ceil(saved, BEAT_WORDS) + 3 * _ceil(spilled, BEAT_WORDS)),
+            "dram_write": BEAT_BITS * (_ceil(saved, BEAT_WORDS) + _ceil(spilled, BEAT_WORDS)),
             **figures,
         },
         blocks=blocks,

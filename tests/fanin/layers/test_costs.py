@@ -174,6 +174,11 @@ def test_other_layers_on_arria10(layer, lanes, dsp, bits, dram):
     assert (cost.dsp, cost.ram_bits, cost.dram_read, cost.dram_write) == (dsp, bits, dram, dram)
 
 
+def test_a_frame_in_memory_is_whole_beats():
+    cost = Relu(inputs=(Shape(3, 3, 5),), gradient=True).cost(Parallelism(), CHIP, family("arria10"))
+    assert (cost.dram_read, cost.dram_write) == (3 * 512, 3 * 512)  # of 45 words
+
+
 def test_blocks_are_rounded_up_in_width_and_depth_in_the_best_configuration():
     m20k, (bram, uram) = family("arria10").ram[0], family("ultrascale").ram
     for width, depth, blocks in (
