@@ -25,7 +25,7 @@ class Exhaustive:
         self.model, self.cluster, self.rules = model, cluster, frozenset(rules)
         self.devices = cluster.devices
         self.edges = [
-            (source, target, 32 * model.nodes[source].layer.output.words, _is_label(node, port))
+            (source, target, _wire_bits(model.nodes[source].layer.output.words), _is_label(node, port))
             for target, node in enumerate(model.nodes)
             for port, source in enumerate(node.sources)
         ]
@@ -158,6 +158,10 @@ def pareto(rows):
         if not any(all(a <= b for a, b in zip(other, row, strict=True)) for other in kept):
             kept.append(row)
     return kept
+
+
+def _wire_bits(words):
+    return 32 * words + 8 * 88 * -(-words // 352)
 
 
 def _is_label(node, port):

@@ -239,7 +239,8 @@ def _edges(plan, layers, place):
             cut = len(set(ends_at)) > 1
             if port == 0:
                 hops[name] = hops.get(source, 0) + cut
-            bits = 32 * layers[source][0].output.words
+            words = layers[source][0].output.words
+            bits = 32 * words + 704 * -(-4 * words // 1408)
             number = len(connections) if cut else None
             edges.append({"from": source, "to": name, "bits": bits, "label": label, "connection": number})
             if not cut:

@@ -267,7 +267,7 @@ def _annealing(seed):
     options = [[instance.options(n, part, 1, period) for n in nodes] for part in cluster.parts]
     fixed = anneal._fixed(instance, period, options, [n % 2 for n in range(4)])
     fixed = fixed._replace(
-        limits=fixed.limits // 10**5, network=fixed.network // 10**9, most=np.array([1, 2, 1, 2], np.int64)
+        limits=fixed.limits // 10**5, network=fixed.network // 10**4, most=np.array([1, 2, 1, 2], np.int64)
     )
     start = Placement((0,) * len(nodes), ())
     state = anneal._state(fixed, start, [0] * len(nodes), len(list(paths_apart(model))))
