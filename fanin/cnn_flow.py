@@ -18,11 +18,10 @@ import numpy.typing as npt
 
 from fanin.cnn import Network, Stage
 from fanin.layers.ends import Input, SoftCrossLoss
-from fanin.layers.layer import REUSE, Parallelism, ceil_div
+from fanin.layers.layer import REUSE, ceil_div
 from fanin.layers.pointwise import Add, Bias, Concat, OnlineNorm
 from fanin.layers.schedule import HAND_OVER, Raster, Schedule, Way
 from fanin.layers.window import AvgPool, Conv, Dense, GlobalAvgPool, Im2col, MaxPool
-from fanin.layers.window_schedule import im2col_raster, pool_schedule
 
 Cycles = npt.NDArray[np.float64]  #: of each position of a map, in raster order
 Edge = tuple[int, int]  #: consuming stage, port
@@ -160,12 +159,12 @@ def _onward(stage: Stage, inputs: list[Cycles]) -> Cycles:
     each = ceil_div(layer.output.c, p.po)
     match layer:
         case Conv() | AvgPool() | MaxPool():
-            schedule = _schedule(layer, p)
+            schedule = layer.schedule(p)
             ready = inputs[0][-1:] if isinstance(layer, Dense) else inputs[0]
             ended = _engine(schedule, ready, Way.FORWARD)
             return _paced(np.repeat(ended, _block_columns(schedule)), each)
         case Im2col():
-            raster = im2col_raster(layer, p)
+            raster = layer.raster(p)
             rows = np.array([raster.last(step) for step in range(raster.steps)])
             ready = np.repeat(inputs[0][np.maximum((rows + 1) * raster.width - 1, 0)], raster.positions)
             return _paced(ready + ENGINE, max(each, layer.position_cycles(p)))
@@ -195,10 +194,6 @@ def _engine(schedule: Schedule, ready: Cycles, way: Way) -> Cycles:
     return _paced(begin + HAND_OVER, schedule.cycles / schedule.blocks) + ENGINE
 
 
-def _schedule(layer: Conv | AvgPool | MaxPool, p: Parallelism) -> Schedule:
-    return Schedule(layer, p) if isinstance(layer, Conv) else pool_schedule(layer, p)
-
-
 def _completed(raster: Raster, ended: Cycles) -> Cycles:
     """When the gradient of each input position is complete; ``ended``: each row of blocks has added to it."""
     whole = np.array([raster.first(step + 1) for step in range(raster.steps)])  # rows that are complete
@@ -213,7 +208,7 @@ def _back(stage: Stage, came: Cycles, port: int) -> Cycles:
     each = ceil_div(shape.c, p.pi)
     match layer:
         case Conv() | AvgPool() | MaxPool():
-            schedule = _schedule(layer, p)
+            schedule = layer.schedule(p)
             ended = _engine(schedule, came, Way.INPUT_GRADIENT)[schedule.row_blocks - 1 :: schedule.row_blocks]
             ready = _completed(schedule.features, ended)
             if isinstance(layer, Dense):  # all of its input is one position
@@ -221,7 +216,7 @@ def _back(stage: Stage, came: Cycles, port: int) -> Cycles:
             return _paced(ready, each)
         case Im2col():
             added = _paced(came, layer.position_cycles(p))[layer.output.w - 1 :: layer.output.w]
-            return _paced(_completed(im2col_raster(layer, p), added + ENGINE), each)
+            return _paced(_completed(layer.raster(p), added + ENGINE), each)
         case GlobalAvgPool():
             return _paced(np.repeat(came + PIPELINE, shape.h * shape.w), each)
         case OnlineNorm() | Bias():  # which add each word to its channel's sum

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from fanin.layers.family import Memory
 from fanin.layers.layer import Layer, Parallelism, Shape, Storage, ceil_div, divisors, memory
+from fanin.layers.port import WRITE_QUEUE, read_queue
 
 LOSS_INTERVAL = 8  #: cycles an exponential, and a term of their sum
 LOSS_PAUSE = 199  #: cycles of a frame besides: of one exponential, the last term and the reciprocal
@@ -31,6 +32,10 @@ class Input(Layer):
     def output(self) -> Shape:
         """What the host sends."""
         return self.shape
+
+    def queues(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """What comes from memory."""
+        return (read_queue(p.po),)
 
     def parallelisms(self) -> Iterator[Parallelism]:
         """Every width."""
@@ -72,6 +77,10 @@ class Output(Layer):
     """Results to the host."""
 
     kind: ClassVar[str] = "output"
+
+    def queues(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """What goes to memory."""
+        return (WRITE_QUEUE,)
 
     def parallelisms(self) -> Iterator[Parallelism]:
         """Every width; nothing computes, so both sides are the same."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from itertools import groupby
 from typing import Any
 
 WORD_BITS = 32  # features, gradients and parameters are FP32
@@ -22,15 +23,18 @@ def costs() -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Memory:
-    """A memory of ``depth`` rows of ``width`` bits; one read and one write port."""
+    """A memory of ``depth`` rows of ``width`` bits, with a write port, and a read port for each copy."""
 
     width: int
     depth: int
+    copies: int = 1  #: blocks have one read port beside a write port, so that more are copies
+    dual: bool = False  #: it has a second read port, at the address of the write port
+    clocked: bool = True  #: what is read goes through a register, as blocks ask for; else it takes none
 
     @property
     def bits(self) -> int:
-        """What it holds."""
-        return self.width * self.depth
+        """What it takes."""
+        return self.width * self.depth * self.copies
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,21 @@ class RamKind:
     from_bits: int
     shapes: tuple[tuple[int, int], ...]
 
-    def blocks(self, memory: Memory) -> int:
-        """Blocks of one memory: both dimensions rounded up, in the best configuration."""
-        return min(-(-memory.width // width) * -(-memory.depth // depth) for depth, width in self.shapes)
+    def blocks(self, memory: Memory, *, true_dual: bool = False) -> int:
+        """Blocks of one memory: both dimensions rounded up, in the best configuration.
+
+        ``true_dual``: blocks can be true dual port RAM, which the widest of several configurations is not.
+        """
+        if not memory.dual:
+            return memory.copies * _fit(memory, self.shapes)
+        twice = 2 * _fit(memory, self.shapes)
+        widest = max(width for _, width in self.shapes) if len(self.shapes) > 1 else 0
+        narrow = [shape for shape in self.shapes if shape[1] != widest]
+        return min(twice, _fit(memory, narrow)) if true_dual and narrow else twice
+
+
+def _fit(memory: Memory, shapes: Iterable[tuple[int, int]]) -> int:
+    return min(-(-memory.width // width) * -(-memory.depth // depth) for depth, width in shapes)
 
 
 @dataclass(frozen=True)
@@ -54,7 +70,7 @@ class Family:
     dsp: tuple[tuple[str, int], ...]  #: DSP blocks per kind of operation
     lut: tuple[tuple[str, int], ...]  #: LUTs per kind of operation
     ram: tuple[RamKind, ...]  #: by growing ``from_bits``
-    dram_burst: Memory  #: what a DRAM port buffers of one burst
+    true_dual_port: bool  #: whether blocks are used as that
     registers_below: int  #: depth from which a memory takes blocks
 
     def dsp_blocks(self, operations: Operations) -> int:
@@ -68,10 +84,10 @@ class Family:
     def ram_blocks(self, memories: tuple[Memory, ...]) -> tuple[int, ...]:
         """Blocks per kind in ``ram``."""
         blocks = [0] * len(self.ram)
-        for memory in memories:
-            if memory.depth >= self.registers_below:
-                kind = max(i for i, ram in enumerate(self.ram) if memory.bits >= ram.from_bits)
-                blocks[kind] += self.ram[kind].blocks(memory)
+        for memory, equal in groupby(memories):
+            if memory.clocked and memory.depth >= self.registers_below:
+                kind = max(i for i, ram in enumerate(self.ram) if memory.width * memory.depth >= ram.from_bits)
+                blocks[kind] += len(list(equal)) * self.ram[kind].blocks(memory, true_dual=self.true_dual_port)
         return tuple(blocks)
 
 
@@ -101,7 +117,7 @@ def _families() -> Mapping[str, Family]:
                 RamKind(kind, ram["from_bits"], tuple((depth, width) for depth, width in ram["shapes"]))
                 for kind, ram in table["ram"].items()
             ),
-            dram_burst=Memory(depth=table["dram_burst"][0], width=table["dram_burst"][1]),
+            true_dual_port=table["true_dual_port"],
             registers_below=table["registers_below"],
         )
         for name, table in costs()["family"].items()

@@ -6,19 +6,20 @@ The component itself is elaborated from the same description; the planner asks i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from math import isqrt
 from typing import ClassVar
 
 from fanin.layers.family import WORD_BITS, Family, Memory, Operations, costs
-from fanin.layers.port import BEAT_WORDS
+from fanin.layers.port import BEAT_WORDS, WRITE_QUEUE, beat_bits, read_queue
 
 MAX_SIZE = 1 << 20  # of every dimension: far above any frame
 MAX_WORDS = 1 << 32  # of a frame, and
 MAX_CYCLES = 1 << 48  # of a frame on one multiplier: products of costs fit 64 bits
 
+PIPELINE = 32  #: cycles of a layer without rows from a word in to its word out, at most
 REUSE = 8  #: cycles until an accumulator may be read again: FP32Adder's 7 and the write
 
 
@@ -97,7 +98,6 @@ class Layer:
     """
 
     kind: ClassVar[str]
-    bursts: ClassVar[int] = 1  #: that a DRAM port holds: words come and go in order
     inputs: tuple[Shape, ...]
     gradient: bool = False
 
@@ -140,6 +140,14 @@ class Layer:
     def delay(self) -> Fraction:
         """Frames between the first word in and the first word out."""
         return Fraction(0)
+
+    def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
+        """Frames, at most, by which a position leaves later than it came, forward and back.
+
+        At the layer's own rate: in a slower frame they are fewer.
+        """
+        pause = Fraction(PIPELINE, self.cycles(p))
+        return pause, pause
 
     @property
     def storages(self) -> tuple[Storage, ...]:
@@ -194,39 +202,52 @@ class Layer:
         return p.po
 
     def resident(self, p: Parallelism) -> tuple[Memory, ...]:
-        """Both words of every parameter, on chip."""
-        return 2 * (memory(self.parameters, self.parameter_width(p)),)
+        """Both words of every parameter, on chip. Two ways read weights, by ports of their own."""
+        velocity = memory(self.parameters, self.parameter_width(p))
+        return replace(velocity, dual=True), velocity
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Memories apart from DRAM FIFOs and parameters whose storage is the chip."""
+        """Memories apart from queues of the memory port and parameters whose storage is the chip."""
         return ()
 
-    def memories(self, p: Parallelism, storage: Storage, burst: Memory) -> tuple[Memory, ...]:
-        """All memories; ``burst`` is what a DRAM port buffers of one burst."""
-        fifo = Memory(width=burst.width, depth=self.bursts * burst.depth)
-        ports = 2 * bool(self.saved)
-        found = list(self.buffers(p, storage))
-        if self.parameters and storage is Storage.CHIP:
-            found += self.resident(p)
-        elif self.parameters:
-            ports += (
-                4 + self.gradient
-            )  # weights and velocity in and out, and weights once more for the way back
-        return (*found, *ports * [fifo])
+    def queues(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """Those of the memory port: of what is saved and comes back, and of parameters in DRAM."""
+        found = []
+        if self.saved:
+            found += [WRITE_QUEUE, read_queue(self.save_lanes(p))]
+        if self.parameters and storage is Storage.DRAM:
+            # velocities, and weights forward and, where there is a gradient, backward; both of them back
+            found += [*(2 + self.gradient) * [read_queue(self.parameter_width(p))], *2 * [WRITE_QUEUE]]
+        return tuple(found)
 
-    def cost(self, p: Parallelism, storage: Storage, family: Family) -> Cost:
-        """What it takes of a device of that family."""
-        memories = self.memories(p, storage, family.dram_burst)
+    def memories(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """All memories but queues of a few words, which are LUTs."""
+        parameters = self.resident(p) if self.parameters and storage is Storage.CHIP else ()
+        return (*self.buffers(p, storage), *parameters, *self.queues(p, storage))
+
+    def cost(
+        self,
+        p: Parallelism,
+        storage: Storage,
+        family: Family,
+        *,
+        sums: int = 0,
+        queues: tuple[Memory, ...] = (),
+    ) -> Cost:
+        """What it takes of a device of that family, and ``sums`` adders and ``queues`` beside it."""
+        memories = (*self.memories(p, storage), *queues)
+        operations = self.operations(p)
+        operations = {**operations, "add": operations["add"] + sums}
         spilled = self.parameters if storage is Storage.DRAM else 0
         return Cost(
             cycles=self.cycles(p, storage),
-            dsp=family.dsp_blocks(self.operations(p)),
-            luts=family.luts(self.operations(p)),
+            dsp=family.dsp_blocks(operations),
+            luts=family.luts(operations),
             ram_bits=sum(m.bits for m in memories),
             ram_blocks=family.ram_blocks(memories),
             # Weights are read forward and for the input gradient, the velocity is read and written.
-            dram_read=WORD_BITS * (self.saved + (2 + self.gradient) * spilled),
-            dram_write=WORD_BITS * (self.saved + spilled),
+            dram_read=beat_bits(self.saved) + (2 + self.gradient) * beat_bits(spilled),
+            dram_write=beat_bits(self.saved) + beat_bits(spilled),
         )
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from math import gcd
 from typing import ClassVar
 
@@ -30,11 +31,6 @@ class Bias(Layer):
     def compute_cycles(self, p: Parallelism) -> int:
         """h·w·max(c/po, 8): on the way back every position adds to each channel's velocity."""
         return self.input.h * self.input.w * max(ceil_div(self.input.c, p.po), REUSE)
-
-    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """What comes from DRAM stays for the frame, where there is more than one position."""
-        again = storage is Storage.DRAM and self.input.h * self.input.w > 1
-        return again * self.resident(p)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +111,12 @@ class OnlineNorm(Layer):
         groups = self.groups(p)
         steps = self.input.h * self.input.w * max(groups, REUSE)
         return steps + bool(self.saved) * groups + NORM_INTERVAL * self.input.c + NORM_PAUSE
+
+    def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
+        """While state changes, words wait."""
+        pause, _ = super().lags(p)
+        pause += Fraction(NORM_INTERVAL * self.input.c + NORM_PAUSE, self.cycles(p))
+        return pause, pause
 
     @property
     def saved(self) -> int:

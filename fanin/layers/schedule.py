@@ -11,16 +11,20 @@ from enum import Enum
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
-from math import ceil, prod
+from math import prod
 from typing import ClassVar, Protocol
 
+from fanin.layers.family import WORD_BITS, Memory
 from fanin.layers.layer import REUSE, Parallelism, Shape, ceil_div, divisors
 
 Pair = tuple[int, int]
-HAND_OVER = (
-    12  #: cycles, at most, between a row's last word, the block that waits for it, and the row's next use
-)
+#: cycles, at most, between a row's last word, the block that waits for it, and the row's next use
+HAND_OVER = 12
+ENGINE = 64  #: cycles from a block's last step until its words leave, at most
 OPERANDS = 7  #: cycles from a step to the words that it multiplies
+#: cycles, at most, from a block's last sum, or its last terms of the input gradient, until words leave; and
+#: from the last of them until a block may begin because of it
+LEAVE = 16
 
 
 def tree_latency(terms: int) -> int:
@@ -145,28 +149,60 @@ class Raster:
         q, phase = divmod(kx - self.left, self.stride[1])
         return q // self.columns * self.column_step + phase * self.groups, q % self.columns
 
+    def memories(self, rows: int, *, copies: int = 1) -> tuple[Memory, ...]:
+        """Those of a ring of so many rows."""
+        one = Memory(width=WORD_BITS * self.lanes, depth=rows * self.row_step, copies=copies)
+        return self.columns * (one,)
+
+    @property
+    def _bends(self) -> set[int]:
+        """Steps of which one is the extreme of whatever grows evenly with steps, ``first`` and ``last``.
+
+        For those two grow evenly between the steps at which they leave the first row, and reach the last.
+        """
+        pace = self.step_rows * self.stride[0]
+        rows = (self.top, self.top + self.height, self.top + 1 - self.span, self.top + self.height - self.span)
+        ends = (0, self.steps - 1, *(ceil_div(row, pace) for row in rows))
+        return {k for end in ends for k in (end - 1, end) if 0 <= k < self.steps}
+
+    @property
+    def _freeing(self) -> list[int]:
+        """Of those steps the ones that no later step needs all rows of."""
+        return [k for k in self._bends if self.first(k) < self.first(k + 1)]
+
+    @property
+    def lags(self) -> tuple[Fraction, Fraction]:
+        """Frames, at most, from an even stream's row until the steps that it lets begin, and end, if even.
+
+        Forward from a position of the map to that of the output; backward the other way.
+        """
+        forward = max(Fraction(self.last(k) + 1, self.height) - Fraction(k, self.steps) for k in self._bends)
+        backward = max(
+            Fraction(k + 1, self.steps) - Fraction(self.first(k), self.height) for k in self._freeing
+        )
+        return forward, backward
+
     def ring(self, period: int) -> int:
         """Rows that the ring needs so that a frame every ``period`` cycles stops neither writer nor reader.
 
         It is shown by one schedule that keeps every promise: words come evenly, and steps begin evenly, as
         early as no step waits for its rows. As soon as possible is never later.
         """
-        row, step = Fraction(period, self.height), Fraction(period, self.steps)
-        begin = min(k * step - (self.last(k) + 1) * row for k in range(self.steps))  # of the first row's words
-        freed = [(k + 1) * step for k in range(self.steps) for _ in range(self.first(k), self.first(k + 1))]
-        needed = max(ceil((time + HAND_OVER - begin) / row - j) for j, time in enumerate(freed))
-        return max(needed, self.span, 2)
+        row, step, hand_over = self.steps * period, self.height * period, HAND_OVER * self.height * self.steps
+        begin = min(k * step - (self.last(k) + 1) * row for k in self._bends)  # of the first row's words
+        needed = max((k + 1) * step - self.first(k) * row for k in self._freeing) + hand_over - begin
+        return max(ceil_div(needed, row), self.span, 2)
 
     def ring_back(self, period: int, latency: int) -> int:
         """The same of a map to which windows add, and whose rows leave when the last window has added.
 
         ``latency``: cycles from a step's end until a row that is complete begins to leave.
         """
-        row, step = Fraction(period, self.height), Fraction(period, self.steps)
-        complete = [(k + 1) * step for k in range(self.steps) for _ in range(self.first(k), self.first(k + 1))]
-        begin = latency + max(time - j * row for j, time in enumerate(complete))  # of row 0's words
-        needed = max(ceil(self.last(k) + 1 - (k * step - HAND_OVER - begin) / row) for k in range(self.steps))
-        return max(needed, self.span, 2)
+        row, step, scale = self.steps * period, self.height * period, self.height * self.steps
+        # of row 0's words, after the frame's first step
+        begin = latency * scale + max((k + 1) * step - self.first(k) * row for k in self._freeing)
+        needed = max((self.last(k) + 1) * row - k * step for k in self._bends) + HAND_OVER * scale + begin
+        return max(ceil_div(needed, row), self.span, 2)
 
 
 @dataclass(frozen=True)
@@ -398,14 +434,52 @@ class Schedule:
         tap = ky * self.layer.kernel[1] + kx
         return ((tap * self.groups + g) * self.igs + ig) * self.ogs + og
 
-    def buffers(self, latency: int) -> int:
-        """Blocks of results that have room, so that none waits for its predecessors' words to leave.
+    def term_latency(self, way: Way) -> int:
+        """Cycles from a step to its terms, products summed over a step's channels: forward and back."""
+        lanes = self.lanes_in if way is Way.FORWARD else self.lanes_out
+        return OPERANDS + tree_latency(1 if self.depthwise else lanes)
 
-        ``latency``: cycles from a block's last step until its first word can be read, and from its last word's
-        read until a block may begin because of it.
-        """
+    @cached_property
+    def feature_rows(self) -> int:
+        """Rows of ``features`` that forward keeps, and the weight gradient."""
+        return self.features.ring(self.period)
+
+    @cached_property
+    def output_rows(self) -> int:
+        """Rows of ``outputs``, which are blocks, that each way back keeps of the gradient."""
+        return self.outputs.ring(self.period)
+
+    @cached_property
+    def input_gradient_rows(self) -> int:
+        """Rows of ``features`` that the input gradient is summed in."""
+        return self.features.ring_back(self.period, self.term_latency(Way.INPUT_GRADIENT) + LEAVE)
+
+    @cached_property
+    def result_rows(self) -> int:
+        """Rows of ``outputs`` that have room, so that no block waits for its predecessors' words to leave."""
         words = ceil_div(self.block.positions * self.p.ph * self.layer.output.c, self.p.po)
-        return 1 + ceil(Fraction((latency + words) * self.blocks, self.period))
+        latency = self.term_latency(Way.FORWARD) + REUSE + LEAVE
+        return 1 + ceil_div((latency + words) * self.blocks, self.period)
+
+    def memories(self, way: Way) -> tuple[Memory, ...]:
+        """All memories of a way but parameters, and queues of a few words."""
+        if way is Way.FORWARD:
+            sums = Memory(width=WORD_BITS * self.p.ph * self.lanes_out, depth=self.round_steps(way))
+            lines = self.features.memories(self.feature_rows)
+            return (*lines, sums, *self.outputs.memories(self.result_rows))
+        gradients = self.outputs.memories(self.output_rows)
+        if way is Way.WEIGHT_GRADIENT:
+            return (*self.features.memories(self.feature_rows), *gradients)
+        # summed by one port, read by another
+        return (*gradients, *self.features.memories(self.input_gradient_rows, copies=2))
+
+    @cached_property
+    def lags(self) -> tuple[Fraction, Fraction]:
+        """Those of its rows, of a block and a position, which leave when made, and of the pipeline behind."""
+        forward, backward = self.features.lags
+        positions = self.blocks * self.block.positions
+        made = Fraction(1, self.blocks) + Fraction(1, positions) + Fraction(HAND_OVER + ENGINE, self.period)
+        return forward + made, backward + made
 
     def steps(self, way: Way) -> Iterator[tuple[int, Step]]:
         """(cycle, indices) of every step of a block."""

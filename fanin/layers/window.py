@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import product
@@ -21,7 +21,7 @@ from fanin.layers.layer import (
     divisors,
     memory,
 )
-from fanin.layers.schedule import Schedule
+from fanin.layers.schedule import Raster, Schedule, Way
 
 Pair = tuple[int, int]
 Padding = str | int | tuple[int, int, int, int]
@@ -89,7 +89,7 @@ class Window(Layer):
         """Channels of the output."""
         return self.input.c
 
-    @property
+    @cached_property
     def output(self) -> Shape:
         """Positions of the window, by channels."""
         top, left, bottom, right = self.padding
@@ -105,27 +105,12 @@ class Window(Layer):
         rows = min(max(self.kernel[0] - self.padding[0], 1), self.input.h)
         return Fraction(rows, self.input.h) + Fraction(2, self.output.h)
 
-    def pool_cycles(self, p: Parallelism) -> int:
-        """kh·kw·max(oh·ow·c/po, 8): each output takes a word of its window at a time, into one accumulator."""
-        outputs = self.output.h * self.output.w * ceil_div(self.input.c, p.po)
-        return self.kernel[0] * self.kernel[1] * max(outputs, REUSE)
-
-    def line_words(self, p: Parallelism) -> int:
-        """Words that one way keeps of its input: a window's rows but one, and those that come in meanwhile.
-
-        Of a 1×1 window, the positions that it works on and the next.
-        """
-        if self.kernel == (1, 1):
-            return 2 * p.ph * self.input.c
-        return (self.kernel[0] - 1 + self.stride[0]) * self.input.w * self.input.c
-
 
 @dataclass(frozen=True, kw_only=True)
 class Conv(Window):
     """Two-dimensional convolution without bias, in ``groups``: pic × poc × ph multipliers each way."""
 
     kind: ClassVar[str] = "conv"
-    bursts: ClassVar[int] = 2  #: one is used again and again while the next comes
     depthwise: ClassVar[bool] = False  #: whether every output channel sees one input channel
     output_channels: int
     groups: int = 1
@@ -170,6 +155,10 @@ class Conv(Window):
         """When it multiplies what."""
         return _schedule(self, p)
 
+    def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
+        """Those of the schedule."""
+        return self.schedule(p).lags
+
     def compute_cycles(self, p: Parallelism) -> int:
         """A step for every (ic/g/pic)·g·(oc/g/poc)·oh·(ow/ph)·kh·kw, and what rounds wait for the adders."""
         return self.schedule(p).cycles
@@ -205,12 +194,9 @@ class Conv(Window):
         return p.pic * p.poc
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Lines of each way; with the weights in DRAM, whole frames, since each weight comes once a frame."""
-        ways = 2 + self.gradient
-        if storage is Storage.CHIP:
-            return ways * (memory(self.line_words(p), p.pic * p.ph),)
-        frame, gradients = memory(self.input.words, p.pic * p.ph), memory(self.output.words, p.poc * p.ph)
-        return (*ways * (frame,), gradients)
+        """Rows of maps, sums and results, of each way."""
+        schedule = self.schedule(p)
+        return tuple(found for way in schedule.ways for found in schedule.memories(way))
 
 
 @lru_cache(maxsize=1 << 16)
@@ -240,12 +226,6 @@ class DepthwiseConv(Conv):
         """Channels of a step, each an input and an output."""
         return p.poc, p.poc
 
-    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Lines of each way. All positions need all weights, so that those from DRAM stay for the frame."""
-        lines = (2 + self.gradient) * (memory(self.line_words(p), p.poc * p.ph),)
-        again = storage is Storage.DRAM and self.output.h * self.output.w > 1
-        return (*lines, *again * self.resident(p))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Dense(Conv):
@@ -261,12 +241,17 @@ class Dense(Conv):
         return tuple(Storage)
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """With the weights in DRAM, as many lines, and rows of the input gradient's terms."""
-        lines = super().buffers(p, Storage.CHIP)
+        """With the weights in DRAM, instead of the input gradient's rows those of its terms, and sums."""
         if storage is Storage.CHIP or not self.gradient:
-            return lines
-        schedule = self.schedule(p)
-        return (*lines, Memory(width=WORD_BITS * p.pic, depth=schedule.term_rows * schedule.ogs))
+            return super().buffers(p, storage)
+        schedule, width = self.schedule(p), WORD_BITS * p.pic
+        return (
+            *schedule.memories(Way.FORWARD),
+            *schedule.memories(Way.WEIGHT_GRADIENT),
+            *schedule.outputs.memories(schedule.output_rows),
+            Memory(width=width, depth=schedule.term_rows * schedule.ogs),
+            Memory(width=width, depth=schedule.tile),
+        )
 
     @property
     def input(self) -> Shape:
@@ -279,6 +264,7 @@ class Im2col(Window):
     """Every window's words side by side, as channels: what turns a convolution into a 1×1 one."""
 
     kind: ClassVar[str] = "im2col"
+    ADDED: ClassVar[int] = 22  #: cycles from a row's last gradient until words of complete rows leave
 
     @property
     def channels(self) -> int:
@@ -315,12 +301,63 @@ class Im2col(Window):
         return period
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Lines; on the way back the same, in which overlapping windows are added."""
-        return (1 + self.gradient) * (memory(self.line_words(p), p.pi),)
+        """Rows; on the way back rows that overlapping windows are added in, with a second port to leave by."""
+        raster, period = self.raster(p), self.cycles(p)
+        found = raster.memories(raster.ring(period))
+        return found + self.gradient * raster.memories(raster.ring_back(period, self.ADDED), copies=2)
+
+    def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
+        """Those of its rows, and of a window."""
+        (pause, _), (forward, backward) = super().lags(p), self.raster(p).lags
+        pause += Fraction(1, self.output.h * self.output.w)
+        return pause + forward, pause + backward
+
+    def raster(self, p: Parallelism) -> Raster:
+        """The input, as windows see it that are read ``pi`` words at a time."""
+        return Raster(
+            height=self.input.h,
+            width=self.input.w,
+            groups=self.input.c // p.pi,
+            lanes=p.pi,
+            columns=1,
+            positions=self.output.w,
+            steps=self.output.h,
+            kernel=self.kernel,
+            stride=self.stride,
+            top=self.padding[0],
+            left=self.padding[1],
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaxPool(Window):
+class Pool(Window):
+    """A window that makes one word a channel: it moves as that of a depthwise convolution."""
+
+    def compute_cycles(self, p: Parallelism) -> int:
+        """kh·kw·max(oh·ow·c/po, 8): each output takes a word of its window at a time, into one accumulator."""
+        outputs = self.output.h * self.output.w * ceil_div(self.input.c, p.po)
+        return self.kernel[0] * self.kernel[1] * max(outputs, REUSE)
+
+    def schedule(self, p: Parallelism) -> Schedule:
+        """That of a depthwise convolution with the same window and streams, ``po`` channels at once."""
+        convolution = DepthwiseConv(
+            inputs=self.inputs,
+            gradient=self.gradient,
+            kernel=self.kernel,
+            stride=self.stride,
+            padding=self.padding,
+            output_channels=self.input.c,
+            groups=self.input.c,
+        )
+        return _schedule(convolution, Parallelism(poc=p.po, pi=p.pi, po=p.po))
+
+    def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
+        """Those of the schedule."""
+        return self.schedule(p).lags
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxPool(Pool):
     """The largest word of every window, by channel; of equals the first in raster order."""
 
     kind: ClassVar[str] = "max_pool"
@@ -337,28 +374,34 @@ class MaxPool(Window):
         """Where in its window each output was found: row · kernel width + column, a word each."""
         return self.output.words if self.gradient else 0
 
-    def compute_cycles(self, p: Parallelism) -> int:
-        """As a depthwise convolution."""
-        return self.pool_cycles(p)
+    def pairs(self, p: Parallelism) -> Raster:
+        """Outputs, or their gradients, each group beside its places in the windows."""
+        return replace(self.schedule(p).outputs, lanes=2 * p.po)
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Lines; on the way back the same, in which overlapping windows are added."""
-        return (1 + self.gradient) * (memory(self.line_words(p), p.po),)
+        """Rows, what is the largest so far, and pairs; on the way back pairs, and rows of gradients."""
+        schedule, pairs = self.schedule(p), self.pairs(p)
+        place = (self.kernel[0] * self.kernel[1] - 1).bit_length()
+        largest = Memory(width=1 + p.po * (WORD_BITS + place), depth=schedule.round_steps(Way.FORWARD))
+        lines = schedule.features.memories(schedule.feature_rows)
+        found = (*lines, largest, *pairs.memories(schedule.result_rows))
+        if not self.gradient:
+            return found
+        sums = schedule.features.memories(schedule.input_gradient_rows, copies=2)
+        return (*found, *pairs.memories(schedule.output_rows), *sums)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AvgPool(Window):
+class AvgPool(Pool):
     """The mean of every window, by channel."""
 
     kind: ClassVar[str] = "avg_pool"
 
-    def compute_cycles(self, p: Parallelism) -> int:
-        """As a depthwise convolution."""
-        return self.pool_cycles(p)
-
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Lines; on the way back the same, in which overlapping windows are added."""
-        return (1 + self.gradient) * (memory(self.line_words(p), p.po),)
+        """As a convolution, which has no weights to learn."""
+        schedule = self.schedule(p)
+        back = schedule.memories(Way.INPUT_GRADIENT) if self.gradient else ()
+        return schedule.memories(Way.FORWARD) + back
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -376,6 +419,11 @@ class GlobalAvgPool(Layer):
     def delay(self) -> Fraction:
         """A whole frame."""
         return Fraction(1)
+
+    def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
+        """A whole frame, too."""
+        pause, _ = super().lags(p)
+        return pause + 1, pause + 1
 
     def compute_cycles(self, p: Parallelism) -> int:
         """h·w·max(c/po, 8): every position uses each channel's sum."""

@@ -19,7 +19,6 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.pipeline_queue import PipelineQueue
 from fanin.layers import window
 from fanin.layers.layer import Parallelism
-from fanin.layers.window_schedule import pool_schedule
 
 _ONE = 0x3F800000
 
@@ -56,7 +55,7 @@ class AvgPool(wiring.Component):
 
     @cached_property
     def _forward(self) -> Forward:
-        return Forward(schedule=pool_schedule(self.layer, self.parallelism))
+        return Forward(schedule=self.layer.schedule(self.parallelism))
 
     @property
     def latency(self) -> int:

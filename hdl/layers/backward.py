@@ -20,7 +20,7 @@ from fanin.layers.schedule import REUSE, Schedule
 
 def frames_ahead(schedule: Schedule, weights: WeightGradient) -> int:
     """By how many frames one way back can be ahead: those that the other has in its blocks and pipeline."""
-    return schedule.outputs.ring(schedule.period) + weights.latency // REUSE + 2
+    return schedule.output_rows + weights.latency // REUSE + 2
 
 
 class Backward(wiring.Component):

@@ -106,9 +106,8 @@ class Forward(wiring.Component):
         m = Module()
         schedule = self.schedule
         raster, p = schedule.features, schedule.p
-        rows, buffers = raster.ring(schedule.period), schedule.buffers(self._steps_to_results + 16)
-        m.submodules.lines = lines = Lines(raster=raster, rows=rows, words=p.pi)
-        m.submodules.results = results = Results(raster=schedule.outputs, rows=buffers, words=p.po)
+        m.submodules.lines = lines = Lines(raster=raster, rows=schedule.feature_rows, words=p.pi)
+        m.submodules.results = results = Results(raster=schedule.outputs, rows=schedule.result_rows, words=p.po)
         connect_typed(m, wiring.flipped(self.features), lines.i)
         connect_typed(m, results.o, wiring.flipped(self.outputs))
 

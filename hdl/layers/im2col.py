@@ -20,7 +20,6 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.pipeline_queue import PipelineQueue
 from fanin.layers import window
 from fanin.layers.layer import Parallelism
-from fanin.layers.window_schedule import im2col_raster
 
 
 class Im2col(wiring.Component):
@@ -52,7 +51,7 @@ class Im2col(wiring.Component):
     def __init__(self, *, layer: window.Im2col, parallelism: Parallelism):
         self.layer, self.parallelism = layer, parallelism
         super().__init__(layer_members(layer, parallelism))
-        self._raster = raster = im2col_raster(layer, parallelism)
+        self._raster = raster = layer.raster(parallelism)
         self._levels = {
             "row": layer.output.h,
             "c": layer.output.w,
@@ -87,7 +86,7 @@ class Im2col(wiring.Component):
     def _backward(self, m: Module) -> None:
         """A gradient of a word a step, as it comes. A place gets its next one late enough."""
         layer, p, raster = self.layer, self.parallelism, self._raster
-        ring = raster.ring_back(layer.cycles(p), WindowPlaces.LATENCY + GradientRows.LATENCY)
+        ring = raster.ring_back(layer.cycles(p), layer.ADDED)
         m.submodules.rows = rows = GradientRows(raster=raster, rows=ring, words=p.pi)
         connect_typed(m, rows.o, flipped(self.input_gradients[0]))
         words = layer.output.words

@@ -95,9 +95,8 @@ class InputGradient(wiring.Component):
         m = Module()
         schedule, p = self.schedule, self.schedule.p
         inputs, outputs = schedule.features, schedule.outputs
-        ring = inputs.ring_back(schedule.period, self.latency)
-        m.submodules.blocks = blocks = Lines(raster=outputs, rows=outputs.ring(schedule.period), words=p.po)
-        m.submodules.rows = rows = GradientRows(raster=inputs, rows=ring, words=p.pi)
+        m.submodules.blocks = blocks = Lines(raster=outputs, rows=schedule.output_rows, words=p.po)
+        m.submodules.rows = rows = GradientRows(raster=inputs, rows=schedule.input_gradient_rows, words=p.pi)
         connect_typed(m, wiring.flipped(self.gradients), blocks.i)
         connect_typed(m, rows.o, wiring.flipped(self.input_gradients))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from amaranth import Cat, Module, Mux, Signal, Value
@@ -25,7 +24,6 @@ from fanin.layers import window
 from fanin.layers.family import WORD_BITS
 from fanin.layers.layer import REUSE, Parallelism
 from fanin.layers.schedule import Way
-from fanin.layers.window_schedule import pool_schedule
 
 _INFINITY = SPECIAL_EXPONENT << FRACTION_BITS
 
@@ -175,9 +173,8 @@ class MaxPool(wiring.Component):
 
     def __init__(self, *, layer: window.MaxPool, parallelism: Parallelism):
         self.layer, self.parallelism = layer, parallelism
-        self._schedule = pool_schedule(layer, parallelism)
-        # a word and its place, or a word's gradient and its place, side by side
-        self._pairs = replace(self._schedule.outputs, lanes=2 * parallelism.po)
+        self._schedule = layer.schedule(parallelism)
+        self._pairs = layer.pairs(parallelism)
         super().__init__(layer_members(layer, parallelism))
 
     def elaborate(self, platform: Any) -> Module:
@@ -191,9 +188,8 @@ class MaxPool(wiring.Component):
     def _forward(self, m: Module) -> None:
         schedule, lanes = self._schedule, self.parallelism.po
         raster = schedule.features
-        m.submodules.lines = lines = Lines(raster=raster, rows=raster.ring(schedule.period), words=lanes)
-        buffers = schedule.buffers(self.LATENCY + 8)
-        m.submodules.results = results = Results(raster=self._pairs, rows=buffers, words=2 * lanes)
+        m.submodules.lines = lines = Lines(raster=raster, rows=schedule.feature_rows, words=lanes)
+        m.submodules.results = results = Results(raster=self._pairs, rows=schedule.result_rows, words=2 * lanes)
         taps = self.layer.kernel[0] * self.layer.kernel[1]
         depth = schedule.round_steps(Way.FORWARD)
         m.submodules.maxima = maxima = Maxima(lanes=lanes, depth=depth, rounds=taps)
@@ -237,9 +233,8 @@ class MaxPool(wiring.Component):
         inputs, pairs = schedule.features, self._pairs
         after = Lines.LATENCY + 1
         m.submodules.join = join = StreamJoin(shape=self.gradients.payload.shape())
-        m.submodules.blocks = blocks = Lines(raster=pairs, rows=pairs.ring(schedule.period), words=2 * lanes)
-        ring = inputs.ring_back(schedule.period, after + GradientRows.LATENCY)
-        m.submodules.rows = rows = GradientRows(raster=inputs, rows=ring, words=lanes)
+        m.submodules.blocks = blocks = Lines(raster=pairs, rows=schedule.output_rows, words=2 * lanes)
+        m.submodules.rows = rows = GradientRows(raster=inputs, rows=schedule.input_gradient_rows, words=lanes)
         connect_typed(m, flipped(self.gradients), join.i[0])
         connect_typed(m, flipped(self.replay), join.i[1])
         connect_typed(m, rows.o, flipped(self.input_gradients[0]))

@@ -11,15 +11,7 @@ from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.cnn import Consumer, Network
 from fanin.cnn_flow import Edge, Flow
-from fanin.cnn_memory import (
-    ADDRESS_BITS,
-    BEAT_BITS,
-    BEAT_BYTES,
-    MemoryMap,
-    image_stages,
-    saving_stages,
-    spilled_stages,
-)
+from fanin.cnn_memory import ADDRESS_BITS, BEAT_BYTES, MemoryMap, image_stages, saving_stages, spilled_stages
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, memory_signature
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.register_map import WORD_BITS, RegisterMap
@@ -52,6 +44,7 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fork import StreamFork
 from fanin.hdl.stream.packet import packet_stream
 from fanin.layers.ends import Egress
+from fanin.layers.port import BEAT_BITS
 from fanin.wire.ethernet import Encap
 
 

@@ -11,10 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.cnn_memory import (
     ADDRESS_BITS,
-    BEAT_BITS,
     BEAT_BYTES,
-    BEAT_WORDS,
-    BURST,
     Frames,
     StoreConfig,
     beats,
@@ -30,15 +27,7 @@ from fanin.hdl.layers.parameter_memory import parameter_memory
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.layers.family import WORD_BITS
-
-_LATENCY = 128  # cycles until a beat is there that one channel alone can wait for without a pause
-WRITE_DEPTH = 3 * BURST  # beats: one burst goes, one waits, one comes in
-
-
-def _read_depth(lanes: int) -> int:
-    """Beats of a read channel's queue: what comes in while one burst is used, and what is on its way."""
-    bursts = -(-_LATENCY * min(lanes, BEAT_WORDS) // (BEAT_WORDS * BURST))
-    return (2 + bursts) * BURST
+from fanin.layers.port import BEAT_BITS, BEAT_WORDS, BURST, WRITE_DEPTH, read_depth
 
 
 def numbered(streams: Iterable[Any]) -> wiring.Signature:
@@ -271,7 +260,7 @@ class Store(wiring.Component):
         after: Credits | None = None,
     ) -> ReadChannel:
         """A channel from memory to the stream ``o``; ``after``: a credit for each of its bursts."""
-        channel = ReadChannel(beats=kind.beats, depth=_read_depth(kind.lanes), wrap=wrap)
+        channel = ReadChannel(beats=kind.beats, depth=read_depth(kind.lanes), wrap=wrap)
         self._connect_reader(m, name, port, index, channel, after)
         unpacker = Gearbox(source=BEAT_WORDS, target=kind.lanes, frame=kind.words)
         m.submodules[f"{name}_unpacker"] = unpacker

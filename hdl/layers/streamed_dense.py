@@ -124,7 +124,7 @@ class StreamedDense(wiring.Component):
         schedule = self._schedule
         m.submodules.forward = forward = Forward(schedule=schedule, streamed=True)
         m.submodules.weights = weights = WordSupply(lanes=schedule.weight_lanes, latency=Lines.LATENCY)
-        rows = schedule.features.ring(schedule.period)
+        rows = schedule.feature_rows
         m.submodules.arrived = arrived = Credits(limit=rows + 1)
         m.submodules.admitted = admitted = Credits(limit=rows + 1)
         take_features(m, self, forward)

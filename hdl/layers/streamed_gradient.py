@@ -109,9 +109,7 @@ class StreamedInputGradient(wiring.Component):
     def _terms(self, m: Module, write: Any, free: Credits, filled: Credits) -> None:
         """Products in the order of the weights; a row begins when it has room and its frame's dy is there."""
         schedule, outputs = self.schedule, self.schedule.outputs
-        m.submodules.blocks = blocks = Lines(
-            raster=outputs, rows=outputs.ring(schedule.period), words=schedule.p.po
-        )
+        m.submodules.blocks = blocks = Lines(raster=outputs, rows=schedule.output_rows, words=schedule.p.po)
         m.submodules.products = products = shared(self._products)
         connect_typed(m, wiring.flipped(self.gradients), blocks.i)
         go = Signal()

@@ -109,9 +109,8 @@ class WeightGradient(wiring.Component):
         m = Module()
         schedule, p = self.schedule, self.schedule.p
         inputs, outputs = schedule.features, schedule.outputs
-        period = schedule.period
-        m.submodules.lines = lines = Lines(raster=inputs, rows=inputs.ring(period), words=p.pi)
-        m.submodules.blocks = blocks = Lines(raster=outputs, rows=outputs.ring(period), words=p.po)
+        m.submodules.lines = lines = Lines(raster=inputs, rows=schedule.feature_rows, words=p.pi)
+        m.submodules.blocks = blocks = Lines(raster=outputs, rows=schedule.output_rows, words=p.po)
         connect_typed(m, wiring.flipped(self.replay), lines.i)
         connect_typed(m, wiring.flipped(self.gradients), blocks.i)
 

@@ -16,10 +16,11 @@ from fanin.layers import ends, pointwise, window
 from fanin.layers.family import Family, RamKind, family
 from fanin.layers.layer import Layer, Parallelism, Storage
 from fanin.layers.layer import Shape as LayerShape
+from fanin.layers.links import NO_LINKS, Links, links_of
 from fanin.planner.check.files import CONVOLUTIONS, WINDOWS, Device, LayerEntry, Plan, Shape
 
 WORD_BITS = 32  # FP32; said again here, as the other constants of the rules
-BEAT_WORDS = 16  # of the memory port
+BEAT_BITS, BEAT_WORDS = 512, 16  # of memory: a frame, or the parameters, are whole beats
 FOLD_CYCLES = 8  # until an accumulator may be read again
 NORM_INTERVAL, NORM_PAUSE = (
     5,
@@ -58,8 +59,9 @@ class Facts:
 
     @property
     def bits(self) -> int:
-        """Of what it makes, per frame."""
-        return WORD_BITS * prod(self.output)
+        """Of what it makes, per frame, on the wire: Ethernet frames of up to 1,408 bytes, and 88 with each."""
+        words = prod(self.output)
+        return WORD_BITS * words + 8 * 88 * _ceil(4 * words, 1408)
 
 
 def by(shape: Shape) -> str:
@@ -71,6 +73,7 @@ def derive(plan: Plan) -> tuple[dict[str, Facts], list[str]]:
     """The facts of every layer; or complaints about the first one that cannot be, and the facts before it."""
     facts: dict[str, Facts] = {}
     devices = {device.name: device for device in plan.devices}
+    built: list[Layer] = []
     for layer in plan.layers:
         edges = plan.into[layer.name]
         inputs = tuple(facts[edge.source].output for edge in edges)
@@ -81,7 +84,13 @@ def derive(plan: Plan) -> tuple[dict[str, Facts], list[str]]:
             facts[e.source].gradient or facts[e.source].figures["parameter_words"] > 0 for e in edges
         )
         hops = [facts[e.source].hops + plan.cut(e) for e in edges if not plan.is_label(e)]
-        facts[layer.name] = _facts(layer, inputs, gradient, hops[0] if hops else 0, devices[layer.device])
+        built.append(component(layer, inputs, gradient))
+        facts[layer.name] = _facts(layer, inputs, built[-1], hops[0] if hops else 0, devices[layer.device])
+    numbers = {layer.name: number for number, layer in enumerate(plan.layers)}
+    sources = [[numbers[edge.source] for edge in plan.into[layer.name]] for layer in plan.layers]
+    for layer, hardware, links in zip(plan.layers, built, links_of(built, sources), strict=True):
+        fact, (figures, blocks) = facts[layer.name], _taken(layer, hardware, links, devices[layer.device])
+        facts[layer.name] = replace(fact, figures={**fact.figures, **figures}, blocks=blocks)
     return facts, []
 
 
@@ -118,17 +127,12 @@ def _impossible(layer: LayerEntry, inputs: tuple[Shape, ...], sources: list[str]
         )
 
 
-def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], gradient: bool, hops: int, device: Device) -> Facts:
-    output = _output(layer, inputs)
+def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], hardware: Layer, hops: int, device: Device) -> Facts:
+    output, gradient = _output(layer, inputs), hardware.gradient
     parameters = _parameter_words(layer, inputs)
     saved = _saved_words(layer, inputs, output, gradient)
     spilled = parameters if layer.parameters == "dram" else 0
-    hardware = component(layer, inputs, gradient)
-    cost = hardware.cost(
-        Parallelism(**layer.parallelism),
-        Storage.DRAM if spilled else Storage.CHIP,  # a plan that spills nothing is complained about elsewhere
-        device_family(device),
-    )
+    figures, blocks = _taken(layer, hardware, NO_LINKS, device)
     return Facts(
         inputs=inputs,
         output=output,
@@ -137,17 +141,31 @@ def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], gradient: bool, hops: i
             "parameter_words": parameters,
             "saved_words": saved,
             "cycles": max(_cycles(layer, inputs, output, gradient), _beats(saved, spilled, gradient)),
-            "dsp": cost.dsp,
-            "luts": cost.luts,
-            "ram_bits": cost.ram_bits,
-            "ram_blocks": sum(cost.ram_blocks),
-            "dram_read": WORD_BITS * (saved + (2 + gradient) * spilled),
-            "dram_write": WORD_BITS * (saved + spilled),
+            "dram_read": BEAT_BITS * (_ceil(saved, BEAT_WORDS) + (2 + gradient) * _ceil(spilled, BEAT_WORDS)),
+            "dram_write": BEAT_BITS * (_ceil(saved, BEAT_WORDS) + _ceil(spilled, BEAT_WORDS)),
+            **figures,
         },
-        blocks={kind.kind: blocks for kind, blocks in zip(device.ram, cost.ram_blocks, strict=True)},
+        blocks=blocks,
         delay=hardware.delay,
         hops=hops,
     )
+
+
+def _taken(
+    layer: LayerEntry, hardware: Layer, links: Links, device: Device
+) -> tuple[dict[str, int], dict[str, int]]:
+    """What the hardware takes of its device in its place, and blocks of RAM by kind."""
+    spills = layer.parameters == "dram" and hardware.parameters  # else it is complained about elsewhere
+    storage = Storage.DRAM if spills else Storage.CHIP
+    cost = links.cost(hardware, Parallelism(**layer.parallelism), storage, device_family(device))
+    kinds = zip(device.ram, cost.ram_blocks, strict=True)
+    figures = {
+        "dsp": cost.dsp,
+        "luts": cost.luts,
+        "ram_bits": cost.ram_bits,
+        "ram_blocks": sum(cost.ram_blocks),
+    }
+    return figures, {kind.kind: blocks for kind, blocks in kinds}
 
 
 def _output(layer: LayerEntry, inputs: tuple[Shape, ...]) -> Shape:

@@ -11,9 +11,18 @@ from typing import Any
 from fanin.errors import InputError
 from fanin.layers.ends import Input, Output, SoftCrossLoss
 from fanin.layers.family import WORD_BITS
-from fanin.layers.layer import Layer, Shape, check_limits
+from fanin.layers.layer import Layer, Shape, ceil_div, check_limits
+from fanin.layers.links import Links, links_of
 
 LABELS_PORT = 1  # of the loss
+PAYLOAD_BYTES = 1408  # of an Ethernet frame, at most
+FRAME_BYTES = 88  # beside them: a beat of headers, and preamble, checksum and gap
+
+
+def wire_bits(words: int) -> int:
+    """Bits that so many words take on the wire, in full Ethernet frames."""
+    payload = words * WORD_BITS // 8
+    return 8 * (payload + FRAME_BYTES * ceil_div(payload, PAYLOAD_BYTES))
 
 
 @dataclass(frozen=True)
@@ -32,7 +41,7 @@ class Edge:
 
     source: int
     target: int
-    bits: int  #: per frame, each way
+    bits: int  #: per frame over a network, each way
     label: bool = False  #: labels for the loss, of which the hops do not count
 
 
@@ -51,12 +60,17 @@ class Model:
             Edge(
                 source,
                 target,
-                WORD_BITS * self.nodes[source].layer.output.words,
+                wire_bits(self.nodes[source].layer.output.words),
                 isinstance(node.layer, SoftCrossLoss) and port == LABELS_PORT,
             )
             for target, node in enumerate(self.nodes)
             for port, source in enumerate(node.sources)
         )
+
+    @cached_property
+    def links(self) -> tuple[Links, ...]:
+        """What its place in the graph adds to each node's layer."""
+        return links_of([node.layer for node in self.nodes], [node.sources for node in self.nodes])
 
     @cached_property
     def pinned(self) -> frozenset[int]:

@@ -16,6 +16,7 @@ from fanin.planner.search.conflict import in_words, misfit, smallest_conflict
 from fanin.planner.search.instance import Instance, Load, Placement
 from fanin.planner.search.limits import Limits
 from fanin.planner.search.priorities import choose_priorities
+from fanin.planner.search.problem import limits_at
 from fanin.planner.search.search import SAME, SETTLING, Search
 from fanin.planner.search.settle import Settled, settle
 
@@ -124,7 +125,7 @@ def make_plan(
             raise InputError(in_words(instance, rules))
         raise CheckFailed(f"no placement found within {limits.seconds:g} s, nor proved that there is none")
     settled = settle(instance, found.placement, limits, limits.effort * SETTLING, begin + limits.seconds)
-    placement = hand_back(instance, settled.placement)
+    placement = on_chip(instance, hand_back(instance, settled.placement))
     priorities = choose_priorities(instance, placement)
     assert priorities is not None  # the search takes no other placement
     return Plan(
@@ -159,17 +160,46 @@ def hand_back(instance: Instance, placement: Placement) -> Placement:
     """Every layer as small as the period allows: none needs to be faster than the slowest."""
     period = instance.period(placement)
     choices = []
-    for node, device, choice in zip(instance.model.nodes, placement.devices, placement.choices, strict=True):
+    model, devices = instance.model, placement.devices
+    for node, links, device, choice in zip(model.nodes, model.links, devices, placement.choices, strict=True):
         part = instance.cluster.devices[device].part
         cycles = int(period * part.clock)
         limits = constrained(choice.cost, part)
         fitting = [
             other
-            for other in all_choices(node.layer, part)
+            for other in all_choices(node.layer, part, links)
             if other.cost.cycles <= cycles
             and all(a <= b for a, b in zip(constrained(other.cost, part), limits, strict=True))
         ]
         choices.append(min(fitting, key=_size, default=choice))
+    return replace(placement, choices=tuple(choices))
+
+
+def on_chip(instance: Instance, placement: Placement) -> Placement:
+    """Parameters in DRAM come back to the chip, layer by layer, where their device has room for them."""
+    period = instance.period(placement)
+    choices = list(placement.choices)
+    for number, (node, device) in enumerate(zip(instance.model.nodes, placement.devices, strict=True)):
+        if choices[number].storage is Storage.CHIP:
+            continue
+        part = instance.cluster.devices[device].part
+        others = [
+            constrained(choice.cost, part)
+            for other, choice in enumerate(choices)
+            if placement.devices[other] == device and other != number
+        ]
+        room = [
+            limit - sum(taken)
+            for limit, *taken in zip(limits_at(instance, part, instance.in_ticks(period)), *others, strict=True)
+        ]
+        fitting = [
+            choice
+            for choice in all_choices(node.layer, part, instance.model.links[number])
+            if choice.storage is Storage.CHIP
+            and choice.cost.cycles <= period * part.clock
+            and all(cost <= left for cost, left in zip(constrained(choice.cost, part), room, strict=True))
+        ]
+        choices[number] = min(fitting, key=_size, default=choices[number])
     return replace(placement, choices=tuple(choices))
 
 

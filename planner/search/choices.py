@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 
 from fanin.layers.layer import Cost, Layer, Parallelism, Storage
+from fanin.layers.links import NO_LINKS, Links
 from fanin.planner.cluster import Part
 
 
@@ -30,10 +31,10 @@ def constrained(cost: Cost, part: Part) -> tuple[int, ...]:
 
 
 @cache
-def all_choices(layer: Layer, part: Part) -> tuple[Choice, ...]:
+def all_choices(layer: Layer, part: Part, links: Links = NO_LINKS) -> tuple[Choice, ...]:
     """Every choice that alone fits the part, whatever the throughput; fast ones first."""
     found = [
-        Choice(parallelism, storage, layer.cost(parallelism, storage, part.family))
+        Choice(parallelism, storage, links.cost(layer, parallelism, storage, part.family))
         for parallelism in layer.parallelisms()
         for storage in layer.storages
     ]
@@ -59,9 +60,9 @@ def exceeded(cost: Cost, part: Part) -> list[tuple[str, int, int]]:
 
 
 @cache
-def front(layer: Layer, part: Part) -> tuple[Choice, ...]:
+def front(layer: Layer, part: Part, links: Links = NO_LINKS) -> tuple[Choice, ...]:
     """Of ``all_choices`` those that no other beats in cycles and in all that the part has limits for."""
-    choices = all_choices(layer, part)
+    choices = all_choices(layer, part, links)
     return tuple(
         choices[i] for i in non_dominated([(c.cost.cycles, *constrained(c.cost, part)) for c in choices])
     )

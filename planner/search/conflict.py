@@ -20,17 +20,17 @@ PLENTY = 1 << 40  # of DSPs: more than any layer could take
 
 def misfit(instance: Instance) -> str | None:
     """One line about a layer that no device holds at any throughput: what it needs where it nearly fits."""
-    for number, node in enumerate(instance.model.nodes):
+    for number, (node, links) in enumerate(zip(instance.model.nodes, instance.model.links, strict=True)):
         cluster = instance.cluster
         devices = cluster.devices
         allowed = [devices[cluster.host]] if number in instance.model.pinned else devices
-        if any(all_choices(node.layer, device.part) for device in allowed):
+        if any(all_choices(node.layer, device.part, links) for device in allowed):
             continue
         best: tuple[float, str] | None = None
         for device in allowed:
             for parallelism in node.layer.parallelisms():
                 for storage in node.layer.storages:
-                    cost = node.layer.cost(parallelism, storage, device.part.family)
+                    cost = links.cost(node.layer, parallelism, storage, device.part.family)
                     over = exceeded(cost, device.part)
                     worst = max(over, key=lambda entry: entry[1] / max(entry[2], 1))
                     excess = worst[1] / max(worst[2], 1)
@@ -105,8 +105,12 @@ def _few(instance: Instance) -> str:
 def _totals(instance: Instance, name: str, there: Callable[[Part], int], field: str) -> str:
     total = sum(there(device.part) for device in instance.cluster.devices)
     least = sum(
-        min(getattr(c.cost, field) for part in instance.cluster.parts for c in all_choices(node.layer, part))
-        for node in instance.model.nodes
+        min(
+            getattr(choice.cost, field)
+            for part in instance.cluster.parts
+            for choice in all_choices(node.layer, part, links)
+        )
+        for node, links in zip(instance.model.nodes, instance.model.links, strict=True)
     )
     return f"{name} ({total:,} on {len(instance.cluster.devices)} devices, the layers take at least {least:,})"
 

@@ -35,13 +35,13 @@ def least_period(instance: Instance) -> int | None:
 def slowest(instance: Instance) -> int:
     """A period, in ticks, that is no shorter than that of any placement whose every layer is its slowest."""
     total = 1
-    for node in instance.model.nodes:
+    for node, links in zip(instance.model.nodes, instance.model.links, strict=True):
         total += max(
             (
                 choice.cost.cycles * instance.ticks // part.clock
                 + (choice.cost.dram_read + choice.cost.dram_write) * instance.per_bit(part.dram)
                 for part in instance.cluster.parts
-                for choice in front(node.layer, part)
+                for choice in front(node.layer, part, links)
             ),
             default=0,
         )

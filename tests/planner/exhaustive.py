@@ -25,7 +25,7 @@ class Exhaustive:
         self.model, self.cluster, self.rules = model, cluster, frozenset(rules)
         self.devices = cluster.devices
         self.edges = [
-            (source, target, 32 * model.nodes[source].layer.output.words, _is_label(node, port))
+            (source, target, _wire_bits(model.nodes[source].layer.output.words), _is_label(node, port))
             for target, node in enumerate(model.nodes)
             for port, source in enumerate(node.sources)
         ]
@@ -138,17 +138,17 @@ class Exhaustive:
 
     def rows(self, node, part):
         """Cycles, DSPs, LUTs, RAM, DRAM reads and writes of each way to build a layer that no other beats."""
-        layer = self.model.nodes[node].layer
-        if (layer, part) not in self._rows:
+        layer, links = self.model.nodes[node].layer, self.model.links[node]
+        if (layer, links, part) not in self._rows:
             found = set()
             for parallelism, storage in product(layer.parallelisms(), layer.storages):
-                cost = layer.cost(parallelism, storage, part.family)
+                cost = links.cost(layer, parallelism, storage, part.family)
                 ram = () if part.ram_bits is None else (cost.ram_bits,)
                 ram += () if part.ram_blocks is None else cost.ram_blocks
                 luts = () if part.luts is None else (cost.luts,)
                 found.add((cost.cycles, cost.dsp, *luts, *ram, cost.dram_read, cost.dram_write))
-            self._rows[layer, part] = pareto(found)
-        return self._rows[layer, part]
+            self._rows[layer, links, part] = pareto(found)
+        return self._rows[layer, links, part]
 
 
 def pareto(rows):
@@ -158,6 +158,10 @@ def pareto(rows):
         if not any(all(a <= b for a, b in zip(other, row, strict=True)) for other in kept):
             kept.append(row)
     return kept
+
+
+def _wire_bits(words):
+    return 32 * words + 8 * 88 * -(-words // 352)
 
 
 def _is_label(node, port):
@@ -296,8 +300,8 @@ def random_cluster(order, model):
 def _random_part(order, model, count):
     found = family(order.choice(("arria10", "ultrascale", "ecp5")))
     costs = [
-        [node.layer.cost(p, s, found) for p in node.layer.parallelisms() for s in node.layer.storages]
-        for node in model.nodes
+        [links.cost(node.layer, p, s, found) for p in node.layer.parallelisms() for s in node.layer.storages]
+        for node, links in zip(model.nodes, model.links, strict=True)
     ]
 
     everything, pinned = range(len(costs)), pinned_nodes(model)

@@ -11,6 +11,7 @@ from fractions import Fraction
 from fanin.layers import ends, pointwise, window
 from fanin.layers.family import RamKind, family
 from fanin.layers.layer import Parallelism, Shape, Storage
+from fanin.layers.links import links_of
 
 M20K = {"kind": "m20k", "from_bits": 0, "shapes": [[512, 40], [1024, 20], [2048, 10]]}
 BRAM = {"kind": "bram18", "from_bits": 0, "shapes": [[512, 36], [1024, 18]], "blocks": 3400}
@@ -173,20 +174,30 @@ def _family(device):
     return replace(family(device["family"]), ram=kinds)
 
 
-def _layers(plan):
-    """Component and entry of every layer."""
+def _components(plan):
     made = {}
     for name, given in plan["layers"].items():
-        sources = [made[source][0] for source in given["sources"]]
+        sources = [made[source] for source in given["sources"]]
         has = {key: tuple(value) if isinstance(value, list) else value for key, value in given["has"].items()}
         if "shape" in has:
             has["shape"] = Shape(*has["shape"])
-        component = _CLASSES[given["kind"]](
+        made[name] = _CLASSES[given["kind"]](
             inputs=tuple(source.output for source in sources), gradient=any(s.trains for s in sources), **has
         )
+    return made
+
+
+def _layers(plan):
+    """Component and entry of every layer."""
+    made, components = {}, _components(plan)
+    numbers = {name: number for number, name in enumerate(plan["layers"])}
+    sources = [[numbers[source] for source in given["sources"]] for given in plan["layers"].values()]
+    links = links_of(list(components.values()), sources)
+    for (name, given), linked in zip(plan["layers"].items(), links, strict=True):
+        component = components[name]
         device = plan["devices"].get(given["device"], plan["devices"]["fpga0"])
         parallelism = Parallelism(**given["parallelism"])
-        cost = component.cost(parallelism, Storage(given["parameters"]), _family(device))
+        cost = linked.cost(component, parallelism, Storage(given["parameters"]), _family(device))
         kinds = [ram["kind"] for ram in device["ram"]]
         made[name] = (
             component,
@@ -228,7 +239,8 @@ def _edges(plan, layers, place):
             cut = len(set(ends_at)) > 1
             if port == 0:
                 hops[name] = hops.get(source, 0) + cut
-            bits = 32 * layers[source][0].output.words
+            words = layers[source][0].output.words
+            bits = 32 * words + 704 * -(-4 * words // 1408)
             number = len(connections) if cut else None
             edges.append({"from": source, "to": name, "bits": bits, "label": label, "connection": number})
             if not cut:

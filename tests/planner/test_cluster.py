@@ -77,7 +77,7 @@ def test_arria10_is_that_of_nada_s_table_iv():
     assert names(cluster) == [f"fpga{n}" for n in range(6)]
     (part,) = cluster.parts
     assert (part.family, part.dsp, part.connections) == (family("arria10"), 1500, 6)
-    assert (part.ram_bits, part.ram_blocks) == (35_000_000, None)
+    assert (part.ram_bits, part.ram_blocks) == (None, (2460,))
     assert (part.dram, part.network, part.clock) == (50 * 10**9, 40 * 10**9, 100 * 10**6)
 
 

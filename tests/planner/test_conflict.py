@@ -15,6 +15,7 @@ from fanin.planner.search.limits import Limits
 from tests.planner.exhaustive import Exhaustive, random_case, smallest_conflicts, two_ways
 
 PART = load_cluster("arria10x1").devices[0].part
+BLOCKS = replace(PART, family=replace(PART.family, registers_below=1), ram_blocks=(3,))  # for all memories
 
 
 def _model():
@@ -35,8 +36,8 @@ def _instance(*parts, model=None):
     [
         ([replace(PART, dsp=1), replace(PART, dsp=3)], "4 DSPs of the 3 of fpga1"),
         ([replace(PART, dsp=3), replace(PART, dsp=1)], "4 DSPs of the 3 of fpga0"),
-        ([replace(PART, ram_bits=None, ram_blocks=(3,))], r"[0-9,]+ m20k blocks of the 3 of fpga0"),
-        ([replace(PART, ram_bits=5000, ram_blocks=None)], r"[0-9,]+ bits of RAM of the 5,000 of fpga0"),
+        ([BLOCKS], r"[0-9,]+ m20k blocks of the 3 of fpga0"),
+        ([replace(PART, ram_bits=50_000, ram_blocks=None)], r"[0-9,]+ bits of RAM of the 50,000 of fpga0"),
         ([replace(PART, dram=0)], r"16,384 bits a frame to and from DRAM of the 0 of fpga0"),
     ],
 )
@@ -47,7 +48,7 @@ def test_a_layer_that_fits_no_device_is_named_with_resource_amount_and_closest_d
 
 
 def test_the_least_amount_is_named():
-    part = replace(PART, ram_bits=5000, ram_blocks=None)
+    part = replace(PART, ram_bits=50_000, ram_blocks=None)
     layer = _model().nodes[2].layer
     ways = [layer.cost(p, s, part.family).ram_bits for p in layer.parallelisms() for s in layer.storages]
     assert f"takes {min(ways):,} bits" in misfit(_instance(part))

@@ -157,13 +157,13 @@ def test_edges_have_the_bits_of_what_they_carry(x, finish):
     model = finish()
     named = [(model.nodes[e.source].name, model.nodes[e.target].name, e.bits, e.label) for e in model.edges]
     assert named == [
-        ("x", "conv1", 32 * 432, False),
-        ("conv1", "add1", 32 * 432, False),
-        ("x", "add1", 32 * 432, False),
-        ("add1", "dense1", 32 * 432, False),
-        ("dense1", "soft_cross_loss1", 64, False),
-        ("labels", "soft_cross_loss1", 64, True),
-        ("soft_cross_loss1", "y", 64, False),
+        ("x", "conv1", 32 * 432 + 2 * 704, False),
+        ("conv1", "add1", 32 * 432 + 2 * 704, False),
+        ("x", "add1", 32 * 432 + 2 * 704, False),
+        ("add1", "dense1", 32 * 432 + 2 * 704, False),
+        ("dense1", "soft_cross_loss1", 64 + 704, False),
+        ("labels", "soft_cross_loss1", 64 + 704, True),
+        ("soft_cross_loss1", "y", 64 + 704, False),
     ]
     assert model.parameters == 16 + 864
     assert model.by_name["labels"] == 4

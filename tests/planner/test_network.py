@@ -129,8 +129,10 @@ def test_devices_with_clocks_of_their_own_are_refused(tmp_path):
 
 
 def test_a_dense_layer_may_have_its_parameters_in_dram(tmp_path):
-    write_plan(tmp_path, "example_cnn", "u280x1")
-    stages = read_network(tmp_path).network.stages
+    ram = '[{ kind = "bram18", blocks = 3400 }, { kind = "uram", blocks = 250 }]'
+    (tmp_path / "few.toml").write_text(f'[[device]]\npart = "u280"\nram = {ram}\n')
+    write_plan(tmp_path / "plan", "example_cnn", str(tmp_path / "few.toml"))
+    stages = read_network(tmp_path / "plan").network.stages
     assert [stage.layer.kind for stage in stages if stage.storage is Storage.DRAM] == ["dense"]
 
 

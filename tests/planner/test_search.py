@@ -259,14 +259,15 @@ def _annealing(seed):
     """An annealing of a random case at a period that it cannot meet, begun on the host's device."""
     order = random.Random(seed)
     model = random_model(order, 8)
-    parts = [device.part for device in (*load_cluster("arria10x1").devices, *load_cluster("u280x1").devices)]
+    arria10, u280 = (load_cluster(name).devices[0].part for name in ("arria10x1", "u280x1"))
+    parts = [replace(arria10, ram_bits=35_000_000, ram_blocks=None), u280]
     cluster = Cluster("mixed", tuple(Device(f"fpga{n}", parts[n % 2]) for n in range(4)))
     instance = Instance(model, cluster)
     nodes, period = range(len(model.nodes)), instance.ticks
     options = [[instance.options(n, part, 1, period) for n in nodes] for part in cluster.parts]
     fixed = anneal._fixed(instance, period, options, [n % 2 for n in range(4)])
     fixed = fixed._replace(
-        limits=fixed.limits // 10**5, network=fixed.network // 10**9, most=np.array([1, 2, 1, 2], np.int64)
+        limits=fixed.limits // 10**5, network=fixed.network // 10**4, most=np.array([1, 2, 1, 2], np.int64)
     )
     start = Placement((0,) * len(nodes), ())
     state = anneal._state(fixed, start, [0] * len(nodes), len(list(paths_apart(model))))
@@ -293,7 +294,7 @@ def _afresh(instance, fixed, state):
     return other
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(1, 8))  # 0 stays where it is
 def test_the_annealings_sums_stay_those_of_its_placement(seed):
     instance, fixed, state = _annealing(seed)
     if not len(fixed.movable):

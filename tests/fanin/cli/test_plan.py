@@ -93,7 +93,7 @@ class TestOnePlan:
         for name, used in plan["utilisation"].items():
             figures = [float(word) for word in rows[name] if re.fullmatch(r"[\d.]+", word)]
             layers = sum(layer["device"] == name for layer in plan["layers"])
-            keys = ("dsp", "ram_bits", "dram_read", "dram_write", "network")
+            keys = ("dsp", "ram_blocks", "dram_read", "dram_write", "network")
             shares = [pytest.approx(100 * used[key], abs=0.051) for key in keys]
             assert figures == [layers, *shares, round(6 * used["connections"]), 6]
         assert f"cycles of {plan['limit']['layer']} on {plan['limit']['device']}" in out
@@ -415,11 +415,11 @@ class TestBadInput:
 
     def test_a_conflict_in_words(self, small, tmp_path, capsys):
         cluster = tmp_path / "cluster.toml"
-        cluster.write_text('[[device]]\npart = "arria10"\nconnections = 0\nram_bits = 900000\ncount = 3\n')
+        cluster.write_text('[[device]]\npart = "arria10"\nconnections = 0\nram_bits = 600000\ncount = 3\n')
         small.write_text(SMALL.replace("conv(4,", "conv(32,"))
         err = _bad(capsys, small, cluster, "-o", tmp_path / "plan", *QUICK)
         assert "no placement at any throughput; these cannot be kept together: at most 0 connections" in err
-        assert "bits of RAM (2,700,000 on 3 devices" in err
+        assert "bits of RAM (1,800,000 on 3 devices" in err
 
 
 @pytest.fixture

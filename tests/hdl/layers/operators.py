@@ -7,10 +7,11 @@ from amaranth.back import rtlil
 
 from fanin.hdl.area import read_rtlil
 from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
+from fanin.layers.layer import Storage
 
 
-def check_cost(component, monkeypatch, *, queue):
-    """Assert that operators and memories are those of the layer's cost; queues of depth ``queue`` are LUTs."""
+def check_cost(component, monkeypatch, storage=Storage.CHIP):
+    """Assert that operators and memories, with their ports, are those of the layer's cost."""
     layer, p = component.layer, component.parallelism
     found = Counter()
 
@@ -24,7 +25,12 @@ def check_cost(component, monkeypatch, *, queue):
     said = layer.operations(p)
     assert found[FP32Adder] == said["add"] + said["mac"]
     assert found[FP32Multiplier] == said["mul"] + said["mac"]
-    memories = [memory for module in modules.values() for memory in module.memories.values()]
-    assert sorted((m.width, m.depth) for m in memories if m.depth != queue) == sorted(
-        (m.width, m.depth) for m in layer.buffers(p, layer.storages[0])
-    )
+    there = [
+        (memory.width, memory.depth, memory.read_ports, memory.write_ports)
+        for module in modules.values()
+        for memory in module.memories.values()
+        if memory.clocked  # others are queues of LUTs
+    ]
+    resident = layer.resident(p) if layer.parameters and storage is Storage.CHIP else ()
+    memories = [*layer.buffers(p, storage), *resident]
+    assert sorted(there) == sorted((m.width, m.depth, m.copies + m.dual, 1) for m in memories)

@@ -7,7 +7,6 @@ import pytest
 from fanin.golden.cnn import layers as golden
 from fanin.golden.cnn.image import state_image, state_of_image
 from fanin.hdl.layers.interface import Mode
-from fanin.hdl.layers.norm_forward import RESULTS
 from fanin.hdl.layers.online_norm import OnlineNorm
 from fanin.layers import pointwise
 from fanin.layers.layer import Parallelism, Shape
@@ -193,7 +192,7 @@ def test_operators_in_gates_give_the_same_bits():
 @pytest.mark.parametrize("gradient", [True, False])
 @pytest.mark.parametrize("lanes", [2, *slow(1, 6)])
 def test_its_operators_and_memories_are_those_of_its_cost(lanes, gradient, monkeypatch):
-    check_cost(made((3, 4, 12), lanes, gradient=gradient), monkeypatch, queue=RESULTS)
+    check_cost(made((3, 4, 12), lanes, gradient=gradient), monkeypatch)
 
 
 @pytest.mark.parametrize(("pi", "po"), [(2, 3), (4, 4)])

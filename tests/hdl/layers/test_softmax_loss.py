@@ -6,7 +6,7 @@ import pytest
 
 from fanin.golden.cnn.normalise import loss
 from fanin.hdl.layers.interface import Mode
-from fanin.hdl.layers.softmax_loss import RESULTS, SoftmaxLoss
+from fanin.hdl.layers.softmax_loss import SoftmaxLoss
 from fanin.layers.ends import SoftCrossLoss
 from fanin.layers.layer import Parallelism, Shape
 from fanin.sim.cnn.layer_bench import Job, LayerBench
@@ -131,7 +131,7 @@ def test_operators_in_gates_give_the_same_bits():
 
 @pytest.mark.parametrize("gradient", [True, False])
 def test_its_operators_and_memories_are_those_of_its_cost(gradient, monkeypatch):
-    check_cost(made((1, 1, 10), 5, gradient=gradient), monkeypatch, queue=RESULTS)
+    check_cost(made((1, 1, 10), 5, gradient=gradient), monkeypatch)
 
 
 @pytest.mark.parametrize(("pi", "po"), [(2, 5), (4, 4)])
