@@ -10,7 +10,6 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.cnn import Consumer, Network
-from fanin.cnn_flow import Edge, Flow
 from fanin.cnn_memory import (
     ADDRESS_BITS,
     BEAT_BITS,
@@ -20,6 +19,7 @@ from fanin.cnn_memory import (
     saving_stages,
     spilled_stages,
 )
+from fanin.flow.sizes import Edge, Flow
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, memory_signature
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.register_map import WORD_BITS, RegisterMap
@@ -54,7 +54,7 @@ class ClusterNode(wiring.Component):
         Its output is the loss's.
     ``rings`` : frames that are kept for each stage that saves, by its index
     ``skews``, ``gradient_skews`` : transfers that edges hold, on the way forward and back
-        By the consuming stage and its port. All three are those of ``fanin.cnn_flow.Flow`` unless given.
+        By the consuming stage and its port. All three are those of ``fanin.flow.sizes.Flow`` unless given.
 
     Latency
     -------

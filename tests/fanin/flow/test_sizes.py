@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fanin.cnn import Network, Stage
-from fanin.cnn_flow import SPARE, Flow
+from fanin.flow.sizes import SPARE, Flow
 from fanin.layers.layer import ceil_div
 from fanin.planner.model import dsl
 from fanin.planner.model.load import load_model
