@@ -19,7 +19,7 @@ Times = npt.NDArray[np.float64]
 
 # Columns of what the kernel sees of actors, channels and ports. A list ends before its last one.
 TOTAL, FIRST_PORT, LAST_PORT, FIRST_INTERVAL, INTERVALS, FIRST_TIME = range(6)
-CAPACITY, WRITER, FIRST_READER, LAST_READER = range(4)
+CAPACITY, AHEAD, WRITER, FIRST_READER, LAST_READER = range(5)
 CHANNEL, OWNER, READS, BEFORE, LIMIT = range(5)  # and of two patterns, that of LIMIT and that of DONE:
 OFFSET, PERIOD, STEP = range(3)
 DONE = LIMIT + 3
@@ -55,9 +55,9 @@ class Tables:
             else:
                 writer[port.channel] = index
         counts = np.array(list(map(len, readers)))
-        capacities = [channel.capacity for channel in graph.channels]
+        kinds = [(channel.capacity, channel.ahead) for channel in graph.channels]
         last = np.cumsum(counts)
-        self.channels = np.column_stack([capacities, writer, last - counts, last])
+        self.channels = np.column_stack([np.array(kinds), writer, last - counts, last])
         self.readers = np.array([index for each in readers for index in each])
         self.delay = np.array([port.delay for port in self.graph_ports], float)
         self.ports, self.counts = self._patterns()
@@ -123,7 +123,7 @@ class Execution:
         arrays = tables.actors, tables.channels, tables.ports, tables.counts, tables.readers
         index = _what_waits(*arrays, done, actor, self.fired[actor])
         port = tables.graph_ports[index]
-        _, writer, first, last = tables.channels[port.channel]
+        *_, writer, first, last = tables.channels[port.channel]
         limit = _at(tables.ports, tables.counts, index, LIMIT, self.fired[actor])
         lacks = port.reads and limit > done[writer]
         slowest = min(tables.readers[first:last], key=lambda reader: done[reader])
@@ -159,7 +159,7 @@ def _what_waits(actors, channels, ports, counts, readers, done, actor, firing): 
         if ports[port, READS]:
             if limit > done[channels[channel, WRITER]]:
                 return port
-            limit -= 1  # no reader is ahead of another by more
+            limit -= channels[channel, AHEAD]
         else:
             limit -= channels[channel, CAPACITY]
         for r in range(channels[channel, FIRST_READER], channels[channel, LAST_READER]):

@@ -38,10 +38,14 @@ class Pattern:
         """Firings until the pattern comes again."""
         return len(self.counts)
 
+    def at(self, firings: Counts) -> Counts:
+        """Of these firings."""
+        repeat, index = np.divmod(firings, self.period)
+        return self.counts[index] + self.step * repeat
+
     def over(self, firings: int) -> Counts:
         """Of so many firings, from the first on."""
-        repeat, index = np.divmod(np.arange(firings), self.period)
-        return self.counts[index] + self.step * repeat
+        return self.at(np.arange(firings))
 
 
 EACH = Pattern.of([1])  #: a token in every firing
@@ -69,7 +73,7 @@ class Channel:
 
     It is ``what`` of ``owner``, a stage or an edge. ``capacity``: how many tokens.
     ``again``: cycles until a token that is taken leaves room for another, unless a reader says otherwise.
-    Several readers each see every token; one reader is ahead of the others by one token at most.
+    Several readers each see every token; one reader is ``ahead`` of the others by so many at most.
     """
 
     index: int
@@ -77,6 +81,7 @@ class Channel:
     owner: str
     capacity: int
     again: float = 1
+    ahead: int = 1
 
 
 @dataclass(frozen=True)

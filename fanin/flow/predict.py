@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fanin.cnn import Network
+from fanin.flow.coarse import coarse
 from fanin.flow.execute import Execution, Times, execute
 from fanin.flow.node import NodeGraph, Sizes
 from fanin.flow.verdict import frames_that_tell
@@ -28,15 +29,17 @@ class Prediction:
 
 
 def predict(
-    network: Network, sizes: Sizes, *, batch: int = 0, batches: int = 2, period: float = 0
+    network: Network, sizes: Sizes, *, batch: int = 0, batches: int = 2, period: float = 0, groups: int = 0
 ) -> Prediction:
     """Of a job of whole batches; of as many frames as tell what happens unless given.
 
     ``period``: cycles from image to image at least, where something that the model does not see limits.
+    ``groups``: of an actor's firings in a frame, where the graph is a coarse one.
     """
     batch = batch or frames_that_tell(sizes)
     node = NodeGraph(network, sizes, batch, period)
-    execution = execute(node.graph, batch * batches, timed=True)
+    graph = coarse(node.graph, groups) if groups else node.graph
+    execution = execute(graph, batch * batches, timed=True)
     if not execution.ended:
         raise ValueError(f"{network.name} stops")
     assert node.results is not None

@@ -92,7 +92,7 @@ def _waiting(node: NodeGraph, execution: Execution):  # type: ignore[no-untyped-
 def _offered(execution: Execution, source: Source) -> bool:
     """Whether the next token of the channel is for a reader of this stream that has not taken it."""
     tables, channel = execution.tables, source.channel
-    _, writer, first, last = tables.channels[channel.index]
+    *_, writer, first, last = tables.channels[channel.index]
     readers = tables.readers[first:last]
     head = min(execution.done[readers])
     mine = [reader for reader in readers if tables.graph_ports[reader].source is source]

@@ -10,9 +10,9 @@ import pytest
 from fanin.cnn_examples import EXAMPLES
 from fanin.cnn_memory import state_stages
 from fanin.cnn_training import Job
-from fanin.flow.sizes import Flow
 from fanin.flow.execute import execute
 from fanin.flow.node import NodeGraph, Sizes
+from fanin.flow.predict import predict
 from fanin.flow.sizes import Flow
 from fanin.flow.verdict import how_it_stops
 from fanin.golden.cnn.image import state_image
@@ -123,6 +123,21 @@ def test_a_node_in_which_nothing_moves_for_long_fails():
     """Here it is memory that answers late."""
     with pytest.raises(SimulationFailed, match=r"the node failed by cycle \d+: TIMEOUT"):
         TINY.run([JOB], timeout=200, memory_latency=250)
+
+
+@pytest.mark.parametrize("trial", [TINY, *slow(Trial("residual"), Trial("pools"))], ids=str)
+def test_frames_drain_and_update_take_the_predicted_cycles(trial):
+    """Within 2 %: each frame's result, from batch to batch, and the job to its end, which is drain and update."""
+    images, labels = trial.data
+    for frames, batch in ((1, 1), (10, 5)):
+        epoch = Epoch(Job.of(frames, batch, 0.5, 0.9), images[:frames], labels[:frames])
+        (found,) = trial.cosim.run(trial.words(trial.states), [epoch], timeout=20_000).epochs
+        predicted = predict(trial.network, Sizes.of(Flow(trial.network)), batch=batch, batches=frames // batch)
+        assert found.counters["cycles"] == pytest.approx(predicted.job, rel=0.02)
+        assert np.diff(found.written) == pytest.approx(np.diff(predicted.results), rel=0.02, abs=8)
+        ended = found.counters["cycles"] - predicted.results[0] - (found.written[-1] - found.written[0])
+        after = predicted.job - predicted.results[-1]  # the last gradient's way back, and the last update
+        assert ended == pytest.approx(after, rel=0.02)
 
 
 @pytest.mark.slow
