@@ -1,4 +1,4 @@
-"""A graph with fewer firings, for times of large networks: each stands for several, and happens with their last.
+"""A graph with fewer firings, for times of large networks: each stands for several, and is the last of them.
 
 Times are those of the last firing of a group, so that neither latencies nor paces grow. What is taken within a
 group is not seen, so that channels get room for a frame more: a coarse graph says when, not whether. Images

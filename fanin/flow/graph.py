@@ -6,8 +6,8 @@ gives to others. All that is known of tokens is how many there are, so that a pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import lcm
 from typing import Any
 
@@ -140,7 +140,8 @@ class Actor:
     """Fires in order, ``firings`` times a frame; ``intervals``: cycles from one to the next, in a circle."""
 
     index: int
-    name: str
+    what: str
+    owner: str  #: a stage or an edge
     firings: int
     intervals: npt.NDArray[np.float64]
 
@@ -158,10 +159,18 @@ class Graph:
         self.channels.append(Channel(len(self.channels), what, owner, capacity, again))
         return self.channels[-1]
 
-    def actor(self, name: str, firings: int, intervals: Any = 1) -> Actor:
+    def actor(self, what: str, owner: str, firings: int, intervals: Any = 1) -> Actor:
         """A new one, which fires at most every ``intervals`` cycles."""
-        self.actors.append(Actor(len(self.actors), name, firings, np.atleast_1d(np.asarray(intervals, float))))
+        paces = np.atleast_1d(np.asarray(intervals, float))
+        self.actors.append(Actor(len(self.actors), what, owner, firings, paces))
         return self.actors[-1]
+
+    def scaled(self, factors: Mapping[str, float]) -> Graph:
+        """The same, with all cycles of an owner's actors times its factor, which is 1 unless given."""
+        factor = [factors.get(actor.owner, 1.0) for actor in self.actors]
+        actors = [replace(a, intervals=a.intervals * f) for a, f in zip(self.actors, factor, strict=True)]
+        ports = [replace(port, delay=port.delay * factor[port.actor]) for port in self.ports]
+        return Graph(actors, self.channels, ports)
 
     def take(
         self,

@@ -42,21 +42,38 @@ class Sizes:
         return Sizes(flow.rings, flow.skews, flow.gradient_skews)
 
 
+@dataclass(frozen=True)
+class Link:
+    """What carries an edge from device to device. Words take ``latency`` cycles, and a transfer ``pace``.
+
+    ``room``: transfers under way or not yet taken.
+    """
+
+    latency: float
+    pace: float
+    room: int
+
+
 @dataclass
 class NodeGraph:
-    """The graph of a network, and where its stages are in there. ``batch``: frames between two updates.
+    """The graph of a network, and where its stages are in there.
 
-    ``period``: cycles from image to image at least. ``results``: who takes what the loss gives. ``ends``: of
-    each way back of what learns its actor, cycles until a frame's gradient is in the velocities, and from
-    then until parameters are renewed.
+    ``batch``: frames between two updates; ``period``: cycles from image to image at least; ``links``: edges
+    that are cut; ``updates``: cycles that the update of a stage takes at least.
+
+    ``images`` gives those, ``results`` takes what the loss makes. ``ends``: of each way back of what learns its
+    actor, cycles until a frame's gradient is in the velocities, and from then until parameters are renewed.
     """
 
     network: Network
     sizes: Sizes
     batch: int
     period: float = 0
+    links: Mapping[Edge, Link] = field(default_factory=dict)
+    updates: Mapping[int, float] = field(default_factory=dict)
     graph: Graph = field(default_factory=Graph)
     flows: dict[int, Flows] = field(default_factory=dict)
+    images: Actor | None = None
     results: Actor | None = None
     ends: list[tuple[Actor, float, float]] = field(default_factory=list)
 
@@ -90,17 +107,19 @@ class NodeGraph:
         depth = self.sizes.skews.get((consumer.stage, consumer.port), 0)
         parts = Parts(self.graph, f"{source.name} → {target.name}")
         widths = source.parallelism.po, target.parallelism.pi
-        return _queued(parts, output, depth, source.layer.output.words, *widths)
+        link = self.links.get((consumer.stage, consumer.port))
+        return _queued(parts, output, depth, source.layer.output.words, *widths, link)
 
     def _input(self, index: int) -> Channel:
         """Frames from memory: words are there as soon as they can be taken."""
         stage, parts = self.network.stages[index], self._parts(index)
         transfers = stage.layer.output.words // stage.parallelism.po
-        pace = max(1.0, stage.parallelism.po / BEAT_WORDS)
-        intervals = np.full(transfers, pace)
-        intervals[-1] = max(pace, self.period - pace * (transfers - 1))
-        words = parts.channel("outputs", _read_beats(stage.parallelism.po) * BEAT_WORDS // stage.parallelism.po)
-        self.graph.give(parts.actor("forward", transfers, intervals), words, delay=MEMORY_LATENCY + 24)
+        pace = max(1.0, stage.parallelism.po / BEAT_WORDS, self.period / transfers)
+        depth = _read_beats(stage.parallelism.po) * BEAT_WORDS // stage.parallelism.po
+        actor, words = parts.actor("forward", transfers, pace), parts.channel("outputs", depth)
+        self.graph.give(actor, words, delay=MEMORY_LATENCY + 24)
+        if index == self.network.images:
+            self.images = actor
         return words
 
     def _output(self, index: int, source: Source) -> None:
@@ -148,7 +167,8 @@ class NodeGraph:
         stage, sender = stages[index], stages[consumer.stage]
         parts = Parts(self.graph, f"{sender.name} → {stage.name}")
         widths = sender.parallelism.pi, stage.parallelism.po
-        return [_queued(parts, given[consumer.port], depth, stage.layer.output.words, *widths)]
+        link = self.links.get((consumer.stage, consumer.port))
+        return [_queued(parts, given[consumer.port], depth, stage.layer.output.words, *widths, link)]
 
     def _sum(self, index: int, came: list[Source]) -> Source:
         if len(came) == 1:
@@ -176,7 +196,7 @@ class NodeGraph:
         waits = Pattern(np.zeros(self.batch, np.int64), self.batch)
         for number, (actor, firings, late) in enumerate(flows.finished):
             finished = parts.channel(f"finished frames ({number})", 1 << 40)
-            updates = FINISHED + stage.layer.parameters + RENEWED
+            updates = FINISHED + max(stage.layer.parameters, self.updates.get(index, 0)) + RENEWED
             self.ends.append((actor, late, updates))
             self.graph.give(actor, finished, at_last(firings), delay=late + updates + ADMITTED)
             self.graph.take(admits, finished, waits, waits)
@@ -184,8 +204,10 @@ class NodeGraph:
         self.graph.give(admits, flows.admits, delay=0)
 
 
-def _queued(parts: Parts, source: Source, depth: int, words: int, i: int, o: int) -> Source:
-    """EdgeLink, one way: a FIFO of ``depth`` transfers, and a change of the width."""
+def _queued(parts: Parts, source: Source, depth: int, words: int, i: int, o: int, link: Link | None) -> Source:
+    """An edge, one way: what carries it, a FIFO of ``depth`` transfers, and a change of the width."""
+    if link:
+        source = Source(parts.passed("the link", source, words // i, link.room, link.latency, link.pace))
     if depth:
         source = Source(parts.passed("the FIFO", source, words // i, depth))
     return parts.resized("words", source, words, i, o)

@@ -39,15 +39,17 @@ class Parts:
 
     def actor(self, what: str, firings: int, intervals: object = 1) -> Actor:
         """One that is called after the layer."""
-        return self.graph.actor(f"{self.name} {what}", firings, intervals)
+        return self.graph.actor(what, self.name, firings, intervals)
 
     def channel(self, what: str, capacity: int, again: float = 1) -> Channel:
         """One that is called after the layer."""
         return self.graph.channel(what, self.name, capacity, again)
 
-    def passed(self, what: str, source: Source, transfers: int, capacity: int, delay: float = 1) -> Channel:
+    def passed(
+        self, what: str, source: Source, transfers: int, capacity: int, delay: float = 1, pace: float = 1
+    ) -> Channel:
         """What ``source`` gives, in a place of its own."""
-        actor, channel = self.actor(what, transfers), self.channel(what, capacity)
+        actor, channel = self.actor(what, transfers, pace), self.channel(what, capacity)
         self.graph.take(actor, source)
         self.graph.give(actor, channel, delay=delay)
         return channel

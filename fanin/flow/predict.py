@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fanin.cnn import Network
-from fanin.flow.coarse import coarse
 from fanin.flow.execute import Execution, Times, execute
+from fanin.flow.graph import Graph
 from fanin.flow.node import NodeGraph, Sizes
 from fanin.flow.verdict import frames_that_tell
 
@@ -19,7 +19,7 @@ class Prediction:
     results: Times
     period: float  #: from frame to frame, in a batch's second half
     exposed: float  #: by which the frames of a batch take longer than so many periods
-    drain: float  #: from a batch's last frame, all of it in, until its gradient has come through all layers
+    drain: float  #: from a batch's last image, all of it in, until its gradient has come through all layers
     update: float  #: from then until every layer that learns may go on
     job: float  #: from start to end
 
@@ -29,39 +29,47 @@ class Prediction:
 
 
 def predict(
-    network: Network, sizes: Sizes, *, batch: int = 0, batches: int = 2, period: float = 0, groups: int = 0
+    network: Network, sizes: Sizes, *, batch: int = 0, batches: int = 2, period: float = 0
 ) -> Prediction:
-    """Of a job of whole batches; of as many frames as tell what happens unless given.
+    """Of a job of whole batches, word by word; of as many frames as tell what happens unless given.
 
     ``period``: cycles from image to image at least, where something that the model does not see limits.
-    ``groups``: of an actor's firings in a frame, where the graph is a coarse one.
     """
-    batch = batch or frames_that_tell(sizes)
-    node = NodeGraph(network, sizes, batch, period)
-    graph = coarse(node.graph, groups) if groups else node.graph
-    execution = execute(graph, batch * batches, timed=True)
+    node = NodeGraph(network, sizes, batch or frames_that_tell(sizes), period)
+    return prediction(node, node.graph, batches)
+
+
+def prediction(node: NodeGraph, graph: Graph, batches: int) -> Prediction:
+    """Of a job of whole batches; ``graph`` is the node's, perhaps a coarse one."""
+    batch, frames = node.batch, node.batch * batches
+    execution = execute(graph, frames, timed=True)
     if not execution.ended:
-        raise ValueError(f"{network.name} stops")
+        raise ValueError(f"{node.network.name} stops")
+    assert node.images is not None
     assert node.results is not None
-    results = execution.times(node.results.index).reshape(batch * batches, -1)[:, -1]
+    results = execution.times(node.results.index).reshape(frames, -1)[:, -1]
     half = results[batch // 2 : batch]
     apart = (half[-1] - half[0]) / max(len(half) - 1, 1)
     took = results[-1] - results[-1 - batch] if batches > 1 else 0.0
-    learnt = [execution.times(actor.index)[-1] + late for actor, late, _ in node.ends]
-    renewed = [came + updates for came, (_, _, updates) in zip(learnt, node.ends, strict=True)]
+    learnt, renewed = _ends(node, execution, batch)
     return Prediction(
         batch=batch,
         results=results,
         period=float(apart),
         exposed=float(took - batch * apart),
-        drain=float(max(learnt) - _last_in(node, execution)),
-        update=float(max(renewed) - max(learnt)),
-        job=float(max(renewed)),
+        drain=learnt - _ended(execution, node.images.index, batch),
+        update=renewed - learnt,
+        job=_ends(node, execution, frames)[1],
     )
 
 
-def _last_in(node: NodeGraph, execution: Execution) -> float:
-    """When the last word of the last frame was taken from what memory has given."""
-    images = node.flows[node.network.images].output
-    takers = [port.actor for port in execution.graph.ports if port.source is images]
-    return float(max(execution.times(actor)[-1] for actor in takers))
+def _ends(node: NodeGraph, execution: Execution, frames: int) -> tuple[float, float]:
+    """When the gradients of so many frames, whole batches, have come, and parameters have been renewed."""
+    learnt = [_ended(execution, actor.index, frames) + late for actor, late, _ in node.ends]
+    renewed = [came + updates for came, (_, _, updates) in zip(learnt, node.ends, strict=True)]
+    return max(learnt), max(renewed)
+
+
+def _ended(execution: Execution, actor: int, frames: int) -> float:
+    """When an actor has fired for so many frames."""
+    return float(execution.times(actor)[execution.graph.actors[actor].firings * frames - 1])

@@ -10,7 +10,7 @@ from fanin.flow.graph import EACH, Graph, Pattern, Selection, Source, after, at_
 def chain(capacity, *, firings=6, slow=1):
     """A writer and a reader that takes every ``slow`` cycles."""
     graph = Graph()
-    writer, reader = graph.actor("writer", firings), graph.actor("reader", firings, slow)
+    writer, reader = graph.actor("writer", "graph", firings), graph.actor("reader", "graph", firings, slow)
     channel = graph.channel("words", "chain", capacity)
     graph.give(writer, channel, delay=3)
     graph.take(reader, channel, delay=2)
@@ -46,16 +46,16 @@ def test_a_selection_counts_the_tokens_of_the_channel():
 def join(short, long_needs):
     """Two ways to a join: one has room for ``short`` words, one gives its first when it has ``long_needs``."""
     graph = Graph()
-    source, long = graph.actor("source", 12), graph.actor("long", 12)
-    sink = graph.actor("sink", 12)
+    source, long = graph.actor("source", "graph", 12), graph.actor("long", "graph", 12)
+    sink = graph.actor("sink", "graph", 12)
     copies, beside = graph.channel("outputs", "source", 1), graph.channel("the FIFO", "source → sink", short)
     window = graph.channel("results", "long", 1)
-    queue = graph.actor("queue", 12)
+    queue = graph.actor("queue", "graph", 12)
     graph.give(source, copies)
     graph.take(queue, copies)
     graph.give(queue, beside)
     needs = Pattern.of(np.minimum(np.arange(12) + long_needs, 12), 12)
-    rows, intake = graph.channel("rows", "long", 12), graph.actor("intake", 12)
+    rows, intake = graph.channel("rows", "long", 12), graph.actor("intake", "graph", 12)
     graph.take(intake, copies)
     graph.give(intake, rows)
     graph.take(long, rows, needs, EACH)
@@ -85,7 +85,9 @@ def test_times_do_not_change_what_can_happen():
 
 def test_a_reader_sees_its_part_alone():
     graph = Graph()
-    writer, first, second = (graph.actor(name, n) for name, n in (("writer", 3), ("first", 1), ("second", 2)))
+    writer, first, second = (
+        graph.actor(name, "graph", n) for name, n in (("writer", 3), ("first", 1), ("second", 2))
+    )
     channel = graph.channel("words", "writer", 1)
     graph.give(writer, channel)
     graph.take(first, Source(channel, Selection(3, (0,))))

@@ -127,7 +127,7 @@ def test_a_node_in_which_nothing_moves_for_long_fails():
 
 @pytest.mark.parametrize("trial", [TINY, *slow(Trial("residual"), Trial("pools"))], ids=str)
 def test_frames_drain_and_update_take_the_predicted_cycles(trial):
-    """Within 2 %: each frame's result, from batch to batch, and the job to its end, which is drain and update."""
+    """Within 2 %: each frame's result, from batch to batch, and the job to its end: drain and update."""
     images, labels = trial.data
     for frames, batch in ((1, 1), (10, 5)):
         epoch = Epoch(Job.of(frames, batch, 0.5, 0.9), images[:frames], labels[:frames])
