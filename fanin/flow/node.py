@@ -115,7 +115,7 @@ class NodeGraph:
         stage, parts = self.network.stages[index], self._parts(index)
         transfers = stage.layer.output.words // stage.parallelism.po
         pace = max(1.0, stage.parallelism.po / BEAT_WORDS, self.period / transfers)
-        depth = _read_beats(stage.parallelism.po) * BEAT_WORDS // stage.parallelism.po
+        depth = read_beats(stage.parallelism.po) * BEAT_WORDS // stage.parallelism.po
         actor, words = parts.actor("forward", transfers, pace), parts.channel("outputs", depth)
         self.graph.give(actor, words, delay=MEMORY_LATENCY + 24)
         if index == self.network.images:
@@ -137,7 +137,7 @@ class NodeGraph:
         self.graph.take(writes, queue)
         self.graph.give(writes, ring, at_last(frames.beats), at_first(frames.beats), MEMORY_LATENCY + WRITE)
         reads = parts.actor("reads", frames.beats)
-        beats = parts.channel("the queue of replayed words", _read_beats(frames.lanes))
+        beats = parts.channel("the queue of replayed words", read_beats(frames.lanes))
         self.graph.take(reads, ring, at_first(frames.beats), at_last(frames.beats), MEMORY_LATENCY + READ)
         self.graph.give(reads, beats, delay=MEMORY_LATENCY + READ)
         return parts.geared("replayed words", Source(beats), frames.words, BEAT_WORDS, frames.lanes)
@@ -213,6 +213,6 @@ def _queued(parts: Parts, source: Source, depth: int, words: int, i: int, o: int
     return parts.resized("words", source, words, i, o)
 
 
-def _read_beats(lanes: int) -> int:
+def read_beats(lanes: int) -> int:
     """Of a queue from memory: two bursts, and what comes while memory answers."""
     return (2 + ceil_div(READ_LATENCY * min(lanes, BEAT_WORDS), BEAT_WORDS * BURST)) * BURST

@@ -61,7 +61,7 @@ class Plan:
     @cached_property
     def timing(self) -> Timing:
         """How long it drains and updates, in the flow model; seconds for a large model."""
-        return timing_of(self)
+        return timing_of(self.instance, self.placement)
 
     @property
     def drain(self) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fanin.cnn import Network, Stage
 from fanin.flow.coarse import coarse
@@ -13,9 +12,7 @@ from fanin.flow.sizes import Edge, Flow
 from fanin.flow.verdict import frames_that_tell
 from fanin.layers.family import WORD_BITS
 from fanin.layers.layer import Storage
-
-if TYPE_CHECKING:
-    from fanin.planner.plan.plan import Plan
+from fanin.planner.search.instance import Instance, Placement
 
 MOST_FIRINGS = 1 << 16  #: of a frame that are executed one by one; else a frame's rows are in pairs, or
 LEAST_GROUPS = 64  #: more finely divided, where no map is large
@@ -32,19 +29,19 @@ class Timing:
     exposed: float
 
 
-def timing_of(plan: Plan) -> Timing:
-    """Two batches of the plan, each of more frames than are under way."""
-    nodes, choices = plan.model.nodes, plan.placement.choices
+def timing_of(instance: Instance, placement: Placement) -> Timing:
+    """Two batches, each of more frames than are under way."""
+    nodes, choices = instance.model.nodes, placement.choices
     stages = [
         Stage(node.name, node.layer, choice.parallelism, node.sources, choice.storage)
         for node, choice in zip(nodes, choices, strict=True)
     ]
-    clocks = [plan.instance.cluster.devices[device].part.clock for device in plan.placement.devices]
+    clocks = [instance.cluster.devices[device].part.clock for device in placement.devices]
     clock = max(clocks)  # all cycles are this one's
-    period = float(plan.period * clock)
-    network = Network(plan.model.name, tuple(stages))
+    period = float(instance.period(placement) * clock)
+    network = Network(instance.model.name, tuple(stages))
     sizes = Sizes.of(Flow(network, round(period)))
-    links, updates = _links(plan, network, clock), _updates(plan, network)
+    links, updates = _links(instance, placement, network, clock), _updates(instance, placement, network)
     node = NodeGraph(network, sizes, frames_that_tell(sizes), period, links, updates)
     rows = max(stage.layer.output.h for stage in stages)
     factors = {stage.name: clock / own for stage, own in zip(stages, clocks, strict=True)}
@@ -55,20 +52,20 @@ def timing_of(plan: Plan) -> Timing:
     return Timing(found.drain / clock, found.update / clock, max(found.exposed, 0) / clock)
 
 
-def _updates(plan: Plan, network: Network) -> dict[int, float]:
+def _updates(instance: Instance, placement: Placement, network: Network) -> dict[int, float]:
     """Of parameters in DRAM: cycles in which it moves all of a device's, weights and velocities, each way."""
     found = {}
-    for number, device in enumerate(plan.instance.cluster.devices):
-        here = [n for n, on in enumerate(plan.placement.devices) if on == number]
+    for number, device in enumerate(instance.cluster.devices):
+        here = [n for n, on in enumerate(placement.devices) if on == number]
         spilled = [n for n in here if network.stages[n].storage is Storage.DRAM]
         words = 2 * sum(network.stages[n].layer.parameters for n in spilled)
         found |= dict.fromkeys(spilled, words * WORD_BITS / device.part.dram * device.part.clock)
     return found
 
 
-def _links(plan: Plan, network: Network, clock: int) -> dict[Edge, Link]:
+def _links(instance: Instance, placement: Placement, network: Network, clock: int) -> dict[Edge, Link]:
     """Of the edges that are cut."""
-    on, devices = plan.placement.devices, plan.instance.cluster.devices
+    on, devices = placement.devices, instance.cluster.devices
     found = {}
     for index, stage in enumerate(network.stages):
         for port, source in enumerate(stage.sources):
