@@ -140,7 +140,7 @@ def execute(graph: Graph, frames: int, *, timed: bool) -> Execution:
 
 
 @njit(cache=True)
-def _at(ports, counts, port, pattern, firing):  # type: ignore[no-untyped-def]
+def _at(ports, counts, port, pattern, firing):
     """Tokens of a pattern up to a firing."""
     period = ports[port, pattern + PERIOD]
     if period == 1:
@@ -151,7 +151,7 @@ def _at(ports, counts, port, pattern, firing):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _what_waits(actors, channels, ports, counts, readers, done, actor, firing):  # type: ignore[no-untyped-def]
+def _what_waits(actors, channels, ports, counts, readers, done, actor, firing):
     """The first port for which an actor cannot fire; -1 where it can."""
     for port in range(actors[actor, FIRST_PORT], actors[actor, LAST_PORT]):
         channel = ports[port, CHANNEL]
@@ -169,7 +169,7 @@ def _what_waits(actors, channels, ports, counts, readers, done, actor, firing): 
 
 
 @njit(cache=True)
-def _seen(actors, ports, counts, delay, times, seen, place, port, wanted):  # type: ignore[no-untyped-def]
+def _seen(actors, ports, counts, delay, times, seen, place, port, wanted):
     """When a port had done with so many tokens; ``seen[place]``: a firing that is no later."""
     firing = seen[place]
     while _at(ports, counts, port, DONE, firing) < wanted:
@@ -179,7 +179,7 @@ def _seen(actors, ports, counts, delay, times, seen, place, port, wanted):  # ty
 
 
 @njit(cache=True)
-def _when(actors, channels, ports, counts, readers, delay, times, seen, actor, firing, time):  # type: ignore[no-untyped-def]
+def _when(actors, channels, ports, counts, readers, delay, times, seen, actor, firing, time):
     """The cycle of a firing that may happen, from ``time`` on: words must be there, and room."""
     for port in range(actors[actor, FIRST_PORT], actors[actor, LAST_PORT]):
         channel = ports[port, CHANNEL]
@@ -198,7 +198,7 @@ def _when(actors, channels, ports, counts, readers, delay, times, seen, actor, f
 
 
 @njit(cache=True)
-def _run(actors, channels, ports, counts, readers, intervals, delay, times, timed):  # type: ignore[no-untyped-def]
+def _run(actors, channels, ports, counts, readers, intervals, delay, times, timed):
     """Firings of each actor, and what each port has done with; ``times`` is filled where ``timed``."""
     fired, done = np.zeros(len(actors), np.int64), ports[:, BEFORE].copy()
     seen = np.zeros((2, len(ports)), np.int64)

@@ -11,7 +11,7 @@ from math import lcm
 
 import numpy as np
 
-from fanin.flow.graph import EACH, Actor, Channel, Graph, Pattern, Source, after, at_first, at_last
+from fanin.flow.graph import Actor, Channel, Graph, Pattern, Source, after, at_first, at_last
 from fanin.layers.layer import ceil_div
 from fanin.layers.schedule import Raster, Schedule, Way
 
@@ -129,15 +129,6 @@ def rows_done(schedule: Schedule) -> Pattern:
     """Of each block: rows that no later one sees."""
     raster, beside = schedule.features, schedule.row_blocks
     return Pattern.of([raster.first((k + 1) // beside) for k in range(schedule.blocks)], raster.height)
-
-
-def forward_blocks(parts: Parts, schedule: Schedule, rows: Channel, results: Channel, after_sums: int) -> Actor:
-    """The forward way's blocks; ``after_sums``: cycles from a step to its result."""
-    steps = block_steps(schedule, Way.FORWARD)
-    actor = parts.actor("forward", schedule.blocks, schedule.block_cycles(Way.FORWARD))
-    parts.graph.take(actor, rows, rows_needed(schedule), rows_done(schedule), steps + FREED)
-    parts.graph.give(actor, results, EACH, delay=steps + after_sums + FILLED)
-    return actor
 
 
 def input_gradient(

@@ -8,12 +8,12 @@ import numpy as np
 
 from fanin.cnn import LABELS_PORT, Stage
 from fanin.flow import parts as p
-from fanin.flow.graph import EACH, Actor, Channel, Graph, Pattern, Selection, Source, at_first, at_last
+from fanin.flow.graph import Actor, Channel, Graph, Pattern, Selection, Source, at_first, at_last
 from fanin.flow.parts import Parts
-from fanin.layers.ends import LOSS_INTERVAL, SoftCrossLoss
+from fanin.layers.ends import SoftCrossLoss
 from fanin.layers.layer import REUSE, Storage, ceil_div
 from fanin.layers.pointwise import NORM_INTERVAL, NORM_PAUSE, Add, Bias, Concat, OnlineNorm, Relu
-from fanin.layers.schedule import Schedule, Way
+from fanin.layers.schedule import Raster, Schedule, Way
 from fanin.layers.window import AvgPool, Conv, GlobalAvgPool, Im2col, MaxPool
 from fanin.layers.window_schedule import im2col_raster, pool_schedule
 
@@ -64,7 +64,7 @@ class StageActors:
 
     def forward(self, sources: list[Source]) -> Flows:
         """From its inputs to its output."""
-        layer, _parts = self.stage.layer, self.parts
+        layer = self.stage.layer
         match layer:
             case Conv():
                 return self._convolution(sources[0])
@@ -93,7 +93,7 @@ class StageActors:
 
     def backward(self, flows: Flows, came: Source) -> None:
         """From the gradient of its output to those of its inputs, if it has such."""
-        layer, _parts = self.stage.layer, self.parts
+        layer = self.stage.layer
         match layer:
             case Conv():
                 self._convolution_back(flows, came)
@@ -221,7 +221,7 @@ class StageActors:
         rows = parts.lines("rows", source, raster, raster.ring(layer.cycles(lanes)), lanes.pi)
         across = layer.output.words // lanes.pi // layer.output.h  # steps of an output row
         walk = parts.actor("forward", layer.output.words // lanes.pi)
-        need, done = _rows_by_step(raster.last, raster.first, layer.output.h, across, raster.height)
+        need, done = _rows_by_step(raster, across)
         self.graph.take(walk, rows, need, done, p.FREED + 1)
         words = parts.channel("windows", p.LINES + 2)
         self.graph.give(walk, words, delay=p.LINES + 2)
@@ -239,7 +239,7 @@ class StageActors:
             "back", layer.output.words // lanes.pi, p.paced(position, layer.position_cycles(lanes))
         )
         across = layer.output.words // lanes.pi // layer.output.h
-        need, done = _rows_by_step(raster.last, raster.first, layer.output.h, across, raster.height)
+        need, done = _rows_by_step(raster, across)
         self.graph.take(walk, words)
         self.graph.give(walk, sums, done, need, p.ADDED + 1)
         return parts.reader("input gradients", sums, raster, lanes.pi)
@@ -357,12 +357,10 @@ class StageActors:
         return flows
 
 
-def _rows_by_step(last, first, rows: int, across: int, height: int) -> tuple[Pattern, Pattern]:
-    """Rows that the steps of each output row need, and those that the last of them leaves behind."""
-    need = np.repeat([last(row) + 1 for row in range(rows)], across)
-    done = np.repeat([first(row) for row in range(rows)], across)
-    done[across - 1 :: across] = [first(row + 1) for row in range(rows)]
-    return Pattern.of(need, height), Pattern.of(done, height)
-
-
-_ = EACH, LOSS_INTERVAL
+def _rows_by_step(raster: Raster, across: int) -> tuple[Pattern, Pattern]:
+    """Rows that the ``across`` steps of each output row need, and those that the last of them leaves behind."""
+    rows = range(raster.steps)
+    need = np.repeat([raster.last(row) + 1 for row in rows], across)
+    done = np.repeat([raster.first(row) for row in rows], across)
+    done[across - 1 :: across] = [raster.first(row + 1) for row in rows]
+    return Pattern.of(need, raster.height), Pattern.of(done, raster.height)

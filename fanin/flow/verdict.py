@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fanin.cnn import Network
@@ -76,7 +77,7 @@ def _circle(waits: dict[int, Wait]) -> tuple[Wait, ...]:
     return tuple(waits[actor] for actor in way[way.index(following) :])
 
 
-def _waiting(node: NodeGraph, execution: Execution):  # type: ignore[no-untyped-def]
+def _waiting(node: NodeGraph, execution: Execution) -> Iterator[Stream]:
     """Streams that are offered and not taken, in the order of stages, forward before backward."""
     for index in range(len(node.network.stages)):
         flows = node.flows.get(index)

@@ -54,7 +54,7 @@ def timing_of(instance: Instance, placement: Placement) -> Timing:
 
 def _updates(instance: Instance, placement: Placement, network: Network) -> dict[int, float]:
     """Of parameters in DRAM: cycles in which it moves all of a device's, weights and velocities, each way."""
-    found = {}
+    found: dict[int, float] = {}
     for number, device in enumerate(instance.cluster.devices):
         here = [n for n, on in enumerate(placement.devices) if on == number]
         spilled = [n for n in here if network.stages[n].storage is Storage.DRAM]
