@@ -15,11 +15,8 @@ from fanin.flow.parts import Parts
 from fanin.flow.sizes import Edge, Flow
 from fanin.flow.stages import Flows, StageActors
 from fanin.layers.ends import Input, Output, SoftCrossLoss
-from fanin.layers.layer import ceil_div
+from fanin.layers.layer import Storage, ceil_div
 
-MEMORY_LATENCY = 64  #: cycles from a burst's address to its first beat, or from its last one to the response
-WRITE = 11  #: cycles besides from a frame's last word in a queue until its ring may be read
-READ = 10  #: likewise from that to its first word
 WRITE_DEPTH = 3 * BURST  #: beats of a queue to memory
 READ_LATENCY = 128  #: cycles that a queue from memory bridges
 ADMITTED = 3  #: cycles from an update's end until a frame may begin
@@ -117,7 +114,7 @@ class NodeGraph:
         pace = max(1.0, stage.parallelism.po / BEAT_WORDS, self.period / transfers)
         depth = read_beats(stage.parallelism.po) * BEAT_WORDS // stage.parallelism.po
         actor, words = parts.actor("forward", transfers, pace), parts.channel("outputs", depth)
-        self.graph.give(actor, words, delay=MEMORY_LATENCY + 24)
+        self.graph.give(actor, words, delay=p.MEMORY_LATENCY + 24)
         if index == self.network.images:
             self.images = actor
         return words
@@ -135,11 +132,11 @@ class NodeGraph:
         writes = parts.actor("writes", frames.beats)
         ring = parts.channel("the ring", self.sizes.rings[index])
         self.graph.take(writes, queue)
-        self.graph.give(writes, ring, at_last(frames.beats), at_first(frames.beats), MEMORY_LATENCY + WRITE)
+        self.graph.give(writes, ring, at_last(frames.beats), at_first(frames.beats), p.MEMORY_LATENCY + p.WRITE)
         reads = parts.actor("reads", frames.beats)
         beats = parts.channel("the queue of replayed words", read_beats(frames.lanes))
-        self.graph.take(reads, ring, at_first(frames.beats), at_last(frames.beats), MEMORY_LATENCY + READ)
-        self.graph.give(reads, beats, delay=MEMORY_LATENCY + READ)
+        self.graph.take(reads, ring, at_first(frames.beats), at_last(frames.beats), p.MEMORY_LATENCY + p.READ)
+        self.graph.give(reads, beats, delay=p.MEMORY_LATENCY + p.READ)
         return parts.geared("replayed words", Source(beats), frames.words, BEAT_WORDS, frames.lanes)
 
     def _backward(self, index: int) -> None:
@@ -197,6 +194,8 @@ class NodeGraph:
         for number, (actor, firings, late) in enumerate(flows.finished):
             finished = parts.channel(f"finished frames ({number})", 1 << 40)
             updates = FINISHED + max(stage.layer.parameters, self.updates.get(index, 0)) + RENEWED
+            if stage.storage is Storage.DRAM:  # which come from there, and are acknowledged
+                updates += 2 * p.MEMORY_LATENCY + p.READ + p.WRITE
             self.ends.append((actor, late, updates))
             self.graph.give(actor, finished, at_last(firings), delay=late + updates + ADMITTED)
             self.graph.take(admits, finished, waits, waits)

@@ -15,6 +15,9 @@ from fanin.flow.graph import Actor, Channel, Graph, Pattern, Source, after, at_f
 from fanin.layers.layer import ceil_div
 from fanin.layers.schedule import Raster, Schedule, Way
 
+MEMORY_LATENCY = 64  #: cycles from a burst's address to its first beat, or from its last one to the response
+WRITE = 11  #: cycles besides from a frame's last word in a queue until it may be read
+READ = 10  #: likewise from that to its first word
 ADDER = 7  #: cycles of an addition, and
 MULTIPLIER = 6  #: of a product
 READ_AHEAD = 8  #: words between a bank's place and the stream's end
@@ -55,14 +58,24 @@ class Parts:
         return channel
 
     def lines(
-        self, what: str, source: Source, raster: Raster, rows: int, words: int, *beside: Source
+        self,
+        what: str,
+        source: Source,
+        raster: Raster,
+        rows: int,
+        words: int,
+        *beside: Source,
+        late: float = 0,
     ) -> Channel:
-        """A ring of ``rows`` that is written by a stream of ``words``, together with those ``beside`` it."""
+        """A ring of ``rows`` that is written by a stream of ``words``, together with those ``beside`` it.
+
+        What is made of a row waits for something else for so many cycles, ``late``.
+        """
         transfers = row_transfers(raster, words)
         writer, channel = self.actor(f"takes {what}", raster.height * transfers), self.channel(what, rows)
         for stream in (source, *beside):
             self.graph.take(writer, stream)
-        self.graph.give(writer, channel, at_last(transfers), at_first(transfers), WRITTEN)
+        self.graph.give(writer, channel, at_last(transfers), at_first(transfers), WRITTEN + late)
         return channel
 
     def reader(self, what: str, rows: Channel, raster: Raster, words: int) -> Channel:
@@ -132,14 +145,22 @@ def rows_done(schedule: Schedule) -> Pattern:
 
 
 def input_gradient(
-    parts: Parts, schedule: Schedule, gradients: Source, rows: int, terms: int, *beside: Source
+    parts: Parts,
+    schedule: Schedule,
+    gradients: Source,
+    rows: int,
+    terms: int,
+    *beside: Source,
+    late: float = 0,
 ) -> tuple[Channel, Actor]:
     """Blocks of gradients that are summed in a ring of ``rows``; ``terms``: cycles from a step to its terms.
 
     The gradients of the input, and the actor that multiplies.
     """
     way, outputs, p = Way.INPUT_GRADIENT, schedule.outputs, schedule.p
-    blocks = parts.lines("gradients", gradients, outputs, outputs.ring(schedule.period), p.po, *beside)
+    blocks = parts.lines(
+        "gradients", gradients, outputs, outputs.ring(schedule.period), p.po, *beside, late=late
+    )
     sums = parts.channel("rows of input gradients", rows)
     actor = parts.actor("input gradient", schedule.blocks, schedule.block_cycles(way))
     steps = block_steps(schedule, way)
@@ -149,11 +170,13 @@ def input_gradient(
     return parts.reader("input gradients", sums, schedule.features, p.pi), actor
 
 
-def weight_gradient(parts: Parts, schedule: Schedule, gradients: Source, replay: Source) -> Actor:
+def weight_gradient(parts: Parts, schedule: Schedule, gradients: Source, replay: Source, late: float) -> Actor:
     """Blocks of gradients and rows of the saved input, which make the weights' gradient."""
     way, outputs, inputs, p = Way.WEIGHT_GRADIENT, schedule.outputs, schedule.features, schedule.p
     rows = parts.lines("saved rows", replay, inputs, inputs.ring(schedule.period), p.pi)
-    blocks = parts.lines("gradients for weights", gradients, outputs, outputs.ring(schedule.period), p.po)
+    blocks = parts.lines(
+        "gradients for weights", gradients, outputs, outputs.ring(schedule.period), p.po, late=late
+    )
     actor = parts.actor("weight gradient", schedule.blocks, schedule.block_cycles(way))
     steps = block_steps(schedule, way)
     parts.graph.take(actor, rows, rows_needed(schedule), rows_done(schedule), steps + FREED)

@@ -152,10 +152,13 @@ class StageActors:
         """Rows, blocks, results."""
         parts, raster, lanes = self.parts, schedule.features, self.stage.parallelism
         sums = p.forward_latency(schedule)
-        rows = parts.lines("rows", source, raster, raster.ring(schedule.period), lanes.pi)
+        late = self._answered(p.row_transfers(raster, lanes.pi))
+        rows = parts.lines("rows", source, raster, raster.ring(schedule.period), lanes.pi, late=late)
         results = parts.channel("results", schedule.buffers(sums + 16))
         blocks = self._blocks(schedule, rows, results, sums)
         if admits is not None:
+            if answer := self._answered(0):
+                admits = parts.passed("weights", Source(admits), 1, 1 << 40, answer)
             self.graph.take(blocks, admits, at_first(schedule.blocks))
         return parts.reader("outputs", results, schedule.outputs, lanes.po)
 
@@ -175,12 +178,17 @@ class StageActors:
         stage = self.stage
         return ceil_div(stage.layer.parameters, 16) if stage.storage is Storage.DRAM else 0
 
+    def _answered(self, transfers: int) -> int:
+        """Cycles from a frame's last transfer until memory has answered; it is asked at the first."""
+        answer = p.MEMORY_LATENCY + p.READ if self.stage.storage is Storage.DRAM else 0
+        return max(answer - transfers, 0)
+
     def _convolution_back(self, flows: Flows, came: Source) -> None:
         layer, lanes = self.stage.layer, self.stage.parallelism
         assert isinstance(layer, Conv)
         assert flows.replay is not None
-        schedule = layer.schedule(lanes)
-        weights = p.weight_gradient(self.parts, schedule, came, flows.replay)
+        schedule, late = layer.schedule(lanes), self._answered(self.transfers)
+        weights = p.weight_gradient(self.parts, schedule, came, flows.replay, late)
         products = p.LINES + p.MULTIPLIER + p.ADDER * (lanes.ph - 1).bit_length()
         steps = p.block_steps(schedule, Way.WEIGHT_GRADIENT)
         flows.finished.append((weights, schedule.blocks, steps + products + p.ADDER))
@@ -188,7 +196,9 @@ class StageActors:
             depth = 1 if schedule.depthwise else schedule.lanes_out
             terms = p.LINES + p.MULTIPLIER + p.ADDER * (depth - 1).bit_length()
             ring = schedule.features.ring_back(schedule.period, terms - p.PLACES + p.ADDED + p.READER)
-            given, actor = p.input_gradient(self.parts, schedule, came, ring, terms)
+            if self.stage.storage is Storage.DRAM:
+                terms += schedule.tile * schedule.ogs  # until the last tile is folded
+            given, actor = p.input_gradient(self.parts, schedule, came, ring, terms, late=late)
             flows.gradients = [Source(given)]
             steps = p.block_steps(schedule, Way.INPUT_GRADIENT)
             flows.finished.append((actor, schedule.blocks, steps + p.LINES))

@@ -27,7 +27,7 @@ def test_constants_are_those_of_the_hardware():
     assert parts.PLACES == WindowPlaces.LATENCY
     assert parts.ADDED + parts.READER == GradientRows.LATENCY
     assert stages.MAX_POOL == Maxima.LATENCY
-    assert node.MEMORY_LATENCY == MEMORY_LATENCY
+    assert parts.MEMORY_LATENCY == MEMORY_LATENCY
     assert node.RENEWED == RENEW_LATENCY + 3  # at up to eight lanes
     for lanes in (1, 3, 16, 48):
         assert node.read_beats(lanes) == store._read_depth(lanes)
