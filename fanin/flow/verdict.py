@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fanin.cnn import Network
 from fanin.errors import InputError
@@ -44,7 +44,15 @@ def frames_that_tell(sizes: Sizes) -> int:
 
 
 def stop_of(network: Network, sizes: Sizes) -> Stop | None:
-    """How a build of such sizes stops within two batches; None where it does not, and so never does."""
+    """How a build of such sizes stops within two batches; None where it does not, and so never does.
+
+    With less room fewer frames tell, and more room stops nothing: rings of one frame are tried first.
+    """
+    least = replace(sizes, rings={stage: min(frames, 1) for stage, frames in sizes.rings.items()})
+    return _stop(network, sizes) if _stop(network, least) else None
+
+
+def _stop(network: Network, sizes: Sizes) -> Stop | None:
     batch = frames_that_tell(sizes)
     node = NodeGraph(network, sizes, batch)
     execution = execute(node.graph, 2 * batch, timed=False)
