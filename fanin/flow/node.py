@@ -58,8 +58,9 @@ class NodeGraph:
     ``batch``: frames between two updates; ``period``: cycles from image to image at least; ``links``: edges
     that are cut; ``updates``: cycles that the update of a stage takes at least.
 
-    ``images`` gives those, ``results`` takes what the loss makes. ``ends``: of each way back of what learns its
-    actor, cycles until a frame's gradient is in the velocities, and from then until parameters are renewed.
+    ``inputs`` give images and labels, ``results`` takes what the loss makes. ``ends``: of each way back of what
+    learns its actor, cycles until a frame's gradient is in the velocities, and from then until parameters are
+    renewed.
     """
 
     network: Network
@@ -70,7 +71,7 @@ class NodeGraph:
     updates: Mapping[int, float] = field(default_factory=dict)
     graph: Graph = field(default_factory=Graph)
     flows: dict[int, Flows] = field(default_factory=dict)
-    images: Actor | None = None
+    inputs: list[Actor] = field(default_factory=list)
     results: Actor | None = None
     ends: list[tuple[Actor, float, float]] = field(default_factory=list)
 
@@ -89,11 +90,17 @@ class NodeGraph:
         if isinstance(stage.layer, Input):
             self.flows[index] = Flows(Source(self._input(index)))
         elif isinstance(stage.layer, Output):
+            self.flows[index] = Flows()
             self._output(index, sources[0])
         else:
             self.flows[index] = flows = StageActors(self.graph, stage).forward(sources)
-            if flows.saved is not None:
+            if flows.saved is not None and index in self.sizes.rings:
                 flows.replay = Source(self._ring(index, flows.saved))
+            elif flows.saved is not None:  # no gradient comes back that would need it
+                words = saved_frames(self.network, index)
+                self.graph.take(
+                    self._parts(index).actor("drops words", words.words // words.lanes), flows.saved
+                )
 
     def _edge(self, consumer: Consumer) -> Source:
         """What a stage's output is in front of a consumer."""
@@ -115,8 +122,7 @@ class NodeGraph:
         depth = read_beats(stage.parallelism.po) * BEAT_WORDS // stage.parallelism.po
         actor, words = parts.actor("forward", transfers, pace), parts.channel("outputs", depth)
         self.graph.give(actor, words, delay=p.MEMORY_LATENCY + 24)
-        if index == self.network.images:
-            self.images = actor
+        self.inputs.append(actor)
         return words
 
     def _output(self, index: int, source: Source) -> None:
@@ -146,10 +152,12 @@ class NodeGraph:
         came = [
             source for consumer in self.network.consumers[index] for source in self._returned(index, consumer)
         ]
-        if not stage.layer.trains:
-            self._dropped(index, came)
-            return
         flows = self.flows[index]
+        if not stage.layer.trains or not came:
+            self._dropped(index, came)
+            if flows.admits is not None:  # of what gets no gradient
+                self.graph.give(self._parts(index).actor("admits", 1), flows.admits)
+            return
         StageActors(self.graph, stage).backward(flows, self._sum(index, came))
         if flows.finished:
             self._batches(index, flows)

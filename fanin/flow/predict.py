@@ -45,7 +45,6 @@ def prediction(node: NodeGraph, graph: Graph, batches: int) -> Prediction:
     execution = execute(graph, frames, timed=True)
     if not execution.ended:
         raise ValueError(f"{node.network.name} stops")
-    assert node.images is not None
     assert node.results is not None
     results = execution.times(node.results.index).reshape(frames, -1)[:, -1]
     half = results[batch // 2 : batch]
@@ -57,7 +56,7 @@ def prediction(node: NodeGraph, graph: Graph, batches: int) -> Prediction:
         results=results,
         period=float(apart),
         exposed=float(took - batch * apart),
-        drain=learnt - _ended(execution, node.images.index, batch),
+        drain=learnt - max(_ended(execution, actor.index, batch) for actor in node.inputs),
         update=renewed - learnt,
         job=_ends(node, execution, frames)[1],
     )
@@ -65,8 +64,10 @@ def prediction(node: NodeGraph, graph: Graph, batches: int) -> Prediction:
 
 def _ends(node: NodeGraph, execution: Execution, frames: int) -> tuple[float, float]:
     """When the gradients of so many frames, whole batches, have come, and parameters have been renewed."""
-    learnt = [_ended(execution, actor.index, frames) + late for actor, late, _ in node.ends]
-    renewed = [came + updates for came, (_, _, updates) in zip(learnt, node.ends, strict=True)]
+    assert node.results is not None
+    ends = node.ends or [(node.results, 0, 0)]  # of what learns nothing
+    learnt = [_ended(execution, actor.index, frames) + late for actor, late, _ in ends]
+    renewed = [came + updates for came, (_, _, updates) in zip(learnt, ends, strict=True)]
     return max(learnt), max(renewed)
 
 

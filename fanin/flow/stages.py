@@ -342,9 +342,10 @@ class StageActors:
         shapes, lanes = self.stage.layer.inputs, self.stage.parallelism.pi
         begin = sum(shape.c for shape in shapes[:port]) // lanes
         chosen = range(begin, begin + shapes[port].c // lanes)
-        if came.selection is not None:
-            raise ValueError(f"{self.stage.name}: a concatenation of a part of a stream is not supported")
-        return Source(came.channel, Selection(self.groups, tuple(chosen)))
+        if came.selection is None:
+            return Source(came.channel, Selection(self.groups, tuple(chosen)))
+        outer = came.selection  # of a concatenation behind this one, a position's tokens each time
+        return Source(came.channel, Selection(outer.size, tuple(outer.chosen[k] for k in chosen)))
 
     def _loss(self, sources: list[Source]) -> Flows:
         """Words are taken; after a while, as labels come, the same number is given."""

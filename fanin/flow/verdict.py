@@ -88,9 +88,7 @@ def _circle(waits: dict[int, Wait]) -> tuple[Wait, ...]:
 def _waiting(node: NodeGraph, execution: Execution) -> Iterator[Stream]:
     """Streams that are offered and not taken, in the order of stages, forward before backward."""
     for index in range(len(node.network.stages)):
-        flows = node.flows.get(index)
-        if flows is None:
-            continue
+        flows = node.flows[index]
         if flows.output is not None and _offered(execution, flows.output):
             yield Stream(index)
         for port, source in enumerate(flows.gradients):

@@ -152,7 +152,7 @@ def _bound(plan: Plan, facts: Layers) -> Iterator[str]:
 
 
 def _updates(plan: Plan, facts: Layers) -> Iterator[str]:
-    """Updates cost time: at most what draining and updating take, one after the other, once a batch.
+    """Updates cost time: at most draining and updating, one after the other, and a frame's time, once a batch.
 
     A batch takes each layer at least the cycles of its frames and of its update: it does one at a time. No
     gradient comes back sooner than its slowest layer sends it.
@@ -160,7 +160,7 @@ def _updates(plan: Plan, facts: Layers) -> Iterator[str]:
     said = f"throughput_with_update: {_figure(plan.with_update)}"
     if plan.with_update > plan.throughput * (1 + ROUNDING):
         yield f"{said} is above the throughput"
-    apart = plan.batch / (plan.batch / plan.throughput + plan.drain + plan.update)
+    apart = plan.batch / ((plan.batch + 1) / plan.throughput + plan.drain + plan.update)
     if plan.with_update < apart * (1 - ROUNDING):
         yield f"{said} is below {_figure(apart)}, which is draining and updating one after the other"
     clocks = {device.name: device.clock for device in plan.devices}

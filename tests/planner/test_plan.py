@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from fanin.layers.layer import Storage
-from fanin.planner import add_input, add_output, conv, dense, global_avg_pool, soft_cross_loss
+from fanin.planner import add_input, add_output, concat, conv, dense, global_avg_pool, soft_cross_loss
 from fanin.planner.cluster import Cluster, Device, load_cluster
 from fanin.planner.model.dsl import new_model
 from fanin.planner.plan.plan import Plan, bottleneck
@@ -79,3 +79,17 @@ def test_throughput_with_update_counts_what_is_exposed_once_a_batch():
 def test_what_sets_the_period_is_named():
     assert bottleneck(plan()) == {"device": "fpga0", "resource": "cycles", "layer": "conv1"}  # 3·3·36 cycles
     assert bottleneck(plan(dram=10**6, storage=Storage.DRAM)) == {"device": "fpga0", "resource": "dram_read"}
+
+
+def test_a_plan_of_what_learns_nothing_drains_until_its_last_result():
+    with new_model() as builder:
+        x = conv(3, 1, 1, add_input("x", [6, 6, 3]))
+        add_output("y", concat(concat(x, x), x))
+    model = builder.finish("blind", "blind.py")
+    part = load_cluster("arria10x1").devices[0].part
+    choices = tuple(all_choices(node.layer, part)[-1] for node in model.nodes)
+    placement = Placement((0,) * len(model.nodes), choices)
+    found = Plan(Instance(model, Cluster("one", (Device("fpga0", part),))), placement, {}, Fraction(1))
+    assert found.update == 0
+    assert found.throughput_with_update == pytest.approx(float(found.throughput), rel=0.01)
+    assert 88 < found.drain * CLOCK < 250  # memory answers, a row, and the pipeline
