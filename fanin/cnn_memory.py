@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.cnn import Network
-from fanin.cnn_flow import Flow
+from fanin.flow.sizes import Flow
 from fanin.layers.family import WORD_BITS
 from fanin.layers.layer import Storage
 from fanin.layers.port import BEAT_BITS, BEAT_WORDS, BURST

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from fanin.cnn import Consumer, Network, Stage
-from fanin.cnn_flow import Edge, Flow
+from fanin.flow.sizes import Edge, Flow
 from fanin.layers.ends import Egress, Ingress
 from fanin.layers.layer import Parallelism, ceil_div
 

@@ -1,6 +1,6 @@
 """What a graph adds to its layers: adders where it forks, queues of what waits for a layer on another branch.
 
-How long the queues of a build are says ``fanin.cnn_flow``. Here each layer has the share of them that its own
+How long the queues of a build are says ``fanin.flow.sizes``. Here each layer has the share of them that its own
 delay causes, so that costs of layers can be added up; together these are no less than what a build has.
 """
 

@@ -10,8 +10,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.cnn import Consumer, Network
-from fanin.cnn_flow import Edge, Flow
 from fanin.cnn_memory import ADDRESS_BITS, BEAT_BYTES, MemoryMap, image_stages, saving_stages, spilled_stages
+from fanin.flow.sizes import Edge, Flow
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, memory_signature
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.register_map import WORD_BITS, RegisterMap
@@ -37,14 +37,14 @@ from fanin.hdl.layers.registers import (
     stage_streams,
 )
 from fanin.hdl.layers.stage_ports import StagePorts
-from fanin.hdl.layers.store import WRITE_DEPTH, Store, streams
+from fanin.hdl.layers.store import Store, streams
 from fanin.hdl.layers.watch import Watch
 from fanin.hdl.layers.word_select import WordSelect
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fork import StreamFork
 from fanin.hdl.stream.packet import packet_stream
 from fanin.layers.ends import Egress
-from fanin.layers.port import BEAT_BITS
+from fanin.layers.port import BEAT_BITS, WRITE_DEPTH
 from fanin.wire.ethernet import Encap
 
 
@@ -65,8 +65,8 @@ class ClusterNode(wiring.Component):
         All of one, whose output is the loss's, or what a ``fanin.cnn_parts.Part`` has of one.
     ``rings`` : frames that are kept for each stage that saves, by its index
     ``skews``, ``gradient_skews`` : transfers that edges hold, on the way forward and back
-        By the consuming stage and its port. All three are those of ``fanin.cnn_flow.Flow`` unless given; those
-        of a part are given.
+        By the consuming stage and its port. All three are those of ``fanin.flow.sizes.Flow`` unless given;
+        those of a part are given.
     ``encap``, ``published`` : of connections, see Connection
 
     Latency

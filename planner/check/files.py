@@ -127,6 +127,9 @@ class Plan:
     devices: tuple[Device, ...]
     throughput: Fraction
     with_update: Fraction
+    batch: int
+    drain: Fraction  #: seconds; so update
+    update: Fraction
     bound: Fraction
     gap: Fraction
     status: str
@@ -178,10 +181,7 @@ def read_plan(directory: Path) -> Plan:
     layers = tuple(_layer(item) for item in plan.records("layers"))
     for field in ("fanin", "model"):
         plan.text(field)
-    for field in ("split", "batch"):
-        plan.integer(field, 1)
-    for field in ("drain_seconds", "update_seconds"):
-        plan.number(field)
+    plan.integer("split", 1)
     if not plan.number("throughput"):
         raise plan.wrong('"throughput" must be above 0')
     placed = {layer.device for layer in layers}
@@ -193,6 +193,9 @@ def read_plan(directory: Path) -> Plan:
         devices=devices,
         throughput=plan.number("throughput"),
         with_update=plan.number("throughput_with_update"),
+        batch=plan.integer("batch", 1),
+        drain=plan.number("drain_seconds"),
+        update=plan.number("update_seconds"),
         bound=plan.number("bound"),
         gap=plan.number("gap", low=-1),
         status=plan.record("solver").text("status", ("optimal", "gap")),

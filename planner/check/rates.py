@@ -141,7 +141,7 @@ def _limit(key: tuple[str, str, str | None]) -> str:
 
 
 def _bound(plan: Plan, facts: Layers) -> Iterator[str]:
-    """The bound bounds, the gap is the gap, and updates cost time."""
+    """The bound bounds, and the gap is the gap."""
     if plan.bound < plan.throughput * (1 - ROUNDING):
         yield f"bound: {_figure(plan.bound)} is below the throughput, {_figure(plan.throughput)}"
     gap = plan.bound / plan.throughput - 1
@@ -149,10 +149,47 @@ def _bound(plan: Plan, facts: Layers) -> Iterator[str]:
         yield f"gap: is {_figure(plan.gap)}, not {_figure(gap)}"
     if plan.status == "optimal" and gap > TICKS:
         yield f"solver: status is optimal, but the gap {_figure(gap)}"
+
+
+def _updates(plan: Plan, facts: Layers) -> Iterator[str]:
+    """Updates cost time: at most draining and updating, one after the other, and a frame's time, once a batch.
+
+    A batch takes each layer at least the cycles of its frames and of its update: it does one at a time. No
+    gradient comes back sooner than its slowest layer sends it.
+    """
+    said = f"throughput_with_update: {_figure(plan.with_update)}"
     if plan.with_update > plan.throughput * (1 + ROUNDING):
-        yield f"throughput_with_update: {_figure(plan.with_update)} is above the throughput"
+        yield f"{said} is above the throughput"
+    apart = plan.batch / ((plan.batch + 1) / plan.throughput + plan.drain + plan.update)
+    if plan.with_update < apart * (1 - ROUNDING):
+        yield f"{said} is below {_figure(apart)}, which is draining and updating one after the other"
+    clocks = {device.name: device.clock for device in plan.devices}
+    updates = {
+        layer.name: Fraction(plan.batch * figures["cycles"] + figures["parameter_words"], clocks[layer.device])
+        for layer in plan.layers
+        if (figures := facts[layer.name].figures)["parameter_words"]
+        and plan.throughput * figures["cycles"] <= clocks[layer.device]  # else it is complained about
+    }
+    slowest = max(updates, key=lambda name: updates[name], default=None)
+    if slowest and plan.throughput * (1 + ROUNDING) >= plan.with_update > plan.batch / updates[slowest]:
+        yield f"{said}, but {slowest} lets {_figure(plan.batch / updates[slowest])} through, with its updates"
+    yield from _drains(plan, facts, clocks)
+
+
+def _drains(plan: Plan, facts: Layers, clocks: Mapping[str, int]) -> Iterator[str]:
+    words = {
+        layer.name: Fraction(
+            math.prod(facts[layer.name].inputs[0]), layer.parallelism["pi"] * clocks[layer.device]
+        )
+        for layer in plan.layers
+        if facts[layer.name].gradient
+    }
+    slowest = max(words, key=lambda name: words[name], default=None)
+    if slowest and plan.drain * (1 + ROUNDING) < words[slowest]:
+        sends = _figure(words[slowest])
+        yield f"drain_seconds: is {_figure(plan.drain)}, but {slowest} sends a gradient for {sends}"
 
 
 RATE_RULES: tuple[Callable[[Plan, Layers], Iterator[str]], ...] = (
-    *(_limits, _clocks, _utilisation, _throughput, _bound),
+    *(_limits, _clocks, _utilisation, _throughput, _bound, _updates),
 )

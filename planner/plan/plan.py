@@ -7,10 +7,12 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 
 from fanin.errors import CheckFailed, InputError
 from fanin.layers.layer import Storage
 from fanin.planner.model.graph import Model
+from fanin.planner.plan.timing import Timing, timing_of
 from fanin.planner.search.choices import Choice, all_choices, constrained
 from fanin.planner.search.conflict import in_words, misfit, smallest_conflict
 from fanin.planner.search.instance import Instance, Load, Placement
@@ -19,8 +21,6 @@ from fanin.planner.search.priorities import choose_priorities
 from fanin.planner.search.problem import limits_at
 from fanin.planner.search.search import SAME, SETTLING, Search
 from fanin.planner.search.settle import Settled, settle
-
-UPDATE_BITS = 4 * 32  # of a parameter in DRAM, at an update: weight and velocity, read and written
 
 
 @dataclass(frozen=True)
@@ -60,35 +60,25 @@ class Plan:
         """Whether it is proved that there is no better one."""
         return self.gap <= SAME
 
+    @cached_property
+    def timing(self) -> Timing:
+        """How long it drains and updates, in the flow model; seconds for a large model."""
+        return timing_of(self.instance, self.placement)
+
     @property
     def drain(self) -> float:
-        """From the last frame in until its gradient has come back through all layers."""
-        ready: list[Fraction] = []
-        for node in self.model.nodes:
-            ready.append(node.layer.delay + max((ready[s] for s in node.sources), default=Fraction(0)))
-        return float(2 * max(ready) * self.period)
+        """From a batch's last frame in until its gradient has come back through all layers."""
+        return self.timing.drain
 
     @property
     def update(self) -> float:
-        """For every layer to update its parameters, one a cycle, and no faster than their DRAM."""
-        longest = 0.0
-        for number, device in enumerate(self.instance.cluster.devices):
-            here = [n for n, d in enumerate(self.placement.devices) if d == number]
-            spilled = sum(
-                self.model.nodes[n].layer.parameters
-                for n in here
-                if self.placement.choices[n].storage is Storage.DRAM
-            )
-            words = max((self.model.nodes[n].layer.parameters for n in here), default=0)
-            longest = max(longest, words / device.part.clock)
-            if spilled:
-                longest = max(longest, spilled * UPDATE_BITS / 2 / device.part.dram)
-        return longest
+        """From then until every layer has updated its parameters, one a cycle."""
+        return self.timing.update
 
     @property
     def throughput_with_update(self) -> float:
-        """Frames per second where the pipeline drains and parameters are updated after every batch."""
-        return self.batch / (self.batch * float(self.period) + self.drain + self.update)
+        """Frames per second where layers update their parameters after every batch."""
+        return self.batch / (self.batch * float(self.period) + self.timing.exposed)
 
     @property
     def loads(self) -> tuple[Load, ...]:

@@ -124,20 +124,8 @@ class TestOnePlan:
         for batch in (1, 7, 1_000_000):
             _run(capsys, small, "arria10x2", "-o", tmp_path / "plan", "--batch", batch, *QUICK)
             plan = json.loads((tmp_path / "plan" / "plan.json").read_text())
-            delays = {}
-            for layer in plan["layers"]:  # the slowest way through
-                before = (delays[e["from"]] for e in plan["edges"] if e["to"] == layer["name"])
-                delays[layer["name"]] = layer["delay_frames"] + max(before, default=0)
-            drain = 2 * max(delays.values()) / plan["throughput"]
-            clock = plan["cluster"]["devices"][0]["clock_hz"]
-            assert all(layer["parameters"] == "chip" for layer in plan["layers"])
-            update = max(layer["parameter_words"] for layer in plan["layers"]) / clock
-            assert (plan["drain_seconds"], plan["update_seconds"]) == (
-                pytest.approx(drain),
-                pytest.approx(update),
-            )
-            seconds = batch / plan["throughput"] + drain + update
-            assert plan["throughput_with_update"] == pytest.approx(batch / seconds)
+            exposed = batch / plan["throughput_with_update"] - batch / plan["throughput"]
+            assert 0 < exposed < plan["drain_seconds"] + plan["update_seconds"]
             assert plan["batch"] == batch
 
     def test_of_mixed_devices_from_files(self, small, tmp_path, capsys):

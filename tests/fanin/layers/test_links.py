@@ -6,7 +6,7 @@ import pytest
 
 from fanin.cnn import Network, Stage
 from fanin.cnn_examples import EXAMPLES
-from fanin.cnn_flow import SPARE, Flow
+from fanin.flow.sizes import SPARE, Flow
 from fanin.layers.family import family
 from fanin.layers.layer import Parallelism, Storage
 from fanin.layers.links import NO_LINKS, Links, links_of

@@ -1,16 +1,20 @@
 # amaranth: UnusedElaboratable=no
 """Networks train in gates bit for bit as in golden, whatever memory does; a node says what went wrong."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import pytest
 
 from fanin.cnn_examples import EXAMPLES
-from fanin.cnn_flow import Flow
 from fanin.cnn_memory import state_stages
 from fanin.cnn_training import Job
+from fanin.flow.execute import execute
+from fanin.flow.node import NodeGraph, Sizes
+from fanin.flow.predict import predict
+from fanin.flow.sizes import Flow
+from fanin.flow.verdict import how_it_stops
 from fanin.golden.cnn.image import state_image
 from fanin.golden.cnn.network import GoldenNetwork, initial_state
 from fanin.hdl.layers.node import ClusterNode
@@ -177,6 +181,46 @@ def test_a_node_in_which_nothing_moves_for_long_fails():
     """Here it is memory that answers late."""
     with pytest.raises(SimulationFailed, match=r"the node failed by cycle \d+: TIMEOUT"):
         TINY.run([JOB], timeout=200, memory_latency=250)
+
+
+@pytest.mark.parametrize("trial", [TINY, *slow(Trial("residual"), Trial("pools"))], ids=str)
+def test_frames_drain_and_update_take_the_predicted_cycles(trial):
+    """Within 2 %: each frame's result, from batch to batch, and the job to its end: drain and update."""
+    images, labels = trial.data
+    for frames, batch in ((1, 1), (10, 5)):
+        epoch = Epoch(Job.of(frames, batch, 0.5, 0.9), images[:frames], labels[:frames])
+        (found,) = trial.cosim.run(trial.words(trial.states), [epoch], timeout=20_000).epochs
+        predicted = predict(trial.network, Sizes.of(Flow(trial.network)), batch=batch, batches=frames // batch)
+        assert found.counters["cycles"] == pytest.approx(predicted.job, rel=0.02)
+        assert np.diff(found.written) == pytest.approx(np.diff(predicted.results), rel=0.02, abs=8)
+        ended = found.counters["cycles"] - predicted.results[0] - (found.written[-1] - found.written[0])
+        after = predicted.job - predicted.results[-1]  # the last gradient's way back, and the last update
+        assert ended == pytest.approx(after, rel=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [23, 22])
+@pytest.mark.parametrize("way", ["skews", "gradient_skews"])
+def test_a_node_stops_where_and_at_what_the_flow_model_says(way, depth):
+    """23 transfers beside two convolutions are just enough; with one less both name the same stream."""
+    trial = Trial("residual")
+    network, stages, sizes = trial.network, trial.network.stages, Sizes.of(Flow(trial.network))
+    join = next(index for index, stage in enumerate(stages) if stage.name == "add")
+    sizes = replace(sizes, **{way: {**getattr(sizes, way), (join, 1): depth}})
+    cosim = NodeCosim(ClusterNode(network=network, **vars(sizes)), quiet=True)
+    images, labels = trial.data
+    for frames in (1, 6):
+        graph = NodeGraph(network, sizes, batch=frames)
+        execution = execute(graph.graph, frames, timed=False)
+        assert execution.ended == (depth == 23)
+        epoch = Epoch(Job.of(frames, frames, 0.5, 0.9), images[:frames], labels[:frames])
+        if execution.ended:
+            cosim.run(trial.words(trial.states), [epoch], timeout=20_000)
+            continue
+        stream = how_it_stops(graph, execution).stream
+        what = f"what {stages[stream.stage].name} gives {'backward' if stream.backward else 'forward'}"
+        with pytest.raises(SimulationFailed, match=f"TIMEOUT: {what} is not taken"):
+            cosim.run(trial.words(trial.states), [epoch], timeout=20_000)
 
 
 def test_a_node_of_another_network_is_refused():

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from fanin.cnn import Network, Stage
-from fanin.cnn_flow import Flow
 from fanin.cnn_memory import beats, state_stages
 from fanin.cnn_training import Job
+from fanin.flow.sizes import Flow
 from fanin.golden.cnn.image import state_image
 from fanin.golden.cnn.network import GoldenNetwork, initial_state
 from fanin.hdl.layers.node import ClusterNode

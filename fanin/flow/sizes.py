@@ -116,11 +116,6 @@ class Flow:
                 found[index] = ceil((float(came_back[-1]) - first) / self.period) + SPARE_FRAMES
         return found
 
-    @property
-    def drain(self) -> int:
-        """Cycles from a frame's first word in until its gradient has gone back through all stages."""
-        return ceil(max(float(times[-1]) for times in (*self.forward, *self.backward) if times is not None))
-
     def _given(self, index: int, port: int) -> Cycles | None:
         stage = self.network.stages[index]
         if isinstance(stage.layer, SoftCrossLoss):

@@ -1,0 +1,76 @@
+"""When frames come and go in a build: what the timed model predicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fanin.cnn import Network
+from fanin.flow.execute import Execution, Times, execute
+from fanin.flow.graph import Graph
+from fanin.flow.node import NodeGraph, Sizes
+from fanin.flow.verdict import frames_that_tell
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """In cycles. ``results``: of each frame, when its last word is given, after the job's start."""
+
+    batch: int  #: frames of one, in what was executed
+    results: Times
+    period: float  #: from frame to frame, in a batch's second half
+    exposed: float  #: by which the frames of a batch take longer than so many periods
+    drain: float  #: from a batch's last image, all of it in, until its gradient has come through all layers
+    update: float  #: from then until every layer that learns may go on
+    job: float  #: from start to end
+
+    def frames_per_cycle(self, batch: int) -> float:
+        """Of a long job in batches of so many frames; more than are under way at once."""
+        return batch / (batch * self.period + self.exposed)
+
+
+def predict(
+    network: Network, sizes: Sizes, *, batch: int = 0, batches: int = 2, period: float = 0
+) -> Prediction:
+    """Of a job of whole batches, word by word; of as many frames as tell what happens unless given.
+
+    ``period``: cycles from image to image at least, where something that the model does not see limits.
+    """
+    node = NodeGraph(network, sizes, batch or frames_that_tell(sizes), period)
+    return prediction(node, node.graph, batches)
+
+
+def prediction(node: NodeGraph, graph: Graph, batches: int) -> Prediction:
+    """Of a job of whole batches; ``graph`` is the node's, perhaps a coarse one."""
+    batch, frames = node.batch, node.batch * batches
+    execution = execute(graph, frames, timed=True)
+    if not execution.ended:
+        raise ValueError(f"{node.network.name} stops")
+    assert node.results is not None
+    results = execution.times(node.results.index).reshape(frames, -1)[:, -1]
+    half = results[batch // 2 : batch]
+    apart = (half[-1] - half[0]) / max(len(half) - 1, 1)
+    took = results[-1] - results[-1 - batch] if batches > 1 else 0.0
+    learnt, renewed = _ends(node, execution, batch)
+    return Prediction(
+        batch=batch,
+        results=results,
+        period=float(apart),
+        exposed=float(took - batch * apart),
+        drain=learnt - max(_ended(execution, actor.index, batch) for actor in node.inputs),
+        update=renewed - learnt,
+        job=_ends(node, execution, frames)[1],
+    )
+
+
+def _ends(node: NodeGraph, execution: Execution, frames: int) -> tuple[float, float]:
+    """When the gradients of so many frames, whole batches, have come, and parameters have been renewed."""
+    assert node.results is not None
+    ends = node.ends or [(node.results, 0, 0)]  # of what learns nothing
+    learnt = [_ended(execution, actor.index, frames) + late for actor, late, _ in ends]
+    renewed = [came + updates for came, (_, _, updates) in zip(learnt, ends, strict=True)]
+    return max(learnt), max(renewed)
+
+
+def _ended(execution: Execution, actor: int, frames: int) -> float:
+    """When an actor has fired for so many frames."""
+    return float(execution.times(actor)[execution.graph.actors[actor].firings * frames - 1])

@@ -1,0 +1,55 @@
+"""A build that would stop is found, and what it would stop at is said."""
+
+from dataclasses import replace
+
+import pytest
+
+from fanin.cnn_examples import EXAMPLES
+from fanin.errors import InputError
+from fanin.flow.node import Sizes
+from fanin.flow.sizes import Flow
+from fanin.flow.verdict import Stream, check_liveness, stop_of
+
+RESIDUAL = EXAMPLES["residual"]
+SIZES = Sizes.of(Flow(RESIDUAL))
+ADD = next(index for index, stage in enumerate(RESIDUAL.stages) if stage.name == "add")
+BOUND = 23  #: transfers of the FIFO beside two convolutions that the node needs: tests/sim/cnn/test_cosim.py
+
+
+def with_depth(way, depth):
+    return replace(SIZES, **{way: {**getattr(SIZES, way), (ADD, 1): depth}})
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_builds_of_the_flow_models_sizes_never_stop(name):
+    network = EXAMPLES[name]
+    assert stop_of(network, Sizes.of(Flow(network))) is None
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_ring_of_one_frame_is_slow_but_does_not_stop(name):
+    sizes = Sizes.of(Flow(EXAMPLES[name]))
+    assert stop_of(EXAMPLES[name], replace(sizes, rings=dict.fromkeys(sizes.rings, 1))) is None
+
+
+@pytest.mark.parametrize("way", ["skews", "gradient_skews"])
+def test_a_fifo_beside_windows_one_transfer_below_its_bound_stops_the_node(way):
+    assert stop_of(RESIDUAL, with_depth(way, BOUND)) is None
+    stop = stop_of(RESIDUAL, with_depth(way, BOUND - 1))
+    assert stop is not None
+    assert stop.stream == Stream(RESIDUAL.images)
+
+
+def test_the_circle_is_said_in_one_line():
+    with pytest.raises(InputError) as error:
+        check_liveness(RESIDUAL, with_depth("skews", BOUND - 1))
+    assert str(error.value) == (
+        "residual would stop: the FIFO of relu1 → add is full while words are awaited from "
+        "norm2 → add, norm2, conv2 → norm2, conv2, relu1 → conv2, relu1"
+    )
+
+
+def test_on_the_way_back_the_fork_waits():
+    stop = stop_of(RESIDUAL, with_depth("gradient_skews", BOUND - 1))
+    assert "the FIFO of add → relu1" in stop.full
+    assert {"conv2", "norm2"} <= set(stop.empty)

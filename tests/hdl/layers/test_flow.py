@@ -1,0 +1,52 @@
+"""The flow model's room and cycles are those of the components that it stands for."""
+
+import pytest
+
+from fanin.flow import node, parts, stages
+from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
+from fanin.hdl.layers import lines, norm_forward, softmax_loss
+from fanin.hdl.layers.convolution import Convolution
+from fanin.hdl.layers.gradient_rows import GradientRows
+from fanin.hdl.layers.input_gradient import InputGradient
+from fanin.hdl.layers.max_pool import Maxima
+from fanin.hdl.layers.parameter_walk import RENEW_LATENCY
+from fanin.hdl.layers.places import WindowPlaces
+from fanin.layers.layer import Parallelism, Shape
+from fanin.layers.schedule import Way
+from fanin.layers.window import Conv
+from fanin.sim.cosim.run import MEMORY_LATENCY
+
+
+def test_constants_are_those_of_the_hardware():
+    assert (parts.ADDER, parts.MULTIPLIER) == (FP32Adder.LATENCY, FP32Multiplier.LATENCY)
+    assert parts.READ_AHEAD == lines.READ_AHEAD
+    assert parts.LINES == lines.Lines.LATENCY
+    assert parts.RESULTS == norm_forward.RESULTS == softmax_loss.RESULTS
+    assert parts.READER + 2 == lines.LineReader.LATENCY
+    assert parts.FILLED + parts.READER == lines.Results.LATENCY
+    assert parts.PLACES == WindowPlaces.LATENCY
+    assert parts.ADDED + parts.READER == GradientRows.LATENCY
+    assert stages.MAX_POOL == Maxima.LATENCY
+    assert parts.MEMORY_LATENCY == MEMORY_LATENCY
+    assert node.RENEWED == RENEW_LATENCY + 3  # at up to eight lanes
+
+
+@pytest.mark.parametrize("p", [Parallelism(pic=2, poc=4, ph=3), Parallelism(pic=4, poc=1, ph=1)])
+def test_a_convolution_takes_its_latencies(p):
+    """From a row to the first result: 3 cycles until a step of which one is the block's beginning."""
+    layer = Conv(
+        inputs=(Shape(6, 6, 4),),
+        gradient=True,
+        kernel=(3, 3),
+        stride=(1, 1),
+        padding=(1, 1, 1, 1),
+        output_channels=4,
+    )
+    p = layer.with_streams(p)
+    schedule = layer.schedule(p)
+    steps, sums = parts.block_steps(schedule, Way.FORWARD), parts.forward_latency(schedule)
+    first = parts.WRITTEN + steps + sums + parts.FILLED + parts.READER
+    assert first == Convolution(layer=layer, parallelism=p).latency
+    terms = parts.LINES + parts.MULTIPLIER + parts.ADDER * (schedule.lanes_out - 1).bit_length()
+    back = terms - parts.PLACES + parts.ADDED + parts.READER
+    assert back == InputGradient(schedule=schedule).latency
