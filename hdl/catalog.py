@@ -38,11 +38,13 @@ from fanin.hdl.glm.node_registers import node_registers
 from fanin.hdl.glm.reducer import ActivationReducer
 from fanin.hdl.glm.worker import GlmWorker
 from fanin.hdl.layers import by_size
+from fanin.hdl.layers.connection import Connection
 from fanin.hdl.layers.convolution import Convolution
 from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.online_norm import OnlineNorm
 from fanin.hdl.layers.softmax_loss import SoftmaxLoss
 from fanin.hdl.layers.store import Store
+from fanin.hdl.net.mac_hub import MacHub
 from fanin.hdl.param_server.node import ParamServerNode
 from fanin.hdl.param_server.registers import param_server_registers
 from fanin.hdl.rdma.node import RdmaNode
@@ -54,6 +56,7 @@ from fanin.rdma import PRESETS as RDMA_PRESETS
 from fanin.rdma import RdmaConfig
 from fanin.ring import PRESETS as RING_PRESETS
 from fanin.ring import RingConfig
+from fanin.wire.ethernet import Encap
 
 Parameters = dict[str, Any]
 #: a register map as a file: of the map, a name for what has it, and a line that says what that is
@@ -224,6 +227,10 @@ CATALOG: dict[str, Entry] = {
     "cluster-node": Entry(
         ClusterNode, lambda config: dict(_NETWORK), _cluster_node, lambda node: node.register_map
     ),
+    "connection": _whatever_the_preset(
+        Connection, lanes=8, row=64, rows=8, data_width=256, encap=Encap.L2, frames=8
+    ),
+    "mac-hub": _whatever_the_preset(MacHub, connections=4, data_width=256, encap=Encap.L2),
     "store": Entry(Store, lambda config: dict(_NETWORK), _store),
     **{name: _layer(name, component) for name, component in _LAYERS.items()},
 }

@@ -65,6 +65,7 @@ class MacHub(wiring.Component):
             raise ValueError(f"connections must be at least 1, not {connections!r}")
         self.connections = connections
         self.data_width = data_width
+        self.encap = encap
         self.number_at = 8 * (CONNECTION_LINK.header_at(encap) + _NUMBER_AT)  # bits
         super().__init__(
             {

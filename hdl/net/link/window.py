@@ -114,6 +114,7 @@ class SendWindow(wiring.Component):
         first_sequence: int = 0,
     ):
         check_link(frame_beats=frame_beats, replay_frames=replay_frames, first_sequence=first_sequence)
+        self.form = form
         self.frame_beats = frame_beats
         self.replay_frames = replay_frames
         self.published = published
