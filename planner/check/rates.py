@@ -13,6 +13,7 @@ from fanin.planner.check.layers import Facts
 Layers = Mapping[str, Facts]
 ROUNDING = Fraction(1, 10**9)  # of a figure that the plan states as a float
 TICKS = Fraction(1, 10**6)  # what an optimum may lose where the solver has to round to its unit of time
+STARTING = 4  #: frames, at most, in whose time a pipeline begins again
 _NAMES = {"dram_read": "read from DRAM", "dram_write": "written to DRAM", "network": "over the network"}
 
 
@@ -152,15 +153,14 @@ def _bound(plan: Plan, facts: Layers) -> Iterator[str]:
 
 
 def _updates(plan: Plan, facts: Layers) -> Iterator[str]:
-    """Updates cost time: at most draining and updating, one after the other, and a frame's time, once a batch.
+    """Updates cost time: at most draining and updating, one after the other, and a few frames', once a batch.
 
-    A batch takes each layer at least the cycles of its frames and of its update: it does one at a time. No
-    gradient comes back sooner than its slowest layer sends it.
+    A batch takes each layer at least the cycles of its frames and of its update: it does one at a time.
     """
     said = f"throughput_with_update: {_figure(plan.with_update)}"
     if plan.with_update > plan.throughput * (1 + ROUNDING):
         yield f"{said} is above the throughput"
-    apart = plan.batch / ((plan.batch + 1) / plan.throughput + plan.drain + plan.update)
+    apart = plan.batch / ((plan.batch + STARTING) / plan.throughput + plan.drain + plan.update)
     if plan.with_update < apart * (1 - ROUNDING):
         yield f"{said} is below {_figure(apart)}, which is draining and updating one after the other"
     clocks = {device.name: device.clock for device in plan.devices}
@@ -173,21 +173,6 @@ def _updates(plan: Plan, facts: Layers) -> Iterator[str]:
     slowest = max(updates, key=lambda name: updates[name], default=None)
     if slowest and plan.throughput * (1 + ROUNDING) >= plan.with_update > plan.batch / updates[slowest]:
         yield f"{said}, but {slowest} lets {_figure(plan.batch / updates[slowest])} through, with its updates"
-    yield from _drains(plan, facts, clocks)
-
-
-def _drains(plan: Plan, facts: Layers, clocks: Mapping[str, int]) -> Iterator[str]:
-    words = {
-        layer.name: Fraction(
-            math.prod(facts[layer.name].inputs[0]), layer.parallelism["pi"] * clocks[layer.device]
-        )
-        for layer in plan.layers
-        if facts[layer.name].gradient
-    }
-    slowest = max(words, key=lambda name: words[name], default=None)
-    if slowest and plan.drain * (1 + ROUNDING) < words[slowest]:
-        sends = _figure(words[slowest])
-        yield f"drain_seconds: is {_figure(plan.drain)}, but {slowest} sends a gradient for {sends}"
 
 
 RATE_RULES: tuple[Callable[[Plan, Layers], Iterator[str]], ...] = (

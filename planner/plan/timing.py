@@ -59,7 +59,8 @@ def _updates(instance: Instance, placement: Placement, network: Network) -> dict
         here = [n for n, on in enumerate(placement.devices) if on == number]
         spilled = [n for n in here if network.stages[n].storage is Storage.DRAM]
         words = 2 * sum(network.stages[n].layer.parameters for n in spilled)
-        found |= dict.fromkeys(spilled, words * WORD_BITS / device.part.dram * device.part.clock)
+        if spilled:
+            found |= dict.fromkeys(spilled, words * WORD_BITS / device.part.dram * device.part.clock)
     return found
 
 
