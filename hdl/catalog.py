@@ -153,7 +153,7 @@ def _param_server_node(**sizes: int) -> ParamServerNode:
     return ParamServerNode(config=RdmaConfig(**sizes))
 
 
-def _whatever_the_preset(component: type[wiring.Component], **parameters: int) -> Entry:
+def _whatever_the_preset(component: type[wiring.Component], **parameters: Any) -> Entry:
     """Parameters that no configuration has."""
     return Entry(component, lambda config: dict(parameters), component)
 

@@ -107,10 +107,6 @@ class Ingress(Layer):
         """Whether the layer behind it sends a gradient."""
         return self.learns
 
-    def cycles(self, p: Parallelism) -> int:
-        """One group of words a cycle."""
-        return ceil_div(self.shape.words, p.po)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Egress(Layer):

@@ -164,8 +164,9 @@ def _updates(plan: Plan, facts: Layers) -> Iterator[str]:
     if plan.with_update < apart * (1 - ROUNDING):
         yield f"{said} is below {_figure(apart)}, which is draining and updating one after the other"
     clocks = {device.name: device.clock for device in plan.devices}
+    frames = max(plan.batch - STARTING, 0)  # others come into its rows while it updates
     updates = {
-        layer.name: Fraction(plan.batch * figures["cycles"] + figures["parameter_words"], clocks[layer.device])
+        layer.name: Fraction(frames * figures["cycles"] + figures["parameter_words"], clocks[layer.device])
         for layer in plan.layers
         if (figures := facts[layer.name].figures)["parameter_words"]
         and plan.throughput * figures["cycles"] <= clocks[layer.device]  # else it is complained about

@@ -270,7 +270,8 @@ class ClusterHosts:
 
     def _ended(self, epoch: Epoch, reads: list[Reads]) -> None:
         """An epoch is over; what it has left is read, and dumped if that is asked for."""
-        devices, streams, fifos = [], [], {}
+        devices, streams = [], []
+        fifos: dict[StageFifo, int] = {}
         for device, words in zip(self._devices, reads, strict=True):
             words.take(device.driver.wait())
             counters = device.driver.counters_of(words.take(device.driver.counters()))

@@ -23,12 +23,10 @@ from fanin.errors import InputError, ToolFailed
 EXECUTABLE = "simulation"
 _JOBS = min(8, os.cpu_count() or 1)
 _LEAST_VERSION = (5, 36)  # cocotb 2.1 needs it
+_STATEMENTS = 2000  # of a function, at most: g++'s time grows faster than a function does
 MODEL_FLAGS = (
     *("-O3", "-fno-table", "--x-assign", "fast", "--x-initial", "fast", "--noassert"),
-    *(
-        "--output-split-cfuncs",
-        "500",
-    ),  # statements of a function: g++ takes twice as long for functions of 20,000
+    *("--output-split-cfuncs", str(_STATEMENTS)),
 )
 
 

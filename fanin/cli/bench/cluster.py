@@ -13,7 +13,7 @@ from fanin.cli.bench.result import Result
 from fanin.sim.cnn.array_bench import ArrayBench
 from fanin.sim.cosim.arrays import Arith
 
-LANES = {Arith.RTL: (8, 64), Arith.C: (8, 64, 512)}
+LANES = {Arith.RTL: (8, 64, 512), Arith.C: (8, 64, 512)}
 CYCLES = 1024  # of different operands
 LEAST_SECONDS = 2.0
 MIN_SPEEDUP = 5.0  # of C over RTL
