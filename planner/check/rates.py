@@ -13,6 +13,7 @@ from fanin.planner.check.layers import Facts
 Layers = Mapping[str, Facts]
 ROUNDING = Fraction(1, 10**9)  # of a figure that the plan states as a float
 TICKS = Fraction(1, 10**6)  # what an optimum may lose where the solver has to round to its unit of time
+AHEAD = 2  # frames, at most, that come into a layer's rows while it updates itself
 STARTING = 4  #: frames, at most, in whose time a pipeline begins again
 _NAMES = {"dram_read": "read from DRAM", "dram_write": "written to DRAM", "network": "over the network"}
 
@@ -164,7 +165,7 @@ def _updates(plan: Plan, facts: Layers) -> Iterator[str]:
     if plan.with_update < apart * (1 - ROUNDING):
         yield f"{said} is below {_figure(apart)}, which is draining and updating one after the other"
     clocks = {device.name: device.clock for device in plan.devices}
-    frames = max(plan.batch - STARTING, 0)  # others come into its rows while it updates
+    frames = max(plan.batch - AHEAD, 0)  # others come into its rows while it updates
     updates = {
         layer.name: Fraction(frames * figures["cycles"] + figures["parameter_words"], clocks[layer.device])
         for layer in plan.layers
