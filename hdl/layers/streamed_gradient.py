@@ -10,7 +10,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.arith.array import LaneArray
+from fanin.hdl.arith.array import LaneArray, Trees, lane_latency
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.emit import shared
 from fanin.hdl.layers.fold import Fold
@@ -77,13 +77,13 @@ class StreamedInputGradient(wiring.Component):
         )
 
     @cached_property
-    def _products(self) -> LaneArray:
-        return LaneArray(trees=input_gradient_trees(self.schedule))
+    def _trees(self) -> Trees:
+        return input_gradient_trees(self.schedule)
 
     @property
     def _to_terms(self) -> int:
         """Cycles from a step to the write of its terms."""
-        return Lines.LATENCY + self._products.latency
+        return Lines.LATENCY + lane_latency(self._trees)
 
     @property
     def latency(self) -> int:
@@ -110,7 +110,7 @@ class StreamedInputGradient(wiring.Component):
         """Products in the order of the weights; a row begins when it has room and its frame's dy is there."""
         schedule, outputs = self.schedule, self.schedule.outputs
         m.submodules.blocks = blocks = Lines(raster=outputs, rows=schedule.output_rows, words=schedule.p.po)
-        m.submodules.products = products = shared(self._products)
+        m.submodules.products = products = shared(LaneArray(trees=self._trees))
         connect_typed(m, wiring.flipped(self.gradients), blocks.i)
         go = Signal()
         rows = {"tile": schedule.igs // schedule.tile, "ig": schedule.tile}

@@ -173,8 +173,9 @@ def _updates(plan: Plan, facts: Layers) -> Iterator[str]:
         and plan.throughput * figures["cycles"] <= clocks[layer.device]  # else it is complained about
     }
     slowest = max(updates, key=lambda name: updates[name], default=None)
-    if slowest and plan.throughput * (1 + ROUNDING) >= plan.with_update > plan.batch / updates[slowest]:
-        yield f"{said}, but {slowest} lets {_figure(plan.batch / updates[slowest])} through, with its updates"
+    limit = plan.batch / updates[slowest] if slowest else plan.throughput
+    if slowest and plan.throughput * (1 + ROUNDING) >= plan.with_update > limit * (1 + ROUNDING):
+        yield f"{said}, but {slowest} lets {_figure(limit)} through, with its updates"
 
 
 RATE_RULES: tuple[Callable[[Plan, Layers], Iterator[str]], ...] = (

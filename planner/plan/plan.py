@@ -63,7 +63,7 @@ class Plan:
     @cached_property
     def timing(self) -> Timing:
         """How long it drains and updates, in the flow model; seconds for a large model."""
-        return timing_of(self.instance, self.placement)
+        return timing_of(self.instance, self.placement, self.batch)
 
     @property
     def drain(self) -> float:

@@ -29,8 +29,8 @@ class Timing:
     exposed: float
 
 
-def timing_of(instance: Instance, placement: Placement) -> Timing:
-    """Two batches, each of more frames than are under way."""
+def timing_of(instance: Instance, placement: Placement, batch: int) -> Timing:
+    """Two batches of so many frames, or of more than are under way: what is larger tells nothing new."""
     nodes, choices = instance.model.nodes, placement.choices
     stages = [
         Stage(node.name, node.layer, choice.parallelism, node.sources, choice.storage)
@@ -42,14 +42,18 @@ def timing_of(instance: Instance, placement: Placement) -> Timing:
     network = Network(instance.model.name, tuple(stages))
     sizes = Sizes.of(Flow(network, round(period)))
     links, updates = _links(instance, placement, network, clock), _updates(instance, placement, network)
-    node = NodeGraph(network, sizes, frames_that_tell(sizes), period, links, updates)
+    frames = min(batch, frames_that_tell(sizes))
+    node = NodeGraph(network, sizes, frames, period, links, updates)
     rows = max(stage.layer.output.h for stage in stages)
     factors = {stage.name: clock / own for stage, own in zip(stages, clocks, strict=True)}
     graph = node.graph.scaled(factors)
     if sum(actor.firings for actor in graph.actors) > MOST_FIRINGS:
         graph = coarse(graph, max(LEAST_GROUPS, rows // 2))
     found = prediction(node, graph, 2)
-    return Timing(found.drain / clock, found.update / clock, max(found.exposed, 0) / clock)
+    exposed = found.exposed
+    if frames == batch:  # too few for a period of their own
+        exposed += frames * (found.period - period)
+    return Timing(found.drain / clock, found.update / clock, max(exposed, 0) / clock)
 
 
 def _updates(instance: Instance, placement: Placement, network: Network) -> dict[int, float]:

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The flow model's room and cycles are those of the components that it stands for."""
 
 import pytest

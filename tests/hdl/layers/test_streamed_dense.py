@@ -12,6 +12,7 @@ from fanin.hdl.layers.streamed_gradient import StreamedInputGradient
 from fanin.hdl.layers.weight_gradient import WeightGradient
 from fanin.layers.family import WORD_BITS, family
 from fanin.layers.layer import Parallelism, Storage
+from fanin.layers.port import beat_bits
 from tests.hdl.layers.convolutions import Learner, dense
 from tests.hdl.layers.streamed import all_loops, build, read_streams
 from tests.support import new_seed
@@ -127,9 +128,14 @@ def test_a_frame_moves_the_words_of_its_cost(bench, name):
         transfers = sum(len(result.cycles_of[stream]) for stream in streams)
         return WORD_BITS * layer.parameter_width(p) * transfers
 
-    update, saved = 2 * WORD_BITS * layer.parameters * updates, WORD_BITS * layer.saved
-    assert bits(*read_streams(layer)) == frames * (cost.dram_read - saved) + update
-    assert bits("new_weights", "new_velocities") == frames * (cost.dram_write - saved) + update
+    def moved(rate):  # of parameters, in whole beats of which the streams leave the last one's spare words
+        passes, rest = divmod(rate - beat_bits(layer.saved), beat_bits(layer.parameters))
+        assert rest == 0
+        return passes * WORD_BITS * layer.parameters
+
+    update = 2 * WORD_BITS * layer.parameters * updates
+    assert bits(*read_streams(layer)) == frames * moved(cost.dram_read) + update
+    assert bits("new_weights", "new_velocities") == frames * moved(cost.dram_write) + update
     assert bits("new_weights") == update / 2
 
 

@@ -136,7 +136,7 @@ def test_counters_say_what_each_stage_did():
 @pytest.mark.parametrize("trial", [TINY, *slow(Trial("residual"))], ids=str)
 def test_fifos_say_how_full_they_have_been(trial):
     (epoch,) = trial.run([JOB])
-    sizes = trial.cosim._node.fifos
+    sizes = trial.cosim.fifos
     assert list(epoch.fifos) == list(sizes)
     joins = {fifo.kind for fifo in sizes} >= {Fifo.FORWARD, Fifo.BACKWARD}
     assert joins == (trial.name == "residual")

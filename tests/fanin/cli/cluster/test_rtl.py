@@ -13,10 +13,11 @@ from fanin.cli.cluster.checkpoint import flat
 from fanin.cli.cluster.hardware import hardware_of
 from fanin.cli.cluster.machine import NotFinite, quiet
 from fanin.cli.cluster.machines import Golden
-from fanin.cli.cluster.rtl import Rtl, node_of, write_verilog
+from fanin.cli.cluster.rtl import Rtl, parts_of, write_verilog
 from fanin.cli.main import main
 from fanin.cnn import Network
 from fanin.cnn_examples import EXAMPLES
+from fanin.cnn_parts import Placement
 from fanin.cnn_training import Job
 from fanin.errors import InputError
 from fanin.golden.cnn.network import initial_state
@@ -25,6 +26,7 @@ from fanin.host.cnn import StreamCounters
 from fanin.layers.layer import Storage
 from fanin.layers.pointwise import Relu
 from fanin.planner.plan.network import PlannedNetwork, read_network
+from fanin.sim.cnn.cosim import node_of
 from fanin.sim.learning.images import load_images
 from tests.support import slow
 
@@ -34,7 +36,8 @@ FRAMES, BATCH = 11, 4
 def planned(network):
     cycles = tuple(stage.layer.cycles(stage.parallelism) for stage in network.stages)
     clock = 100_000_000
-    return PlannedNetwork(network, "fpga0", clock, Fraction(clock, max(cycles)), cycles, "")
+    placement = Placement(network, ("fpga0",) * len(network.stages))
+    return PlannedNetwork(placement, clock, Fraction(clock, max(cycles)), cycles, "")
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +99,7 @@ class TestNode:
             assert sum(shares) == pytest.approx(1, abs=0.01)
             assert way["planned"] == tiny.cycles[names.index(way["layer"])]
         words = sum(stage.layer.saved for stage in tiny.network.stages)
-        assert found["written_bytes_per_frame"] >= 4 * words
+        assert found["devices"][0]["written_bytes_per_frame"] >= 4 * words
         assert {fifo["name"] for fifo in found["fifos"] if fifo["kind"] == "ring"} == {
             f"saved by {stage.name}" for stage in tiny.network.stages if stage.layer.saved
         }
@@ -147,7 +150,7 @@ def test_the_timeline_has_spans_of_all_layers(tiny):
 
 
 def test_the_node_is_written_as_verilog_with_its_registers(tiny, tmp_path):
-    write_verilog(tmp_path / "verilog", "fpga0", node_of(tiny))
+    write_verilog(tmp_path / "verilog", {part.device: node_of(part) for part in parts_of(tiny)})
     assert "module cluster_node(" in (tmp_path / "verilog/fpga0.v").read_text()
     assert "#define FANIN_CLUSTER_NODE_" in (tmp_path / "verilog/fpga0.h").read_text()
 
@@ -165,7 +168,7 @@ def test_a_layer_without_hardware_is_named():
     stages = (*network.stages[:index], strange, *network.stages[index + 1 :])
     cause = f"^{network.name}: {strange.name}: there is no hardware for layers of kind unbuilt$"
     with pytest.raises(InputError, match=cause):
-        node_of(planned(replace(network, stages=stages)))
+        parts_of(planned(replace(network, stages=stages)))
 
 
 def test_parameters_of_a_convolution_in_dram_have_no_hardware():
@@ -175,7 +178,7 @@ def test_parameters_of_a_convolution_in_dram_have_no_hardware():
     )
     cause = "there is no hardware for layers of kind conv with parameters in DRAM"
     with pytest.raises(InputError, match=f"^tiny: conv: {cause}$"):
-        node_of(planned(Network("tiny", tuple(stages))))
+        parts_of(planned(Network("tiny", tuple(stages))))
 
 
 @pytest.mark.parametrize("arithmetic", slow("c", "rtl"))

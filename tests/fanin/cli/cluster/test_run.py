@@ -252,14 +252,18 @@ def stop_in_epoch_2(monkeypatch, stop):
     ("number", "cause", "status"), [(signal.SIGINT, "interrupted", 130), (signal.SIGTERM, "terminated", 143)]
 )
 def test_a_run_that_is_stopped_keeps_its_states(small, tmp_path, monkeypatch, capsys, number, cause, status):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background job ignores
     stop_in_epoch_2(monkeypatch, lambda: signal.raise_signal(number))
     folder = tmp_path / "run"
-    if number == signal.SIGTERM:
-        with pytest.raises(SystemExit) as caught:
-            run(small, folder, "--epochs", "3")
-        assert caught.value.code == status
-    else:
-        assert run(small, folder, "--epochs", "3") == status
+    try:
+        if number == signal.SIGTERM:
+            with pytest.raises(SystemExit) as caught:
+                run(small, folder, "--epochs", "3")
+            assert caught.value.code == status
+        else:
+            assert run(small, folder, "--epochs", "3") == status
+    finally:
+        signal.signal(signal.SIGINT, before)
     last = folder / "states/epoch000001-00000000.npz"
     assert capsys.readouterr().err == f"fanin: error: {cause}; the last state is {last}\n"
     record = json.loads((folder / "run.json").read_text())
