@@ -6,7 +6,7 @@ import pytest
 from fanin.flow import node, parts, stages
 from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
 from fanin.hdl.layers import lines, norm_forward, softmax_loss
-from fanin.hdl.layers.convolution import Convolution
+from fanin.hdl.layers.forward import Forward
 from fanin.hdl.layers.gradient_rows import GradientRows
 from fanin.hdl.layers.input_gradient import InputGradient
 from fanin.hdl.layers.max_pool import Maxima
@@ -47,7 +47,7 @@ def test_a_convolution_takes_its_latencies(p):
     schedule = layer.schedule(p)
     steps, sums = parts.block_steps(schedule, Way.FORWARD), parts.forward_latency(schedule)
     first = parts.WRITTEN + steps + sums + parts.FILLED + parts.READER
-    assert first == Convolution(layer=layer, parallelism=p).latency
+    assert first == Forward(schedule=schedule).latency
     terms = parts.LINES + parts.MULTIPLIER + parts.ADDER * (schedule.lanes_out - 1).bit_length()
     back = terms - parts.PLACES + parts.ADDED + parts.READER
     assert back == InputGradient(schedule=schedule).latency
