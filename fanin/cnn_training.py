@@ -112,7 +112,7 @@ class Training:
         self._check_binary32()
 
     def _check_binary32(self) -> None:
-        """Hardware takes what is below its smallest number for 0, so that it would stop to learn in silence."""
+        """Refuse a number too small for binary32: hardware takes it for 0, and nothing would learn."""
         last = self.rate * self.schedule.share(self.epochs - 1, self.epochs)  # no schedule rises
         if self.rate and abs(last / self.batch) < SMALLEST:
             raise ValueError(

@@ -187,7 +187,7 @@ class NodeGraph:
         return Source(channel)
 
     def _dropped(self, index: int, came: list[Source]) -> None:
-        """Gradients that nobody learns from are taken at once."""
+        """Gradients are taken at once where no layer further back has parameters."""
         stage = self.network.stages[index]
         for source in came:
             words = stage.layer.output.words // stage.parallelism.po

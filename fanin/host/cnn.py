@@ -40,7 +40,7 @@ class CnnStatus:
     """What a node does. ``nonfinite``: an infinity or a NaN has left a stage in the last job.
 
     Where the job has failed with TIMEOUT, ``waits`` is the first stream that is not taken; where with LINK,
-    ``connection`` is the index of the first connection that has failed.
+    ``connection`` is the lowest index of the connections that have failed.
     """
 
     running: bool

@@ -95,8 +95,7 @@ class NetworkPort(wiring.Component):
     ``watch`` : In(1), peers are asked whether they live
     ``clear`` : In(1), pulse: all counters become 0
     ``failed`` : Out(1), ``first`` : Out(6)
-        Whether a connection has failed, and the first that has.
-    ``moves`` : Out(1), a beat has gone out or come in
+        Whether connections have failed, and the lowest number of these.
     ``index`` : In, ``word`` : Out(32)
         A counter: LINK_COUNTERS of each connection, padded to 16, one connection after the other.
 
@@ -141,7 +140,6 @@ class NetworkPort(wiring.Component):
                 **dict.fromkeys(("set", "start", "reset", "watch", "clear"), In(1)),
                 "failed": Out(1),
                 "first": Out(INDEX_BITS),
-                "moves": Out(1),
                 "index": In(range(_WORDS * len(ends))),
                 "word": Out(WORD_BITS),
             }
@@ -172,10 +170,7 @@ class NetworkPort(wiring.Component):
         connect_typed(m, hub.mac_tx, flipped(self.mac_tx))
         connect_typed(m, flipped(self.mac_rx), hub.mac_rx)
         failed = Cat(connection.status.failed for connection in connections)
-        m.d.sync += [
-            self.failed.eq(failed.any()),
-            self.moves.eq(self.mac_tx.valid & self.mac_tx.ready | self.mac_rx.valid),
-        ]
+        m.d.sync += self.failed.eq(failed.any())
         for number in reversed(range(len(connections))):
             with m.If(failed[number]):
                 m.d.sync += self.first.eq(number)

@@ -179,10 +179,6 @@ class ClusterNode(wiring.Component):
         connect_typed(m, flipped(self.mac_rx), port.mac_rx)
         drive_network(m, registers, port)
         m.d.comb += [port.watch.eq(control.running), control.link_failed.eq(port.failed)]
-        for number, index in enumerate(ends):  # what no gradient takes
-            if not stages[index].layer.trains:
-                unused = port.end(number)
-                m.d.comb += unused.o.ready.eq(1) if isinstance(stages[index].layer, Egress) else []
         return {index: NetworkEnd(stages[index], port.end(number)) for number, index in enumerate(ends)}
 
     def _passed(self, end: int, watches: Mapping[StageStream, Watch], control: JobControl) -> Any:

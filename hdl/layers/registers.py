@@ -167,7 +167,7 @@ def _control() -> tuple[Register, ...]:
             Field("nonfinite", 1, "an infinity or a NaN has left a stage"),
             Field("waits", 1, "of TIMEOUT: a stream is offered and not taken"),
             Field("waiting_stream", STREAM_BITS, "the number of the first one of these"),
-            Field("failed_connection", INDEX_BITS, "of LINK: the index of the first one that has failed"),
+            Field("failed_connection", INDEX_BITS, "of LINK: the lowest index of those that have failed"),
         ),
     )
 

@@ -26,7 +26,6 @@ from fanin.cli.output import (
 from fanin.cli.plan.execute import write_plan
 from fanin.errors import InputError
 from fanin.flow.node import Sizes
-from fanin.flow.sizes import Flow
 from fanin.flow.verdict import check_liveness
 from fanin.planner.cluster import load_cluster
 from fanin.planner.model.load import load_model
@@ -55,7 +54,7 @@ def execute(args: argparse.Namespace) -> int:
 
     check_directory(args.output, CLUSTER_BUILD)
     build = Build(read_network(args.plan), args.arith)
-    check_liveness(build.planned.network, Sizes.of(Flow(build.planned.network)))
+    check_liveness(build.planned.network, Sizes.of(build.planned.placement.flow))
     with output_directory(args.output, CLUSTER_BUILD) as folder:
         _copy(args.plan, folder / PLAN_FOLDER, PLAN)
         machine = Rtl(build.planned, build.arithmetic)  # its simulator is kept, outside of this folder

@@ -73,7 +73,7 @@ def test_each_connection_is_told_who_is_at_its_other_end():
     assert [one["received"] for one in counters] == [LINK_COUNTERS.index("received") + k for k in (0, 10)]
 
 
-def test_a_node_alone_connects_to_nobody():
+def test_a_node_without_connections_has_nothing_to_connect():
     assert CnnDriver(MAP).connect(Endpoint(1, 1), [], run=1).operations == []
 
 
