@@ -11,6 +11,7 @@ from fanin.hdl.area import Contents, Memory
 from fanin.tools import yosys
 
 _INTERNAL_ATTRIBUTES = ("generator", "top", "src", "amaranth.hierarchy", "amaranth.decoding")
+LINE = 1000  #: characters of a line that goes on in the next one, but for a name
 _LOOP_STEPS = 4096  # of a loop at most: Quartus takes 5,000
 # From which size a memory is block RAM or UltraRAM; below it the tool chooses. ULTRA_BITS are more than all the
 # block RAM of the largest ECP5, which has nothing larger: no device is excluded that could take the memory.
@@ -57,7 +58,7 @@ def to_verilog(text: str, modules: Mapping[str, Contents]) -> str:
         raise RuntimeError(f"yosys failed: {done.stderr.strip()[-2000:]}")
     body = re.sub(r"\A/\*.*?\*/\n", "", done.stdout)  # the generator's version is no part of the design
     _check_self_readers(body)
-    return _zeroed(_guarded(body)).lstrip()
+    return _folded(_zeroed(_guarded(body))).lstrip()
 
 
 def plain_names(text: str) -> str:
@@ -105,6 +106,11 @@ def _zeroed(verilog: str) -> str:
     memory = r"^  reg (\[\d+:0\] )?(?P<name>\S+)\s+\[(?P<last>\d+):0\];"
     filled = r"(?!\n  initial begin\n    (?P=name)\s*\[0\] = )"
     return re.sub(memory + "$" + filled, loops, verilog, flags=re.MULTILINE)
+
+
+def _folded(verilog: str) -> str:
+    """Lists are broken behind so many characters of a line: Verilator reads at most 40,000 tokens in one."""
+    return re.sub(f"(.{{{LINE}}}.*?, )", r"\1\n    ", verilog)
 
 
 _NAME = r"\\\S+ |[A-Za-z_]\w*"  # an escaped identifier ends with a space

@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from amaranth import Module, signed
+from amaranth import Cat, Module, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -14,6 +14,7 @@ from fanin.cli.bench.netlist import synthesise
 from fanin.hdl.bus.axi4 import AXI4ReadSignature
 from fanin.hdl.emit import emit_verilog, flat_ports, module_name, shared, snake_case
 from fanin.hdl.stream.packet import packet_stream
+from fanin.hdl.verilog import LINE
 from fanin.sim.cosim.build import find_verilator
 from fanin.tools import yosys
 from tests.support import simulate
@@ -141,6 +142,18 @@ def modules(verilog):
     return re.findall(r"^module (\w+)\(", verilog, re.MULTILINE)
 
 
+class Mask(wiring.Component):
+    """A wide word behind a mask, of which yosys writes each bit out: more than Verilator reads in a line."""
+
+    def __init__(self):
+        super().__init__({"mask": In(4), "i": In(10_000), "o": Out(10_000)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += self.o.eq(self.i & Cat(bit.replicate(2_500) for bit in self.mask))
+        return m
+
+
 def test_port_names_are_flat_and_packet_streams_axi():
     ports = {p.name: (len(p.value), p.output) for p in flat_ports(Ports())}
     assert ports["mac_rx_tdata"] == (64, False)
@@ -256,8 +269,12 @@ def test_yosys_reads_it(component, tmp_path):
     subprocess.run([yosys(), "-q", "-p", script], cwd=tmp_path, check=True)
 
 
+def test_no_line_is_longer_than_tools_read():
+    assert max(map(len, emit_verilog(Mask(), name="top").splitlines())) < 2 * LINE
+
+
 @pytest.mark.verilator
-@pytest.mark.parametrize("component", [Nest, Ports])
+@pytest.mark.parametrize("component", [Nest, Ports, Mask])
 def test_verilator_reads_it(component, tmp_path):
     (tmp_path / "x.v").write_text(emit_verilog(component(), name="top"))
     verilator = find_verilator()
