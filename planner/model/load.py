@@ -15,7 +15,7 @@ from fanin.errors import InputError
 from fanin.planner.model import dsl
 from fanin.planner.model.graph import Model
 
-SHIPPED = ("example_cnn", "mobilenet_v2", "listing1", "digits_cnn")
+SHIPPED = ("example_cnn", "mobilenet_v2", "mobilenet_v2_32", "listing1", "digits_cnn")
 
 
 def load_model(name: str) -> Model:

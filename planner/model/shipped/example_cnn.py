@@ -3,10 +3,9 @@
 from fractions import Fraction
 
 from fanin.planner import *
-from fanin.planner.model.shipped.bottleneck import bottleneck, normalised
+from fanin.planner.model.shipped.bottleneck import Group, bottlenecks, normalised
 
-# expansion, output channels, how often, stride of the first
-GROUPS: list[tuple[Fraction | int, int, int, int]] = [
+GROUPS: list[Group] = [
     (Fraction(32, 27), 16, 1, 1),
     (4, 16, 1, 2),
     (6, 24, 2, 2),
@@ -18,9 +17,7 @@ GROUPS: list[tuple[Fraction | int, int, int, int]] = [
 
 x = add_input("input", [224, 224, 3])
 x = im2col(3, 2, x)
-for expansion, channels, repeats, stride in GROUPS:
-    for repeat in range(repeats):
-        x = bottleneck(int(expansion * x.shape.c), channels, stride if repeat == 0 else 1, x)
+x = bottlenecks(GROUPS, x)
 x = normalised(conv(1024, 1, 1, x))
 x = avg_pool(7, 7, x)
 x = bias(dense(1000, x))
