@@ -49,7 +49,7 @@ def bottlenecks(groups: Iterable[Group], x: Tensor) -> Tensor:
 
 
 def mobilenet_v2(side: int, classes: int) -> None:
-    """MobileNetV2 with online normalisation, on square RGB images (Sandler et al., table 2; NADA, section V)."""
+    """MobileNetV2 with online normalisation, on square images (Sandler et al., table 2; NADA, section V)."""
     groups = [
         (1, 16, 1, 1),
         (6, 24, 2, 2),
