@@ -290,7 +290,7 @@ def test_a_bad_model_is_refused_in_one_line(refuse, text, said):
 def test_a_model_that_reads_another_one_keeps_its_own_layers(write):
     write(SMALL + "add_output('y', relu(x))", "inner.py")
     text = SMALL + (
-        "import os\nfrom fanin.planner.model.load import SHIPPED, load_model\n"
+        "import os\nfrom fanin.planner.model.load import load_model\n"
         "inner = load_model(os.path.dirname(__file__) + '/inner.py')\n"
         "add_output('y', conv(len(inner.nodes), 1, 1, x))"
     )
@@ -298,7 +298,7 @@ def test_a_model_that_reads_another_one_keeps_its_own_layers(write):
 
 
 def test_a_model_that_reads_itself_is_refused(refuse):
-    said = refuse("from fanin.planner.model.load import SHIPPED, load_model\nload_model(__file__)")
+    said = refuse("from fanin.planner.model.load import load_model\nload_model(__file__)")
     assert said.startswith(":2: RecursionError: maximum recursion depth exceeded")
 
 
