@@ -15,9 +15,20 @@ from fanin.glm import PRESETS
 PAPER_FIGURES = (9, 10, 11, 12, 14)
 CODEC_FIGURES = (3, 4, 5, 7, 12, 14)
 NETWORKS = ("hdc", "cnn", "residual", "templates")  # of fanin.sim.codec.tasks, which brings NumPy with it
+CLUSTER_NETWORKS = ("digits_cnn", "listing1", "mobilenet_v2_32")
 AREAS = ("glm", "ring")
 #: All but glm and cluster, which time what is made anew, and what builds nothing.
-USE_CACHE = "allreduce", "ring", "ring-training", "rdma", "ps", "codec", "area", "inceptionn"
+USE_CACHE = (
+    "allreduce",
+    "ring",
+    "ring-training",
+    "rdma",
+    "ps",
+    "codec",
+    "area",
+    "inceptionn",
+    "cluster-networks",
+)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -59,6 +70,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _benchmark(names, "ps", text, module="param_server")
     text = "arrays of binary32 operators in simulation, RTL beside C: speed and builds"
     _benchmark(names, "cluster", text)
+    text = "planned networks in co-simulation: frames a second beside their plans"
+    networks = _benchmark(names, "cluster-networks", text, module="cluster_networks")
+    networks.add_argument("--network", choices=CLUSTER_NETWORKS, help="this one alone")
     codec = _benchmark(names, "codec", "the codecs: latency, throughput, area, RTL against NumPy, table III")
     codec.add_argument("--values", type=int, default=1_000_000, metavar="N", help="values per codec and bound")
     _add_codec_training(names)
