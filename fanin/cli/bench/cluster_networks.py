@@ -1,4 +1,4 @@
-"""Planned networks in co-simulation, bit by bit like their golden models: frames a second beside their plans."""
+"""Planned networks in co-simulation, bit by bit like golden models: frames a second beside their plans."""
 
 from __future__ import annotations
 
