@@ -17,13 +17,15 @@ from fanin.wire.ethernet import (
     internet_checksum,
 )
 from fanin.wire.fields import Field, byte_length, pack_fields, unpack_fields
-from fanin.wire.link import ETHERTYPE_LINK, LINK_PORT, TOS_SHIFT, LinkFormat
+from fanin.wire.link import ETHERTYPE_LINK, LINK_PORT, MAX_FRAMES, TOS_SHIFT, LinkFormat
 
 VERSION = 2  # 1 is the ring's, on the same EtherType
 WORD_BYTES = 4
 MAX_PAYLOAD_BYTES = 1408  # with all headers less than 1,500, in whole beats of 64
 MIN_PAYLOAD_BYTES = 32  # so that a frame is no shorter than Ethernet's shortest
 MAX_PAYLOAD_WORDS = MAX_PAYLOAD_BYTES // WORD_BYTES
+IN_FLIGHT_BYTES = 8 * MAX_PAYLOAD_BYTES  # 40 Gb/s for 2.2 µs
+MAC_WIDTH = 512  # bits of a beat at a device's MAC, unless said otherwise
 
 CONNECTION = (
     Field("version", 4, "2"),
@@ -43,6 +45,36 @@ CONNECTION_LINK = LinkFormat(
     data=("words", "frame"),
     limit="limit",
 )
+
+
+@dataclass(frozen=True)
+class RowFrames:
+    """A row of so many ``words`` in frames, which begin with it; a MAC's beat has ``width`` bits."""
+
+    words: int
+    width: int = MAC_WIDTH
+
+    @property
+    def beats(self) -> int:
+        """Of all payloads."""
+        unit = max(self.width // 8, MIN_PAYLOAD_BYTES)
+        return -(-self.words * WORD_BYTES // unit) * unit * 8 // self.width
+
+    @property
+    def frame_beats(self) -> int:
+        """Of a payload at most: of each but the last."""
+        return min(8 * MAX_PAYLOAD_BYTES // self.width, self.beats)
+
+    @property
+    def frames(self) -> int:
+        """Of the row."""
+        return -(-self.beats // self.frame_beats)
+
+    @property
+    def buffered(self) -> int:
+        """Frames of a buffer: the power of two that has IN_FLIGHT_BYTES, of a row's average length."""
+        needed = -(-8 * IN_FLIGHT_BYTES * self.frames // (self.beats * self.width))
+        return min(max(2, 1 << (needed - 1).bit_length()), MAX_FRAMES)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from fanin.cnn import Network, Stage
 from fanin.cnn_parts import Placement
 from fanin.errors import InputError
+from fanin.flow.link import Wiring
 from fanin.layers.layer import Parallelism, Storage
 from fanin.planner.check.files import LayerEntry, Plan, read_plan
 from fanin.planner.check.layers import component
@@ -101,8 +102,9 @@ def _placed(path: Path, plan: Plan, network: Network) -> Placement:
         for port, edge in enumerate(plan.into[stage.name])
         if edge.connection is not None
     }
+    wiring = Wiring(_clock(path, plan), {device.name: device.network for device in plan.devices})
     try:
-        return Placement(network, tuple(plan.place[stage.name] for stage in network.stages), priorities)
+        return Placement(network, tuple(plan.place[stage.name] for stage in network.stages), priorities, wiring)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from None
 
