@@ -77,9 +77,9 @@ class Link:
         cut, graph = self.frames, parts.graph
         beats = np.arange(1, cut.beats + 1)
         whole = Pattern.of(np.where(beats < cut.beats, beats // cut.frame_beats, cut.frames))
-        packed = parts.geared("words", source, cut.words, i, BEAT_WORDS, self.rows)
+        packed = parts.geared("words", source, cut.row, i, BEAT_WORDS, self.rows)
         fills = parts.actor("fills frames", cut.beats * self.rows)
-        kept, come = (parts.channel("the connection", cut.buffered) for _ in range(2))
+        kept, come = (parts.channel("the connection", cut.in_flight) for _ in range(2))
         graph.take(fills, packed)
         graph.give(fills, kept, whole, after(whole))
         carries = parts.actor("the connection", cut.frames * self.rows, self.paces)
@@ -89,14 +89,14 @@ class Link:
         words = parts.channel("words that have come", 1, 0)
         graph.take(empties, come, after(whole), whole)
         graph.give(empties, words)
-        return Source(parts.geared("words that have come", Source(words), cut.words, BEAT_WORDS, o, self.rows))
+        return Source(parts.geared("words that have come", Source(words), cut.row, BEAT_WORDS, o, self.rows))
 
     def sent(self, ready: Cycles) -> Cycles:
         """When each position's words may be taken; ``ready``: when they were given, row by row."""
         columns = len(ready) // self.rows
-        each = self.frames.words // columns  # words of a position
+        each = self.frames.row // columns  # words of a position
         last = (np.arange(1, columns + 1) * each - 1) // MAX_PAYLOAD_WORDS  # frame of a position's last word
-        ends = np.minimum((last + 1) * MAX_PAYLOAD_WORDS, self.frames.words) - 1
+        ends = np.minimum((last + 1) * MAX_PAYLOAD_WORDS, self.frames.row) - 1
         return ready.reshape(self.rows, columns)[:, ends // each].ravel() + self.latency
 
 
@@ -119,6 +119,6 @@ class Wiring:
                 if ends[0] != ends[1]:
                     shape = network.stages[source].layer.output
                     rate = min(self.rates.get(end, PORT_RATE) for end in ends) / self.clock
-                    frames = RowFrames(shape.w * shape.c)
+                    frames = RowFrames(shape.w * shape.c, MAC_WIDTH)
                     found[index, port] = Link(frames, shape.h, rate, WIRE_SECONDS * self.clock)
         return found

@@ -49,31 +49,31 @@ CONNECTION_LINK = LinkFormat(
 
 @dataclass(frozen=True)
 class RowFrames:
-    """A row of so many ``words`` in frames, which begin with it; a MAC's beat has ``width`` bits."""
+    """How a row of ``row`` words is cut into frames, on beats of ``data_width`` bits."""
 
-    words: int
-    width: int = MAC_WIDTH
+    row: int
+    data_width: int
 
     @property
     def beats(self) -> int:
-        """Of all payloads."""
-        unit = max(self.width // 8, MIN_PAYLOAD_BYTES)
-        return -(-self.words * WORD_BYTES // unit) * unit * 8 // self.width
+        """Of a row, padded to whole beats and to the shortest payload."""
+        unit = max(self.data_width // 8, MIN_PAYLOAD_BYTES)
+        return -(-self.row * WORD_BYTES // unit) * unit * 8 // self.data_width
 
     @property
     def frame_beats(self) -> int:
-        """Of a payload at most: of each but the last."""
-        return min(8 * MAX_PAYLOAD_BYTES // self.width, self.beats)
+        """Of the longest frame's payload."""
+        return min(8 * MAX_PAYLOAD_BYTES // self.data_width, self.beats)
 
     @property
     def frames(self) -> int:
-        """Of the row."""
+        """Of a row."""
         return -(-self.beats // self.frame_beats)
 
     @property
-    def buffered(self) -> int:
-        """Frames of a buffer: the power of two that has IN_FLIGHT_BYTES, of a row's average length."""
-        needed = -(-8 * IN_FLIGHT_BYTES * self.frames // (self.beats * self.width))
+    def in_flight(self) -> int:
+        """The power of two whose frames, of a row's average length, have ``IN_FLIGHT_BYTES``."""
+        needed = -(-8 * IN_FLIGHT_BYTES * self.frames // (self.beats * self.data_width))
         return min(max(2, 1 << (needed - 1).bit_length()), MAX_FRAMES)
 
 

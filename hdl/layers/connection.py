@@ -26,7 +26,7 @@ from fanin.hdl.net.link.link import ReliableLink
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 from fanin.layers.family import WORD_BITS
-from fanin.wire.connection import CONNECTION, CONNECTION_LINK, MAC_WIDTH, RowFrames
+from fanin.wire.connection import CONNECTION, CONNECTION_LINK, RowFrames
 from fanin.wire.ethernet import Encap
 from fanin.wire.fields import field_bits
 
@@ -113,7 +113,7 @@ class Connection(wiring.Component):
         lanes: int,
         row: int,
         rows: int,
-        data_width: int = MAC_WIDTH,
+        data_width: int = 512,
         encap: Encap = Encap.L2,
         frames: int | None = None,
         published: bool = False,
@@ -127,12 +127,10 @@ class Connection(wiring.Component):
         self.rows = rows
         self.beat_words = data_width // WORD_BITS
         cut = RowFrames(row, data_width)
-        self.row_beats = cut.beats
-        self.frame_beats = cut.frame_beats
-        self.row_frames = cut.frames
+        self.row_beats, self.frame_beats, self.row_frames = cut.beats, cut.frame_beats, cut.frames
         self.data_width = data_width
         self.encap = encap
-        self.frames = frames or cut.buffered
+        self.frames = frames or cut.in_flight
         self.published = published
         super().__init__(
             {

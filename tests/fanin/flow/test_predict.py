@@ -11,7 +11,7 @@ from fanin.flow.link import Link, Wiring
 from fanin.flow.node import NodeGraph, Sizes
 from fanin.flow.predict import predict, prediction
 from fanin.flow.sizes import Flow
-from fanin.wire.connection import RowFrames
+from fanin.wire.connection import MAC_WIDTH, RowFrames
 
 RESIDUAL = EXAMPLES["residual"]
 
@@ -46,12 +46,13 @@ def test_a_cut_edge_adds_its_latency_both_ways():
 
     def job(**links):
         sizes = replace(
-            sizes_of(RESIDUAL), links={(norm, 0): Link(RowFrames(24), 6, 512, **links)} if links else {}
+            sizes_of(RESIDUAL),
+            links={(norm, 0): Link(RowFrames(24, MAC_WIDTH), 6, 512, **links)} if links else {},
         )
         return predict(RESIDUAL, sizes, batch=1, batches=1).job
 
     assert job(wire=1000) - job(wire=0) == 2000
-    assert 0 < job(wire=0) - job() - 2 * Link(RowFrames(24), 6, 512, 0).latency <= 2 * 24
+    assert 0 < job(wire=0) - job() - 2 * Link(RowFrames(24, MAC_WIDTH), 6, 512, 0).latency <= 2 * 24
 
 
 def test_sizes_with_links_keep_the_period_where_one_branch_passes_two_of_them():
