@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fanin.cnn import Network, Stage
-from fanin.flow.coarse import coarse
+from fanin.flow.coarse import bounded
 from fanin.flow.link import Wiring
 from fanin.flow.node import NodeGraph, Sizes
 from fanin.flow.predict import prediction
@@ -14,9 +14,6 @@ from fanin.flow.verdict import frames_that_tell
 from fanin.layers.family import WORD_BITS
 from fanin.layers.layer import Storage
 from fanin.planner.search.instance import Instance, Placement
-
-MOST_FIRINGS = 1 << 16  #: of a frame that are executed one by one; else a frame's rows are in pairs, or
-LEAST_GROUPS = 64  #: more finely divided, where no map is large
 
 
 @dataclass(frozen=True)
@@ -47,10 +44,7 @@ def timing_of(instance: Instance, placement: Placement, batch: int) -> Timing:
     node = NodeGraph(network, sizes, frames, period, updates)
     rows = max(stage.layer.output.h for stage in stages)
     factors = {stage.name: clock / own for stage, own in zip(stages, clocks, strict=True)}
-    graph = node.graph.scaled(factors)
-    if sum(actor.firings for actor in graph.actors) > MOST_FIRINGS:
-        graph = coarse(graph, max(LEAST_GROUPS, rows // 2))
-    found = prediction(node, graph, 2)
+    found = prediction(node, bounded(node.graph.scaled(factors), rows), 2)
     exposed = found.exposed
     if frames == batch:  # too few for a period of their own
         exposed += frames * (found.period - period)

@@ -44,15 +44,13 @@ def test_a_cut_edge_adds_its_latency_both_ways():
     """A row is 24 words, two a cycle, and enters the network when the last of them have come."""
     norm = next(index for index, stage in enumerate(RESIDUAL.stages) if stage.name == "norm1")
 
-    def job(**links):
-        sizes = replace(
-            sizes_of(RESIDUAL),
-            links={(norm, 0): Link(RowFrames(24, MAC_WIDTH), 6, 512, **links)} if links else {},
-        )
+    def job(link=None):
+        sizes = replace(sizes_of(RESIDUAL), links={(norm, 0): link} if link else {})
         return predict(RESIDUAL, sizes, batch=1, batches=1).job
 
-    assert job(wire=1000) - job(wire=0) == 2000
-    assert 0 < job(wire=0) - job() - 2 * Link(RowFrames(24, MAC_WIDTH), 6, 512, 0).latency <= 2 * 24
+    near, far = (Link(RowFrames(24, MAC_WIDTH), 6, 512, wire) for wire in (0, 1000))
+    assert job(far) - job(near) == 2000
+    assert 0 < job(near) - job() - 2 * near.latency <= 2 * 24
 
 
 def test_sizes_with_links_keep_the_period_where_one_branch_passes_two_of_them():
