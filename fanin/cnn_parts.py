@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from fanin.cnn import Consumer, Network, Stage
-from fanin.flow.sizes import Edge, Flow
+from fanin.flow.link import Edge, Link, Wiring
+from fanin.flow.sizes import Flow
 from fanin.layers.ends import Egress, Ingress
-from fanin.layers.layer import Parallelism, ceil_div
+from fanin.layers.layer import Parallelism
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,14 @@ class Part:
 class Placement:
     """``network`` with the device of each of its stages; ``priorities`` of its connections, by edge.
 
-    Raises ValueError unless the host's ends, and what they feed, are on one device.
+    ``wiring``: the network between devices. Raises ValueError unless the host's ends, and what they feed, are
+    on one device.
     """
 
     network: Network
     devices: tuple[str, ...]
     priorities: Mapping[Edge, int] = field(default_factory=dict)
+    wiring: Wiring = field(default_factory=Wiring)
 
     def __post_init__(self) -> None:
         network = self.network
@@ -92,7 +95,12 @@ class Placement:
     @cached_property
     def flow(self) -> Flow:
         """When words leave the stages of the whole network."""
-        return Flow(self.network)
+        return Flow(self.network, links=self.links)
+
+    @cached_property
+    def links(self) -> dict[Edge, Link]:
+        """What carries the cut edges."""
+        return self.wiring.links(self.network, self.devices)
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -172,20 +180,13 @@ class _Cut:
         self.edges[one.consumer.stage, one.consumer.port] = here, 0
 
     def _sizes(self, sizes: Mapping[Edge, int], *, forward: bool) -> dict[Edge, int]:
-        """FIFOs of this device, in transfers as wide as they are here.
+        """FIFOs of this device.
 
         On the way forward words wait in front of the consumer, on the way back in front of the source.
         """
         found = {}
         for (index, port), transfers in sizes.items():
-            stage = self.placement.network.stages[index]
-            source = stage.sources[port]
-            where, lanes, other = (
-                (index, self.placement.network.stages[source].parallelism.po, stage.parallelism.pi)
-                if forward
-                else (source, stage.parallelism.pi, self.placement.network.stages[source].parallelism.po)
-            )
+            where = index if forward else self.placement.network.stages[index].sources[port]
             if self.placement.devices[where] == self.device:
-                cut = self.placement.devices[index] != self.placement.devices[source]
-                found[self.edges[index, port]] = ceil_div(transfers * lanes, other) if cut else transfers
+                found[self.edges[index, port]] = transfers
         return found

@@ -15,6 +15,18 @@ import numpy as np
 from fanin.flow.graph import Actor, Counts, Graph, Pattern, Port
 
 UNBOUND = 1 << 40  #: how far a reader may be ahead of others
+MOST_FIRINGS = 1 << 16  #: of a frame that are executed one by one; else a frame's rows are in pairs, or
+LEAST_GROUPS = 64  #: more finely divided, where no map is large
+
+
+def is_large(graph: Graph) -> bool:
+    """Whether its times are found in a coarse one."""
+    return sum(actor.firings for actor in graph.actors) > MOST_FIRINGS
+
+
+def bounded(graph: Graph, rows: int) -> Graph:
+    """The same, or a coarse one where it is large; ``rows``: of the largest map."""
+    return coarse(graph, max(LEAST_GROUPS, rows // 2)) if is_large(graph) else graph
 
 
 def coarse(graph: Graph, groups: int) -> Graph:

@@ -11,8 +11,9 @@ from fanin.cnn import Consumer, Network
 from fanin.cnn_memory import saved_frames
 from fanin.flow import parts as p
 from fanin.flow.graph import Actor, Channel, Graph, Pattern, Source, at_first, at_last
+from fanin.flow.link import Edge, Link
 from fanin.flow.parts import Parts
-from fanin.flow.sizes import Edge, Flow
+from fanin.flow.sizes import Flow
 from fanin.flow.stages import Flows, StageActors
 from fanin.layers.ends import Input, Output, SoftCrossLoss
 from fanin.layers.layer import Storage
@@ -26,36 +27,28 @@ RESULT = 14  #: cycles from a result's last word until it is in memory
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a build holds: frames of rings, by stage; transfers of FIFOs on edges, forward and back."""
+    """What a build holds: frames of rings, by stage; transfers of FIFOs on edges, forward and back.
+
+    ``links``: what carries the edges that are cut, with its room.
+    """
 
     rings: Mapping[int, int]
     skews: Mapping[Edge, int]
     gradient_skews: Mapping[Edge, int]
+    links: Mapping[Edge, Link] = field(default_factory=dict)
 
     @staticmethod
     def of(flow: Flow) -> Sizes:
         """Those that let frames follow one another without a pause."""
-        return Sizes(flow.rings, flow.skews, flow.gradient_skews)
-
-
-@dataclass(frozen=True)
-class Link:
-    """What carries an edge from device to device. Words take ``latency`` cycles, and a transfer ``pace``.
-
-    ``room``: transfers under way or not yet taken.
-    """
-
-    latency: float
-    pace: float
-    room: int
+        return Sizes(flow.rings, flow.skews, flow.gradient_skews, flow.links)
 
 
 @dataclass
 class NodeGraph:
     """The graph of a network, and where its stages are in there.
 
-    ``batch``: frames between two updates; ``period``: cycles from image to image at least; ``links``: edges
-    that are cut; ``updates``: cycles that the update of a stage takes at least.
+    ``batch``: frames between two updates; ``period``: cycles from image to image at least; ``updates``: cycles
+    that the update of a stage takes at least.
 
     ``inputs`` give images and labels, ``results`` takes what the loss makes. ``ends``: of each way back of what
     learns its actor, cycles until a frame's gradient is in the velocities, and from then until parameters are
@@ -66,7 +59,6 @@ class NodeGraph:
     sizes: Sizes
     batch: int
     period: float = 0
-    links: Mapping[Edge, Link] = field(default_factory=dict)
     updates: Mapping[int, float] = field(default_factory=dict)
     graph: Graph = field(default_factory=Graph)
     flows: dict[int, Flows] = field(default_factory=dict)
@@ -110,7 +102,7 @@ class NodeGraph:
         depth = self.sizes.skews.get((consumer.stage, consumer.port), 0)
         parts = Parts(self.graph, f"{source.name} → {target.name}")
         widths = source.parallelism.po, target.parallelism.pi
-        link = self.links.get((consumer.stage, consumer.port))
+        link = self.sizes.links.get((consumer.stage, consumer.port))
         return _queued(parts, output, depth, source.layer.output.words, *widths, link)
 
     def _input(self, index: int) -> Channel:
@@ -171,7 +163,7 @@ class NodeGraph:
         stage, sender = stages[index], stages[consumer.stage]
         parts = Parts(self.graph, f"{sender.name} → {stage.name}")
         widths = sender.parallelism.pi, stage.parallelism.po
-        link = self.links.get((consumer.stage, consumer.port))
+        link = self.sizes.links.get((consumer.stage, consumer.port))
         return [_queued(parts, given[consumer.port], depth, stage.layer.output.words, *widths, link)]
 
     def _sum(self, index: int, came: list[Source]) -> Source:
@@ -211,9 +203,12 @@ class NodeGraph:
 
 
 def _queued(parts: Parts, source: Source, depth: int, words: int, i: int, o: int, link: Link | None) -> Source:
-    """An edge, one way: what carries it, a FIFO of ``depth`` transfers, and a change of the width."""
+    """An edge, one way: what carries it, or else a change of the width behind a FIFO of ``depth`` transfers.
+
+    Where a link carries it, transfers are as wide as where they arrive.
+    """
     if link:
-        source = Source(parts.passed("the link", source, words // i, link.room, link.latency, link.pace))
+        source, i = link.carry(parts, source, i, o), o
     if depth:
         source = Source(parts.passed("the FIFO", source, words // i, depth))
     return parts.resized("words", source, words, i, o)

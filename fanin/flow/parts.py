@@ -103,12 +103,12 @@ class Parts:
         self.graph.give(give, channel, share, after(share))
         return Source(channel)
 
-    def geared(self, what: str, source: Source, words: int, i: int, o: int) -> Channel:
-        """The same of any widths, a frame apart from the next one: Gearbox."""
+    def geared(self, what: str, source: Source, words: int, i: int, o: int, frames: int = 1) -> Channel:
+        """The same of any widths, ``frames`` apart from one another: Gearbox."""
         transfers = ceil_div(words, i)
         complete = np.minimum(np.arange(1, transfers + 1) * i // o, words // o)
         complete[-1] = ceil_div(words, o)
-        gearbox = self.actor(f"packs {what}", transfers, max(1.0, i / o))
+        gearbox = self.actor(f"packs {what}", transfers * frames, max(1.0, i / o))
         channel, given = self.channel(f"{what}, packed,", 1, 0), Pattern.of(complete)
         self.graph.take(gearbox, source)
         self.graph.give(gearbox, channel, given, after(given))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fanin.cnn import Network
+from fanin.flow.coarse import bounded, is_large
 from fanin.flow.execute import Execution, Times, execute
 from fanin.flow.graph import Graph
 from fanin.flow.node import NodeGraph, Sizes
@@ -37,6 +38,19 @@ def predict(
     """
     node = NodeGraph(network, sizes, batch or frames_that_tell(sizes), period)
     return prediction(node, node.graph, batches)
+
+
+def predict_long(network: Network, sizes: Sizes, batch: int, pace: float, period: float) -> Prediction:
+    """Of two batches, coarsely where the network is large.
+
+    ``pace``: cycles from image to image at least; ``period``: those that are planned, at which images come
+    into a coarse graph.
+    """
+    rows = max(stage.layer.output.h for stage in network.stages)
+    node = NodeGraph(network, sizes, batch, pace)
+    if is_large(node.graph):
+        node = NodeGraph(network, sizes, batch, max(pace, period))
+    return prediction(node, bounded(node.graph, rows), 2)
 
 
 def prediction(node: NodeGraph, graph: Graph, batches: int) -> Prediction:

@@ -9,22 +9,20 @@ See docs/systems/cluster.md, "What FIFOs hold".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
 
 import numpy as np
-import numpy.typing as npt
 
 from fanin.cnn import Network, Stage
+from fanin.flow.link import Cycles, Edge, Link
 from fanin.layers.ends import Input, SoftCrossLoss
 from fanin.layers.layer import REUSE, ceil_div
 from fanin.layers.pointwise import Add, Bias, Concat, OnlineNorm
 from fanin.layers.schedule import HAND_OVER, Raster, Schedule, Way
 from fanin.layers.window import AvgPool, Conv, Dense, GlobalAvgPool, Im2col, MaxPool
-
-Cycles = npt.NDArray[np.float64]  #: of each position of a map, in raster order
-Edge = tuple[int, int]  #: consuming stage, port
 
 PIPELINE = 32  #: cycles of a layer without rows from a word in to its word out, at most
 ENGINE = 64  #: cycles of a convolution from a block's last step to its first word, at most
@@ -34,10 +32,14 @@ SPARE_FRAMES = 2  #: of a ring: one being written and one being read
 
 @dataclass(frozen=True)
 class Flow:
-    """``network`` with a frame every ``period`` cycles; that of its slowest stage where none is given."""
+    """``network`` with a frame every ``period`` cycles; that of its slowest stage where none is given.
+
+    ``links``: the edges that are cut. Transfers of these are as wide as where they arrive.
+    """
 
     network: Network
     least_period: int = 0
+    links: Mapping[Edge, Link] = field(default_factory=dict)
 
     @cached_property
     def period(self) -> int:
@@ -48,12 +50,12 @@ class Flow:
     def forward(self) -> tuple[Cycles, ...]:
         """When each position of a stage's output has left, cycles after the frame began to enter."""
         times: list[Cycles] = []
-        for stage in self.network.stages:
+        for index, stage in enumerate(self.network.stages):
             if isinstance(stage.layer, Input):
                 positions = stage.layer.shape.h * stage.layer.shape.w
                 times.append(np.linspace(0, self.period, positions + 1)[1:])
             else:
-                times.append(_onward(stage, [times[source] for source in stage.sources]))
+                times.append(_onward(stage, self._came(index, times)))
         return tuple(times)
 
     @cached_property
@@ -66,30 +68,32 @@ class Flow:
                 found[stage.sources[0]].append(self.forward[index])
             elif found[index] and layer.gradient:
                 for port, source in enumerate(stage.sources):
-                    found[source].append(_back(stage, _latest(found[index]), port))
+                    given = _back(stage, _latest(found[index]), port)
+                    found[source].append(self._sent((index, port), given))
         return tuple(_latest(times) if times else None for times in found)
 
     @cached_property
     def skews(self) -> dict[Edge, int]:
         """Transfers that the FIFO in front of a join holds, of each input of a stage that has several.
 
-        A transfer is ``po`` words of the source. Labels wait in memory, not in a FIFO.
+        A transfer is ``po`` words of the source, unless a link carries it. Labels wait in memory,
+        not in a FIFO.
         """
         found = {}
         for index, stage in enumerate(self.network.stages):
             if not isinstance(stage.layer, (Add, Concat)):
                 continue
-            taken = _latest([self.forward[source] for source in stage.sources])
-            for port, source in enumerate(stage.sources):
-                p, shape = self.network.stages[source].parallelism, self.network.stages[source].layer.output
-                found[index, port] = self._held(self.forward[source], taken) * ceil_div(shape.c, p.po) + SPARE
+            came = self._came(index, self.forward)
+            for port in range(len(stage.sources)):
+                held, lanes = self._held(came[port], _latest(came)), self._lanes((index, port), forward=True)
+                found[index, port] = held * ceil_div(stage.layer.inputs[port].c, lanes) + SPARE
         return found
 
     @cached_property
     def gradient_skews(self) -> dict[Edge, int]:
         """The same on the way back: of the gradients that several consumers of a stage give it.
 
-        A transfer is ``pi`` words of the consumer.
+        A transfer is ``pi`` words of the consumer, unless a link carries it.
         """
         found = {}
         for source, consumers in enumerate(self.network.consumers):
@@ -98,11 +102,10 @@ class Flow:
                 continue
             for consumer in consumers:
                 stage = self.network.stages[consumer.stage]
-                given = self._given(consumer.stage, consumer.port)
+                given, edge = self._given(consumer.stage, consumer.port), (consumer.stage, consumer.port)
                 if given is not None:
-                    shape, p = stage.layer.inputs[consumer.port], stage.parallelism
-                    held = self._held(given, taken)
-                    found[consumer.stage, consumer.port] = held * ceil_div(shape.c, p.pi) + SPARE
+                    held, lanes = self._held(self._sent(edge, given), taken), self._lanes(edge, forward=False)
+                    found[edge] = held * ceil_div(stage.layer.inputs[consumer.port].c, lanes) + SPARE
         return found
 
     @cached_property
@@ -112,9 +115,25 @@ class Flow:
         for index, stage in enumerate(self.network.stages):
             came_back = self.backward[index]
             if stage.layer.saved and came_back is not None:
-                first = min(float(self.forward[source][0]) for source in stage.sources)
+                first = min(float(came[0]) for came in self._came(index, self.forward))
                 found[index] = ceil((float(came_back[-1]) - first) / self.period) + SPARE_FRAMES
         return found
+
+    def _came(self, index: int, given: Sequence[Cycles]) -> list[Cycles]:
+        """When the positions of each input of a stage have come to it; ``given``: when stages gave theirs."""
+        sources = self.network.stages[index].sources
+        return [self._sent((index, port), given[source]) for port, source in enumerate(sources)]
+
+    def _sent(self, edge: Edge, given: Cycles) -> Cycles:
+        """When what is given to an edge has come to its end, or from there to its source."""
+        return self.links[edge].sent(given) if edge in self.links else given
+
+    def _lanes(self, edge: Edge, *, forward: bool) -> int:
+        """Words of a transfer where they wait: as they are given, or where a link ends as they are taken."""
+        index, port = edge
+        stages = self.network.stages
+        given, taken = stages[stages[index].sources[port]].parallelism.po, stages[index].parallelism.pi
+        return given if forward != (edge in self.links) else taken
 
     def _given(self, index: int, port: int) -> Cycles | None:
         stage = self.network.stages[index]

@@ -22,6 +22,14 @@ class Stream:
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """What an execution of so many ``frames``, half of them in each of two batches, has decided."""
+
+    frames: int
+    stop: Stop | None  #: how the build stops; None: never
+
+
+@dataclass(frozen=True)
 class Stop:
     """How a build stops. ``circle``: each waits for the next one, and the last one for the first.
 
@@ -43,27 +51,29 @@ def frames_that_tell(sizes: Sizes) -> int:
     return max(sizes.rings.values(), default=0) + 2
 
 
-def stop_of(network: Network, sizes: Sizes) -> Stop | None:
-    """How a build of such sizes stops within two batches; None where it does not, and so never does.
+def verdict_of(network: Network, sizes: Sizes) -> Verdict:
+    """Whether a build of such sizes, and its links, stops within two batches; else it never does.
 
     With less room fewer frames tell, and more room stops nothing: rings of one frame are tried first.
     """
     least = replace(sizes, rings={stage: min(frames, 1) for stage, frames in sizes.rings.items()})
-    return _stop(network, sizes) if _stop(network, least) else None
+    found = _executed(network, least)
+    return _executed(network, sizes) if found.stop else found
 
 
-def _stop(network: Network, sizes: Sizes) -> Stop | None:
+def _executed(network: Network, sizes: Sizes) -> Verdict:
     batch = frames_that_tell(sizes)
     node = NodeGraph(network, sizes, batch)
     execution = execute(node.graph, 2 * batch, timed=False)
-    return None if execution.ended else how_it_stops(node, execution)
+    return Verdict(2 * batch, None if execution.ended else how_it_stops(node, execution))
 
 
-def check_liveness(network: Network, sizes: Sizes) -> None:
-    """Raise InputError of one line, with the circle, for a build that would stop."""
-    stop = stop_of(network, sizes)
-    if stop is not None:
-        raise InputError(f"{network.name} would stop: {stop}")
+def check_liveness(network: Network, sizes: Sizes) -> Verdict:
+    """The verdict. Raises InputError of one line, with the circle, for a build that would stop."""
+    found = verdict_of(network, sizes)
+    if found.stop is not None:
+        raise InputError(f"{network.name} would stop: {found.stop}")
+    return found
 
 
 def how_it_stops(node: NodeGraph, execution: Execution) -> Stop:

@@ -21,9 +21,9 @@ from fanin.hdl.net.mac_hub import MacHub
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 from fanin.layers.ends import Egress, Ingress
+from fanin.wire.connection import MAC_WIDTH
 from fanin.wire.ethernet import Encap
 
-MAC_WIDTH = 512
 MAX_CONNECTIONS = 64  # of a node
 INDEX_BITS = 6
 

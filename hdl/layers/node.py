@@ -11,7 +11,8 @@ from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.cnn import Consumer, Network
 from fanin.cnn_memory import ADDRESS_BITS, BEAT_BYTES, MemoryMap, image_stages, saving_stages, spilled_stages
-from fanin.flow.sizes import Edge, Flow
+from fanin.flow.link import Edge
+from fanin.flow.sizes import Flow
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, memory_signature
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.register_map import WORD_BITS, RegisterMap
@@ -21,7 +22,7 @@ from fanin.hdl.layers.edge import EdgeLink
 from fanin.hdl.layers.fork import Fork
 from fanin.hdl.layers.high_water import HighWater
 from fanin.hdl.layers.interface import Mode
-from fanin.hdl.layers.network_port import MAC_WIDTH, EndShape, NetworkEnd, NetworkPort, drive_network
+from fanin.hdl.layers.network_port import EndShape, NetworkEnd, NetworkPort, drive_network
 from fanin.hdl.layers.node_control import JobControl
 from fanin.hdl.layers.progress import Progress
 from fanin.hdl.layers.registers import (
@@ -45,6 +46,7 @@ from fanin.hdl.stream.fork import StreamFork
 from fanin.hdl.stream.packet import packet_stream
 from fanin.layers.ends import Egress
 from fanin.layers.port import BEAT_BITS, WRITE_DEPTH
+from fanin.wire.connection import MAC_WIDTH
 from fanin.wire.ethernet import Encap
 
 

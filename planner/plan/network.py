@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 
 from fanin.cnn import Network, Stage
 from fanin.cnn_parts import Placement
 from fanin.errors import InputError
+from fanin.flow.link import Wiring
+from fanin.flow.node import Sizes
+from fanin.flow.predict import Prediction, predict_long
+from fanin.flow.verdict import Verdict, check_liveness, frames_that_tell
 from fanin.layers.layer import Parallelism, Storage
 from fanin.planner.check.files import LayerEntry, Plan, read_plan
 from fanin.planner.check.layers import component
@@ -18,12 +23,16 @@ from fanin.planner.model.graph import Model
 from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, DIGEST, PLAN_FILE, plan_digest
 from fanin.records import open_record
 
+STORE_SHARE = 0.98  #: of DRAM's rate that a store makes use of (docs/systems/cluster.md, "Store")
+DRAM_RATES = ("dram_read", "dram_write")
+
 
 @dataclass(frozen=True)
 class PlannedNetwork:
     """A network on its devices, and what the plan promises of it.
 
-    ``cycles``: of a frame, by stage; ``clock``: of all devices, in Hz.
+    ``cycles``: of a frame, by stage; ``clock``: of all devices, in Hz. ``pace``: cycles from image to image
+    where DRAM or the network limits, which the flow model does not see; else 0.
     """
 
     placement: Placement
@@ -31,11 +40,38 @@ class PlannedNetwork:
     throughput: Fraction  #: frames a second, updates apart
     cycles: tuple[int, ...]
     digest: str  #: of the plan
+    batch: int = 256  #: frames, that the plan was made for
+    pace: float = 0
 
     @property
     def network(self) -> Network:
         """What is trained."""
         return self.placement.network
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """What its build holds."""
+        return Sizes.of(self.placement.flow)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """That its build never stops. Raises InputError of one line for one that would."""
+        return check_liveness(self.network, self.sizes)
+
+    def prediction(self, batch: int) -> Prediction:
+        """When frames come and go in its build, by the timed flow model; seconds for a large network.
+
+        In two batches of so many frames, or of more than are under way: what is larger tells nothing new.
+        """
+        frames = min(batch, frames_that_tell(self.sizes))
+        if frames not in self._predictions:
+            period = float(self.clock / self.throughput)
+            self._predictions[frames] = predict_long(self.network, self.sizes, frames, self.pace, period)
+        return self._predictions[frames]
+
+    @cached_property
+    def _predictions(self) -> dict[int, Prediction]:
+        return {}
 
 
 def unplanned(model: Model) -> Network:
@@ -57,7 +93,15 @@ def read_network(folder: Path) -> PlannedNetwork:
     clock = _clock(path, plan)
     network = _checked(str(path), Network(open_record(path).text("model"), _stages(plan)))
     cycles = tuple(layer.figures["cycles"] for layer in plan.layers)
-    return PlannedNetwork(_placed(path, plan, network), clock, plan.throughput, cycles, digest)
+    return PlannedNetwork(
+        placement=_placed(path, plan, network),
+        clock=clock,
+        throughput=plan.throughput,
+        cycles=cycles,
+        digest=digest,
+        batch=plan.batch,
+        pace=_pace(plan, clock),
+    )
 
 
 def _checked(where: str, network: Network) -> Network:
@@ -93,6 +137,14 @@ def _clock(path: Path, plan: Plan) -> int:
     return used[0].clock
 
 
+def _pace(plan: Plan, clock: int) -> float:
+    """Cycles from image to image where layers do not limit."""
+    _, resource, _ = plan.limit
+    if resource == "cycles":
+        return 0
+    return float(clock / plan.throughput) / (STORE_SHARE if resource in DRAM_RATES else 1)
+
+
 def _placed(path: Path, plan: Plan, network: Network) -> Placement:
     """The network on the plan's devices."""
     priorities = {
@@ -101,8 +153,9 @@ def _placed(path: Path, plan: Plan, network: Network) -> Placement:
         for port, edge in enumerate(plan.into[stage.name])
         if edge.connection is not None
     }
+    wiring = Wiring(_clock(path, plan), {device.name: device.network for device in plan.devices})
     try:
-        return Placement(network, tuple(plan.place[stage.name] for stage in network.stages), priorities)
+        return Placement(network, tuple(plan.place[stage.name] for stage in network.stages), priorities, wiring)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from None
 

@@ -5,19 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fanin.cnn import Network, Stage
-from fanin.flow.coarse import coarse
-from fanin.flow.node import Link, NodeGraph, Sizes
+from fanin.flow.coarse import bounded
+from fanin.flow.link import Wiring
+from fanin.flow.node import NodeGraph, Sizes
 from fanin.flow.predict import prediction
-from fanin.flow.sizes import Edge, Flow
+from fanin.flow.sizes import Flow
 from fanin.flow.verdict import frames_that_tell
 from fanin.layers.family import WORD_BITS
 from fanin.layers.layer import Storage
 from fanin.planner.search.instance import Instance, Placement
-
-MOST_FIRINGS = 1 << 16  #: of a frame that are executed one by one; else a frame's rows are in pairs, or
-LEAST_GROUPS = 64  #: more finely divided, where no map is large
-LINK_SECONDS = 2e-6  #: from a word in to the word out at the next device, its switch included
-LINK_WORDS = 8 * 352  #: that a connection holds: frames of 1,408 bytes
 
 
 @dataclass(frozen=True)
@@ -40,16 +36,15 @@ def timing_of(instance: Instance, placement: Placement, batch: int) -> Timing:
     clock = max(clocks)  # all cycles are this one's
     period = float(instance.period(placement) * clock)
     network = Network(instance.model.name, tuple(stages))
-    sizes = Sizes.of(Flow(network, round(period)))
-    links, updates = _links(instance, placement, network, clock), _updates(instance, placement, network)
+    rates = {number: device.part.network for number, device in enumerate(instance.cluster.devices)}
+    links = Wiring(clock, rates).links(network, placement.devices)
+    sizes = Sizes.of(Flow(network, round(period), links))
+    updates = _updates(instance, placement, network)
     frames = min(batch, frames_that_tell(sizes))
-    node = NodeGraph(network, sizes, frames, period, links, updates)
+    node = NodeGraph(network, sizes, frames, period, updates)
     rows = max(stage.layer.output.h for stage in stages)
     factors = {stage.name: clock / own for stage, own in zip(stages, clocks, strict=True)}
-    graph = node.graph.scaled(factors)
-    if sum(actor.firings for actor in graph.actors) > MOST_FIRINGS:
-        graph = coarse(graph, max(LEAST_GROUPS, rows // 2))
-    found = prediction(node, graph, 2)
+    found = prediction(node, bounded(node.graph.scaled(factors), rows), 2)
     exposed = found.exposed
     if frames == batch:  # too few for a period of their own
         exposed += frames * (found.period - period)
@@ -65,18 +60,4 @@ def _updates(instance: Instance, placement: Placement, network: Network) -> dict
         words = 2 * sum(network.stages[n].layer.parameters for n in spilled)
         if spilled:
             found |= dict.fromkeys(spilled, words * WORD_BITS / device.part.dram * device.part.clock)
-    return found
-
-
-def _links(instance: Instance, placement: Placement, network: Network, clock: int) -> dict[Edge, Link]:
-    """Of the edges that are cut."""
-    on, devices = placement.devices, instance.cluster.devices
-    found = {}
-    for index, stage in enumerate(network.stages):
-        for port, source in enumerate(stage.sources):
-            if on[source] != on[index]:
-                lanes = network.stages[source].parallelism.po
-                rate = min(devices[on[end]].part.network for end in (source, index))
-                pace = max(1.0, WORD_BITS * lanes * clock / rate)
-                found[index, port] = Link(LINK_SECONDS * clock, pace, max(LINK_WORDS // lanes, 1))
     return found

@@ -9,7 +9,6 @@ from fanin.cnn import Consumer
 from fanin.cnn_examples import EXAMPLES
 from fanin.cnn_parts import Placement
 from fanin.layers.ends import Egress, Ingress
-from fanin.layers.layer import ceil_div
 from tests.support import new_seed
 
 
@@ -82,20 +81,16 @@ def test_consumers_have_the_order_of_the_whole_network(placement):
 
 
 def test_fifos_stand_where_words_wait_and_hold_as_much(placement):
-    network, flow = placement.network, placement.flow
+    flow = placement.flow
     for forward, sizes in (True, flow.skews), (False, flow.gradient_skews):
         found = {}
         for part in placement.parts:
             for (stage, port), transfers in (part.skews if forward else part.gradient_skews).items():
                 whole = consumer_of(part, Consumer(stage, port))
-                source = part.network.stages[part.network.stages[stage].sources[port]]
-                lanes = source.parallelism.po if forward else part.network.stages[stage].parallelism.pi
-                found[whole.stage, whole.port] = transfers * lanes
-        assert found.keys() == sizes.keys()
-        for (index, port), transfers in sizes.items():
-            stage = network.stages[index]
-            lanes = network.stages[stage.sources[port]].parallelism.po if forward else stage.parallelism.pi
-            assert 0 <= found[index, port] - transfers * lanes < 16
+                waits = whole.stage if forward else placement.network.stages[whole.stage].sources[whole.port]
+                assert placement.devices[waits] == part.device
+                found[whole.stage, whole.port] = transfers
+        assert found == sizes
     rings = {part.whole[here]: size for part in placement.parts for here, size in part.rings.items()}
     assert rings == flow.rings
 
@@ -114,13 +109,14 @@ def test_the_hosts_device_comes_first_and_others_as_their_stages():
 
 def test_all_on_one_device_is_the_network_itself(placement):
     network = placement.network
-    (part,) = Placement(network, ("only",) * len(network.stages)).parts
+    together = Placement(network, ("only",) * len(network.stages))
+    (part,) = together.parts
     assert part.network == network
     assert part.ends == {}
     assert (part.skews, part.gradient_skews, part.rings) == (
-        placement.flow.skews,
-        placement.flow.gradient_skews,
-        placement.flow.rings,
+        together.flow.skews,
+        together.flow.gradient_skews,
+        together.flow.rings,
     )
 
 
@@ -134,9 +130,9 @@ def test_what_the_host_feeds_is_at_the_host():
         Placement(network, ("a",))
 
 
-def test_words_round_up_where_a_connection_changes_the_width():
-    placement = Placement(EXAMPLES["residual"], tuple("aaaabbbaaaaaaa"))
-    part = placement.parts[0]
-    size = placement.flow.skews[7, 1]  # of relu1, 4 words a transfer, as the sum takes
-    (edge,) = [edge for edge in part.skews if edge[1] == 1]
-    assert part.skews[edge] == ceil_div(size * 4, 4)
+def test_transfers_are_as_wide_as_where_a_connection_arrives():
+    """Those from norm2, of two words, as four at the sum; relu1's gradient from there, of four, as four."""
+    network = EXAMPLES["residual"]
+    near, apart = Placement(network, ("a",) * 14).flow, Placement(network, tuple("aaaabbbaaaaaaa")).flow
+    assert apart._lanes((7, 0), forward=True) == 2 * near._lanes((7, 0), forward=True) == 4
+    assert apart._lanes((5, 0), forward=False) == near._lanes((5, 0), forward=False) == 1

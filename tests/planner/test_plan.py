@@ -6,12 +6,12 @@ from fractions import Fraction
 
 import pytest
 
+from fanin.flow.link import WIRE_SECONDS
 from fanin.layers.layer import Storage
 from fanin.planner import add_input, add_output, concat, conv, dense, global_avg_pool, soft_cross_loss
 from fanin.planner.cluster import Cluster, Device, load_cluster
 from fanin.planner.model.dsl import new_model
 from fanin.planner.plan.plan import Plan, bottleneck
-from fanin.planner.plan.timing import LINK_SECONDS
 from fanin.planner.search.choices import all_choices
 from fanin.planner.search.instance import Instance, Placement
 
@@ -55,7 +55,7 @@ def on_two(found, clock):
 def test_devices_apart_drain_later_by_the_links_there_and_slower_clocks_stretch_what_is_theirs():
     """conv1 has images to come and features to send; nobody asks for its gradient."""
     together, apart, slower = plan(), on_two(plan(), CLOCK), on_two(plan(), CLOCK // 2)
-    assert apart.drain == pytest.approx(together.drain + 3 * LINK_SECONDS, rel=0.1)
+    assert together.drain + 3 * WIRE_SECONDS < apart.drain < together.drain + 6 * WIRE_SECONDS
     assert slower.drain > apart.drain + 0.3 * float(apart.period)
 
 

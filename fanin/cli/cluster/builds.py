@@ -1,6 +1,7 @@
 """The folder of ``fanin cluster build``: what it holds, how it is made, and how it is read back.
 
-``build.json`` says what was built; ``plan/`` is the plan; ``verilog/``, where it was asked for, the node.
+``build.json`` says what was built; ``plan/`` is the plan; ``memory/`` has each device's memory map;
+``verilog/``, where it was asked for, the nodes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin import __version__
+from fanin.cli.cluster.contents import predicted_json, sizes_json, write_memory
 from fanin.cli.output import (
     CLUSTER_BUILD,
     PLAN,
@@ -25,8 +27,6 @@ from fanin.cli.output import (
 )
 from fanin.cli.plan.execute import write_plan
 from fanin.errors import InputError
-from fanin.flow.node import Sizes
-from fanin.flow.verdict import check_liveness
 from fanin.planner.cluster import load_cluster
 from fanin.planner.model.load import load_model
 from fanin.planner.plan.network import PlannedNetwork, read_network
@@ -37,7 +37,7 @@ from fanin.sim.cosim.arrays import Arith
 
 MODEL, CLUSTER = "digits_cnn", "arria10x1"  # where nothing is said
 SECONDS = 20.0  # for the plan of that, which takes one
-PLAN_FOLDER, VERILOG_FOLDER = "plan", "verilog"
+PLAN_FOLDER, VERILOG_FOLDER, MEMORY_FOLDER = "plan", "verilog", "memory"
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,13 @@ def execute(args: argparse.Namespace) -> int:
 
     check_directory(args.output, CLUSTER_BUILD)
     build = Build(read_network(args.plan), args.arith)
-    check_liveness(build.planned.network, Sizes.of(build.planned.placement.flow))
+    _ = build.planned.verdict  # before anything is made
     with output_directory(args.output, CLUSTER_BUILD) as folder:
         _copy(args.plan, folder / PLAN_FOLDER, PLAN)
         machine = Rtl(build.planned, build.arithmetic)  # its simulator is kept, outside of this folder
         if args.verilog:
             write_verilog(folder / VERILOG_FOLDER, machine.cosim.nodes)
+        write_memory(folder / MEMORY_FOLDER, build.planned.placement)
         write_build(folder, build)
     print(_summary(build, args.output))
     return 0
@@ -126,15 +127,20 @@ def build_json(build: Build) -> dict[str, Any]:
                 planned.network.stages, planned.placement.devices, planned.cycles, strict=True
             )
         ],
+        "sizes": sizes_json(planned),
+        "liveness": {"frames": planned.verdict.frames, "ends": planned.verdict.stop is None},
+        "predicted": predicted_json(planned, planned.batch),
     }
 
 
 def _summary(build: Build, output: Path) -> str:
     planned = build.planned
+    rate = planned.prediction(planned.batch).frames_per_cycle(planned.batch)
     facts = [
         ["layers", str(len(planned.network.stages))],
         *([["connections", str(count)]] if (count := len(planned.placement.connections)) else []),
         ["planned", f"{float(planned.throughput):,.2f} frames/s at {planned.clock / 1e6:g} MHz"],
+        ["predicted", f"{planned.clock * rate:,.2f} frames/s with an update every {planned.batch} frames"],
         ["operators", {Arith.C: "in C, of the RTL's latency", Arith.RTL: "RTL"}[Arith(build.arithmetic)]],
         ["build", str(output)],
     ]

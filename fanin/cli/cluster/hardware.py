@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fanin.cli.cluster.contents import predicted_json
 from fanin.cli.cluster.rtl import Rtl
 from fanin.cnn import Network
 from fanin.cnn_memory import BEAT_BYTES
 from fanin.cnn_parts import Placement
-from fanin.hdl.layers.registers import Fifo, StageFifo, Way
+from fanin.hdl.layers.registers import Fifo, StageFifo, StageStream, Way
 from fanin.host.cnn import StreamCounters, timed_batch
 from fanin.planner.plan.network import PlannedNetwork
 from fanin.sim.cnn.hosts import DeviceCounters
@@ -36,6 +37,8 @@ def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
         "frames_per_second": planned.clock / period if period else None,
         "of_planned": planned.clock / period / float(planned.throughput) if period else None,
         "frames_per_second_with_updates": frames / cycles * planned.clock,
+        "drain_and_update_cycles": _drain_and_update(planned.network, result.streams),
+        "predicted": predicted_json(planned, result.job.batch),
         "devices": [
             _device(name, counters, cycles, frames)
             for name, counters in zip(planned.placement.names, result.devices, strict=True)
@@ -92,6 +95,12 @@ def _period(streams: Sequence[StreamCounters], frames: int) -> float | None:
     """Cycles from one finished backward frame of a batch to the next: where gradients come to last."""
     last = max((one for one in streams if one.stream.way is Way.BACKWARD), key=lambda one: one.last)
     return (last.last - last.first) / (frames - 1) if frames > 1 else None
+
+
+def _drain_and_update(network: Network, streams: Sequence[StreamCounters]) -> int:
+    """Of the timed batch: cycles from its last image in until the last parameter is renewed."""
+    images = next(one for one in streams if one.stream == StageStream(network.images, Way.FORWARD))
+    return max(one.updated for one in streams) - images.last
 
 
 def _timeline(network: Network, streams: Sequence[StreamCounters]) -> Metrics:

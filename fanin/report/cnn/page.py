@@ -112,6 +112,15 @@ def _measured(hardware: Metrics | None) -> Rows:
     return [
         ("measured", f"{hardware['frames_per_second']:,.0f} frames/s"),
         ("with updates", f"{hardware['frames_per_second_with_updates']:,.0f} frames/s"),
+        *_predicted(hardware["predicted"]),
+    ]
+
+
+def _predicted(predicted: Metrics) -> Rows:
+    """What the timed flow model says of the same."""
+    return [
+        ("predicted", f"{predicted['frames_per_second']:,.0f} frames/s"),
+        ("predicted with updates", f"{predicted['frames_per_second_with_updates']:,.0f} frames/s"),
     ]
 
 

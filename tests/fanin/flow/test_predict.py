@@ -1,12 +1,17 @@
 """Coarse graphs take as long as those word by word; what a batch costs does not depend on its size."""
 
+from dataclasses import replace
+
 import pytest
 
 from fanin.cnn_examples import EXAMPLES
+from fanin.cnn_parts import Placement
 from fanin.flow.coarse import coarse
-from fanin.flow.node import Link, NodeGraph, Sizes
+from fanin.flow.link import Link, Wiring
+from fanin.flow.node import NodeGraph, Sizes
 from fanin.flow.predict import predict, prediction
 from fanin.flow.sizes import Flow
+from fanin.wire.connection import MAC_WIDTH, RowFrames
 
 RESIDUAL = EXAMPLES["residual"]
 
@@ -36,13 +41,26 @@ def test_what_a_batch_exposes_is_drain_and_update_at_most_whatever_its_size():
 
 
 def test_a_cut_edge_adds_its_latency_both_ways():
+    """A row is 24 words, two a cycle, and enters the network when the last of them have come."""
     norm = next(index for index, stage in enumerate(RESIDUAL.stages) if stage.name == "norm1")
-    links = {(norm, 0): Link(latency=1000, pace=1, room=4096)}
-    near, apart = (
-        prediction(node, node.graph, 1)
-        for node in (NodeGraph(RESIDUAL, sizes_of(RESIDUAL), 1, 0, cut) for cut in ({}, links))
-    )
-    assert apart.job - near.job == pytest.approx(2000, abs=4)
+
+    def job(link=None):
+        sizes = replace(sizes_of(RESIDUAL), links={(norm, 0): link} if link else {})
+        return predict(RESIDUAL, sizes, batch=1, batches=1).job
+
+    near, far = (Link(RowFrames(24, MAC_WIDTH), 6, 512, wire) for wire in (0, 1000))
+    assert job(far) - job(near) == 2000
+    assert 0 < job(near) - job() - 2 * near.latency <= 2 * 24
+
+
+def test_sizes_with_links_keep_the_period_where_one_branch_passes_two_of_them():
+    """conv2 and norm2 on another device, relu1's way to the join on the first."""
+    placement = Placement(RESIDUAL, tuple("aaaaabbaaaaaaa"), wiring=Wiring(clock=1e9))
+    sizes, near = Sizes.of(placement.flow), sizes_of(RESIDUAL)
+    norms = 530  # cycles of a frame
+    assert predict(RESIDUAL, sizes, batch=40).period == pytest.approx(norms)
+    assert predict(RESIDUAL, replace(sizes, skews=near.skews), batch=40).period > 2 * norms
+    assert predict(RESIDUAL, replace(sizes, gradient_skews=near.gradient_skews), batch=40).period > 1.1 * norms
 
 
 def test_a_slower_clock_stretches_all_cycles():

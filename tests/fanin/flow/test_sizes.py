@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from fanin.cnn import Network, Stage
+from fanin.cnn_examples import EXAMPLES
+from fanin.cnn_parts import Placement
+from fanin.flow.link import Wiring
 from fanin.flow.sizes import SPARE, Flow
 from fanin.layers.layer import ceil_div
 from fanin.planner.model import dsl
@@ -121,3 +124,16 @@ def test_times_ascend_and_rings_shrink_towards_the_loss(name):
     assert frames[0] == max(frames)
     slower = Flow(network, 2 * flow.period)
     assert slower.period == 2 * flow.period
+
+
+def test_rings_hold_the_frames_that_are_on_their_way_over_links():
+    network = EXAMPLES["tiny"]
+    near, far = (Placement(network, tuple("aaabcaaaaa"), wiring=Wiring(clock)).flow for clock in (1e8, 1e9))
+    edges = (3, 0), (4, 0), (5, 0)  # of which two lie behind the bias's ring, and one behind the relu's
+
+    def later(*passed):
+        cycles = sum(2 * (far.links[edge].latency - near.links[edge].latency) for edge in passed)
+        return cycles / far.period
+
+    for stage, passed in (2, edges), (4, edges[2:]), (6, ()):
+        assert far.rings[stage] - near.rings[stage] == pytest.approx(later(*passed), abs=1)

@@ -8,7 +8,7 @@ from fanin.cnn_examples import EXAMPLES
 from fanin.errors import InputError
 from fanin.flow.node import Sizes
 from fanin.flow.sizes import Flow
-from fanin.flow.verdict import Stream, check_liveness, stop_of
+from fanin.flow.verdict import Stream, check_liveness, verdict_of
 
 RESIDUAL = EXAMPLES["residual"]
 SIZES = Sizes.of(Flow(RESIDUAL))
@@ -23,19 +23,19 @@ def with_depth(way, depth):
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_builds_of_the_flow_models_sizes_never_stop(name):
     network = EXAMPLES[name]
-    assert stop_of(network, Sizes.of(Flow(network))) is None
+    assert verdict_of(network, Sizes.of(Flow(network))).stop is None
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_ring_of_one_frame_is_slow_but_does_not_stop(name):
     sizes = Sizes.of(Flow(EXAMPLES[name]))
-    assert stop_of(EXAMPLES[name], replace(sizes, rings=dict.fromkeys(sizes.rings, 1))) is None
+    assert verdict_of(EXAMPLES[name], replace(sizes, rings=dict.fromkeys(sizes.rings, 1))).stop is None
 
 
 @pytest.mark.parametrize("way", ["skews", "gradient_skews"])
 def test_a_fifo_beside_windows_one_transfer_below_its_bound_stops_the_node(way):
-    assert stop_of(RESIDUAL, with_depth(way, BOUND)) is None
-    stop = stop_of(RESIDUAL, with_depth(way, BOUND - 1))
+    assert verdict_of(RESIDUAL, with_depth(way, BOUND)).stop is None
+    stop = verdict_of(RESIDUAL, with_depth(way, BOUND - 1)).stop
     assert stop is not None
     assert stop.stream == Stream(RESIDUAL.images)
 
@@ -50,6 +50,6 @@ def test_the_circle_is_said_in_one_line():
 
 
 def test_on_the_way_back_the_fork_waits():
-    stop = stop_of(RESIDUAL, with_depth("gradient_skews", BOUND - 1))
+    stop = verdict_of(RESIDUAL, with_depth("gradient_skews", BOUND - 1)).stop
     assert "the FIFO of add → relu1" in stop.full
     assert {"conv2", "norm2"} <= set(stop.empty)

@@ -33,6 +33,8 @@ HARDWARE = {
     "frames_per_second": 121_951.2,
     "of_planned": 0.9756,
     "frames_per_second_with_updates": 111_111.1,
+    "drain_and_update_cycles": 8_100,
+    "predicted": {"frames_per_second": 122_222.2, "frames_per_second_with_updates": 110_110.1},
     "devices": [
         {
             "name": "fpga0",

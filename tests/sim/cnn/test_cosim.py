@@ -207,7 +207,10 @@ def test_a_node_stops_where_and_at_what_the_flow_model_says(way, depth):
     network, stages, sizes = trial.network, trial.network.stages, Sizes.of(Flow(trial.network))
     join = next(index for index, stage in enumerate(stages) if stage.name == "add")
     sizes = replace(sizes, **{way: {**getattr(sizes, way), (join, 1): depth}})
-    cosim = NodeCosim(ClusterNode(network=network, **vars(sizes)), quiet=True)
+    cosim = NodeCosim(
+        ClusterNode(network=network, rings=sizes.rings, skews=sizes.skews, gradient_skews=sizes.gradient_skews),
+        quiet=True,
+    )
     images, labels = trial.data
     for frames in (1, 6):
         graph = NodeGraph(network, sizes, batch=frames)

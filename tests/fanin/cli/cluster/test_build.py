@@ -1,9 +1,19 @@
-"""A build that would stop is refused before anything is built."""
+"""What a build says of itself; one that would stop is refused before anything is built."""
+
+import json
+
+import pytest
 
 from fanin.cli.cluster import builds, rtl
+from fanin.cli.cluster.contents import memory_json, sizes_json
 from fanin.cli.main import main
+from fanin.cnn_examples import EXAMPLES
+from fanin.cnn_memory import MemoryMap
+from fanin.cnn_parts import Placement
 from fanin.flow.node import Sizes
+from fanin.flow.predict import predict
 from fanin.flow.sizes import Flow
+from fanin.planner.plan.network import PlannedNetwork
 
 
 def test_a_build_that_would_stop_is_refused_in_one_line_and_nothing_is_written(
@@ -14,7 +24,7 @@ def test_a_build_that_would_stop_is_refused_in_one_line_and_nothing_is_written(
     sizes = Sizes.of(Flow(network))
     norm = next(index for index, stage in enumerate(network.stages) if stage.name == "online_norm1")
     smaller = Sizes({**sizes.rings, norm: 0}, sizes.skews, sizes.gradient_skews)
-    monkeypatch.setattr(builds.Sizes, "of", staticmethod(lambda flow: smaller))
+    monkeypatch.setattr(PlannedNetwork, "sizes", smaller)
     monkeypatch.setattr(rtl, "Rtl", lambda planned, arithmetic: None)
     assert main(["cluster", "build", str(small.plan), "-o", str(tmp_path / "build")]) == 2
     out, err = capsys.readouterr()
@@ -23,3 +33,62 @@ def test_a_build_that_would_stop_is_refused_in_one_line_and_nothing_is_written(
     assert "small would stop: " in err
     assert "the ring of online_norm1" in err
     assert not (tmp_path / "build").exists()
+
+
+def test_a_build_has_its_sizes_its_verdict_and_what_is_predicted(small):
+    record = json.loads((small.build / "build.json").read_text())
+    network = builds.read_network(small.plan).network
+    sizes = Sizes.of(Flow(network))
+    assert record["sizes"] == {
+        "fifos": [],
+        "rings": [{"layer": network.stages[i].name, "frames": n} for i, n in sizes.rings.items()],
+        "connections": [],
+    }
+    assert record["liveness"]["ends"] is True
+    assert record["liveness"]["frames"] >= 2 * (1 + 2)  # two batches: a ring's frame and two more in each
+    found, said = predict(network, sizes), record["predicted"]
+    assert said["cycles_per_frame"] == pytest.approx(found.period)
+    assert said["drain_cycles"] == pytest.approx(found.drain)
+    assert said["latency_cycles"] == pytest.approx(found.results[0])
+    clock, batch = record["clock_hz"], said["batch"]
+    seconds = (batch * said["cycles_per_frame"] + said["exposed_cycles"]) / clock
+    assert said["frames_per_second_with_updates"] == pytest.approx(batch / seconds)
+
+
+def test_memory_files_say_what_lies_where(small):
+    """As the node has it: everything of the map, none of it on top of another, by the names of layers."""
+    planned = builds.read_network(small.plan)
+    (part,) = planned.placement.parts
+    found = json.loads((small.build / "memory" / f"{part.device}.json").read_text())
+    memory_map = MemoryMap(part.network, frames=3, rings=part.rings)
+    ends = 0
+    for region in found["regions"]:
+        assert region["address"] == ends
+        ends += region["bytes"]
+        layers = [n for n, stage in enumerate(part.network.stages) if stage.name == region.get("layer")]
+        name = " ".join([region["name"], *map(str, layers)])
+        assert memory_map.region(name).address == region["address"]
+    assert ends == found["bytes"] == memory_map.region("images").address
+    for region in found["of_job"]:
+        assert memory_map.region(region["name"]).size == 3 * region["bytes_per_frame"]
+    assert {"parameters", "ring"} <= {region["name"] for region in found["regions"]}
+
+
+def test_sizes_of_several_devices_have_their_connections(small):
+    """Buffers of 11,264 bytes: as many rows of 24 words, of 128 bytes in whole beats, as a power of two has."""
+    network = EXAMPLES["residual"]
+    planned = builds.read_network(small.plan)
+    apart = PlannedNetwork(
+        Placement(network, tuple("aaaabbbaaaaaaa")), planned.clock, planned.throughput, planned.cycles, ""
+    )
+    found = sizes_json(apart)
+    assert {(one["from"], one["to"]): one["frames"] for one in found["connections"]} == {
+        ("norm1", "relu1"): 128,
+        ("norm2", "add"): 128,
+        ("relu1", "add"): 128,
+    }
+    (join,) = (one for one in found["fifos"] if (one["from"], one["to"]) == ("relu1", "add"))
+    assert (join["forward"], join["backward"]) == (apart.sizes.skews[7, 1], apart.sizes.gradient_skews[7, 1])
+    host, other = map(memory_json, apart.placement.parts)
+    assert [region["name"] for region in host["of_job"]] == ["images", "labels", "results"]
+    assert other["of_job"] == []

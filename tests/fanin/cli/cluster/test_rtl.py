@@ -93,6 +93,10 @@ class TestNode:
         assert found["results"][0] == 0
         assert 0.5 < found["of_planned"] <= 1.001  # never faster than planned
         assert found["frames_per_second_with_updates"] < found["frames_per_second"]
+        predicted = found["predicted"]
+        assert predicted["cycles_per_frame"] == pytest.approx(found["cycles_per_frame"], rel=0.02)
+        after = predicted["drain_cycles"] + predicted["update_cycles"]
+        assert found["drain_and_update_cycles"] == pytest.approx(after, rel=0.02)
         names = [stage.name for stage in tiny.network.stages]
         for way in found["ways"]:
             shares = [way[f"{kind}_share"] for kind in ("busy", "starved", "blocked")]
