@@ -72,18 +72,44 @@ class Job:
         return cls(frames, batch, np.float32(-rate / batch), np.float32(-rate / last), np.float32(momentum))
 
 
+@dataclass(frozen=True, order=True)
+class Place:
+    """Between two batches of a training: so many whole epochs, and frames of the next one, lie before it."""
+
+    epoch: int = 0
+    frame: int = 0
+
+    def trained(self, frames: int) -> int:
+        """All frames before it, where an epoch has so many."""
+        return self.epoch * frames + self.frame
+
+
 @dataclass(frozen=True)
 class Stretch:
-    """What is trained between two checkpoints: frames ``first`` on of an epoch's order, counted from 0."""
+    """What is trained between two checkpoints: frames ``first`` on of an epoch's order, counted from 0.
+
+    ``ends``: whether it is the last of its epoch.
+    """
 
     epoch: int
     first: int
     job: Job
+    ends: bool
 
     @property
     def end(self) -> int:
         """The frame of the epoch behind it."""
         return self.first + self.job.frames
+
+    @property
+    def before(self) -> Place:
+        """Where it begins."""
+        return Place(self.epoch, self.first)
+
+    @property
+    def behind(self) -> Place:
+        """Where it ends."""
+        return Place(self.epoch + 1) if self.ends else Place(self.epoch, self.end)
 
 
 @dataclass(frozen=True)
@@ -126,14 +152,17 @@ class Training:
         """Which frame comes when, in an epoch counted from 0."""
         return np.random.default_rng([self.seed, epoch]).permutation(frames)
 
-    def stretches(self, frames: int) -> Iterator[Stretch]:
-        """The whole training on so many frames, from checkpoint to checkpoint."""
+    def stretches(self, frames: int, start: Place = Place()) -> Iterator[Stretch]:
+        """The training on so many frames, from checkpoint to checkpoint, from ``start`` on."""
+        return (stretch for stretch in self._stretches(frames) if stretch.before >= start)
+
+    def _stretches(self, frames: int) -> Iterator[Stretch]:
         length = frames if self.checkpoint is None else self.checkpoint * self.batch
         for epoch in range(self.epochs):
             rate = self.rate * self.schedule.share(epoch, self.epochs)
             for first in range(0, frames, length):
                 job = Job.of(min(length, frames - first), self.batch, rate, self.momentum)
-                yield Stretch(epoch, first, job)
+                yield Stretch(epoch, first, job, ends=first + job.frames == frames)
 
 
 def _check(name: str, value: float, low: float, high: float) -> None:

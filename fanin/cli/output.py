@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import math
 import os
@@ -38,7 +39,7 @@ RUN = Kind("run", RUN_FILE, "options", (REPORT_FILE, PCAP_FILE, MODEL_FILE, JOB_
 PARAM_SERVER_RUN = Kind("run", "metrics.json", "gradients_pushed", (REPORT_FILE, MODEL_FILE))
 RING_RUN = Kind("run", RUN_FILE, "all_reduces", (REPORT_FILE, STATE_FILE))
 CLUSTER_BUILD = Kind("build", "build.json", "network", ("plan", "memory", "verilog"))
-CLUSTER_RUN = Kind("run", RUN_FILE, "checkpoints", (REPORT_FILE, "build", "states"))
+CLUSTER_RUN = Kind("run", RUN_FILE, "checkpoints", (REPORT_FILE, "build", "builds", "states"))
 PLAN = Kind("plan", "plan.json", "layers", (REPORT_FILE, "connections.json", "devices"))
 SWEEP = Kind("sweep", "sweep.json", "plans", (REPORT_FILE, "plans"))
 
@@ -81,7 +82,7 @@ def check_directory(path: Path, kind: Kind = RUN) -> None:
     with _reported(path):
         if path.exists() and not path.is_dir():
             raise InputError(f"{path}: is a file; -o names a directory")
-        if path.exists() and any(path.iterdir()) and not is_kind(path, kind):
+        if path.exists() and any(map(_lasts, path.iterdir())) and not is_kind(path, kind):
             raise InputError(
                 f"{path}: exists and holds no {kind.mark} of an earlier {kind.name}; choose another -o"
             )
@@ -111,6 +112,64 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
                 file.rename(path / file.name)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def sole_writer(path: Path) -> Iterator[None]:
+    """Be the only process that writes a directory; an absent one is made, and goes if it stays empty.
+
+    The lock is the system's, on the directory itself: it ends with the process, however that ends. Where
+    directories cannot be locked, no process is refused. What a killed process had not written whole is deleted.
+    Raises InputError where another process writes it.
+    """
+    absent = [place for place in (path.absolute(), *path.absolute().parents) if not place.exists()]
+    with _reported(path):
+        path.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDONLY)
+    try:
+        if not _locked(handle):
+            raise InputError(f"{path}: another process is writing it")
+        _delete_scratch(path)
+        yield
+    finally:
+        os.close(handle)  # and unlocks
+        with contextlib.suppress(OSError):  # what is not empty stays
+            for place in absent:
+                place.rmdir()
+
+
+def has_writer(path: Path) -> bool:
+    """Whether a process is in :func:`sole_writer` of a directory."""
+    with _reported(path):
+        handle = os.open(path, os.O_RDONLY)
+    try:
+        return not _locked(handle)
+    finally:
+        os.close(handle)
+
+
+def _locked(handle: int) -> bool:
+    """Lock an open directory; False where another process has."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        pass
+    return True
+
+
+def _lasts(path: Path) -> bool:
+    """Whether it is more than what a command has not written whole."""
+    return not path.name.startswith(_SCRATCH)
+
+
+def _delete_scratch(folder: Path) -> None:
+    """Of the files of a folder, and of the folders in it."""
+    with _reported(folder):
+        for place in (folder, *(each for each in folder.iterdir() if each.is_dir())):
+            for left in place.glob(f"{_SCRATCH}*"):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def check_capture(path: Path, output: Path, kind: Kind) -> None:

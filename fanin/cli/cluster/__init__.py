@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from fanin.cli.cluster import build, check, export, init, run
+from fanin.cli.cluster import build, check, export, init, resume, run
 
-PARTS = (init, build, run, check, export)
+PARTS = (init, build, run, resume, check, export)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

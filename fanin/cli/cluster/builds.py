@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shutil
 from dataclasses import asdict, dataclass
@@ -33,6 +34,7 @@ from fanin.planner.plan.network import PlannedNetwork, read_network
 from fanin.planner.plan.plan import make_plan
 from fanin.planner.search.instance import Instance
 from fanin.planner.search.limits import Limits
+from fanin.records import Record
 from fanin.sim.cosim.arrays import Arith
 
 MODEL, CLUSTER = "digits_cnn", "arria10x1"  # where nothing is said
@@ -53,17 +55,22 @@ def execute(args: argparse.Namespace) -> int:
     from fanin.cli.cluster.rtl import Rtl, write_verilog  # Amaranth takes a second to load
 
     check_directory(args.output, CLUSTER_BUILD)
-    build = Build(read_network(args.plan), args.arith)
-    _ = build.planned.verdict  # before anything is made
+    build = planned_build(args.plan, args.arith)
     with output_directory(args.output, CLUSTER_BUILD) as folder:
-        _copy(args.plan, folder / PLAN_FOLDER, PLAN)
         machine = Rtl(build.planned, build.arithmetic)  # its simulator is kept, outside of this folder
         if args.verilog:
             write_verilog(folder / VERILOG_FOLDER, machine.cosim.nodes)
         write_memory(folder / MEMORY_FOLDER, build.planned.placement)
-        write_build(folder, build)
+        write_build(folder, build, args.plan)
     print(_summary(build, args.output))
     return 0
+
+
+def planned_build(plan: Path, arithmetic: str) -> Build:
+    """The build of a plan. Raises InputError of one line: no plan, or one whose build would stop."""
+    build = Build(read_network(plan), arithmetic)
+    _ = build.planned.verdict  # before anything is made
+    return build
 
 
 def default_build(folder: Path) -> Build:
@@ -71,24 +78,34 @@ def default_build(folder: Path) -> Build:
     instance = Instance(load_model(MODEL), load_cluster(CLUSTER))
     write_plan(folder / PLAN_FOLDER, make_plan(instance, Limits(seconds=SECONDS, workers=1)))
     build = Build(read_network(folder / PLAN_FOLDER), "c")
-    write_build(folder, build)
+    _write_mark(folder, build)
     return build
 
 
 def open_build(folder: Path) -> Build:
-    """What was built into a folder. Raises InputError of one line: no build, or not of the plan beside it."""
+    """What was built into a folder. Raises InputError of one line: no build, or not of the files beside it."""
     hint = "; build the plan first" if is_kind(folder, PLAN) else ""
     record = open_kind(folder, CLUSTER_BUILD, "fanin cluster build", hint)
     planned = read_network(folder / PLAN_FOLDER)
     if record.text("plan") != planned.digest or record.text("network") != planned.network.digest:
         raise InputError(f"{folder}: its {PLAN_FOLDER} is not the one that was built; build again")
+    _check_verilog(folder, record.record("verilog"))
     return Build(planned, record.text("arithmetic", tuple(Arith)))
 
 
-def copy_build(source: Path, target: Path) -> None:
-    """build.json and the plan, without what was made of them."""
-    _copy(source / PLAN_FOLDER, target / PLAN_FOLDER, PLAN)
-    shutil.copy(source / CLUSTER_BUILD.mark, target / CLUSTER_BUILD.mark)
+def _check_verilog(folder: Path, record: Record) -> None:
+    """Raise InputError unless the files are those that were written."""
+    found = _verilog(folder)
+    for name in record.value:
+        if found.get(name) != record.text(name):
+            cause = "was edited" if name in found else "is missing"
+            raise InputError(f"{folder / VERILOG_FOLDER / name}: {cause}; build again")
+
+
+def _verilog(folder: Path) -> dict[str, str]:
+    """SHA-256s of a build's Verilog and C headers, by name."""
+    files = sorted((folder / VERILOG_FOLDER).glob("*"))
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 def _copy(source: Path, target: Path, kind: Kind) -> None:
@@ -101,10 +118,14 @@ def _copy(source: Path, target: Path, kind: Kind) -> None:
             shutil.copy(source / name, target / name)
 
 
-def write_build(folder: Path, build: Build) -> None:
-    """build.json."""
-    folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(build_json(build), indent=2, ensure_ascii=False)
+def write_build(folder: Path, build: Build, plan: Path) -> None:
+    """The plan's files and build.json, beside the Verilog that may be there."""
+    _copy(plan, folder / PLAN_FOLDER, PLAN)
+    _write_mark(folder, build)
+
+
+def _write_mark(folder: Path, build: Build) -> None:
+    text = json.dumps(build_json(build) | {"verilog": _verilog(folder)}, indent=2, ensure_ascii=False)
     (folder / CLUSTER_BUILD.mark).write_text(text + "\n")
 
 

@@ -7,98 +7,94 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fanin.cli.cluster.checkpoint import flat
-from fanin.cli.cluster.machine import GOLDEN, RTL, Labels, Machine, NotFinite, Outputs, Progress, quiet
+from fanin.cli.cluster.checkpoint import Checkpoint, flat
+from fanin.cli.cluster.machine import FLOAT64, GOLDEN, RTL, Machine, NotFinite, Outputs, Progress, quiet
+from fanin.cli.cluster.measures import Epoch, Measures, Tally
 from fanin.cli.cluster.setup import Setup
 from fanin.cnn import Network
-from fanin.cnn_training import Stretch
+from fanin.cnn_training import Place, Stretch
 from fanin.errors import CheckFailed
 from fanin.golden.cnn.state import State
 from fanin.sim.learning.mlp import Samples
 
-_LEAST = 2.0**-126  # of a class in the loss: below that, binary32 has nothing but 0
-
-#: Takes the state behind so many epochs, and frames of the next one.
-Keep = Callable[[int, int, tuple[State, ...]], None]
-
-
-@dataclass(frozen=True)
-class Measures:
-    """Mean cross-entropy and share of right guesses of an epoch's frames, each when it was trained on.
-
-    ``accuracy``: the share of held-out frames behind the epoch.
-    """
-
-    loss: float
-    train_accuracy: float
-    accuracy: float
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """An epoch, counted from 1, and what each machine made of it."""
-
-    number: int
-    rate: float
-    measures: Mapping[str, Measures]
+#: Takes a state of the run.
+Keep = Callable[[Checkpoint], None]
 
 
 @dataclass
 class Loop:
     """A run. ``machines`` by name: the states of the first are kept; RTL is compared with the golden model.
 
-    ``frames`` have been trained, ``exact`` of them compared bit by bit; ``progress`` gets their number.
+    ``frames`` have been trained, ``exact`` of them compared bit by bit, with those before the state that it
+    begins with; ``progress`` gets their number. ``epochs``: those that it has measured itself.
     """
 
     setup: Setup
     machines: Mapping[str, Machine]
     keep: Keep
     progress: Progress
-    frames: int = 0
-    exact: int = 0
+    frames: int = field(init=False)
+    exact: int = field(init=False)
     epochs: list[Epoch] = field(default_factory=list)
+    _tallies: dict[str, Tally] = field(init=False)
+
+    def __post_init__(self) -> None:
+        about = self.setup.initial.about
+        self.frames = about.place.trained(len(self.setup.data.train))
+        self.exact = self.frames if RTL in self.machines else 0
+        self._tallies = {name: tally for name, tally in about.tallies.items() if name in self.machines}
 
     def run(self) -> None:
         """Train to the end. Raises CheckFailed of one line where a bit differs, or a NaN turns up."""
-        data = self.setup.data.train
-        for machine in self.machines.values():
-            machine.load(self.setup.initial.states)
-        self.keep(0, 0, self.setup.initial.states)
-        outputs: dict[str, list[Outputs]] = {name: [] for name in self.machines}
-        for stretch in self.setup.training.stretches(len(data)):
+        data, start = self.setup.data.train, self.setup.initial
+        for name, machine in self.machines.items():
+            machine.load(start.binary64 if name == FLOAT64 and start.binary64 else start.states)
+        if not self.setup.earlier.states:
+            self.keep(self._checkpoint(start.about.place))
+        elif len(self.setup.earlier.epochs) < start.about.epoch:  # the run ended before it had measured it
+            self._end(start.about.epoch - 1)
+        for stretch in self.setup.training.stretches(len(data), start.about.place):
+            if not stretch.first:
+                self._tallies = dict.fromkeys(self.machines, Tally())
             order = self.setup.training.order(stretch.epoch, len(data))
-            self._stretch(stretch, data[order[stretch.first : stretch.end]], outputs)
-            ends, states = stretch.end == len(data), self._primary.dump()
-            _check_finite(self.setup.network, states, stretch)
-            self.keep(stretch.epoch + ends, 0 if ends else stretch.end, states)
-            if ends:
-                self._end(stretch.epoch, data.digits[order], outputs)
-                outputs = {name: [] for name in self.machines}
+            self._stretch(stretch, data[order[stretch.first : stretch.end]])
+            found = self._checkpoint(stretch.behind)
+            _check_finite(self.setup.network, found.states, stretch)
+            self.keep(found)
+            if stretch.ends:
+                self._end(stretch.epoch)
+
+    def _checkpoint(self, place: Place) -> Checkpoint:
+        """The state now."""
+        beside = self.machines.get(FLOAT64)
+        about = self.setup.about(place, self._tallies)
+        return Checkpoint(about, self._primary.dump(), beside.dump() if beside else None)
 
     @property
     def _primary(self) -> Machine:
         return next(iter(self.machines.values()))
 
-    def _stretch(self, stretch: Stretch, frames: Samples, outputs: Mapping[str, list[Outputs]]) -> None:
+    def _stretch(self, stretch: Stretch, frames: Samples) -> None:
         """Train on the frames, and compare."""
 
         def count(frames: int) -> None:
             self.progress(self.frames + frames)
 
+        outputs = {}
         for name, machine in self.machines.items():
             progress = count if machine is self._primary else quiet
             try:
-                found = machine.train(frames.images, frames.digits, stretch.job, progress)
+                outputs[name] = machine.train(frames.images, frames.digits, stretch.job, progress)
             except NotFinite as error:
                 if name == RTL:
                     self._same_in_golden(error, stretch, frames)
                 raise CheckFailed(sentence(error, stretch)) from None
-            outputs[name].append(found)
+            self._tallies[name] = self._tallies[name].plus(outputs[name], frames.digits)
         self.frames += len(frames)
         count(0)
         if RTL in self.machines:
             where = f"epoch {stretch.epoch + 1}"
-            _compare_outputs(where, stretch.first, outputs[RTL][-1], outputs[GOLDEN][-1])
+            _compare_outputs(where, stretch.first, outputs[RTL], outputs[GOLDEN])
             compare_states(where, self.setup.network, self.machines[RTL].dump(), self.machines[GOLDEN].dump())
             self.exact += len(frames)
 
@@ -114,18 +110,13 @@ class Loop:
             other = "all is finite"
         raise CheckFailed(f"in RTL {sentence(found, stretch)}; in the golden model {other}") from None
 
-    def _end(self, epoch: int, labels: Labels, outputs: Mapping[str, list[Outputs]]) -> None:
+    def _end(self, epoch: int) -> None:
         """Measure an epoch."""
         training, test = self.setup.training, self.setup.data.test
-        found = {}
-        tested = {}
-        for name, machine in self.machines.items():
-            trained, tested[name] = np.concatenate(outputs[name]), machine.evaluate(test.images)
-            found[name] = Measures(
-                loss=_loss(trained, labels),
-                train_accuracy=_accuracy(trained, labels),
-                accuracy=_accuracy(tested[name], test.digits),
-            )
+        tested = {name: machine.evaluate(test.images) for name, machine in self.machines.items()}
+        found = {
+            name: Measures.of(self._tallies[name], outputs, test.digits) for name, outputs in tested.items()
+        }
         if RTL in self.machines:
             _compare_outputs(f"evaluation behind epoch {epoch + 1}", 0, tested[RTL], tested[GOLDEN])
         rate = training.rate * training.schedule.share(epoch, training.epochs)
@@ -166,12 +157,3 @@ def _compare_outputs(where: str, first: int, found: Outputs, golden: Outputs) ->
     if len(wrong):
         count = f"outputs of {len(wrong):,} of {len(found):,} frames are not the golden model's"
         raise CheckFailed(f"{where}: {count}, the first of them frame {first + wrong[0]:,}")
-
-
-def _loss(outputs: Outputs, labels: Labels) -> float:
-    chosen = outputs[np.arange(len(labels)), labels].astype(np.float64)
-    return float(-np.log(np.maximum(chosen, _LEAST)).mean())
-
-
-def _accuracy(outputs: Outputs, labels: Labels) -> float:
-    return float((outputs.argmax(axis=1) == labels).mean())

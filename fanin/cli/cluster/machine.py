@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from fanin.cnn import Network
 from fanin.cnn_training import Job
-from fanin.golden.cnn.state import Frames, State
+from fanin.golden.cnn.state import Frames
 from fanin.golden.fp32 import Float32
 
 RTL, GOLDEN, FLOAT64 = "rtl", "golden", "float64"  #: machines
@@ -19,6 +19,8 @@ RTL, GOLDEN, FLOAT64 = "rtl", "golden", "float64"  #: machines
 #: Softmax of each frame, of axes frame, class: binary32, or binary64 of a model in that.
 Outputs = npt.NDArray[np.floating]
 Labels = npt.NDArray[np.int64]
+AnyState = dict[str, npt.NDArray[Any]]  #: a layer's state, in a machine's own precision
+State64 = dict[str, npt.NDArray[np.float64]]  #: that of a model in binary64
 #: Is told how many frames of a call have been trained.
 Progress = Callable[[int], None]
 
@@ -38,10 +40,10 @@ class NotFinite(Exception):
 class Machine(Protocol):
     """Holds a network's state; a call carries out a job. Frames count from 0 in each call."""
 
-    def load(self, states: tuple[State, ...]) -> None:
+    def load(self, states: tuple[AnyState, ...]) -> None:
         """Take a state for that of the network."""
 
-    def dump(self) -> tuple[State, ...]:
+    def dump(self) -> tuple[AnyState, ...]:
         """The network's state."""
 
     def train(self, images: Frames, labels: Labels, job: Job, progress: Progress) -> Outputs:

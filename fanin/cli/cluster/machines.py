@@ -12,11 +12,13 @@ from fanin.cli.cluster.machine import (
     FLOAT64,
     GOLDEN,
     RTL,
+    AnyState,
     Labels,
     Machine,
     NotFinite,
     Outputs,
     Progress,
+    State64,
     one_hot,
 )
 from fanin.cli.cluster.setup import Setup
@@ -27,14 +29,17 @@ from fanin.golden.cnn.state import Frames, State
 
 
 def machines_of(setup: Setup) -> dict[str, Machine]:
-    """What a run trains on, by name, its own machine first; in binary64 where PyTorch is installed."""
+    """What a run trains on, by name, its own machine first; in binary64 where PyTorch is installed.
+
+    A run that goes on without a state in binary64 has none.
+    """
     found: dict[str, Machine] = {}
     if setup.on == RTL:
         from fanin.cli.cluster.rtl import Rtl  # Amaranth takes a second to load
 
         found[RTL] = Rtl(setup.build.planned, setup.build.arithmetic)
     found[GOLDEN] = Golden(setup.network)
-    if importlib.util.find_spec("torch"):
+    if setup.beside and importlib.util.find_spec("torch"):
         found[FLOAT64] = Float64(setup.network)
     return found
 
@@ -83,14 +88,14 @@ class Float64:
         self._network, self._make = network, Float64Network
         self._model = Float64Network(network, [{} for _ in network.stages])
 
-    def load(self, states: tuple[State, ...]) -> None:
+    def load(self, states: tuple[AnyState, ...]) -> None:
         """Go on from a state."""
         self._model = self._make(self._network, states)
 
-    def dump(self) -> tuple[State, ...]:
-        """The state now, rounded."""
+    def dump(self) -> tuple[State64, ...]:
+        """The state now, every bit of it."""
         return tuple(
-            {name: values.detach().numpy().astype(np.float32) for name, values in state.items()}
+            {name: values.detach().numpy().copy() for name, values in state.items()}
             for state in self._model.states
         )
 

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from fanin import __version__
 from fanin.cli.cluster.builds import build_json
-from fanin.cli.cluster.loop import Epoch, Loop
+from fanin.cli.cluster.loop import Loop
 from fanin.cli.cluster.machine import RTL
-from fanin.cli.cluster.setup import Setup, training_json
+from fanin.cli.cluster.measures import Epoch
+from fanin.cli.cluster.runs import Metrics, training_json
+from fanin.cli.cluster.setup import Setup
 from fanin.cli.output import finite
 from fanin.sim.learning.workloads import source_of
 
 if TYPE_CHECKING:
     from fanin.cli.cluster.rtl import Rtl
 
-Metrics = dict[str, Any]
-
 
 def metrics_of(setup: Setup, loop: Loop, checkpoints: list[str], error: str | None) -> Metrics:
     """Of a run that has ended, for better or worse. docs/systems/cluster.md, "The command", has the keys."""
     first = next(iter(loop.machines))
-    epochs = [_epoch(epoch) for epoch in loop.epochs]
+    epochs = [*setup.earlier.epochs, *map(_epoch, loop.epochs)]
     last: Metrics = epochs[-1][first] if epochs else {}
     found = {
         "fanin": __version__,
@@ -35,7 +35,7 @@ def metrics_of(setup: Setup, loop: Loop, checkpoints: list[str], error: str | No
         "frames_compared": loop.exact,
         "checkpoints": checkpoints,
         "epochs": epochs,
-        "hardware": _hardware(setup, loop),
+        "hardware": _hardware(setup, loop) or setup.earlier.hardware,
         "data": {
             "name": _lasting(setup.data.name),
             "sha256": setup.data.digest,
@@ -44,6 +44,7 @@ def metrics_of(setup: Setup, loop: Loop, checkpoints: list[str], error: str | No
         },
         "training": training_json(setup.training),
         "build": build_json(setup.build),
+        "builds": [{"folder": used.folder, "from": used.since} for used in setup.builds],
     }
     return finite(found)
 

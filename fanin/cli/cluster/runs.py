@@ -2,71 +2,102 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from fanin.cli.cluster.builds import open_build
+from fanin.cli.cluster.builds import Build, open_build
 from fanin.cli.cluster.checkpoint import Checkpoint, load_checkpoint
+from fanin.cli.cluster.machine import GOLDEN, RTL
 from fanin.cli.output import CLUSTER_RUN, open_kind
 from fanin.cnn import Network
-from fanin.cnn_training import Schedule, Stretch, Training
+from fanin.cnn_training import Place, Schedule, Training
 from fanin.errors import InputError
 from fanin.records import Record
 
-BUILD, STATES = "build", "states"  #: folders of a run
+BUILD, BUILDS, STATES = "build", "builds", "states"  #: folders of a run
+
+Metrics = dict[str, Any]
 
 
-def state_file(epoch: int, frame: int) -> str:
-    """The file of the state behind so many epochs, and frames of the next one; names sort as states follow."""
-    return f"{STATES}/epoch{epoch:06}-{frame:08}.npz"
+def state_file(place: Place) -> str:
+    """The file of the state at a place of the training; names sort as states follow."""
+    return f"{STATES}/epoch{place.epoch:06}-{place.frame:08}.npz"
+
+
+@dataclass(frozen=True)
+class Used:
+    """A build of a run, in one of its folders, which has trained from the state ``since`` on."""
+
+    folder: str
+    since: str
+    build: Build
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run. ``states``: files in its folder, the first one before any training."""
+    """A run. ``states``: files in its folder, the first one before any training.
+
+    ``epochs`` and ``hardware`` are as run.json has them.
+    """
 
     folder: Path
-    network: Network
+    builds: tuple[Used, ...]
+    on: str
     training: Training
     data: str
     data_digest: str
     states: tuple[str, ...]
+    epochs: tuple[Metrics, ...]
+    hardware: Metrics | None
     error: str | None  #: why it has not trained to its end, if it has not
+
+    @property
+    def network(self) -> Network:
+        """Of its last build; the model is the same in all."""
+        return self.builds[-1].build.planned.network
 
     def check_states(self, frames: int) -> None:
         """Raise InputError unless the states are those of the training on so many frames, up to some stretch.
 
         A run that trained to its end has all of them.
         """
-        due = [state_file(0, 0)]
-        for stretch in self.training.stretches(frames):
-            ends = stretch.end == frames
-            due.append(state_file(stretch.epoch + ends, 0 if ends else stretch.end))
-        mark, found = self.folder / CLUSTER_RUN.mark, list(self.states)
+        places = [Place(), *(stretch.behind for stretch in self.training.stretches(frames))]
+        due, mark, found = [*map(state_file, places)], self.folder / CLUSTER_RUN.mark, list(self.states)
         wrong = next((name for name, right in zip(found, due, strict=False) if name != right), None)
         if wrong or len(found) > len(due):
             raise InputError(f"{mark}: checkpoints: {wrong or found[len(due)]} is no state of this training")
         if self.error is None and len(found) < len(due):
             raise InputError(f"{mark}: checkpoints: names {len(found)} of {len(due)} states")
 
+    def used_for(self, name: str) -> Used:
+        """What trained to a state; for the first one, what began with it."""
+        return next((used for used in reversed(self.builds) if used.since < name), self.builds[0])
+
     def state(self, name: str) -> Checkpoint:
-        """One of its states. Raises InputError."""
-        found = load_checkpoint(self.folder / name, self.network)
-        if found.about.network != self.network.digest or found.about.data != self.data_digest:
-            raise InputError(f"{self.folder / name}: is a state of another run")
+        """One of its states. Raises InputError of one line for one that is not whole, or another's."""
+        path, network = self.folder / name, self.used_for(name).build.planned.network
+        found = load_checkpoint(path, network)
+        about = found.about
+        if (about.network, about.data, about.training) != (
+            network.digest,
+            self.data_digest,
+            training_json(self.training),
+        ):
+            raise InputError(f"{path}: is a state of another run")
+        if state_file(about.place) != name:
+            raise InputError(f"{path}: is the state behind epoch {about.epoch} and {about.frame:,} frames")
         return found
 
-    def place(self, name: str, stretch: Stretch | None, frames: int) -> Checkpoint:
-        """The state behind a stretch of epochs of so many frames, or before the first. Raises InputError."""
-        found = self.state(name)
-        ends = stretch is not None and stretch.end == frames
-        epoch = stretch.epoch + ends if stretch else 0
-        frame = 0 if stretch is None or ends else stretch.end
-        if (found.about.epoch, found.about.frame) != (epoch, frame):
-            raise InputError(
-                f"{self.folder / name}: is not the state behind epoch {epoch} and {frame:,} frames"
-            )
-        return found
+    def last_whole(self) -> tuple[str, Checkpoint, InputError | None]:
+        """The newest state that is whole, and what is wrong with the very newest. Raises InputError."""
+        newest = None
+        for name in reversed(self.states):
+            try:
+                return name, self.state(name), newest
+            except InputError as error:
+                newest = newest or error
+        raise InputError(f"{self.folder}: none of its states is whole: {newest}")
 
 
 def open_run(folder: Path) -> Run:
@@ -75,15 +106,28 @@ def open_run(folder: Path) -> Run:
     data, states = record.record("data"), record.texts("checkpoints")
     error = record.value.get("error")
     if not states:
-        raise record.wrong('"checkpoints" must name a state at least')
+        raise InputError(f"{folder}: has no state: it was stopped before it had kept its first one")
+    hardware = record.value.get("hardware")
     return Run(
         folder=folder,
-        network=open_build(folder / BUILD).planned.network,
+        builds=_builds(folder, record.records("builds")),
+        on=record.text("on", (RTL, GOLDEN)),
         training=_training(record.record("training")),
         data=data.text("name"),
         data_digest=data.text("sha256"),
         states=states,
+        epochs=tuple(epoch.value for epoch in record.records("epochs")),
+        hardware=hardware if isinstance(hardware, dict) else None,
         error=error if isinstance(error, str) else None,
+    )
+
+
+def _builds(folder: Path, records: list[Record]) -> tuple[Used, ...]:
+    if not records:
+        raise InputError(f"{folder / CLUSTER_RUN.mark}: builds: must name one at least")
+    return tuple(
+        Used(name := record.text("folder"), record.text("from"), open_build(folder / name))
+        for record in records
     )
 
 
@@ -99,3 +143,8 @@ def _training(record: Record) -> Training:
             checkpoint=record.optional("checkpoint"),
         )
     )
+
+
+def training_json(training: Training) -> dict[str, Any]:
+    """The hyper-parameters as JSON."""
+    return asdict(training) | {"schedule": str(training.schedule)}

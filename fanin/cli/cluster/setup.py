@@ -3,37 +3,68 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from fanin.cli.cluster.builds import Build, copy_build, default_build, open_build
+from fanin.cli.cluster.builds import PLAN_FOLDER, Build, default_build, open_build, write_build
 from fanin.cli.cluster.checkpoint import About, Checkpoint, load_checkpoint
+from fanin.cli.cluster.measures import Tally
+from fanin.cli.cluster.runs import BUILD, Metrics, Run, Used, state_file, training_json
 from fanin.cnn import Network
-from fanin.cnn_training import Schedule, Training
+from fanin.cnn_training import Place, Schedule, Training
 from fanin.errors import InputError
 from fanin.golden.cnn.network import initial_state
 from fanin.sim.learning.images import ImageSet, load_images
 
 
 @dataclass(frozen=True)
-class Setup:
-    """A run as it was asked for. ``on``: rtl or golden."""
+class Earlier:
+    """What a run had, up to the state that it goes on from; a new one has nothing.
 
-    build: Build
+    ``epochs`` and ``hardware`` are as run.json has them.
+    """
+
+    states: tuple[str, ...] = ()
+    epochs: tuple[Metrics, ...] = ()
+    hardware: Metrics | None = None
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A run as it was asked for. ``builds``: all that it has used, its own the last. ``on``: rtl or golden."""
+
+    builds: tuple[Used, ...]
     data: ImageSet
     training: Training
     initial: Checkpoint
     on: str
+    earlier: Earlier = Earlier()
+
+    @property
+    def build(self) -> Build:
+        """What trains."""
+        return self.builds[-1].build
 
     @property
     def network(self) -> Network:
         """What is trained."""
         return self.build.planned.network
 
-    def about(self, epoch: int, frame: int) -> About:
-        """What a state is of, so many epochs and frames behind the first one."""
-        return replace(self.initial.about, epoch=epoch, frame=frame)
+    @property
+    def beside(self) -> bool:
+        """Whether the network in binary64 may train beside: from the first state on, or not at all."""
+        return not self.earlier.states or self.initial.binary64 is not None
+
+    def about(self, place: Place, tallies: Mapping[str, Tally]) -> About:
+        """What a state is of, at a place behind the first one."""
+        return replace(
+            self.initial.about,
+            network=self.network.digest,
+            epoch=place.epoch,
+            frame=place.frame,
+            tallies=dict(tallies),
+        )
 
 
 def training_of(args: argparse.Namespace) -> Training:
@@ -59,20 +90,29 @@ def setup_of(args: argparse.Namespace, folder: Path) -> Setup:
         build = default_build(folder)
     else:
         build = open_build(args.build)
-        copy_build(args.build, folder)
+        write_build(folder, build, args.build / PLAN_FOLDER)
     network = build.planned.network
     data = images_of(args.data, network)
     if training.batch > len(data.train):
         raise InputError(
             f"--batch must be at most {len(data.train):,}, the frames of {args.data}, not {args.batch:,}"
         )
-    return Setup(build, data, training, _initial(args, network, data, training), args.on)
+    builds = (Used(BUILD, state_file(Place()), build),)
+    return Setup(builds, data, training, _initial(args, network, data, training), args.on)
 
 
 def images_of(data: str, network: Network) -> ImageSet:
     """Images that the network takes. Raises InputError."""
     shape, labels = (network.stages[n].layer.output for n in (network.images, network.labels))
     return load_images(data, shape, labels.words)
+
+
+def images_again(run: Run) -> ImageSet:
+    """The images that a run was trained on. Raises InputError where they are not what they were."""
+    data = images_of(run.data, run.network)
+    if data.digest != run.data_digest:
+        raise InputError(f"{run.data}: is not what {run.folder} was trained on")
+    return data
 
 
 def _initial(args: argparse.Namespace, network: Network, data: ImageSet, training: Training) -> Checkpoint:
@@ -89,10 +129,6 @@ def _initial(args: argparse.Namespace, network: Network, data: ImageSet, trainin
         epoch=0,
         frame=0,
         training=training_json(training),
+        tallies={},
     )
     return Checkpoint(about, first.states)
-
-
-def training_json(training: Training) -> dict[str, Any]:
-    """The hyper-parameters as JSON."""
-    return asdict(training) | {"schedule": str(training.schedule)}

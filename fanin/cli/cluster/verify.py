@@ -9,7 +9,7 @@ from fanin.cli.cluster.loop import compare_states, sentence
 from fanin.cli.cluster.machine import NotFinite, quiet
 from fanin.cli.cluster.machines import Golden
 from fanin.cli.cluster.runs import open_run
-from fanin.cli.cluster.setup import images_of
+from fanin.cli.cluster.setup import images_again
 from fanin.cli.output import print_json
 from fanin.cli.progress import StatusLine
 from fanin.errors import CheckFailed, InputError
@@ -18,27 +18,24 @@ from fanin.errors import CheckFailed, InputError
 def verify(folder: Path, as_json: bool) -> int:
     """Print a line for every state that the golden model does not come to; 1 where there is one."""
     run = open_run(folder)
-    data = images_of(run.data, run.network)
-    if data.digest != run.data_digest:
-        raise InputError(f"{run.data}: is not what {folder} was trained on")
-    machine, frames = Golden(run.network), len(data.train)
+    data = images_again(run)
+    frames = len(data.train)
     run.check_states(frames)
     if len(run.states) < 2:
         cause = f": {run.error}" if run.error else ""
         raise InputError(f"{folder}: has no state behind its first, so that there is nothing to check{cause}")
-    stretches = [None, *run.training.stretches(frames)]
     complaints: list[str] = []
     with StatusLine() as status:
-        ways = list(pairwise(zip(run.states, stretches, strict=False)))
-        for (before, behind), (name, stretch) in ways:
+        ways = list(zip(pairwise(run.states), run.training.stretches(frames), strict=False))
+        for (before, name), stretch in ways:
             status.show(f"{name}, {len(ways)} states")
-            assert stretch is not None  # only the first state has none
-            machine.load(run.place(before, behind, frames).states)
-            found = run.place(name, stretch, frames)
+            network = run.used_for(name).build.planned.network
+            machine, found = Golden(network), run.state(name)
+            machine.load(run.state(before).states)
             chosen = run.training.order(stretch.epoch, frames)[stretch.first : stretch.end]
             try:
                 machine.train(data.train.images[chosen], data.train.digits[chosen], stretch.job, quiet)
-                compare_states(name, run.network, found.states, machine.dump())
+                compare_states(name, network, found.states, machine.dump())
             except NotFinite as error:
                 complaints.append(f"{name}: {sentence(error, stretch)}")
             except CheckFailed as error:

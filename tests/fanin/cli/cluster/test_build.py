@@ -1,6 +1,7 @@
-"""What a build says of itself; one that would stop is refused before anything is built."""
+"""What a build says of itself, and which are refused: what would stop, what was edited."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ from fanin.flow.node import Sizes
 from fanin.flow.predict import predict
 from fanin.flow.sizes import Flow
 from fanin.planner.plan.network import PlannedNetwork
+from tests.fanin.cli.cluster.runs import refusal, run
 
 
 def test_a_build_that_would_stop_is_refused_in_one_line_and_nothing_is_written(
@@ -92,3 +94,41 @@ def test_sizes_of_several_devices_have_their_connections(small):
     host, other = map(memory_json, apart.placement.parts)
     assert [region["name"] for region in host["of_job"]] == ["images", "labels", "results"]
     assert other["of_job"] == []
+
+
+@pytest.fixture
+def with_verilog(small, tmp_path, monkeypatch):
+    """A build with ``--verilog``, as if its node were this text."""
+
+    def write_verilog(folder, nodes):
+        folder.mkdir()
+        (folder / "fpga0.v").write_text("module cluster_node();\nendmodule\n")
+        (folder / "fpga0.h").write_text("#define FANIN\n")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rtl, "Rtl", lambda planned, arithmetic: SimpleNamespace(cosim=SimpleNamespace(nodes={})))
+        patch.setattr(rtl, "write_verilog", write_verilog)
+        words = ["build", small.plan, "-o", tmp_path / "build", "--verilog"]
+        assert main(["cluster", *map(str, words)]) == 0
+    return tmp_path / "build"
+
+
+def test_a_build_with_verilog_trains_and_the_run_keeps_what_it_needs_of_it(small, with_verilog, tmp_path):
+    paths = SimpleNamespace(**vars(small) | {"build": with_verilog})
+    assert run(paths, tmp_path / "run", "--epochs", "1") == 0
+    assert set(json.loads((with_verilog / "build.json").read_text())["verilog"]) == {"fpga0.h", "fpga0.v"}
+    assert sorted(path.name for path in (tmp_path / "run/build").iterdir()) == ["build.json", "plan"]
+    assert builds.open_build(tmp_path / "run/build") == builds.open_build(with_verilog)
+    assert main(["cluster", "check", str(tmp_path / "run")]) == 0
+
+
+@pytest.mark.parametrize("name", ["fpga0.v", "fpga0.h"])
+def test_verilog_that_was_edited_or_is_missing_is_refused(small, with_verilog, tmp_path, capsys, name):
+    file = with_verilog / "verilog" / name
+    words = "cluster", "run", with_verilog, small.data, "--on", "golden", "-o", tmp_path / "run"
+    capsys.readouterr()
+    file.write_text(file.read_text() + "\n")
+    assert refusal(capsys, *words) == f"{file}: was edited; build again"
+    file.unlink()
+    assert refusal(capsys, *words) == f"{file}: is missing; build again"
+    assert not (tmp_path / "run").exists()

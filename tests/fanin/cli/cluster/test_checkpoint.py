@@ -9,6 +9,7 @@ import pytest
 
 from fanin.cli.cluster.checkpoint import About, Checkpoint, flat, load_checkpoint, save_checkpoint
 from fanin.cli.cluster.initial import take
+from fanin.cli.cluster.measures import Tally
 from fanin.errors import InputError
 from fanin.golden.cnn.network import initial_state
 from fanin.planner.model.load import load_model
@@ -59,6 +60,21 @@ def test_a_state_comes_back_bit_by_bit(network, state, saved):
     assert set(np.load(saved)) == {"about", "sha256", *flat(network, state)}
 
 
+def test_the_state_in_binary64_and_the_tallies_come_back(network, state, tmp_path):
+    """And so do the others; for first parameters only these count."""
+    path, about = (
+        tmp_path / "state.npz",
+        About(network.name, network.model_digest, tallies={"rtl": Tally(3, 0.1, 2)}),
+    )
+    finer = tuple({name: np.float64(1) / 3 + np.zeros(v.shape) for name, v in each.items()} for each in state)
+    save_checkpoint(path, network, Checkpoint(about, tuple(initial_state(network, 5)), finer))
+    found = load_checkpoint(path, network)
+    assert bits(network, found.binary64) == bits(network, finer)
+    assert bits(network, found.states) == bits(network, tuple(initial_state(network, 5)))
+    assert found.about == about
+    assert bits(network, take(path, network)) == bits(network, tuple(initial_state(network, 5)))
+
+
 def test_parameters_of_another_run_begin_without_its_velocity(network, tmp_path):
     arrays = {
         n: np.random.default_rng(1).random(v.shape, np.float32)
@@ -85,6 +101,15 @@ def test_a_bit_that_fell_over_is_seen(saved, network):
     assert refusal(load_checkpoint, saved, network).startswith(
         f"{saved}: no NumPy archive of numbers: Bad CRC-32"
     )
+
+
+def test_a_bit_that_makes_an_array_an_encrypted_one_is_seen(saved, network):
+    content = bytearray(saved.read_bytes())
+    content[content.rindex(b"PK\1\2") + 8] ^= 1  # flags of the last array, in the archive's directory
+    saved.write_bytes(content)
+    said = refusal(load_checkpoint, saved, network)
+    assert said.startswith(f"{saved}: no NumPy archive of numbers: File ")
+    assert "is encrypted" in said
 
 
 def test_arrays_of_two_states_are_torn(saved, network):

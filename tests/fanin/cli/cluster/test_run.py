@@ -14,29 +14,12 @@ import pytest
 
 from fanin.cli.cluster import execute, machines
 from fanin.cli.cluster.builds import open_build
-from fanin.cli.cluster.checkpoint import flat, load_checkpoint, save_checkpoint
+from fanin.cli.cluster.checkpoint import load_checkpoint, save_checkpoint
 from fanin.cli.cluster.runs import open_run
 from fanin.cli.main import main
 from fanin.cnn_training import Training
 from fanin.errors import ToolFailed
-
-
-def run(small, output, *options):
-    """A run's exit status."""
-    words = [
-        "cluster",
-        "run",
-        small.build,
-        small.data,
-        "--on",
-        "golden",
-        "--batch",
-        "8",
-        "-o",
-        output,
-        *options,
-    ]
-    return main([str(word) for word in words])
+from tests.fanin.cli.cluster.runs import bits, refusal, run
 
 
 @pytest.fixture(scope="module")
@@ -49,21 +32,6 @@ def done(small, tmp_path_factory):
 @pytest.fixture
 def copy(done, tmp_path):
     return shutil.copytree(done, tmp_path / "copy")
-
-
-def bits(folder, name):
-    found = open_run(folder)
-    return {key: values.tobytes() for key, values in flat(found.network, found.state(name).states).items()}
-
-
-def refusal(capsys, *words):
-    """What is said of a command that is refused; nothing goes to stdout."""
-    assert main([str(word) for word in words]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("fanin: error: ")
-    assert err.count("\n") == 1
-    return err.removeprefix("fanin: error: ").strip()
 
 
 def test_a_run_keeps_its_build_its_states_and_a_report(small, done):
@@ -155,7 +123,7 @@ class TestCheck:
         first.write_bytes(second.read_bytes())
         second.write_bytes(content)
         said = refusal(capsys, "cluster", "check", copy)
-        assert said == f"{first}: is not the state behind epoch 1 and 0 frames"
+        assert said == f"{first}: is the state behind epoch 2 and 0 frames"
 
     def test_other_data_is_refused(self, copy, capsys, tmp_path):
         record = json.loads((copy / "run.json").read_text())

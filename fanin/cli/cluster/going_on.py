@@ -1,0 +1,104 @@
+"""What ``fanin cluster resume`` does: train a run to its end, from its last state, on its build or another."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from fanin.cli.cluster.builds import PLAN_FOLDER, Build, open_build, planned_build, write_build
+from fanin.cli.cluster.checkpoint import Checkpoint
+from fanin.cli.cluster.execute import UNENDED, Kept, end, write_metrics
+from fanin.cli.cluster.runs import BUILDS, Metrics, Run, Used, open_run
+from fanin.cli.cluster.setup import Earlier, Setup, images_again
+from fanin.cli.output import CLUSTER_BUILD, CLUSTER_RUN, PLAN, is_kind, open_kind, print_json, sole_writer
+from fanin.cli.progress import StatusLine
+from fanin.errors import InputError
+from fanin.sim.learning.images import ImageSet
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Carry out the command; 0, too, for a run that has come to its end. Raises as ``cluster run`` does."""
+    folder: Path = args.folder
+    record = open_kind(folder, CLUSTER_RUN, "fanin cluster run").value
+    with sole_writer(folder):
+        run = open_run(folder)
+        data = images_again(run)
+        run.check_states(len(data.train))
+        name, state, damage = run.last_whole()
+        if run.error is None and damage is None:
+            _tell_ended(folder, record if args.json else None)
+            return 0
+        if damage:
+            _warn(f"{damage}; goes on from {folder / name}")
+        if state.binary64 and not importlib.util.find_spec("torch"):
+            _warn("PyTorch is not installed: goes on without the network in binary64")
+        setup = _setup(run, data, name, state, args.plan)
+        with StatusLine() as status:
+            kept = Kept(folder, setup, status)
+            if setup.builds[-1].folder not in {used.folder for used in run.builds}:
+                _write_build(folder / setup.builds[-1].folder, setup.build, args.plan)
+            write_metrics(folder, kept.metrics(UNENDED))
+            stop = kept.train()
+        return end(kept, stop, args.json)
+
+
+def _warn(text: str) -> None:
+    print(f"fanin: warning: {text}", file=sys.stderr)
+
+
+def _tell_ended(folder: Path, metrics: Metrics | None) -> None:
+    if metrics is None:
+        print(f"{folder}: has come to its end")
+    else:
+        print_json(metrics)
+
+
+def _setup(run: Run, data: ImageSet, name: str, state: Checkpoint, other: Path | None) -> Setup:
+    """The rest of a run behind a state, on its last build or on another."""
+    measured = run.epochs[: state.about.epoch]
+    if len(measured) < state.about.epoch - 1:  # the last one may have been stopped before it was measured
+        mark = run.folder / CLUSTER_RUN.mark
+        raise InputError(f"{mark}: epochs: has {len(measured)} in front of {name}")
+    used = replace(run.builds[-1], since=name) if other is None else _other(run, name, other)
+    same = used.folder == run.builds[-1].folder
+    return Setup(
+        builds=_builds(run, used),
+        data=data,
+        training=run.training,
+        initial=state,
+        on=run.on,
+        earlier=Earlier(run.states[: run.states.index(name) + 1], measured, run.hardware if same else None),
+    )
+
+
+def _builds(run: Run, used: Used) -> tuple[Used, ...]:
+    """What has trained the run up to a state, and what trains it from there on."""
+    before = tuple(one for one in run.builds if one.since < used.since) or run.builds[:1]
+    return before if before[-1].folder == used.folder else (*before, used)
+
+
+def _other(run: Run, name: str, place: Path) -> Used:
+    """What a plan or a build comes to, in a folder of the run. Raises InputError for one of another model."""
+    if is_kind(place, CLUSTER_BUILD):
+        build = open_build(place)
+    elif is_kind(place, PLAN):
+        build = planned_build(place, run.builds[-1].build.arithmetic)
+    else:
+        raise InputError(f"{place}: holds no {PLAN.mark} of fanin plan, no {CLUSTER_BUILD.mark}")
+    network = build.planned.network
+    if network.model_digest != run.network.model_digest:
+        model = network.name if network.name != run.network.name else "another model of that name"
+        raise InputError(f"{place}: is a plan of {model}, not of {run.network.name}")
+    folders = {used.build.planned.digest + used.build.arithmetic: used.folder for used in run.builds}
+    free = next(f"{BUILDS}/{n}" for n in range(2, len(folders) + 3) if f"{BUILDS}/{n}" not in folders.values())
+    return Used(folders.get(build.planned.digest + build.arithmetic, free), name, build)
+
+
+def _write_build(folder: Path, build: Build, source: Path) -> None:
+    """Keep a build, from the folder of a plan or a build, in place of what a killed run has left of one."""
+    shutil.rmtree(folder, ignore_errors=True)
+    write_build(folder, build, source / PLAN_FOLDER if is_kind(source, CLUSTER_BUILD) else source)

@@ -1,0 +1,35 @@
+"""``fanin cluster resume``: a run that was stopped goes on from its last state."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fanin.cli.cache import add_no_cache
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the part and its options."""
+    parser = parts.add_parser(
+        "resume",
+        help="go on with a run that was stopped",
+        description="Go on with a run from its last whole state, in its folder, to the bits of a run that was "
+        "never stopped; or on another cluster, to the bits that the other plan has from that state on.",
+    )
+    parser.add_argument("folder", type=Path, metavar="RUN", help="the folder of fanin cluster run")
+    parser.add_argument(
+        "--plan",
+        type=Path,
+        metavar="OTHER",
+        help="what it goes on on: another plan of the same network, or a folder of fanin cluster build",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    add_no_cache(parser, "of a run in RTL, ")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train what is left."""
+    from fanin.cli.cluster.going_on import execute
+
+    return execute(args)
