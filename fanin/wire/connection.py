@@ -17,13 +17,14 @@ from fanin.wire.ethernet import (
     internet_checksum,
 )
 from fanin.wire.fields import Field, byte_length, pack_fields, unpack_fields
-from fanin.wire.link import ETHERTYPE_LINK, LINK_PORT, TOS_SHIFT, LinkFormat
+from fanin.wire.link import ETHERTYPE_LINK, LINK_PORT, MAX_FRAMES, TOS_SHIFT, LinkFormat
 
 VERSION = 2  # 1 is the ring's, on the same EtherType
 WORD_BYTES = 4
 MAX_PAYLOAD_BYTES = 1408  # with all headers less than 1,500, in whole beats of 64
 MIN_PAYLOAD_BYTES = 32  # so that a frame is no shorter than Ethernet's shortest
 MAX_PAYLOAD_WORDS = MAX_PAYLOAD_BYTES // WORD_BYTES
+IN_FLIGHT_BYTES = 8 * MAX_PAYLOAD_BYTES  # 40 Gb/s for 2.2 µs
 
 CONNECTION = (
     Field("version", 4, "2"),
@@ -43,6 +44,36 @@ CONNECTION_LINK = LinkFormat(
     data=("words", "frame"),
     limit="limit",
 )
+
+
+@dataclass(frozen=True)
+class RowFrames:
+    """How a row of ``row`` words is cut into frames, on beats of ``data_width`` bits."""
+
+    row: int
+    data_width: int
+
+    @property
+    def beats(self) -> int:
+        """Of a row, padded to whole beats and to the shortest payload."""
+        unit = max(self.data_width // 8, MIN_PAYLOAD_BYTES)
+        return -(-self.row * WORD_BYTES // unit) * unit * 8 // self.data_width
+
+    @property
+    def frame_beats(self) -> int:
+        """Of the longest frame's payload."""
+        return min(8 * MAX_PAYLOAD_BYTES // self.data_width, self.beats)
+
+    @property
+    def frames(self) -> int:
+        """Of a row."""
+        return -(-self.beats // self.frame_beats)
+
+    @property
+    def in_flight(self) -> int:
+        """The power of two whose frames, of a row's average length, have ``IN_FLIGHT_BYTES``."""
+        needed = -(-8 * IN_FLIGHT_BYTES * self.frames // (self.beats * self.data_width))
+        return min(max(2, 1 << (needed - 1).bit_length()), MAX_FRAMES)
 
 
 @dataclass(frozen=True)

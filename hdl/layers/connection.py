@@ -26,14 +26,12 @@ from fanin.hdl.net.link.link import ReliableLink
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 from fanin.layers.family import WORD_BITS
-from fanin.wire.connection import CONNECTION, CONNECTION_LINK, MAX_PAYLOAD_BYTES, MIN_PAYLOAD_BYTES
+from fanin.wire.connection import CONNECTION, CONNECTION_LINK, RowFrames
 from fanin.wire.ethernet import Encap
 from fanin.wire.fields import field_bits
-from fanin.wire.link import MAX_FRAMES
 
 RUN_BITS = field_bits(CONNECTION, "run")
 CONNECTION_BITS = field_bits(CONNECTION, "connection")
-IN_FLIGHT_BYTES = 8 * MAX_PAYLOAD_BYTES  # 40 Gb/s for 2.2 µs
 
 
 class ConnectionJob(data.Struct):
@@ -128,15 +126,11 @@ class Connection(wiring.Component):
         self.row = row
         self.rows = rows
         self.beat_words = data_width // WORD_BITS
-        unit = max(
-            self.beat_words, 8 * MIN_PAYLOAD_BYTES // WORD_BITS
-        )  # words to whose multiple a row is padded
-        self.row_beats = -(-row // unit) * unit // self.beat_words
-        self.frame_beats = min(8 * MAX_PAYLOAD_BYTES // data_width, self.row_beats)
-        self.row_frames = -(-self.row_beats // self.frame_beats)
+        cut = RowFrames(row, data_width)
+        self.row_beats, self.frame_beats, self.row_frames = cut.beats, cut.frame_beats, cut.frames
         self.data_width = data_width
         self.encap = encap
-        self.frames = frames or self._frames(data_width)
+        self.frames = frames or cut.in_flight
         self.published = published
         super().__init__(
             {
@@ -153,11 +147,6 @@ class Connection(wiring.Component):
                 "counters": Out(LinkCounters),
             }
         )
-
-    def _frames(self, data_width: int) -> int:
-        """The power of two whose frames, of a row's average length, have IN_FLIGHT_BYTES."""
-        needed = -(-8 * IN_FLIGHT_BYTES * self.row_frames // (self.row_beats * data_width))
-        return min(max(2, 1 << (needed - 1).bit_length()), MAX_FRAMES)
 
     def elaborate(self, platform: Any) -> Module:
         """The same way out and in: words, Gearbox, beats of a row, frames."""
@@ -202,7 +191,10 @@ class Connection(wiring.Component):
             source = f"peer_{kind}" if end in ("previous", "next") else name
             m.d.comb += link.job[name].eq(self.job[source])
         m.d.comb += [
-            *(getattr(link, name).eq(getattr(self, name)) for name in ("start", "watch", "reset")),
+            link.start.eq(self.start),
+            link.reset.eq(self.reset),
+            # What comes gets the whole of ``timeout``, however long nothing had come before it.
+            link.watch.eq(self.watch & ~link.tx.valid),
             self.control.eq(link.is_control),
             self.status.eq(link.status),
             self.counters.eq(link.counters),

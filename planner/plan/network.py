@@ -20,6 +20,14 @@ from fanin.records import open_record
 
 
 @dataclass(frozen=True)
+class Rates:
+    """What a device's memory and its network carry, in bits per second, each way."""
+
+    dram: int
+    network: int
+
+
+@dataclass(frozen=True)
 class PlannedNetwork:
     """A network on its devices, and what the plan promises of it.
 
@@ -31,6 +39,7 @@ class PlannedNetwork:
     throughput: Fraction  #: frames a second, updates apart
     cycles: tuple[int, ...]
     digest: str  #: of the plan
+    rates: Mapping[str, Rates]  #: by device, of those that have stages
 
     @property
     def network(self) -> Network:
@@ -57,7 +66,9 @@ def read_network(folder: Path) -> PlannedNetwork:
     clock = _clock(path, plan)
     network = _checked(str(path), Network(open_record(path).text("model"), _stages(plan)))
     cycles = tuple(layer.figures["cycles"] for layer in plan.layers)
-    return PlannedNetwork(_placed(path, plan, network), clock, plan.throughput, cycles, digest)
+    placement = _placed(path, plan, network)
+    rates = {one.name: Rates(one.dram, one.network) for one in plan.devices if one.name in placement.names}
+    return PlannedNetwork(placement, clock, plan.throughput, cycles, digest, rates)
 
 
 def _checked(where: str, network: Network) -> Network:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin import __version__
+from fanin.cli.cluster.conditions import ENCAPS, LINKS, RELIABLE_L2, Wires, wires_of
 from fanin.cli.output import (
     CLUSTER_BUILD,
     PLAN,
@@ -42,10 +43,11 @@ PLAN_FOLDER, VERILOG_FOLDER = "plan", "verilog"
 
 @dataclass(frozen=True)
 class Build:
-    """A node that was built. ``arithmetic``: what its operators run as in the co-simulation, c or rtl."""
+    """Nodes that were built. ``arithmetic``: what their operators run as in the co-simulation, c or rtl."""
 
     planned: PlannedNetwork
     arithmetic: str
+    wires: Wires = RELIABLE_L2
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -53,11 +55,14 @@ def execute(args: argparse.Namespace) -> int:
     from fanin.cli.cluster.rtl import Rtl, write_verilog  # Amaranth takes a second to load
 
     check_directory(args.output, CLUSTER_BUILD)
-    build = Build(read_network(args.plan), args.arith)
+    planned = read_network(args.plan)
+    build = Build(planned, args.arith, wires_of(args, planned.placement))
     check_liveness(build.planned.network, Sizes.of(build.planned.placement.flow))
     with output_directory(args.output, CLUSTER_BUILD) as folder:
         _copy(args.plan, folder / PLAN_FOLDER, PLAN)
-        machine = Rtl(build.planned, build.arithmetic)  # its simulator is kept, outside of this folder
+        machine = Rtl(
+            build.planned, build.arithmetic, build.wires
+        )  # its simulator is kept, outside of this folder
         if args.verilog:
             write_verilog(folder / VERILOG_FOLDER, machine.cosim.nodes)
         write_build(folder, build)
@@ -81,7 +86,8 @@ def open_build(folder: Path) -> Build:
     planned = read_network(folder / PLAN_FOLDER)
     if record.text("plan") != planned.digest or record.text("network") != planned.network.digest:
         raise InputError(f"{folder}: its {PLAN_FOLDER} is not the one that was built; build again")
-    return Build(planned, record.text("arithmetic", tuple(Arith)))
+    wires = Wires(record.text("link", LINKS), record.text("encap", ENCAPS))
+    return Build(planned, record.text("arithmetic", tuple(Arith)), wires)
 
 
 def copy_build(source: Path, target: Path) -> None:
@@ -119,6 +125,7 @@ def build_json(build: Build) -> dict[str, Any]:
         "clock_hz": planned.clock,
         "throughput": float(planned.throughput),
         "arithmetic": build.arithmetic,
+        **asdict(build.wires),
         "layers": [
             {"name": stage.name, "kind": stage.layer.kind, "device": device, "cycles": cycles}
             | asdict(stage.parallelism)
@@ -133,7 +140,11 @@ def _summary(build: Build, output: Path) -> str:
     planned = build.planned
     facts = [
         ["layers", str(len(planned.network.stages))],
-        *([["connections", str(count)]] if (count := len(planned.placement.connections)) else []),
+        *(
+            [["connections", f"{count}, {build.wires.link}, {build.wires.encap.upper()}"]]
+            if (count := len(planned.placement.connections))
+            else []
+        ),
         ["planned", f"{float(planned.throughput):,.2f} frames/s at {planned.clock / 1e6:g} MHz"],
         ["operators", {Arith.C: "in C, of the RTL's latency", Arith.RTL: "RTL"}[Arith(build.arithmetic)]],
         ["build", str(output)],

@@ -9,6 +9,7 @@ from typing import Any
 
 from fanin.cli.cluster.builds import Build, copy_build, default_build, open_build
 from fanin.cli.cluster.checkpoint import About, Checkpoint, load_checkpoint
+from fanin.cli.cluster.conditions import LOSSLESS, Conditions, conditions_of
 from fanin.cnn import Network
 from fanin.cnn_training import Schedule, Training
 from fanin.errors import InputError
@@ -25,6 +26,7 @@ class Setup:
     training: Training
     initial: Checkpoint
     on: str
+    conditions: Conditions = LOSSLESS
 
     @property
     def network(self) -> Network:
@@ -66,7 +68,8 @@ def setup_of(args: argparse.Namespace, folder: Path) -> Setup:
         raise InputError(
             f"--batch must be at most {len(data.train):,}, the frames of {args.data}, not {args.batch:,}"
         )
-    return Setup(build, data, training, _initial(args, network, data, training), args.on)
+    conditions = conditions_of(args, build.planned.placement, training, len(data.train))
+    return Setup(build, data, training, _initial(args, network, data, training), args.on, conditions)
 
 
 def images_of(data: str, network: Network) -> ImageSet:

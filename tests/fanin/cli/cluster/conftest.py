@@ -39,6 +39,6 @@ def small(tmp_path_factory):
     np.savez(paths.data, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
     assert main(["plan", str(paths.model), "arria10x1", "-o", str(paths.plan), "--workers", "1"]) == 0
     with pytest.MonkeyPatch.context() as patch:  # the simulator takes a minute, and the golden model needs none
-        patch.setattr(rtl, "Rtl", lambda planned, arithmetic: None)
+        patch.setattr(rtl, "Rtl", lambda *_: None)
         assert main(["cluster", "build", str(paths.plan), "-o", str(paths.build)]) == 0
     return paths

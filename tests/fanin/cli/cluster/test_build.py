@@ -15,7 +15,7 @@ def test_a_build_that_would_stop_is_refused_in_one_line_and_nothing_is_written(
     norm = next(index for index, stage in enumerate(network.stages) if stage.name == "online_norm1")
     smaller = Sizes({**sizes.rings, norm: 0}, sizes.skews, sizes.gradient_skews)
     monkeypatch.setattr(builds.Sizes, "of", staticmethod(lambda flow: smaller))
-    monkeypatch.setattr(rtl, "Rtl", lambda planned, arithmetic: None)
+    monkeypatch.setattr(rtl, "Rtl", lambda *_: None)
     assert main(["cluster", "build", str(small.plan), "-o", str(tmp_path / "build")]) == 2
     out, err = capsys.readouterr()
     assert out == ""
