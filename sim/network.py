@@ -187,6 +187,7 @@ class Network:
         self.down = [Link(link, f"{seed} down {port}") for port in range(ports)]
         self.lookahead = min((link.least_latency for link in self.up), default=0)
         self.first_arrival: list[int | None] = [None] * ports  # per port, when the switch received from it
+        self._severed: set[frozenset[int]] = set()  # pairs of ports between which nothing passes any more
         self._switch_delay = round(switch_ns * 1000)
         self._capture = capture
         self._order = itertools.count()  # what happens at the same time happens in the order of its causes
@@ -204,9 +205,15 @@ class Network:
             if not arrival.error:
                 heapq.heappush(self._arriving, (arrival.time, next(self._order), port, arrival.frame))
 
-    def cut(self, port: int) -> None:
-        """From now on a node's links drop every frame; those in flight arrive."""
-        self.up[port].cut = self.down[port].cut = True
+    def cut(self, port: int, peer: int | None = None) -> None:
+        """From now on a node's links drop every frame; those in flight arrive.
+
+        With ``peer``, those between the two are lost, and no others: at the switch, behind their way to it.
+        """
+        if peer is None:
+            self.up[port].cut = self.down[port].cut = True
+        else:
+            self._severed.add(frozenset((port, peer)))
 
     def advance(self, time: int) -> list[Reception]:
         """Let the switch receive everything up to and including ``time``; what nodes will receive of it.
@@ -222,6 +229,8 @@ class Network:
             if self.first_arrival[port] is None:
                 self.first_arrival[port] = now
             for out, answer, at in self.switch.inject(port, frame, now):
+                if self._severed and frozenset((port, out)) in self._severed:
+                    continue
                 leaves = at + self._switch_delay
                 self._record(answer, leaves)
                 received += [Reception(out, arrival) for arrival in self.down[out].send(answer, leaves)]

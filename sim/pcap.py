@@ -10,8 +10,21 @@ from typing import BinaryIO
 _MAGIC_NANOSECONDS = 0xA1B23C4D
 _LINKTYPE_ETHERNET = 1
 _SNAPLEN = 65535
+_SECOND = 1_000_000_000  # ns
 _GLOBAL = struct.Struct("<IHHiIII")
 _RECORD = struct.Struct("<IIII")
+
+
+def append_capture(path: Path, more: Path, *, start: int) -> None:
+    """Put frames of another such file behind those of ``path``, if it is there; they begin at ``start`` ps."""
+    if not path.exists():
+        PcapWriter(path).close()
+    with more.open("rb") as source, path.open("ab") as target:
+        source.seek(_GLOBAL.size)
+        while len(head := source.read(_RECORD.size)) == _RECORD.size:
+            seconds, nanoseconds, kept, length = _RECORD.unpack(head)
+            time = (seconds * _SECOND + nanoseconds) + start // 1000
+            target.write(_RECORD.pack(*divmod(time, _SECOND), kept, length) + source.read(kept))
 
 
 class PcapWriter:
@@ -27,7 +40,7 @@ class PcapWriter:
 
     def write(self, frame: bytes, time: int) -> None:
         """Append a frame at ``time``, in picoseconds since the start."""
-        seconds, nanoseconds = divmod(time // 1000, 1_000_000_000)
+        seconds, nanoseconds = divmod(time // 1000, _SECOND)
         self._file.write(_RECORD.pack(seconds, nanoseconds, len(frame), len(frame)) + frame)
 
     def close(self) -> None:

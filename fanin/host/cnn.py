@@ -13,7 +13,7 @@ from fanin.cnn_memory import BEAT_BYTES, MemoryMap, pack, state_stages, unpack
 from fanin.cnn_training import Job
 from fanin.hdl.bus.register_map import WORD_BITS
 from fanin.hdl.layers.interface import FRAME_BITS, Mode
-from fanin.hdl.layers.network_port import LINK_COUNTERS
+from fanin.hdl.layers.network_port import FAILURE, LINK_COUNTERS
 from fanin.hdl.layers.registers import (
     TIMEOUT,
     Failure,
@@ -29,6 +29,8 @@ from fanin.hdl.layers.registers import (
 )
 from fanin.host.driver import BaseDriver, Batch, Value
 from fanin.wire.ethernet import Endpoint
+
+_LINK_WORDS = (*LINK_COUNTERS, FAILURE)
 
 Words = npt.NDArray[np.uint32]
 Float32 = npt.NDArray[np.float32]
@@ -139,6 +141,10 @@ class CnnDriver(BaseDriver):
             batch.write("control", set_peer=1)
         return batch.write("control", start_links=1)
 
+    def disconnect(self) -> Batch:
+        """Have all connections fall silent, so that the peers find out."""
+        return self.batch().write("control", reset_links=1)
+
     def load(self) -> Batch:
         """Have every layer take its words of the parameter image."""
         return self._start(Mode.LOAD)
@@ -227,20 +233,18 @@ class CnnDriver(BaseDriver):
         return found
 
     def links(self) -> Batch:
-        """Read the counters of all connections; see :meth:`links_of`."""
+        """Read the words of all connections; see :meth:`links_of`."""
         batch = self.batch()
         for index in range(len(network_ends(self.memory_map.network))):
-            for word in range(len(LINK_COUNTERS)):
+            for word in range(len(_LINK_WORDS)):
                 batch.write("link", link_word=word, link_index=index).read("link_count")
         return batch
 
     def links_of(self, values: Sequence[Value]) -> list[dict[str, int]]:
-        """The counters that were read, of each connection by name."""
-        size = len(LINK_COUNTERS)
+        """The counters that were read, of each connection by name; ``failure`` is a LinkFailure's value."""
+        size = len(_LINK_WORDS)
         words = [int(value) for value in values]  # type: ignore[arg-type]
-        return [
-            dict(zip(LINK_COUNTERS, words[at : at + size], strict=True)) for at in range(0, len(words), size)
-        ]
+        return [dict(zip(_LINK_WORDS, words[at : at + size], strict=True)) for at in range(0, len(words), size)]
 
     def fifos(self) -> Batch:
         """Read the most that each FIFO has held; see :meth:`fifos_of`."""

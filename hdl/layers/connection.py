@@ -191,7 +191,10 @@ class Connection(wiring.Component):
             source = f"peer_{kind}" if end in ("previous", "next") else name
             m.d.comb += link.job[name].eq(self.job[source])
         m.d.comb += [
-            *(getattr(link, name).eq(getattr(self, name)) for name in ("start", "watch", "reset")),
+            link.start.eq(self.start),
+            link.reset.eq(self.reset),
+            # What comes gets the whole of ``timeout``, however long nothing had come before it.
+            link.watch.eq(self.watch & ~link.tx.valid),
             self.control.eq(link.is_control),
             self.status.eq(link.status),
             self.counters.eq(link.counters),

@@ -27,8 +27,9 @@ from fanin.wire.ethernet import Encap
 MAX_CONNECTIONS = 64  # of a node
 INDEX_BITS = 6
 
-_WORDS = 16  # of each connection's counters, those that are none included
+_WORDS = 16  # of each connection, those that are none included
 LINK_COUNTERS = tuple(LinkCounters.as_shape().members)
+FAILURE = "failure"  # the word behind the counters: a LinkFailure
 
 _OWN = ("run", "own_mac", "own_ip", "timeout", "retries", "ack_frames", "ack_delay")
 _PEER = ("connection", "priority", "peer_mac", "peer_ip")
@@ -97,7 +98,8 @@ class NetworkPort(wiring.Component):
     ``failed`` : Out(1), ``first`` : Out(6)
         Whether connections have failed, and the lowest number of these.
     ``index`` : In, ``word`` : Out(32)
-        A counter: LINK_COUNTERS of each connection, padded to 16, one connection after the other.
+        A counter, or why a connection has failed: LINK_COUNTERS and FAILURE of each connection, padded to 16
+        words, one connection after the other.
 
     Parameters
     ----------
@@ -198,7 +200,7 @@ class NetworkPort(wiring.Component):
         ]
 
     def _count(self, m: Module, number: int, connection: Any, select: WordSelect) -> None:
-        """Counters of what it sent and received."""
+        """Counters of what it sent and received, and why it has failed."""
         for place, name in enumerate(LINK_COUNTERS):
             count = Signal(WORD_BITS, name=f"{name}{number}")
             with m.If(self.clear):
@@ -206,6 +208,7 @@ class NetworkPort(wiring.Component):
             with m.Elif(connection.counters[name]):
                 m.d.sync += count.eq(count + 1)
             m.d.comb += select.words[_WORDS * number + place].eq(count)
+        m.d.comb += select.words[_WORDS * number + len(LINK_COUNTERS)].eq(connection.status.cause)
 
 
 def drive_network(m: Module, registers: Any, port: NetworkPort) -> None:

@@ -18,12 +18,13 @@ from fanin.hdl.bus.common_registers import (
 )
 from fanin.hdl.bus.register_map import WORD_BITS, Access, Field, Register, RegisterMap
 from fanin.hdl.layers.interface import FRAME_BITS, Mode
-from fanin.hdl.layers.network_port import INDEX_BITS, LINK_COUNTERS, OwnSettings, PeerSettings
+from fanin.hdl.layers.network_port import FAILURE, INDEX_BITS, LINK_COUNTERS, OwnSettings, PeerSettings
 from fanin.layers.ends import Egress, Ingress, Output, SoftCrossLoss
 
 IDENTITY = 0x464E4E43  # "CNNF" in memory order: fanin CNN
 VERSION = 2
 TIMEOUT = 1 << 20  # cycles; more than the longest update of parameters
+ACK_DELAY = 64  # cycles
 STAGE_BITS = 12
 STREAM_BITS = 13  # of a stream's number
 FIFO_BITS = 13  # of a FIFO's
@@ -217,7 +218,7 @@ def _streams() -> tuple[Register, ...]:
 
 def _links() -> tuple[Register, ...]:
     own, peer = OwnSettings.members, PeerSettings.members
-    words = ", ".join(f"{number} {name}" for number, name in enumerate(LINK_COUNTERS))
+    words = ", ".join(f"{number} {name}" for number, name in enumerate((*LINK_COUNTERS, FAILURE)))
     return (
         Register("run", Access.RW, "number of the run, alike at all devices", bits=own["run"]),
         Register("own_mac", Access.RW, "this node's MAC address", bits=own["own_mac"]),
@@ -232,7 +233,7 @@ def _links() -> tuple[Register, ...]:
             "when the receiver answers",
             (
                 Field("ack_frames", own["ack_frames"], "after so many frames", reset=4),
-                Field("ack_delay", own["ack_delay"], "or so many cycles after the first of them", reset=64),
+                Field("ack_delay", own["ack_delay"], "or cycles after the first of them", reset=ACK_DELAY),
             ),
         ),
         Register(
@@ -252,7 +253,8 @@ def _links() -> tuple[Register, ...]:
         Register(
             "link",
             Access.RW,
-            "which counter of which connection `link_count` shows",
+            "which counter of which connection `link_count` shows; failure: 1 the peer is silent, 2 its frames "
+            "do not fit, 3 a frame is lost",
             (
                 Field("link_word", 4, words),
                 Field("link_index", INDEX_BITS, "its place"),

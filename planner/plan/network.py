@@ -28,6 +28,14 @@ DRAM_RATES = ("dram_read", "dram_write")
 
 
 @dataclass(frozen=True)
+class Rates:
+    """What a device's memory and its network carry, in bits per second, each way."""
+
+    dram: int
+    network: int
+
+
+@dataclass(frozen=True)
 class PlannedNetwork:
     """A network on its devices, and what the plan promises of it.
 
@@ -40,6 +48,7 @@ class PlannedNetwork:
     throughput: Fraction  #: frames a second, updates apart
     cycles: tuple[int, ...]
     digest: str  #: of the plan
+    rates: Mapping[str, Rates]  #: by device, of those that have stages
     batch: int = 256  #: frames, that the plan was made for
     pace: float = 0
 
@@ -93,12 +102,14 @@ def read_network(folder: Path) -> PlannedNetwork:
     clock = _clock(path, plan)
     network = _checked(str(path), Network(open_record(path).text("model"), _stages(plan)))
     cycles = tuple(layer.figures["cycles"] for layer in plan.layers)
+    placement = _placed(path, plan, network)
     return PlannedNetwork(
-        placement=_placed(path, plan, network),
+        placement=placement,
         clock=clock,
         throughput=plan.throughput,
         cycles=cycles,
         digest=digest,
+        rates={one.name: Rates(one.dram, one.network) for one in plan.devices if one.name in placement.names},
         batch=plan.batch,
         pace=_pace(plan, clock),
     )

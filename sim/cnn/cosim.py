@@ -20,6 +20,7 @@ from fanin.job import worker_endpoint
 from fanin.sim.cnn.hosts import (
     ClusterHosts,
     Cut,
+    DeviceCounters,
     Epoch,
     EpochResult,
     HostSettings,
@@ -27,10 +28,13 @@ from fanin.sim.cnn.hosts import (
     load_states,
     whole_fifo,
 )
+from fanin.sim.cnn.timeout import link_timeout as timeout_of
 from fanin.sim.cosim.arrays import OPERATORS, Arith
 from fanin.sim.cosim.cluster import Cluster, Settings
 from fanin.sim.cosim.run import MEMORY_LATENCY, RunResult
-from fanin.sim.cosim.simulator import Group
+from fanin.sim.cosim.simulator import Group, SimulationFailed
+from fanin.sim.network import SWITCH_NS, LinkConfig
+from fanin.wire.ethernet import Encap
 
 Words = npt.NDArray[np.uint32]
 
@@ -43,11 +47,20 @@ class NodeRun:
     raw: RunResult = field(default_factory=RunResult)
 
 
+class JobFailed(SimulationFailed):
+    """A node has failed a job. ``devices``: what each had counted in it."""
+
+    def __init__(self, text: str, result: RunResult, devices: list[DeviceCounters]):
+        super().__init__(text, result)
+        self.devices = devices
+
+
 class ClusterCosim:
     """The nodes of ``parts``, built once; each ``run`` begins anew. Arrays are simulated as ``arith`` says.
 
     As RTL, each operator is an instance of one model: hundreds in a node's model are too many for a compiler.
-    The first part is that of the host's device. Raises InputError for a missing tool.
+    The first part is that of the host's device. ``encap`` and ``published`` are of the nodes' connections.
+    Raises InputError for a missing tool.
     """
 
     def __init__(
@@ -56,13 +69,21 @@ class ClusterCosim:
         *,
         arith: Arith = Arith.C,
         clock_mhz: float = CLOCK_MHZ,
+        encap: Encap = Encap.L2,
+        published: bool = False,
         quiet: bool = False,
     ):
         self.parts = parts
-        self.nodes = {part.device: node_of(part) for part in parts}
+        self.nodes = {part.device: node_of(part, encap=encap, published=published) for part in parts}
+        self._encap = encap
         apart = OPERATORS if arith is Arith.RTL else ()
         groups = [Group(node, arith=arith, apart=apart) for node in self.nodes.values()]
         self._cluster = Cluster(lambda: groups, clock_mhz=clock_mhz, quiet=quiet)
+
+    @property
+    def period_ps(self) -> int:
+        """Of the clock."""
+        return self._cluster.period_ps
 
     @property
     def fifos(self) -> dict[StageFifo, int]:
@@ -89,10 +110,13 @@ class ClusterCosim:
     ) -> NodeRun:
         """Load the words of each stage that has state, then carry out the epochs.
 
-        ``timeout`` is the nodes', in cycles; ``memory_gbps`` bounds each memory each way, if it is given;
-        ``seed`` is of what the network does to frames; progress counts epochs. Raises SimulationFailed when a
-        node fails a job, or the run cannot go on.
+        ``timeout`` is the nodes', in cycles; that of links is :meth:`link_timeout` unless given;
+        ``memory_gbps`` bounds each memory each way, if it is given; ``seed`` is of what the network does to
+        frames; progress counts epochs. Raises JobFailed when a node fails a job, SimulationFailed when the run
+        cannot go on.
         """
+        if link_timeout is None:
+            link_timeout = self.link_timeout(settings.get("link"), settings.get("switch_ns", SWITCH_NS))
         frames = max(len(epoch.images) for epoch in epochs)
         places = [self._place(number, frames) for number in range(len(self.parts))]
         contents = [np.zeros(place.memory_map.end, np.uint8) for place in places]
@@ -110,7 +134,19 @@ class ClusterCosim:
             seed=seed,
             **settings,
         )
-        return NodeRun(raw.hosts, raw)
+        if raw.hosts.failure:
+            raise JobFailed(raw.hosts.failure, raw, raw.hosts.last)
+        return NodeRun(raw.hosts.epochs, raw)
+
+    def link_timeout(self, link: LinkConfig | None = None, switch_ns: float = SWITCH_NS) -> int:
+        """Cycles until a connection sends again, over such links: more than any answer takes."""
+        return timeout_of(
+            self.parts,
+            link=link or LinkConfig(),
+            switch_ns=switch_ns,
+            period_ps=self.period_ps,
+            encap=self._encap,
+        )
 
     def _place(self, number: int, frames: int) -> Place:
         part = self.parts[number]
@@ -123,10 +159,15 @@ class ClusterCosim:
         return Place(part, memory_map, tuple(peers))
 
 
-def node_of(part: Part) -> ClusterNode:
+def node_of(part: Part, *, encap: Encap = Encap.L2, published: bool = False) -> ClusterNode:
     """The node of a device."""
     return ClusterNode(
-        network=part.network, rings=part.rings, skews=part.skews, gradient_skews=part.gradient_skews
+        network=part.network,
+        rings=part.rings,
+        skews=part.skews,
+        gradient_skews=part.gradient_skews,
+        encap=encap,
+        published=published,
     )
 
 

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from fanin.cnn_memory import BEAT_BYTES, WORD_BYTES, MemoryMap, state_stages
 from fanin.cnn_parts import Part
 from fanin.cnn_training import Job
-from fanin.errors import CheckFailed
 from fanin.hdl.layers.registers import Failure, StageFifo
-from fanin.host.cnn import CnnDriver, HostMemory, Peer, StreamCounters
+from fanin.hdl.net.link.job import LinkFailure
+from fanin.host.cnn import CnnDriver, CnnStatus, HostMemory, Peer, StreamCounters
 from fanin.host.driver import Batch
 from fanin.job import worker_endpoint
 from fanin.sim.cosim.cluster import Reads
@@ -38,9 +38,19 @@ class Epoch:
     dump: bool = False  #: whether the parameters are read back behind it
 
 
+_CAUSES = {
+    LinkFailure.TIMEOUT: "the peer does not answer",
+    LinkFailure.MISMATCH: "frames are not those that are due",
+    LinkFailure.LOSS: "a frame is lost",
+}
+
+
 @dataclass(frozen=True)
 class DeviceCounters:
-    """What a device counted in a job: of the node, and of each of its connections, by their numbers."""
+    """What a device counted in a job: of the node, and of each of its connections, by their numbers.
+
+    ``links`` have ``failure`` besides, a LinkFailure's value.
+    """
 
     counters: dict[str, int]
     links: dict[int, dict[str, int]]
@@ -68,6 +78,18 @@ class EpochResult:
 
 
 @dataclass(frozen=True)
+class HostsResult:
+    """Epochs that were carried out. ``failure``: why there are no more, if the nodes have failed a job.
+
+    ``last``: what devices had counted in that job.
+    """
+
+    epochs: list[EpochResult]
+    failure: str | None = None
+    last: list[DeviceCounters] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Place:
     """A node of the cluster: what it has of the network, what lies in its memory, who is at its connections."""
 
@@ -91,10 +113,14 @@ def whole_fifo(part: Part, fifo: StageFifo) -> StageFifo:
 
 @dataclass(frozen=True)
 class Cut:
-    """The device with that index is cut off when so many results have come, of all jobs of the run."""
+    """The device with that index is cut off when so many results have come, of all jobs of the run.
+
+    With ``peer`` it is cut off from that device alone.
+    """
 
     device: int
     results: int
+    peer: int | None = None
 
 
 @dataclass(frozen=True)
@@ -136,6 +162,12 @@ class _Device:
         levels = self.driver.fifos_of(reads.take(self.driver.fifos()))
         return {whole_fifo(self.place.part, one): level for one, level in levels.items()}
 
+    def counters(self, reads: Reads) -> DeviceCounters:
+        """What it counted, behind its status."""
+        reads.take(self.driver.wait())
+        counters = self.driver.counters_of(reads.take(self.driver.counters()))
+        return DeviceCounters(counters, self.links(reads))
+
     def links(self, reads: Reads) -> dict[int, dict[str, int]]:
         """What its connections did."""
         counters = self.driver.links_of(reads.take(self.driver.links()))
@@ -169,11 +201,13 @@ class ClusterHosts:
         self._found: list[EpochResult] = []
         self._written: list[int] = []  # cycles in which the epoch's results came
         self._results = 0  # of all epochs
+        self._failure: str | None = None  # of the node that was the first to fail
+        self._last: list[DeviceCounters] = []  # of the job that has failed, when all nodes have
 
     @property
     def done(self) -> bool:
-        """Whether all epochs have been carried out."""
-        return len(self._found) == len(self._epochs)
+        """Whether all epochs have been carried out, or one has failed at all nodes."""
+        return len(self._found) == len(self._epochs) or bool(self._last)
 
     @property
     def progress(self) -> int:
@@ -188,9 +222,9 @@ class ClusterHosts:
         """Which epoch is under way."""
         return f"epoch {len(self._found) + 1} of {len(self._epochs)} is under way"
 
-    def result(self) -> list[EpochResult]:
+    def result(self) -> HostsResult:
         """What came out."""
-        return self._found
+        return HostsResult(self._found, self._failure, self._last)
 
     def start(self) -> None:
         """See that the nodes are the right ones, connect them, and load them."""
@@ -218,14 +252,19 @@ class ClusterHosts:
         for frame in range(memory_map.frames):
             last = results + frame * size + WORD_BYTES * memory_map.results.words - 1
             board.watch(self._host.index, last, self._result)
+        self._cut()
 
     def _result(self) -> None:
         """A frame's result is in memory."""
         self._written.append(self._board.cycle)
         self._results += 1
+        self._cut()
+
+    def _cut(self) -> None:
+        """Cut what is to be cut, if it is time."""
         cut = self._settings.cut
         if cut and self._results == cut.results:
-            self._board.cut(cut.device)
+            self._board.cut(cut.device, cut.peer)
 
     def _run_all(
         self,
@@ -273,11 +312,9 @@ class ClusterHosts:
         devices, streams = [], []
         fifos: dict[StageFifo, int] = {}
         for device, words in zip(self._devices, reads, strict=True):
-            words.take(device.driver.wait())
-            counters = device.driver.counters_of(words.take(device.driver.counters()))
+            devices.append(device.counters(words))
             streams += device.streams(words, device.began - self._host.began)
             fifos |= device.fifos(words)
-            devices.append(DeviceCounters(counters, device.links(words)))
         streams.sort(key=lambda one: (one.stream.stage, one.stream.way, one.stream.port))
         results = self._host.memory.read_results(len(epoch.images))
         result = EpochResult(epoch.job, results, self._written, devices, streams, fifos)
@@ -299,7 +336,7 @@ class ClusterHosts:
         self._next()
 
     def _carry_out(self, job: Callable[[_Device], Batch], then: Callable[[list[Reads]], None]) -> None:
-        """Have all nodes do a job; ``then`` gets what counters read. Raises CheckFailed if a node fails.
+        """Have all nodes do a job; ``then`` gets what counters read, unless a node fails.
 
         The host's node begins last: so no frame comes to a node before its job has begun.
         """
@@ -311,22 +348,49 @@ class ClusterHosts:
         def finish(device: _Device) -> HostProgram:
             driver, program = device.driver, HostProgram()
             program.poll_field(driver.registers, "status", "running", 0)
-            for batch in driver.wait(), driver.counters(), driver.streams(), driver.fifos(), driver.links():
+            for batch in driver.wait(), driver.counters(), driver.links(), driver.streams(), driver.fifos():
                 program.extend(batch.operations)
             return program
+
+        def finished(reads: list[Reads]) -> None:
+            if self._failure is None:
+                then(reads)
+            else:
+                self._last = [one.counters(words) for one, words in zip(self._devices, reads, strict=True)]
 
         def begun(device: _Device, reads: Reads) -> None:
             device.began = self._board.cycle
 
         def others_begun(reads: list[Reads]) -> None:
             self._run_all(begin, lambda reads: None, ended=begun, devices=[self._host])
-            self._run_all(finish, then, ended=self._check)
+            self._run_all(finish, finished, ended=self._check)
 
         self._run_all(begin, others_begun, ended=begun, devices=others)
 
     def _check(self, device: _Device, reads: Reads) -> None:
+        """A node has ended its job. One that has failed falls silent, so that its peers fail, too."""
         driver = device.driver
         status = driver.status_of(reads.take(driver.wait()))
-        if status.cause is not Failure.NONE:
-            where = f"{device.place.part.device} failed by cycle {self._board.cycle}"
-            raise CheckFailed(f"{where}: {driver.explain(status)}")
+        if status.cause is Failure.NONE:
+            return
+        if self._failure is None:
+            reads.take(driver.counters())
+            self._failure = self._explain(device, status, device.links(reads))
+        if device.place.peers:
+            silence = HostProgram().extend(driver.disconnect().operations)
+            self._board.run(device.index, silence, lambda words: None)
+
+    def _explain(self, device: _Device, status: CnnStatus, links: dict[int, dict[str, int]]) -> str:
+        """Which node has failed, when and why; of a connection, to whom and how."""
+        text = (
+            f"{device.place.part.device} failed by cycle {self._board.cycle}: {device.driver.explain(status)}"
+        )
+        if status.connection is None:
+            return text
+        number = device.place.peers[status.connection].number
+        (peer,) = (
+            one.place.part.device
+            for one in self._devices
+            if one is not device and number in (end.number for end in one.place.part.ends.values())
+        )
+        return f"{text}, connection {number} to {peer}: {_CAUSES[LinkFailure(links[number]['failure'])]}"

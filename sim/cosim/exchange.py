@@ -118,9 +118,9 @@ class Exchange:
         """Whether any frame is in flight, or still at a MAC or a host."""
         return self._network.next_time is not None or self._top.holds_frames()
 
-    def cut(self, node: int) -> None:
-        """From now on a node's link drops every frame, in both directions."""
-        self._network.cut(node)
+    def cut(self, node: int, peer: int | None = None) -> None:
+        """From now on a node's link drops every frame, both ways; with ``peer``, those between the two."""
+        self._network.cut(node, peer)
 
     def skip(self, time_ps: int) -> None:
         """Let time pass without the clock; only while no frame is in flight, which would arrive too late."""

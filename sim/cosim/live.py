@@ -106,8 +106,8 @@ class Network(Protocol):
     def skip(self, time_ps: int) -> None:
         """Let time pass without the clock."""
 
-    def cut(self, node: int) -> None:
-        """From now on a node's link drops every frame, in both directions."""
+    def cut(self, node: int, peer: int | None = None) -> None:
+        """From now on a node's link drops every frame, both ways; with ``peer``, those between the two."""
 
 
 @dataclass
@@ -211,9 +211,12 @@ class Board:
             raise ValueError(f"share must be 0 to 1, not {share!r}")
         self._top.stall(self._check_host(node), share)
 
-    def cut(self, node: int) -> None:
-        """Cut a node's link: frames that leave it, or the switch for it, are dropped from now on."""
-        self._network.cut(self._check(node))
+    def cut(self, node: int, peer: int | None = None) -> None:
+        """Cut a node's link: frames that leave it, or the switch for it, are dropped from now on.
+
+        With ``peer``: those alone that go from one of the two to the other.
+        """
+        self._network.cut(self._check(node), None if peer is None else self._check(peer))
 
     def at(self, time_ps: int, then: Then) -> None:
         """Call ``then`` once, at the first rising edge at or after a time, but not in this cycle any more."""

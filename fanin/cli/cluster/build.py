@@ -1,4 +1,4 @@
-"""``fanin cluster build``: from a plan to the hardware of its device."""
+"""``fanin cluster build``: from a plan to the hardware of its devices."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
+from fanin.cli.cluster.conditions import add_wires
 
 ARITHMETICS = ("c", "rtl")  # by fanin.sim.cosim.arrays, which --help need not wait for
 
@@ -15,20 +16,21 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser = parts.add_parser(
         "build",
         help="the hardware of a plan",
-        description="Build what a plan places on its device: a node whose layers train. Its simulator is kept "
+        description="Build what a plan places on devices: nodes whose layers train. Their simulator is kept "
         "for fanin cluster run.",
     )
     parser.add_argument("plan", type=Path, metavar="PLAN", help="the folder of fanin plan")
     parser.add_argument(
         "-o", dest="output", type=Path, metavar="BUILD", required=True, help="the build's folder"
     )
-    parser.add_argument("--verilog", action="store_true", help="write the node's Verilog and C header, too")
+    parser.add_argument("--verilog", action="store_true", help="write each node's Verilog and C header, too")
     parser.add_argument(
         "--arith",
         choices=ARITHMETICS,
         default=ARITHMETICS[0],
         help="what binary32 operators run as in the co-simulation: a body in C of the same latency, or RTL",
     )
+    add_wires(parser.add_argument_group("connections, of several devices"))
     add_no_cache(parser)
     parser.set_defaults(run=run)
 

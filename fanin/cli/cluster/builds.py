@@ -10,11 +10,12 @@ import argparse
 import hashlib
 import json
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fanin import __version__
+from fanin.cli.cluster.conditions import ENCAPS, LINKS, RELIABLE_L2, Wires, wires_of
 from fanin.cli.cluster.contents import predicted_json, sizes_json, write_memory
 from fanin.cli.output import (
     CLUSTER_BUILD,
@@ -44,10 +45,11 @@ PLAN_FOLDER, VERILOG_FOLDER, MEMORY_FOLDER = "plan", "verilog", "memory"
 
 @dataclass(frozen=True)
 class Build:
-    """A node that was built. ``arithmetic``: what its operators run as in the co-simulation, c or rtl."""
+    """Nodes that were built. ``arithmetic``: what their operators run as in the co-simulation, c or rtl."""
 
     planned: PlannedNetwork
     arithmetic: str
+    wires: Wires = RELIABLE_L2
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -56,8 +58,10 @@ def execute(args: argparse.Namespace) -> int:
 
     check_directory(args.output, CLUSTER_BUILD)
     build = planned_build(args.plan, args.arith)
+    build = replace(build, wires=wires_of(args, build.planned.placement))
     with output_directory(args.output, CLUSTER_BUILD) as folder:
-        machine = Rtl(build.planned, build.arithmetic)  # its simulator is kept, outside of this folder
+        # its simulator is kept, outside of this folder
+        machine = Rtl(build.planned, build.arithmetic, build.wires)
         if args.verilog:
             write_verilog(folder / VERILOG_FOLDER, machine.cosim.nodes)
         write_memory(folder / MEMORY_FOLDER, build.planned.placement)
@@ -66,9 +70,9 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def planned_build(plan: Path, arithmetic: str) -> Build:
+def planned_build(plan: Path, arithmetic: str, wires: Wires = RELIABLE_L2) -> Build:
     """The build of a plan. Raises InputError of one line: no plan, or one whose build would stop."""
-    build = Build(read_network(plan), arithmetic)
+    build = Build(read_network(plan), arithmetic, wires)
     _ = build.planned.verdict  # before anything is made
     return build
 
@@ -90,7 +94,8 @@ def open_build(folder: Path) -> Build:
     if record.text("plan") != planned.digest or record.text("network") != planned.network.digest:
         raise InputError(f"{folder}: its {PLAN_FOLDER} is not the one that was built; build again")
     _check_verilog(folder, record.record("verilog"))
-    return Build(planned, record.text("arithmetic", tuple(Arith)))
+    wires = Wires(record.text("link", LINKS), record.text("encap", ENCAPS))
+    return Build(planned, record.text("arithmetic", tuple(Arith)), wires)
 
 
 def _check_verilog(folder: Path, record: Record) -> None:
@@ -141,6 +146,7 @@ def build_json(build: Build) -> dict[str, Any]:
         "clock_hz": planned.clock,
         "throughput": float(planned.throughput),
         "arithmetic": build.arithmetic,
+        **asdict(build.wires),
         "layers": [
             {"name": stage.name, "kind": stage.layer.kind, "device": device, "cycles": cycles}
             | asdict(stage.parallelism)
@@ -159,7 +165,11 @@ def _summary(build: Build, output: Path) -> str:
     rate = planned.prediction(planned.batch).frames_per_cycle(planned.batch)
     facts = [
         ["layers", str(len(planned.network.stages))],
-        *([["connections", str(count)]] if (count := len(planned.placement.connections)) else []),
+        *(
+            [["connections", f"{count}, {build.wires.link}, {build.wires.encap.upper()}"]]
+            if (count := len(planned.placement.connections))
+            else []
+        ),
         ["planned", f"{float(planned.throughput):,.2f} frames/s at {planned.clock / 1e6:g} MHz"],
         ["predicted", f"{planned.clock * rate:,.2f} frames/s with an update every {planned.batch} frames"],
         ["operators", {Arith.C: "in C, of the RTL's latency", Arith.RTL: "RTL"}[Arith(build.arithmetic)]],

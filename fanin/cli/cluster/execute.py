@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from fanin.cli.cluster.checkpoint import Checkpoint, save_checkpoint
+from fanin.cli.cluster.conditions import check_conditions
 from fanin.cli.cluster.loop import Loop
 from fanin.cli.cluster.machines import machines_of
 from fanin.cli.cluster.metrics import Metrics, metrics_of
@@ -41,6 +42,7 @@ def execute(args: argparse.Namespace) -> int:
     output: Path = args.output
     check_directory(output, CLUSTER_RUN)
     training_of(args)  # said before the plan and the images are read
+    check_conditions(args)
     with sole_writer(output):
         with StatusLine() as status:
             with output_directory(output, CLUSTER_RUN) as folder:

@@ -72,6 +72,7 @@ def _setup(run: Run, data: ImageSet, name: str, state: Checkpoint, other: Path |
         initial=state,
         on=run.on,
         earlier=Earlier(run.states[: run.states.index(name) + 1], measured, run.hardware if same else None),
+        conditions=run.conditions,
     )
 
 
@@ -86,16 +87,22 @@ def _other(run: Run, name: str, place: Path) -> Used:
     if is_kind(place, CLUSTER_BUILD):
         build = open_build(place)
     elif is_kind(place, PLAN):
-        build = planned_build(place, run.builds[-1].build.arithmetic)
+        last = run.builds[-1].build
+        build = planned_build(place, last.arithmetic, last.wires)
     else:
         raise InputError(f"{place}: holds no {PLAN.mark} of fanin plan, no {CLUSTER_BUILD.mark}")
     network = build.planned.network
     if network.model_digest != run.network.model_digest:
         model = network.name if network.name != run.network.name else "another model of that name"
         raise InputError(f"{place}: is a plan of {model}, not of {run.network.name}")
-    folders = {used.build.planned.digest + used.build.arithmetic: used.folder for used in run.builds}
+    folders = {_identity(used.build): used.folder for used in run.builds}
     free = next(f"{BUILDS}/{n}" for n in range(2, len(folders) + 3) if f"{BUILDS}/{n}" not in folders.values())
-    return Used(folders.get(build.planned.digest + build.arithmetic, free), name, build)
+    return Used(folders.get(_identity(build), free), name, build)
+
+
+def _identity(build: Build) -> tuple[object, ...]:
+    """What tells one build from another."""
+    return build.planned.digest, build.arithmetic, build.wires
 
 
 def _write_build(folder: Path, build: Build, source: Path) -> None:

@@ -11,6 +11,7 @@ from fanin.cnn import Network
 from fanin.cnn_memory import BEAT_BYTES
 from fanin.cnn_parts import Placement
 from fanin.hdl.layers.registers import Fifo, StageFifo, StageStream, Way
+from fanin.hdl.net.link.job import LinkFailure
 from fanin.host.cnn import StreamCounters, timed_batch
 from fanin.planner.plan.network import PlannedNetwork
 from fanin.sim.cnn.hosts import DeviceCounters
@@ -43,7 +44,6 @@ def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
             _device(name, counters, cycles, frames)
             for name, counters in zip(planned.placement.names, result.devices, strict=True)
         ],
-        "connections": _connections(planned.placement, result.devices),
         "ways": _ways(planned, machine, cycles, frames),
         "results": [int(at - result.written[0]) for at in result.written[: SHOWN_BATCHES * result.job.batch]],
         "timeline": {"frames": len(timed), **_timeline(planned.network, result.streams)},
@@ -73,8 +73,11 @@ def _device(name: str, found: DeviceCounters, cycles: int, frames: int) -> Metri
     }
 
 
-def _connections(placement: Placement, found: Sequence[DeviceCounters]) -> list[Metrics]:
-    """What went over the network: frames sent by each end of a connection, and what became of others."""
+def connections_of(placement: Placement, machine: Rtl) -> list[Metrics]:
+    """What went over the network in all jobs: frames that each end of a connection sent, and what came to it.
+
+    ``failure``: why it has failed; null while it has not.
+    """
     names = [stage.name for stage in placement.network.stages]
     return [
         {
@@ -82,13 +85,17 @@ def _connections(placement: Placement, found: Sequence[DeviceCounters]) -> list[
             "to": names[one.consumer.stage],
             "number": one.number,
             "ends": [
-                {"device": device} | counters.links[one.number]
-                for device, counters in zip(placement.names, found, strict=True)
-                if one.number in counters.links
+                {"device": device} | links[one.number] | {"failure": _failure(links[one.number]["failure"])}
+                for device, links in zip(placement.names, machine.links, strict=True)
+                if one.number in links
             ],
         }
         for one in placement.connections
     ]
+
+
+def _failure(value: int) -> str | None:
+    return LinkFailure(value).name if value else None
 
 
 def _period(streams: Sequence[StreamCounters], frames: int) -> float | None:

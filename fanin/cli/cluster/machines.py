@@ -37,7 +37,7 @@ def machines_of(setup: Setup) -> dict[str, Machine]:
     if setup.on == RTL:
         from fanin.cli.cluster.rtl import Rtl  # Amaranth takes a second to load
 
-        found[RTL] = Rtl(setup.build.planned, setup.build.arithmetic)
+        found[RTL] = Rtl(setup.build.planned, setup.build.arithmetic, setup.build.wires, setup.conditions)
     found[GOLDEN] = Golden(setup.network)
     if setup.beside and importlib.util.find_spec("torch"):
         found[FLOAT64] = Float64(setup.network)

@@ -36,6 +36,8 @@ def metrics_of(setup: Setup, loop: Loop, checkpoints: list[str], error: str | No
         "checkpoints": checkpoints,
         "epochs": epochs,
         "hardware": _hardware(setup, loop) or setup.earlier.hardware,
+        "connections": _connections(setup, loop),
+        "conditions": setup.conditions.as_json(),
         "data": {
             "name": _lasting(setup.data.name),
             "sha256": setup.data.digest,
@@ -62,6 +64,16 @@ def _hardware(setup: Setup, loop: Loop) -> Metrics | None:
     from fanin.cli.cluster.hardware import hardware_of  # Amaranth is loaded by now
 
     return hardware_of(setup.build.planned, cast("Rtl", machine))
+
+
+def _connections(setup: Setup, loop: Loop) -> list[Metrics]:
+    """What went over the network; nothing without one."""
+    machine = loop.machines.get(RTL)
+    if machine is None:
+        return []
+    from fanin.cli.cluster.hardware import connections_of
+
+    return connections_of(setup.build.planned.placement, cast("Rtl", machine))
 
 
 def _lasting(data: str) -> str:

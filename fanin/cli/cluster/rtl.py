@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from fanin.cli.cluster.conditions import LOSSLESS, PUBLISHED, RELIABLE_L2, Conditions, Wires
 from fanin.cli.cluster.machine import Labels, NotFinite, Outputs, Progress, one_hot
-from fanin.cnn_memory import state_stages
+from fanin.cnn_memory import BEAT_BYTES, state_stages
 from fanin.cnn_parts import Part
 from fanin.cnn_training import Job
 from fanin.errors import CheckFailed, InputError
@@ -21,12 +25,18 @@ from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.registers import Way
 from fanin.host.cnn import CnnDriver
 from fanin.planner.plan.network import PlannedNetwork
-from fanin.sim.cnn.cosim import ClusterCosim
-from fanin.sim.cnn.hosts import Epoch, EpochResult
+from fanin.sim.cnn.cosim import ClusterCosim, JobFailed, NodeRun
+from fanin.sim.cnn.hosts import Cut, DeviceCounters, Epoch, EpochResult
 from fanin.sim.cosim.arrays import Arith
+from fanin.sim.cosim.run import RunResult
 from fanin.sim.cosim.simulator import SimulationFailed
+from fanin.sim.network import LinkConfig
+from fanin.sim.pcap import append_capture
+from fanin.wire.ethernet import Encap
 
-HZ_PER_MHZ = 1e6
+HZ_PER_MHZ, BITS_PER_GBIT = 1e6, 1e9
+_PORT_BITS = 8 * BEAT_BYTES  # a memory port moves so many in a cycle, each way
+_JOBS = 20  # bits of a job's number in its seed
 _PREFIX = "FANIN_CLUSTER_NODE"  # of names in C
 
 
@@ -52,16 +62,36 @@ def write_verilog(folder: Path, nodes: Mapping[str, ClusterNode]) -> None:
 class Rtl:
     """The nodes in co-simulation, as a ``Machine``. Every call loads the state into them and reads it back.
 
-    ``trained``: what came out of the last job that trained. Raises InputError for a missing tool and for a
-    network without hardware, ToolFailed where the simulator cannot be built, CheckFailed where the node fails.
+    Links and memories are as fast as the plan's; where devices differ, all are as fast as the slowest.
+    ``trained``: what came out of the last job that trained, and ``raw`` of the simulation of that;
+    ``links``: per device, what each connection counted in all jobs, by its number. Raises InputError for a
+    missing tool and for a network without hardware, ToolFailed where the simulator cannot be built, CheckFailed
+    where a node fails.
     """
 
-    def __init__(self, planned: PlannedNetwork, arithmetic: str):
+    def __init__(
+        self,
+        planned: PlannedNetwork,
+        arithmetic: str,
+        wires: Wires = RELIABLE_L2,
+        conditions: Conditions = LOSSLESS,
+    ):
         self._network = planned.network
-        clock_mhz = planned.clock / HZ_PER_MHZ
-        self.cosim = ClusterCosim(parts_of(planned), arith=Arith(arithmetic), clock_mhz=clock_mhz)
+        self.cosim = ClusterCosim(
+            parts_of(planned),
+            arith=Arith(arithmetic),
+            clock_mhz=planned.clock / HZ_PER_MHZ,
+            encap=Encap(wires.encap),
+            published=wires.link == PUBLISHED,
+        )
+        self.link, self.memory_gbps = link_of(planned, conditions), memory_gbps_of(planned)
+        self._conditions = conditions
+        self._names = planned.placement.names
+        self._jobs, self._frames, self._time = 0, 0, 0  # that are over: jobs, frames trained, ps
         self._words: list[np.ndarray] = []
         self.trained: EpochResult | None = None
+        self.raw: RunResult | None = None
+        self.links: list[dict[int, Counter[str]]] = [{} for _ in self._names]
 
     def load(self, states: tuple[State, ...]) -> None:
         """Go on from a state."""
@@ -87,6 +117,7 @@ class Rtl:
             raise NotFinite(self._network.stages[first.stream.stage].name, part, first.nonfinite)
         assert result.states is not None  # they were asked for
         self._words, self.trained = result.states, result
+        self._frames += len(images)
         progress(len(images))
         return result.results
 
@@ -96,8 +127,68 @@ class Rtl:
         return self._carry_out(Epoch(None, images, one_hot(self._network, labels))).results
 
     def _carry_out(self, epoch: Epoch) -> EpochResult:
+        """A job, in a simulation of its own."""
         try:
-            (result,) = self.cosim.run(self._words, [epoch]).epochs
+            run = self._simulate(epoch)
+        except JobFailed as error:
+            self._count(error.devices)
+            raise CheckFailed(str(error)) from error
         except SimulationFailed as error:
             raise CheckFailed(str(error)) from error
+        (result,) = run.epochs
+        if epoch.job:
+            self.raw = run.raw
+        self._count(result.devices)
+        self._jobs += 1
         return result
+
+    def _simulate(self, epoch: Epoch) -> NodeRun:
+        """With the run's faults, its frames behind those of earlier jobs."""
+        settings: dict[str, Any] = {"link": self.link, "memory_gbps": self.memory_gbps, "cut": self._cut(epoch)}
+        settings["seed"] = self._conditions.seed << _JOBS | self._jobs
+        capture = self._conditions.capture
+        if capture is None:
+            return self.cosim.run(self._words, [epoch], **settings)
+        with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
+            part = Path(temporary) / capture.name
+            raw: RunResult | None = None
+            try:
+                run = self.cosim.run(self._words, [epoch], pcap=part, **settings)
+                raw = run.raw
+                return run
+            except SimulationFailed as error:
+                raw = error.result
+                raise
+            finally:
+                if part.exists():
+                    append_capture(capture, part, start=self._time)
+                self._time += raw.cycles * self.cosim.period_ps if raw else 0
+
+    def _cut(self, epoch: Epoch) -> Cut | None:
+        """What is cut in this job, or has been before it."""
+        cut = self._conditions.cut
+        if cut is None:
+            return None
+        before = cut.frames - self._frames  # frames of this job
+        if before >= (epoch.job.frames if epoch.job else 0):
+            return None
+        device, *peer = (self._names.index(name) for name in cut.devices)
+        return Cut(device, max(before + 1, 0), *peer)
+
+    def _count(self, devices: Sequence[DeviceCounters]) -> None:
+        for counted, device in zip(self.links, devices, strict=True):
+            for number, counters in device.links.items():
+                counted.setdefault(number, Counter()).update(counters)
+
+
+def link_of(planned: PlannedNetwork, conditions: Conditions) -> LinkConfig:
+    """The links of a plan's devices; of one device, any."""
+    rates = [rates.network for rates in planned.rates.values() if rates.network]
+    return conditions.link(min(rates) / BITS_PER_GBIT) if rates else LinkConfig()
+
+
+def memory_gbps_of(planned: PlannedNetwork) -> float | None:
+    """Of the memories of a plan's devices, each way; None where their port is no faster."""
+    rates = [rates.dram for rates in planned.rates.values() if rates.dram]
+    slowest = min(rates, default=0)
+    return slowest / BITS_PER_GBIT if 0 < slowest < planned.clock * _PORT_BITS else None

@@ -1,4 +1,4 @@
-"""``fanin cluster run``: a network trained on images by the node that was built for it."""
+"""``fanin cluster run``: a network trained on images by the nodes that were built for it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from fanin.cli.cache import add_no_cache
+from fanin.cli.cluster.conditions import add_conditions
 
 PLACES = ("rtl", "golden")  # by fanin.cli.cluster.machine, which --help need not wait for
 
@@ -33,6 +34,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     group.add_argument(
         "--on", choices=PLACES, default=PLACES[0], help="what trains: the RTL, or its golden model"
     )
+    add_conditions(parser.add_argument_group("network, of several devices with --on rtl"))
     output = parser.add_argument_group("output")
     output.add_argument(
         "--checkpoint",

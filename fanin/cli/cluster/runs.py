@@ -8,6 +8,7 @@ from typing import Any
 
 from fanin.cli.cluster.builds import Build, open_build
 from fanin.cli.cluster.checkpoint import Checkpoint, load_checkpoint
+from fanin.cli.cluster.conditions import Conditions, recorded_conditions
 from fanin.cli.cluster.machine import GOLDEN, RTL
 from fanin.cli.output import CLUSTER_RUN, open_kind
 from fanin.cnn import Network
@@ -50,6 +51,7 @@ class Run:
     states: tuple[str, ...]
     epochs: tuple[Metrics, ...]
     hardware: Metrics | None
+    conditions: Conditions
     error: str | None  #: why it has not trained to its end, if it has not
 
     @property
@@ -118,6 +120,7 @@ def open_run(folder: Path) -> Run:
         states=states,
         epochs=tuple(epoch.value for epoch in record.records("epochs")),
         hardware=hardware if isinstance(hardware, dict) else None,
+        conditions=recorded_conditions(record.record("conditions")),
         error=error if isinstance(error, str) else None,
     )
 

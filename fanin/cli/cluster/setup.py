@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fanin.cli.cluster.builds import PLAN_FOLDER, Build, default_build, open_build, write_build
 from fanin.cli.cluster.checkpoint import About, Checkpoint, load_checkpoint
+from fanin.cli.cluster.conditions import LOSSLESS, Conditions, conditions_of
 from fanin.cli.cluster.measures import Tally
 from fanin.cli.cluster.runs import BUILD, Metrics, Run, Used, state_file, training_json
 from fanin.cnn import Network
@@ -40,6 +41,7 @@ class Setup:
     initial: Checkpoint
     on: str
     earlier: Earlier = Earlier()
+    conditions: Conditions = LOSSLESS
 
     @property
     def build(self) -> Build:
@@ -97,8 +99,10 @@ def setup_of(args: argparse.Namespace, folder: Path) -> Setup:
         raise InputError(
             f"--batch must be at most {len(data.train):,}, the frames of {args.data}, not {args.batch:,}"
         )
+    conditions = conditions_of(args, build.planned.placement, training, len(data.train))
     builds = (Used(BUILD, state_file(Place()), build),)
-    return Setup(builds, data, training, _initial(args, network, data, training), args.on)
+    initial = _initial(args, network, data, training)
+    return Setup(builds, data, training, initial, args.on, conditions=conditions)
 
 
 def images_of(data: str, network: Network) -> ImageSet:

@@ -69,8 +69,9 @@ def test_each_connection_is_told_who_is_at_its_other_end():
     assert commands == [command("set_peer")] * 2 + [command("start_links")]
     with pytest.raises(ValueError, match="there must be 2 peers, one for each connection, not 1"):
         driver.connect(own, peers[:1], run=7)
-    counters = driver.links_of(range(2 * len(LINK_COUNTERS)))
-    assert [one["received"] for one in counters] == [LINK_COUNTERS.index("received") + k for k in (0, 10)]
+    counters = driver.links_of(range(2 * (len(LINK_COUNTERS) + 1)))
+    assert [one["received"] for one in counters] == [LINK_COUNTERS.index("received") + k for k in (0, 11)]
+    assert [one["failure"] for one in counters] == [10, 21]
 
 
 def test_a_node_without_connections_has_nothing_to_connect():

@@ -53,6 +53,6 @@ def small(tmp_path_factory):
     smaller.write_text(SMALLER)
     assert main(["plan", str(paths.model), str(smaller), "-o", str(paths.other), "--workers", "1"]) == 0
     with pytest.MonkeyPatch.context() as patch:  # the simulator takes a minute, and the golden model needs none
-        patch.setattr(rtl, "Rtl", lambda planned, arithmetic: None)
+        patch.setattr(rtl, "Rtl", lambda *_: None)
         assert main(["cluster", "build", str(paths.plan), "-o", str(paths.build)]) == 0
     return paths

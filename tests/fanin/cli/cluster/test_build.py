@@ -27,7 +27,7 @@ def test_a_build_that_would_stop_is_refused_in_one_line_and_nothing_is_written(
     norm = next(index for index, stage in enumerate(network.stages) if stage.name == "online_norm1")
     smaller = Sizes({**sizes.rings, norm: 0}, sizes.skews, sizes.gradient_skews)
     monkeypatch.setattr(PlannedNetwork, "sizes", smaller)
-    monkeypatch.setattr(rtl, "Rtl", lambda planned, arithmetic: None)
+    monkeypatch.setattr(rtl, "Rtl", lambda *_: None)
     assert main(["cluster", "build", str(small.plan), "-o", str(tmp_path / "build")]) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -81,7 +81,12 @@ def test_sizes_of_several_devices_have_their_connections(small):
     network = EXAMPLES["residual"]
     planned = builds.read_network(small.plan)
     apart = PlannedNetwork(
-        Placement(network, tuple("aaaabbbaaaaaaa")), planned.clock, planned.throughput, planned.cycles, ""
+        Placement(network, tuple("aaaabbbaaaaaaa")),
+        planned.clock,
+        planned.throughput,
+        planned.cycles,
+        "",
+        planned.rates,
     )
     found = sizes_json(apart)
     assert {(one["from"], one["to"]): one["frames"] for one in found["connections"]} == {
@@ -106,7 +111,7 @@ def with_verilog(small, tmp_path, monkeypatch):
         (folder / "fpga0.h").write_text("#define FANIN\n")
 
     with monkeypatch.context() as patch:
-        patch.setattr(rtl, "Rtl", lambda planned, arithmetic: SimpleNamespace(cosim=SimpleNamespace(nodes={})))
+        patch.setattr(rtl, "Rtl", lambda *_: SimpleNamespace(cosim=SimpleNamespace(nodes={})))
         patch.setattr(rtl, "write_verilog", write_verilog)
         words = ["build", small.plan, "-o", tmp_path / "build", "--verilog"]
         assert main(["cluster", *map(str, words)]) == 0

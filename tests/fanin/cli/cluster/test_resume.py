@@ -302,7 +302,7 @@ class TestOtherPlan:
         assert capsys.readouterr().out == f"{stopped}: 12 states, every bit is the golden model's\n"
 
     def test_a_build_of_it_is_the_same(self, small, stopped, tmp_path, monkeypatch):
-        monkeypatch.setattr("fanin.cli.cluster.rtl.Rtl", lambda planned, arithmetic: None)
+        monkeypatch.setattr("fanin.cli.cluster.rtl.Rtl", lambda *_: None)
         assert main(["cluster", "build", str(small.other), "-o", str(tmp_path / "build")]) == 0
         again = shutil.copytree(stopped, tmp_path / "again")
         assert resume(stopped, "--plan", small.other) == 0

@@ -25,7 +25,7 @@ from fanin.hdl.layers.registers import StageStream, Way
 from fanin.host.cnn import StreamCounters
 from fanin.layers.layer import Storage
 from fanin.layers.pointwise import Relu
-from fanin.planner.plan.network import PlannedNetwork, read_network
+from fanin.planner.plan.network import PlannedNetwork, Rates, read_network
 from fanin.sim.cnn.cosim import node_of
 from fanin.sim.learning.images import load_images
 from tests.support import slow
@@ -37,7 +37,8 @@ def planned(network):
     cycles = tuple(stage.layer.cycles(stage.parallelism) for stage in network.stages)
     clock = 100_000_000
     placement = Placement(network, ("fpga0",) * len(network.stages))
-    return PlannedNetwork(placement, clock, Fraction(clock, max(cycles)), cycles, "")
+    rates = {"fpga0": Rates(dram=50_000_000_000, network=40_000_000_000)}
+    return PlannedNetwork(placement, clock, Fraction(clock, max(cycles)), cycles, "", rates)
 
 
 @pytest.fixture(scope="module")

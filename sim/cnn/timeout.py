@@ -1,0 +1,54 @@
+"""How long a connection waits for an answer before it sends again: never too short where nothing is lost."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+from fanin.cnn_parts import Part
+from fanin.hdl.layers.registers import ACK_DELAY, network_ends
+from fanin.sim.cosim.clock import bytes_a_cycle
+from fanin.sim.network import FCS_BYTES, GAP_BYTES, PREAMBLE_BYTES, LinkConfig
+from fanin.wire.connection import CONNECTION_LINK, MAC_WIDTH, MAX_PAYLOAD_WORDS, RowFrames
+from fanin.wire.ethernet import Encap
+from fanin.wire.link import LINK_CONTROL_BYTES, LinkKind
+
+PIPELINES = 32  # cycles of both nodes: from a frame kept to its beats, from the last beat to the answer's
+_AROUND = PREAMBLE_BYTES + FCS_BYTES + GAP_BYTES  # bytes of the wire's time beside the frame
+_CONTROL = LINK_CONTROL_BYTES + _AROUND
+
+
+def link_timeout(
+    parts: Sequence[Part], *, link: LinkConfig, switch_ns: float, period_ps: int, encap: Encap
+) -> int:
+    """Cycles for the links of a cluster: the formula of docs/systems/link.md, "How long to wait"."""
+    ends: dict[int, list[str]] = defaultdict(list)
+    for part in parts:
+        for one in part.ends.values():
+            ends[one.number].append(part.device)
+    rounds = queue = 0
+    for part in parts:
+        by_peer: dict[str, int] = defaultdict(int)
+        turns = 0
+        for index in network_ends(part.network):
+            shape = part.network.stages[index].layer.output
+            row = RowFrames(shape.w * shape.c, MAC_WIDTH)
+            size = _wire_bytes(row, encap)
+            (peer,) = (device for device in ends[part.ends[index].number] if device != part.device)
+            by_peer[peer] += row.in_flight * size
+            turns += size
+        rounds = max(rounds, turns)
+        queue = max(queue, sum(by_peer.values()) - max(by_peer.values(), default=0))
+    longest = _wire_bytes(RowFrames(MAX_PAYLOAD_WORDS, MAC_WIDTH), encap)
+    rate = min(bytes_a_cycle(link.gbps, period_ps), MAC_WIDTH / 8)
+    moved = 2 * (rounds + queue + 2 * longest) / rate
+    way = 1000 * (4 * link.delay_ns + 2 * switch_ns) / period_ps
+    return math.ceil(moved + way) + ACK_DELAY + PIPELINES
+
+
+def _wire_bytes(row: RowFrames, encap: Encap) -> int:
+    """Of the longest frame of a row, and an answer's."""
+    payload = row.frame_beats * MAC_WIDTH // 8
+    size = CONNECTION_LINK.frame_bytes(LinkKind.DATA, payload, encap=encap, beat_bytes=MAC_WIDTH // 8)
+    return size + _AROUND + _CONTROL
