@@ -57,8 +57,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _benchmark(names, "rdma", "one-sided writes: link use, latency, area and logic depth")
     text = "the parameter server: rows a second with 15 workers, area and logic depth"
     _benchmark(names, "ps", text, module="param_server")
-    text = "arrays of binary32 operators in simulation, RTL beside C: speed and builds"
-    _benchmark(names, "cluster", text)
+    text = "speed of simulated binary32 operators, RTL beside C; NADA's two models in the timed model"
+    cluster = _benchmark(names, "cluster", text)
+    cluster.add_argument("--part", choices=("arrays", "plans"), help="the operators alone, or the models")
     codec = _benchmark(names, "codec", "the codecs: latency, throughput, area, RTL against NumPy, table III")
     codec.add_argument("--values", type=int, default=1_000_000, metavar="N", help="values per codec and bound")
     _add_codec_training(names)
