@@ -48,7 +48,8 @@ class NodeGraph:
     """The graph of a network, and where its stages are in there.
 
     ``batch``: frames between two updates; ``period``: cycles from image to image at least; ``updates``: cycles
-    that the update of a stage takes at least.
+    that the update of a stage takes at least; ``pace``: cycles from frame to frame in layers that learn, at
+    least, where something limits that is no actor, as memory.
 
     ``inputs`` give images and labels, ``results`` takes what the loss makes. ``ends``: of each way back of what
     learns its actor, cycles until a frame's gradient is in the velocities, and from then until parameters are
@@ -60,6 +61,7 @@ class NodeGraph:
     batch: int
     period: float = 0
     updates: Mapping[int, float] = field(default_factory=dict)
+    pace: float = 0
     graph: Graph = field(default_factory=Graph)
     flows: dict[int, Flows] = field(default_factory=dict)
     inputs: list[Actor] = field(default_factory=list)
@@ -188,7 +190,7 @@ class NodeGraph:
     def _batches(self, index: int, flows: Flows) -> None:
         """A frame of the next batch may go forward when the gradients of this one have updated parameters."""
         parts, stage = self._parts(index), self.network.stages[index]
-        admits = parts.actor("admits", 1)
+        admits = parts.actor("admits", 1, self.pace)
         waits = Pattern(np.zeros(self.batch, np.int64), self.batch)
         for number, (actor, firings, late) in enumerate(flows.finished):
             finished = parts.channel(f"finished frames ({number})", 1 << 40)

@@ -29,25 +29,23 @@ class Prediction:
         return batch / (batch * self.period + self.exposed)
 
 
-def predict(
-    network: Network, sizes: Sizes, *, batch: int = 0, batches: int = 2, period: float = 0
-) -> Prediction:
+def predict(network: Network, sizes: Sizes, *, batch: int = 0, batches: int = 2, pace: float = 0) -> Prediction:
     """Of a job of whole batches, word by word; of as many frames as tell what happens unless given.
 
-    ``period``: cycles from image to image at least, where something that the model does not see limits.
+    ``pace``: cycles from frame to frame at least, where something that is no actor limits, as memory.
     """
-    node = NodeGraph(network, sizes, batch or frames_that_tell(sizes), period)
+    node = NodeGraph(network, sizes, batch or frames_that_tell(sizes), pace=pace)
     return prediction(node, node.graph, batches)
 
 
 def predict_long(network: Network, sizes: Sizes, batch: int, pace: float, period: float) -> Prediction:
     """Of two batches, coarsely where the network is large.
 
-    ``pace``: cycles from image to image at least; ``period``: those that are planned, at which images come
-    into a coarse graph.
+    ``pace`` is that of ``predict``; ``period``: cycles from frame to frame that are planned, at which images
+    come into a coarse graph.
     """
     rows = max(stage.layer.output.h for stage in network.stages)
-    node = NodeGraph(network, sizes, batch, pace)
+    node = NodeGraph(network, sizes, batch, pace=pace)
     if is_large(node.graph):
         node = NodeGraph(network, sizes, batch, max(pace, period))
     return prediction(node, bounded(node.graph, rows), 2)

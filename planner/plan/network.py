@@ -16,7 +16,7 @@ from fanin.flow.node import Sizes
 from fanin.flow.predict import Prediction, predict_long
 from fanin.flow.verdict import Verdict, check_liveness, frames_that_tell
 from fanin.layers.layer import Parallelism, Storage
-from fanin.planner.check.files import LayerEntry, Plan, read_plan
+from fanin.planner.check.files import RATES, LayerEntry, Plan, read_plan
 from fanin.planner.check.layers import component
 from fanin.planner.check.plan import check_plan
 from fanin.planner.model.graph import Model
@@ -24,7 +24,6 @@ from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, DIGEST, PLAN_FI
 from fanin.records import open_record
 
 STORE_SHARE = 0.98  #: of DRAM's rate that a store makes use of (docs/systems/cluster.md, "Store")
-DRAM_RATES = ("dram_read", "dram_write")
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,8 @@ class Rates:
 class PlannedNetwork:
     """A network on its devices, and what the plan promises of it.
 
-    ``cycles``: of a frame, by stage; ``clock``: of all devices, in Hz. ``pace``: cycles from image to image
-    where DRAM or the network limits, which the flow model does not see; else 0.
+    ``cycles``: of a frame, by stage; ``clock``: of all devices, in Hz. ``pace``: cycles from frame to frame
+    where DRAM or the network limits, which are no actors of the flow model; else 0.
     """
 
     placement: Placement
@@ -149,11 +148,14 @@ def _clock(path: Path, plan: Plan) -> int:
 
 
 def _pace(plan: Plan, clock: int) -> float:
-    """Cycles from image to image where layers do not limit."""
-    _, resource, _ = plan.limit
-    if resource == "cycles":
-        return 0
-    return float(clock / plan.throughput) / (STORE_SHARE if resource in DRAM_RATES else 1)
+    """Cycles from frame to frame where DRAM, of which a store uses its share, or the network limits."""
+    shares = [
+        float(shares[rate] or 0) / (STORE_SHARE if rate.startswith("dram") else 1)
+        for shares in plan.utilisation.values()
+        for rate in RATES
+    ]
+    pace = float(clock / plan.throughput) * max(shares)
+    return pace if pace > max(layer.figures["cycles"] for layer in plan.layers) else 0
 
 
 def _placed(path: Path, plan: Plan, network: Network) -> Placement:

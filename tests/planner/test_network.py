@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from fanin.planner.check.files import read_plan
 from fanin.planner.cluster import load_cluster
 from fanin.planner.model.load import load_model
 from fanin.planner.plan.digest import plan_digest
-from fanin.planner.plan.network import read_network
+from fanin.planner.plan.network import STORE_SHARE, _pace, read_network
 from fanin.planner.plan.plan import make_plan
 from fanin.planner.plan.write import plan_files
 from fanin.planner.search.instance import Instance
@@ -46,6 +48,26 @@ def digits(tmp_path_factory):
 @pytest.fixture
 def copy(digits, tmp_path):
     return Path(shutil.copytree(digits[0], tmp_path / "plan"))
+
+
+def test_a_network_that_memory_limits_has_the_pace_of_what_the_store_makes_of_it(digits, copy):
+    """digits_cnn with DRAM of the rate that its plan needs, no more."""
+    assert read_network(copy).pace == 0  # layers limit
+    plan = read_plan(copy)
+    tight = {**plan.utilisation["fpga0"], "dram_read": Fraction(1), "dram_write": Fraction(9, 10)}
+    plan = replace(plan, utilisation={"fpga0": tight})
+    planned = read_network(copy)
+    period = float(planned.clock / planned.throughput)
+    assert _pace(plan, planned.clock) == pytest.approx(period / STORE_SHARE)
+    assert replace(planned, pace=1.5 * period).prediction(64).period == pytest.approx(1.5 * period)
+
+
+def test_few_frames_of_a_batch_are_predicted_as_they_are(digits):
+    """Fewer than are under way at once come out of an empty pipeline; more tell nothing new."""
+    planned = read_network(digits[0])
+    assert planned.prediction(2).batch == 2
+    assert planned.prediction(1000) is planned.prediction(2000)
+    assert planned.prediction(1000).batch < 100
 
 
 def edit(folder, change, name="plan.json", *, sign=False):

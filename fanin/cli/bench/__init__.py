@@ -15,6 +15,7 @@ from fanin.glm import PRESETS
 PAPER_FIGURES = (9, 10, 11, 12, 14)
 CODEC_FIGURES = (3, 4, 5, 7, 12, 14)
 NETWORKS = ("hdc", "cnn", "residual", "templates")  # of fanin.sim.codec.tasks, which brings NumPy with it
+CLUSTER_PARTS = ("arrays", "plans", "networks")
 CLUSTER_NETWORKS = ("digits_cnn", "listing1", "mobilenet_v2_32")
 AREAS = ("glm", "ring")
 #: All but glm and cluster, which time what is made anew, and what builds nothing.
@@ -27,7 +28,6 @@ USE_CACHE = (
     "codec",
     "area",
     "inceptionn",
-    "cluster-networks",
 )
 
 
@@ -68,11 +68,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _benchmark(names, "rdma", "one-sided writes: link use, latency, area and logic depth")
     text = "the parameter server: rows a second with 15 workers, area and logic depth"
     _benchmark(names, "ps", text, module="param_server")
-    text = "arrays of binary32 operators in simulation, RTL beside C: speed and builds"
-    _benchmark(names, "cluster", text)
-    text = "planned networks in co-simulation: frames a second beside their plans"
-    networks = _benchmark(names, "cluster-networks", text, module="cluster_networks")
-    networks.add_argument("--network", choices=CLUSTER_NETWORKS, help="this one alone")
+    text = "binary32 operators in simulation; NADA's two models in the timed model; planned networks in RTL"
+    cluster = _benchmark(names, "cluster", text)
+    cluster.add_argument("--part", choices=CLUSTER_PARTS, help="this alone")
+    cluster.add_argument("--network", choices=CLUSTER_NETWORKS, help="of the planned networks this one alone")
     codec = _benchmark(names, "codec", "the codecs: latency, throughput, area, RTL against NumPy, table III")
     codec.add_argument("--values", type=int, default=1_000_000, metavar="N", help="values per codec and bound")
     _add_codec_training(names)

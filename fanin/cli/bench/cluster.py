@@ -1,4 +1,4 @@
-"""CNNs that train in simulation: arrays of binary32 operators as their RTL, and with a body in C."""
+"""CNNs that train in simulation: arrays of binary32 operators as RTL and in C; plans, timed and in RTL."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fanin.cache import fresh_cache
+from fanin.cli.bench import cluster_networks, cluster_plans
 from fanin.cli.bench.result import Result
 from fanin.sim.cnn.array_bench import ArrayBench
 from fanin.sim.cosim.arrays import Arith
@@ -20,7 +21,16 @@ MIN_SPEEDUP = 5.0  # of C over RTL
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
-    """Yield the figures as they are measured; with RTL some minutes, most of it a build."""
+    """Yield the figures as they are measured: minutes of builds for each network, and some of plans."""
+    if args.part in (None, "arrays"):
+        yield from _arrays()
+    if args.part in (None, "plans"):
+        yield from cluster_plans.measure()
+    if args.part in (None, "networks"):
+        yield from cluster_networks.measure(args.network)
+
+
+def _arrays() -> Iterator[Result]:
     rates: dict[tuple[Arith, int], float] = {}
     with fresh_cache():  # nothing that is timed may have been made before
         ArrayBench(lanes=1, arith=Arith.C)  # Verilator's library, which all builds share

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from collections.abc import Iterator
@@ -82,10 +81,10 @@ CASES = (
 )
 
 
-def measure(args: argparse.Namespace) -> Iterator[Result]:
-    """Yield the figures as they are measured; each network's build takes minutes. Raises CheckFailed."""
+def measure(network: str | None) -> Iterator[Result]:
+    """Yield the figures of one network, or of all; each build takes minutes. Raises CheckFailed."""
     for case in CASES:
-        if args.network in (None, case.network):
+        if network in (None, case.network):
             yield from _measured(case)
 
 

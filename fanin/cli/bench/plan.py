@@ -24,13 +24,13 @@ PAPER = "the paper: 24 minutes, no bound; it measured 395"
 def measure(args: argparse.Namespace) -> Iterator[Result]:
     """Yield the figures as they are measured, in three minutes."""
     begin = time.perf_counter()
-    [(_, _, plan)] = _plans("mobilenet_v2", "arria10x6", [6], [1], SECONDS)
+    [(_, _, plan)] = plans_of("mobilenet_v2", "arria10x6", [6], [1], SECONDS)
     yield Result("MobileNetV2 on six Arria 10: time", time.perf_counter() - begin, "s", MAX_MOBILENET)
     yield Result("throughput", float(plan.throughput), "frames/s", note=PAPER)
     yield Result("gap to the proved bound", 100 * plan.gap, "%", MAX_GAP)
     yield Result("with updates, batch 256", plan.throughput_with_update, "frames/s", note="the paper: 359")
     begin = time.perf_counter()
-    plans = _plans("example_cnn", "arria10x9", COUNTS, FACTORS, SWEEP_SECONDS)
+    plans = plans_of("example_cnn", "arria10x9", COUNTS, FACTORS, SWEEP_SECONDS)
     yield Result(
         "example CNN, 3…9 Arria 10, no MP, MP2, MP4: time", time.perf_counter() - begin, "s", MAX_SWEEP
     )
@@ -43,7 +43,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
         yield Result(f"throughput on {count}, no MP", rates[count, 1], "frames/s")
 
 
-def _plans(
+def plans_of(
     model: str, cluster: str, counts: Sequence[int], factors: Sequence[int], seconds: float
 ) -> list[tuple[int, int, Plan]]:
     """What ``fanin plan`` would find."""

@@ -2,7 +2,7 @@
 """Networks on several devices train bit for bit as on one, whatever the network between them does."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,12 +12,17 @@ from fanin.cnn_examples import EXAMPLES
 from fanin.cnn_memory import state_stages
 from fanin.cnn_parts import Placement
 from fanin.cnn_training import Job
+from fanin.flow.execute import execute
+from fanin.flow.link import PORT_RATE, WIRE_SECONDS
+from fanin.flow.node import NodeGraph, Sizes
+from fanin.flow.predict import predict
+from fanin.flow.verdict import how_it_stops
 from fanin.golden.cnn.image import state_image
 from fanin.golden.cnn.network import GoldenNetwork, initial_state
 from fanin.sim.cnn.cosim import ClusterCosim
 from fanin.sim.cnn.hosts import Cut, Epoch
 from fanin.sim.cosim.simulator import SimulationFailed
-from fanin.sim.network import LinkConfig
+from fanin.sim.network import SWITCH_NS, LinkConfig
 from tests.support import new_seed, slow
 
 pytestmark = pytest.mark.verilator
@@ -40,8 +45,12 @@ class Trial:
         return EXAMPLES[self.name]
 
     @cached_property
+    def placement(self):
+        return Placement(self.network, tuple(self.devices))
+
+    @cached_property
     def cosim(self):
-        return ClusterCosim(Placement(self.network, tuple(self.devices)).parts, quiet=True)
+        return ClusterCosim(self.placement.parts, quiet=True)
 
     @cached_property
     def data(self):
@@ -84,6 +93,7 @@ class Trial:
 
 THREE = Trial("tiny", "aaabcaaaaa")  # conv at the host's, then bias, then relu
 RESIDUAL = Trial("residual", "aaaabbbaaaaaaa")  # both branches of the join come back over the network
+BRANCH = Trial("residual", "aaaaabbaaaaaaa")  # two convolutions' branch goes over the network and comes back
 
 
 def links(epoch):
@@ -110,6 +120,52 @@ def test_every_kind_of_fault_is_repaired(link):
     first = new_seed()
     for seed in range(first, first + 10):
         RESIDUAL.check(link=link, seed=seed)
+
+
+@pytest.mark.parametrize("trial", [THREE, *slow(RESIDUAL, BRANCH)], ids=str)
+def test_frames_drain_and_update_take_the_predicted_cycles(trial):
+    """Within 2 %: each frame's result, from batch to batch, and the job to its end: drain and update."""
+    images, labels = trial.data
+    for frames, batch in ((1, 1), (10, 5)):
+        epoch = Epoch(Job.of(frames, batch, 0.5, 0.9), images[:frames], labels[:frames])
+        (found,) = trial.cosim.run(trial.words(trial.states), [epoch], timeout=200_000).epochs
+        sizes = Sizes.of(trial.placement.flow)
+        predicted = predict(trial.network, sizes, batch=batch, batches=frames // batch)
+        assert found.counters["cycles"] == pytest.approx(predicted.job, rel=0.02)
+        assert np.diff(found.written) == pytest.approx(np.diff(predicted.results), rel=0.02, abs=8)
+        ended = found.counters["cycles"] - (found.written[-1] - found.written[0])  # but for frames in between
+        assert ended == pytest.approx(predicted.job - (predicted.results[-1] - predicted.results[0]), rel=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [23, 22])
+def test_devices_stop_where_and_at_what_the_flow_model_says(depth):
+    """Beside the branch that goes over the network; the host's device names what it gives and nobody takes."""
+    stages, (images, labels) = BRANCH.network.stages, BRANCH.data
+    join = next(index for index, stage in enumerate(stages) if stage.name == "add")
+    sizes = Sizes.of(BRANCH.placement.flow)
+    sizes = replace(sizes, skews={**sizes.skews, (join, 1): depth})
+    host, other = BRANCH.placement.parts
+    (edge,) = (
+        edge for edge, transfers in host.skews.items() if transfers == BRANCH.placement.flow.skews[join, 1]
+    )
+    cosim = ClusterCosim([replace(host, skews={**host.skews, edge: depth}), other], quiet=True)
+    node = NodeGraph(BRANCH.network, sizes, batch=6)
+    execution = execute(node.graph, 6, timed=False)
+    assert execution.ended == (depth == 23)
+    epoch = Epoch(Job.of(6, 6, 0.5, 0.9), images[:6], labels[:6])
+    if execution.ended:
+        cosim.run(BRANCH.words(BRANCH.states), [epoch], timeout=20_000)
+        return
+    stream = how_it_stops(node, execution).stream
+    what = f"what {stages[stream.stage].name} gives {'backward' if stream.backward else 'forward'}"
+    with pytest.raises(SimulationFailed, match=f"a failed by cycle .*TIMEOUT: {what} is not taken"):
+        cosim.run(BRANCH.words(BRANCH.states), [epoch], timeout=20_000)
+
+
+def test_wires_are_as_long_as_the_flow_model_has_them():
+    link = LinkConfig()
+    assert (2 * link.delay_ns + SWITCH_NS, link.gbps) == pytest.approx((1e9 * WIRE_SECONDS, 1e-9 * PORT_RATE))
 
 
 def test_streams_and_fifos_have_the_names_of_the_whole_network():

@@ -20,6 +20,9 @@ from fanin.golden.cnn.network import GoldenNetwork, initial_state
 from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.registers import Fifo, Way
 from fanin.host.cnn import CnnDriver
+from fanin.layers.family import family
+from fanin.layers.port import BEAT_BITS
+from fanin.planner.plan.network import STORE_SHARE
 from fanin.sim.cnn.cosim import NodeCosim, part_of
 from fanin.sim.cnn.hosts import Epoch
 from fanin.sim.cosim.arrays import Arith
@@ -196,6 +199,21 @@ def test_frames_drain_and_update_take_the_predicted_cycles(trial):
         ended = found.counters["cycles"] - predicted.results[0] - (found.written[-1] - found.written[0])
         after = predicted.job - predicted.results[-1]  # the last gradient's way back, and the last update
         assert ended == pytest.approx(after, rel=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("frames", "batch"), [(1, 1), (10, 5)])
+def test_a_job_that_memory_limits_takes_the_predicted_cycles(frames, batch):
+    """Within 2 %: its frames take more beats, of which the store makes use of 98 %, than the layers cycles."""
+    stages, (images, labels) = STREAMED.network.stages, STREAMED.data
+    costs = [stage.layer.cost(stage.parallelism, stage.storage, family("arria10")) for stage in stages]
+    pace = sum(cost.dram_read for cost in costs) / BEAT_BITS / STORE_SHARE
+    assert pace > Flow(STREAMED.network).period
+    epoch = Epoch(Job.of(frames, batch, 0.5, 0.9), images[:frames], labels[:frames])
+    (found,) = STREAMED.cosim.run(STREAMED.words(STREAMED.states), [epoch], timeout=20_000).epochs
+    sizes = Sizes.of(Flow(STREAMED.network))
+    predicted = predict(STREAMED.network, sizes, batch=batch, batches=frames // batch, pace=pace)
+    assert found.counters["cycles"] == pytest.approx(predicted.job, rel=0.02)
 
 
 @pytest.mark.slow
