@@ -19,11 +19,13 @@ from fanin.wire.link import LinkKind
 
 ONCE = "every frame is taken exactly once, and in order"
 ROOM = "every frame that is next finds room"
+STORM = "one NAK for a gap"
 CLEAN = "a link fails only as it says: TIMEOUT in silence, LOSS of what the network lost"
-INVARIANTS = (ONCE, ROOM, CLEAN, FINISH)
+INVARIANTS = (ONCE, ROOM, STORM, CLEAN, FINISH)
 
-LOSE, TWICE, OVERTAKE, DIE = "lose", "duplicate", "overtake", "die"
-FAULTS = (LOSE, TWICE, OVERTAKE, DIE)
+# Nothing may need these to finish. COINCIDE: the hardware asks or answers from the state of a moment ago.
+LOSE, TWICE, OVERTAKE, DIE, COINCIDE = "lose", "duplicate", "overtake", "die", "coincide"
+FAULTS = (LOSE, TWICE, OVERTAKE, DIE, COINCIDE)
 
 
 class Packet(NamedTuple):
@@ -57,13 +59,14 @@ class SendingEnd(NamedTuple):
 class ReceivingEnd(NamedTuple):
     """The receiver, None when dead, and what is under way to it.
 
-    ``taken`` is the true number of the frame that it awaits, and ``harmed`` whether the network lost a frame on
-    its way here, or let another overtake it.
+    ``taken`` is the true number of the frame that it awaits. ``asked``: a NAK for that one has left. ``harmed``:
+    the network lost a frame on its way here, or let another overtake it.
     """
 
     model: tuple[Any, ...] | None
     packets: tuple[Packet, ...] = ()
     taken: int = 0
+    asked: bool = False
     harmed: bool = False
 
 
@@ -92,10 +95,11 @@ class _End:
     def field(self, state: tuple[Any, ...], name: str) -> Any:
         return state[self._names.index(name)]
 
-    def act(self, state: tuple[Any, ...], action: str, *arguments: Any) -> tuple[tuple[Any, ...], Any]:
+    def act(self, state: tuple[Any, ...] | None, action: str, *arguments: Any) -> tuple[tuple[Any, ...], Any]:
         """The state after a method, and what that gave back."""
         key = (state, action, arguments)
         if key not in self._memo:
+            assert state is not None
             model = copy.copy(self._model)
             vars(model).update(zip(self._names, state, strict=True))
             model.frames = deque(bytes([k]) for k in range(model.frames))
@@ -272,9 +276,9 @@ class LinkSystem:
         if end.silent < retries or not retries:
             for asks in (False, True):
                 model, _ = self._sender.act(end.model, "timeout", asks)
-                if model != end.model:
-                    silent = min(end.silent + 1, retries)
-                    yield self._sender_step(("timeout",), end._replace(model=model, silent=silent))
+                if model != end.model and (not asks or COINCIDE in self.bounds.faults):
+                    after = end._replace(model=model, silent=min(end.silent + 1, retries))
+                    yield self._sender_step((COINCIDE if asks else "timeout",), after)
         model, failed = self._sender.act(end.model, "give_up")
         if failed and end.silent < retries:
             yield Step(("give up",), Violation(CLEAN, f"TIMEOUT after {end.silent} timeouts in a row"))
@@ -291,11 +295,7 @@ class LinkSystem:
         model, _ = act(end.model, "delay")
         if model != end.model:
             yield self._receiver_step(("delay",), end._replace(model=model))
-        for kind in (LinkKind.ACK, LinkKind.NAK):
-            model, answer = act(end.model, "answer", kind)
-            if answer:
-                packet = Packet(kind, answer.sequence, answer.count)
-                yield self._receiver_step(("send", packet), end._replace(model=model), packet)
+        yield from self._answers(end)
         for fault, rest, packet, harms in self._network(end.packets):
             harmed = self.bounds.published and (end.harmed or harms)
             come = end._replace(packets=rest, harmed=harmed)
@@ -303,6 +303,22 @@ class LinkSystem:
             yield self._receiver_step((fault, packet), after)
         if self.bounds.retries and DIE in self.bounds.faults:
             yield self._receiver_step((DIE,), ReceivingEnd(None, taken=end.taken))
+
+    def _answers(self, end: ReceivingEnd) -> Iterator[Step]:
+        """The right answer, or the other kind if it is due as well."""
+        right = self._receiver.act(end.model, "answer")[1]
+        for kind in (LinkKind.ACK, LinkKind.NAK):
+            model, answer = self._receiver.act(end.model, "answer", kind)
+            if not answer or (answer != right and COINCIDE not in self.bounds.faults):
+                continue
+            packet, after = Packet(kind, answer.sequence, answer.count), end._replace(model=model)
+            if answer != right:
+                yield self._receiver_step((COINCIDE, packet), after, packet)
+            elif kind is LinkKind.NAK and end.asked:
+                yield Step(("send", packet), Violation(STORM, f"a second NAK for frame {end.taken}"))
+            else:
+                asked = end.asked or kind is LinkKind.NAK
+                yield self._receiver_step(("send", packet), after._replace(asked=asked), packet)
 
     def _arrive(self, end: ReceivingEnd, packet: Packet) -> ReceivingEnd | Violation:
         model, act = end.model, self._receiver.act
@@ -316,7 +332,7 @@ class LinkSystem:
             model, taken = act(model, "receive", packet.sequence, b"")
             if taken and packet.value != end.taken:
                 return Violation(ONCE, f"frame {packet.value} is taken for frame {end.taken}")
-            after = end._replace(model=model, taken=end.taken + taken)
+            after = end._replace(model=model, taken=end.taken + taken, asked=end.asked and not taken)
         if self._receiver.field(after.model, "lost") and not after.harmed:
             return Violation(CLEAN, "LOSS, though no frame was lost or overtaken")
         return after
