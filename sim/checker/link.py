@@ -23,9 +23,12 @@ STORM = "one NAK for a gap"
 CLEAN = "a link fails only as it says: TIMEOUT in silence, LOSS of what the network lost"
 INVARIANTS = (ONCE, ROOM, STORM, CLEAN, FINISH)
 
-# Nothing may need these to finish. COINCIDE: the hardware asks or answers from the state of a moment ago.
-LOSE, TWICE, OVERTAKE, DIE, COINCIDE = "lose", "duplicate", "overtake", "die", "coincide"
-FAULTS = (LOSE, TWICE, OVERTAKE, DIE, COINCIDE)
+# Nothing may need these to finish. PREMATURE: a timeout while a frame is under way, or could leave. COINCIDE: the
+# hardware asks or answers from the state of a moment ago.
+LOSE, TWICE, OVERTAKE, DIE = "lose", "duplicate", "overtake", "die"
+PREMATURE, COINCIDE = "premature timeout", "coincide"
+FAULTS = (LOSE, TWICE, OVERTAKE, DIE, PREMATURE, COINCIDE)
+_BUSY = ("send", "deliver", "delay")
 
 
 class Packet(NamedTuple):
@@ -180,7 +183,7 @@ class LinkSystem:
         )
         self._receiver = _End(receiver(bounds.buffer, bounds.ack_frames, **common), ("expected",))
         self._senders, self._receivers = Interned(), Interned()
-        self._steps: list[dict[int, list[Step]]] = [{}, {}]
+        self._steps: list[dict[int, tuple[list[Step], bool]]] = [{}, {}]
         self._memo: dict[Any, int] = {}
         self.start: State = (
             self._senders(SendingEnd(self._sender.start)),
@@ -220,11 +223,13 @@ class LinkSystem:
         sending, receiving = self.ends(state)
         sender, receiver = state
         most = self.bounds.in_flight
-        if sender not in self._steps[0]:
-            self._steps[0][sender] = list(self._sends(sending))
-        if receiver not in self._steps[1]:
-            self._steps[1][receiver] = list(self._receives(receiving))
-        for event, after, packet, freed in self._steps[0][sender]:
+        sends, busy = self._known(sender, 0, lambda: self._sends(sending))
+        receives, also_busy = self._known(receiver, 1, lambda: self._receives(receiving))
+        for event, after, packet, freed in sends:
+            if event == ("timeout",) and (busy or also_busy):
+                event = (PREMATURE,)
+                if PREMATURE not in self.bounds.faults:
+                    continue
             if isinstance(after, Violation):
                 yield event, after
             elif freed > receiving.taken:
@@ -234,13 +239,21 @@ class LinkSystem:
                 yield event, (after, self._moved(receiver, freed) if freed else receiver)
             elif len(receiving.packets) < most:
                 yield event, (after, self._put(receiver, packet, receiving=True))
-        for event, after, packet, _ in self._steps[1][receiver]:
+        for event, after, packet, _ in receives:
             if isinstance(after, Violation):
                 yield event, after
             elif packet is None:
                 yield event, (sender, after)
             elif len(sending.packets) < most:
                 yield event, (self._put(sender, packet, receiving=False), after)
+
+    def _known(self, number: int, which: int, steps: Callable[[], Iterator[Step]]) -> tuple[list[Step], bool]:
+        """An end's steps, and whether it could send, or hear, a frame; ``ack_delay`` is far below ``timeout``."""
+        memo = self._steps[which]
+        if number not in memo:
+            found = list(steps())
+            memo[number] = found, any(step.event[0] in _BUSY for step in found)
+        return memo[number]
 
     # What the ends do.
 
