@@ -1,7 +1,7 @@
 """Both ends of a reliable link, event by event: what is sent again, and what is taken (docs/systems/link.md).
 
-Time is the caller's: it moves frames, and says when ``timeout`` or ``ack_delay`` has passed. The RTL does nothing
-that these two do not permit, and ``fanin link check`` visits all that they permit.
+Time is the caller's: it moves frames, and says when ``timeout`` or ``ack_delay`` has passed. The RTL does
+nothing that these two do not permit, and ``fanin link check`` visits all that they permit.
 """
 
 from __future__ import annotations

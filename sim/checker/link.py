@@ -1,7 +1,7 @@
 """A direction of the reliable link, as the checker sees it: a sender, a receiver, and a network between them.
 
-Both are ``fanin.golden.link``, executed. The other direction shares nothing with this one but the ends' failures
-and the wire, whose frames the network may put off as it likes (docs/systems/link.md, "Proof").
+Both are ``fanin.golden.link``, executed. The other direction shares nothing with this one but the ends'
+failures and the wire, whose frames the network may put off as it likes (docs/systems/link.md, "Proof").
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ STORM = "one NAK for a gap"
 CLEAN = "a link fails only as it says: TIMEOUT in silence, LOSS of what the network lost"
 INVARIANTS = (ONCE, ROOM, STORM, CLEAN, FINISH)
 
-# Nothing may need these to finish. PREMATURE: a timeout while a frame is under way, or could leave. COINCIDE: the
-# hardware asks or answers from the state of a moment ago.
+# Nothing may need these to finish. PREMATURE: a timeout while a frame is under way, or could leave.
+# COINCIDE: the hardware asks or answers from the state of a moment ago.
 LOSE, TWICE, OVERTAKE, DIE = "lose", "duplicate", "overtake", "die"
 PREMATURE, COINCIDE = "premature timeout", "coincide"
 FAULTS = (LOSE, TWICE, OVERTAKE, DIE, PREMATURE, COINCIDE)
+SENDER_EVENTS = ("offer", "timeout", PREMATURE, "give up")
 _BUSY = ("send", "deliver", "delay")
 
 
@@ -62,8 +63,8 @@ class SendingEnd(NamedTuple):
 class ReceivingEnd(NamedTuple):
     """The receiver, None when dead, and what is under way to it.
 
-    ``taken`` is the true number of the frame that it awaits. ``asked``: a NAK for that one has left. ``harmed``:
-    the network lost a frame on its way here, or let another overtake it.
+    ``taken`` is the true number of the frame that it awaits. ``asked``: a NAK for that one has left.
+    ``harmed``: the network lost a frame on its way here, or let another overtake it.
     """
 
     model: tuple[Any, ...] | None
@@ -95,7 +96,8 @@ class _End:
         self._memo: dict[Any, Any] = {}
         self.start = self._freeze(model)
 
-    def field(self, state: tuple[Any, ...], name: str) -> Any:
+    def field(self, state: tuple[Any, ...] | None, name: str) -> Any:
+        assert state is not None
         return state[self._names.index(name)]
 
     def act(self, state: tuple[Any, ...] | None, action: str, *arguments: Any) -> tuple[tuple[Any, ...], Any]:
@@ -128,9 +130,9 @@ class _End:
 class Bounds:
     """What is searched, for streams without an end.
 
-    ``window`` frames are kept, ``buffer`` received. In each direction at most ``in_flight`` frames are under way,
-    and of each no more than ``overtaking`` come before it that left after it; None: any. Sequence numbers are
-    modulo ``sequences``. With ``retries`` a sender gives up, and the peer may die; else neither.
+    ``window`` frames are kept, ``buffer`` received. In each direction at most ``in_flight`` frames are under
+    way, and before each at most ``overtaking`` come that left after it; None: any number. Sequence numbers
+    are modulo ``sequences``. With ``retries`` a sender gives up, and the peer may die; else neither.
     """
 
     window: int = 2
@@ -233,8 +235,7 @@ class LinkSystem:
             if isinstance(after, Violation):
                 yield event, after
             elif freed > receiving.taken:
-                what = f"frame {receiving.taken} is forgotten before it was taken"
-                yield event, Violation(ONCE, what)
+                yield event, Violation(ONCE, "a frame is acknowledged that was not taken")
             elif packet is None:
                 yield event, (after, self._moved(receiver, freed) if freed else receiver)
             elif len(receiving.packets) < most:
@@ -248,7 +249,7 @@ class LinkSystem:
                 yield event, (self._put(sender, packet, receiving=False), after)
 
     def _known(self, number: int, which: int, steps: Callable[[], Iterator[Step]]) -> tuple[list[Step], bool]:
-        """An end's steps, and whether it could send, or hear, a frame; ``ack_delay`` is far below ``timeout``."""
+        """An end's steps, and whether it could send or hear a frame; ``ack_delay`` is below ``timeout``."""
         memo = self._steps[which]
         if number not in memo:
             found = list(steps())
@@ -328,7 +329,7 @@ class LinkSystem:
             if answer != right:
                 yield self._receiver_step((COINCIDE, packet), after, packet)
             elif kind is LinkKind.NAK and end.asked:
-                yield Step(("send", packet), Violation(STORM, f"a second NAK for frame {end.taken}"))
+                yield Step(("send", packet), Violation(STORM, "a second NAK for the same frame"))
             else:
                 asked = end.asked or kind is LinkKind.NAK
                 yield self._receiver_step(("send", packet), after._replace(asked=asked), packet)
@@ -341,10 +342,12 @@ class LinkSystem:
         else:
             full = self._receiver.field(model, "frames") == self.bounds.buffer
             if full and packet.sequence == self._receiver.field(model, "expected"):
-                return Violation(ROOM, f"frame {packet.value} comes, and the buffer is full")
+                return Violation(ROOM, "the next frame comes, and the buffer is full")
             model, taken = act(model, "receive", packet.sequence, b"")
             if taken and packet.value != end.taken:
-                return Violation(ONCE, f"frame {packet.value} is taken for frame {end.taken}")
+                ahead = packet.value - end.taken
+                where = f"{abs(ahead)} {'after' if ahead > 0 else 'before'} the next one"
+                return Violation(ONCE, f"the frame {where} is taken in its place")
             after = end._replace(model=model, taken=end.taken + taken, asked=end.asked and not taken)
         if self._receiver.field(after.model, "lost") and not after.harmed:
             return Violation(CLEAN, "LOSS, though no frame was lost or overtaken")
@@ -384,7 +387,7 @@ class LinkSystem:
     def _sender_step(
         self, event: tuple[Any, ...], end: SendingEnd, packet: Packet | None = None, freed: int = 0
     ) -> Step:
-        """Timeouts are not counted where the sender never gives up; how old an old answer is does not matter."""
+        """Timeouts are not counted where no sender gives up; how old an old answer is does not matter."""
         model = end.model if self.bounds.retries else self._sender.replaced(end.model, "timeouts", 0)
         packets = end.packets if self.bounds.overtaking is not None else self._young_answers(end)
         if self._sender.field(model, "failed"):
@@ -456,7 +459,8 @@ class LinkSystem:
         if packet.kind is LinkKind.DATA:
             return packet._replace(sequence=(packet.sequence - by) % sequences, value=packet.value - by)
         if packet.kind is LinkKind.PROBE:
-            return packet._replace(sequence=(packet.sequence - by) % sequences) if self.bounds.published else packet
+            asks = (packet.sequence - by) % sequences if self.bounds.published else 0
+            return packet._replace(sequence=asks)
         return packet._replace(
             sequence=(packet.sequence - by) % sequences, value=(packet.value - by) % sequences
         )

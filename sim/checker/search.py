@@ -28,8 +28,8 @@ Progress = Callable[[int, int], None]  # gets the states seen and those still to
 class Searched(Protocol):
     """A system that can be searched: any hashable states, and the ways on from each.
 
-    Its events belong to ``slots``, those of one at a time may be an ample set. A way has the event's fields, the
-    name first, and the state or Violation that it leads to.
+    Its events belong to ``slots``, those of one at a time may be an ample set. A way has the event's fields,
+    the name first, and the state or Violation that it leads to.
     """
 
     @property

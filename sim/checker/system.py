@@ -50,6 +50,7 @@ class Interned:
         self._numbers: dict[Hashable, int] = {}
 
     def __call__(self, value: Hashable) -> int:
+        """The number of a value."""
         number = self._numbers.setdefault(value, len(self.values))
         if number == len(self.values):
             self.values.append(value)

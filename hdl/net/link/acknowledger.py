@@ -75,8 +75,8 @@ class Acknowledger(wiring.Component):
         """``unanswered`` counts events that no answer covers yet; it stops when an ACK is due.
 
         An event in the cycle of ``answered`` came too late for that answer: the statements below ``answered``
-        win over it, and ``unanswered`` starts over with the events of that cycle. So did a frame consumed in the
-        cycle before, in which the answer was begun: its ``limit`` did not count that one yet.
+        win over it, and ``unanswered`` starts over with the events of that cycle. So did a frame that was
+        consumed as the answer was begun, the cycle before: its ``limit`` did not count that one yet.
         """
         m = Module()
         unanswered = Signal(ACK_FRAMES_BITS + 1)
