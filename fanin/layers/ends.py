@@ -32,6 +32,10 @@ class Input(Layer):
         """What the host sends."""
         return self.shape
 
+    def store_streams(self, p: Parallelism, storage: Storage) -> tuple[list[int], list[int]]:
+        """Frames are read."""
+        return [p.po], []
+
     def parallelisms(self) -> Iterator[Parallelism]:
         """Every width."""
         for lanes in divisors(self.shape.c):
@@ -72,6 +76,10 @@ class Output(Layer):
     """Results to the host."""
 
     kind: ClassVar[str] = "output"
+
+    def store_streams(self, p: Parallelism, storage: Storage) -> tuple[list[int], list[int]]:
+        """Results are written."""
+        return [], [p.pi]
 
     def parallelisms(self) -> Iterator[Parallelism]:
         """Every width; nothing computes, so both sides are the same."""

@@ -56,6 +56,7 @@ class Family:
     ram: tuple[RamKind, ...]  #: by growing ``from_bits``
     dram_burst: Memory  #: what a DRAM port buffers of one burst
     registers_below: int  #: depth from which a memory takes blocks
+    lut_ram: tuple[int, int, int]  #: depth, width and LUTs of a memory made of LUTs; 0 where none are counted
 
     def dsp_blocks(self, operations: Operations) -> int:
         """DSP blocks of the operations."""
@@ -64,6 +65,12 @@ class Family:
     def luts(self, operations: Operations) -> int:
         """LUTs of the operations."""
         return _total(self.lut, operations)
+
+    def ram_luts(self, memories: tuple[Memory, ...]) -> int:
+        """LUTs of the memories that take no blocks."""
+        depth, width, luts = self.lut_ram
+        shallow = (memory for memory in memories if memory.depth < self.registers_below)
+        return sum(luts * -(-memory.depth // depth) * -(-memory.width // width) for memory in shallow)
 
     def ram_blocks(self, memories: tuple[Memory, ...]) -> tuple[int, ...]:
         """Blocks per kind in ``ram``."""
@@ -103,6 +110,7 @@ def _families() -> Mapping[str, Family]:
             ),
             dram_burst=Memory(depth=table["dram_burst"][0], width=table["dram_burst"][1]),
             registers_below=table["registers_below"],
+            lut_ram=(table["lut_ram"][0], table["lut_ram"][1], table["lut_ram"][2]),
         )
         for name, table in costs()["family"].items()
     }

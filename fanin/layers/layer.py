@@ -5,7 +5,7 @@ The component itself is elaborated from the same description; the planner asks i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -14,6 +14,7 @@ from math import isqrt
 from typing import ClassVar
 
 from fanin.layers.family import WORD_BITS, Family, Memory, Operations, costs
+from fanin.layers.logic import channel_units, logic_luts
 from fanin.layers.port import BEAT_WORDS
 
 MAX_SIZE = 1 << 20  # of every dimension: far above any frame
@@ -215,6 +216,31 @@ class Layer:
             )  # weights and velocity in and out, and weights once more for the way back
         return (*found, *ports * [fifo])
 
+    def logic_units(self, p: Parallelism) -> Mapping[str, int]:
+        """What the prices of its logic are for."""
+        back = int(self.gradient)
+        return {"layer": 1, "lane": p.po, "gradient": back, "gradient_lane": back * p.po}
+
+    def logic_part(self, storage: Storage) -> str:
+        """Under which name its prices stand."""
+        return self.kind
+
+    def store_streams(self, p: Parallelism, storage: Storage) -> tuple[list[int], list[int]]:
+        """Words of each stream that the store reads for it, and writes."""
+        ends = bool(self.saved) * [self.save_lanes(p)]
+        if storage is Storage.CHIP:
+            return ends, ends
+        width = self.parameter_width(p)
+        return ends + (2 + self.gradient) * [width], ends + 2 * [width]
+
+    def logic(self, p: Parallelism, storage: Storage, family: Family) -> int:
+        """LUTs beside operators and memories: its own, its channels' of the store, its place in the node."""
+        luts = logic_luts(family, self.logic_part(storage), self.logic_units(p))
+        for end, streams in zip(("read", "write"), self.store_streams(p, storage), strict=True):
+            luts += sum(logic_luts(family, end, channel_units(lanes)) for lanes in streams)
+        leaving = 1 + self.gradient * len(self.inputs)
+        return luts + logic_luts(family, "node", {"stream": leaving})
+
     def cost(self, p: Parallelism, storage: Storage, family: Family) -> Cost:
         """What it takes of a device of that family."""
         memories = self.memories(p, storage, family.dram_burst)
@@ -222,7 +248,7 @@ class Layer:
         return Cost(
             cycles=self.cycles(p, storage),
             dsp=family.dsp_blocks(self.operations(p)),
-            luts=family.luts(self.operations(p)),
+            luts=family.luts(self.operations(p)) + self.logic(p, storage, family) + family.ram_luts(memories),
             ram_bits=sum(m.bits for m in memories),
             ram_blocks=family.ram_blocks(memories),
             # Weights are read forward and for the input gradient, the velocity is read and written.

@@ -22,7 +22,7 @@ def _device(family, ram_bits, *ram):
     return {
         "family": family,
         "dsp": 1500,
-        "luts": 200_000,
+        "luts": 300_000,
         "ram_bits": ram_bits,
         "ram": list(ram),
         **rates,
