@@ -55,7 +55,7 @@ def test_resnet18_is_read_as_it_trains_and_has_a_plan(tmp_path):
     assert (found["conv"], found["online_norm"], found["max_pool"], found["add"]) == (20, 20, 1, 8)
     assert model.parameters == 11_689_512 - 4_800  # torchvision's, but for the scales of batch normalisation
     assert model.notes == ()
-    plan = make_plan(Instance(model, load_cluster("u280x6")), Limits(seconds=100, gap=0.1))
+    plan = make_plan(Instance(model, load_cluster("u280x10")), Limits(seconds=100, gap=0.1))
     assert plan.throughput > 0
     assert 0 <= plan.gap < 1
 
