@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -10,9 +9,9 @@ from pathlib import Path
 from fanin.cnn import Network, Stage
 from fanin.cnn_parts import Placement
 from fanin.errors import InputError
-from fanin.layers.layer import Parallelism, Storage
-from fanin.planner.check.files import LayerEntry, Plan, read_plan
-from fanin.planner.check.layers import component
+from fanin.layers.layer import Parallelism
+from fanin.planner.check.files import Plan, read_plan
+from fanin.planner.check.memory import stages
 from fanin.planner.check.plan import check_plan
 from fanin.planner.model.graph import Model
 from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, DIGEST, PLAN_FILE, plan_digest
@@ -55,7 +54,7 @@ def read_network(folder: Path) -> PlannedNetwork:
     if complaints := check_plan(folder):
         raise InputError(f"{path}: breaks a rule, plan again: {complaints[0]}")
     clock = _clock(path, plan)
-    network = _checked(str(path), Network(open_record(path).text("model"), _stages(plan)))
+    network = _checked(str(path), Network(open_record(path).text("model"), stages(plan)))
     cycles = tuple(layer.figures["cycles"] for layer in plan.layers)
     return PlannedNetwork(_placed(path, plan, network), clock, plan.throughput, cycles, digest)
 
@@ -105,14 +104,3 @@ def _placed(path: Path, plan: Plan, network: Network) -> Placement:
         return Placement(network, tuple(plan.place[stage.name] for stage in network.stages), priorities)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from None
-
-
-def _stages(plan: Plan) -> tuple[Stage, ...]:
-    numbers = {layer.name: number for number, layer in enumerate(plan.layers)}
-    return tuple(_stage(plan, entry, numbers) for entry in plan.layers)
-
-
-def _stage(plan: Plan, entry: LayerEntry, numbers: Mapping[str, int]) -> Stage:
-    sources = tuple(numbers[edge.source] for edge in plan.into[entry.name])
-    layer = component(entry, tuple(plan.layers[source].output for source in sources), entry.gradient)
-    return Stage(entry.name, layer, Parallelism(**entry.parallelism), sources, Storage(entry.parameters))

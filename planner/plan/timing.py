@@ -29,23 +29,27 @@ class Timing:
     exposed: float
 
 
+def network_of(instance: Instance, placement: Placement) -> Network:
+    """The model, built as it is placed."""
+    stages = (
+        Stage(node.name, node.layer, choice.parallelism, node.sources, choice.storage)
+        for node, choice in zip(instance.model.nodes, placement.choices, strict=True)
+    )
+    return Network(instance.model.name, tuple(stages))
+
+
 def timing_of(instance: Instance, placement: Placement, batch: int) -> Timing:
     """Two batches of so many frames, or of more than are under way: what is larger tells nothing new."""
-    nodes, choices = instance.model.nodes, placement.choices
-    stages = [
-        Stage(node.name, node.layer, choice.parallelism, node.sources, choice.storage)
-        for node, choice in zip(nodes, choices, strict=True)
-    ]
+    network = network_of(instance, placement)
     clocks = [instance.cluster.devices[device].part.clock for device in placement.devices]
     clock = max(clocks)  # all cycles are this one's
     period = float(instance.period(placement) * clock)
-    network = Network(instance.model.name, tuple(stages))
     sizes = Sizes.of(Flow(network, round(period)))
     links, updates = _links(instance, placement, network, clock), _updates(instance, placement, network)
     frames = min(batch, frames_that_tell(sizes))
     node = NodeGraph(network, sizes, frames, period, links, updates)
-    rows = max(stage.layer.output.h for stage in stages)
-    factors = {stage.name: clock / own for stage, own in zip(stages, clocks, strict=True)}
+    rows = max(stage.layer.output.h for stage in network.stages)
+    factors = {stage.name: clock / own for stage, own in zip(network.stages, clocks, strict=True)}
     graph = node.graph.scaled(factors)
     if sum(actor.firings for actor in graph.actors) > MOST_FIRINGS:
         graph = coarse(graph, max(LEAST_GROUPS, rows // 2))

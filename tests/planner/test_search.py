@@ -39,7 +39,7 @@ from tests.planner.exhaustive import (
 from tests.support import slow
 
 CASES, QUICK = 300, 60
-MORE = (61, 139, 155)  # three devices are best, or connections bind: none of the quick ones shows that
+MORE = (61, 139, 155, 170)  # three devices are best, or connections bind: none of the quick ones shows that
 SAME = 15  # of these, as many are planned again
 
 
