@@ -13,8 +13,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from fanin.cnn import Network
+from fanin.cnn import Network, Stage
 from fanin.flow.sizes import Flow
+from fanin.layers.ends import Input, Output
 from fanin.layers.family import WORD_BITS
 from fanin.layers.layer import Storage
 from fanin.layers.port import BEAT_BITS, BEAT_WORDS, BURST
@@ -251,6 +252,15 @@ def saved_frames(network: Network, stage: int) -> Frames:
     """What a stage saves of every frame."""
     layer, parallelism = network.stages[stage].layer, network.stages[stage].parallelism
     return Frames(layer.saved, layer.save_lanes(parallelism))
+
+
+def stage_bytes(stage: Stage, ring: int, frames: int) -> int:
+    """What a stage keeps in memory: its state, ``ring`` saved frames, ``frames`` from or for the host."""
+    layer = stage.layer
+    spilled = stage.storage is Storage.DRAM
+    state = 2 * beats(layer.parameters) if spilled else beats(layer.state_words)
+    host = beats(layer.output.words) if isinstance(layer, (Input, Output)) else 0
+    return BEAT_BYTES * (state + ring * beats(layer.saved) + frames * host)
 
 
 def pack(frames: Iterable[Words], words: int) -> Words:

@@ -14,11 +14,12 @@ from typing import Any
 
 from fanin.errors import InputError
 from fanin.layers.family import Family, RamKind, family, family_names
+from fanin.layers.logic import device_luts
 
 MAX_DEVICES = 64
 MAX_NUMBER = 1 << 48  # of anything that is counted
 PRIORITIES = 8  # of Ethernet's priority flow control (IEEE 802.1Qbb)
-GIGA, MEGA = 10**9, 10**6
+GIGA, MEGA, GIB = 10**9, 10**6, 1 << 30
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,16 @@ class Part:
     luts: int | None  #: None where they are not limited
     ram_bits: int | None  #: None where blocks are counted alone
     ram_blocks: tuple[int, ...] | None  #: per kind of ``family.ram``; None where bits are counted alone
+    dram_bytes: int | None  #: None where they are not limited
     dram: int
     network: int
     clock: int  #: Hz
     connections: int  #: P: at most so many, each with a priority below P of its own
+
+    @cached_property
+    def luts_left(self) -> int | None:
+        """LUTs for layers and connections: all but those of what a device has once."""
+        return None if self.luts is None else max(self.luts - device_luts(self.family, 0), 0)
 
 
 @dataclass(frozen=True)
@@ -141,7 +148,7 @@ def _part(where: str, entry: Mapping[str, Any]) -> Part:
         base = part_tables()[entry["part"]]
     if {"ram", "ram_bits"} & set(entry):  # said anew, both ways of the shipped part
         base = {key: value for key, value in base.items() if key not in ("ram", "ram_bits")}
-    _known(where, "", entry, {*_FIELDS, "luts", "ram", "ram_bits", *_PLACE})
+    _known(where, "", entry, {*_FIELDS, "luts", "ram", "ram_bits", "dram_gib", *_PLACE})
     table = {**base, **entry}
     for field in _FIELDS:
         if field not in table:
@@ -160,6 +167,7 @@ def _part(where: str, entry: Mapping[str, Any]) -> Part:
         luts=_integer(where, "luts", table["luts"]) if "luts" in table else None,
         ram_bits=_integer(where, "ram_bits", table["ram_bits"]) if "ram_bits" in table else None,
         ram_blocks=blocks,
+        dram_bytes=_scaled(where, "dram_gib", table["dram_gib"], GIB) if "dram_gib" in table else None,
         dram=_scaled(where, "dram_gbps", table["dram_gbps"], GIGA),
         network=_scaled(where, "network_gbps", table["network_gbps"], GIGA),
         clock=_scaled(where, "clock_mhz", table["clock_mhz"], MEGA, low=1),

@@ -37,6 +37,10 @@ class Input(Layer):
         """What comes from memory."""
         return (read_queue(p.po),)
 
+    def store_streams(self, p: Parallelism, storage: Storage) -> tuple[list[int], list[int]]:
+        """Frames are read."""
+        return [p.po], []
+
     def parallelisms(self) -> Iterator[Parallelism]:
         """Every width."""
         for lanes in divisors(self.shape.c):
@@ -81,6 +85,10 @@ class Output(Layer):
     def queues(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """What goes to memory."""
         return (WRITE_QUEUE,)
+
+    def store_streams(self, p: Parallelism, storage: Storage) -> tuple[list[int], list[int]]:
+        """Results are written."""
+        return [], [p.pi]
 
     def parallelisms(self) -> Iterator[Parallelism]:
         """Every width; nothing computes, so both sides are the same."""

@@ -71,7 +71,8 @@ class Family:
     lut: tuple[tuple[str, int], ...]  #: LUTs per kind of operation
     ram: tuple[RamKind, ...]  #: by growing ``from_bits``
     true_dual_port: bool  #: whether blocks are used as that
-    registers_below: int  #: depth from which a memory takes blocks
+    registers_below: int  #: depth from which a memory that is read with a clock takes blocks
+    lut_ram: tuple[int, int, int]  #: depth, width and LUTs of a memory made of LUTs; 0 where none are counted
 
     def dsp_blocks(self, operations: Operations) -> int:
         """DSP blocks of the operations."""
@@ -81,14 +82,26 @@ class Family:
         """LUTs of the operations."""
         return _total(self.lut, operations)
 
+    def ram_luts(self, memories: tuple[Memory, ...]) -> int:
+        """LUTs of the memories that take no blocks."""
+        depth, width, luts = self.lut_ram
+        return sum(
+            memory.copies * luts * -(-memory.depth // depth) * -(-memory.width // width)
+            for memory in memories
+            if not self._takes_blocks(memory)
+        )
+
     def ram_blocks(self, memories: tuple[Memory, ...]) -> tuple[int, ...]:
         """Blocks per kind in ``ram``."""
         blocks = [0] * len(self.ram)
         for memory, equal in groupby(memories):
-            if memory.clocked and memory.depth >= self.registers_below:
+            if self._takes_blocks(memory):
                 kind = max(i for i, ram in enumerate(self.ram) if memory.width * memory.depth >= ram.from_bits)
                 blocks[kind] += len(list(equal)) * self.ram[kind].blocks(memory, true_dual=self.true_dual_port)
         return tuple(blocks)
+
+    def _takes_blocks(self, memory: Memory) -> bool:
+        return memory.clocked and memory.depth >= self.registers_below
 
 
 def _total(prices: tuple[tuple[str, int], ...], operations: Operations) -> int:
@@ -119,6 +132,7 @@ def _families() -> Mapping[str, Family]:
             ),
             true_dual_port=table["true_dual_port"],
             registers_below=table["registers_below"],
+            lut_ram=(table["lut_ram"][0], table["lut_ram"][1], table["lut_ram"][2]),
         )
         for name, table in costs()["family"].items()
     }

@@ -5,7 +5,7 @@ The component itself is elaborated from the same description; the planner asks i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -13,6 +13,7 @@ from math import isqrt
 from typing import ClassVar
 
 from fanin.layers.family import WORD_BITS, Family, Memory, Operations, costs
+from fanin.layers.logic import channel_units, logic_luts, node_luts
 from fanin.layers.port import BEAT_WORDS, WRITE_QUEUE, beat_bits, read_queue
 
 MAX_SIZE = 1 << 20  # of every dimension: far above any frame
@@ -225,6 +226,30 @@ class Layer:
         parameters = self.resident(p) if self.parameters and storage is Storage.CHIP else ()
         return (*self.buffers(p, storage), *parameters, *self.queues(p, storage))
 
+    def logic_units(self, p: Parallelism) -> Mapping[str, int]:
+        """What the prices of its logic are for."""
+        back = int(self.gradient)
+        return {"layer": 1, "lane": p.po, "gradient": back, "gradient_lane": back * p.po}
+
+    def logic_part(self, storage: Storage) -> str:
+        """Under which name its prices stand."""
+        return self.kind
+
+    def store_streams(self, p: Parallelism, storage: Storage) -> tuple[list[int], list[int]]:
+        """Words of each stream that the store reads for it, and writes."""
+        ends = bool(self.saved) * [self.save_lanes(p)]
+        if storage is Storage.CHIP:
+            return ends, ends
+        width = self.parameter_width(p)
+        return ends + (2 + self.gradient) * [width], ends + 2 * [width]
+
+    def logic(self, p: Parallelism, storage: Storage, family: Family) -> int:
+        """LUTs beside operators and memories: its own, its channels' of the store, its place in the node."""
+        luts = logic_luts(family, self.logic_part(storage), self.logic_units(p))
+        for end, streams in zip(("read", "write"), self.store_streams(p, storage), strict=True):
+            luts += sum(logic_luts(family, end, channel_units(lanes)) for lanes in streams)
+        return luts + node_luts(family, [p.po, *self.gradient * len(self.inputs) * [p.pi]])
+
     def cost(
         self,
         p: Parallelism,
@@ -242,7 +267,10 @@ class Layer:
         return Cost(
             cycles=self.cycles(p, storage),
             dsp=family.dsp_blocks(operations),
-            luts=family.luts(operations),
+            luts=family.luts(operations)
+            + family.ram_luts(memories)
+            + self.logic(p, storage, family)
+            + logic_luts(family, "fork", {"sum": sums}),
             ram_bits=sum(m.bits for m in memories),
             ram_blocks=family.ram_blocks(memories),
             # Weights are read forward and for the input gradient, the velocity is read and written.

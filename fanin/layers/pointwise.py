@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
@@ -84,6 +84,10 @@ class Concat(Layer):
         """Every width that divides the channels of each input."""
         for lanes in divisors(gcd(*(shape.c for shape in self.inputs))):
             yield Parallelism(pi=lanes, po=lanes)
+
+    def logic_units(self, p: Parallelism) -> Mapping[str, int]:
+        """A lane is one of an input beyond the first: so many words a multiplexer chooses among."""
+        return {"layer": 1, "lane": (len(self.inputs) - 1) * p.po}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -185,6 +185,23 @@ class Conv(Window):
         """Input and output channels of a step."""
         return p.pic, p.poc
 
+    def logic_part(self, storage: Storage) -> str:
+        """One component for all kinds."""
+        return "convolution" if storage is Storage.CHIP else "streamed dense"
+
+    def logic_units(self, p: Parallelism) -> Mapping[str, int]:
+        """Ways; the words of a block's step that they move, each turned by as many levels as ph asks for."""
+        ways = 2 + self.gradient
+        words = ways * sum(self.channel_lanes(p)) * p.ph
+        return {
+            "way": ways,
+            "weight": self.parameter_width(p),
+            "word": words,
+            "level": words * (p.ph - 1).bit_length(),
+            "stream": ways * (p.pi + p.po),
+            "column": ways * p.ph,
+        }
+
     def lanes(self, p: Parallelism) -> int:
         """Multipliers of one way."""
         return p.pic * p.poc * p.ph
@@ -270,6 +287,16 @@ class Im2col(Window):
     def channels(self) -> int:
         """Channels of the output."""
         return self.kernel[0] * self.kernel[1] * self.input.c
+
+    def logic_units(self, p: Parallelism) -> Mapping[str, int]:
+        """Lanes of the lines, and of the stream of windows."""
+        return {
+            "layer": 1,
+            "lane": p.pi,
+            "window_lane": p.po,
+            "gradient": int(self.gradient),
+            "gradient_lane": self.gradient * p.pi,
+        }
 
     def parallelisms(self) -> Iterator[Parallelism]:
         """Every pair of stream widths."""

@@ -27,7 +27,7 @@ FIGURES = (
     "dram_write",
 )  # fmt: skip
 RATES = ("dram_read", "dram_write", "network")
-RESOURCES = ("dsp", "luts", "ram_bits", "ram_blocks", *RATES, "connections")
+RESOURCES = ("dsp", "luts", "ram_bits", "ram_blocks", "dram_bytes", *RATES, "connections")
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Device:
     luts: int | None
     ram_bits: int | None
     ram: tuple[Ram, ...]
+    dram_bytes: int | None
     dram: int
     network: int
     clock: int
@@ -231,6 +232,7 @@ def _device(item: Record) -> Device:
         luts=item.optional("luts"),
         ram_bits=item.optional("ram_bits"),
         ram=ram,
+        dram_bytes=item.optional("dram_bytes"),
         dram=item.integer("dram_bits_per_second"),
         network=item.integer("network_bits_per_second"),
         clock=item.integer("clock_hz", 1),

@@ -13,6 +13,7 @@ from pathlib import Path
 from fanin.planner.check.devices import wrong_files
 from fanin.planner.check.files import INPUTS, Connection, Edge, Plan, read_plan
 from fanin.planner.check.layers import Facts, by, derive, dimensions
+from fanin.planner.check.memory import memory_rule
 from fanin.planner.check.rates import RATE_RULES, differ
 
 Layers = Mapping[str, Facts]
@@ -31,7 +32,8 @@ def check_plan(directory: Path) -> list[str]:
     facts, complaints = derive(plan)
     if complaints:
         return complaints
-    return [line for rule in RULES for line in rule(plan, facts)]
+    complaints = [line for rule in RULES for line in rule(plan, facts)]
+    return complaints or list(memory_rule(plan, facts))
 
 
 def _graph(plan: Plan) -> Iterator[str]:

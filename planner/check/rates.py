@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from fanin.layers.family import family
+from fanin.layers.logic import device_luts
 from fanin.planner.check.files import RATES, Device, Plan
 from fanin.planner.check.layers import Facts
 
@@ -47,7 +49,7 @@ def _load(plan: Plan, facts: Layers, device: Device) -> Load:
     }
     return Load(
         dsp=total["dsp"],
-        luts=total["luts"],
+        luts=total["luts"] + (device_luts(family(device.family), len(cut)) if held else 0),
         ram_bits=total["ram_bits"],
         blocks={ram.kind: sum(fact.blocks[ram.kind] for fact in held) for ram in device.ram},
         rates={"dram_read": total["dram_read"], "dram_write": total["dram_write"], "network": sum(cut)},
@@ -101,8 +103,8 @@ def _utilisation(plan: Plan, facts: Layers) -> Iterator[str]:
             "connections": _share(load.connections, device.connections),
             **{f: _share(plan.throughput * load.rates[f], rate) for f, rate in _rates(device).items()},
         }
-        for field, there in plan.utilisation[device.name].items():
-            share = shares[field]
+        for field, share in shares.items():
+            there = plan.utilisation[device.name][field]
             same = there is share if there is None or share is None else not differ(there, share)
             if not same:
                 yield f"{device.name}: utilisation {field} is {_figure(there)}, not {_figure(share)}"

@@ -15,9 +15,9 @@ from fanin.flow.link import Wiring
 from fanin.flow.node import Sizes
 from fanin.flow.predict import Prediction, predict_long
 from fanin.flow.verdict import Verdict, check_liveness, frames_that_tell
-from fanin.layers.layer import Parallelism, Storage
-from fanin.planner.check.files import RATES, LayerEntry, Plan, read_plan
-from fanin.planner.check.layers import component
+from fanin.layers.layer import Parallelism
+from fanin.planner.check.files import RATES, Plan, read_plan
+from fanin.planner.check.memory import stages
 from fanin.planner.check.plan import check_plan
 from fanin.planner.model.graph import Model
 from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, DIGEST, PLAN_FILE, plan_digest
@@ -99,7 +99,7 @@ def read_network(folder: Path) -> PlannedNetwork:
     if complaints := check_plan(folder):
         raise InputError(f"{path}: breaks a rule, plan again: {complaints[0]}")
     clock = _clock(path, plan)
-    network = _checked(str(path), Network(open_record(path).text("model"), _stages(plan)))
+    network = _checked(str(path), Network(open_record(path).text("model"), stages(plan)))
     cycles = tuple(layer.figures["cycles"] for layer in plan.layers)
     placement = _placed(path, plan, network)
     return PlannedNetwork(
@@ -171,14 +171,3 @@ def _placed(path: Path, plan: Plan, network: Network) -> Placement:
         return Placement(network, tuple(plan.place[stage.name] for stage in network.stages), priorities, wiring)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from None
-
-
-def _stages(plan: Plan) -> tuple[Stage, ...]:
-    numbers = {layer.name: number for number, layer in enumerate(plan.layers)}
-    return tuple(_stage(plan, entry, numbers) for entry in plan.layers)
-
-
-def _stage(plan: Plan, entry: LayerEntry, numbers: Mapping[str, int]) -> Stage:
-    sources = tuple(numbers[edge.source] for edge in plan.into[entry.name])
-    layer = component(entry, tuple(plan.layers[source].output for source in sources), entry.gradient)
-    return Stage(entry.name, layer, Parallelism(**entry.parallelism), sources, Storage(entry.parameters))

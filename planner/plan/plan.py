@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
+from fanin.cnn_memory import stage_bytes
 from fanin.errors import CheckFailed, InputError
+from fanin.flow.sizes import Flow
 from fanin.layers.layer import Storage
 from fanin.planner.model.graph import Model
-from fanin.planner.plan.timing import Timing, timing_of
-from fanin.planner.search.choices import Choice, all_choices, constrained
+from fanin.planner.plan.timing import Timing, links_of, network_of, timing_of
+from fanin.planner.search.choices import Choice, all_choices, connection_takes, constrained
 from fanin.planner.search.conflict import in_words, misfit, smallest_conflict
 from fanin.planner.search.instance import Instance, Load, Placement
 from fanin.planner.search.limits import Limits
@@ -84,6 +86,16 @@ class Plan:
     def loads(self) -> tuple[Load, ...]:
         """What the devices carry."""
         return self.instance.loads(self.placement)
+
+    @cached_property
+    def stored(self) -> tuple[int, ...]:
+        """Bytes that each device keeps in DRAM: state, rings of saved maps, a batch from and for the host."""
+        network = network_of(self.instance, self.placement)
+        rings = Flow(network, links=links_of(self.instance, self.placement)).rings
+        found = [0] * len(self.instance.cluster.devices)
+        for number, (stage, device) in enumerate(zip(network.stages, self.placement.devices, strict=True)):
+            found[device] += stage_bytes(stage, rings.get(number, 0), self.batch)
+        return tuple(found)
 
     @property
     def used(self) -> int:
@@ -178,9 +190,13 @@ def on_chip(instance: Instance, placement: Placement) -> Placement:
             for other, choice in enumerate(choices)
             if placement.devices[other] == device and other != number
         ]
+        links = instance.loads(placement)[device].connections
+        taken = [links * each for each in connection_takes(part)]
         room = [
-            limit - sum(taken)
-            for limit, *taken in zip(limits_at(instance, part, instance.in_ticks(period)), *others, strict=True)
+            limit - sum(loads)
+            for limit, *loads in zip(
+                limits_at(instance, part, instance.in_ticks(period)), taken, *others, strict=True
+            )
         ]
         fitting = [
             choice
@@ -191,6 +207,18 @@ def on_chip(instance: Instance, placement: Placement) -> Placement:
         ]
         choices[number] = min(fitting, key=_size, default=choices[number])
     return replace(placement, choices=tuple(choices))
+
+
+def overfull_dram(plan: Plan) -> str | None:
+    """One line about a device whose DRAM does not hold what it keeps there.
+
+    How many frames wait follows from the times of all layers: the search does not see it.
+    """
+    for device, stored in zip(plan.instance.cluster.devices, plan.stored, strict=True):
+        there = device.part.dram_bytes
+        if there is not None and stored > there:
+            return f"{device.name}: the plan that was found keeps {stored:,} bytes in DRAM, of {there:,}"
+    return None
 
 
 def _size(choice: Choice) -> tuple[object, ...]:

@@ -11,7 +11,7 @@ from fanin.errors import CheckFailed, InputError
 from fanin.planner.cluster import Cluster
 from fanin.planner.model.graph import Model
 from fanin.planner.model.split import limiting, split
-from fanin.planner.plan.plan import Plan, make_plan
+from fanin.planner.plan.plan import Plan, make_plan, overfull_dram
 from fanin.planner.search.instance import Instance, Placement
 from fanin.planner.search.limits import Limits
 from fanin.planner.search.relax import least_period
@@ -47,6 +47,8 @@ def sweep(
 
             plan = best_plan(model, here, ways, limits, equal=equal, smaller=smaller, pool=pool, say=told)
             best[count, ways] = plan = replace(plan, batch=batch)
+            if overfull := overfull_dram(plan):
+                raise CheckFailed(overfull)
             yield count, ways, plan
 
 

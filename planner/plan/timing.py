@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fanin.cnn import Network, Stage
 from fanin.flow.coarse import bounded
-from fanin.flow.link import Wiring
+from fanin.flow.link import Edge, Link, Wiring
 from fanin.flow.node import NodeGraph, Sizes
 from fanin.flow.predict import prediction
 from fanin.flow.sizes import Flow
@@ -25,25 +25,40 @@ class Timing:
     exposed: float
 
 
+def network_of(instance: Instance, placement: Placement) -> Network:
+    """The model, built as it is placed."""
+    stages = (
+        Stage(node.name, node.layer, choice.parallelism, node.sources, choice.storage)
+        for node, choice in zip(instance.model.nodes, placement.choices, strict=True)
+    )
+    return Network(instance.model.name, tuple(stages))
+
+
+def links_of(instance: Instance, placement: Placement) -> dict[Edge, Link]:
+    """What carries the edges that are cut, in cycles of the fastest clock."""
+    rates = {number: device.part.network for number, device in enumerate(instance.cluster.devices)}
+    return Wiring(max(_clocks(instance, placement)), rates).links(
+        network_of(instance, placement), placement.devices
+    )
+
+
+def _clocks(instance: Instance, placement: Placement) -> list[int]:
+    """Of each layer's device."""
+    return [instance.cluster.devices[device].part.clock for device in placement.devices]
+
+
 def timing_of(instance: Instance, placement: Placement, batch: int) -> Timing:
     """Two batches of so many frames, or of more than are under way: what is larger tells nothing new."""
-    nodes, choices = instance.model.nodes, placement.choices
-    stages = [
-        Stage(node.name, node.layer, choice.parallelism, node.sources, choice.storage)
-        for node, choice in zip(nodes, choices, strict=True)
-    ]
-    clocks = [instance.cluster.devices[device].part.clock for device in placement.devices]
+    network = network_of(instance, placement)
+    clocks = _clocks(instance, placement)
     clock = max(clocks)  # all cycles are this one's
     period = float(instance.period(placement) * clock)
-    network = Network(instance.model.name, tuple(stages))
-    rates = {number: device.part.network for number, device in enumerate(instance.cluster.devices)}
-    links = Wiring(clock, rates).links(network, placement.devices)
-    sizes = Sizes.of(Flow(network, round(period), links))
+    sizes = Sizes.of(Flow(network, round(period), links_of(instance, placement)))
     updates = _updates(instance, placement, network)
     frames = min(batch, frames_that_tell(sizes))
     node = NodeGraph(network, sizes, frames, period, updates)
-    rows = max(stage.layer.output.h for stage in stages)
-    factors = {stage.name: clock / own for stage, own in zip(stages, clocks, strict=True)}
+    rows = max(stage.layer.output.h for stage in network.stages)
+    factors = {stage.name: clock / own for stage, own in zip(network.stages, clocks, strict=True)}
     found = prediction(node, bounded(node.graph.scaled(factors), rows), 2)
     exposed = found.exposed
     if frames == batch:  # too few for a period of their own

@@ -49,8 +49,8 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "update_seconds": plan.update,
         "limit": bottleneck(plan),
         "utilisation": {
-            device.name: _utilisation(plan, device, load)
-            for device, load in zip(cluster.devices, plan.loads, strict=True)
+            device.name: _utilisation(plan, device, load, stored)
+            for device, load, stored in zip(cluster.devices, plan.loads, plan.stored, strict=True)
         },
         "solver": {"status": "optimal" if plan.optimal else "gap", **dict(plan.statistics)},
         "layers": [_layer(plan, number, node) for number, node in enumerate(plan.model.nodes)],
@@ -76,6 +76,7 @@ def _device(device: Device) -> dict[str, Any]:
             }
             for ram, count in zip(part.family.ram, counts, strict=True)
         ],
+        "dram_bytes": part.dram_bytes,
         "dram_bits_per_second": part.dram,
         "network_bits_per_second": part.network,
         "clock_hz": part.clock,
@@ -83,7 +84,7 @@ def _device(device: Device) -> dict[str, Any]:
     }
 
 
-def _utilisation(plan: Plan, device: Device, load: Load) -> dict[str, float | None]:
+def _utilisation(plan: Plan, device: Device, load: Load, stored: int) -> dict[str, float | None]:
     part, rate = device.part, float(plan.throughput)
     counts = zip(load.ram_blocks, part.ram_blocks or (), strict=part.ram_blocks is not None)
     blocks = max((_share(n, there) for n, there in counts), default=None)
@@ -92,6 +93,7 @@ def _utilisation(plan: Plan, device: Device, load: Load) -> dict[str, float | No
         "luts": None if part.luts is None else _share(load.luts, part.luts),
         "ram_bits": None if part.ram_bits is None else _share(load.ram_bits, part.ram_bits),
         "ram_blocks": blocks,
+        "dram_bytes": None if part.dram_bytes is None else _share(stored, part.dram_bytes),
         "dram_read": _share(load.dram_read * rate, part.dram),
         "dram_write": _share(load.dram_write * rate, part.dram),
         "network": _share(load.network * rate, part.network),

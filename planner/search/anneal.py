@@ -14,7 +14,7 @@ import numpy as np
 
 from fanin.planner.cluster import Part
 from fanin.planner.search import kernel
-from fanin.planner.search.choices import Choice, constrained
+from fanin.planner.search.choices import Choice, connection_takes, constrained
 from fanin.planner.search.instance import Instance, Option, Placement, paths_apart
 from fanin.planner.search.problem import limits_at
 
@@ -81,9 +81,10 @@ def _fixed(
                 costs[p, n, w, : len(row)] = row
                 for q, other in enumerate(parts):
                     like[p, q, n, w] = w if p == q else _most_like(options[q][n], option.choice, other)
-    room = np.zeros((len(part_of), columns), np.int64)
+    room, taken = np.zeros((2, len(part_of), columns), np.int64)
     for d, p in enumerate(part_of):
         room[d, : len(limits[p])] = limits[p]
+        taken[d, : len(limits[p])] = connection_takes(parts[p])
     ends = [
         [(b, e.bits, k) for k, e in enumerate(model.edges) for a, b in _both(e.source, e.target) if a == n]
         for n in nodes
@@ -96,6 +97,7 @@ def _fixed(
     return kernel.Fixed(
         part=np.array(part_of),
         limits=room,
+        taken=taken,
         network=np.array([d.part.network * period // instance.ticks for d in cluster.devices]),
         most=np.array([d.part.connections for d in cluster.devices]),
         costs=costs,

@@ -10,6 +10,7 @@ import numpy as np
 
 from fanin.layers.layer import Cost, Layer, Parallelism, Storage
 from fanin.layers.links import NO_LINKS, Links
+from fanin.layers.logic import device_luts
 from fanin.planner.cluster import Part
 
 
@@ -31,6 +32,13 @@ def constrained(cost: Cost, part: Part) -> tuple[int, ...]:
 
 
 @cache
+def connection_takes(part: Part) -> tuple[int, ...]:
+    """What a connection takes of it, as ``constrained`` has it."""
+    luts = device_luts(part.family, 1) - device_luts(part.family, 0)
+    return constrained(Cost(0, 0, luts, 0, (0,) * len(part.family.ram), 0, 0), part)
+
+
+@cache
 def all_choices(layer: Layer, part: Part, links: Links = NO_LINKS) -> tuple[Choice, ...]:
     """Every choice that alone fits the part, whatever the throughput; fast ones first."""
     found = [
@@ -45,8 +53,8 @@ def all_choices(layer: Layer, part: Part, links: Links = NO_LINKS) -> tuple[Choi
 def exceeded(cost: Cost, part: Part) -> list[tuple[str, int, int]]:
     """(resource, needed, there) of what one layer needs more of than the part has, at any throughput."""
     limits = [("DSPs", cost.dsp, part.dsp)]
-    if part.luts is not None:
-        limits.append(("LUTs", cost.luts, part.luts))
+    if part.luts_left is not None:
+        limits.append(("LUTs", cost.luts, part.luts_left))
     if part.ram_bits is not None:
         limits.append(("bits of RAM", cost.ram_bits, part.ram_bits))
     if part.ram_blocks is not None:

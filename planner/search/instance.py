@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+from fanin.layers.logic import device_luts
 from fanin.planner.cluster import Cluster, Part
 from fanin.planner.model.graph import Model
 from fanin.planner.search.choices import Choice, constrained, front, non_dominated
@@ -101,7 +102,7 @@ class Instance:
         kinds = len(part.family.ram)
         return Load(
             dsp=sum(cost.dsp for cost in costs),
-            luts=sum(cost.luts for cost in costs),
+            luts=sum(cost.luts for cost in costs) + (device_luts(part.family, len(cut)) if costs else 0),
             ram_bits=sum(cost.ram_bits for cost in costs),
             ram_blocks=tuple(sum(cost.ram_blocks[k] for cost in costs) for k in range(kinds)),
             dram_read=sum(cost.dram_read for cost in costs),

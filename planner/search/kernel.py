@@ -27,6 +27,7 @@ class Fixed(NamedTuple):
 
     part: Ints  #: of d
     limits: Ints  #: of d, r
+    taken: Ints  #: of d, r: by a connection
     network: Ints  #: of d: bits a frame
     most: Ints  #: of d: connections
     costs: Ints  #: of p, n, w, r
@@ -127,8 +128,9 @@ def _over(f, s, device):
     """A device's energy."""
     over = 0.0
     for r in range(f.limits.shape[1]):
-        if s.load[device, r] > f.limits[device, r]:
-            over += _price((s.load[device, r] - f.limits[device, r]) / max(f.limits[device, r], 1))
+        load = s.load[device, r] + s.connections[device] * f.taken[device, r]
+        if load > f.limits[device, r]:
+            over += _price((load - f.limits[device, r]) / max(f.limits[device, r], 1))
     if s.net[device] > f.network[device]:
         over += _price((s.net[device] - f.network[device]) / max(f.network[device], 1))
     return over + CONNECTION * max(s.connections[device] - f.most[device], 0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ortools.sat.python import cp_model
 
 from fanin.planner.cluster import Device, Part
-from fanin.planner.search.choices import Choice, constrained
+from fanin.planner.search.choices import Choice, connection_takes, constrained
 from fanin.planner.search.instance import Instance, Option, Placement, paths_apart
 
 Var = cp_model.IntVar
@@ -160,13 +160,15 @@ class Problem:
             if where == number
             for option, way in ways
         ]
+        touches = {edge: touch for (edge, where), touch in self.touches.items() if where == number}
         for column, (rule, limit) in enumerate(limits_of(part)):
             load = sum(costs[column] * way for costs, way in built)
+            if each := connection_takes(part)[column]:
+                load += each * sum(touches.values())
             if rule in self.rules and limit is not None:
                 self.cp.add(load <= limit * there)
             elif rule in self.rules:
                 self.cp.add(self.instance.per_bit(part.dram) * load <= period)
-        touches = {edge: touch for (edge, where), touch in self.touches.items() if where == number}
         if "connections" in self.rules:
             self.cp.add(sum(touches.values()) <= part.connections * there)
         per_bit = self.instance.per_bit(part.network)
@@ -259,7 +261,7 @@ def limits_of(part: Part) -> tuple[tuple[str, int | None], ...]:
     dram = None if part.dram else 0
     return (
         ("dsp", part.dsp),
-        *(("luts", limit) for limit in (part.luts,) if limit is not None),
+        *(("luts", limit) for limit in (part.luts_left,) if limit is not None),
         *(("ram", r) for r in (*ram, *(part.ram_blocks or ()))),
         ("dram", dram),
         ("dram", dram),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from fanin.layers.ends import SoftCrossLoss
 from fanin.planner.cluster import Part
-from fanin.planner.search.choices import Choice, constrained
+from fanin.planner.search.choices import Choice, connection_takes, constrained
 from fanin.planner.search.instance import Instance, Placement, paths_apart
 from fanin.planner.search.problem import limits_at
 
@@ -18,10 +19,15 @@ def first_placement(instance: Instance, low: int) -> Placement | None:
     """A placement in one pass over the devices, at a short period not below ``low``; None where none is found.
 
     Cut so, every way between two layers crosses as many devices; but a way around a device has to be avoided.
+    Where taking as many layers as fit leads nowhere at any period, a device may take fewer.
     """
+    return _shortest(instance, low, back=False) or _shortest(instance, low, back=True)
+
+
+def _shortest(instance: Instance, low: int, *, back: bool) -> Placement | None:
     best, short, long = None, low, low
     for _ in range(GROWTHS):
-        best = _in_order(instance, long)
+        best = _in_order(instance, long, back=back)
         if best is not None:
             break
         short, long = long, int(long * GROWTH) + 1
@@ -29,7 +35,7 @@ def first_placement(instance: Instance, low: int) -> Placement | None:
         return best
     for _ in range(HALVINGS):
         middle = (short + long) // 2
-        found = _in_order(instance, middle)
+        found = _in_order(instance, middle, back=back)
         if found is None:
             short = middle
         else:
@@ -54,46 +60,83 @@ def _order(instance: Instance) -> list[int]:
     return order
 
 
-def _in_order(instance: Instance, period: int) -> Placement | None:
-    model, cluster = instance.model, instance.cluster
-    order = _order(instance)
-    at = {node: place for place, node in enumerate(order)}
-    tail = len(order)
-    while tail and order[tail - 1] in model.pinned:
-        tail -= 1
-    spans = [(at[e.source], at[e.target]) for e in model.edges if not e.label]
-    allowed = _boundaries(spans, tail)
-    ends = order[tail:]
-    devices = [cluster.host, *(n for n in range(len(cluster.devices)) if n != cluster.host)]
-    placed: dict[int, tuple[int, Choice]] = {}
-    begin, last_cut = 0, -1
-    for device in devices:
-        part = cluster.devices[device].part
-        fixed = ends if device == cluster.host else []
-        best: tuple[int, list[Choice]] | None = None
-        for end in range(min(begin + 1, tail), tail + 1):
-            if end < tail and not allowed(last_cut, end):
+def _in_order(instance: Instance, period: int, *, back: bool) -> Placement | None:
+    """``back``: a device gives layers to the next one where those behind find no place."""
+    return _Pass(instance, period, back).placement(0, 0)
+
+
+@dataclass
+class _Pass:
+    """A pass over the devices, the host's first, each with a part of the order."""
+
+    instance: Instance
+    period: int
+    back: bool
+
+    def __post_init__(self) -> None:
+        model, cluster = self.instance.model, self.instance.cluster
+        self.order = _order(self.instance)
+        self.tail = len(self.order)
+        while self.tail and self.order[self.tail - 1] in model.pinned:
+            self.tail -= 1
+        at = {node: place for place, node in enumerate(self.order)}
+        self.spans = [(at[e.source], at[e.target]) for e in model.edges if not e.label]
+        self.allowed = _boundaries(self.spans, self.tail)
+        self.devices = [cluster.host, *(n for n in range(len(cluster.devices)) if n != cluster.host)]
+        self.taken: list[tuple[int, list[int], list[Choice]]] = []  # device, its nodes, how they are built
+        self.dead: set[tuple[int, int]] = set()  # arguments of ``placement`` that lead nowhere
+        self.known: dict[tuple[Part, bool, int], list[tuple[int, list[int], list[Choice]]]] = {}
+
+    def placement(self, number: int, begin: int) -> Placement | None:
+        """What ``taken`` becomes when the devices from ``number`` on take the order from ``begin`` on."""
+        if number and begin == self.tail:
+            return self._found()
+        if number == len(self.devices) or (number, begin) in self.dead:
+            return None
+        device = self.devices[number]
+        segments = self._segments(device, begin)
+        for end, nodes, chosen in segments if self.back else segments[:1]:
+            self.taken.append((device, nodes, chosen))
+            found = self.placement(number + 1, end)
+            if found is not None:
+                return found
+            self.taken.pop()
+        found = self.placement(number + 1, begin) if number and (self.back or not segments) else None
+        if found is None:
+            self.dead.add((number, begin))
+        return found
+
+    def _found(self) -> Placement | None:
+        built = {
+            node: (device, choice)
+            for device, nodes, chosen in self.taken
+            for node, choice in zip(nodes, chosen, strict=True)
+        }
+        devices, choices = zip(*(built[node] for node in range(len(self.order))), strict=True)
+        found = Placement(devices, choices)
+        return found if _equal_hops(self.instance, found) else None
+
+    def _segments(self, device: int, begin: int) -> list[tuple[int, list[int], list[Choice]]]:
+        """Where the device's part of the order may end, its nodes and their choices; the longest first."""
+        model, cluster = self.instance.model, self.instance.cluster
+        part, host = cluster.devices[device].part, device == cluster.host
+        if (part, host, begin) in self.known:
+            return self.known[part, host, begin]
+        found = self.known[part, host, begin] = []
+        fixed = self.order[self.tail :] if host else []
+        for end in range(min(begin + 1, self.tail), self.tail + 1):
+            nodes = [*self.order[begin:end], *fixed]
+            if not host and any(node in model.pinned for node in nodes):
+                break
+            if end < self.tail and not self.allowed(begin, end):
                 continue
-            chosen = _fit(instance, [*order[begin:end], *fixed], part, period)
+            cut = _cut(self.instance, self.spans, _here(begin, end, self.tail if fixed else None))
+            chosen = _fit(self.instance, nodes, part, self.period, len(cut))
             if chosen is None:
                 break
-            if _cuts_fit(instance, spans, _here(begin, end, tail if fixed else None), part, period):
-                best = end, chosen
-        if best is None and device != cluster.host:
-            continue
-        if best is None:
-            return None
-        end, chosen = best
-        if any(node in model.pinned and device != cluster.host for node in order[begin:end]):
-            return None
-        placed.update({n: (device, c) for n, c in zip([*order[begin:end], *fixed], chosen, strict=True)})
-        begin, last_cut = end, end
-        if begin == tail:
-            break
-    if begin < tail:
-        return None
-    found = Placement(*(tuple(placed[n][k] for n in range(len(order))) for k in (0, 1)))  # type: ignore[arg-type]
-    return found if _equal_hops(instance, found) else None
+            if _cuts_fit(self.instance, cut, part, self.period):
+                found.insert(0, (end, nodes, chosen))
+        return found
 
 
 def _equal_hops(instance: Instance, placement: Placement) -> bool:
@@ -119,18 +162,26 @@ def _here(begin: int, end: int, tail: int | None) -> Callable[[int], bool]:
     return lambda place: begin <= place < end or (tail is not None and place >= tail)
 
 
-def _cuts_fit(
-    instance: Instance, spans: Sequence[tuple[int, int]], here: Callable[[int], bool], part: Part, period: int
-) -> bool:
+def _cut(instance: Instance, spans: Sequence[tuple[int, int]], here: Callable[[int], bool]) -> list[int]:
+    """Bits of each edge that leads to or from other devices."""
     edges = [e for e in instance.model.edges if not e.label]
-    cut = [e.bits for e, (a, b) in zip(edges, spans, strict=True) if here(a) != here(b)]
+    return [e.bits for e, (a, b) in zip(edges, spans, strict=True) if here(a) != here(b)]
+
+
+def _cuts_fit(instance: Instance, cut: Sequence[int], part: Part, period: int) -> bool:
     most = part.connections if part.network else 0
     return len(cut) <= most and sum(cut) * instance.per_bit(part.network) <= period
 
 
-def _fit(instance: Instance, nodes: Sequence[int], part: Part, period: int) -> list[Choice] | None:
+def _fit(
+    instance: Instance, nodes: Sequence[int], part: Part, period: int, connections: int
+) -> list[Choice] | None:
     """Choices for these nodes on one device; None where none are found. Greedy: cheap ones, then swaps."""
-    limits = limits_at(instance, part, period)
+    each = connection_takes(part)
+    limits = [
+        limit - connections * taken
+        for limit, taken in zip(limits_at(instance, part, period), each, strict=True)
+    ]
     scale = [max(limit, 1) for limit in limits]
     ways = [
         [(constrained(o.choice.cost, part), o.choice) for o in instance.options(n, part, period, period)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fanin.cnn_examples import EXAMPLES
-from fanin.cnn_memory import BEAT_BYTES, Frames, MemoryMap, Ring, pack, unpack
+from fanin.cnn_memory import BEAT_BYTES, Frames, MemoryMap, Ring, pack, stage_bytes, unpack
 
 every_network = pytest.mark.parametrize("name", sorted(EXAMPLES))
 
@@ -19,6 +19,14 @@ def test_regions_follow_one_another_from_beat_to_beat(name):
         assert one.end == other.address
         assert one.size > 0
         assert other.address % BEAT_BYTES == 0
+
+
+@every_network
+def test_stages_together_take_all_of_it(name):
+    network = EXAMPLES[name]
+    memory = MemoryMap(network, frames=7)
+    taken = [stage_bytes(stage, memory.rings.get(i, 0), 7) for i, stage in enumerate(network.stages)]
+    assert sum(taken) == memory.end
 
 
 @every_network

@@ -11,6 +11,7 @@ from itertools import combinations, product
 
 from fanin.errors import InputError
 from fanin.layers.family import family
+from fanin.layers.logic import device_luts
 from fanin.planner.cluster import Cluster, Device, Part, load_cluster
 from fanin.planner.model import dsl
 
@@ -73,7 +74,8 @@ class Exhaustive:
             return None
         for number, device in enumerate(self.devices):
             here = frozenset(node for node, d in enumerate(on) if d == number)
-            periods.append(self.least(here, device.part))
+            cut = sum((on[s] == number) != (on[t] == number) for s, t, _, _ in self.edges)
+            periods.append(self.least(here, device.part, cut))
             if periods[-1] == NEVER or (enough is not None and periods[-1] > enough):
                 return None
         return max(periods)
@@ -84,10 +86,12 @@ class Exhaustive:
         touching = [sum(device in pair for pair in ends) for device in range(len(limits))]
         return all(a <= b for a, b in zip(touching, limits, strict=True)) and colours(ends, limits) is not None
 
-    def least(self, nodes, part):
+    def least(self, nodes, part, connections=0):
         """The least period of one device with these nodes; NEVER where they do not fit."""
         if not nodes:
             return Fraction(0)
+        if part.luts is not None:
+            part = replace(part, luts=part.luts - device_luts(part.family, connections))
         if (nodes, part) not in self._least:
             self._least[nodes, part] = self._find_least(nodes, part)
         return self._least[nodes, part]
@@ -328,9 +332,12 @@ def _random_part(order, model, count):
     return Part(
         family=found,
         dsp=some(lambda cost: cost.dsp),
-        luts=some(lambda cost: cost.luts, random.Random(bits)) if found.name != "arria10" else None,
+        luts=None
+        if found.name == "arria10"
+        else device_luts(found, 2) + some(lambda cost: cost.luts, random.Random(bits)),
         ram_bits=bits if counted < 0.7 else None,
         ram_blocks=blocks if counted > 0.5 else None,
+        dram_bytes=None,
         dram=0 if order.random() < 0.08 else _rate(order, saved / count / period),
         network=0 if order.random() < 0.05 else _rate(order, sent / period),
         clock=clock,

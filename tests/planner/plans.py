@@ -8,22 +8,35 @@ from copy import deepcopy
 from dataclasses import asdict, replace
 from fractions import Fraction
 
+from fanin.cnn import Network, Stage
+from fanin.flow.link import Wiring
+from fanin.flow.sizes import Flow
 from fanin.layers import ends, pointwise, window
 from fanin.layers.family import RamKind, family
 from fanin.layers.layer import Parallelism, Shape, Storage
 from fanin.layers.links import links_of
+from fanin.layers.logic import device_luts
+from fanin.planner.check.plan import check_plan
 
+PLAN, CONNECTIONS = "plan.json", "connections.json"
+GONE = object()  # in the place of a value: the field is not there
+BATCH = 64
 M20K = {"kind": "m20k", "from_bits": 0, "shapes": [[512, 40], [1024, 20], [2048, 10]]}
 BRAM = {"kind": "bram18", "from_bits": 0, "shapes": [[512, 36], [1024, 18]], "blocks": 3400}
 URAM = {"kind": "uram", "from_bits": 147456, "shapes": [[4096, 72]], "blocks": 900}
 
 
 def _device(family, ram_bits, *ram):
-    rates = {"dram_bits_per_second": 50 * 10**9, "network_bits_per_second": 40 * 10**9, "clock_hz": 92_160_000}
+    rates = {
+        "dram_bytes": 1 << 20,
+        "dram_bits_per_second": 50 * 10**9,
+        "network_bits_per_second": 40 * 10**9,
+        "clock_hz": 92_160_000,
+    }
     return {
         "family": family,
         "dsp": 1500,
-        "luts": 200_000,
+        "luts": 300_000,
         "ram_bits": ram_bits,
         "ram": list(ram),
         **rates,
@@ -103,6 +116,7 @@ def description_of(model, rng):
     """A model of the planner's, all on one device that is large enough, each layer built in some way."""
     plan = description()
     plan["devices"] = {"fpga0": {**plan["devices"]["fpga0"], "dsp": 10**9, "luts": 10**9, "ram_bits": 10**12}}
+    plan["devices"]["fpga0"]["dram_bytes"] = 1 << 40
     plan["layers"] = {}
     for node in model.nodes:
         layer = node.layer
@@ -134,17 +148,18 @@ def build(plan):
     entries = [entry for _, entry in layers.values()]
     place = {entry["name"]: entry["device"] for entry in entries}
     edges, connections = _edges(plan, layers, place)
-    loads = {name: _load(name, entries, edges, place) for name in devices}
+    loads = {name: _load(name, device, entries, edges, place) for name, device in devices.items()}
     limits = _periods(devices, loads, entries)
     slowest = max(limits, key=lambda key: limits[key])
     throughput = float(plan["throughput"] or 1 / limits[slowest])
+    stored = _stored(plan, layers, place)
     for connection in connections:
         connection["bits_per_second"] = connection["bits"] * throughput
     document = {
         "fanin": "0.1.0",
         "model": "by_hand",
         "split": 1,
-        "batch": 64,
+        "batch": BATCH,
         "cluster": {
             "name": "three",
             "host": plan["host"],
@@ -153,11 +168,13 @@ def build(plan):
         "throughput": throughput,
         "bound": throughput * 1.25,
         "gap": 0.25,
-        "throughput_with_update": 64 / (66 / throughput + 1e-4),
+        "throughput_with_update": BATCH / ((BATCH + 2) / throughput + 1e-4),
         "drain_seconds": 2 / throughput,
         "update_seconds": 2e-4,
         "limit": dict(zip(("device", "resource", "layer"), slowest, strict=False)),
-        "utilisation": {name: _shares(devices[name], load, throughput) for name, load in loads.items()},
+        "utilisation": {
+            name: _shares(devices[name], load, throughput, stored[name]) for name, load in loads.items()
+        },
         "solver": {"status": "gap", "seconds": 1.0},
         "layers": entries,
         "edges": edges,
@@ -262,18 +279,51 @@ def _edges(plan, layers, place):
     return edges, connections
 
 
-def _load(name, entries, edges, place):
+def _load(name, device, entries, edges, place):
     held = [entry for entry in entries if entry["device"] == name]
     cut = [e["bits"] for e in edges if (place[e["from"]] == name) != (place[e["to"]] == name)]
+    node = device_luts(family(device["family"]), len(cut)) if held else 0
     return {
-        **{
-            key: sum(entry[key] for entry in held)
-            for key in ("dsp", "luts", "ram_bits", "dram_read", "dram_write")
-        },
+        **{key: sum(entry[key] for entry in held) for key in ("dsp", "ram_bits", "dram_read", "dram_write")},
+        "luts": node + sum(entry["luts"] for entry in held),
         "blocks": [entry["ram_blocks_by_kind"] for entry in held],
         "network": sum(cut),
         "connections": len(cut),
     }
+
+
+def _stored(plan, layers, place):
+    """Bytes in DRAM by device, each thing in whole beats: state, rings, a batch's frames from and for the host.
+
+    Without rings where a layer is built as it cannot be.
+    """
+    numbers = {name: number for number, name in enumerate(plan["layers"])}
+    stages = [
+        Stage(
+            name,
+            layers[name][0],
+            Parallelism(**given["parallelism"]),
+            tuple(numbers[source] for source in given["sources"]),
+            Storage(given["parameters"]),
+        )
+        for name, given in plan["layers"].items()
+    ]
+    try:
+        network, devices = Network("by_hand", tuple(stages)), plan["devices"]
+        used = [devices[name] for name in place.values() if name in devices]
+        rates = {name: device["network_bits_per_second"] for name, device in devices.items()}
+        wiring = Wiring(max((device["clock_hz"] for device in used), default=1), rates)
+        rings = Flow(network, links=wiring.links(network, [place[stage.name] for stage in stages])).rings
+    except IndexError:
+        rings = {}
+    stored = dict.fromkeys([*plan["devices"], *place.values()], 0)
+    for number, stage in enumerate(stages):
+        layer = stage.layer
+        frames = BATCH * (stage.layer.kind in ("input", "output"))
+        words = [layer.parameters] * 2 if stage.storage is Storage.DRAM else [layer.state_words]
+        words += [layer.saved] * rings.get(number, 0) + [layer.output.words] * frames
+        stored[place[stage.name]] += sum(64 * -(-count // 16) for count in words)
+    return stored
 
 
 def _rates(device):
@@ -295,7 +345,7 @@ def _periods(devices, loads, entries):
     return periods
 
 
-def _shares(device, load, throughput):
+def _shares(device, load, throughput, stored):
     blocks = [
         sum(by_kind.get(ram["kind"], 0) for by_kind in load["blocks"]) / ram["blocks"]
         for ram in device["ram"]
@@ -303,9 +353,10 @@ def _shares(device, load, throughput):
     ]
     return {
         "dsp": load["dsp"] / device["dsp"] if device["dsp"] else 0,
-        "luts": load["luts"] / device["luts"],
+        "luts": None if device["luts"] is None else load["luts"] / device["luts"],
         "ram_bits": None if device["ram_bits"] is None else load["ram_bits"] / device["ram_bits"],
         "ram_blocks": max(blocks, default=None),
+        "dram_bytes": None if device["dram_bytes"] is None else stored / device["dram_bytes"],
         "connections": load["connections"] / device["connections"],
         **{key: throughput * load[key] / rate for key, rate in _rates(device).items()},
     }
@@ -364,3 +415,36 @@ def _specification(entry, clock_hz, throughput):
     if entry["parameter_words"]:
         made["parameters"] = entry["parameters"]
     return made
+
+
+def step_into(value, step):
+    """What the step leads to; of things with names, also by name."""
+    if isinstance(value, list) and isinstance(step, str):
+        return next(item for item in value if item["name"] == step)
+    return value[step]
+
+
+def change(document, path, value):
+    """Set what is at the path, or take it away. Returns the document."""
+    inner = document
+    for step in path[:-1]:
+        inner = step_into(inner, step)
+    last = path[-1]
+    if isinstance(inner, list) and isinstance(last, str):
+        last = inner.index(step_into(inner, last))
+    if value is GONE:
+        del inner[last]
+    else:
+        inner[last] = value
+    return document
+
+
+def complaints(documents, directory):
+    """Of the checker, about these files."""
+    write(documents, directory)
+    return check_plan(directory)
+
+
+def steps(text):
+    """A path, written with slashes."""
+    return tuple(int(step) if step.isdigit() else step for step in text.split("/"))

@@ -137,6 +137,11 @@ def test_ram_said_anew_replaces_both_ways_of_the_part(load):
     assert load(both).parts[0].ram_blocks == (2713,)
 
 
+def test_dram_has_a_size_or_any(load):
+    assert load({**PART, "dram_gib": "0.5"}).parts[0].dram_bytes == 1 << 29
+    assert load(PART).parts[0].dram_bytes is None
+
+
 def test_blocks_of_any_shape(load):
     big = '{kind = "big", blocks = 3, shapes = [[4096, 72], [8192, 36]], from_bits = 9000}'
     (part,) = load({**PART, "ram": f"[{big}, {{blocks = 7, shapes = [[64, 8]]}}]"}).parts
@@ -238,7 +243,7 @@ M20K = 'kind = "m20k", blocks = 1'
         ({"count": "true"}, "count must be an integer in 1…"),
         (
             {"dsps": "1"},
-            "there is no field dsps (fields: clock_mhz, connections, count, dram_gbps, dsp, family, ",
+            "there is no field dsps (fields: clock_mhz, connections, count, dram_gbps, dram_gib, dsp, family, ",
         ),
         ({'"a\\nb"': "1"}, "there is no field a b (fields: "),
         ({"ram": "[]"}, "ram must be a list of tables with blocks, and kind or shapes"),

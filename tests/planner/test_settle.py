@@ -12,7 +12,7 @@ from fanin.planner.search.instance import Instance
 from fanin.planner.search.limits import Limits
 from tests.planner.exhaustive import Exhaustive, pinned_nodes, random_case
 
-CASES = 80
+CASES = 100
 
 
 def _cases():
@@ -65,7 +65,7 @@ def test_equal_plans_whose_connections_can_have_no_priorities_are_none():
         last = dsl.conv(8, 1, 2, dsl.conv(2, 3, 1, last))
         dsl.add_output("out", dsl.bias(last))
         model = builder.finish("chain", "chain.py")
-    part = Part(family("ecp5"), 30, None, 115_000, None, 9 * 10**8, 8 * 10**9, 125 * 10**6, 8)
+    part = Part(family("ecp5"), 30, None, 115_000, None, None, 9 * 10**8, 8 * 10**9, 125 * 10**6, 8)
 
     def cluster(*connections):
         parts = [replace(part, connections=count) for count in connections]

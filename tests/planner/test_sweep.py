@@ -84,3 +84,18 @@ def test_plans_that_are_known_stay_where_none_is_found(monkeypatch):
     assert plan.bound > Fraction(known.bound)  # nobody knows what the parts could do
     with pytest.raises(CheckFailed):
         sweep.best_plan(model, cluster, 1, Limits(seconds=5, workers=1))
+
+
+def test_a_plan_that_keeps_more_in_dram_than_a_device_has_is_none():
+    """A batch of frames lies at the host."""
+
+    def keeps(dram, batch):
+        cluster, limits = _cluster(dram_bytes=dram), Limits(seconds=5, workers=1)
+        ((*_, plan),) = sweep.sweep(MODELS["chain"], cluster, [1], [1], limits, batch=batch)
+        return plan.stored[0]
+
+    kept = keeps(None, 100)
+    assert kept == keeps(None, 10) + 90 * (4 * 8 * 8 * 4 + 64)
+    assert keeps(kept, 100) == kept
+    with pytest.raises(CheckFailed, match=f"keeps {kept:,} bytes in DRAM, of {kept - 1:,}"):
+        keeps(kept - 1, 100)

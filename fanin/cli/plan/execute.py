@@ -210,12 +210,14 @@ def _write_sweep(folder: Path, model: Model, cluster: Cluster, plans: list[Found
 def _show(output: Path, plan: Plan) -> None:
     values = json.loads((output / PLAN_FILE).read_bytes())
     print(f"{values['model']} on {values['cluster']['name']}: {_rate(plan)}\n")
-    heads = ["device", "layers", "DSP", "LUT", "RAM", "DRAM read", "DRAM write", "network", "connections"]
+    heads = ["device", "layers", "DSP", "LUT", "RAM", "DRAM", "DRAM read", "DRAM write", "network"]
+    heads.append("connections")
     rows = [heads]
     for number, device in enumerate(plan.instance.cluster.devices):
         used = values["utilisation"][device.name]
         ram = max(used["ram_bits"] or 0, used["ram_blocks"] or 0)
-        shares = [used["dsp"], used["luts"], ram, used["dram_read"], used["dram_write"], used["network"]]
+        resources = ("dram_bytes", "dram_read", "dram_write", "network")
+        shares = [used["dsp"], used["luts"], ram, *(used[resource] for resource in resources)]
         layers = plan.placement.devices.count(number)
         links = f"{plan.loads[number].connections} of {device.part.connections}"
         rows.append(

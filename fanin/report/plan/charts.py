@@ -17,10 +17,13 @@ RESOURCES = {
     "luts": "LUTs",
     "ram_bits": "RAM bits",
     "ram_blocks": "RAM blocks",
+    "dram_bytes": "DRAM",
     "dram_read": "DRAM read",
     "dram_write": "DRAM write",
     "network": "network",
 }
+
+PER_DEVICE = ("network", "dram_bytes")  # no layer's own
 
 Plan = Mapping[str, Any]
 
@@ -87,7 +90,7 @@ def kind_shares(plan: Plan) -> dict[str, dict[str, float]]:
     """
     shares = {}
     for key in limited(plan):
-        if key == "network":
+        if key in PER_DEVICE:
             continue
         pools = [_kind_use(plan, key, pool) for pool in _pools(plan, key)]
         if pools:

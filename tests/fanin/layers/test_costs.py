@@ -5,6 +5,7 @@ import pytest
 from fanin.layers.ends import Egress, Ingress, Input, Output, SoftCrossLoss
 from fanin.layers.family import Memory, RamKind, costs, family, family_names
 from fanin.layers.layer import Layer, Parallelism, Shape, Storage, memory
+from fanin.layers.logic import device_luts, logic_luts, node_luts
 from fanin.layers.pointwise import Add, Bias, OnlineNorm, Relu, Relu6
 from fanin.layers.window import AvgPool, Conv, Dense, DepthwiseConv, GlobalAvgPool, Im2col
 
@@ -135,9 +136,54 @@ def test_a_bias():
     }
 
 
-def test_luts_are_those_of_the_operators():
-    found = [PSI.cost(Parallelism(pic=2, poc=2, ph=2), CHIP, family(name)).luts for name in FAMILIES]
-    assert found == [0, 26 * 109 + 25 * 406, 25 * 603]
+def test_luts_are_those_of_operators_logic_and_shallow_memories():
+    p, ultrascale = Parallelism(pic=2, poc=2, ph=2), family("ultrascale")
+    # 3 ways; 4 weights, 24 words of a step, each turned by one level, 6 words of streams, 6 columns
+    logic = 3 * 288 + 4 * 93 + 24 * (40 + 17) + 6 * 23 + 6 * 58
+    # what is saved is written and read word by word; outputs and input gradients leave
+    logic += 1340 + 1070 + node_luts(ultrascale, [p.po, p.pi])
+    assert PSI.logic(p, CHIP, ultrascale) == logic
+    depthwise = DepthwiseConv(
+        inputs=(Shape(6, 6, 12),), output_channels=12, groups=12, kernel=(3, 3), stride=(1, 1)
+    )
+    for layer, found in (PSI, p), (depthwise, Parallelism(poc=3, ph=2)):
+        memories = layer.memories(found, CHIP)
+        parts = ultrascale.luts(layer.operations(found)), ultrascale.ram_luts(memories)
+        assert layer.cost(found, CHIP, ultrascale).luts == sum(parts) + layer.logic(found, CHIP, ultrascale)
+    assert family("arria10").luts(PSI.operations(p)) == PSI.cost(p, CHIP, family("arria10")).luts == 0
+
+
+def test_channels_of_the_store_are_logic_of_the_layer_that_they_serve():
+    ultrascale = family("ultrascale")
+    assert Input(shape=Shape(4, 4, 8)).logic(Parallelism(po=8), CHIP, ultrascale) == 1070 + 1080 + node_luts(
+        ultrascale, [8]
+    )
+    wide = Output(inputs=(Shape(1, 1, 48),))
+    assert wide.logic(Parallelism(pi=48, po=48), CHIP, ultrascale) == 1340 + 32 * 105 + node_luts(
+        ultrascale, [48]
+    )
+    dense = Dense(inputs=(Shape(1, 1, 40),), output_channels=10, gradient=True)
+    # weights twice and velocities are read, both written; the input is saved
+    streams = dense.store_streams(Parallelism(pic=4, poc=5, pi=2), DRAM)
+    assert streams == ([2, 20, 20, 20], [2, 20, 20])
+
+
+def test_what_a_fork_adds_and_what_a_device_has_once_are_luts():
+    ultrascale, p = family("ultrascale"), Parallelism(pic=2, poc=2, ph=2)
+    alone, forked = (PSI.cost(p, CHIP, ultrascale, sums=sums).luts for sums in (0, 4))
+    assert forked - alone == ultrascale.luts({"add": 4}) + logic_luts(ultrascale, "fork", {"sum": 4})
+    none, one, three = (device_luts(ultrascale, count) for count in (0, 1, 3))
+    assert 0 < none < one
+    assert three - none == 3 * (one - none)
+
+
+def test_memories_too_shallow_for_blocks_are_luts():
+    ultrascale, ecp5 = family("ultrascale"), family("ecp5")
+    assert ultrascale.ram_luts((Memory(width=29, depth=33), Memory(width=32, depth=65))) == 3 * 2 * 8
+    assert ultrascale.ram_luts((Memory(width=29, depth=33, copies=2),)) == 2 * 3 * 2 * 8
+    assert ultrascale.ram_luts((Memory(width=28, depth=96, clocked=False),)) == 2 * 3 * 8
+    assert ecp5.ram_luts((Memory(width=9, depth=16), Memory(width=9, depth=17))) == 3 * 6
+    assert family("arria10").ram_luts((Memory(width=32, depth=16),)) == 0
 
 
 @pytest.mark.parametrize(
