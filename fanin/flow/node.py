@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fanin.cnn import Consumer, Network
+from fanin.cnn import LABELS_PORT, Consumer, Network
 from fanin.cnn_memory import saved_frames
 from fanin.flow import parts as p
 from fanin.flow.graph import Actor, Channel, Graph, Pattern, Source, at_first, at_last
@@ -51,9 +51,9 @@ class NodeGraph:
     that the update of a stage takes at least; ``pace``: cycles from frame to frame in layers that learn, at
     least, where something limits that is no actor, as memory.
 
-    ``inputs`` give images and labels, ``results`` takes what the loss makes. ``ends``: of each way back of what
-    learns its actor, cycles until a frame's gradient is in the velocities, and from then until parameters are
-    renewed.
+    ``images`` hold what the first layers take, ``results`` takes what the loss makes. ``ends``: of each way
+    back of what learns its actor, cycles until a frame's gradient is in the velocities, and from then until
+    parameters are renewed.
     """
 
     network: Network
@@ -64,7 +64,7 @@ class NodeGraph:
     pace: float = 0
     graph: Graph = field(default_factory=Graph)
     flows: dict[int, Flows] = field(default_factory=dict)
-    inputs: list[Actor] = field(default_factory=list)
+    images: list[Channel] = field(default_factory=list)
     results: Actor | None = None
     ends: list[tuple[Actor, float, float]] = field(default_factory=list)
 
@@ -115,8 +115,15 @@ class NodeGraph:
         depth = read_depth(stage.parallelism.po) * BEAT_WORDS // stage.parallelism.po
         actor, words = parts.actor("forward", transfers, pace), parts.channel("outputs", depth)
         self.graph.give(actor, words, delay=p.MEMORY_LATENCY + 24)
-        self.inputs.append(actor)
+        if not any(self._is_label(consumer) for consumer in self.network.consumers[index]):
+            self.images.append(words)
         return words
+
+    def _is_label(self, consumer: Consumer) -> bool:
+        return (
+            isinstance(self.network.stages[consumer.stage].layer, SoftCrossLoss)
+            and consumer.port == LABELS_PORT
+        )
 
     def _output(self, index: int, source: Source) -> None:
         stage = self.network.stages[index]

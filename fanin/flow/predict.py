@@ -20,7 +20,7 @@ class Prediction:
     results: Times
     period: float  #: from frame to frame, in a batch's second half
     exposed: float  #: by which the frames of a batch take longer than so many periods
-    drain: float  #: from a batch's last image, all of it in, until its gradient has come through all layers
+    drain: float  #: from a batch's last image, all of it taken, until its gradient has come through all layers
     update: float  #: from then until every layer that learns may go on
     job: float  #: from start to end
 
@@ -68,7 +68,7 @@ def prediction(node: NodeGraph, graph: Graph, batches: int) -> Prediction:
         results=results,
         period=float(apart),
         exposed=float(took - batch * apart),
-        drain=learnt - max(_ended(execution, actor.index, batch) for actor in node.inputs),
+        drain=learnt - _taken(node, execution, batch),
         update=renewed - learnt,
         job=_ends(node, execution, frames)[1],
     )
@@ -81,6 +81,12 @@ def _ends(node: NodeGraph, execution: Execution, frames: int) -> tuple[float, fl
     learnt = [_ended(execution, actor.index, frames) + late for actor, late, _ in ends]
     renewed = [came + updates for came, (_, _, updates) in zip(learnt, ends, strict=True)]
     return max(learnt), max(renewed)
+
+
+def _taken(node: NodeGraph, execution: Execution, frames: int) -> float:
+    """When the first layers have taken the images of so many frames."""
+    ports, images = execution.graph.ports, [channel.index for channel in node.images]
+    return max(_ended(execution, port.actor, frames) for port in ports if port.reads and port.channel in images)
 
 
 def _ended(execution: Execution, actor: int, frames: int) -> float:

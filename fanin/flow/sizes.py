@@ -85,7 +85,7 @@ class Flow:
                 continue
             came = self._came(index, self.forward)
             for port in range(len(stage.sources)):
-                held, lanes = self._held(came[port], _latest(came)), self._lanes((index, port), forward=True)
+                held, lanes = self._held(came[port], _latest(came)), self.lanes((index, port), forward=True)
                 found[index, port] = held * ceil_div(stage.layer.inputs[port].c, lanes) + SPARE
         return found
 
@@ -104,7 +104,7 @@ class Flow:
                 stage = self.network.stages[consumer.stage]
                 given, edge = self._given(consumer.stage, consumer.port), (consumer.stage, consumer.port)
                 if given is not None:
-                    held, lanes = self._held(self._sent(edge, given), taken), self._lanes(edge, forward=False)
+                    held, lanes = self._held(self._sent(edge, given), taken), self.lanes(edge, forward=False)
                     found[edge] = held * ceil_div(stage.layer.inputs[consumer.port].c, lanes) + SPARE
         return found
 
@@ -128,7 +128,7 @@ class Flow:
         """When what is given to an edge has come to its end, or from there to its source."""
         return self.links[edge].sent(given) if edge in self.links else given
 
-    def _lanes(self, edge: Edge, *, forward: bool) -> int:
+    def lanes(self, edge: Edge, *, forward: bool) -> int:
         """Words of a transfer where they wait: as they are given, or where a link ends as they are taken."""
         index, port = edge
         stages = self.network.stages

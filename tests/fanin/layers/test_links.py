@@ -6,10 +6,13 @@ import pytest
 
 from fanin.cnn import Network, Stage
 from fanin.cnn_examples import EXAMPLES
+from fanin.cnn_parts import Placement
+from fanin.flow.link import Wiring
 from fanin.flow.sizes import SPARE, Flow
 from fanin.layers.family import family
 from fanin.layers.layer import Parallelism, Storage
 from fanin.layers.links import NO_LINKS, Links, links_of
+from fanin.layers.pointwise import Add, Concat
 from fanin.layers.window import Conv
 from fanin.planner.model import dsl
 from fanin.planner.model.load import load_model
@@ -38,16 +41,22 @@ NETWORKS = {
 }
 
 
+def apart(network):
+    """The flow of a network with its first join on another device of a plan: both branches pass one link."""
+    join = next(n for n, stage in enumerate(network.stages) if isinstance(stage.layer, (Add, Concat)))
+    devices = tuple("b" if n == join else "a" for n in range(len(network.stages)))
+    return Placement(network, devices, wiring=Wiring(100e6, dict.fromkeys("ab", 40e9))).flow
+
+
+@pytest.mark.parametrize("flow_of", [Flow, apart], ids=["near", "apart"])
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
-def test_together_queues_hold_no_less_than_those_of_the_flow_model(network):
-    stages, flow = network.stages, Flow(network)
+def test_together_queues_hold_no_less_than_those_of_the_flow_model(network, flow_of):
+    stages, flow = network.stages, flow_of(network)
     forward = sum(
-        (transfers - SPARE) * stages[stages[stage].sources[port]].parallelism.po
-        for (stage, port), transfers in flow.skews.items()
+        (transfers - SPARE) * flow.lanes(edge, forward=True) for edge, transfers in flow.skews.items()
     )
     backward = sum(
-        (transfers - SPARE) * stages[stage].parallelism.pi
-        for (stage, _), transfers in flow.gradient_skews.items()
+        (transfers - SPARE) * flow.lanes(edge, forward=False) for edge, transfers in flow.gradient_skews.items()
     )
     waits, returns = 0, 0
     for stage, linked in zip(stages, links(network), strict=True):
