@@ -143,15 +143,15 @@ def has_writer(path: Path) -> bool:
     with _reported(path):
         handle = os.open(path, os.O_RDONLY)
     try:
-        return not _locked(handle)
+        return not _locked(handle, fcntl.LOCK_SH)
     finally:
         os.close(handle)
 
 
-def _locked(handle: int) -> bool:
+def _locked(handle: int, kind: int = fcntl.LOCK_EX) -> bool:
     """Lock an open directory; False where another process has."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:  # a file system without locks

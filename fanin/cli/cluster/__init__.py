@@ -14,8 +14,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "cluster",
         help="CNNs that train on planned devices",
-        description="Build what a plan places, train it on images, check every bit, and export the result. "
-        "Plans of one device so far.",
+        description="Build what a plan places, train it on images, check every bit, and export the result.",
     )
     parts = parser.add_subparsers(title="parts", metavar="PART", required=True)
     for part in PARTS:

@@ -30,6 +30,6 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run(args: argparse.Namespace) -> int:
     """Train what is left."""
-    from fanin.cli.cluster.going_on import execute
+    from fanin.cli.cluster.resuming import execute
 
     return execute(args)

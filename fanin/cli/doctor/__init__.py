@@ -37,10 +37,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="what is installed, and what stopped a run",
         description="Without RUN_DIR: the tools that fanin uses. With it, of a training: per node, how far its "
         "first packet got, and which counter says what stopped it; of one with the parameter server: how far "
-        "each worker and server got; of a plan: whether it keeps every rule.",
+        "each worker and server got; of one on a cluster: how far it and its connections got, and how it "
+        "goes on; of a plan: whether it keeps every rule.",
     )
     parser.add_argument(
-        "run_dir", nargs="?", type=Path, metavar="RUN_DIR", help="a folder that train, ps train or plan wrote"
+        "run_dir",
+        nargs="?",
+        type=Path,
+        metavar="RUN_DIR",
+        help="a folder that train, ps train, ring train, plan or cluster run wrote",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.set_defaults(run=run)

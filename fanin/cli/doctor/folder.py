@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from fanin.cli.doctor import first_packet, gradients, ring
+from fanin.cli.doctor import cluster, first_packet, gradients, ring
 from fanin.cli.output import (
+    CLUSTER_RUN,
     PARAM_SERVER_RUN,
     PLAN,
     RING_RUN,
@@ -32,7 +33,8 @@ def diagnose(folder: Path, *, as_json: bool) -> int:
     if not marked:
         marks = ", ".join(dict.fromkeys(kind.mark for kind in COMMANDS))
         raise InputError(
-            f"{folder}: no run of fanin train, ps train, ring train or plan: it holds none of {marks}"
+            f"{folder}: no run of fanin train, ps train, ring train, plan or cluster run: "
+            f"it holds none of {marks}"
         )
     chosen = next(
         (kind for kind in marked if is_kind(folder, kind)), marked[0]
@@ -79,11 +81,27 @@ def _ring(folder: Path, as_json: bool) -> int:
     return 0
 
 
+def _cluster(folder: Path, as_json: bool) -> int:
+    found = cluster.diagnose(folder)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        print(table(found.rows(), indent=""))
+        if found.under_way:
+            print("a process is training it")
+        if found.command:
+            print(f"{found.command} goes on from there")
+    if found.error:
+        raise CheckFailed(found.error)
+    return 0
+
+
 #: What is known by its mark, and who says what became of it.
 COMMANDS: dict[Kind, Callable[[Path, bool], int]] = {
     RUN: _train,
     PARAM_SERVER_RUN: _param_server,
     RING_RUN: _ring,
+    CLUSTER_RUN: _cluster,
     PLAN: verify,
     SWEEP: verify,
 }

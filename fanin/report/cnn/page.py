@@ -202,8 +202,15 @@ def _configuration(metrics: Metrics) -> dict[str, Rows]:
             ("clock", f"{build['clock_hz'] / 1e6:g} MHz"),
             ("operators", build["arithmetic"]),
             ("network's SHA-256", build["network"][:16]),
+            *_builds(metrics),
         ],
     }
+
+
+def _builds(metrics: Metrics) -> Rows:
+    """What has trained from which state on, where that is not one build alone."""
+    builds = metrics["builds"]
+    return [(one["folder"], f"from {one['from']}") for one in builds] if len(builds) > 1 else []
 
 
 def _value(value: Any) -> str:

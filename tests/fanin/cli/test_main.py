@@ -356,10 +356,8 @@ def test_the_doctor_says_what_is_missing(capsys, monkeypatch, tmp_path):
 def test_the_doctor_refuses_a_folder_that_is_no_run(capsys, tmp_path):
     (tmp_path / "gradient-early.f32").write_bytes(bytes(8))
     refused = _refused(capsys, "doctor", tmp_path)
-    assert (
-        f"{tmp_path}: no run of fanin train, ps train, ring train or plan: it holds none of run.json, "
-        in refused
-    )
+    commands = "train, ps train, ring train, plan or cluster run"
+    assert f"{tmp_path}: no run of fanin {commands}: it holds none of run.json, " in refused
     assert "absent: no such folder" in _refused(capsys, "doctor", tmp_path / "absent")
 
 

@@ -99,6 +99,7 @@ def run(on="rtl", hardware=HARDWARE, **changes):
             "model": "small", "devices": ["fpga0", "fpga1"], "clock_hz": 100_000_000, "throughput": 125_000.0,
             "arithmetic": "c", "network": "cd" * 32, "layers": LAYERS,
         },
+        "builds": [{"folder": "build", "from": "a"}],
     } | changes  # fmt: skip
 
 
@@ -194,3 +195,10 @@ def test_a_loss_that_is_no_number_is_in_no_chart():
     record["epochs"][1]["golden"]["loss"] = None
     page = cnn_page(record)
     assert "<td>–</td>" in page
+
+
+def test_builds_are_told_where_there_are_several():
+    builds = [{"folder": "build", "from": "a"}, {"folder": "builds/2", "from": "b"}]
+    row = '<th scope="row">builds/2</th><td>from b</td>'
+    assert row in cnn_page(run(builds=builds))
+    assert "<td>from" not in cnn_page(run())

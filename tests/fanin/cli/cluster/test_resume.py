@@ -8,6 +8,8 @@ import random
 import shutil
 import signal
 import sys
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -424,3 +426,34 @@ def test_what_is_no_run_is_refused(small, tmp_path, capsys, monkeypatch, words):
     words = words.format(**vars(small)).split()
     assert refusal(capsys, "cluster", *words) == f"{words[1]}: holds no run.json of fanin cluster run"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.verilator
+def test_in_rtl_a_killed_run_goes_on_to_the_same_files_or_on_two_devices(small, tmp_path):
+    """Killed at a random time; what the node counted in the last job is in run.json, too."""
+    paths = SimpleNamespace(**vars(small) | {"build": tmp_path / "build"})
+    assert main(["cluster", "build", str(small.plan), "-o", str(paths.build)]) == 0
+    options = ("--epochs", "3", "--checkpoint", "2", "--on", "rtl")
+    began = time.monotonic()
+    assert run(paths, tmp_path / "whole", *options) == 0
+    seconds, rng = time.monotonic() - began, random.Random(new_seed())
+    folder = tmp_path / "run"
+    process = FORK.Process(target=run, args=(paths, folder, *options))
+    process.start()
+    while not (folder / "states/epoch000000-00000000.npz").exists():
+        time.sleep(0.01)
+    time.sleep(rng.uniform(0, 0.9 * seconds))
+    process.kill()
+    process.join()
+    other = shutil.copytree(folder, tmp_path / "other")
+    assert resume(folder) == 0
+    assert files(folder) == files(tmp_path / "whole")
+    assert resume(other, "--plan", small.other) == 0
+    found = record_of(other)
+    assert (found["bit_exact"], found["frames_compared"], found["build"]["devices"]) == (
+        True,
+        120,
+        ["one", "two"],
+    )
+    assert main(["cluster", "check", str(other)]) == 0

@@ -7,31 +7,32 @@ import importlib.util
 import shutil
 import sys
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 from fanin.cli.cluster.builds import PLAN_FOLDER, Build, open_build, planned_build, write_build
 from fanin.cli.cluster.checkpoint import Checkpoint
 from fanin.cli.cluster.execute import UNENDED, Kept, end, write_metrics
-from fanin.cli.cluster.runs import BUILDS, Metrics, Run, Used, open_run
+from fanin.cli.cluster.runs import BUILDS, Run, Used, open_run
 from fanin.cli.cluster.setup import Earlier, Setup, images_again
 from fanin.cli.output import CLUSTER_BUILD, CLUSTER_RUN, PLAN, is_kind, open_kind, print_json, sole_writer
 from fanin.cli.progress import StatusLine
 from fanin.errors import InputError
+from fanin.records import open_record
 from fanin.sim.learning.images import ImageSet
 
 
 def execute(args: argparse.Namespace) -> int:
     """Carry out the command; 0, too, for a run that has come to its end. Raises as ``cluster run`` does."""
     folder: Path = args.folder
-    record = open_kind(folder, CLUSTER_RUN, "fanin cluster run").value
+    open_kind(folder, CLUSTER_RUN, "fanin cluster run")  # before a lock on what is none
     with sole_writer(folder):
         run = open_run(folder)
         data = images_again(run)
         run.check_states(len(data.train))
         name, state, damage = run.last_whole()
         if run.error is None and damage is None:
-            _tell_ended(folder, record if args.json else None)
-            return 0
+            return _tell_ended(folder, args.json)
         if damage:
             _warn(f"{damage}; goes on from {folder / name}")
         if state.binary64 and not importlib.util.find_spec("torch"):
@@ -50,11 +51,12 @@ def _warn(text: str) -> None:
     print(f"fanin: warning: {text}", file=sys.stderr)
 
 
-def _tell_ended(folder: Path, metrics: Metrics | None) -> None:
-    if metrics is None:
-        print(f"{folder}: has come to its end")
+def _tell_ended(folder: Path, as_json: bool) -> int:
+    if as_json:
+        print_json(open_record(folder / CLUSTER_RUN.mark).value)
     else:
-        print_json(metrics)
+        print(f"{folder}: has come to its end")
+    return 0
 
 
 def _setup(run: Run, data: ImageSet, name: str, state: Checkpoint, other: Path | None) -> Setup:
@@ -95,14 +97,9 @@ def _other(run: Run, name: str, place: Path) -> Used:
     if network.model_digest != run.network.model_digest:
         model = network.name if network.name != run.network.name else "another model of that name"
         raise InputError(f"{place}: is a plan of {model}, not of {run.network.name}")
-    folders = {_identity(used.build): used.folder for used in run.builds}
-    free = next(f"{BUILDS}/{n}" for n in range(2, len(folders) + 3) if f"{BUILDS}/{n}" not in folders.values())
-    return Used(folders.get(_identity(build), free), name, build)
-
-
-def _identity(build: Build) -> tuple[object, ...]:
-    """What tells one build from another."""
-    return build.planned.digest, build.arithmetic, build.wires
+    taken = {used.folder for used in run.builds}
+    free = next(folder for n in count(2) if (folder := f"{BUILDS}/{n}") not in taken)
+    return Used(next((used.folder for used in run.builds if used.build == build), free), name, build)
 
 
 def _write_build(folder: Path, build: Build, source: Path) -> None:
