@@ -63,7 +63,7 @@ class Rtl:
     """The nodes in co-simulation, as a ``Machine``. Every call loads the state into them and reads it back.
 
     Links and memories are as fast as the plan's; where devices differ, all are as fast as the slowest.
-    ``trained``: what came out of the last job that trained, and ``raw`` of the simulation of that;
+    ``trained``: what came out of the last job that trained, and ``traffic``, as of RunResult.links, beside it;
     ``links``: per device, what each connection counted in all jobs, by its number. Raises InputError for a
     missing tool and for a network without hardware, ToolFailed where the simulator cannot be built, CheckFailed
     where a node fails.
@@ -90,7 +90,7 @@ class Rtl:
         self._jobs, self._frames, self._time = 0, 0, 0  # that are over: jobs, frames trained, ps
         self._words: list[np.ndarray] = []
         self.trained: EpochResult | None = None
-        self.raw: RunResult | None = None
+        self.traffic: list[dict[str, dict[str, int]]] = []
         self.links: list[dict[int, Counter[str]]] = [{} for _ in self._names]
 
     def load(self, states: tuple[State, ...]) -> None:
@@ -137,7 +137,7 @@ class Rtl:
             raise CheckFailed(str(error)) from error
         (result,) = run.epochs
         if epoch.job:
-            self.raw = run.raw
+            self.traffic = run.raw.links
         self._count(result.devices)
         self._jobs += 1
         return result
