@@ -17,7 +17,7 @@ CODEC_FIGURES = (3, 4, 5, 7, 12, 14)
 NETWORKS = ("hdc", "cnn", "residual", "templates")  # of fanin.sim.codec.tasks, which brings NumPy with it
 AREAS = ("glm", "ring")
 #: All but glm and cluster, which time what is made anew, and what builds nothing.
-USE_CACHE = "allreduce", "ring", "ring-training", "rdma", "ps", "codec", "area", "inceptionn"
+USE_CACHE = "allreduce", "ring", "ring-training", "rdma", "ps", "codec", "area", "inceptionn", "cluster-loss"
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -59,6 +59,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _benchmark(names, "ps", text, module="param_server")
     text = "arrays of binary32 operators in simulation, RTL beside C: speed and builds"
     _benchmark(names, "cluster", text)
+    text = "CNNs on devices whose network loses frames: throughput of both link modes"
+    _add_output(_benchmark(names, "cluster-loss", text, module="cluster_loss"))
     codec = _benchmark(names, "codec", "the codecs: latency, throughput, area, RTL against NumPy, table III")
     codec.add_argument("--values", type=int, default=1_000_000, metavar="N", help="values per codec and bound")
     _add_codec_training(names)

@@ -18,7 +18,7 @@ def timeout(devices, name="tiny", encap=Encap.L2, switch_ns=400.0, **link):
 
 
 def test_two_devices_wait_for_a_round_trip_and_a_round_of_either_hub():
-    """A row of 24 words is a frame of 192 bytes, 216 on the wire, and an answer 88; the longest, 1,584 with it."""
+    """On the wire an answer has 88 bytes; frames have 64 of header and padding, and 24 around them."""
     shape = EXAMPLES["tiny"].stages[2].layer.output
     row = 64 * -(-shape.w * shape.c // 16)
     size = row + 64 + 24 + 88

@@ -98,7 +98,9 @@ def test_a_lossless_network_carries_every_frame_once_and_all_of_them_are_capture
     for device in hardware["devices"]:
         assert 0 < device["sent_gbps"] < 40
         assert 0 < device["received_gbps"] < 40
-    assert sum(device["sent_gbps"] - device["received_gbps"] for device in hardware["devices"]) == pytest.approx(0)
+    assert sum(
+        device["sent_gbps"] - device["received_gbps"] for device in hardware["devices"]
+    ) == pytest.approx(0)
 
 
 def test_faults_are_repaired_and_differ_from_job_to_job(three, data):
