@@ -13,6 +13,7 @@ import numpy as np
 
 from fanin.cli.cluster.conditions import LOSSLESS, PUBLISHED, RELIABLE_L2, Conditions, Wires
 from fanin.cli.cluster.machine import Labels, NotFinite, Outputs, Progress, one_hot
+from fanin.cli.output import DISSECTOR_FILE
 from fanin.cnn_memory import BEAT_BYTES, state_stages
 from fanin.cnn_parts import Part
 from fanin.cnn_training import Job
@@ -30,6 +31,7 @@ from fanin.sim.cnn.hosts import Cut, DeviceCounters, Epoch, EpochResult
 from fanin.sim.cosim.arrays import Arith
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.cosim.simulator import SimulationFailed
+from fanin.sim.dissector import link_dissector
 from fanin.sim.network import LinkConfig
 from fanin.sim.pcap import append_capture
 from fanin.wire.ethernet import Encap
@@ -162,6 +164,7 @@ class Rtl:
             finally:
                 if part.exists():
                     append_capture(capture, part, start=self._time)
+                    (capture.parent / DISSECTOR_FILE).write_text(link_dissector())
                 self._time += raw.cycles * self.cosim.period_ps if raw else 0
 
     def _cut(self, epoch: Epoch) -> Cut | None:

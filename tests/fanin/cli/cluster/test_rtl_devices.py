@@ -88,6 +88,7 @@ def test_a_lossless_network_carries_every_frame_once_and_all_of_them_are_capture
     for name in ("retransmitted", "duplicates", "out_of_order", "bad_fcs", "naks", "foreign"):
         assert sum(end[name] for end in counters) == 0
     assert {end["failure"] for end in counters} == {None}
+    assert "fanin_connection" in (tmp_path / "link.lua").read_text()
     frames = read_capture(tmp_path / "frames.pcap")
     kinds = [decode_connection(frame).kind for _, frame in frames]
     assert kinds.count(LinkKind.DATA) == 2 * sum(end["sent"] for end in counters)  # to the switch, and from it
