@@ -20,6 +20,7 @@ from fanin.wire.ethernet import MIN_FRAME_BYTES
 FCS_BYTES = 4
 PREAMBLE_BYTES = 8
 GAP_BYTES = 12
+AROUND_FRAME = PREAMBLE_BYTES + FCS_BYTES + GAP_BYTES
 _BURST_BITS = 8  # a corrupted frame has 1 to this many bits flipped
 
 

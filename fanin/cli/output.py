@@ -20,6 +20,7 @@ from fanin.records import Record, open_record
 
 RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE = "run.json", "report.html", "frames.pcap", "model.npy"
 JOB_FILE, PROGRAM_FILE, STATE_FILE = "job.json", "aggregation.p4", "state.npz"
+DISSECTOR_FILE = "link.lua"  # of links' frames, for Wireshark
 _SCRATCH = ".fanin-"  # prefix of what is not whole yet
 
 
@@ -39,7 +40,9 @@ RUN = Kind("run", RUN_FILE, "options", (REPORT_FILE, PCAP_FILE, MODEL_FILE, JOB_
 PARAM_SERVER_RUN = Kind("run", "metrics.json", "gradients_pushed", (REPORT_FILE, MODEL_FILE))
 RING_RUN = Kind("run", RUN_FILE, "all_reduces", (REPORT_FILE, STATE_FILE))
 CLUSTER_BUILD = Kind("build", "build.json", "network", ("plan", "memory", "verilog"))
-CLUSTER_RUN = Kind("run", RUN_FILE, "checkpoints", (REPORT_FILE, PCAP_FILE, "build", "builds", "states"))
+CLUSTER_RUN = Kind(
+    "run", RUN_FILE, "checkpoints", (REPORT_FILE, PCAP_FILE, DISSECTOR_FILE, "build", "builds", "states")
+)
 PLAN = Kind("plan", "plan.json", "layers", (REPORT_FILE, "connections.json", "devices"))
 SWEEP = Kind("sweep", "sweep.json", "plans", (REPORT_FILE, "plans"))
 

@@ -48,11 +48,13 @@ class NodeRun:
 
 
 class JobFailed(SimulationFailed):
-    """A node has failed a job. ``devices``: what each had counted in it."""
+    """A node has failed a job. ``devices``: what each had counted in it; ``results`` of its frames had come."""
 
-    def __init__(self, text: str, result: RunResult, devices: list[DeviceCounters]):
-        super().__init__(text, result)
-        self.devices = devices
+    def __init__(self, raw: RunResult):
+        super().__init__(raw.hosts.failure, raw)
+        self.devices: list[DeviceCounters] = raw.hosts.last
+        self.results = len(raw.hosts.written)
+        self.cycles = raw.cycles
 
 
 class ClusterCosim:
@@ -135,7 +137,7 @@ class ClusterCosim:
             **settings,
         )
         if raw.hosts.failure:
-            raise JobFailed(raw.hosts.failure, raw, raw.hosts.last)
+            raise JobFailed(raw)
         return NodeRun(raw.hosts.epochs, raw)
 
     def link_timeout(self, link: LinkConfig | None = None, switch_ns: float = SWITCH_NS) -> int:

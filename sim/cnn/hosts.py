@@ -81,12 +81,13 @@ class EpochResult:
 class HostsResult:
     """Epochs that were carried out. ``failure``: why there are no more, if the nodes have failed a job.
 
-    ``last``: what devices had counted in that job.
+    ``last``: what devices had counted in that job, ``written``: the cycles in which its results came.
     """
 
     epochs: list[EpochResult]
     failure: str | None = None
     last: list[DeviceCounters] = field(default_factory=list)
+    written: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ class ClusterHosts:
 
     def result(self) -> HostsResult:
         """What came out."""
-        return HostsResult(self._found, self._failure, self._last)
+        return HostsResult(self._found, self._failure, self._last, self._written)
 
     def start(self) -> None:
         """See that the nodes are the right ones, connect them, and load them."""

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from fanin.cnn_parts import Part
 from fanin.hdl.layers.registers import ACK_DELAY, network_ends
 from fanin.sim.cosim.clock import bytes_a_cycle
-from fanin.sim.network import FCS_BYTES, GAP_BYTES, PREAMBLE_BYTES, LinkConfig
+from fanin.sim.network import AROUND_FRAME, LinkConfig
 from fanin.wire.connection import CONNECTION_LINK, MAC_WIDTH, MAX_PAYLOAD_WORDS, RowFrames
 from fanin.wire.ethernet import Encap
 from fanin.wire.link import LINK_CONTROL_BYTES, LinkKind
 
 PIPELINES = 32  # cycles of both nodes: from a frame kept to its beats, from the last beat to the answer's
-_AROUND = PREAMBLE_BYTES + FCS_BYTES + GAP_BYTES  # bytes of the wire's time beside the frame
-_CONTROL = LINK_CONTROL_BYTES + _AROUND
+_ANSWER = LINK_CONTROL_BYTES + AROUND_FRAME  # bytes of the wire's time
 
 
 def link_timeout(
@@ -51,4 +50,4 @@ def _wire_bytes(row: RowFrames, encap: Encap) -> int:
     """Of the longest frame of a row, and an answer's."""
     payload = row.frame_beats * MAC_WIDTH // 8
     size = CONNECTION_LINK.frame_bytes(LinkKind.DATA, payload, encap=encap, beat_bytes=MAC_WIDTH // 8)
-    return size + _AROUND + _CONTROL
+    return size + AROUND_FRAME + _ANSWER

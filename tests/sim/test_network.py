@@ -135,6 +135,18 @@ def test_links_that_are_cut_take_nothing_more_and_deliver_what_is_under_way():
     assert (cut["up"]["dropped"], cut["down"]["dropped"], whole["down"]["dropped"]) == (1, 1, 0)
 
 
+def test_two_nodes_that_are_cut_from_one_another_still_reach_others():
+    net = network(LinkConfig(delay_ns=100, gbps=100), switch_ns=400)
+    net.cut(1, 2)
+    for port in range(3):
+        net.send(port, other_traffic(port + 1), 0)
+    received = {(r.port, r.arrival.frame) for r in net.advance(10**9)}
+    assert received == {
+        *((port, other_traffic(1)) for port in (1, 2)),
+        *((0, other_traffic(port + 1)) for port in (1, 2)),
+    }
+
+
 def test_without_delays_everything_happens_in_the_instant_of_sending():
     net = network(QUICK)
     net.send(1, other_traffic(1), 4000)

@@ -19,16 +19,7 @@ CLUSTER_PARTS = ("arrays", "plans", "networks")
 CLUSTER_NETWORKS = ("digits_cnn", "listing1", "mobilenet_v2_32")
 AREAS = ("glm", "ring")
 #: All but glm and cluster, which time what is made anew, and what builds nothing.
-USE_CACHE = (
-    "allreduce",
-    "ring",
-    "ring-training",
-    "rdma",
-    "ps",
-    "codec",
-    "area",
-    "inceptionn",
-)
+USE_CACHE = "allreduce", "ring", "ring-training", "rdma", "ps", "codec", "area", "inceptionn", "cluster-loss"
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -72,6 +63,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     cluster = _benchmark(names, "cluster", text)
     cluster.add_argument("--part", choices=CLUSTER_PARTS, help="this alone")
     cluster.add_argument("--network", choices=CLUSTER_NETWORKS, help="of the planned networks this one alone")
+    text = "CNNs on devices whose network loses frames: throughput of both link modes"
+    _add_output(_benchmark(names, "cluster-loss", text, module="cluster_loss"))
     codec = _benchmark(names, "codec", "the codecs: latency, throughput, area, RTL against NumPy, table III")
     codec.add_argument("--values", type=int, default=1_000_000, metavar="N", help="values per codec and bound")
     _add_codec_training(names)

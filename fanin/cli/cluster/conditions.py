@@ -20,7 +20,8 @@ from fanin.sim.network import FAULTS, LinkConfig
 LINKS = (RELIABLE, PUBLISHED) = ("reliable", "published")
 ENCAPS = ("l2", "udp")  # by fanin.wire.ethernet
 
-_OF_FRAMES = (*FAULTS, "cut", "pcap", "network_seed")
+#: Options of the network, as they are where nothing is asked for.
+_UNASKED = {**dict.fromkeys(FAULTS, 0.0), "network_seed": None, "cut": None, "pcap": False}
 
 
 @dataclass(frozen=True)
@@ -140,8 +141,8 @@ def conditions_of(
 
 
 def _asked(args: argparse.Namespace) -> list[str]:
-    """Options of the network that are not as they are without them."""
-    return [name for name in _OF_FRAMES if getattr(args, name) not in (None, 0.0, False)]
+    """Options of the network that were given."""
+    return [name for name, value in _UNASKED.items() if getattr(args, name) != value]
 
 
 def _check_devices(placement: Placement, asked: Any) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fanin.cli.cluster.contents import predicted_json
-from fanin.cli.cluster.rtl import Rtl
+from fanin.cli.cluster.rtl import BITS_PER_GBIT, Rtl
 from fanin.cnn import Network
 from fanin.cnn_memory import BEAT_BYTES
 from fanin.cnn_parts import Placement
@@ -15,6 +15,7 @@ from fanin.hdl.net.link.job import LinkFailure
 from fanin.host.cnn import StreamCounters, timed_batch
 from fanin.planner.plan.network import PlannedNetwork
 from fanin.sim.cnn.hosts import DeviceCounters
+from fanin.sim.network import AROUND_FRAME
 
 SHOWN_BATCHES = 3  # of the results
 UNITS = {Fifo.FORWARD: "transfers", Fifo.BACKWARD: "transfers", Fifo.RING: "frames", Fifo.SAVE: "beats"}
@@ -40,9 +41,15 @@ def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
         "frames_per_second_with_updates": frames / cycles * planned.clock,
         "drain_and_update_cycles": _drain_and_update(planned.network, result.streams),
         "predicted": predicted_json(planned, result.job.batch),
+        "dram_gbps": machine.memory_gbps or planned.clock * 8 * BEAT_BYTES / BITS_PER_GBIT,
+        "link_gbps": machine.link.gbps if planned.placement.connections else None,
         "devices": [
-            _device(name, counters, cycles, frames)
-            for name, counters in zip(planned.placement.names, result.devices, strict=True)
+            _device(name, counters, cycles, frames, planned.clock)
+            | _rates(planned, name)
+            | _traffic(link, cycles / planned.clock)
+            for name, counters, link in zip(
+                planned.placement.names, result.devices, machine.traffic, strict=True
+            )
         ],
         "ways": _ways(planned, machine, cycles, frames),
         "results": [int(at - result.written[0]) for at in result.written[: SHOWN_BATCHES * result.job.batch]],
@@ -61,15 +68,32 @@ def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
     }
 
 
-def _device(name: str, found: DeviceCounters, cycles: int, frames: int) -> Metrics:
+def _device(name: str, found: DeviceCounters, cycles: int, frames: int, clock: int) -> Metrics:
     """How a device used its memory."""
+    gbps = 8 * BEAT_BYTES * clock / cycles / BITS_PER_GBIT  # of one beat
     read, written = (found.counters[name] for name in ("read_beats", "written_beats"))
     return {
         "name": name,
         "read_bytes_per_frame": read * BEAT_BYTES / frames,
         "written_bytes_per_frame": written * BEAT_BYTES / frames,
+        "read_gbps": read * gbps,
+        "written_gbps": written * gbps,
         "read_share": read / cycles,
         "write_share": written / cycles,
+    }
+
+
+def _rates(planned: PlannedNetwork, name: str) -> Metrics:
+    """What the plan says of a device."""
+    rates = planned.rates[name]
+    return {"dram_gbps": rates.dram / BITS_PER_GBIT, "network_gbps": rates.network / BITS_PER_GBIT}
+
+
+def _traffic(link: Mapping[str, Mapping[str, int]], seconds: float) -> Metrics:
+    """What a device's link carried of frames, whatever they are and with all around them."""
+    return {
+        name: 8 * (way["bytes"] + AROUND_FRAME * way["frames"]) / seconds / BITS_PER_GBIT
+        for name, way in (("sent_gbps", link["up"]), ("received_gbps", link["down"]))
     }
 
 

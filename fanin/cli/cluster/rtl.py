@@ -13,6 +13,7 @@ import numpy as np
 
 from fanin.cli.cluster.conditions import LOSSLESS, PUBLISHED, RELIABLE_L2, Conditions, Wires
 from fanin.cli.cluster.machine import Labels, NotFinite, Outputs, Progress, one_hot
+from fanin.cli.output import DISSECTOR_FILE
 from fanin.cnn_memory import BEAT_BYTES, state_stages
 from fanin.cnn_parts import Part
 from fanin.cnn_training import Job
@@ -30,6 +31,7 @@ from fanin.sim.cnn.hosts import Cut, DeviceCounters, Epoch, EpochResult
 from fanin.sim.cosim.arrays import Arith
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.cosim.simulator import SimulationFailed
+from fanin.sim.dissector import link_dissector
 from fanin.sim.network import LinkConfig
 from fanin.sim.pcap import append_capture
 from fanin.wire.ethernet import Encap
@@ -63,7 +65,7 @@ class Rtl:
     """The nodes in co-simulation, as a ``Machine``. Every call loads the state into them and reads it back.
 
     Links and memories are as fast as the plan's; where devices differ, all are as fast as the slowest.
-    ``trained``: what came out of the last job that trained, and ``raw`` of the simulation of that;
+    ``trained``: what came out of the last job that trained, and ``traffic``, as of RunResult.links, beside it;
     ``links``: per device, what each connection counted in all jobs, by its number. Raises InputError for a
     missing tool and for a network without hardware, ToolFailed where the simulator cannot be built, CheckFailed
     where a node fails.
@@ -90,7 +92,7 @@ class Rtl:
         self._jobs, self._frames, self._time = 0, 0, 0  # that are over: jobs, frames trained, ps
         self._words: list[np.ndarray] = []
         self.trained: EpochResult | None = None
-        self.raw: RunResult | None = None
+        self.traffic: list[dict[str, dict[str, int]]] = []
         self.links: list[dict[int, Counter[str]]] = [{} for _ in self._names]
 
     def load(self, states: tuple[State, ...]) -> None:
@@ -137,7 +139,7 @@ class Rtl:
             raise CheckFailed(str(error)) from error
         (result,) = run.epochs
         if epoch.job:
-            self.raw = run.raw
+            self.traffic = run.raw.links
         self._count(result.devices)
         self._jobs += 1
         return result
@@ -162,6 +164,7 @@ class Rtl:
             finally:
                 if part.exists():
                     append_capture(capture, part, start=self._time)
+                    (capture.parent / DISSECTOR_FILE).write_text(link_dissector())
                 self._time += raw.cycles * self.cosim.period_ps if raw else 0
 
     def _cut(self, epoch: Epoch) -> Cut | None:

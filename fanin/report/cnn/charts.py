@@ -13,6 +13,13 @@ WIDTH, LEFT, RIGHT = 960.0, 150.0, 880.0
 SHARES = {"busy": "part4", "starved": "part5", "blocked": "part1"}
 WAYS = {"forward": "part0", "backward": "part2"}  #: measured, with the CSS class of its colour
 SPANS = WAYS | {"update": "part4"}  #: of a batch, likewise
+#: What goes to and from a device, with the rate that bounds it and the CSS class of its colour.
+USES = {
+    "read": ("dram_gbps", "part0"),
+    "written": ("dram_gbps", "part2"),
+    "sent": ("link_gbps", "part4"),
+    "received": ("link_gbps", "part5"),
+}
 _ROW, _BAR, _LANE = 22.0, 9.0, 6.0
 
 Way = Mapping[str, Any]
@@ -58,6 +65,28 @@ def shares_chart(ways: Sequence[Way]) -> str:
             width = x(begin + share) - x(begin)
             canvas.rect(x(begin), y + 2, width, row - 4, f"bar {css}", f"{name}: {kind} {share:.1f} %")
             begin += share
+    return canvas.svg()
+
+
+def use_chart(hardware: Mapping[str, Any]) -> str:
+    """For each device how much of its memory's and its link's rate it used, either way."""
+    devices, top = hardware["devices"], 10.0
+    lanes = [name for name in USES if hardware[USES[name][0]]]
+    row = _LANE * len(lanes) + 10
+    bottom = top + row * len(devices)
+    canvas = Canvas(WIDTH, bottom + 44, "Memory and network, by device")
+    x = Axis(0, 100, LEFT, RIGHT)
+    canvas.x_axis(x, bottom, "of the rate each way, %", top=top)
+    for number, device in enumerate(devices):
+        y = top + row * number
+        canvas.text(LEFT - 8, y + row / 2 + 4, device["name"], anchor="end")
+        for lane, name in enumerate(lanes):
+            rate, css = USES[name]
+            used = device[f"{name}_gbps"]
+            share = 100 * used / hardware[rate]
+            title = f"{device['name']}: {name} {used:.2f} of {hardware[rate]:g} Gb/s"
+            width = max(x(share) - LEFT, 1.0)
+            canvas.rect(LEFT, y + 4 + _LANE * lane, width, _LANE - 1, f"bar {css}", title)
     return canvas.svg()
 
 

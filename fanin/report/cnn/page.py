@@ -93,7 +93,10 @@ def cnn_page(metrics: Metrics) -> str:
         results=charts.results_chart(hardware["results"], batch) if hardware else "",
         memory=_memory(hardware) if hardware else [],
         fifos=_fifos(hardware) if hardware else [],
-        connections=_connections(hardware) if hardware else [],
+        uses={name: css for name, (rate, css) in charts.USES.items() if hardware and hardware[rate]},
+        use=charts.use_chart(hardware) if hardware else "",
+        rates=_rates(hardware) if hardware else "",
+        connections=_connections(metrics),
         configuration=_configuration(metrics),
         epochs=_epoch_table(metrics, machines),
     )
@@ -139,15 +142,44 @@ def _memory(hardware: Metrics) -> Rows:
     ]
 
 
-def _connections(hardware: Metrics) -> Rows:
-    """What went over the network in the last job."""
+def _rates(hardware: Metrics) -> str:
+    """How fast memories and links were simulated; a sentence."""
+    memory, link = hardware["dram_gbps"], hardware["link_gbps"]
+    text = f"The last job. Memories move {memory:g} Gb/s each way"
+    if link:
+        text += f", links {link:g} Gb/s, of which all bytes of frames count, and what Ethernet has around them"
+    devices = hardware["devices"]
+    if any(len({one[rate] for one in devices}) > 1 for rate in ("dram_gbps", "network_gbps")):
+        text += "; devices differ in the plan, and all are simulated as fast as the slowest"
+    return text
+
+
+def _connections(metrics: Metrics) -> Rows:
+    """What went over the network in the whole run."""
     return [
-        (
-            f"{one['from']} to {one['to']}, sent by {end['device']}",
-            f"{end['sent']:,} frames, {end['retransmitted']:,} again",
-        )
-        for one in hardware["connections"]
+        (f"{one['from']} to {one['to']}, sent by {end['device']}", _sent(end))
+        for one in metrics["connections"]
         for end in one["ends"]
+    ]
+
+
+def _sent(end: Metrics) -> str:
+    text = f"{end['sent']:,} frames, {end['retransmitted']:,} again"
+    lost = end["bad_fcs"] + end["out_of_order"] + end["duplicates"]
+    text += f"; {end['received']:,} received, {lost:,} refused" if lost else ""
+    return f"{text}; FAILED: {end['failure']}" if end["failure"] else text
+
+
+def _network(metrics: Metrics) -> Rows:
+    """How devices are connected, and what happened to frames."""
+    build, conditions = metrics["build"], metrics["conditions"]
+    faults = {fault: conditions[fault] for fault in ("drop", "duplicate", "reorder", "corrupt")}
+    return [
+        ("link", build["link"]),
+        ("frames", build["encap"].upper()),
+        *((fault, f"{100 * share:g} %") for fault, share in faults.items() if share),
+        *([("seed of faults", str(conditions["seed"]))] if any(faults.values()) else []),
+        *([("cut", conditions["cut"])] if conditions["cut"] else []),
     ]
 
 
@@ -204,6 +236,7 @@ def _configuration(metrics: Metrics) -> dict[str, Rows]:
             ("network's SHA-256", build["network"][:16]),
             *_builds(metrics),
         ],
+        **({"Network": _network(metrics)} if metrics["connections"] else {}),
     }
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fanin.report.cnn.charts import batch_chart, cycles_chart, results_chart, shares_chart
+from fanin.report.cnn.charts import batch_chart, cycles_chart, results_chart, shares_chart, use_chart
 from fanin.report.cnn.page import cnn_page, exact_line, limit_lines, machines_in
 from tests.fanin.report.plans import elements, numbers, titles
 
@@ -40,21 +40,18 @@ HARDWARE = {
             "name": "fpga0",
             "read_bytes_per_frame": 2048.0,
             "written_bytes_per_frame": 1024.0,
+            "read_gbps": 12.5,
+            "written_gbps": 6.25,
+            "sent_gbps": 10.0,
+            "received_gbps": 4.0,
             "read_share": 0.25,
             "write_share": 0.125,
+            "dram_gbps": 60.0,
+            "network_gbps": 40.0,
         },
     ],
-    "connections": [
-        {
-            "from": "conv1",
-            "to": "norm1",
-            "number": 0,
-            "ends": [
-                {"device": "fpga0", "sent": 1800, "retransmitted": 3},
-                {"device": "fpga1", "sent": 1700, "retransmitted": 0},
-            ],
-        },
-    ],
+    "dram_gbps": 50.0,
+    "link_gbps": 40.0,
     "ways": [*WAYS, way("loss1", "backward", 900.0, (1, 0, 0))],
     "results": [0, 800, 1600, 4000, 4800, 5600],
     "timeline": {
@@ -68,6 +65,23 @@ HARDWARE = {
     },
     "fifos": [{"name": "conv1 to add1", "kind": "forward", "unit": "transfers", "fill": 1_045, "size": 1_200}],
 }
+
+
+def end(device, sent, retransmitted, received, failure=None):
+    refused = dict.fromkeys(("bad_fcs", "out_of_order", "duplicates"), retransmitted)
+    counts = {"sent": sent, "retransmitted": retransmitted, "received": received, **refused}
+    return {"device": device, **counts, "failure": failure}
+
+
+CONNECTIONS = [
+    {
+        "from": "conv1",
+        "to": "norm1",
+        "number": 0,
+        "ends": [end("fpga0", 1800, 3, 1690), end("fpga1", 1700, 0, 1800, "TIMEOUT")],
+    },
+]
+CONDITIONS = {"drop": 0.02, "duplicate": 0.0, "reorder": 0.0, "corrupt": 0.001, "seed": 7, "cut": "fpga1@3"}
 
 
 def run(on="rtl", hardware=HARDWARE, **changes):
@@ -90,6 +104,8 @@ def run(on="rtl", hardware=HARDWARE, **changes):
         "checkpoints": ["a", "b", "c", "d"],
         "epochs": epochs,
         "hardware": hardware if on == "rtl" else None,
+        "connections": CONNECTIONS if on == "rtl" else [],
+        "conditions": CONDITIONS,
         "data": {"name": "digits", "sha256": "ab" * 32, "train": 100, "test": 20},
         "training": {
             "epochs": 3, "batch": 3, "rate": 0.1, "schedule": "cosine", "momentum": 0.9, "seed": 0,
@@ -97,7 +113,7 @@ def run(on="rtl", hardware=HARDWARE, **changes):
         },
         "build": {
             "model": "small", "devices": ["fpga0", "fpga1"], "clock_hz": 100_000_000, "throughput": 125_000.0,
-            "arithmetic": "c", "network": "cd" * 32, "layers": LAYERS,
+            "arithmetic": "c", "link": "reliable", "encap": "l2", "network": "cd" * 32, "layers": LAYERS,
         },
         "builds": [{"folder": "build", "from": "a"}],
     } | changes  # fmt: skip
@@ -165,6 +181,35 @@ def test_the_layer_that_limits_is_named():
     two = [layer | {"cycles": min(layer["cycles"], 400)} for layer in LAYERS]
     (planned,) = limit_lines(run("golden") | {"build": run()["build"] | {"layers": two}})
     assert planned.startswith("conv1 and norm1 limit by plan: 400 cycles")
+
+
+def test_memories_and_links_are_drawn_beside_their_rates():
+    drawn = {title: bar for bar in elements(use_chart(HARDWARE), "rect") for title in titles([bar])}
+    names = {"read": (12.5, 50), "written": (6.25, 50), "sent": (10, 40), "received": (4, 40)}
+    bars = {name: drawn[f"fpga0: {name} {used:.2f} of {rate} Gb/s"] for name, (used, rate) in names.items()}
+    widths = {name: numbers(bar, "width")[0] for name, bar in bars.items()}
+    assert widths["read"] == widths["sent"] == pytest.approx(2 * widths["written"], abs=0.02)
+    assert widths["received"] == pytest.approx(widths["sent"] * 0.4, abs=0.02)
+    alone = use_chart(HARDWARE | {"link_gbps": None})
+    assert "sent" not in alone
+    page = cnn_page(run())
+    assert "Memories move 50 Gb/s each way, links 40 Gb/s" in page
+    assert "as fast as the slowest" not in page
+    other = HARDWARE["devices"][0] | {"name": "fpga1", "dram_gbps": 50.0}
+    page = cnn_page(run(hardware=HARDWARE | {"devices": [*HARDWARE["devices"], other]}))
+    assert "devices differ in the plan, and all are simulated as fast as the slowest" in page
+
+
+def test_connections_and_what_happened_to_them_are_named():
+    page = cnn_page(run())
+    row = '<th scope="row">conv1 to norm1, sent by {}</th><td>{}</td>'
+    assert row.format("fpga0", "1,800 frames, 3 again; 1,690 received, 9 refused") in page
+    assert row.format("fpga1", "1,700 frames, 0 again; FAILED: TIMEOUT") in page
+    rows = dict(re.findall(r'<th scope="row">([^<]*)</th><td>([^<]*)</td>', page))
+    found = [rows[name] for name in ("link", "frames", "drop", "corrupt", "seed of faults", "cut")]
+    assert found == ["reliable", "L2", "2 %", "0.1 %", "7", "fpga1@3"]
+    assert "reorder" not in rows
+    assert "seed of faults" not in cnn_page(run("golden"))
 
 
 def test_what_was_compared_is_said():

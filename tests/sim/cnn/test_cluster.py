@@ -19,9 +19,8 @@ from fanin.flow.predict import predict
 from fanin.flow.verdict import how_it_stops
 from fanin.golden.cnn.image import state_image
 from fanin.golden.cnn.network import GoldenNetwork, initial_state
-from fanin.sim.cnn.cosim import ClusterCosim
+from fanin.sim.cnn.cosim import ClusterCosim, JobFailed
 from fanin.sim.cnn.hosts import Cut, Epoch
-from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.network import SWITCH_NS, LinkConfig
 from tests.support import new_seed, slow
 
@@ -106,7 +105,7 @@ def test_training_is_bit_exact_over_the_network(trial):
     lossless = trial.check()
     for one in links(lossless[0]):
         assert one["sent"] == one["received"] == FRAMES * 6  # a row a frame, both ways
-        assert one["bad_fcs"] == one["out_of_order"] == one["foreign"] == 0
+        assert one["bad_fcs"] == one["out_of_order"] == one["foreign"] == one["retransmitted"] == 0
     for one in links(lossless[1]):
         assert one["sent"] + one["received"] == FRAMES * 6  # forward only
     bad = trial.check(link=BAD, seed=new_seed())
@@ -179,10 +178,13 @@ def test_streams_and_fifos_have_the_names_of_the_whole_network():
 def test_a_device_that_is_cut_off_ends_the_run_by_name():
     """Its neighbours find it silent within retries · timeout."""
     limits = {"link_timeout": 500, "link_retries": 4}
-    with pytest.raises(SimulationFailed) as failure:
+    with pytest.raises(JobFailed) as failure:
         THREE.run(cut=Cut(1, 6), **limits)
     found = re.fullmatch(r"(\w) failed by cycle (\d+): LINK: (.*)", str(failure.value))
     assert found
     assert "bias" in found[3]
+    assert found[3].endswith("the peer does not answer")
+    assert [len(one.links) for one in failure.value.devices] == [2, 2, 2]
+    assert failure.value.results >= 6
     healthy = sum(epoch.counters["cycles"] for epoch in THREE.run())
     assert int(found[2]) < healthy + 10 * 500 * 4

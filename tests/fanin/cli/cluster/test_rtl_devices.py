@@ -1,0 +1,132 @@
+# amaranth: UnusedElaboratable=no
+"""Three nodes as a machine: what the network does to frames changes no bit, and a cut ends the run by name."""
+
+import re
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from fanin.cli.cluster.conditions import LOSSLESS, Conditions, Cut
+from fanin.cli.cluster.hardware import connections_of, hardware_of
+from fanin.cli.cluster.machine import quiet
+from fanin.cli.cluster.machines import Golden
+from fanin.cli.cluster.rtl import Rtl, link_of, memory_gbps_of
+from fanin.cnn_examples import EXAMPLES
+from fanin.cnn_parts import Placement
+from fanin.cnn_training import Job
+from fanin.errors import CheckFailed
+from fanin.golden.cnn.network import initial_state
+from fanin.planner.plan.network import PlannedNetwork, Rates
+from fanin.sim.capture import read_capture
+from fanin.wire.connection import decode_connection
+from fanin.wire.link import LinkKind
+
+pytestmark = pytest.mark.verilator
+
+FRAMES, BATCH = 11, 4
+NAMES = ("host", "conv", "bias")
+GBPS = 10**9
+FAULTS = dict.fromkeys(("drop", "duplicate", "reorder", "corrupt"), 0.02)
+
+
+@pytest.fixture(scope="module")
+def three():
+    network = EXAMPLES["tiny"]
+    placement = Placement(network, (*NAMES[:1] * 3, *NAMES[1:], *NAMES[:1] * 5))
+    cycles = tuple(stage.layer.cycles(stage.parallelism) for stage in network.stages)
+    rates = [Rates(50 * GBPS, 40 * GBPS), Rates(60 * GBPS, 40 * GBPS), Rates(0, 100 * GBPS)]
+    clock = 100_000_000
+    throughput = Fraction(clock, max(cycles))
+    return PlannedNetwork(placement, clock, throughput, cycles, "", dict(zip(NAMES, rates, strict=True)))
+
+
+@pytest.fixture(scope="module")
+def data(three):
+    rng = np.random.default_rng(5)
+    shape = three.network.stages[three.network.images].layer.output
+    classes = three.network.stages[three.network.labels].layer.output.words
+    images = rng.standard_normal((FRAMES, shape.h, shape.w, shape.c)).astype(np.float32)
+    return images, rng.integers(0, classes, FRAMES)
+
+
+def machine(three, conditions):
+    """The nodes, with their first parameters."""
+    found = Rtl(three, "c", conditions=conditions)
+    found.load(tuple(initial_state(three.network, 1)))
+    return found
+
+
+def trained(machine, data, jobs=2):
+    """Results of as many jobs, and of an evaluation."""
+    job = Job.of(FRAMES, BATCH, 0.5, 0.9)
+    return [*(machine.train(*data, job, quiet) for _ in range(jobs)), machine.evaluate(data[0])]
+
+
+def ends(three, machine):
+    return [end for one in connections_of(three.placement, machine) for end in one["ends"]]
+
+
+def test_links_and_memories_are_as_fast_as_the_slowest_of_the_plan(three):
+    assert link_of(three, Conditions({"drop": 0.1})).gbps == 40
+    assert link_of(three, Conditions({"drop": 0.1})).drop == 0.1
+    assert memory_gbps_of(three) == 50
+    port = PlannedNetwork(three.placement, three.clock, three.throughput, three.cycles, "", {})
+    assert memory_gbps_of(port) is None  # so is one that no rate is said of
+
+
+def test_a_lossless_network_carries_every_frame_once_and_all_of_them_are_captured(three, data, tmp_path):
+    golden = Golden(three.network)
+    golden.load(tuple(initial_state(three.network, 1)))
+    nodes = machine(three, Conditions(capture=tmp_path / "frames.pcap"))
+    for found, right in zip(trained(nodes, data), trained(golden, data), strict=True):
+        assert np.array_equal(found.view(np.uint32), right.view(np.uint32))
+    counters = ends(three, nodes)
+    assert len(counters) == 6
+    # a row a frame, both ways in two jobs, and one way in the evaluation
+    assert sum(end["sent"] for end in counters) == 6 * (2 * 2 + 1) * FRAMES // 2 * 6
+    for name in ("retransmitted", "duplicates", "out_of_order", "bad_fcs", "naks", "foreign"):
+        assert sum(end[name] for end in counters) == 0
+    assert {end["failure"] for end in counters} == {None}
+    assert "fanin_connection" in (tmp_path / "link.lua").read_text()
+    frames = read_capture(tmp_path / "frames.pcap")
+    kinds = [decode_connection(frame).kind for _, frame in frames]
+    assert kinds.count(LinkKind.DATA) == 2 * sum(end["sent"] for end in counters)  # to the switch, and from it
+    times = [time for time, _ in frames]
+    assert times == sorted(times)
+    hardware = hardware_of(three, nodes)
+    assert (hardware["dram_gbps"], hardware["link_gbps"]) == (50, 40)
+    for device in hardware["devices"]:
+        assert 0 < device["sent_gbps"] < 40
+        assert 0 < device["received_gbps"] < 40
+    assert sum(
+        device["sent_gbps"] - device["received_gbps"] for device in hardware["devices"]
+    ) == pytest.approx(0)
+
+
+def test_faults_are_repaired_and_differ_from_job_to_job(three, data):
+    lossless, bad = (trained(machine(three, c), data) for c in (LOSSLESS, Conditions(FAULTS, seed=3)))
+    for found, right in zip(bad, lossless, strict=True):
+        assert np.array_equal(found.view(np.uint32), right.view(np.uint32))
+    nodes, sent = machine(three, Conditions(FAULTS, seed=3)), []
+    for _ in range(2):
+        trained(nodes, data, jobs=1)
+        sent.append(sum(end["retransmitted"] for end in ends(three, nodes)))
+    assert 0 < sent[0] < sent[1] != 2 * sent[0]
+
+
+@pytest.mark.parametrize("devices", [("conv",), ("conv", "bias")], ids="-".join)
+def test_a_cut_ends_the_run_at_its_batch_and_names_device_and_connection(three, data, devices):
+    nodes = machine(three, Conditions(cut=Cut("", devices, FRAMES + BATCH)))  # of the second job's second batch
+    trained(nodes, data, jobs=1)
+    before = [end["sent"] for end in ends(three, nodes)]
+    with pytest.raises(CheckFailed) as failure:
+        trained(nodes, data, jobs=1)
+    pattern = r"(\w+) failed by cycle \d+: LINK: \w+ to \w+, connection \d to (\w+): the peer does not answer"
+    found = re.fullmatch(pattern, str(failure.value))
+    assert found
+    assert set(devices) <= set(found.groups())
+    counters = ends(three, nodes)
+    assert "TIMEOUT" in {end["failure"] for end in counters}
+    assert all(after["sent"] > one for after, one in zip(counters, before, strict=True))
+    assert hardware_of(three, nodes)["frames"] == FRAMES  # of the job that had ended
