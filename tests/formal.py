@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,11 @@ from amaranth import ClockDomain, Module, Signal
 from amaranth.asserts import AnyConst, Initial
 from amaranth.back import rtlil
 from amaranth.hdl import Assert, Assume, ShapeLike, Value
-from amaranth.hdl._dsl import resolve_statements
 from amaranth.lib import wiring
-from amaranth.lib.memory import Memory
 
 from fanin.sim.rtl.monitor import streams_of
 from fanin.tools import program, yosys
+from tests.internals import parts_of, signals_of
 
 _SCRIPT = """
 read_rtlil proof.il
@@ -52,10 +50,10 @@ class Proof:
         self.m.domains.sync = domain = ClockDomain(reset_less=True)
         self.inner = component.elaborate(None)
         self.m.submodules.dut = self.inner
-        self.internal = _signals(self.inner)
+        self.internal = signals_of(self.inner)
         self._components: dict[str, wiring.Component] = {}
         self.parts = {}
-        for path, part, signals in _parts(self.inner):
+        for path, part, signals in parts_of(self.inner):
             self._components[path], self.parts[path] = part, signals
         inputs = (
             value
@@ -118,29 +116,6 @@ class Proof:
 def initial() -> Value:
     """Whether this is the first cycle."""
     return Initial()
-
-
-def _signals(module: Module) -> dict[str, Signal]:
-    """The signals that a module's own statements drive, by name. (0.5 has no public way to them.)"""
-    module._flush()
-    statements = (each for body in module._statements.values() for each in resolve_statements(body))
-    return {signal.name: signal for statement in statements for signal in statement._lhs_signals()}
-
-
-def _parts(module: Module, path: str = "") -> Iterator[tuple[str, wiring.Component, dict[str, Signal]]]:
-    """Elaborate the sub-components of a module, all but memories; each with its path and its signals."""
-    for name, (part, location) in list(module._named_submodules.items()):
-        component = getattr(part, "_elaboratable_", part)  # inside a ResetInserter and the like
-        if not isinstance(component, wiring.Component) or isinstance(component, Memory):
-            continue
-        inner = component.elaborate(None)
-        component._MustUse__used = True
-        if part is component:
-            module._named_submodules[name] = (inner, location)
-        else:
-            part._elaboratable_ = inner
-        yield f"{path}{name}", component, _signals(inner)
-        yield from _parts(inner, f"{path}{name}.")
 
 
 def _run(command: list[str], directory: Path, timeout: float) -> None:

