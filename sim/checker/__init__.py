@@ -1,4 +1,4 @@
-"""The model checker of the aggregation protocol."""
+"""The model checker: of the aggregation protocol, the reliable link, and the parameter server's writes."""
 
 from collections.abc import Callable
 from functools import partial

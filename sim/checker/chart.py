@@ -1,10 +1,12 @@
-"""Events as a message-sequence chart: a line a step, the workers' lifelines and, at the right, the switch's."""
+"""Events as a message-sequence chart: a line a step, a lifeline a worker and, at the right, the switch's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fanin.sim.checker.link import SENDER_EVENTS, LinkEvent, Packet
 from fanin.sim.checker.system import DOWN, Event
+from fanin.wire.link import LinkKind
 
 _WIDTH = 28  # from a lifeline to the next
 _LIFE, _RIGHT, _LEFT, _LINE, _MARK = "│", "►", "◄", "─", "●"
@@ -40,3 +42,52 @@ def _line(event: Event, workers: int) -> str:
     at = own + (_WIDTH - len(text)) // 2
     cells[at : at + len(text)] = text
     return "".join(cells)
+
+
+_OF_LINK = {
+    "offer": "takes a frame from its user",
+    "send": "sends {message}",
+    "coincide": "does so a moment early: {message}",
+    "consume": "its user takes a frame",
+    "delay": "ack_delay is over",
+    "lose": "{message} is lost",
+    "give up": "gives up: TIMEOUT",
+    "die": "dies",
+}
+
+
+def link_chart(events: Sequence[LinkEvent], *, sequences: int) -> str:
+    """The same for a sender, at the left, and a receiver; frames have the numbers of the wire."""
+    lines = [f"     {'sender'.ljust(_WIDTH)}receiver"]
+    oldest = 0  # the events' numbers count from it
+    for number, event in enumerate(events, start=1):
+        lines.append(f"{number:>3}  {_line_of_link(event, oldest, sequences)}")
+        oldest += event.freed
+    return "\n".join(lines)
+
+
+def _line_of_link(event: LinkEvent, oldest: int, sequences: int) -> str:
+    cells = list(_LIFE.ljust(_WIDTH) + _LIFE)
+    packet = event.packet
+    message = _on_the_wire(packet, oldest, sequences) if packet else "a PROBE in any case"
+    forward = packet is not None and packet.kind in (LinkKind.DATA, LinkKind.PROBE)
+    if event.name in ("deliver", "duplicate", "overtake"):
+        cells[1:_WIDTH] = _LINE * (_WIDTH - 1)
+        cells[_WIDTH - 1 if forward else 1] = _RIGHT if forward else _LEFT
+        text = f" {message} "
+        at = (_WIDTH - len(text)) // 2
+        cells[at : at + len(text)] = text
+        how = {"duplicate": "  and will come again", "overtake": "  overtakes another"}
+        return "".join(cells) + how.get(event.name, "")
+    at_sender = forward or event.name in SENDER_EVENTS or (packet is None and event.name == "coincide")
+    cells[0 if at_sender else _WIDTH] = _MARK
+    return "".join(cells) + f"  {_OF_LINK.get(event.name, event.name).format(message=message)}"
+
+
+def _on_the_wire(packet: Packet, oldest: int, sequences: int) -> str:
+    number = f"{packet.kind.name} {(packet.sequence + oldest) % sequences}"
+    if packet.kind is LinkKind.PROBE:
+        return packet.kind.name
+    if packet.kind is LinkKind.DATA:
+        return number
+    return f"{number}, room to {(packet.value + oldest) % sequences}"

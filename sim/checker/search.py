@@ -1,6 +1,6 @@
 """Explicit-state search: every state that a system can reach, breadth first.
 
-Two reductions make it smaller: symmetry (``System.canonical``) and partial order (``Search``). Why nothing is
+Two reductions make it smaller: symmetry (``canonical``) and partial order (``Search``). Why nothing is
 lost is argued in docs/reference/checker.md.
 """
 
@@ -9,19 +9,59 @@ from __future__ import annotations
 import dataclasses
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from fanin.sim.checker.protocol import FINISH, INVARIANTS, Violation
-from fanin.sim.checker.system import FAULTS, Event, Faults, State, System, Way
+from fanin.sim.checker.protocol import FINISH, Violation
+from fanin.sim.checker.system import Faults, System
 
 HOLDS, BROKEN, NOT_PROVED = "holds", "broken", "not proved"
 _BATCH = 1 << 12  # states between two looks at the clock
 Progress = Callable[[int, int], None]  # gets the states seen and those still to expand
+
+
+class Searched(Protocol):
+    """A system that can be searched: any hashable states, and the ways on from each.
+
+    Its events belong to ``slots``, those of one at a time may be an ample set. A way has the event's fields,
+    the name first, and the state or Violation that it leads to.
+    """
+
+    @property
+    def invariants(self) -> tuple[str, ...]:
+        """All that is asked, FINISH among them."""
+
+    @property
+    def fault_names(self) -> Collection[str]:
+        """Names of the events without which everything is to finish."""
+
+    @property
+    def slots(self) -> int:
+        """How many there are; 1 where events are not told apart."""
+
+    @property
+    def start(self) -> Any:
+        """The state at first."""
+
+    def ways(self, state: Any, slot: int) -> Iterator[tuple[tuple[Any, ...], Any]]:
+        """What can happen to a slot."""
+
+    def alone(self, state: Any) -> list[int]:
+        """The slots whose events may be an ample set."""
+
+    def canonical(self, state: Any) -> Any:
+        """One of all states that are alike."""
+
+    def done(self, state: Any) -> bool:
+        """Everything is finished."""
+
+    def event(self, fields: tuple[Any, ...]) -> Any:
+        """An event as it is shown."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +71,7 @@ class Counterexample:
     ``shortest``: there is no shorter way that breaks no other invariant first.
     """
 
-    events: tuple[Event, ...]
+    events: tuple[Any, ...]
     what: str
     shortest: bool
 
@@ -43,6 +83,7 @@ class Outcome:
     ``depth`` counts the events from the start to the state that was expanded last.
     """
 
+    invariants: tuple[str, ...]
     states: int = 0
     seconds: float = 0.0
     depth: int = 0
@@ -65,7 +106,7 @@ class Outcome:
         """``BROKEN`` if one invariant is, ``HOLDS`` if all hold, else ``NOT_PROVED``."""
         if self.counterexamples:
             return BROKEN
-        return HOLDS if all(map(self.holds, INVARIANTS)) else NOT_PROVED
+        return HOLDS if all(map(self.holds, self.invariants)) else NOT_PROVED
 
 
 def check(
@@ -101,12 +142,12 @@ class Search:
     """A breadth-first search from ``system.start``.
 
     With ``reduced`` it is a partial-order reduction by ample sets: where no other slot can give a slot a new
-    event (``System.alone``), the events of that slot are the ample set, and those of the others are put off.
+    event (``alone``), the events of that slot are the ample set, and those of the others are put off.
     The cycle proviso keeps them from being put off for ever: an event of the set that is no fault must lead to
     a state that is still to be expanded, or is fully expanded, that is, with the events of all slots.
     """
 
-    def __init__(self, system: System, *, reduced: bool = True):
+    def __init__(self, system: Searched, *, reduced: bool = True):
         self.system, self.reduced = system, reduced
         self._states = [system.start]
         self._numbers = {system.start: 0}
@@ -115,7 +156,7 @@ class Search:
         self._from, self._to = array("i"), array("i")  # the ways that need no fault
         self._fully_expanded: set[int] = set()
         self._put_off = False  # whether events of a slot ever were
-        self._outcome = Outcome()
+        self._outcome = Outcome(system.invariants)
 
     def run(
         self,
@@ -152,7 +193,7 @@ class Search:
 
     def _expand(self, number: int) -> None:
         """Expand a state: with the first ample slot that meets the proviso, or else fully."""
-        state, slots = self._states[number], range(self.system.protocol.slots)
+        state, slots = self._states[number], range(self.system.slots)
         alone = self.system.alone(state) if self.reduced else []
         *first, last = (*alone, *(slot for slot in slots if slot not in alone))
         for slot in first:
@@ -183,7 +224,7 @@ class Search:
                     states.append(canonical)
                     self._parents.append(number)
                 numbers[after] = target  # so that it need not be renamed again
-            if fields[0] not in FAULTS:
+            if fields[0] not in system.fault_names:
                 self._from.append(number)
                 self._to.append(target)
                 proviso = proviso or target > number or target in self._fully_expanded
@@ -223,18 +264,18 @@ class Search:
         found = Counterexample(tuple(events), str(violation), shortest=not self._put_off)
         self._outcome.counterexamples[violation.invariant] = found
 
-    def _path(self, number: int) -> list[State]:
+    def _path(self, number: int) -> list[Any]:
         """The states from the start to the state of this number."""
         path = [number]
         while self._parents[path[-1]] >= 0:
             path.append(self._parents[path[-1]])
         return [self._states[at] for at in reversed(path)]
 
-    def _ways(self, state: State) -> Iterator[Way]:
-        for slot in range(self.system.protocol.slots):
+    def _ways(self, state: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+        for slot in range(self.system.slots):
             yield from self.system.ways(state, slot)
 
-    def _retrace(self, path: list[State]) -> tuple[list[Event], State]:
+    def _retrace(self, path: list[Any]) -> tuple[list[Any], Any]:
         """The events along canonical states, all by the names that the workers have at the start."""
         system, state, events = self.system, path[0], []
         for target in path[1:]:

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from itertools import permutations
 from typing import Any, NamedTuple
 
-from fanin.sim.checker.protocol import REUSE, Message, ProtocolModel, Violation
+from fanin.sim.checker.protocol import INVARIANTS, REUSE, Message, ProtocolModel, Violation
 from fanin.wire.aggregation import Kind
 
 State = tuple[int, ...]
@@ -42,7 +42,7 @@ class Faults(NamedTuple):
     together: int = 0
 
 
-class _Interned:
+class Interned:
     """Values as numbers from 0."""
 
     def __init__(self) -> None:
@@ -50,6 +50,7 @@ class _Interned:
         self._numbers: dict[Hashable, int] = {}
 
     def __call__(self, value: Hashable) -> int:
+        """The number of a value."""
         number = self._numbers.setdefault(value, len(self.values))
         if number == len(self.values):
             self.values.append(value)
@@ -66,13 +67,16 @@ class System:
     more are taken out at once. Workers are alike: of states that differ by their names ``canonical`` keeps one.
     """
 
+    invariants, fault_names = INVARIANTS, FAULTS
+
     def __init__(self, protocol: ProtocolModel, faults: Faults, *, in_flight: int = 2):
         for name, count in faults._asdict().items():
             if count < 0:
                 raise ValueError(f"{name} must not be negative, not {count!r}")
         self.protocol, self.faults, self.in_flight = protocol, faults, in_flight
-        w, n = protocol.workers, protocol.slots
-        self._workers, self._slots, self._channels, self._lates = (_Interned() for _ in range(4))
+        self.slots = protocol.slots
+        w, n = protocol.workers, self.slots
+        self._workers, self._slots, self._channels, self._lates = (Interned() for _ in range(4))
         self._memo: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
         self._slots_at, self._channels_at, self._late_at = w, w + n, w + n + 2 * w * n
         self._ups = [[(v, s, w + n + 2 * (v * n + s)) for v in range(w)] for s in range(n)]

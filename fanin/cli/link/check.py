@@ -1,0 +1,69 @@
+"""``fanin link check``: the model checker on the reliable link."""
+
+from __future__ import annotations
+
+import argparse
+
+from fanin.cli.searched import add_options, check_seconds, progress, tell
+from fanin.errors import InputError
+
+
+def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the part and its options."""
+    check = parts.add_parser(
+        "check",
+        help="search all that two ends and a network can do",
+        description="Visit every state that sender, receiver and network can reach within bounds, for a stream "
+        "without an end and any number of faults, and say which invariants hold, or show the shortest way to "
+        "break each. Exit status 1 when one is broken, or not proved because the search was cut.",
+    )
+    for option, default, metavar, meaning in (
+        ("--window", 2, "W", "frames that the sender keeps"),
+        ("--buffer", 2, "B", "frames that the receiver has room for"),
+        ("--ack-frames", 1, "A", "frames taken or consumed until an ACK is due"),
+        ("--in-flight", 2, "C", "frames under way in each direction"),
+    ):
+        check.add_argument(option, type=int, default=default, metavar=metavar, help=meaning)
+    check.add_argument(
+        "--overtaking", type=int, metavar="K", help="times that a frame may be overtaken; any number by default"
+    )
+    check.add_argument(
+        "--sequences", type=int, default=1 << 32, metavar="M", help="sequence numbers until they come again"
+    )
+    check.add_argument(
+        "--retries", type=int, metavar="R", help="timeouts until the sender gives up; the peer may die then"
+    )
+    check.add_argument("--watch", action="store_true", help="time out also while no frame is kept")
+    check.add_argument("--published", action="store_true", help="nothing is sent again: a gap ends the job")
+    add_options(check)
+    check.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Search. Raises CheckFailed when an invariant is broken or not proved."""
+    from fanin.sim.checker.chart import link_chart
+    from fanin.sim.checker.link import Bounds, LinkSystem
+    from fanin.sim.checker.search import Search
+
+    names = ("window", "buffer", "ack_frames", "in_flight", "overtaking", "sequences", "retries")
+    sizes = {name: getattr(args, name) for name in (*names, "watch", "published")}
+    check_seconds(args.seconds)
+    try:
+        bounds = Bounds(**sizes)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    search = Search(LinkSystem(bounds), reduced=False)
+    found = search.run(seconds=args.seconds, all_invariants=not args.first, progress=progress)
+    return tell(
+        found,
+        args,
+        name="the published link" if args.published else "the link",
+        said=sizes,
+        draw=lambda events: link_chart(events, sequences=args.sequences),
+        event=lambda event: {
+            "event": event.name,
+            "packet": event.packet and event.packet._asdict() | {"kind": event.packet.kind.name},
+            "freed": event.freed,
+        },
+        lower="--window, --buffer or --in-flight",
+    )
