@@ -1,8 +1,6 @@
 """``fanin ps train`` on the event model: what it writes, what it says, and every kind of bad input."""
 
 import json
-import shlex
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -21,38 +19,15 @@ from fanin.sim.learning.learner import NoTraining, Training
 from fanin.sim.param_server import cosim, events, training
 from fanin.sim.param_server.costs import DESIGN, Compute
 from fanin.sim.param_server.paper import PAPER
-from fanin.sim.param_server.recipes import DIGITS, MNIST
+from fanin.sim.param_server.recipes import DIGITS
+from tests.fanin.cli.ps import SMALL, json_of_ps, refused_ps, run_ps
 
-SMALL = "--on model --workers 4 --epochs 3 --no-optimum"
 FILES = ["metrics.json", "model.npy", "report.html"]
 EACH = 1347 // 4 // 8  # mini-batches of a worker and epoch
 
 
-def _run(capsys, folder, arguments):
-    status = main(["ps", "train", "-o", str(folder), *shlex.split(arguments)])
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
-
-
-def _json(capsys, folder, arguments=SMALL):
-    status, out, err = _run(capsys, folder, f"{arguments} --json")
-    assert (status, err) == (0, "")
-    return json.loads(out)
-
-
-def _refused(capsys, folder, arguments):
-    """The one line with which the command is refused; nothing may have been written."""
-    before = sorted(folder.iterdir())
-    status, out, err = _run(capsys, folder / "out", arguments)
-    assert (status, out) == (2, "")
-    assert err.startswith("fanin: error: ")
-    assert err.count("\n") == 1
-    assert sorted(folder.iterdir()) == before
-    return err
-
-
 def test_a_run_writes_its_folder_and_counts_every_gradient(capsys, tmp_path):
-    found = _json(capsys, tmp_path / "run")
+    found = json_of_ps(capsys, tmp_path / "run")
     assert found == json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
     assert (found["on"], found["stopped"], found["gradients_lost"], found["gradients_repeated"]) == (
@@ -75,7 +50,7 @@ def test_a_run_writes_its_folder_and_counts_every_gradient(capsys, tmp_path):
 
 
 def test_the_model_is_what_was_measured(capsys, tmp_path):
-    found = _json(capsys, tmp_path / "run", f"{SMALL} --servers 3")
+    found = json_of_ps(capsys, tmp_path / "run", f"{SMALL} --servers 3")
     w = np.load(tmp_path / "run" / "model.npy")
     work = workloads.build("lr", workloads.load(None, 0), decay=DIGITS["lr"].decay)
     assert (w.dtype, w.shape) == (np.float32, (650,))
@@ -84,7 +59,7 @@ def test_the_model_is_what_was_measured(capsys, tmp_path):
 
 
 def test_defaults_are_the_models_and_the_configuration_says_all(capsys, tmp_path):
-    found = _json(capsys, tmp_path / "run", "--on model --model lr-rff --epochs 1 --no-optimum")[
+    found = json_of_ps(capsys, tmp_path / "run", "--on model --model lr-rff --epochs 1 --no-optimum")[
         "configuration"
     ]
     assert found == {
@@ -115,12 +90,12 @@ def test_defaults_are_the_models_and_the_configuration_says_all(capsys, tmp_path
     }
 
 
-def test_options_reach_the_run(capsys, tmp_path):
+def test_options_reach_therun_ps(capsys, tmp_path):
     given = (
         "--model lr-rff --features 50 --gamma 0.1 --rate 3 --decay 0.01 --dtype float32 --batch 20 --slots 2"
         " --warm-up 1"
     )
-    found = _json(capsys, tmp_path / "run", f"{SMALL} {given} --servers 2 --sample-seconds 1e-6 --seed 3")
+    found = json_of_ps(capsys, tmp_path / "run", f"{SMALL} {given} --servers 2 --sample-seconds 1e-6 --seed 3")
     samples = workloads.load(None, 3)
     work = workloads.build("lr-rff", samples, decay=0.01, features=50, gamma=0.1, dtype="float32", seed=3)
     learner = Training(work, workers=4, batch=20, seed=3, convergence=False)
@@ -143,8 +118,8 @@ def test_what_argparse_knows_is_what_the_models_have():
 
 
 def test_sync_has_no_stale_gradient(capsys, tmp_path):
-    sync = _json(capsys, tmp_path / "sync", f"{SMALL} --algorithm sync")
-    wild_run = _json(capsys, tmp_path / "wild")
+    sync = json_of_ps(capsys, tmp_path / "sync", f"{SMALL} --algorithm sync")
+    wild_run = json_of_ps(capsys, tmp_path / "wild")
     assert sync["staleness"] == {"mean": 0, "max": 0, "histogram": {"0": 4 * 3 * EACH}}
     assert wild_run["staleness"]["mean"] > 2
     assert sync["simulated_seconds"] > wild_run["simulated_seconds"]
@@ -154,33 +129,33 @@ def test_sync_has_no_stale_gradient(capsys, tmp_path):
 
 def test_the_optimum_gives_figure_8s_measures(capsys, tmp_path):
     given = "--on model --workers 4 --epochs 2 --model lr --decay 0.1 --rate 0.05"
-    epochs = _json(capsys, tmp_path / "run", given)["epochs"]
+    epochs = json_of_ps(capsys, tmp_path / "run", given)["epochs"]
     for name in ("distance", "gradient_norm", "loss_gap"):
         assert epochs[0]["convergence"][name] > epochs[1]["convergence"][name] > 0
     assert "distance to w*" in (tmp_path / "run" / "report.html").read_text()
-    without = _json(capsys, tmp_path / "run", f"{given} --no-optimum")["epochs"]
+    without = json_of_ps(capsys, tmp_path / "run", f"{given} --no-optimum")["epochs"]
     assert [epoch["convergence"] for epoch in without] == [None, None]
     assert "distance to w*" not in (tmp_path / "run" / "report.html").read_text()
 
 
-def test_a_seed_repeats_a_run(capsys, tmp_path):
-    first, again, other = (_json(capsys, tmp_path / "run", f"{SMALL} --seed {seed}") for seed in (5, 5, 6))
+def test_a_seed_repeats_arun_ps(capsys, tmp_path):
+    first, again, other = (json_of_ps(capsys, tmp_path / "run", f"{SMALL} --seed {seed}") for seed in (5, 5, 6))
     assert first == again
     assert first["simulated_seconds"] != other["simulated_seconds"]
     assert first["loss"] != other["loss"]
 
 
 @pytest.mark.parametrize("stragglers", ["2:3", "20%:5", "1:2,10%:4"])
-def test_stragglers_slow_the_run(capsys, tmp_path, stragglers):
-    plain = _json(capsys, tmp_path / "plain")
-    slowed = _json(capsys, tmp_path / "slowed", f"{SMALL} --stragglers {stragglers}")
+def test_stragglers_slow_therun_ps(capsys, tmp_path, stragglers):
+    plain = json_of_ps(capsys, tmp_path / "plain")
+    slowed = json_of_ps(capsys, tmp_path / "slowed", f"{SMALL} --stragglers {stragglers}")
     assert slowed["simulated_seconds"] > 1.5 * plain["simulated_seconds"]
     assert slowed["worker_seconds"]["compute"] > 1.3 * plain["worker_seconds"]["compute"]
     assert slowed["configuration"]["stragglers"] == stragglers
 
 
 def test_wild_goes_on_without_a_worker_that_stops(capsys, tmp_path):
-    status, out, err = _run(capsys, tmp_path / "run", f"{SMALL} --stop 2:0.001")
+    status, out, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --stop 2:0.001")
     assert (status, err) == (0, "")
     assert out.count("worker 2 stopped answering; the others went on without it\n") == 1
     found = json.loads((tmp_path / "run" / "metrics.json").read_text())
@@ -188,12 +163,12 @@ def test_wild_goes_on_without_a_worker_that_stops(capsys, tmp_path):
     assert found["gradients_pushed"] == 3 * 3 * EACH
     assert 3 * 3 * EACH < found["gradients_applied"] < 4 * 3 * EACH
     assert "Worker 2 stopped answering" in (tmp_path / "run" / "report.html").read_text()
-    _, out, _ = _run(capsys, tmp_path / "run", f"{SMALL} --stop 2:0.001,0:0.002 --stop 1:0.001")
+    _, out, _ = run_ps(capsys, tmp_path / "run", f"{SMALL} --stop 2:0.001,0:0.002 --stop 1:0.001")
     assert "workers 0, 1 and 2 stopped answering; the others went on without them\n" in out
 
 
 def test_a_stop_beyond_the_end_is_told(capsys, tmp_path):
-    status, out, _ = _run(capsys, tmp_path / "run", f"{SMALL} --stop 2:5,1:0.001")
+    status, out, _ = run_ps(capsys, tmp_path / "run", f"{SMALL} --stop 2:5,1:0.001")
     assert status == 0
     assert out.count("--stop changed nothing for worker 2: by then it had pushed the last gradient\n") == 1
     found = json.loads((tmp_path / "run" / "metrics.json").read_text())
@@ -204,12 +179,12 @@ def test_a_stop_beyond_the_end_is_told(capsys, tmp_path):
 def test_digits_are_the_bundled_set_as_in_fanin_train(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "digits").mkdir()  # a folder of that name is ./digits
-    assert _json(capsys, tmp_path / "named", f"digits {SMALL}") == _json(capsys, tmp_path / "unnamed")
-    assert "digits/train-images-idx3-ubyte: no such file" in _refused(capsys, tmp_path, f"./digits {SMALL}")
+    assert json_of_ps(capsys, tmp_path / "named", f"digits {SMALL}") == json_of_ps(capsys, tmp_path / "unnamed")
+    assert "digits/train-images-idx3-ubyte: no such file" in refused_ps(capsys, tmp_path, f"./digits {SMALL}")
 
 
 def test_the_doctor_says_how_far_workers_and_servers_got(capsys, tmp_path):
-    found = _json(capsys, tmp_path / "run", f"{SMALL} --servers 2 --stop 2:0.001")
+    found = json_of_ps(capsys, tmp_path / "run", f"{SMALL} --servers 2 --stop 2:0.001")
     each, stopped = found["gradients_each"], found["workers"][2]
     assert each == 3 * EACH
     assert found["workers"][0] == {"pushed": each, "applied": [each] * 2, "stopped_by": None}
@@ -229,8 +204,8 @@ def test_the_doctor_says_how_far_workers_and_servers_got(capsys, tmp_path):
     assert answer == {name: found[name] for name in ("error", "gradients_each", "workers")}
 
 
-def test_the_doctor_names_a_fault_and_what_is_no_run(capsys, tmp_path):
-    status, _, err = _run(capsys, tmp_path / "run", f"{SMALL} --rate 1e9 --decay 1")
+def test_the_doctor_names_a_fault_and_what_is_norun_ps(capsys, tmp_path):
+    status, _, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --rate 1e9 --decay 1")
     assert main(["doctor", str(tmp_path / "run")]) == status == 1
     assert capsys.readouterr().err == err
     mark = tmp_path / "run" / "metrics.json"
@@ -241,20 +216,20 @@ def test_the_doctor_names_a_fault_and_what_is_no_run(capsys, tmp_path):
 
 
 def test_a_run_without_any_worker_ends(capsys, tmp_path):
-    found = _json(capsys, tmp_path / "run", f"{SMALL} --stop 0:0,1:0,2:0,3:0")
+    found = json_of_ps(capsys, tmp_path / "run", f"{SMALL} --stop 0:0,1:0,2:0,3:0")
     assert (found["gradients_applied"], found["staleness"]["mean"]) == (0, 0)
     assert [epoch["simulated_seconds"] for epoch in found["epochs"]] == [0]
 
 
 def test_sync_ends_with_the_name_of_the_worker_that_stops(capsys, tmp_path):
-    status, out, err = _run(capsys, tmp_path / "run", f"{SMALL} --algorithm sync --stop 2:0.001")
+    status, out, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --algorithm sync --stop 2:0.001")
     assert (status, out) == (1, "")
     assert err == "fanin: error: worker 2 stopped answering; Sync-DSGD cannot go on without it\n"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_model_that_diverges_is_told_and_has_no_numbers(capsys, tmp_path):
-    status, out, err = _run(capsys, tmp_path / "run", f"{SMALL} --rate 1e9 --decay 1 --json")
+    status, out, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --rate 1e9 --decay 1 --json")
     assert status == 1
     assert err == (
         "fanin: error: the model diverged: it has values that are not finite; choose a smaller --rate\n"
@@ -264,20 +239,20 @@ def test_a_model_that_diverges_is_told_and_has_no_numbers(capsys, tmp_path):
     assert "the model diverged" in (tmp_path / "run" / "report.html").read_text()
 
 
-def test_lost_gradients_fail_the_run(capsys, tmp_path, monkeypatch):
+def test_lost_gradients_fail_therun_ps(capsys, tmp_path, monkeypatch):
     def overwritten(job, learner, *, progress):
         outcome = events.run(job, learner)
         outcome.tally = type(outcome.tally)(504, 503, 2, 1)
         return outcome
 
     monkeypatch.setattr("fanin.cli.param_server.execute.backend_of", lambda setup, pcap: overwritten)
-    status, _, err = _run(capsys, tmp_path / "run", SMALL)
+    status, _, err = run_ps(capsys, tmp_path / "run", SMALL)
     assert (status, err) == (1, "fanin: error: 2 gradients were lost, 1 applied again\n")
     assert "gradients were lost or applied again" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_the_summary_is_a_table_and_says_where_the_report_is(capsys, tmp_path):
-    status, out, err = _run(capsys, tmp_path / "run", f"{SMALL} --epochs 45 --servers 2")
+    status, out, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --epochs 45 --servers 2")
     assert (status, err) == (0, "")
     assert out.startswith("lr on digits, wild: 4 workers, 2 servers, K = 1, batches of 8\n")
     lines = [line.split() for line in out.splitlines()]
@@ -292,10 +267,10 @@ def test_the_summary_is_a_table_and_says_where_the_report_is(capsys, tmp_path):
 
 def test_a_run_replaces_the_one_before_and_leaves_other_folders_alone(capsys, tmp_path):
     for seed in (1, 2):
-        _json(capsys, tmp_path / "run", f"{SMALL} --epochs 1 --seed {seed}")
+        json_of_ps(capsys, tmp_path / "run", f"{SMALL} --epochs 1 --seed {seed}")
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["configuration"]["seed"] == 2
     (tmp_path / "run" / "metrics.json").write_text("{}")
-    status, _, err = _run(capsys, tmp_path / "run", SMALL)
+    status, _, err = run_ps(capsys, tmp_path / "run", SMALL)
     assert (status, "choose another -o" in err) == (2, True)
 
 
@@ -304,7 +279,7 @@ def test_an_interrupted_run_leaves_nothing(capsys, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(events, "run", interrupted)
-    status, out, err = _run(capsys, tmp_path / "run", SMALL)
+    status, out, err = run_ps(capsys, tmp_path / "run", SMALL)
     assert (status, out, err) == (130, "", "fanin: error: interrupted\n")
     assert list(tmp_path.iterdir()) == []
 
@@ -362,12 +337,12 @@ def test_an_interrupted_run_leaves_nothing(capsys, tmp_path, monkeypatch):
 )
 def test_bad_input_takes_one_line_and_writes_nothing(capsys, tmp_path, monkeypatch, arguments, cause):
     monkeypatch.chdir(tmp_path)
-    assert cause in _refused(capsys, tmp_path, f"{SMALL} {arguments}")
+    assert cause in refused_ps(capsys, tmp_path, f"{SMALL} {arguments}")
 
 
-def test_features_that_memory_has_no_room_for_are_refused(capsys, tmp_path, monkeypatch):
+def test_features_that_memory_has_no_room_for_arerefused_ps(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("os.sysconf", lambda name: 1 << 12)  # 16 MiB
-    err = _refused(capsys, tmp_path, f"{SMALL} --model lr-rff --features 20000")
+    err = refused_ps(capsys, tmp_path, f"{SMALL} --model lr-rff --features 20000")
     assert "20,000 features of 1,797 samples take 1 GiB; this machine has 0 GiB" in err
 
 
@@ -379,9 +354,9 @@ def test_features_that_memory_has_no_room_for_are_refused(capsys, tmp_path, monk
         ("out/model.npy", "out/model.npy: cannot be frames.pcap and model.npy at once"),
     ],
 )
-def test_a_capture_that_cannot_be_written_is_refused(capsys, tmp_path, monkeypatch, where, cause):
+def test_a_capture_that_cannot_be_written_isrefused_ps(capsys, tmp_path, monkeypatch, where, cause):
     monkeypatch.chdir(tmp_path)
-    assert cause in _refused(capsys, tmp_path, f"--workers 2 --pcap {where}")
+    assert cause in refused_ps(capsys, tmp_path, f"--workers 2 --pcap {where}")
 
 
 def test_frames_are_written_only_where_they_are_wanted(capsys, tmp_path, monkeypatch):
@@ -398,78 +373,10 @@ def test_frames_are_written_only_where_they_are_wanted(capsys, tmp_path, monkeyp
 
     monkeypatch.setattr("fanin.cli.param_server.execute.backend_of", rtl)
     faults = "--on rtl --drop 0.1 --duplicate 0.2 --reorder 0.3"
-    _json(capsys, tmp_path / "run", f"{SMALL} {faults} --pcap {tmp_path / 'my.pcap'}")
+    json_of_ps(capsys, tmp_path / "run", f"{SMALL} {faults} --pcap {tmp_path / 'my.pcap'}")
     assert (tmp_path / "my.pcap").read_bytes() == b"frames"
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
     assert (asked["link"].drop, asked["link"].duplicate, asked["link"].reorder) == (0.1, 0.2, 0.3)
-
-
-def _idx(values):
-    return struct.pack(f">{values.ndim + 1}I", 0x0800 + values.ndim, *values.shape) + values.tobytes()
-
-
-@pytest.fixture
-def mnist(tmp_path):
-    """Four files of MNIST's form, whose digits are easy to tell."""
-    rng = np.random.default_rng(1)
-    folder = tmp_path / "mnist"
-    folder.mkdir()
-    for part, count in (("train", 200), ("t10k", 50)):
-        digits = rng.integers(0, 10, count).astype(np.uint8)
-        images = rng.integers(0, 60, (count, 4, 5)).astype(np.uint8)
-        images[np.arange(count), digits // 5, digits % 5] = 255
-        (folder / f"{part}-images-idx3-ubyte").write_bytes(_idx(images))
-        (folder / f"{part}-labels-idx1-ubyte").write_bytes(_idx(digits))
-    return folder
-
-
-def test_mnist_is_read_from_a_folder(capsys, tmp_path, mnist):
-    found = _json(capsys, tmp_path / "run", f"{SMALL} --epochs 20 {mnist}")
-    assert found["configuration"]["data"] == str(mnist)
-    assert found["accuracy"] > 0.95
-    assert np.load(tmp_path / "run" / "model.npy").shape == ((4 * 5 + 1) * 10,)
-
-
-def test_an_archive_is_read_and_has_as_many_classes_as_its_labels(capsys, tmp_path):
-    rng, path = np.random.default_rng(1), tmp_path / "set.npz"
-    labels = np.arange(60) % 3
-    images = rng.integers(0, 60, (60, 2, 2)).astype(np.uint8)
-    images[np.arange(60), labels // 2, labels % 2] = 255
-    np.savez(path, x_train=images, y_train=labels, x_test=images[:9], y_test=labels[:9])
-    found = _json(capsys, tmp_path / "run", f"{SMALL} --epochs 20 --batch 5 {path}")
-    assert found["configuration"]["data"] == str(path)
-    assert found["accuracy"] == 1
-    assert np.load(tmp_path / "run" / "model.npy").shape == (5 * 3,)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_mnist_has_hyper_parameters_of_its_own(capsys, tmp_path, mnist, model):
-    found = _json(capsys, tmp_path / "run", f"--on model --epochs 1 --model {model} {mnist}")
-    recipe = MNIST[model]
-    for name in ("rate", "decay", "warm_up"):
-        assert found["configuration"][name] == getattr(recipe, name)
-    assert found["configuration"]["gamma"] == (recipe.gamma if model == "lr-rff" else None)
-    assert found["configuration"]["optimum"] is False
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "cause"),
-    [
-        ("train-images-idx3-ubyte", lambda data: b"\x01" + data[1:], "magic is 0x01000803, not 0x00000803"),
-        ("train-labels-idx1-ubyte", lambda data: data[:-1], "199 bytes behind the header, which says 200"),
-        (
-            "t10k-images-idx3-ubyte",
-            lambda data: _idx(np.zeros((50, 4, 4), np.uint8)),
-            "images to test with have 4 × 4 pixels, those to train on 4 × 5",
-        ),
-    ],
-)
-def test_mnist_that_is_none_is_named(capsys, tmp_path, mnist, name, change, cause):
-    path = mnist / name
-    path.write_bytes(change(path.read_bytes()))
-    err = _refused(capsys, tmp_path, f"{SMALL} {mnist}")
-    assert cause in err
-    assert str(mnist) in err
 
 
 def test_the_sample_in_the_docs_is_of_the_recipe():
@@ -502,7 +409,7 @@ def test_a_failed_simulation_is_a_failed_check(capsys, tmp_path, monkeypatch):
 
     monkeypatch.setattr(cosim, "run_rtl", failed)
     packets = tmp_path / "packets.pcap"
-    status, out, err = _run(capsys, tmp_path / "run", f"{SMALL} --on rtl --pcap {packets}")
+    status, out, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --on rtl --pcap {packets}")
     assert (status, out, err) == (1, "", "fanin: error: the simulator says no\n")
     assert list(tmp_path.iterdir()) == [packets]  # when they are needed most
     assert packets.read_bytes() == b"frames"

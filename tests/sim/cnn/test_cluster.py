@@ -158,7 +158,7 @@ def test_devices_stop_where_and_at_what_the_flow_model_says(depth):
         return
     stream = how_it_stops(node, execution).stream
     what = f"what {stages[stream.stage].name} gives {'backward' if stream.backward else 'forward'}"
-    with pytest.raises(SimulationFailed, match=f"a failed by cycle .*TIMEOUT: {what} is not taken"):
+    with pytest.raises(JobFailed, match=f"a failed by cycle .*TIMEOUT: {what} is not taken"):
         cosim.run(BRANCH.words(BRANCH.states), [epoch], timeout=20_000)
 
 
