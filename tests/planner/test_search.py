@@ -21,6 +21,7 @@ from fanin.planner.model.load import load_model
 from fanin.planner.plan.plan import make_plan
 from fanin.planner.plan.write import plan_files
 from fanin.planner.search import anneal, kernel
+from fanin.planner.search.choices import all_choices
 from fanin.planner.search.instance import Instance, Placement, paths_apart
 from fanin.planner.search.limits import Limits
 from fanin.planner.search.priorities import choose_priorities
@@ -203,6 +204,24 @@ def test_a_short_cut_back_to_the_host_is_no_first_placement():
     assert first_placement(instance, instance.ticks) is None
     with pytest.raises(InputError, match="as many hops on every way to a join"):
         make_plan(instance, Limits(seconds=5, workers=1))
+
+
+def test_a_device_gives_up_a_layer_where_those_behind_it_find_no_place():
+    """As many as fit, the first device takes all in front of a skip, of whose two convolutions each fills one."""
+    with dsl.new_model() as builder:
+        begin = dsl.relu(dsl.conv(16, 3, 1, dsl.relu(dsl.add_input("in", [4, 4, 16])), name="first"))
+        under = dsl.conv(16, 3, 1, dsl.conv(16, 3, 1, begin))
+        dsl.add_output("out", dsl.add(under, begin))
+        model = builder.finish("skip", "skip.py")
+    part = load_cluster("arria10x1").devices[0].part
+    costs = (all_choices(node.layer, part, links) for node, links in zip(model.nodes, model.links, strict=True))
+    *before, one, other, _, out = (min(choice.cost.ram_bits for choice in choices) for choices in costs)
+    part = replace(part, ram_bits=400_000, ram_blocks=None)
+    assert sum(before) + out < part.ram_bits < one + other
+    instance = Instance(model, Cluster("three", tuple(Device(f"fpga{n}", part) for n in range(3))))
+    placement = first_placement(instance, least_period(instance))
+    assert placement.devices == (0, 0, 0, 1, 1, 2, 2, 0)
+    assert _broken(instance, placement) == []
 
 
 def test_ways_from_where_they_part_are_equal_exactly_where_hops_exist():
