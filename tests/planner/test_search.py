@@ -207,7 +207,7 @@ def test_a_short_cut_back_to_the_host_is_no_first_placement():
 
 
 def test_a_device_gives_up_a_layer_where_those_behind_it_find_no_place():
-    """As many as fit, the first device takes all in front of a skip, of whose two convolutions each fills one."""
+    """As many as fit, the first takes all in front of a skip, of whose two convolutions each fills a device."""
     with dsl.new_model() as builder:
         begin = dsl.relu(dsl.conv(16, 3, 1, dsl.relu(dsl.add_input("in", [4, 4, 16])), name="first"))
         under = dsl.conv(16, 3, 1, dsl.conv(16, 3, 1, begin))
@@ -292,6 +292,20 @@ def _annealing(seed):
     state = anneal._state(fixed, start, [0] * len(nodes), len(list(paths_apart(model))))
     kernel.begin(fixed, state)
     return instance, fixed, state
+
+
+def test_annealing_counts_what_connections_take():
+    _, fixed, state = _annealing(1)
+    device, column = 1, 1  # LUTs of a U280
+    state.connections[device] = 3
+    taken = state.load[device, column] + 3 * fixed.taken[device, column]
+    assert taken > state.load[device, column]
+    energies = []
+    for limit in (taken + 1, taken, taken - 1):
+        limits = fixed.limits.copy()
+        limits[device, column] = limit
+        energies.append(kernel.energy(fixed._replace(limits=limits), state))
+    assert energies[0] == energies[1] < energies[2]
 
 
 def _afresh(instance, fixed, state):
