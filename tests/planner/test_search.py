@@ -21,6 +21,7 @@ from fanin.planner.model.load import load_model
 from fanin.planner.plan.plan import make_plan
 from fanin.planner.plan.write import plan_files
 from fanin.planner.search import anneal, kernel
+from fanin.planner.search.choices import all_choices
 from fanin.planner.search.instance import Instance, Placement, paths_apart
 from fanin.planner.search.limits import Limits
 from fanin.planner.search.priorities import choose_priorities
@@ -205,6 +206,24 @@ def test_a_short_cut_back_to_the_host_is_no_first_placement():
         make_plan(instance, Limits(seconds=5, workers=1))
 
 
+def test_a_device_gives_up_a_layer_where_those_behind_it_find_no_place():
+    """As many as fit, the first takes all in front of a skip, of whose two convolutions each fills a device."""
+    with dsl.new_model() as builder:
+        begin = dsl.relu(dsl.conv(16, 3, 1, dsl.relu(dsl.add_input("in", [4, 4, 16])), name="first"))
+        under = dsl.conv(16, 3, 1, dsl.conv(16, 3, 1, begin))
+        dsl.add_output("out", dsl.add(under, begin))
+        model = builder.finish("skip", "skip.py")
+    part = load_cluster("arria10x1").devices[0].part
+    costs = (all_choices(node.layer, part, links) for node, links in zip(model.nodes, model.links, strict=True))
+    *before, one, other, _, out = (min(choice.cost.ram_bits for choice in choices) for choices in costs)
+    part = replace(part, ram_bits=400_000, ram_blocks=None)
+    assert sum(before) + out < part.ram_bits < one + other
+    instance = Instance(model, Cluster("three", tuple(Device(f"fpga{n}", part) for n in range(3))))
+    placement = first_placement(instance, least_period(instance))
+    assert placement.devices == (0, 0, 0, 1, 1, 2, 2, 0)
+    assert _broken(instance, placement) == []
+
+
 def test_ways_from_where_they_part_are_equal_exactly_where_hops_exist():
     order, both = random.Random(1), set()
     for _ in range(60):
@@ -273,6 +292,20 @@ def _annealing(seed):
     state = anneal._state(fixed, start, [0] * len(nodes), len(list(paths_apart(model))))
     kernel.begin(fixed, state)
     return instance, fixed, state
+
+
+def test_annealing_counts_what_connections_take():
+    _, fixed, state = _annealing(1)
+    device, column = 1, 1  # LUTs of a U280
+    state.connections[device] = 3
+    taken = state.load[device, column] + 3 * fixed.taken[device, column]
+    assert taken > state.load[device, column]
+    energies = []
+    for limit in (taken + 1, taken, taken - 1):
+        limits = fixed.limits.copy()
+        limits[device, column] = limit
+        energies.append(kernel.energy(fixed._replace(limits=limits), state))
+    assert energies[0] == energies[1] < energies[2]
 
 
 def _afresh(instance, fixed, state):

@@ -91,7 +91,7 @@ class TestOnePlan:
         for name, used in plan["utilisation"].items():
             figures = [float(word) for word in rows[name] if re.fullmatch(r"[\d.]+", word)]
             layers = sum(layer["device"] == name for layer in plan["layers"])
-            keys = ("dsp", "ram_blocks", "dram_read", "dram_write", "network")
+            keys = ("dsp", "ram_blocks", "dram_bytes", "dram_read", "dram_write", "network")
             shares = [pytest.approx(100 * used[key], abs=0.051) for key in keys]
             assert figures == [layers, *shares, round(6 * used["connections"]), 6]
         assert f"cycles of {plan['limit']['layer']} on {plan['limit']['device']}" in out
