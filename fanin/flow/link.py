@@ -63,7 +63,7 @@ class Link:
 
     @property
     def acknowledged(self) -> float:
-        """Cycles from a frame in the sender's buffer until it need not be kept, at most."""
+        """Cycles from a frame in the sender's buffer until its place is free, at most."""
         return self.latency + ANSWER + SEND + self._crossing(CONTROL_BEATS) + RECEIVE
 
     def _crossing(self, beats: int) -> float:
@@ -79,19 +79,19 @@ class Link:
         whole = Pattern.of(np.where(beats < cut.beats, beats // cut.frame_beats, cut.frames))
         packed = parts.geared("words", source, cut.row, i, BEAT_WORDS, self.rows)
         fills = parts.actor("fills frames", cut.beats * self.rows)
-        kept, come = (parts.channel("the connection", cut.in_flight) for _ in range(2))
+        sender, receiver = (parts.channel("the connection", cut.in_flight) for _ in range(2))
         graph.take(fills, packed)
-        graph.give(fills, kept, whole, after(whole))
+        graph.give(fills, sender, whole, after(whole))
         carries = parts.actor("the connection", cut.frames * self.rows, self.paces)
-        graph.take(carries, kept, delay=self.acknowledged)
-        graph.give(carries, come, delay=self.latency)
+        graph.take(carries, sender, delay=self.acknowledged)
+        graph.give(carries, receiver, delay=self.latency)
         empties = parts.actor("empties frames", cut.beats * self.rows)
         words = parts.channel("words that have come", 1, 0)
-        graph.take(empties, come, after(whole), whole)
+        graph.take(empties, receiver, after(whole), whole)
         graph.give(empties, words)
         return Source(parts.geared("words that have come", Source(words), cut.row, BEAT_WORDS, o, self.rows))
 
-    def sent(self, ready: Cycles) -> Cycles:
+    def arrivals(self, ready: Cycles) -> Cycles:
         """When each position's words may be taken; ``ready``: when they were given, row by row."""
         columns = len(ready) // self.rows
         each = self.frames.row // columns  # words of a position

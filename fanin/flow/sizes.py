@@ -55,7 +55,7 @@ class Flow:
                 positions = stage.layer.shape.h * stage.layer.shape.w
                 times.append(np.linspace(0, self.period, positions + 1)[1:])
             else:
-                times.append(_onward(stage, self._came(index, times)))
+                times.append(_onward(stage, self._input_times(index, times)))
         return tuple(times)
 
     @cached_property
@@ -69,7 +69,7 @@ class Flow:
             elif found[index] and layer.gradient:
                 for port, source in enumerate(stage.sources):
                     given = _back(stage, _latest(found[index]), port)
-                    found[source].append(self._sent((index, port), given))
+                    found[source].append(self._arrivals((index, port), given))
         return tuple(_latest(times) if times else None for times in found)
 
     @cached_property
@@ -83,10 +83,10 @@ class Flow:
         for index, stage in enumerate(self.network.stages):
             if not isinstance(stage.layer, (Add, Concat)):
                 continue
-            came = self._came(index, self.forward)
-            for port in range(len(stage.sources)):
-                held, lanes = self._held(came[port], _latest(came)), self.lanes((index, port), forward=True)
-                found[index, port] = held * ceil_div(stage.layer.inputs[port].c, lanes) + SPARE
+            times = self._input_times(index, self.forward)
+            for port, shape in enumerate(stage.layer.inputs):
+                each = ceil_div(shape.c, self.lanes((index, port), forward=True))
+                found[index, port] = self._held(times[port], _latest(times)) * each + SPARE
         return found
 
     @cached_property
@@ -104,8 +104,8 @@ class Flow:
                 stage = self.network.stages[consumer.stage]
                 given, edge = self._given(consumer.stage, consumer.port), (consumer.stage, consumer.port)
                 if given is not None:
-                    held, lanes = self._held(self._sent(edge, given), taken), self.lanes(edge, forward=False)
-                    found[edge] = held * ceil_div(stage.layer.inputs[consumer.port].c, lanes) + SPARE
+                    each = ceil_div(stage.layer.inputs[consumer.port].c, self.lanes(edge, forward=False))
+                    found[edge] = self._held(self._arrivals(edge, given), taken) * each + SPARE
         return found
 
     @cached_property
@@ -115,18 +115,18 @@ class Flow:
         for index, stage in enumerate(self.network.stages):
             came_back = self.backward[index]
             if stage.layer.saved and came_back is not None:
-                first = min(float(came[0]) for came in self._came(index, self.forward))
+                first = min(float(came[0]) for came in self._input_times(index, self.forward))
                 found[index] = ceil((float(came_back[-1]) - first) / self.period) + SPARE_FRAMES
         return found
 
-    def _came(self, index: int, given: Sequence[Cycles]) -> list[Cycles]:
+    def _input_times(self, index: int, given: Sequence[Cycles]) -> list[Cycles]:
         """When the positions of each input of a stage have come to it; ``given``: when stages gave theirs."""
         sources = self.network.stages[index].sources
-        return [self._sent((index, port), given[source]) for port, source in enumerate(sources)]
+        return [self._arrivals((index, port), given[source]) for port, source in enumerate(sources)]
 
-    def _sent(self, edge: Edge, given: Cycles) -> Cycles:
+    def _arrivals(self, edge: Edge, given: Cycles) -> Cycles:
         """When what is given to an edge has come to its end, or from there to its source."""
-        return self.links[edge].sent(given) if edge in self.links else given
+        return self.links[edge].arrivals(given) if edge in self.links else given
 
     def lanes(self, edge: Edge, *, forward: bool) -> int:
         """Words of a transfer where they wait: as they are given, or where a link ends as they are taken."""

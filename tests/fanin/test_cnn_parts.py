@@ -133,6 +133,6 @@ def test_what_the_host_feeds_is_at_the_host():
 def test_transfers_are_as_wide_as_where_a_connection_arrives():
     """Those from norm2, of two words, as four at the sum; relu1's gradient from there, of four, as four."""
     network = EXAMPLES["residual"]
-    near, apart = Placement(network, ("a",) * 14).flow, Placement(network, tuple("aaaabbbaaaaaaa")).flow
-    assert apart.lanes((7, 0), forward=True) == 2 * near.lanes((7, 0), forward=True) == 4
-    assert apart.lanes((5, 0), forward=False) == near.lanes((5, 0), forward=False) == 1
+    together, apart = Placement(network, ("a",) * 14).flow, Placement(network, tuple("aaaabbbaaaaaaa")).flow
+    assert apart.lanes((7, 0), forward=True) == 2 * together.lanes((7, 0), forward=True) == 4
+    assert apart.lanes((5, 0), forward=False) == together.lanes((5, 0), forward=False) == 1

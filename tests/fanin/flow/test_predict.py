@@ -48,19 +48,19 @@ def test_a_cut_edge_adds_its_latency_both_ways():
         sizes = replace(sizes_of(RESIDUAL), links={(norm, 0): link} if link else {})
         return predict(RESIDUAL, sizes, batch=1, batches=1).job
 
-    near, far = (Link(RowFrames(24, MAC_WIDTH), 6, 512, wire) for wire in (0, 1000))
-    assert job(far) - job(near) == 2000
-    assert 0 < job(near) - job() - 2 * near.latency <= 2 * 24
+    short, long = (Link(RowFrames(24, MAC_WIDTH), 6, 512, wire) for wire in (0, 1000))
+    assert job(long) - job(short) == 2000
+    assert 0 < job(short) - job() - 2 * short.latency <= 2 * 24
 
 
 def test_sizes_with_links_keep_the_period_where_one_branch_passes_two_of_them():
     """conv2 and norm2 on another device, relu1's way to the join on the first."""
     placement = Placement(RESIDUAL, tuple("aaaaabbaaaaaaa"), wiring=Wiring(clock=1e9))
-    sizes, near = Sizes.of(placement.flow), sizes_of(RESIDUAL)
+    sizes, local = Sizes.of(placement.flow), sizes_of(RESIDUAL)
     norms = 530  # cycles of a frame
     assert predict(RESIDUAL, sizes, batch=40).period == pytest.approx(norms)
-    assert predict(RESIDUAL, replace(sizes, skews=near.skews), batch=40).period > 2 * norms
-    assert predict(RESIDUAL, replace(sizes, gradient_skews=near.gradient_skews), batch=40).period > 1.1 * norms
+    assert predict(RESIDUAL, replace(sizes, skews=local.skews), batch=40).period > 2 * norms
+    assert predict(RESIDUAL, replace(sizes, gradient_skews=local.gradient_skews), batch=40).period > 1.1 * norms
 
 
 def test_a_slower_clock_stretches_all_cycles():

@@ -128,12 +128,12 @@ def test_times_ascend_and_rings_shrink_towards_the_loss(name):
 
 def test_rings_hold_the_frames_that_are_on_their_way_over_links():
     network = EXAMPLES["tiny"]
-    near, far = (Placement(network, tuple("aaabcaaaaa"), wiring=Wiring(clock)).flow for clock in (1e8, 1e9))
+    slow, fast = (Placement(network, tuple("aaabcaaaaa"), wiring=Wiring(clock)).flow for clock in (1e8, 1e9))
     edges = (3, 0), (4, 0), (5, 0)  # of which two lie behind the bias's ring, and one behind the relu's
 
     def later(*passed):
-        cycles = sum(2 * (far.links[edge].latency - near.links[edge].latency) for edge in passed)
-        return cycles / far.period
+        cycles = sum(2 * (fast.links[edge].latency - slow.links[edge].latency) for edge in passed)
+        return cycles / fast.period
 
     for stage, passed in (2, edges), (4, edges[2:]), (6, ()):
-        assert far.rings[stage] - near.rings[stage] == pytest.approx(later(*passed), abs=1)
+        assert fast.rings[stage] - slow.rings[stage] == pytest.approx(later(*passed), abs=1)

@@ -48,7 +48,7 @@ def apart(network):
     return Placement(network, devices, wiring=Wiring(100e6, dict.fromkeys("ab", 40e9))).flow
 
 
-@pytest.mark.parametrize("flow_of", [Flow, apart], ids=["near", "apart"])
+@pytest.mark.parametrize("flow_of", [Flow, apart], ids=["together", "apart"])
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
 def test_together_queues_hold_no_less_than_those_of_the_flow_model(network, flow_of):
     stages, flow = network.stages, flow_of(network)
