@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fanin.cnn_training import Job, Schedule, Training
+from fanin.cnn_training import Job, Place, Schedule, Training
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,17 @@ def test_a_stretch_is_an_epoch_or_so_many_batches():
     assert [(s.first, s.end) for s in parts] == [(0, 64), (64, 128), (128, 150)]
     assert parts[0].job.last_eta == parts[0].job.eta
     assert parts[2].job == Job.of(22, 32, 0.1, 0.9)
+
+
+def test_stretches_follow_one_another_from_any_place_on():
+    training = Training(epochs=2, checkpoint=2)
+    whole = list(training.stretches(150))
+    assert [s.before for s in whole] == [Place(), *(s.behind for s in whole[:-1])]
+    assert [s.behind for s in whole[2:4]] == [Place(1, 0), Place(1, 64)]
+    for number, stretch in enumerate(whole):
+        assert list(training.stretches(150, stretch.before)) == whole[number:]
+    assert list(training.stretches(150, Place(2))) == []
+    assert Place(1, 64).trained(150) == 214
 
 
 @pytest.mark.parametrize(
