@@ -202,7 +202,8 @@ class ClusterHosts:
         self._found: list[EpochResult] = []
         self._written: list[int] = []  # cycles in which the epoch's results came
         self._results = 0  # of all epochs
-        self._failure: str | None = None  # of the node that was the first to fail
+        self._failure: str | None = None  # of the node that was the first to fail, and says why
+        self._starved = False  # whether that has no reason of its own
         self._last: list[DeviceCounters] = []  # of the job that has failed, when all nodes have
 
     @property
@@ -369,12 +370,16 @@ class ClusterHosts:
         self._run_all(begin, others_begun, ended=begun, devices=others)
 
     def _check(self, device: _Device, reads: Reads) -> None:
-        """A node has ended its job. One that has failed falls silent, so that its peers fail, too."""
+        """A node has ended its job. One that has failed falls silent, so that its peers fail, too.
+
+        The first one to fail says why, or, if it only saw that nothing comes, the first that names what waits.
+        """
         driver = device.driver
         status = driver.status_of(reads.take(driver.wait()))
         if status.cause is Failure.NONE:
             return
-        if self._failure is None:
+        if self._failure is None or (self._starved and status.waits is not None):
+            self._starved = status.waits is None and status.connection is None
             reads.take(driver.counters())
             self._failure = self._explain(device, status, device.links(reads))
         if device.place.peers:

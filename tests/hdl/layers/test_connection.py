@@ -91,7 +91,7 @@ def exchange(dut, wires, *, row, rows, count, rng, stall=0.0, seed=0, idle=400):
         assert flat(log[f"end{k}.o"]) == words[1 - k]
         sent = [decode_connection(s.frame) for s in wires.sent if s.link == k]
         made = frames_of(words[k], row, rows)
-        # Of each frame its first copy: while another one leaves, it may be acknowledged, and its buffer refilled.
+        # Of each frame its first copy: while another leaves, it may be acknowledged, and its buffer refilled.
         data = {f.sequence: (f.frame, f.words) for f in reversed(sent) if f.kind == LinkKind.DATA}
         assert [data[n] for n in range(len(made))] == made
         assert {(f.run, f.connection) for f in sent} == {(RUN, NUMBER)}
