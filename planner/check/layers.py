@@ -59,9 +59,10 @@ class Facts:
 
     @property
     def bits(self) -> int:
-        """Of what it makes, per frame, on the wire: Ethernet frames of up to 1,408 bytes, and 88 with each."""
-        words = prod(self.output)
-        return WORD_BITS * words + 8 * 88 * _ceil(4 * words, 1408)
+        """Of what it makes, on the wire: by row Ethernet frames of up to 1,408 bytes, and 88 with each."""
+        rows, columns, channels = self.output
+        row = 4 * columns * channels
+        return 8 * rows * (88 * _ceil(row, 1408) + 64 * _ceil(row, 64))
 
 
 def by(shape: Shape) -> str:

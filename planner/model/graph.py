@@ -17,12 +17,14 @@ from fanin.layers.links import Links, links_of
 LABELS_PORT = 1  # of the loss
 PAYLOAD_BYTES = 1408  # of an Ethernet frame, at most
 FRAME_BYTES = 88  # beside them: a beat of headers, and preamble, checksum and gap
+BEAT_BYTES = 64  # of a MAC, which frames fill
 
 
-def wire_bits(words: int) -> int:
-    """Bits that so many words take on the wire, in full Ethernet frames."""
-    payload = words * WORD_BITS // 8
-    return 8 * (payload + FRAME_BYTES * ceil_div(payload, PAYLOAD_BYTES))
+def wire_bits(shape: Shape) -> int:
+    """Bits that a map takes on the wire: each row begins a frame (docs/systems/link.md, "A connection")."""
+    payload = shape.w * shape.c * WORD_BITS // 8  # of a row
+    frames = FRAME_BYTES * ceil_div(payload, PAYLOAD_BYTES)
+    return 8 * shape.h * (frames + BEAT_BYTES * ceil_div(payload, BEAT_BYTES))
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Model:
             Edge(
                 source,
                 target,
-                wire_bits(self.nodes[source].layer.output.words),
+                wire_bits(self.nodes[source].layer.output),
                 isinstance(node.layer, SoftCrossLoss) and port == LABELS_PORT,
             )
             for target, node in enumerate(self.nodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from fanin.cnn import Network, Stage
@@ -36,7 +37,9 @@ def network_of(instance: Instance, placement: Placement) -> Network:
 
 def links_of(instance: Instance, placement: Placement) -> dict[Edge, Link]:
     """What carries the edges that are cut, in cycles of the fastest clock."""
-    rates = {number: device.part.network for number, device in enumerate(instance.cluster.devices)}
+    rates: dict[Hashable, float] = {
+        number: device.part.network for number, device in enumerate(instance.cluster.devices)
+    }
     return Wiring(max(_clocks(instance, placement)), rates).links(
         network_of(instance, placement), placement.devices
     )

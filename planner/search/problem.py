@@ -162,9 +162,8 @@ class Problem:
         ]
         touches = {edge: touch for (edge, where), touch in self.touches.items() if where == number}
         for column, (rule, limit) in enumerate(limits_of(part)):
-            load = sum(costs[column] * way for costs, way in built)
-            if each := connection_takes(part)[column]:
-                load += each * sum(touches.values())
+            each = connection_takes(part)[column]
+            load = sum(costs[column] * way for costs, way in built) + each * sum(touches.values())
             if rule in self.rules and limit is not None:
                 self.cp.add(load <= limit * there)
             elif rule in self.rules:

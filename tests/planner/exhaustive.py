@@ -26,7 +26,7 @@ class Exhaustive:
         self.model, self.cluster, self.rules = model, cluster, frozenset(rules)
         self.devices = cluster.devices
         self.edges = [
-            (source, target, _wire_bits(model.nodes[source].layer.output.words), _is_label(node, port))
+            (source, target, _wire_bits(model.nodes[source].layer.output), _is_label(node, port))
             for target, node in enumerate(model.nodes)
             for port, source in enumerate(node.sources)
         ]
@@ -164,8 +164,10 @@ def pareto(rows):
     return kept
 
 
-def _wire_bits(words):
-    return 32 * words + 8 * 88 * -(-words // 352)
+def _wire_bits(shape):
+    """Row by row, in frames of up to 22 beats of 16 words, behind a beat of headers and 24 bytes around."""
+    beats = -(-shape.w * shape.c // 16)
+    return 8 * shape.h * (64 * beats + (64 + 24) * -(-beats // 22))
 
 
 def _is_label(node, port):

@@ -256,8 +256,9 @@ def _edges(plan, layers, place):
             cut = len(set(ends_at)) > 1
             if port == 0:
                 hops[name] = hops.get(source, 0) + cut
-            words = layers[source][0].output.words
-            bits = 32 * words + 704 * -(-4 * words // 1408)
+            shape = layers[source][0].output
+            beats = -(-shape.w * shape.c // 16)  # of a row
+            bits = 8 * shape.h * (64 * beats + 88 * -(-beats // 22))
             number = len(connections) if cut else None
             edges.append({"from": source, "to": name, "bits": bits, "label": label, "connection": number})
             if not cut:

@@ -128,7 +128,7 @@ BROKEN = [
     ),
     (
         {"devices/fpga1/network_bits_per_second": 10_000_000_000},
-        "fpga1: 11,161,600,000 bits/s over the network of 10,000,000,000",
+        "fpga1: 12,288,000,000 bits/s over the network of 10,000,000,000",
     ),
     (
         {"devices/fpga2/clock_hz": 25_000_000},

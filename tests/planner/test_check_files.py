@@ -86,7 +86,7 @@ MISSTATED = [
     (PLAN, "layers/relu1/dram_write", 0, "relu1: dram_write is 0, not 32,768"),
     (PLAN, "layers/loss1/delay_frames", 0.5, "loss1: delay_frames is 0.5, not 1.0"),
     # Edges and connections.
-    (PLAN, "edges/1/bits", 32, "edge conv1 → norm1: bits is 32, not 34,880"),
+    (PLAN, "edges/1/bits", 32, "edge conv1 → norm1: bits is 32, not 38,400"),
     (PLAN, "edges/13/label", True, "edge dense1 → loss1: label is true, not false"),
     (PLAN, "edges/14/label", False, "edge labels → loss1: label is false, not true"),
     (PLAN, "edges/3/connection", None, "edge relu1 → dwconv1: leads from fpga0 to fpga1, but has no connection",
@@ -106,9 +106,9 @@ MISSTATED = [
      "connection 1: leads from norm1 on fpga0, not relu1 on fpga0"),
     (CONNECTIONS, "connections/1/to/device", "fpga2",
      "connection 1: leads to im2col1 on fpga2, not im2col1 on fpga1"),
-    (CONNECTIONS, "connections/1/bits", 1, "connection 1: bits is 1, not 34,880"),
-    (CONNECTIONS, "connections/1/bits_per_second", 2790400010.0,
-     "connection 1: bits_per_second is 2,790,400,010.0, not 2,790,400,000.0"),
+    (CONNECTIONS, "connections/1/bits", 1, "connection 1: bits is 1, not 38,400"),
+    (CONNECTIONS, "connections/1/bits_per_second", 3072000010.0,
+     "connection 1: bits_per_second is 3,072,000,010.0, not 3,072,000,000.0"),
     (CONNECTIONS, "connections/3/hops", 1, "connection 3: hops is 1, not 2"),
     # Utilisation, throughput and bound.
     *((PLAN, f"utilisation/fpga1/{field}", 0.9, f"fpga1: utilisation {field} is 0.9, not 0.")

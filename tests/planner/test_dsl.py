@@ -156,14 +156,15 @@ def test_edges_have_the_bits_of_what_they_carry(x, finish):
     add_output("y", soft_cross_loss(dense(2, y), add_input("labels", [2])))
     model = finish()
     named = [(model.nodes[e.source].name, model.nodes[e.target].name, e.bits, e.label) for e in model.edges]
+    image, classes = 9 * 8 * (4 * 48 + 88), 8 * (64 + 88)  # nine rows of 48 words; a beat
     assert named == [
-        ("x", "conv1", 32 * 432 + 2 * 704, False),
-        ("conv1", "add1", 32 * 432 + 2 * 704, False),
-        ("x", "add1", 32 * 432 + 2 * 704, False),
-        ("add1", "dense1", 32 * 432 + 2 * 704, False),
-        ("dense1", "soft_cross_loss1", 64 + 704, False),
-        ("labels", "soft_cross_loss1", 64 + 704, True),
-        ("soft_cross_loss1", "y", 64 + 704, False),
+        ("x", "conv1", image, False),
+        ("conv1", "add1", image, False),
+        ("x", "add1", image, False),
+        ("add1", "dense1", image, False),
+        ("dense1", "soft_cross_loss1", classes, False),
+        ("labels", "soft_cross_loss1", classes, True),
+        ("soft_cross_loss1", "y", classes, False),
     ]
     assert model.parameters == 16 + 864
     assert model.by_name["labels"] == 4
