@@ -55,14 +55,14 @@ def limit_lines(metrics: Metrics) -> list[str]:
         f"{clock / cycles:,.0f} frames a second at {clock / 1e6:g} MHz"
     ]
     if hardware and hardware["cycles_per_frame"]:
-        ends = {layer["name"] for layer in layers if layer["kind"] in _ENDS}
-        busiest = max(
-            (way for way in hardware["ways"] if way["layer"] not in ends), key=lambda w: w["busy_share"]
+        way = max(
+            (way for way in hardware["ways"] if way["layer"] in slowest), key=lambda way: way["busy_share"]
         )
-        busy = f"{busiest['layer']} {busiest['way']}, {100 * busiest['busy_share']:.0f} % of the time"
+        starved, blocked = (f"{100 * way[share]:.0f} %" for share in ("starved_share", "blocked_share"))
         found.append(
             f"Measured, a frame had gone back every {hardware['cycles_per_frame']:,.1f} cycles, "
-            f"{100 * hardware['of_planned']:.1f} % of the planned rate; the busiest was {busy}"
+            f"{100 * hardware['of_planned']:.1f} % of the planned rate; with drains and updates, {way['layer']} "
+            f"{way['way']} was starved {starved} of the time and blocked {blocked}"
         )
     return found
 
