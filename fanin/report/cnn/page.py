@@ -61,8 +61,8 @@ def limit_lines(metrics: Metrics) -> list[str]:
         starved, blocked = (f"{100 * way[share]:.0f} %" for share in ("starved_share", "blocked_share"))
         found.append(
             f"Measured, a frame had gone back every {hardware['cycles_per_frame']:,.1f} cycles, "
-            f"{100 * hardware['of_planned']:.1f} % of the planned rate; with drains and updates, {way['layer']} "
-            f"{way['way']} was starved {starved} of the time and blocked {blocked}"
+            f"{100 * hardware['of_planned']:.1f} % of the planned rate; with drains and updates, "
+            f"{way['layer']} {way['way']} was starved {starved} of the time and blocked {blocked}"
         )
     return found
 
