@@ -1,6 +1,7 @@
 # amaranth: UnusedElaboratable=no
 """Networks train in gates bit for bit as in golden, whatever memory does; a node says what went wrong."""
 
+import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -245,8 +246,8 @@ def test_a_node_stops_where_and_at_what_the_flow_model_says(way, depth):
 
 
 def test_a_node_of_another_network_is_refused():
-    other = NodeCosim.__new__(NodeCosim)
-    other.parts, other._cluster = [part_of(ClusterNode(network=EXAMPLES["residual"]))], TINY.cosim._cluster
+    other = copy.copy(TINY.cosim)
+    other.parts = [part_of(ClusterNode(network=EXAMPLES["residual"]))]
     residual = Trial("residual")
     with pytest.raises(SimulationFailed, match="the node's stages must be 14, not 10"):
         other.run(residual.words(residual.states), [Epoch(JOB, *TINY.data)])
