@@ -11,7 +11,7 @@ from fanin.hdl.area import Contents, Memory
 from fanin.tools import yosys
 
 _INTERNAL_ATTRIBUTES = ("generator", "top", "src", "amaranth.hierarchy", "amaranth.decoding")
-LINE = 1000  #: characters of a line that goes on in the next one, but for a name
+LINE = 1000  #: characters after which a line is broken behind its next comma
 _LOOP_STEPS = 4096  # of a loop at most: Quartus takes 5,000
 # From which size a memory is block RAM or UltraRAM; below it the tool chooses. ULTRA_BITS are more than all the
 # block RAM of the largest ECP5, which has nothing larger: no device is excluded that could take the memory.
@@ -109,7 +109,7 @@ def _zeroed(verilog: str) -> str:
 
 
 def _folded(verilog: str) -> str:
-    """Lists are broken behind so many characters of a line: Verilator reads at most 40,000 tokens in one."""
+    """Break long lists into lines: Verilator reads at most 40,000 tokens in one."""
     return re.sub(f"(.{{{LINE}}}.*?, )", r"\1\n    ", verilog)
 
 

@@ -15,12 +15,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 from fanin.sim.switch.base import Switch, SwitchKind
-from fanin.wire.ethernet import MIN_FRAME_BYTES
+from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
-FCS_BYTES = 4
-PREAMBLE_BYTES = 8
-GAP_BYTES = 12
-AROUND_FRAME = PREAMBLE_BYTES + FCS_BYTES + GAP_BYTES
 _BURST_BITS = 8  # a corrupted frame has 1 to this many bits flipped
 
 

@@ -19,6 +19,7 @@ from fanin.flow.graph import Pattern, Source, after
 from fanin.flow.parts import Parts
 from fanin.layers.family import WORD_BITS
 from fanin.wire.connection import MAC_WIDTH, MAX_PAYLOAD_WORDS, RowFrames
+from fanin.wire.ethernet import AROUND_FRAME, FCS_BYTES, PREAMBLE_BYTES
 
 Edge = tuple[int, int]  #: consuming stage, port
 Cycles = npt.NDArray[np.float64]
@@ -30,8 +31,6 @@ RECEIVE = 4  #: from a frame's last beat at the MAC until its first one may be t
 ANSWER = 70  #: until a frame that has come is acknowledged, at most
 BEAT_WORDS = MAC_WIDTH // WORD_BITS
 BEAT_BYTES = MAC_WIDTH // 8
-SURROUND = 12  #: bytes of preamble and FCS, and
-GAP = 12  #: of the gap behind them
 CONTROL_BEATS = 1  #: of an ACK
 
 
@@ -51,10 +50,8 @@ class Link:
     @cached_property
     def paces(self) -> Cycles:
         """Cycles that each frame of a row takes of its port."""
-        beats = np.full(self.frames.frames, self.frames.frame_beats)
-        beats[-1] = self.frames.beats - (len(beats) - 1) * self.frames.frame_beats
-        wire = 8 * (BEAT_BYTES * (beats + 1) + SURROUND + GAP) / self.rate
-        return np.maximum(beats + 1, wire)
+        wire = np.array(self.frames.wire_bytes())
+        return np.maximum((wire - AROUND_FRAME) / BEAT_BYTES, 8 * wire / self.rate)
 
     @property
     def latency(self) -> float:
@@ -68,7 +65,7 @@ class Link:
 
     def _crossing(self, beats: int) -> float:
         """Of a frame from MAC to MAC: it is whole in the sender's MAC, in the switch, and in the receiver's."""
-        bits = 8 * (BEAT_BYTES * beats + SURROUND)
+        bits = 8 * (BEAT_BYTES * beats + PREAMBLE_BYTES + FCS_BYTES)
         after_first = beats - 1
         return after_first * max(1, MAC_WIDTH / self.rate) + 2 * bits / self.rate + self.wire + after_first
 

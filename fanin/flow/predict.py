@@ -59,7 +59,7 @@ def prediction(node: NodeGraph, graph: Graph, batches: int) -> Prediction:
         raise ValueError(f"{node.network.name} stops")
     assert node.results is not None
     results = execution.times(node.results.index).reshape(frames, -1)[:, -1]
-    half = results[batch // 2 : batch]
+    half = results[max(min(batch // 2, batch - 2), 0) : batch]  # two frames at least, if there are
     apart = (half[-1] - half[0]) / max(len(half) - 1, 1)
     took = results[-1] - results[-1 - batch] if batches > 1 else 0.0
     learnt, renewed = _ends(node, execution, batch)

@@ -51,6 +51,11 @@ class CnnStatus:
     waits: StageStream | None
     connection: int | None = None
 
+    @property
+    def names_place(self) -> bool:
+        """Whether it says where a failed job has stopped."""
+        return self.waits is not None or self.connection is not None
+
 
 @dataclass(frozen=True)
 class Peer:

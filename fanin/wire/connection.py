@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass, replace
 
 from fanin.wire.ethernet import (
+    AROUND_FRAME,
     ETHERNET,
     ETHERTYPE_IPV4,
     IP_PROTOCOL_UDP,
@@ -17,7 +18,7 @@ from fanin.wire.ethernet import (
     internet_checksum,
 )
 from fanin.wire.fields import Field, byte_length, pack_fields, unpack_fields
-from fanin.wire.link import ETHERTYPE_LINK, LINK_PORT, MAX_FRAMES, TOS_SHIFT, LinkFormat
+from fanin.wire.link import ETHERTYPE_LINK, LINK_PORT, MAX_FRAMES, TOS_SHIFT, LinkFormat, LinkKind
 
 VERSION = 2  # 1 is the ring's, on the same EtherType
 WORD_BYTES = 4
@@ -69,6 +70,21 @@ class RowFrames:
     def frames(self) -> int:
         """Of a row."""
         return -(-self.beats // self.frame_beats)
+
+    @property
+    def payloads(self) -> tuple[int, ...]:
+        """Bytes of each frame's payload, padded: all are as long but the last."""
+        beats = (*(self.frames - 1) * (self.frame_beats,), self.beats - (self.frames - 1) * self.frame_beats)
+        return tuple(each * self.data_width // 8 for each in beats)
+
+    def wire_bytes(self, encap: Encap = Encap.L2) -> tuple[int, ...]:
+        """Bytes of a link's time that each frame of a row takes, with all that Ethernet has around it."""
+        beat_bytes = self.data_width // 8
+        return tuple(
+            CONNECTION_LINK.frame_bytes(LinkKind.DATA, payload, encap=encap, beat_bytes=beat_bytes)
+            + AROUND_FRAME
+            for payload in self.payloads
+        )
 
     @property
     def in_flight(self) -> int:

@@ -8,23 +8,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fanin.cnn import LABELS_PORT
 from fanin.errors import InputError
 from fanin.layers.ends import Input, Output, SoftCrossLoss
-from fanin.layers.family import WORD_BITS
-from fanin.layers.layer import Layer, Shape, ceil_div, check_limits
+from fanin.layers.layer import Layer, Shape, check_limits
 from fanin.layers.links import Links, links_of
-
-LABELS_PORT = 1  # of the loss
-PAYLOAD_BYTES = 1408  # of an Ethernet frame, at most
-FRAME_BYTES = 88  # beside them: a beat of headers, and preamble, checksum and gap
-BEAT_BYTES = 64  # of a MAC, which frames fill
+from fanin.wire.connection import MAC_WIDTH, RowFrames
 
 
 def wire_bits(shape: Shape) -> int:
     """Bits that a map takes on the wire: each row begins a frame (docs/systems/link.md, "A connection")."""
-    payload = shape.w * shape.c * WORD_BITS // 8  # of a row
-    frames = FRAME_BYTES * ceil_div(payload, PAYLOAD_BYTES)
-    return 8 * shape.h * (frames + BEAT_BYTES * ceil_div(payload, BEAT_BYTES))
+    return 8 * shape.h * sum(RowFrames(shape.w * shape.c, MAC_WIDTH).wire_bytes())
 
 
 @dataclass(frozen=True)

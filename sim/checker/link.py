@@ -1,7 +1,8 @@
 """A direction of the reliable link, as the checker sees it: a sender, a receiver, and a network between them.
 
-Both are ``fanin.golden.link``, executed. The other direction shares nothing with this one but the ends'
-failures and the wire, whose frames the network may put off as it likes (docs/systems/link.md, "Proof").
+Both are ``fanin.golden.link``, executed. The other direction shares nothing with this one but the wire and
+the ends' failures. The network may delay any frame for any time, so that sharing the wire adds no behaviour
+(docs/systems/link.md, "Proof").
 """
 
 from __future__ import annotations

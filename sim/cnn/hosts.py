@@ -203,7 +203,7 @@ class ClusterHosts:
         self._written: list[int] = []  # cycles in which the epoch's results came
         self._results = 0  # of all epochs
         self._failure: str | None = None  # of the node that was the first to fail, and says why
-        self._starved = False  # whether that has no reason of its own
+        self._status: CnnStatus | None = None  # that node's
         self._last: list[DeviceCounters] = []  # of the job that has failed, when all nodes have
 
     @property
@@ -372,14 +372,14 @@ class ClusterHosts:
     def _check(self, device: _Device, reads: Reads) -> None:
         """A node has ended its job. One that has failed falls silent, so that its peers fail, too.
 
-        The first one to fail says why, or, if it only saw that nothing comes, the first that names what waits.
+        The first one to fail says why; or, if it names no place, the first that names the stream that waits.
         """
         driver = device.driver
         status = driver.status_of(reads.take(driver.wait()))
         if status.cause is Failure.NONE:
             return
-        if self._failure is None or (self._starved and status.waits is not None):
-            self._starved = status.waits is None and status.connection is None
+        if self._status is None or (not self._status.names_place and status.waits is not None):
+            self._status = status
             reads.take(driver.counters())
             self._failure = self._explain(device, status, device.links(reads))
         if device.place.peers:

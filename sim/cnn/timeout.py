@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from fanin.cnn_parts import Part
 from fanin.hdl.layers.registers import ACK_DELAY, network_ends
 from fanin.sim.cosim.clock import bytes_a_cycle
-from fanin.sim.network import AROUND_FRAME, LinkConfig
-from fanin.wire.connection import CONNECTION_LINK, MAC_WIDTH, MAX_PAYLOAD_WORDS, RowFrames
-from fanin.wire.ethernet import Encap
-from fanin.wire.link import LINK_CONTROL_BYTES, LinkKind
+from fanin.sim.network import LinkConfig
+from fanin.wire.connection import MAC_WIDTH, MAX_PAYLOAD_WORDS, RowFrames
+from fanin.wire.ethernet import AROUND_FRAME, Encap
+from fanin.wire.link import LINK_CONTROL_BYTES
 
 PIPELINES = 32  # cycles of both nodes: from a frame kept to its beats, from the last beat to the answer's
 _ANSWER = LINK_CONTROL_BYTES + AROUND_FRAME  # bytes of the wire's time
@@ -33,21 +33,19 @@ def link_timeout(
         for index in network_ends(part.network):
             shape = part.network.stages[index].layer.output
             row = RowFrames(shape.w * shape.c, MAC_WIDTH)
-            size = _wire_bytes(row, encap)
+            size = _both(row, encap)
             (peer,) = (device for device in ends[part.ends[index].number] if device != part.device)
             by_peer[peer] += row.in_flight * size
             turns += size
         rounds = max(rounds, turns)
         queue = max(queue, sum(by_peer.values()) - max(by_peer.values(), default=0))
-    longest = _wire_bytes(RowFrames(MAX_PAYLOAD_WORDS, MAC_WIDTH), encap)
+    longest = _both(RowFrames(MAX_PAYLOAD_WORDS, MAC_WIDTH), encap)
     rate = min(bytes_a_cycle(link.gbps, period_ps), MAC_WIDTH / 8)
     moved = 2 * (rounds + queue + 2 * longest) / rate
     way = 1000 * (4 * link.delay_ns + 2 * switch_ns) / period_ps
     return math.ceil(moved + way) + ACK_DELAY + PIPELINES
 
 
-def _wire_bytes(row: RowFrames, encap: Encap) -> int:
-    """Of the longest frame of a row, and an answer's."""
-    payload = row.frame_beats * MAC_WIDTH // 8
-    size = CONNECTION_LINK.frame_bytes(LinkKind.DATA, payload, encap=encap, beat_bytes=MAC_WIDTH // 8)
-    return size + AROUND_FRAME + _ANSWER
+def _both(row: RowFrames, encap: Encap) -> int:
+    """Bytes of the wire's time: of the longest frame of a row, and of an answer."""
+    return max(row.wire_bytes(encap)) + _ANSWER

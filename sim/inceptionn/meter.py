@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field
 from fanin.codec import TOS_RAW
 from fanin.inceptionn import HEADER_BYTES, Leg
 from fanin.job import SwitchCounters
-from fanin.sim.network import FCS_BYTES, GAP_BYTES, PREAMBLE_BYTES
 from fanin.sim.switch.base import Delivery
 from fanin.sim.switch.forward import Forwarder
 from fanin.wire.ethernet import (
+    AROUND_FRAME,
     ETHERNET,
     ETHERTYPE_IPV4,
     IP_PROTOCOL_TCP,
@@ -23,7 +23,6 @@ from fanin.wire.fields import byte_length, unpack_fields
 
 _IP = byte_length(ETHERNET)
 _TCP = _IP + byte_length(IPV4)
-_AROUND = PREAMBLE_BYTES + FCS_BYTES + GAP_BYTES
 _LEGS = {leg.port: leg for leg in Leg}
 
 
@@ -109,4 +108,4 @@ class Meter(Forwarder):
         traffic.acknowledgements += payload == 0
         traffic.raw += payload > 0 and ip["tos"] == TOS_RAW
         traffic.payload += payload
-        traffic.wire += max(len(frame), MIN_FRAME_BYTES) + _AROUND
+        traffic.wire += max(len(frame), MIN_FRAME_BYTES) + AROUND_FRAME

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fanin.rdma import MAX_PAYLOAD
-from fanin.sim.network import FCS_BYTES, GAP_BYTES, PREAMBLE_BYTES
+from fanin.wire.ethernet import AROUND_FRAME
 from fanin.wire.rdma import ICRC_BYTES, Opcode, header_bytes
 
 
@@ -55,7 +55,7 @@ class Compute:
 
 PACKET_BYTES = MAX_PAYLOAD
 #: What is on a link beside a packet's payload: preamble, headers, ICRC, FCS and gap.
-PACKET_OVERHEAD = PREAMBLE_BYTES + header_bytes(Opcode.WRITE_MIDDLE) + ICRC_BYTES + FCS_BYTES + GAP_BYTES
+PACKET_OVERHEAD = AROUND_FRAME + header_bytes(Opcode.WRITE_MIDDLE) + ICRC_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,13 +16,13 @@ import numpy.typing as npt
 from fanin.codec import Bfp, Inceptionn
 from fanin.golden.codec import inceptionn
 from fanin.ring import RingConfig, Slice
-from fanin.sim.network import FCS_BYTES, GAP_BYTES, PREAMBLE_BYTES, SWITCH_NS, LinkConfig
+from fanin.sim.network import SWITCH_NS, LinkConfig
+from fanin.wire.ethernet import AROUND_FRAME, FCS_BYTES, PREAMBLE_BYTES
 from fanin.wire.link import LINK_CONTROL_BYTES
 
 Float32 = npt.NDArray[np.float32]
 
 _SERIAL_BYTES = PREAMBLE_BYTES + FCS_BYTES  # what a link adds before a frame has arrived
-_OVERHEAD_BYTES = _SERIAL_BYTES + GAP_BYTES
 _BEGIN = 130  # cycles: the descriptor's way to memory, and the first word's from there
 _END = 80  # the last word's into memory
 _PIPELINE = 40  # a frame's first word from the receive buffer to the replay buffer, and the link's own cycles
@@ -69,7 +69,7 @@ class RingTime:
 
     def _wire(self, size: float) -> float:
         """Cycles in which a frame of ``size`` bytes occupies its link; a MAC at the bus's rate adds nothing."""
-        return (size + (_OVERHEAD_BYTES if self.rate < self.beat_bytes else 0)) / self.rate
+        return (size + (AROUND_FRAME if self.rate < self.beat_bytes else 0)) / self.rate
 
     def _frame_bytes(self, words: int) -> int:
         """Bytes of the frame of ``words`` words: whole beats, the header's one more."""

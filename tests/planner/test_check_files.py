@@ -1,4 +1,4 @@
-"""Of a plan that is right, one figure misstated, or a file malformed: each is told."""
+"""The checker names each figure that is misstated in a right plan, and each file that is malformed."""
 
 import json
 import random

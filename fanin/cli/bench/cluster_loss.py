@@ -99,6 +99,6 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
                 yield Result(f"{name}, {100 * loss:g} % lost: frames until the end", frames, "frames")
     figure.note = (
         f"{NETWORK} on three devices, {FRAMES} frames in batches of {BATCH}, {SEEDS} seeds. Published: "
+        "a loss ends the run, which goes on from its last batch."
     )
-    figure.note += "a loss ends the run, which goes on from its last batch."
     write([figure], paths)

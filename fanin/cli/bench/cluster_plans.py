@@ -11,7 +11,7 @@ from pathlib import Path
 from fanin.cli.bench.plan import plans_of
 from fanin.cli.bench.result import Result
 from fanin.cli.plan.execute import SWEEP_SECONDS, write_plan
-from fanin.planner.plan.network import read_network
+from fanin.planner.plan.network import PlannedNetwork, read_network
 from fanin.planner.plan.plan import Plan
 
 SECONDS = 60.0  # of MobileNetV2's search
@@ -85,11 +85,16 @@ def _beside(name: str, found: Timed, note: str) -> Result:
     )
 
 
-def timed(plan: Plan) -> Timed:
-    """A plan as ``fanin cluster build`` reads and predicts it."""
+def as_built(plan: Plan) -> PlannedNetwork:
+    """A plan as ``fanin plan`` writes it and ``fanin cluster build`` reads it."""
     with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
         write_plan(Path(folder), plan)
-        planned = read_network(Path(folder))
+        return read_network(Path(folder))
+
+
+def timed(plan: Plan) -> Timed:
+    """What ``fanin cluster build`` predicts of a plan."""
+    planned = as_built(plan)
     found = planned.prediction(plan.batch)
     return Timed(plan, planned.clock / found.period, planned.clock * found.frames_per_cycle(plan.batch))
 

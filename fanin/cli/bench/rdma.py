@@ -23,8 +23,9 @@ from fanin.hdl.rdma.responder import Responder
 from fanin.hdl.rdma.store import PayloadStore
 from fanin.hdl.rdma.transmitter import Transmitter
 from fanin.rdma import FIRST_QUEUE_PAIR, Ending, RdmaConfig, Region, Write
-from fanin.sim.network import FCS_BYTES, GAP_BYTES, PREAMBLE_BYTES, LinkConfig
+from fanin.sim.network import LinkConfig
 from fanin.sim.rdma.cosim import Pair, RdmaCosim, RdmaRun
+from fanin.wire.ethernet import AROUND_FRAME
 from fanin.wire.rdma import ICRC_BYTES, Opcode, header_bytes
 
 MIB = 1 << 20
@@ -116,7 +117,7 @@ def _paced(cosim: RdmaCosim, case: Case) -> Result:
     nanoseconds = _cycles(run) * cosim.period_ps / 1000
     gbps = WRITES * MIB * 8 / nanoseconds
     frame = header_bytes(Opcode.WRITE_MIDDLE) + case.mtu + ICRC_BYTES
-    most = case.link.gbps * case.mtu / (PREAMBLE_BYTES + frame + FCS_BYTES + GAP_BYTES)
+    most = case.link.gbps * case.mtu / (frame + AROUND_FRAME)
     name = f"payload at {case.link.gbps:g} Gb/s, MTU {case.mtu}, {_place(case)}"
     return Result(name, 100 * gbps / most, "% of most", note=f"{gbps:.2f} of {most:.2f} Gb/s")
 

@@ -15,7 +15,7 @@ from fanin.hdl.net.link.job import LinkFailure
 from fanin.host.cnn import StreamCounters, timed_batch
 from fanin.planner.plan.network import PlannedNetwork
 from fanin.sim.cnn.hosts import DeviceCounters
-from fanin.sim.network import AROUND_FRAME
+from fanin.wire.ethernet import AROUND_FRAME
 
 SHOWN_BATCHES = 3  # of the results
 UNITS = {Fifo.FORWARD: "transfers", Fifo.BACKWARD: "transfers", Fifo.RING: "frames", Fifo.SAVE: "beats"}

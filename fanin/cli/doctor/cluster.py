@@ -97,7 +97,7 @@ def _last(folder: Path) -> tuple[str | None, Place, str | None]:
 
 
 def _ends(record: Record) -> Iterator[EndDiagnosis]:
-    """Of each connection, where the run has counted any: in its last job."""
+    """Of each connection, where the run has counted any, in all jobs since it was begun or resumed."""
     for one in record.records("connections"):
         for end in one.records("ends"):
             counted = {name: value for name, value in end.value.items() if name != "device"}

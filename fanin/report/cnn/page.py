@@ -8,6 +8,7 @@ from typing import Any
 from fanin.report.cnn import charts
 from fanin.report.curves import curves_chart
 from fanin.report.html import Rows, fill
+from fanin.sim.network import FAULTS
 
 Metrics = Mapping[str, Any]
 
@@ -173,7 +174,7 @@ def _sent(end: Metrics) -> str:
 def _network(metrics: Metrics) -> Rows:
     """How devices are connected, and what happened to frames."""
     build, conditions = metrics["build"], metrics["conditions"]
-    faults = {fault: conditions[fault] for fault in ("drop", "duplicate", "reorder", "corrupt")}
+    faults = {fault: conditions[fault] for fault in FAULTS}
     return [
         ("link", build["link"]),
         ("frames", build["encap"].upper()),

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fanin.cli.cluster.conditions import LOSSLESS, Conditions, Cut
+from fanin.cli.cluster.conditions import LOSSLESS, PUBLISHED, RELIABLE_L2, Conditions, Cut, Wires
 from fanin.cli.cluster.hardware import connections_of, hardware_of
 from fanin.cli.cluster.machine import quiet
 from fanin.cli.cluster.machines import Golden
@@ -50,9 +50,9 @@ def data(three):
     return images, rng.integers(0, classes, FRAMES)
 
 
-def machine(three, conditions):
+def machine(three, conditions, wires=RELIABLE_L2):
     """The nodes, with their first parameters."""
-    found = Rtl(three, "c", conditions=conditions)
+    found = Rtl(three, "c", wires, conditions)
     found.load(tuple(initial_state(three.network, 1)))
     return found
 
@@ -130,3 +130,20 @@ def test_a_cut_ends_the_run_at_its_batch_and_names_device_and_connection(three, 
     assert "TIMEOUT" in {end["failure"] for end in counters}
     assert all(after["sent"] > one for after, one in zip(counters, before, strict=True))
     assert hardware_of(three, nodes)["frames"] == FRAMES  # of the job that had ended
+
+
+@pytest.mark.slow
+def test_published_links_over_udp_train_until_a_frame_is_lost(three, data):
+    wires = Wires(PUBLISHED, "udp")
+    golden = Golden(three.network)
+    golden.load(tuple(initial_state(three.network, 1)))
+    found = trained(machine(three, LOSSLESS, wires), data)
+    assert all(map(np.array_equal, found, trained(golden, data)))
+    lossy = machine(three, Conditions({"drop": 0.05}, seed=1), wires)
+    with pytest.raises(
+        CheckFailed, match=r"failed by cycle \d+: LINK: .*, connection \d to \w+: a frame is lost$"
+    ):
+        trained(lossy, data)
+    failures = [end["failure"] for end in ends(three, lossy)]
+    assert "LOSS" in failures
+    assert sum(end["retransmitted"] for end in ends(three, lossy)) == 0

@@ -40,9 +40,9 @@ class OpenLinks(Links):
 class Lockstep:
     """Follows link ``index`` of ``wires``, which is given ``payloads``: AssertionError where the model says no.
 
-    Of what happens in one cycle the model is told in the order in which the RTL's registers see it: what
-    leaves, timeout, what has come, and what the users do. The model always watches, since a timeout may
-    come in the cycle in which nothing is kept any more.
+    Several things happen in a cycle. The model is told of them in the order in which the RTL's registers see
+    them: what leaves, timeout, what has come, and what the users do. The model always watches, since a timeout
+    may come in the cycle in which nothing is kept any more.
     """
 
     wires: Wires
