@@ -38,7 +38,7 @@ def predicted_json(planned: PlannedNetwork, batch: int) -> Json:
     """By the timed flow model, in cycles and frames a second; ``batch``: frames between two updates."""
     found = planned.prediction(batch)
     return {
-        "cycles_per_frame": found.period or None,  # of one frame there is none
+        "cycles_per_frame": found.period or None,  # of one frame, or two, there is none
         "frames_per_second": planned.clock / found.period if found.period else None,
         "latency_cycles": float(found.results[0]),
         "drain_cycles": found.drain,

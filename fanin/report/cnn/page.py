@@ -121,9 +121,10 @@ def _measured(hardware: Metrics | None) -> Rows:
 
 
 def _predicted(predicted: Metrics) -> Rows:
-    """What the timed flow model says of the same."""
+    """What the timed flow model says of the same; of a batch of two it has no steady rate."""
+    steady = predicted["frames_per_second"]
     return [
-        ("predicted", f"{predicted['frames_per_second']:,.0f} frames/s"),
+        *([("predicted", f"{steady:,.0f} frames/s")] if steady else []),
         ("predicted with updates", f"{predicted['frames_per_second_with_updates']:,.0f} frames/s"),
     ]
 

@@ -33,12 +33,6 @@ def test_a_coarse_graph_takes_as_long(name, groups):
     assert 12 * few.period + few.exposed == pytest.approx(12 * fine.period + fine.exposed, rel=0.02)
 
 
-def test_a_batch_of_two_has_a_period():
-    """Of a batch of one there is none; the report shows that of two beside what was measured."""
-    sizes = sizes_of(RESIDUAL)
-    assert [predict(RESIDUAL, sizes, batch=frames).period > 0 for frames in (1, 2, 3)] == [False, True, True]
-
-
 def test_what_a_batch_exposes_is_drain_and_update_at_most_whatever_its_size():
     found = [predict(RESIDUAL, sizes_of(RESIDUAL), batch=batch) for batch in (12, 40)]
     assert found[0].exposed == pytest.approx(found[1].exposed, rel=0.02)

@@ -247,3 +247,11 @@ def test_builds_are_told_where_there_are_several():
     row = '<th scope="row">builds/2</th><td>from b</td>'
     assert row in cnn_page(run(builds=builds))
     assert "<td>from" not in cnn_page(run())
+
+
+def test_a_batch_of_two_has_no_steady_rate_that_could_be_predicted():
+    short = HARDWARE | {"predicted": HARDWARE["predicted"] | {"frames_per_second": None}}
+    page = cnn_page(run() | {"hardware": short})
+    assert "predicted with updates" in page
+    assert ">predicted<" not in page
+    assert ">predicted<" in cnn_page(run())

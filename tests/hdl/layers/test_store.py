@@ -285,6 +285,7 @@ def test_a_pass_reads_what_the_one_before_it_wrote(stall):
         drive={"writers.stream0": [result]},
         collect={"readers.stream0": 1, name: passes * len(words) // 8},
         bases={"readers": [0x6000 // 64], "writers": [0x8000 // 64]},
+        idle=1000,  # until the last burst is acknowledged, too
         processes=[layer],
     )
     expected = [[(word + n) % 2**32 for word in words] for n in range(passes + 1)]
