@@ -74,7 +74,7 @@ bench: $(VENV)/.user ## speed and area, each figure beside its limit (hours)
 	$(BIN)/fanin bench rdma
 	$(BIN)/fanin bench ps
 	$(BIN)/fanin bench cluster
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[fmax]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[boards]'
 	$(BIN)/fanin bench fmax
 
 # p4runtime-shell wants a protobuf that nothing else here can live with; -P: our p4/ is not its p4 package.

