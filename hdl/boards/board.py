@@ -44,6 +44,7 @@ class Board:
     phy: Phy = Phy()
     preset: str  #: of the node that fits
     core_mhz: float  #: of the core, at most
+    loader: tuple[str, ...] = ()  #: how openFPGALoader finds it
 
     def make_platform(self) -> Any:
         """The platform, anew. Raises InputError where amaranth-boards is missing."""
@@ -69,6 +70,7 @@ BOARDS = _boards(
         phy=Phy(rx_delay_ns=2.0),
         preset="ecp5-25",
         core_mhz=50,
+        loader=("--board", "colorlight"),
     ),
     Board(
         name="colorlight_i9",
@@ -79,6 +81,7 @@ BOARDS = _boards(
         phy=Phy(rx_delay_ns=2.0),
         preset="ecp5-45",
         core_mhz=50,
+        loader=("--board", "colorlight-i9"),
     ),
     Board(
         name="versa_ecp5",
@@ -88,6 +91,7 @@ BOARDS = _boards(
         device="45F",
         preset="ecp5-45",
         core_mhz=75,
+        loader=("--cable", "ft2232"),
     ),
     Board(
         name="ecpix5",
@@ -98,6 +102,7 @@ BOARDS = _boards(
         phy=Phy(tx_delay_ns=2.0),
         preset="ecp5-85",
         core_mhz=100,
+        loader=("--board", "ecpix5"),
     ),
     Board(
         name="butterstick",

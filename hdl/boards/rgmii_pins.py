@@ -15,7 +15,7 @@ def delay_steps(nanoseconds: float) -> int:
     """Steps of a delay element. Raises ValueError for a delay that it has not."""
     steps = round(nanoseconds / DELAY_STEP_NS)
     if not 0 <= steps <= DELAY_STEPS:
-        raise ValueError(f"delay must be 0 to {DELAY_STEPS * DELAY_STEP_NS} ns, not {nanoseconds!r}")
+        raise ValueError(f"delay must be 0 to {DELAY_STEPS * DELAY_STEP_NS:g} ns, not {nanoseconds!r}")
     return steps
 
 

@@ -1,0 +1,1 @@
+"""Boards, real ones and their netlists: training on them, and the netlist in Verilator."""
