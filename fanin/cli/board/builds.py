@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fanin.cli.output import Kind, open_kind
+from fanin.records import Record
 
 BOARD_FILE, REPORT_FILE, BITSTREAM_FILE, PROJECT = "board.json", "report.json", "top.bit", "project"
 BOARD_BUILD = Kind("build", BOARD_FILE, "board", (REPORT_FILE, BITSTREAM_FILE, PROJECT))
@@ -17,7 +17,7 @@ class BoardBuild:
     """A build that is there."""
 
     folder: Path
-    description: dict[str, Any]
+    record: Record
 
     @property
     def project(self) -> Path:
@@ -27,4 +27,4 @@ class BoardBuild:
 
 def open_build(folder: Path) -> BoardBuild:
     """The build of a folder. Raises InputError where there is none."""
-    return BoardBuild(folder, open_kind(folder, BOARD_BUILD, "fanin board build").value)
+    return BoardBuild(folder, open_kind(folder, BOARD_BUILD, "fanin board build"))

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     bitstream = args.build / BITSTREAM_FILE
     if not bitstream.is_file():
         raise InputError(f"{bitstream}: not there; fanin board build writes it where timing is met")
-    board = find_board(build.description["board"])
+    board = find_board(build.record.text("board"))
     how = ["--cable", args.cable] if args.cable else list(board.loader)
     if not how:
         raise InputError(f"{board.name}: --cable must say which adapter it hangs on")

@@ -80,7 +80,7 @@ def _description(
         "preset": config.name if config else None,
         "core_mhz": core_mhz,
         "seed": args.seed,
-        **identity.as_json(),
+        "identity": identity.as_json(),
     }
 
 

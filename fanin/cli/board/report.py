@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     build = open_build(args.build)
     placed = read_report(build.project)
     if args.json:
-        print_json({"board": build.description, **placed.as_json()})
+        print_json({"board": build.record.value, **placed.as_json()})
     else:
         print(text(placed))
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,10 +25,11 @@ from fanin.host.driver import Batch
 from fanin.host.glm import NodeDriver, NodeJob, NodeMemories
 from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.deployment import default_deployment
-from fanin.sim.boards.host_switch import HostSwitch
 from fanin.sim.cosim.run import Progress, RunResult
 from fanin.sim.glm.cosim import JOB_ID, Bytes, Int32, TrainRun
 from fanin.sim.network import NetworkConfig
+from fanin.sim.pcap import PcapWriter
+from fanin.sim.switch.host import HostSwitch
 from fanin.sim.switch.make import make_switch
 from fanin.wire.aggregation import Encap
 from fanin.wire.ethernet import UDP_PORT, Endpoint
@@ -35,15 +37,17 @@ from fanin.wire.ethernet import UDP_PORT, Endpoint
 T = TypeVar("T")
 EPOCH_TIMEOUT_S = 3600.0  # of a simulated board, too
 POLL_S = 0.02
+TRIES = 200  # of a request, 50 ms each: a simulated board takes its time
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoardAddress:
-    """Where a board's control answers, and which build it must be, if that is known."""
+    """Where a board's control answers, which board and build it must be, and its core's clock."""
 
     host: str
-    build: int | None = None
-    board: int | None = None
+    board: int
+    build: int
+    core_mhz: float
 
 
 @dataclass(frozen=True)
@@ -55,18 +59,27 @@ class _Board:
     host: Endpoint
 
 
+class _Stopped(Exception):
+    """Another board has failed."""
+
+
 class Boards:
     """The nodes of a run on boards, as :class:`fanin.sim.glm.cosim.Cosim` is of simulated ones.
 
-    ``config`` must be what the boards' nodes are; ``clock_mhz`` their clock. The switch is this host.
+    ``config`` must be what the boards' nodes are. The switch is this host.
     """
 
-    def __init__(self, config: GlmConfig, addresses: Sequence[BoardAddress], *, clock_mhz: float):
+    def __init__(self, config: GlmConfig, addresses: Sequence[BoardAddress]):
         self.config = config
         self.workers = len(addresses)
         self.driver = NodeDriver(config, base=NODE)
         self._addresses = addresses
-        self._clock_mhz = clock_mhz
+        self._stop = threading.Event()  # a board has failed: no other needs to go on
+
+    @property
+    def digest(self) -> str:
+        """Which builds they are."""
+        return ", ".join(f"{address.build:08x}" for address in self._addresses)
 
     def train(
         self,
@@ -89,15 +102,22 @@ class Boards:
         program = self.program(network)
         (job,) = default_deployment(program).jobs
         with ExitStack() as stack, ThreadPoolExecutor(self.workers) as pool:
-            boards = [stack.enter_context(self._hold(address)) for address in self._addresses]
-            held = [self._meet(client) for client in boards]
+            clients = [
+                stack.enter_context(
+                    BoardClient(address.host, build=address.build, board=address.board, tries=TRIES)
+                )
+                for address in self._addresses
+            ]
+            held = [self._meet(client) for client in clients]
             switch = make_switch(self.workers, kind=network.switch, config=program)
             switch.add_job(job)
             server = stack.enter_context(
                 HostSwitch(
                     switch,
-                    boards=[(client.host, UDP_PORT) for client in boards],
+                    boards=[(client.host, UDP_PORT) for client in clients],
                     endpoints=[member.endpoint for member in job.members],
+                    address=(clients[0].local_host, UDP_PORT),
+                    pcap=stack.enter_context(PcapWriter(pcap)) if pcap else None,
                 )
             )
 
@@ -138,9 +158,6 @@ class Boards:
             encap=Encap.UDP,
         )
 
-    def _hold(self, address: BoardAddress) -> BoardClient:
-        return BoardClient(address.host, build=address.build, board=address.board)
-
     def _meet(self, client: BoardClient) -> _Board:
         """Check that the node is the one expected, and ask the board who it and we are."""
         values = client.run(self.driver.identify())
@@ -156,8 +173,20 @@ class Boards:
         return _Board(client, Endpoint(own_mac, own_ip), Endpoint(host_mac, host_ip))
 
     def _each(self, pool: ThreadPoolExecutor, work: Callable[[int], T]) -> list[T]:
-        """What every worker's board yields, all at a time."""
-        return list(pool.map(work, range(self.workers)))
+        """What every worker's board yields, all at a time. Raises the failure of the first that has one."""
+
+        def one(worker: int) -> T:
+            try:
+                return work(worker)
+            except BaseException:
+                self._stop.set()
+                raise
+
+        parts = [pool.submit(one, worker) for worker in range(self.workers)]
+        failures = [error for part in parts if (error := part.exception())]
+        for error in sorted(failures, key=lambda error: isinstance(error, _Stopped)):
+            raise error  # of the board that failed, not of one that was told to stop
+        return [part.result() for part in parts]
 
     def _load(
         self, client: BoardClient, shape: TrainShape, features: Bytes, labels: Int32, worker: int
@@ -184,7 +213,7 @@ class Boards:
             member=1 << worker,
             own=board.own,
             switch=board.host,
-            timeout=math.ceil(network.timeout_ns * self._clock_mhz / 1000),
+            timeout=math.ceil(network.timeout_ns * self._addresses[worker].core_mhz / 1000),
             retries=network.retries,
         )
         memories = NodeMemories(samples=[0] * self.config.sample_ports, labels=0)
@@ -211,6 +240,8 @@ class Boards:
                 raise ToolFailed(f"board {client.host} stopped: {status.cause.name}")
             if server and server.failure:
                 raise ToolFailed(f"the switch on this host stopped: {server.failure}")
+            if self._stop.is_set():
+                raise _Stopped
             if not status.busy:
                 return
             time.sleep(POLL_S)

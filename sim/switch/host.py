@@ -14,9 +14,10 @@ from typing import Self
 
 from fanin.errors import InputError
 from fanin.job import SWITCH
+from fanin.sim.pcap import PcapWriter
 from fanin.sim.switch.base import Switch
 from fanin.wire.aggregation import AGGREGATION, Encap, Kind, header_length
-from fanin.wire.ethernet import MIN_FRAME_BYTES, UDP_PORT, Endpoint, encode_udp
+from fanin.wire.ethernet import MIN_FRAME_BYTES, Endpoint, encode_udp
 from fanin.wire.fields import byte_length
 
 _HEADER = header_length(Encap.UDP)
@@ -32,7 +33,7 @@ class HostSwitch:
 
     A datagram from anywhere else is dropped and counted in ``strange``. ``latencies_ns`` has, for each
     operation, the time from the first worker's AGG at the socket to the RESULT of all: this host's share of
-    an AllReduce. Raises InputError where the address cannot be had.
+    an AllReduce. ``pcap`` is written, not closed. Raises InputError where the address cannot be had.
     """
 
     def __init__(
@@ -41,11 +42,14 @@ class HostSwitch:
         *,
         boards: Sequence[Address],
         endpoints: Sequence[Endpoint],
-        address: Address = ("", UDP_PORT),
+        address: Address,
+        pcap: PcapWriter | None = None,
     ):
         self._switch = switch
         self._boards = list(boards)
         self._endpoints = list(endpoints)
+        self._pcap = pcap  # of frames as the switch sees them
+        self._began = time.perf_counter_ns()
         self._ports = {board: port for port, board in enumerate(self._boards)}
         self._first: dict[tuple[int, int], int] = {}  # slot and round: when its first AGG came
         self._stop = threading.Event()
@@ -60,7 +64,7 @@ class HostSwitch:
         except OSError as error:
             self._socket.close()
             raise InputError(
-                f"UDP {address[0] or '*'}:{address[1]} cannot be had: {error.strerror}; another run may have it"
+                f"UDP {address[0]}:{address[1]} cannot be had: {error.strerror}; another run may have it"
             ) from error
         self._socket.setblocking(False)
 
@@ -103,7 +107,11 @@ class HostSwitch:
         if kind == Kind.AGG:
             self._first.setdefault(operation, now)
         frame = encode_udp(payload, source=self._endpoints[port], destination=SWITCH)
-        answers = self._switch.inject(port, frame.ljust(MIN_FRAME_BYTES, b"\0"), now * _PS)
+        frame = frame.ljust(MIN_FRAME_BYTES, b"\0")
+        answers = self._switch.inject(port, frame, now * _PS)
+        if self._pcap:
+            for one in (frame, *(answer for _, answer, _ in answers)):
+                self._pcap.write(one, (now - self._began) * _PS)
         for out, answer, _ in answers:
             with contextlib.suppress(BlockingIOError):  # a full socket: as good as a lost frame
                 self._socket.sendto(answer[_HEADER : _HEADER + len(payload)], self._boards[out])
