@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from fanin.cli.board import build, flash, listing, report
+from fanin.cli.board import build, flash, hosts, listing, report
 
-PARTS = (listing, build, report, flash)
+PARTS = (listing, build, report, flash, hosts)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
         print(
             table(
                 [
-                    ["board", "", "device", "preset", "core", "tools"],
+                    ["board", "", "device", "preset", "core MHz", "tools"],
                     *([*map(str, row.values())] for row in rows),
                 ]
             )

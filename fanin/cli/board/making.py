@@ -55,8 +55,10 @@ def execute(args: argparse.Namespace) -> int:
         if not missed or args.allow_slow:
             shutil.copy(project / BITSTREAM, folder / BITSTREAM_FILE)
         (project / BITSTREAM).unlink()
-        _write(folder / BOARD_FILE, _description(args, board, config, identity, core_mhz))
-        _write(folder / REPORT_FILE, {"tools": tools.versions(), "seconds": took, **placed.as_json()})
+        description = _description(args, board, config, identity, core_mhz)
+        reached = {"tools": tools.versions(), "seconds": took, **placed.as_json()}
+        _write(folder / BOARD_FILE, description)
+        _write(folder / REPORT_FILE, description | reached)
     print(text(placed))
     if missed and not args.allow_slow:
         raise CheckFailed(_missed(placed, missed, args.output))
