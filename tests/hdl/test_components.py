@@ -96,6 +96,7 @@ SMALL = {
     "scales_pass": True,
     "shape": 8,
     "skews": PART.skews,
+    "size": 64,
     "slots": 4,
     "source": 2,
     "tag": 3,
