@@ -347,7 +347,7 @@ def _bitstream_page(board: Board) -> Callable[[], str]:
 
     facts = [
         ["", ""],
-        ["device", f"LFE5U(M)-{board.device}"],
+        ["device", f"{board.device}"],
         ["node", board.preset],
         ["core's clock", f"{board.core_mhz:g} MHz at most"],
         ["RGMII port", str(board.phy.port)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import shutil
 import time
@@ -10,17 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from fanin import __version__
+from fanin.boards import MEMORIES
 from fanin.cli.board.builds import BITSTREAM_FILE, BOARD_BUILD, BOARD_FILE, PROJECT, REPORT_FILE
 from fanin.cli.board.report import text
 from fanin.cli.output import check_directory, output_directory
 from fanin.cli.progress import StatusLine
 from fanin.errors import CheckFailed, InputError
-from fanin.glm import PRESETS
+from fanin.glm import PRESETS, GlmConfig
 from fanin.hdl.boards.board import Board, find_board
 from fanin.hdl.boards.build import BITSTREAM, Tools, extract, make_plan, run_step, steps
 from fanin.hdl.boards.identity import Identity, build_number
 from fanin.hdl.boards.report import Placed, read_report
 from fanin.hdl.boards.top import BoardTop
+from fanin.wire.ethernet import Encap
 
 STEP_TIMEOUT_S = 7200
 
@@ -65,15 +68,15 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _config(preset: str) -> Any:
-    try:
-        return PRESETS[preset]
-    except KeyError:
-        raise InputError(f"no preset {preset!r}; there are {', '.join(PRESETS)}") from None
+def _config(preset: str) -> GlmConfig:
+    """The preset's node, with packets that routers and hosts understand."""
+    if preset not in MEMORIES:
+        raise InputError(f"no preset {preset!r} for boards; there are {', '.join(MEMORIES)}")
+    return dataclasses.replace(PRESETS[preset], encap=Encap.UDP)
 
 
 def _description(
-    args: argparse.Namespace, board: Board, config: Any, identity: Identity, core_mhz: float
+    args: argparse.Namespace, board: Board, config: GlmConfig | None, identity: Identity, core_mhz: float
 ) -> Any:
     return {
         "fanin": __version__,

@@ -19,7 +19,7 @@ def test_the_list_has_every_board_with_its_preset(capsys):
     rows = {row["board"]: row for row in json.loads(out)["boards"]}
     assert status == 0
     assert rows["ecpix5"]["preset"] == "ecp5-85"
-    assert rows["colorlight_5a75b"]["device"] == "25F"
+    assert rows["colorlight_5a75b"]["device"] == "ecp5-25"
     _, out, _ = run(capsys, "list")
     assert [line.split()[0] for line in out.splitlines()[1:]] == list(rows)
 
@@ -28,7 +28,7 @@ def test_the_list_has_every_board_with_its_preset(capsys):
     ("arguments", "cause"),
     [
         ("build ecpix -o OUT", "no board 'ecpix'; there are colorlight_5a75b, "),
-        ("build ecpix5 --preset huge -o OUT", "no preset 'huge'; there are tiny, "),
+        ("build ecpix5 --preset huge -o OUT", "no preset 'huge' for boards; there are ecp5-25, "),
         ("report OUT", "OUT: holds no board.json of fanin board build"),
         ("flash OUT", "OUT: holds no board.json of fanin board build"),
         ("ping 127.0.0.1:none", "'127.0.0.1:none' must be HOST or HOST:PORT"),
