@@ -1,0 +1,73 @@
+"""A node as a FuseSoC core (CAPI2): its files, and targets to lint it and to synthesise it by itself."""
+
+from __future__ import annotations
+
+import json
+
+from fanin import __version__
+from fanin.hdl.package.ip_xact import LIBRARY, VENDOR
+
+# The devices hold most nodes, and the pins of none: a node has more ports than a device has pins.
+_CORE = """CAPI=2:
+name: {vendor}:{library}:{module}:{version}
+description: {description}
+
+filesets:
+  rtl:
+    files: [{module}.v]
+    file_type: verilogSource
+  vivado:
+    files: [{module}.xdc]
+    file_type: xdc
+  quartus:
+    files: [{module}.sdc]
+    file_type: SDC
+  trellis:
+    files: [{module}.lpf]
+    file_type: LPF
+
+targets:
+  # What a core that depends on this one gets.
+  default:
+    filesets: [rtl]
+    toplevel: {module}
+
+  lint:
+    filesets: [rtl]
+    toplevel: {module}
+    default_tool: verilator
+    tools:
+      verilator:
+        mode: lint-only
+
+  # The node by itself: fusesoc run --target synth --tool vivado|quartus|trellis
+  synth:
+    filesets:
+      - rtl
+      - tool_vivado ? (vivado)
+      - tool_quartus ? (quartus)
+      - tool_trellis ? (trellis)
+    toplevel: {module}
+    default_tool: trellis
+    tools:
+      vivado:
+        part: xcu280-fsvh2892-2L-e
+        pnr: none
+      quartus:
+        family: Arria 10
+        device: 10AX115N3F40E2SG
+        pnr: none
+      trellis:
+        nextpnr_options: [--um5g-85k, --package, CABGA756, --speed, "8", --out-of-context]
+"""
+
+
+def core(module: str, description: str) -> str:
+    """The text of a ``.core`` file for a folder with the Verilog of ``module`` and its constraints."""
+    return _CORE.format(
+        vendor=VENDOR,
+        library=LIBRARY,
+        module=module,
+        version=__version__,
+        description=json.dumps(description, ensure_ascii=False),  # a string of JSON is one of YAML
+    )
