@@ -7,7 +7,8 @@ import json
 from fanin import __version__
 from fanin.hdl.package.ip_xact import LIBRARY, VENDOR
 
-# The devices hold most nodes, and the pins of none: a node has more ports than a device has pins.
+# A node has more ports than a device has pins, so that it is placed in its harness. No pin has a place, as no
+# board is meant: Vivado stops before the bitstream, which it would refuse.
 _CORE = """CAPI=2:
 name: {vendor}:{library}:{module}:{version}
 description: {description}
@@ -15,6 +16,9 @@ description: {description}
 filesets:
   rtl:
     files: [{module}.v]
+    file_type: verilogSource
+  harness:
+    files: [{module}_harness.v]
     file_type: verilogSource
   vivado:
     files: [{module}.xdc]
@@ -32,6 +36,7 @@ targets:
     filesets: [rtl]
     toplevel: {module}
 
+  # Generated Verilog leaves widths to the language, cases without a default, and comparisons that are constant.
   lint:
     filesets: [rtl]
     toplevel: {module}
@@ -39,15 +44,17 @@ targets:
     tools:
       verilator:
         mode: lint-only
+        verilator_options: [-Wno-WIDTH, -Wno-CASEINCOMPLETE, -Wno-CMPCONST, -Wno-UNSIGNED]
 
-  # The node by itself: fusesoc run --target synth --tool vivado|quartus|trellis
+  # The node by itself, in its harness: fusesoc run --target synth --tool vivado|quartus|trellis
   synth:
     filesets:
       - rtl
+      - harness
       - tool_vivado ? (vivado)
       - tool_quartus ? (quartus)
       - tool_trellis ? (trellis)
-    toplevel: {module}
+    toplevel: {module}_harness
     default_tool: trellis
     tools:
       vivado:
@@ -56,14 +63,13 @@ targets:
       quartus:
         family: Arria 10
         device: 10AX115N3F40E2SG
-        pnr: none
       trellis:
-        nextpnr_options: [--um5g-85k, --package, CABGA756, --speed, "8", --out-of-context]
+        nextpnr_options: [--um5g-85k, --package, CABGA756, --speed, "8", --lpf-allow-unconstrained]
 """
 
 
 def core(module: str, description: str) -> str:
-    """The text of a ``.core`` file for a folder with the Verilog of ``module`` and its constraints."""
+    """The text of a ``.core`` file. Verilog, harness and constraints of ``module`` are beside it."""
     return _CORE.format(
         vendor=VENDOR,
         library=LIBRARY,

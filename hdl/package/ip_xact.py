@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from fanin import __version__
 from fanin.hdl.bus.register_map import WORD_BITS, WORD_BYTES, Access, Register, RegisterMap
-from fanin.hdl.emit import FlatPort
+from fanin.hdl.package.harness import Port
 from fanin.hdl.package.interfaces import CLOCK, RESET, Interface, Protocol
 
 VENDOR, LIBRARY = "fanin", "node"
@@ -27,7 +27,7 @@ def component(
     *,
     name: str,
     description: str,
-    ports: Sequence[FlatPort],
+    ports: Sequence[Port],
     buses: Sequence[Interface],
     registers: RegisterMap | None,
     files: Mapping[str, Sequence[tuple[str, str]]],
@@ -102,7 +102,7 @@ def _add_parameters(parent: Element, values: Mapping[str, str]) -> None:
         _add(_child(parameters, "parameter"), name=name, value=value)
 
 
-def _add_model(root: Element, module: str, ports: Sequence[FlatPort]) -> None:
+def _add_model(root: Element, module: str, ports: Sequence[Port]) -> None:
     """The Verilog module and its ports."""
     model = _child(root, "model")
     _add(
@@ -114,15 +114,14 @@ def _add_model(root: Element, module: str, ports: Sequence[FlatPort]) -> None:
     instantiation = _child(_child(model, "instantiations"), "componentInstantiation")
     _add(instantiation, name=_VIEW, language="Verilog", moduleName=module)
     _add(_child(instantiation, "fileSetRef"), localName=_SOURCES)
-    wires = [(CLOCK, False, 1), (RESET, False, 1), *((p.name, p.output, len(p.value)) for p in ports)]
     parent = _child(model, "ports")
-    for name, output, width in wires:
-        port = _child(parent, "port")
-        _add(port, name=name)
-        wire = _child(port, "wire")
-        _add(wire, direction="out" if output else "in")
-        if width > 1:
-            _add(_child(_child(wire, "vectors"), "vector"), left=width - 1, right=0)
+    for port in ports:
+        element = _child(parent, "port")
+        _add(element, name=port.name)
+        wire = _child(element, "wire")
+        _add(wire, direction="out" if port.output else "in")
+        if port.width > 1:
+            _add(_child(_child(wire, "vectors"), "vector"), left=port.width - 1, right=0)
 
 
 def _add_map(root: Element, registers: RegisterMap) -> None:

@@ -14,7 +14,8 @@ from fanin.hdl.emit import flat_ports
 from fanin.hdl.package.attributes import with_attributes
 from fanin.hdl.package.constraints import CONSTRAINTS
 from fanin.hdl.package.fusesoc import core
-from fanin.hdl.package.interfaces import Interface, interfaces
+from fanin.hdl.package.harness import Port, harness
+from fanin.hdl.package.interfaces import CLOCK, RESET, Interface, interfaces
 from fanin.hdl.package.ip_xact import component
 
 MARK, KEY = "package.json", "package"  #: what says that a folder is a package, and a key of it
@@ -27,7 +28,8 @@ def file_names(name: str) -> tuple[str, ...]:
     """What a package of that component holds, or may hold, beside its mark. Raises InputError."""
     catalog.entry_of(name)
     suffixes = ("v", *_REGISTERS, *CONSTRAINTS, "core")
-    return (IP_XACT, *(f"{catalog.module_of(name)}.{suffix}" for suffix in suffixes))
+    harness_file = f"{catalog.module_of(name)}_harness.v"
+    return (IP_XACT, harness_file, *(f"{catalog.module_of(name)}.{suffix}" for suffix in suffixes))
 
 
 def package(name: str, *, preset: str, settings: Mapping[str, str], clock_mhz: float) -> dict[str, str]:
@@ -37,6 +39,8 @@ def package(name: str, *, preset: str, settings: Mapping[str, str], clock_mhz: f
     registers = entry.registers(made) if entry.registers else None
     ports = flat_ports(made)
     buses = interfaces(ports)
+    wires = [Port(CLOCK, 1, False), Port(RESET, 1, False)]
+    wires += [Port(port.name, len(port.value), port.output) for port in ports]
     rtl = {f"{module}.v": with_attributes(kept_verilog(made, name=module), module, buses)}
     clocks = {f"{module}.{suffix}": text(module, clock_mhz) for suffix, text in CONSTRAINTS.items()}
     maps = {}
@@ -50,11 +54,12 @@ def package(name: str, *, preset: str, settings: Mapping[str, str], clock_mhz: f
         IP_XACT: component(
             name=module,
             description=entry.summary,
-            ports=ports,
+            ports=wires,
             buses=buses,
             registers=registers,
             files={label: _typed(names) for label, names in sets.items() if names},
         ),
+        f"{module}_harness.v": harness(module, wires, name=f"{module}_harness"),
         f"{module}.core": core(module, entry.summary),
     }
     files = rtl | maps | clocks | described
