@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from fanin.cli.cache import add_no_cache
-from fanin.cli.output import Kind, check_directory, output_directory, print_json, table, write_file
+from fanin.cli.output import (
+    Kind,
+    check_directory,
+    is_kind,
+    open_kind,
+    output_directory,
+    print_json,
+    table,
+    write_file,
+)
 from fanin.cli.ranges import check_ranges
 from fanin.clock import CLOCK_MHZ
 from fanin.errors import InputError
@@ -126,8 +135,9 @@ def _package(args: argparse.Namespace, which: Mapping[str, Any]) -> int:
     from fanin.hdl.package import package
 
     folder = Path(args.package)
-    kind = Kind("package", package.MARK, package.KEY, package.file_names(args.name))
+    kind = Kind("package", package.MARK, package.KEY, package.file_names(args.name), option="--package")
     check_directory(folder, kind)  # before the minutes that a large node takes
+    _check_same(folder, kind, args.name)
     clock = CLOCK_MHZ if args.clock_mhz is None else args.clock_mhz
     files = package.package(args.name, **which, clock_mhz=clock)
     with output_directory(folder, kind) as scratch:
@@ -138,6 +148,14 @@ def _package(args: argparse.Namespace, which: Mapping[str, Any]) -> int:
     else:
         print(f"{args.package}: {', '.join(files)}", file=sys.stderr)
     return 0
+
+
+def _check_same(folder: Path, kind: Kind, name: str) -> None:
+    """Raise InputError for a package of another component, whose files would stay beside these."""
+    if is_kind(folder, kind):
+        there = open_kind(folder, kind, "fanin verilog").value[kind.key]
+        if there != name:
+            raise InputError(f"{folder}: holds a package of {there}; choose another {kind.option}")
 
 
 def _say(area: Area) -> None:
