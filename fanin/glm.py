@@ -55,6 +55,7 @@ class GlmConfig:
     label_width: int = LABEL_BITS * MICRO_BATCH  #: bits of the label port; a power of two, 32…256
     read_ahead: int = 512  #: words that a memory's reader asks for in advance; a power of two, 16…4096
     address_width: int = 64  #: bits of an address of samples and labels; 16…64
+    compact: bool = False  #: smaller and slower where speed is not needed: counters lie in a memory
     encap: Encap = Encap.L2
     protocol: Protocol = Protocol.P4SGD
     frac: int = DEFAULT_FRAC  #: fractional bits of weights, activations and gradients; 6…28
@@ -120,8 +121,8 @@ def _presets(*configs: GlmConfig) -> Mapping[str, GlmConfig]:
 
 
 def _board(name: str, *, lanes: int, depth: int, sample_fifo: int = 512) -> GlmConfig:
-    """A node for an ECP5 at 1 Gb/s, with its samples in block RAM; what is no parameter here is as small as it can
-    be without a pause: memory is near, and the network takes longer for a micro-batch than the loss unit.
+    """A node for an ECP5 at 1 Gb/s, samples in block RAM; what is no parameter here is as small as it can be
+    without a pause: memory is near, and the network takes longer for a micro-batch than the loss unit.
     """
     return GlmConfig(
         name=name,
@@ -133,6 +134,7 @@ def _board(name: str, *, lanes: int, depth: int, sample_fifo: int = 512) -> GlmC
         label_width=LABEL_BITS,
         read_ahead=16,
         address_width=32,
+        compact=True,
     )
 
 

@@ -157,8 +157,8 @@ class BlockMemory(wiring.Component):
     def _bursts(self, m: Module, row: Value, free: Value, host_read: Value) -> Value:
         """Answer bursts; the row that the read port is to put out next.
 
-        ``index`` has one bit more than beats need, so that it does not come round behind the end. A request waits
-        in ``held`` until the burst before it has its last beat.
+        ``index`` has one bit more than beats need, so that it does not come round behind the end. A request
+        waits in ``held`` until the burst before it has its last beat.
         """
         axi = self.axi
         unit = self.data_width // 8

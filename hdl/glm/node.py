@@ -153,7 +153,7 @@ class GlmNode(wiring.Component):
         config = self.config
         size = {"lanes": config.lanes, "depth": config.depth}
         return _Parts(
-            registers=RegisterFile(registers=node_registers(config)),
+            registers=RegisterFile(registers=node_registers(config), counters_in_memory=config.compact),
             control=NodeControl(),
             check=RunCheck(
                 depth=config.depth,
