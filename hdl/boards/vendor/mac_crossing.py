@@ -40,7 +40,8 @@ class MacCrossing(wiring.Component):
 
     Latency
     -------
-    A frame of one beat: 3 cycles of the source's clock or fewer, then 4 of the target's or fewer; to send, 2 more.
+    A crossing takes some cycles of the target's clock, as ``AsyncFIFOBuffered`` has them; the rest is the
+    store's and the guard's. One beat a cycle of the slower clock.
 
     Source
     ------
