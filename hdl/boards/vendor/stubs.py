@@ -1,0 +1,159 @@
+"""Empty Verilog modules with the ports of vendors' cores and cells: what a lint of a top needs in their place.
+
+Widths and names are those of the vendors' product guides, for the parameters that our scripts set. All inputs are
+there, and those outputs that a top may use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port of a stub."""
+
+    name: str
+    output: bool
+    width: int = 1
+
+    @property
+    def verilog(self) -> str:
+        """Its declaration."""
+        span = f" [{self.width - 1}:0]" if self.width > 1 else ""
+        return f"  {'output' if self.output else 'input'}{span} {self.name}"
+
+
+def stub(module: str, ports: Iterable[Port], parameters: Iterable[str] = ()) -> str:
+    """A module that does nothing."""
+    values = ",\n".join(f"  parameter {name} = 0" for name in parameters)
+    head = f"module {module} #(\n{values}\n) (" if values else f"module {module} ("
+    return head + "\n" + ",\n".join(port.verilog for port in ports) + "\n);\nendmodule\n"
+
+
+def _ports(inputs: str, outputs: str = "") -> Iterator[Port]:
+    """Ports by name, ``name:width`` where it is no single bit."""
+    for text, output in ((inputs, False), (outputs, True)):
+        for word in text.split():
+            name, _, width = word.partition(":")
+            yield Port(name, output, int(width or 1))
+
+
+def _axi(prefix: str, *, master: bool, write: str, read: str) -> Iterator[Port]:
+    """An AXI port: what its master drives in ``write`` and ``read``, and what answers, behind a bar."""
+    for text in (write, read):
+        forth, back = text.split("|")
+        for part, output in ((forth, master), (back, not master)):
+            for port in _ports(part):
+                yield Port(f"{prefix}{port.name}", output, port.width)
+
+
+def _axi4(prefix: str, *, master: bool, extra: str = "") -> Iterator[Port]:
+    """AXI4 of 256 bits with ids of 4, addresses of 64; ``extra`` signals of both address channels."""
+    address = "id:4 addr:64 len:8 size:3 burst:2 lock cache:4 prot:3 valid " + extra
+    forth = {channel: " ".join(channel + word for word in address.split()) for channel in ("aw", "ar")}
+    yield from _axi(
+        prefix,
+        master=master,
+        write=f"{forth['aw']} wdata:256 wstrb:32 wlast wvalid bready | awready wready bid:4 bresp:2 bvalid",
+        read=f"{forth['ar']} rready | arready rid:4 rdata:256 rresp:2 rlast rvalid",
+    )
+
+
+def _axi3_master(prefix: str) -> Iterator[Port]:
+    """What leaves AMD's protocol converter, and that a top uses."""
+    address = "id:4 addr:64 len:4 size:3 burst:2 valid"
+    forth = {channel: " ".join(channel + word for word in address.split()) for channel in ("aw", "ar")}
+    yield from _axi(
+        prefix,
+        master=True,
+        write=f"{forth['aw']} wdata:256 wstrb:32 wlast wvalid bready | awready wready bid:4 bresp:2 bvalid",
+        read=f"{forth['ar']} rready | arready rid:4 rdata:256 rresp:2 rlast rvalid",
+    )
+
+
+def _axi_lite(prefix: str) -> Iterator[Port]:
+    """AXI4-Lite, master."""
+    yield from _axi(
+        prefix,
+        master=True,
+        write="awaddr:32 awprot:3 awvalid wdata:32 wstrb:4 wvalid bready | awready wready bresp:2 bvalid",
+        read="araddr:32 arprot:3 arvalid rready | arready rdata:32 rresp:2 rvalid",
+    )
+
+
+def _hbm(*, readers: Iterable[int], others: Iterable[int]) -> Iterator[Port]:
+    """AMD PG276, two stacks of 4 GB, without APB registers; to ``readers`` no answer to a write is of use."""
+    others = set(others)
+    address = "ID:6 ADDR:33 LEN:4 SIZE:3 BURST:2 VALID"
+    for number in sorted({*readers, *others}):
+        answers = "AWREADY WREADY BID:6 BRESP:2 BVALID" if number in others else ""
+        forth = {channel: " ".join(channel + word for word in address.split()) for channel in ("AW", "AR")}
+        yield from _ports(f"AXI_{number:02}_ACLK AXI_{number:02}_ARESET_N")
+        yield from _axi(
+            f"AXI_{number:02}_",
+            master=False,
+            write=f"{forth['AW']} WDATA:256 WSTRB:32 WDATA_PARITY:32 WLAST WVALID BREADY | {answers}",
+            read=f"{forth['AR']} RREADY | ARREADY RID:6 RDATA:256 RRESP:2 RLAST RVALID",
+        )
+    for stack in range(2):
+        yield from _ports(
+            f"HBM_REF_CLK_{stack} APB_{stack}_PCLK APB_{stack}_PRESET_N",
+            f"apb_complete_{stack} DRAM_{stack}_STAT_CATTRIP",
+        )
+
+
+#: AMD PG203: CAUI-4 with AXI4-Stream and RS-FEC, transceivers inside, no AXI4-Lite.
+_CMAC = _ports(
+    "gt_ref_clk_p gt_ref_clk_n gt_rxp_in:4 gt_rxn_in:4 gt_loopback_in:12 gtwiz_reset_tx_datapath "
+    "gtwiz_reset_rx_datapath sys_reset init_clk rx_clk core_rx_reset core_tx_reset ctl_rx_enable ctl_rx_force_resync "
+    "ctl_rx_test_pattern ctl_tx_enable ctl_tx_test_pattern ctl_tx_send_idle ctl_tx_send_rfi ctl_tx_send_lfi "
+    "ctl_rx_rsfec_enable ctl_tx_rsfec_enable ctl_rx_rsfec_enable_correction ctl_rx_rsfec_enable_indication "
+    "ctl_rsfec_ieee_error_indication_mode tx_axis_tdata:512 tx_axis_tkeep:64 tx_axis_tlast tx_axis_tuser "
+    "tx_axis_tvalid tx_preamblein:56 core_drp_reset drp_clk drp_addr:10 drp_di:16 drp_en drp_we",
+    "gt_txp_out:4 gt_txn_out:4 gt_txusrclk2 usr_tx_reset usr_rx_reset stat_rx_aligned tx_axis_tready "
+    "rx_axis_tdata:512 rx_axis_tkeep:64 rx_axis_tlast rx_axis_tuser rx_axis_tvalid",
+)
+
+#: AMD PG195: 8 lanes, one channel each way.
+_XDMA = (
+    *_ports(
+        "sys_clk sys_clk_gt sys_rst_n pci_exp_rxp:8 pci_exp_rxn:8 usr_irq_req",
+        "pci_exp_txp:8 pci_exp_txn:8 axi_aclk axi_aresetn",
+    ),
+    *_axi4("m_axi_", master=True),
+    *_axi_lite("m_axil_"),
+)
+
+_AXI3 = (  # AMD PG059
+    *_ports("aclk aresetn"),
+    *_axi4("s_axi_", master=False, extra="region:4 qos:4"),
+    *_axi3_master("m_axi_"),
+)
+
+_XILINX_CELLS = {
+    "BUFG": stub("BUFG", _ports("I", "O")),
+    "BUFGCE": stub("BUFGCE", _ports("I CE", "O"), ["SIM_DEVICE"]),
+    "IBUF": stub("IBUF", _ports("I", "O")),
+    "IBUFDS": stub("IBUFDS", _ports("I IB", "O")),
+    "OBUFT": stub("OBUFT", _ports("I T", "O")),
+    "IBUFDS_GTE4": stub("IBUFDS_GTE4", _ports("I IB CEB", "O ODIV2")),
+    "FDPE": stub("FDPE", _ports("C CE PRE D", "Q"), ["INIT"]),
+}
+
+#: By board, the vendor's modules in its top.
+STUBS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "alveo_u280": MappingProxyType(
+            {
+                "fanin_cmac": stub("fanin_cmac", _CMAC),
+                "fanin_hbm": stub("fanin_hbm", _hbm(readers=range(17), others=[31])),
+                "fanin_xdma": stub("fanin_xdma", _XDMA),
+                "fanin_axi3": stub("fanin_axi3", _AXI3),
+                **_XILINX_CELLS,
+            }
+        ),
+    }
+)
