@@ -133,14 +133,33 @@ _AXI3 = (  # AMD PG059
     *_axi3_master("m_axi_"),
 )
 
+#: AMD UG953 and UG974.
 _XILINX_CELLS = {
     "BUFG": stub("BUFG", _ports("I", "O")),
-    "BUFGCE": stub("BUFGCE", _ports("I CE", "O"), ["SIM_DEVICE"]),
     "IBUF": stub("IBUF", _ports("I", "O")),
     "IBUFDS": stub("IBUFDS", _ports("I IB", "O")),
     "OBUFT": stub("OBUFT", _ports("I T", "O")),
-    "IBUFDS_GTE4": stub("IBUFDS_GTE4", _ports("I IB CEB", "O ODIV2")),
     "FDPE": stub("FDPE", _ports("C CE PRE D", "Q"), ["INIT"]),
+}
+_OUTPUTS = range(4)  # of an MMCM, those that are used
+_SERIES7_CELLS = {
+    "MMCME2_BASE": stub(
+        "MMCME2_BASE",
+        _ports("CLKIN1 RST PWRDWN CLKFBIN", "CLKFBOUT LOCKED " + " ".join(f"CLKOUT{n}" for n in _OUTPUTS)),
+        [
+            *("CLKIN1_PERIOD", "DIVCLK_DIVIDE", "CLKFBOUT_MULT_F", "CLKOUT0_DIVIDE_F"),
+            *(f"CLKOUT{n}_DIVIDE" for n in _OUTPUTS if n),
+            *(f"CLKOUT{n}_PHASE" for n in _OUTPUTS),
+        ],
+    ),
+    "IDELAYCTRL": stub("IDELAYCTRL", _ports("REFCLK RST")),
+    "IDELAYE2": stub(
+        "IDELAYE2",
+        _ports("IDATAIN DATAIN C CE INC LD LDPIPEEN CINVCTRL CNTVALUEIN:5 REGRST", "DATAOUT"),
+        ["IDELAY_TYPE", "IDELAY_VALUE", "DELAY_SRC"],
+    ),
+    "IDDR": stub("IDDR", _ports("C CE D R S", "Q1 Q2"), ["DDR_CLK_EDGE"]),
+    "ODDR": stub("ODDR", _ports("C CE D1 D2 R S", "Q"), ["DDR_CLK_EDGE"]),
 }
 
 #: By board, the vendor's modules in its top.
@@ -152,8 +171,10 @@ STUBS: Mapping[str, Mapping[str, str]] = MappingProxyType(
                 "fanin_hbm": stub("fanin_hbm", _hbm(readers=range(17), others=[31])),
                 "fanin_xdma": stub("fanin_xdma", _XDMA),
                 "fanin_axi3": stub("fanin_axi3", _AXI3),
+                "IBUFDS_GTE4": stub("IBUFDS_GTE4", _ports("I IB CEB", "O ODIV2")),
                 **_XILINX_CELLS,
             }
         ),
+        "genesys2": MappingProxyType({**_SERIES7_CELLS, **_XILINX_CELLS}),
     }
 )
