@@ -13,17 +13,18 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class Port:
-    """A port of a stub."""
+    """A port of a stub; ``output`` is None for one that goes both ways."""
 
     name: str
-    output: bool
+    output: bool | None
     width: int = 1
 
     @property
     def verilog(self) -> str:
         """Its declaration."""
         span = f" [{self.width - 1}:0]" if self.width > 1 else ""
-        return f"  {'output' if self.output else 'input'}{span} {self.name}"
+        way = {True: "output", False: "input", None: "inout"}[self.output]
+        return f"  {way}{span} {self.name}"
 
 
 def stub(module: str, ports: Iterable[Port], parameters: Iterable[str] = ()) -> str:
@@ -162,6 +163,38 @@ _SERIES7_CELLS = {
     "ODDR": stub("ODDR", _ports("C CE D1 D2 R S", "Q"), ["DDR_CLK_EDGE"]),
 }
 
+#: Intel UG-01172, 40GbE with Avalon-ST and an internal MAC PLL, as Intel's own example instantiates it.
+_ETH40 = _ports(
+    "reset_async clk_ref rx_serial:4 tx_serial_clk:4 tx_pll_locked clk_status reset_status status_addr:16 "
+    "status_read status_write status_writedata:32 reconfig_clk reconfig_reset reconfig_read reconfig_write "
+    "reconfig_address:12 reconfig_writedata:32 l4_tx_data:256 l4_tx_empty:5 l4_tx_startofpacket l4_tx_endofpacket "
+    "l4_tx_valid l4_tx_error",
+    "tx_serial:4 clk_txmac clk_rxmac rx_pcs_ready l4_tx_ready l4_rx_data:256 l4_rx_empty:5 l4_rx_endofpacket "
+    "l4_rx_valid l4_rx_error:6",
+)
+_ATX = _ports("pll_refclk0 pll_powerdown mcgb_rst", "pll_locked mcgb_serial_clk")  # Intel UG-01143
+
+#: What Platform Designer makes of ``system.tcl``: a port is called by its interface and its role.
+_SYSTEM = (
+    *_ports(
+        "clk_clk reset_reset_n ddr_pll_ref_clk_clk ddr_oct_oct_rzqin memory_address:28 memory_burstcount:5 memory_read "
+        "memory_write memory_writedata:256 memory_byteenable:32 memory_debugaccess registers_waitrequest "
+        "registers_readdata:32 registers_readdatavalid",
+        "core_clk_clk core_reset_reset_n memory_waitrequest memory_readdata:256 memory_readdatavalid "
+        "registers_address:12 registers_read registers_write registers_writedata:32 registers_byteenable:4 "
+        "ddr_mem_mem_ck ddr_mem_mem_ck_n ddr_mem_mem_a:12 ddr_mem_mem_ba:3 ddr_mem_mem_cke ddr_mem_mem_cs_n "
+        "ddr_mem_mem_odt ddr_mem_mem_reset_n ddr_mem_mem_we_n ddr_mem_mem_ras_n ddr_mem_mem_cas_n ddr_mem_mem_dm:8",
+    ),
+    *(Port(f"ddr_mem_mem_{name}", None, width) for name, width in (("dqs", 8), ("dqs_n", 8), ("dq", 64))),
+)
+_SYNCHRONIZERS = {  # Intel's simulation library
+    "altera_std_synchronizer": stub("altera_std_synchronizer", _ports("clk reset_n din", "dout"), ["depth"]),
+    "altera_std_synchronizer_bundle": (
+        "module altera_std_synchronizer_bundle #(\n  parameter depth = 2,\n  parameter width = 1\n) (\n"
+        "  input clk,\n  input reset_n,\n  input [width-1:0] din,\n  output [width-1:0] dout\n);\nendmodule\n"
+    ),
+}
+
 #: By board, the vendor's modules in its top.
 STUBS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -176,5 +209,13 @@ STUBS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             }
         ),
         "genesys2": MappingProxyType({**_SERIES7_CELLS, **_XILINX_CELLS}),
+        "arria10_gx": MappingProxyType(
+            {
+                "fanin_system": stub("fanin_system", _SYSTEM),
+                "fanin_eth40": stub("fanin_eth40", _ETH40),
+                "fanin_atx": stub("fanin_atx", _ATX),
+                **_SYNCHRONIZERS,
+            }
+        ),
     }
 )
