@@ -164,6 +164,19 @@ class _Emission:
         return self.modules[key]
 
 
+def component_instance(component: wiring.Component, module: str) -> Instance:
+    """An instance of the Verilog module that :func:`emit_verilog` makes of a component, on its members.
+
+    Clock and reset are those of ``sync``.
+    """
+    # It is elaborated elsewhere, and has not been forgotten, as Amaranth would warn.
+    # Missing upstream (0.5): a public way to say so.
+    component._MustUse__used = True
+    connections = [("o" if port.output else "i", port.name, port.value) for port in flat_ports(component)]
+    reset = ResetSignal(allow_reset_less=True)
+    return Instance(module, ("i", "clk", ClockSignal()), ("i", "rst", reset), *connections)
+
+
 _Assign = type(Signal().eq(0))  # Amaranth does not export its name
 _emission: ContextVar[_Emission | None] = ContextVar("emission", default=None)
 
@@ -173,19 +186,13 @@ class _SharedInstance(Elaboratable):
 
     def __init__(self, component: wiring.Component, module: str):
         self._component, self._module = component, module
-        # It is elaborated through its first equal, and has not been forgotten, as Amaranth would warn.
-        # Missing upstream (0.5): a public way to say so.
-        component._MustUse__used = True
+        component._MustUse__used = True  # as in component_instance
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._component, name)
 
     def elaborate(self, platform: Any) -> Instance:
-        connections = [
-            ("o" if port.output else "i", port.name, port.value) for port in flat_ports(self._component)
-        ]
-        reset = ResetSignal(allow_reset_less=True)
-        instance = Instance(self._module, ("i", "clk", ClockSignal()), ("i", "rst", reset), *connections)
+        instance = component_instance(self._component, self._module)
         inserted_reset = Signal(name=f"{self._module}_rst", init=1)
         instance.add_statements("sync", inserted_reset.eq(0))  # step 1 of _connect_resets
         return instance
