@@ -137,9 +137,9 @@ class BoardModel:
         """The reply to a frame whose destination is the board, without padding; None if there is none."""
         if len(frame) > MAX_FRAME:
             return None
-        frame = frame.ljust(UDP_PAYLOAD_AT, b"\0")
         if unpack_fields(ETHERNET, frame)["ethertype"] == ETHERTYPE_ARP:
             return self._arp(frame)
+        frame = frame.ljust(UDP_PAYLOAD_AT, b"\0")
         ip = unpack_fields(IPV4, frame[IP_AT:])
         if internet_checksum(frame[IP_AT:REST_AT]) or IP_AT + ip["length"] > len(frame):
             self.counters["malformed"] += 1
@@ -151,6 +151,8 @@ class BoardModel:
         return self._datagram(inside, sender, now)
 
     def _arp(self, frame: bytes) -> bytes | None:
+        if len(frame) < IP_AT + byte_length(ARP):
+            return None
         arp = unpack_fields(ARP, frame[IP_AT:])
         form = tuple(arp[name] for name in ("hardware", "protocol", "hardware_bytes", "protocol_bytes"))
         if form != (HARDWARE_ETHERNET, ETHERTYPE_IPV4, MAC_BYTES, IPV4_BYTES):
