@@ -63,17 +63,17 @@ class BoardTop(Elaboratable):
         m.submodules.node = node = BoardNode(
             config=self.config, identity=self.identity, core_hz=round(dividers.core_mhz * 1e6)
         )
-        self._receive_clock(m, platform, pins)
+        platform.add_clock_constraint(port.rx_clk.io, RX_HZ)
+        self._receive_clock(m, pins)
         self._mac(m, pins, node)
         self._phy_reset(m, port, dividers.core_mhz)
         _leds(m, platform, node.leds)
         return m
 
-    def _receive_clock(self, m: Module, platform: Any, pins: RgmiiPins) -> None:
+    def _receive_clock(self, m: Module, pins: RgmiiPins) -> None:
         """The domain ``rx`` is the PHY's clock, in reset as long as the core."""
         m.domains += ClockDomain("rx")
         m.d.comb += ClockSignal("rx").eq(pins.rx_clock)
-        platform.add_clock_constraint(pins.rx_clock, RX_HZ)
         m.submodules.rx_reset = ResetSynchronizer(ResetSignal("sync"), domain="rx")
 
     def _mac(self, m: Module, pins: RgmiiPins, node: BoardNode) -> None:
