@@ -140,6 +140,12 @@ class BoardClient:
         finally:
             self.close()
 
+    @property
+    def local_host(self) -> str:
+        """The address of this host that the board is spoken to from."""
+        local: str = self._socket.getsockname()[0]
+        return local
+
     def close(self) -> None:
         """Close the socket; the board stays held until it has heard nothing for a minute."""
         self._socket.close()
