@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """An AXI4-Lite master that is bounded, and a decoder for several slaves: against slaves that pause and fail."""
 
 import random
