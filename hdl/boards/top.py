@@ -24,7 +24,7 @@ from fanin.hdl.boards.board import Board
 from fanin.hdl.boards.clocks import Ecp5Clocks, choose_dividers
 from fanin.hdl.boards.identity import Identity
 from fanin.hdl.boards.node import MAC_WIDTH, BoardNode
-from fanin.hdl.boards.registers import LEDS
+from fanin.hdl.boards.registers import Leds
 from fanin.hdl.boards.rgmii_pins import RgmiiPins
 from fanin.hdl.net.ethernet.mac import EthernetMac
 from fanin.hdl.net.ethernet.rgmii import RgmiiReceiver, RgmiiTransmitter, Speed
@@ -34,7 +34,7 @@ RX_HZ = 125e6
 PHY_RESET_MS = 20  # more than any PHY here asks for
 
 #: Where boards have LEDs: resource, its subsignals, how many. The first that a board has is taken.
-_LED_RESOURCES = (("led", len(LEDS)), ("rgb_led", len(LEDS)))
+_LED_RESOURCES = (("led", len(Leds.members)), ("rgb_led", len(Leds.members)))
 
 
 class BoardTop(Elaboratable):
@@ -67,7 +67,7 @@ class BoardTop(Elaboratable):
         self._receive_clock(m, pins)
         self._mac(m, pins, node)
         self._phy_reset(m, port, dividers.core_mhz)
-        _leds(m, platform, node.leds)
+        _leds(m, platform, node.leds.as_value())
         return m
 
     def _receive_clock(self, m: Module, pins: RgmiiPins) -> None:
@@ -133,7 +133,7 @@ def _reset(m: Module, platform: Any) -> Any:
     return buffer.i
 
 
-def _leds(m: Module, platform: Any, leds: Signal) -> None:
+def _leds(m: Module, platform: Any, leds: Value) -> None:
     """As many as the board has, link first; a board with one shows a fault there, too."""
     for name, count in _LED_RESOURCES:
         found = []

@@ -166,7 +166,7 @@ class Boards:
             self.driver.check_identity(values)
         except ValueError as error:
             raise BoardError(f"board {client.host}: {error}") from None
-        names = ("own_mac", "own_ip", "host_mac_low", "host_mac_high", "host_ip")
+        names = ("own_mac", "own_ip", "holder_mac_low", "holder_mac_high", "holder")
         batch = Batch(board_registers(), base=BOARD)
         for name in names:
             batch.read(name)

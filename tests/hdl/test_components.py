@@ -16,6 +16,7 @@ from fanin.cnn_memory import Frames, StoreConfig
 from fanin.cnn_parts import Placement
 from fanin.codec import Bfp
 from fanin.glm import PRESETS
+from fanin.hdl.boards.identity import Identity
 from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.hdl.layers.network_port import EndShape
@@ -41,6 +42,7 @@ SMALL = {
     "beats": 4,
     "burst": 8,
     "capacity": 64,
+    "clock_hz": 1_000_000,
     "completions": 4,
     "config": PRESETS["tiny"],
     "connections": 3,
@@ -59,6 +61,7 @@ SMALL = {
     "groups": 2,
     "i": 2,
     "input_width": 8,
+    "identity": Identity(board=1, build=2, mac=3, ip=4),
     "inputs": 4,
     "interval": 5,
     "kinds": 2,

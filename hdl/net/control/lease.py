@@ -53,7 +53,7 @@ class LeaseKeeper(wiring.Component):
 
     Latency
     -------
-    2 cycles from a request to ``verdict``.
+    2 cycles from a request to ``verdict``, 1 from the end of a lease; ``lease_cycles`` from ``accept`` to that.
 
     Source
     ------
@@ -94,16 +94,15 @@ class LeaseKeeper(wiring.Component):
         ]
         of_known = Mux(ahead == 0, Verdict.REPEAT, Mux(ahead[-1], Verdict.STALE, Verdict.CARRY_OUT))
         of_other = Mux(held, Verdict.HELD, Mux(first, Verdict.CARRY_OUT, Verdict.UNKNOWN))
-        m.d.sync += self.verdict.eq(Mux(known, of_known, of_other))
+        was_held = Signal()  # in the verdict's eyes: a repeat at the last moment keeps the lease
+        m.d.sync += [self.verdict.eq(Mux(known, of_known, of_other)), was_held.eq(held)]
         m.d.comb += self.holder.eq(Mux(held, host, 0))
         m.d.sync += left.eq(left - 1)
         with m.If(left == 0):
             m.d.sync += held.eq(0)
         carries_out = self.verdict == Verdict.CARRY_OUT
         with m.If(self.accept & (carries_out | (self.verdict == Verdict.REPEAT))):
-            m.d.sync += left.eq(self.lease_cycles - 1)
-            with m.If(left == 0):  # at the last moment
-                m.d.sync += held.eq(held)
+            m.d.sync += [left.eq(self.lease_cycles - 2), held.eq(was_held)]
             with m.If(carries_out):
                 m.d.sync += [
                     lease.eq(self.lease),
