@@ -1,7 +1,7 @@
 """What a GLM node takes of an ECP5, from its parameters alone: at once, and within 15 % of nextpnr's count.
 
-Each part has a formula, linear in what it grows with, fitted to what ``fanin bench board-area`` measures. A LUT
-is one that nextpnr counts: a bit of a carry chain and its ends, and four for 16 words of 4 bits, are among them.
+Each part has a formula, linear in what it grows with, fitted to what ``fanin bench board-area`` measures. LUTs
+are those that nextpnr counts: bits of carry chains, their ends, and four for 16 words of 4 bits are among them.
 """
 
 from __future__ import annotations

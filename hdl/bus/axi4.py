@@ -154,9 +154,9 @@ class AXI4WriteSignature(_AXI4Signature):
         )
 
 
-def memory_signature(*, data_width: int, address_width: int) -> wiring.Signature:
+def memory_signature(*, data_width: int, address_width: int, id_width: int = 1) -> wiring.Signature:
     """All five channels of AXI4, as the master sees them: those of reading and those of writing."""
-    axi = {"data_width": data_width, "address_width": address_width}
+    axi = {"data_width": data_width, "address_width": address_width, "id_width": id_width}
     return wiring.Signature(dict(AXI4ReadSignature(**axi).members) | dict(AXI4WriteSignature(**axi).members))
 
 

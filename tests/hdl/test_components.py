@@ -19,6 +19,7 @@ from fanin.glm import PRESETS
 from fanin.hdl.codec.bfp.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.hdl.layers.network_port import EndShape
+from fanin.hdl.stream.packet import packet_layout
 from fanin.layers import ends, pointwise, window
 from fanin.layers.layer import Parallelism, Shape
 from fanin.layers.schedule import Raster, Schedule
@@ -66,6 +67,7 @@ SMALL = {
     "gradient_skews": PART.gradient_skews,
     "latency": 3,
     "layer": None,
+    "lease_cycles": 100,
     "mac_width": 64,
     "max_bytes": 34,
     "max_frame": 128,
@@ -82,6 +84,7 @@ SMALL = {
     "reads": (0, 0),
     "receive": True,
     "sections": (3, 2),
+    "regions": ((0x1000, 12), (0x2000, 8)),
     "registers": node_registers(PRESETS["tiny"]),
     "rings": PART.rings,
     "rounds": 3,
@@ -100,6 +103,7 @@ SMALL = {
     "slots": 4,
     "source": 2,
     "tag": 3,
+    "tail": 2,
     "target": 5,
     "trees": (((0, 0), (1, 1)),),
     "trains": True,
@@ -121,6 +125,7 @@ SMALL_OF_TYPE = {
     "RdmaConfig": RDMA_PRESETS["tiny"],
     "StoreConfig": StoreConfig(readers=(Frames(6, 2),), writers=(Frames(6, 2),), sections=(3, 2)),
     "Words": Words(256, Bfp(exponent=5)),
+    "data.StructLayout": packet_layout(32),
     "ends.SoftCrossLoss": ends.SoftCrossLoss(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Add": pointwise.Add(inputs=(FRAME, FRAME), gradient=True),
     "pointwise.Bias": pointwise.Bias(inputs=(FRAME,), gradient=True),

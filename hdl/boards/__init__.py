@@ -1,0 +1,1 @@
+"""Boards: what stands between a node and the pins of an FPGA card."""

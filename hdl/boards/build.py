@@ -1,0 +1,138 @@
+"""From a board's top to a bitstream: yosys, nextpnr and ecppack, run step by step where the build is.
+
+Amaranth writes the plan (sources, constraints, script). The steps are its own command lines, with the programs
+that were found; each leaves its log beside what it made.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fanin.errors import InputError, ToolFailed
+from fanin.hdl.boards.board import Board
+from fanin.tools import program, yosys
+
+NAME = "top"
+TIMING, NETLIST, ROUTED, BITSTREAM = f"{NAME}.timing.json", f"{NAME}.json", f"{NAME}.routed.json", f"{NAME}.bit"
+_LAST_LINES = 5
+_INSTALL = "pip install 'fanin[boards]'"
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The programs that make an ECP5's bitstream."""
+
+    yosys: str
+    nextpnr: str
+    ecppack: str
+
+    @classmethod
+    def find(cls) -> Tools:
+        """A native nextpnr on PATH is faster than the wheel's, and goes first.
+
+        Raises InputError where a program is missing.
+        """
+        return cls(
+            os.environ.get("YOSYS") or shutil.which("yosys") or yosys(),
+            *(
+                shutil.which(name) or program(f"yowasp-{name}", _INSTALL)
+                for name in ("nextpnr-ecp5", "ecppack")
+            ),
+        )
+
+    def versions(self) -> dict[str, str]:
+        """What each says of itself."""
+        return {
+            "yosys": _version(self.yosys, "-V"),
+            "nextpnr": f"{Path(self.nextpnr).name} {_version(self.nextpnr, '--version')}",
+        }
+
+
+def _version(path: str, option: str) -> str:
+    said = subprocess.run([path, option], capture_output=True, text=True, timeout=300)
+    found = re.search(r"(?:Yosys |Version nextpnr-)([\w.+-]+)", said.stdout + said.stderr)
+    return found[1] if found else "unknown"
+
+
+def make_plan(board: Board, top: Any, *, seed: int) -> Any:
+    """Amaranth's ``BuildPlan`` of a top on a board, for place and route that starts from ``seed``."""
+    platform = board.make_platform()
+    options = f"--seed {seed} --report {TIMING} --write {ROUTED} --timing-allow-fail"
+    # The names of nets are what a report finds its Components by.
+    return platform.prepare(top, NAME, nextpnr_opts=options, ecppack_opts="--compress", emit_src=False)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One program of a build, as the plan calls it."""
+
+    title: str
+    command: list[str]
+    makes: str
+
+
+def steps(plan: Any, tools: Tools) -> Iterator[Step]:
+    """The steps of a plan, in order."""
+    titles = {
+        "yosys": ("synthesis", NETLIST),
+        "nextpnr": ("place and route", ROUTED),
+        "ecppack": ("packing", BITSTREAM),
+    }
+    for line in plan.files[f"{plan.script}.sh"].splitlines():
+        words = shlex.split(line)
+        found = re.match(r"\"?\$(YOSYS|NEXTPNR|ECPPACK)", line)
+        if found:
+            tool = found[1].lower()
+            title, makes = titles[tool]
+            yield Step(title, [getattr(tools, tool), *words[1:]], makes)
+
+
+def run_step(step: Step, folder: Path, *, timeout: float, tick: Callable[[float], None] | None = None) -> None:
+    """Run a step in its folder; ``tick`` hears every second how many have gone.
+
+    Raises ToolFailed with the program's last lines, or where it outlasts ``timeout`` seconds.
+    """
+    log = folder / f"{Path(step.command[0]).name}.log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(step.command, cwd=folder, stdout=file, stderr=subprocess.STDOUT)
+        try:
+            _wait(process, step, timeout, tick)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    if process.returncode or not (folder / step.makes).exists():
+        said = " / ".join(log.read_text(errors="replace").strip().splitlines()[-_LAST_LINES:])
+        raise ToolFailed(f"{step.title} failed: {said or f'exit {process.returncode}'}")
+
+
+def _wait(
+    process: subprocess.Popen[bytes], step: Step, timeout: float, tick: Callable[[float], None] | None
+) -> None:
+    for second in range(int(timeout)):
+        if tick:
+            tick(second)
+        try:
+            process.wait(1)
+            return
+        except subprocess.TimeoutExpired:
+            pass
+    raise ToolFailed(f"{step.title} did not end within {timeout:,.0f} s")
+
+
+def extract(plan: Any, folder: Path) -> None:
+    """Write the files of a plan. Raises InputError where the folder cannot be written."""
+    for name, content in plan.files.items():
+        path = folder / name
+        try:
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror}") from None

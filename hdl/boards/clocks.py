@@ -1,0 +1,127 @@
+"""The PLL of an ECP5: the clocks of core and transmitter, from whatever oscillator the board has.
+
+Limits: Lattice FPGA-DS-02012, "sysCLOCK PLL Timing".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from amaranth import ClockDomain, ClockSignal, Elaboratable, Instance, Module, Signal
+from amaranth.lib.cdc import ResetSynchronizer
+
+VCO_MHZ = (400, 800)
+PHASE_MHZ = (10, 400)  # what the phase detector compares
+MAX_OUTPUT_MHZ = 400
+DIVIDERS = range(1, 129)
+TX_MHZ = 125
+
+
+@dataclass(frozen=True)
+class Dividers:
+    """Of the PLL: input, feedback, and those of the VCO for feedback, transmitter and core."""
+
+    input: int
+    feedback: int
+    loop: int
+    tx: int
+    core: int
+    vco_mhz: Fraction
+
+    @property
+    def core_mhz(self) -> float:
+        """The core's clock."""
+        return float(self.vco_mhz / self.core)
+
+
+def choose_dividers(oscillator_mhz: float, core_mhz: float) -> Dividers:
+    """The fastest core of at most ``core_mhz`` beside a transmitter of exactly 125 MHz.
+
+    Raises ValueError where there is none.
+    """
+    found = _choices(Fraction(oscillator_mhz), Fraction(core_mhz))
+    best = max(found, key=lambda dividers: dividers.core_mhz, default=None)
+    if best is None:
+        raise ValueError(f"no PLL makes {TX_MHZ} MHz and at most {core_mhz} MHz of {oscillator_mhz} MHz")
+    return best
+
+
+def _choices(oscillator: Fraction, core_mhz: Fraction) -> Iterator[Dividers]:
+    """All that the PLL can do, each with the largest feedback's divider."""
+    for divide in DIVIDERS:
+        phase = oscillator / divide
+        if not PHASE_MHZ[0] <= phase <= PHASE_MHZ[1]:
+            continue
+        for multiple in range(1, int(VCO_MHZ[1] / phase) + 1):
+            vco = phase * multiple
+            tx = vco / TX_MHZ
+            core = -(-vco // core_mhz)
+            loops = [n for n in DIVIDERS if multiple % n == 0 and vco / n <= MAX_OUTPUT_MHZ]
+            if VCO_MHZ[0] <= vco and tx.denominator == 1 and core in DIVIDERS and loops:
+                yield Dividers(divide, multiple // loops[0], loops[0], int(tx), int(core), vco)
+
+
+class Ecp5Clocks(Elaboratable):
+    """The domains ``sync`` (the core's) and ``tx`` (125 MHz), held in reset until the PLL has locked.
+
+    Parameters
+    ----------
+    ``oscillator`` : Signal, the board's clock as it comes from its pin
+    ``reset`` : Value, 1 while the board's reset is pressed
+    ``dividers`` : Dividers
+    """
+
+    def __init__(self, *, oscillator: Any, reset: Any, dividers: Dividers):
+        self._oscillator = oscillator
+        self._reset = reset
+        self.dividers = dividers
+
+    def elaborate(self, platform: Any) -> Module:
+        """The feedback is a clock of its own, so that neither of the two others limits the VCO."""
+        m = Module()
+        d = self.dividers
+        locked, loop = Signal(), Signal()
+        for domain in ("sync", "tx"):
+            m.domains += ClockDomain(domain)
+            m.submodules[f"{domain}_reset"] = ResetSynchronizer(~locked, domain=domain)
+        m.submodules.pll = Instance(
+            "EHXPLLL",
+            ("a", "FREQUENCY_PIN_CLKOS", f"{TX_MHZ}"),
+            ("a", "FREQUENCY_PIN_CLKOS2", f"{d.core_mhz:.6f}"),
+            ("a", "ICP_CURRENT", "12"),
+            ("a", "LPF_RESISTOR", "8"),
+            p_CLKI_DIV=d.input,
+            p_CLKFB_DIV=d.feedback,
+            p_FEEDBK_PATH="CLKOP",
+            p_CLKOP_ENABLE="ENABLED",
+            p_CLKOP_DIV=d.loop,
+            p_CLKOP_CPHASE=d.loop - 1,
+            p_CLKOP_FPHASE=0,
+            p_CLKOS_ENABLE="ENABLED",
+            p_CLKOS_DIV=d.tx,
+            p_CLKOS_CPHASE=d.tx - 1,
+            p_CLKOS_FPHASE=0,
+            p_CLKOS2_ENABLE="ENABLED",
+            p_CLKOS2_DIV=d.core,
+            p_CLKOS2_CPHASE=d.core - 1,
+            p_CLKOS2_FPHASE=0,
+            i_CLKI=self._oscillator,
+            i_CLKFB=loop,
+            i_RST=self._reset,
+            i_STDBY=0,
+            i_PHASESEL0=0,
+            i_PHASESEL1=0,
+            i_PHASEDIR=1,
+            i_PHASESTEP=1,
+            i_PHASELOADREG=1,
+            i_PLLWAKESYNC=0,
+            i_ENCLKOP=0,
+            o_CLKOP=loop,
+            o_CLKOS=ClockSignal("tx"),
+            o_CLKOS2=ClockSignal("sync"),
+            o_LOCK=locked,
+        )
+        return m

@@ -1,0 +1,47 @@
+"""Colorlight i9 V7.2, which amaranth-boards has not: a LED card's module with an ECP5-45 and two gigabit PHYs.
+
+Pins as github.com/wuxx/Colorlight-FPGA-Projects documents them.
+"""
+
+from typing import ClassVar
+
+from amaranth.build import Attrs, Clock, Pins, PinsN, Resource, Subsignal
+from amaranth.vendor import LatticeECP5Platform
+
+_IO = Attrs(IO_TYPE="LVCMOS33")
+
+
+def _rgmii(number: int, clocks: str, rx: str, tx: str) -> Resource:
+    """A Broadcom B50612D; ``rx`` and ``tx`` list the control pin and then the data."""
+    tx_clock, rx_clock = clocks.split()
+    (rx_ctl, *rx_data), (tx_ctl, *tx_data) = rx.split(), tx.split()
+    return Resource(
+        "eth_rgmii",
+        number,
+        Subsignal("rst", PinsN("P4", dir="o")),
+        Subsignal("mdc", Pins("N5", dir="o")),
+        Subsignal("mdio", Pins("P5", dir="io")),
+        Subsignal("tx_clk", Pins(tx_clock, dir="o")),
+        Subsignal("tx_ctl", Pins(tx_ctl, dir="o")),
+        Subsignal("tx_data", Pins(" ".join(tx_data), dir="o")),
+        Subsignal("rx_clk", Pins(rx_clock, dir="i")),
+        Subsignal("rx_ctl", Pins(rx_ctl, dir="i")),
+        Subsignal("rx_data", Pins(" ".join(rx_data), dir="i")),
+        _IO,
+    )
+
+
+class ColorlightI9Platform(LatticeECP5Platform):  # type: ignore[misc]
+    """Clock, LED and the two Ethernet ports."""
+
+    device = "LFE5U-45F"
+    package = "BG381"
+    speed = "6"
+    default_clk = "clk25"
+    resources: ClassVar = [
+        Resource("clk25", 0, Pins("P3", dir="i"), Clock(25e6), _IO),
+        Resource("led", 0, PinsN("L2", dir="o"), _IO),
+        _rgmii(0, "G1 H2", rx="P2 K2 L1 N1 P1", tx="K1 G2 H1 J1 J3"),
+        _rgmii(1, "U19 L19", rx="M20 P20 N19 N20 M19", tx="P19 U20 T19 T20 R20"),
+    ]
+    connectors: ClassVar = []

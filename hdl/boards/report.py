@@ -1,0 +1,159 @@
+"""What place and route reached: clocks, worst paths, what is used and by which Component."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fanin.errors import InputError
+from fanin.hdl.boards.build import ROUTED, TIMING
+
+#: What is counted, by nextpnr's name.
+RESOURCES = {
+    "TRELLIS_COMB": "LUT4",
+    "TRELLIS_FF": "flip-flops",
+    "DP16KD": "block RAMs",
+    "MULT18X18D": "multipliers",
+}
+#: The clock domain behind a net's name; BoardTop names them so.
+DOMAINS = {"clk": "sync", "clocks.tx_clk": "tx", "pins.rx_clock": "rx"}
+DEPTH = 3  # names of a Component's path that a table has
+_CELL = re.compile(r"_(?:TRELLIS|LUT4|PFUMX|L6MUX|CCU2C|DP16KD|MULT|DPR16|\$).*$|\$.*$")
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A clock domain: what was asked and what was reached, in MHz."""
+
+    domain: str
+    asked: float
+    reached: float
+
+    @property
+    def met(self) -> bool:
+        """Whether it may run as it does."""
+        return self.reached >= self.asked
+
+    @property
+    def slack_ns(self) -> float:
+        """Of a period; below 0 where it is missed."""
+        return 1000 / self.asked - 1000 / self.reached
+
+
+@dataclass(frozen=True)
+class TimingPath:
+    """A worst path: its clock, the registers at its ends as Components name them, and its nanoseconds."""
+
+    domain: str
+    start: str
+    end: str
+    logic_ns: float
+    routing_ns: float
+    levels: int
+
+    def __str__(self) -> str:
+        total = self.logic_ns + self.routing_ns
+        return (
+            f"{self.start} -> {self.end} ({self.domain}): {total:.1f} ns, "
+            f"{self.logic_ns:.1f} in {self.levels} cells and {self.routing_ns:.1f} on wires"
+        )
+
+
+@dataclass(frozen=True)
+class Placed:
+    """All of it."""
+
+    clocks: tuple[Clock, ...]
+    paths: tuple[TimingPath, ...]
+    used: Mapping[str, tuple[int, int]]  #: of what there is, by resource
+    components: Mapping[str, Mapping[str, int]]  #: used by Component
+
+    def as_json(self) -> dict[str, Any]:
+        """The report, as report.json has it."""
+        return {
+            "clocks": {
+                clock.domain: {
+                    "asked_mhz": clock.asked,
+                    "reached_mhz": round(clock.reached, 2),
+                    "slack_ns": round(clock.slack_ns, 3),
+                }
+                for clock in self.clocks
+            },
+            "used": {name: {"used": used, "of": there} for name, (used, there) in self.used.items()},
+            "components": self.components,
+            "paths": [str(path) for path in self.paths],
+        }
+
+
+def domain_of(net: str) -> str:
+    """The clock domain of a clock's net as nextpnr names it."""
+    name = net.removeprefix("posedge ").removeprefix("negedge ").removeprefix("$glbnet$")
+    return DOMAINS.get(name, name)
+
+
+def component_of(cell: str) -> str:
+    """The path of the Component, and the signal in it, that a cell's name begins with."""
+    return _CELL.sub("", cell.replace("\\", ""))
+
+
+def read_report(folder: Path) -> Placed:
+    """What nextpnr wrote into a build. Raises InputError where it has not."""
+    try:
+        timing = json.loads((folder / TIMING).read_text())
+        cells = json.loads((folder / ROUTED).read_text())["modules"]
+    except OSError as error:
+        raise InputError(f"{error.filename}: {error.strerror}; fanin board build writes it") from None
+    except (ValueError, KeyError) as error:
+        raise InputError(f"{folder}: no report of nextpnr ({error})") from None
+    clocks = tuple(
+        Clock(domain_of(name), figures["constraint"], figures["achieved"])
+        for name, figures in timing["fmax"].items()
+    )
+    (top,) = cells.values()
+    return Placed(
+        clocks=clocks,
+        paths=tuple(_paths(timing["critical_paths"])),
+        used={
+            title: (timing["utilization"][name]["used"], timing["utilization"][name]["available"])
+            for name, title in RESOURCES.items()
+        },
+        components=_by_component(top["cells"]),
+    )
+
+
+def _paths(paths: list[dict[str, Any]]) -> list[TimingPath]:
+    """The worst path within each domain."""
+    found = []
+    for path in paths:
+        if path["from"] != path["to"]:
+            continue
+        parts = path["path"]
+        routing = sum(part["delay"] for part in parts if part["type"] == "routing")
+        logic = sum(part["delay"] for part in parts if part["type"] != "routing")
+        found.append(
+            TimingPath(
+                domain_of(path["from"]),
+                component_of(parts[0]["from"]["cell"]),
+                component_of(parts[-1]["to"]["cell"]),
+                logic,
+                routing,
+                sum(part["type"] == "logic" for part in parts),
+            )
+        )
+    return found
+
+
+def _by_component(cells: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """Cells of each resource by the first names of their path."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, cell in cells.items():
+        title = RESOURCES.get(cell["type"])
+        if title:
+            *path, _ = component_of(name).split(".")
+            found[".".join(path[:DEPTH]) or "top"][title] += 1
+    return {name: dict(counts) for name, counts in sorted(found.items())}

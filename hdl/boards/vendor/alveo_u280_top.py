@@ -1,0 +1,290 @@
+"""The top of an Alveo U280: a GLM node with HBM, 100 Gb/s Ethernet and PCIe around it.
+
+The cores are AMD's; Vivado makes them (``cores.tcl``), here they are instances by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from amaranth import Cat, ClockDomain, ClockSignal, Const, Elaboratable, Instance, Module, ResetSignal, Signal, Value
+from amaranth.lib import io, wiring
+from amaranth.lib.cdc import FFSynchronizer, ResetSynchronizer
+
+from fanin.hdl.boards.vendor.axi_slice import AxiSlice
+from fanin.hdl.boards.vendor.mac_crossing import MacCrossing
+from fanin.hdl.bus.axi4 import AXI4LiteSignature, memory_signature
+from fanin.hdl.emit import component_instance
+from fanin.hdl.glm.node import GlmNode
+from fanin.hdl.stream.buffer import RegisterSlice
+from fanin.hdl.stream.connect import connect_typed
+
+MAC_BITS = 512  # of CMAC's user interface
+PORT_BITS = 256  # of an HBM port
+HBM_ADDRESS_BITS = 33  # 8 GB
+HBM_ID_BITS = 6
+HOST_PORT = 31  # HBM's port nearest to PCIe
+MAX_FRAME = 256  # bytes; an aggregation packet has fewer
+_AXI_READ = ("araddr", "arburst", "arid", "arlen", "arsize", "arvalid")
+_AXI_WRITE = ("awaddr", "awburst", "awid", "awlen", "awsize", "awvalid")
+
+
+def check_node(node: GlmNode) -> None:
+    """Raise ValueError unless the cores' widths are the node's."""
+    config = node.config
+    for name, value, limit in (
+        ("port_bits", config.port_bits, PORT_BITS),
+        ("mac_width", config.mac_width, MAC_BITS),
+    ):
+        if value != limit:
+            raise ValueError(f"{name} must be {limit} on an Alveo U280, not {value!r}")
+
+
+class AlveoU280Top(Elaboratable):
+    """A node, instantiated as the Verilog module ``module``, and all that the card's pins need.
+
+    Domains: ``sync``, PCIe's 250 MHz, with the node; ``tx`` and ``rx``, the MAC's 322.265625 MHz; ``init``, the
+    card's 100 MHz, which resets and calibrates the cores.
+    """
+
+    def __init__(self, *, node: GlmNode, module: str):
+        check_node(node)
+        self.node = node
+        self.module = module
+
+    def elaborate(self, platform: Any) -> Module:
+        """Clocks, then what stands left, right and below of the node."""
+        m = Module()
+        self._reset = Signal()  # of the host's bus, low while it is reset
+        self._calibrated = Signal()
+        m.submodules.node = component_instance(self.node, self.module)
+        pcie = platform.request("pcie", 0, dir="-")
+        self._clocks(m, platform.request("clk100", 0, dir="-"), pcie)
+        dma = self._host(m, pcie)
+        self._memory(m, platform.request("hbm_cattrip", 0, dir="-"), dma)
+        self._network(m, platform.request("qsfp", 0, dir="-"))
+        return m
+
+    def _clocks(self, m: Module, clk100: Any, pcie: Any) -> None:
+        """``sync`` is reset until PCIe and HBM are there."""
+        for domain in ("sync", "tx", "rx", "init"):
+            m.domains += ClockDomain(domain)
+        m.submodules.board_clock = board_clock = io.Buffer("i", clk100)
+        m.submodules.board_buffer = Instance("BUFG", i_I=board_clock.i, o_O=ClockSignal("init"))
+        m.submodules.pcie_reset = perst = io.Buffer("i", pcie.rst)
+        self._perst = perst.i
+        m.submodules.init_reset = ResetSynchronizer(perst.i, domain="init")
+        m.submodules.core_reset = ResetSynchronizer(~self._reset | ~self._calibrated, domain="sync")
+
+    def _host(self, m: Module, pcie: Any) -> Any:
+        """PCIe: its AXI4-Lite to the node's registers over one border; returns the port that loads HBM."""
+        clock, clock_gt = Signal(), Signal()
+        m.submodules.pcie_clock = Instance(
+            "IBUFDS_GTE4", i_I=pcie.clk.p, i_IB=pcie.clk.n, i_CEB=0, o_O=clock_gt, o_ODIV2=clock
+        )
+        dma = memory_signature(data_width=PORT_BITS, address_width=64, id_width=4).create()
+        registers = AXI4LiteSignature(address_width=32).create()
+        # Neither channel of XDMA has these.
+        absent = {"arqos", "awqos"}
+        m.submodules.xdma = Instance(
+            "fanin_xdma",
+            i_sys_clk=clock,
+            i_sys_clk_gt=clock_gt,
+            i_sys_rst_n=~self._perst,
+            i_pci_exp_rxp=pcie.rx_p.io,
+            i_pci_exp_rxn=pcie.rx_n.io,
+            o_pci_exp_txp=pcie.tx_p.io,
+            o_pci_exp_txn=pcie.tx_n.io,
+            o_axi_aclk=ClockSignal("sync"),
+            o_axi_aresetn=self._reset,
+            i_usr_irq_req=Const(0, 1),
+            **_master("m_axi_", dma, absent),
+            **_master("m_axil_", registers),
+        )
+        near, far = (AxiSlice(port=self.node.axil.signature.flip()) for _ in range(2))
+        m.submodules.registers_slr0 = near
+        m.submodules.registers_slr1 = far
+        _join(m, registers, near.i)
+        connect_typed(m, near.o, far.i)
+        connect_typed(m, far.o, self.node.axil)
+        return dma
+
+    def _memory(self, m: Module, cattrip: Any, dma: Any) -> None:
+        """HBM: a port for each of the node's over one border, and one for the host's DMA."""
+        ports: dict[str, Any] = {}
+        for number, port in enumerate([*self.node.samples, self.node.labels]):
+            near, far = (AxiSlice(port=port.signature) for _ in range(2))
+            m.submodules[f"memory{number}_slr0"] = near
+            m.submodules[f"memory{number}_slr1"] = far
+            connect_typed(m, port, far.i)
+            connect_typed(m, far.o, near.i)
+            ports |= self._read_port(m, number, near.o)
+        ports |= self._host_port(m, dma)
+        done, hot = Signal(2), Signal(2)
+        m.submodules.hbm = Instance(
+            "fanin_hbm",
+            *(("i", f"HBM_REF_CLK_{stack}", ClockSignal("init")) for stack in range(2)),
+            *(("i", f"APB_{stack}_PCLK", ClockSignal("init")) for stack in range(2)),
+            *(("i", f"APB_{stack}_PRESET_N", ~ResetSignal("init")) for stack in range(2)),
+            *(("o", f"apb_complete_{stack}", done[stack]) for stack in range(2)),
+            *(("o", f"DRAM_{stack}_STAT_CATTRIP", hot[stack]) for stack in range(2)),
+            **ports,
+        )
+        m.d.comb += self._calibrated.eq(done.all())
+        m.submodules.cattrip = pin = io.Buffer("o", cattrip)
+        m.d.comb += pin.o.eq(hot.any())
+
+    def _read_port(self, m: Module, number: int, axi: Any) -> dict[str, Any]:
+        """The node reads, and never writes."""
+        rid = Signal(HBM_ID_BITS, name=f"rid{number}")
+        m.d.comb += axi.rid.eq(rid)
+        idle = {name: 0 for name in (*_AXI_WRITE, "wdata", "wstrb", "wlast", "wvalid", "wdata_parity")}
+        read = {name: _narrowed(axi, name) for name in (*_AXI_READ, "rready")}
+        outputs = {name: getattr(axi, name) for name in ("arready", "rdata", "rlast", "rresp", "rvalid")}
+        return _hbm_port(number, inputs=read | idle | {"bready": 1}, outputs=outputs | {"rid": rid})
+
+    def _host_port(self, m: Module, dma: Any) -> dict[str, Any]:
+        """The DMA's bursts, split for AXI3."""
+        axi3 = memory_signature(data_width=PORT_BITS, address_width=64, id_width=4).create()
+        lengths = {name: Signal(4, name=f"host_{name}") for name in ("arlen", "awlen")}
+        m.d.comb += [getattr(axi3, name).eq(length) for name, length in lengths.items()]
+        absent = {"arlock", "awlock", "arlen", "awlen", "arcache", "awcache", "arprot", "awprot", "arqos", "awqos"}
+        m.submodules.axi3 = Instance(
+            "fanin_axi3",
+            i_aclk=ClockSignal(),
+            i_aresetn=~ResetSignal(),
+            i_s_axi_arregion=Const(0, 4),
+            i_s_axi_awregion=Const(0, 4),
+            o_m_axi_arlen=lengths["arlen"],
+            o_m_axi_awlen=lengths["awlen"],
+            **_slave("s_axi_", dma),
+            **_master("m_axi_", axi3, absent),
+        )
+        ids = {name: Signal(HBM_ID_BITS, name=f"host_{name}") for name in ("rid", "bid")}
+        m.d.comb += [getattr(axi3, name).eq(value) for name, value in ids.items()]
+        inputs = {name: _narrowed(axi3, name) for name in (*_AXI_READ, *_AXI_WRITE)}
+        inputs |= {name: getattr(axi3, name) for name in ("wdata", "wstrb", "wlast", "wvalid", "bready", "rready")}
+        outputs = ("arready", "awready", "wready", "bresp", "bvalid", "rdata", "rlast", "rresp", "rvalid")
+        given = {name: getattr(axi3, name) for name in outputs}
+        return _hbm_port(HOST_PORT, inputs=inputs | {"wdata_parity": 0}, outputs=given | ids)
+
+    def _network(self, m: Module, qsfp: Any) -> None:
+        """CMAC: frames cross from and to its clock at the highest die, and a border on the way."""
+        m.submodules.crossing = crossing = MacCrossing(width=MAC_BITS, max_frame=MAX_FRAME)
+        for name, source, target in (
+            ("sent", self.node.mac_tx, crossing.core_tx),
+            ("came", crossing.core_rx, self.node.mac_rx),
+        ):
+            dies = (1, 2) if name == "sent" else (2, 1)
+            slices = [RegisterSlice(shape=source.payload.shape()) for _ in dies]
+            for die, cut in zip(dies, slices, strict=True):
+                m.submodules[f"{name}_slr{die}"] = cut
+            connect_typed(m, source, slices[0].i)
+            connect_typed(m, slices[0].o, slices[1].i)
+            connect_typed(m, slices[1].o, target)
+        clock, tx_reset, rx_reset = Signal(), Signal(), Signal()
+        for domain in ("tx", "rx"):
+            m.d.comb += ClockSignal(domain).eq(clock)
+            m.submodules[f"{domain}_reset"] = ResetSynchronizer(tx_reset, domain=domain)
+        aligned, linked = Signal(), Signal()
+        m.submodules.linked = FFSynchronizer(aligned, linked, o_domain="tx")
+        sending, calling = Signal(), Signal(init=1)  # what a transmitter says until its receiver sees the other
+        m.d.tx += [sending.eq(linked), calling.eq(~linked)]
+        m.d.comb += crossing.cut.eq(rx_reset)
+        tx, rx = crossing.mac_tx, crossing.mac_rx
+        m.submodules.cmac = Instance(
+            "fanin_cmac",
+            i_gt_ref_clk_p=qsfp.clk.p,
+            i_gt_ref_clk_n=qsfp.clk.n,
+            i_gt_rxp_in=qsfp.rx_p.io,
+            i_gt_rxn_in=qsfp.rx_n.io,
+            o_gt_txp_out=qsfp.tx_p.io,
+            o_gt_txn_out=qsfp.tx_n.io,
+            i_init_clk=ClockSignal("init"),
+            i_sys_reset=ResetSignal("init"),
+            o_gt_txusrclk2=clock,
+            i_rx_clk=clock,
+            o_usr_tx_reset=tx_reset,
+            o_usr_rx_reset=rx_reset,
+            o_stat_rx_aligned=aligned,
+            i_ctl_rx_enable=1,
+            i_ctl_tx_enable=sending,
+            i_ctl_tx_send_rfi=calling,
+            i_tx_axis_tdata=tx.p.data,
+            i_tx_axis_tkeep=tx.p.keep,
+            i_tx_axis_tlast=tx.p.last,
+            i_tx_axis_tuser=Const(0, 1),
+            i_tx_axis_tvalid=tx.valid,
+            o_tx_axis_tready=tx.ready,
+            o_rx_axis_tdata=rx.p.data,
+            o_rx_axis_tkeep=rx.p.keep,
+            o_rx_axis_tlast=rx.p.last,
+            o_rx_axis_tuser=rx.p.error,
+            o_rx_axis_tvalid=rx.valid,
+            **dict(_cmac_constants()),
+        )
+
+
+def _cmac_constants() -> Iterator[tuple[str, Const]]:
+    """Inputs that stay as they are: no loopback, tests, faults or reconfiguration; errors are corrected."""
+    widths = {"gt_loopback_in": 12, "tx_preamblein": 56, "drp_addr": 10, "drp_di": 16}
+    zeros = (
+        "gtwiz_reset_tx_datapath gtwiz_reset_rx_datapath core_rx_reset core_tx_reset ctl_rx_force_resync "
+        "ctl_rx_test_pattern ctl_tx_test_pattern ctl_tx_send_idle ctl_tx_send_lfi core_drp_reset drp_clk drp_en "
+        "drp_we ctl_rsfec_ieee_error_indication_mode"
+    )
+    ones = "ctl_rx_rsfec_enable ctl_tx_rsfec_enable ctl_rx_rsfec_enable_correction ctl_rx_rsfec_enable_indication"
+    for name in (*widths, *zeros.split()):
+        yield f"i_{name}", Const(0, widths.get(name, 1))
+    for name in ones.split():
+        yield f"i_{name}", Const(1, 1)
+
+
+def _master(prefix: str, axi: Any, absent: frozenset[str] | set[str] = frozenset()) -> dict[str, Value]:
+    """Connections of a core that is the master of ``axi``; ``absent`` signals it has not."""
+    return {
+        f"{'o' if member.flow == wiring.Out else 'i'}_{prefix}{name}": Value.cast(getattr(axi, name))
+        for name, member in axi.signature.members.items()
+        if name not in absent
+    }
+
+
+def _slave(prefix: str, axi: Any) -> dict[str, Value]:
+    """Connections of a core that is the slave of ``axi``."""
+    return {
+        f"{'i' if member.flow == wiring.Out else 'o'}_{prefix}{name}": Value.cast(getattr(axi, name))
+        for name, member in axi.signature.members.items()
+    }
+
+
+def _join(m: Module, wide: Any, narrow: Any) -> None:
+    """A master's AXI4-Lite to a slave that looks at fewer bits of the address."""
+    for name, member in narrow.signature.members.items():
+        a, b = getattr(wide, name), getattr(narrow, name)
+        m.d.comb += b.eq(a) if member.flow == wiring.In else a.eq(b)
+
+
+def _narrowed(axi: Any, name: str) -> Value:
+    """A signal in the width that HBM's port has it."""
+    value = Value.cast(getattr(axi, name))
+    if name.endswith("addr"):
+        return value[:HBM_ADDRESS_BITS]
+    if name.endswith("len"):
+        return value[:4]  # bursts have 16 words at most
+    if name in ("arid", "awid"):
+        return Cat(value, Const(0, HBM_ID_BITS - len(value)))
+    return value
+
+
+def _hbm_port(number: int, *, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+    """Connections of one of HBM's ports."""
+    widths = {"addr": HBM_ADDRESS_BITS, "burst": 2, "len": 4, "size": 3, "data": PORT_BITS, "strb": 32, "parity": 32}
+    prefix = f"AXI_{number:02}_"
+    connections: dict[str, Any] = {f"i_{prefix}ACLK": ClockSignal(), f"i_{prefix}ARESET_N": ~ResetSignal()}
+    for name, value in inputs.items():
+        if isinstance(value, int):
+            width = next((bits for end, bits in widths.items() if name.endswith(end)), HBM_ID_BITS if name == "awid" else 1)
+            value = Const(value, width)
+        connections[f"i_{prefix}{name.upper()}"] = value
+    return connections | {f"o_{prefix}{name.upper()}": Value.cast(value) for name, value in outputs.items()}

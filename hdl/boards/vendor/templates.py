@@ -1,0 +1,15 @@
+"""The scripts that a project gets, from the templates beside this module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+
+def render(name: str, **facts: Any) -> str:
+    """A template with its facts; an unknown one is an error."""
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+    return environment.get_template(name).render(**facts)
